@@ -1,0 +1,1 @@
+"""Multi-label learning when the labels tell only half the truth."""
