@@ -1,0 +1,77 @@
+"""Any-class presence: is there anything at all in this row?"""
+
+from typing import Any
+
+from torch import Tensor
+
+from halftruth.losses import curves
+from halftruth.losses.base import Wrapper, register, require
+from halftruth.losses.curves import Curve, Logit
+
+
+def positives_and_empty_rows(labels: Tensor) -> Tensor:
+    """Positive labels plus rows without one: what the authors' code divides a batch by."""
+    there = labels > 0
+    return (there.sum() + (~there.any(dim=1)).sum()).clamp(min=1)
+
+
+@register("any-class")
+class AnyClass(Wrapper):
+    """A base loss plus a term that asks whether any class is present, for sets full of empty rows.
+
+        L = Σ_j base_j + α [ a ℓ⁺(z*) + (1−a) ℓ⁻(z*) ],   a = [some y = +1],
+        z* = Σ_j w_j z_j / Σ_j w_j,   w = 1 for present classes, λ for the others of a positive
+        row, 1 everywhere in a row without positives
+
+    p_a = σ(z*) is the normalised geometric mean of the probabilities (paper 000, eq. 22), and the
+    slope is w_j/Σw · (p_a − a) for a cross-entropy base (eq. 24). ℓ⁺ and ℓ⁻ are the base's own
+    curves, so a focal base gives the focal form. Paper 000 (Any-Class Presence Likelihood); α = 1,
+    λ = 0.02 to 0.2, the larger the more empty rows.
+    UNKNOWN: as the base does; a row without a positive counts as empty. `empty_rows="verified"`
+    counts it only if every class of it is ABSENT, for data with positives left out.
+    `normalizer="labels"` divides by positive labels plus empty rows, as the authors' code does.
+    Needs: nothing.
+    """
+
+    paper = "000 (any-class presence)"
+    unknown_is = "as the base"
+
+    def __init__(
+        self,
+        base: Any = "bce",
+        alpha: float = 1.0,
+        lam: float = 0.1,
+        empty_rows: str = "all",
+        normalizer: str = "mean",
+        **options: Any,
+    ) -> None:
+        super().__init__(base, **options)
+        self.alpha = require(alpha >= 0, alpha, "alpha", ">= 0")
+        self.lam = require(lam >= 0, lam, "lam", ">= 0")
+        known = ("all", "verified")
+        self.empty_rows = require(empty_rows in known, empty_rows, "empty_rows", f"in {known}")
+        known = ("mean", "labels")
+        self.normalize_by = require(normalizer in known, normalizer, "normalizer", f"in {known}")
+        self.couples_rows = True
+
+    def terms(self, s: Logit, labels: Tensor, context: Any, rows: slice) -> Curve:
+        value, slope = self.base.terms(s, labels, context, rows)
+        there = (labels > 0).to(s.z.dtype)
+        positive = there.sum(dim=1, keepdim=True).clamp(max=1)
+        weight = self.lam + (1 - self.lam) * (there + (1 - positive))
+        weight = weight / weight.sum(dim=1, keepdim=True)
+        mean = Logit((weight * s.z).sum(dim=1, keepdim=True), s.eps)
+        value_any, slope_any = curves.mixed(
+            positive, self.base.present(mean), self.base.absent(mean)
+        )
+        share: float | Tensor = self.alpha
+        if self.empty_rows == "verified":
+            known = (positive > 0) | (labels < 0).all(dim=1, keepdim=True)
+            share = self.alpha * known.to(s.z.dtype)
+        value = value + share * value_any / labels.shape[1]
+        return value, slope + share * weight * slope_any
+
+    def normalizer(self, labels: Tensor) -> float | Tensor:
+        if self.normalize_by == "labels":
+            return positives_and_empty_rows(labels)
+        return self.base.normalizer(labels)

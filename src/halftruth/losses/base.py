@@ -1,0 +1,228 @@
+"""What every loss shares: checks, precision, the three label values, reduction, hooks."""
+
+import warnings
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from halftruth import labels as label_codes
+from halftruth.losses import curves
+from halftruth.losses.curves import Curve, Logit
+from halftruth.losses.one_pass import compute_dtype, one_pass
+from halftruth.registry import Registry
+
+REDUCTIONS = ("mean", "sum", "batch", "none")
+registry: "Registry[Loss]" = Registry("loss")
+register = registry.register
+
+
+class Loss(nn.Module):
+    """A loss over (B, K) logits and labels in {+1 present, 0 unknown, -1 absent}.
+
+    `reduction`: "mean" over all B·K entries, "sum", "batch" (sum over classes, mean over rows) or
+    "none" (a value an entry; a value a row for the methods whose terms couple a row's entries).
+    `eps`: the guard some published codes put into their logarithms; for comparison only.
+
+    A method states the three curves `present`, `absent` and `unknown`, or overrides `terms` where
+    the entries of a row hang together, `prepare` where the whole batch does, and `extra` for a
+    regulariser beside the sum over entries.
+    """
+
+    paper: ClassVar[str] = ""
+    unknown_is: ClassVar[str] = "negative"
+    needs_index: bool = False
+    needs_scores: bool = False
+    views: int = 1
+    # Whether a row's entries hang together, so that "none" can only mean a value a row.
+    couples_rows: bool = False
+
+    def __init__(self, *, reduction: str = "mean", eps: float = 0.0) -> None:
+        super().__init__()
+        if reduction not in REDUCTIONS:
+            raise ValueError(f"expected reduction in {REDUCTIONS}, got {reduction!r}")
+        self.reduction = reduction
+        self.eps = require(eps >= 0, eps, "eps", ">= 0")
+        self.epoch = 0
+        self.epochs = 1
+        self._seen_batch = False
+
+    # The curves: what it costs to answer z where the label is ...
+
+    def present(self, s: Logit) -> Curve:
+        """... PRESENT."""
+        return curves.log_loss(s)
+
+    def absent(self, s: Logit) -> Curve:
+        """... ABSENT."""
+        return curves.mirrored(curves.log_loss, s)
+
+    def unknown(self, s: Logit) -> Curve:
+        """... UNKNOWN: taken for ABSENT unless the method says otherwise."""
+        return self.absent(s)
+
+    def corrected(self, s: Logit) -> Curve:
+        """... UNKNOWN and found to be there by a method that corrects labels."""
+        return self.present(s)
+
+    # The parts a method with coupled entries overrides.
+
+    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
+        """What `terms` needs to know of the whole batch."""
+        return None
+
+    def terms(self, s: Logit, labels: Tensor, context: Any, rows: slice) -> Curve:
+        """Value and slope of every entry of some whole rows of the batch."""
+        curve = self.unknown(s)
+        no_absent = curves.holds_no_absent(labels)
+        if type(self).unknown is not Loss.unknown and not no_absent:
+            curve = curves.patched(curve, labels < 0, self.absent, s)
+        return curves.patched(curve, curves.is_present(labels, no_absent), self.present, s)
+
+    def extra(self, logits: Tensor, labels: Tensor) -> Tensor | None:
+        """A term beside the sum over entries, in the units of the mean."""
+        return None
+
+    def normalizer(self, labels: Tensor) -> float | Tensor:
+        """What "mean" divides by."""
+        return max(labels.numel(), 1)
+
+    # The hooks a trainer calls.
+
+    def begin(self, labels: Tensor) -> None:
+        """Once before training, with the labels of the training set."""
+
+    def start_epoch(self, epoch: int, epochs: int) -> None:
+        """Before each epoch, 0-based; schedules and gates read it."""
+        if not 0 <= epoch < epochs:
+            raise ValueError(f"expected 0 <= epoch < epochs, got epoch {epoch} of {epochs}")
+        self.epoch, self.epochs = epoch, epochs
+
+    def end_epoch(self, scores: Tensor | None = None) -> None:
+        """After each epoch; `scores` (N, K) of the training set where `needs_scores`."""
+
+    def get_extra_state(self) -> Tensor:
+        """The place in the schedule, as a tensor so that any weight format can carry it."""
+        return torch.tensor([self.epoch, self.epochs])
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.start_epoch(*(int(value) for value in state))
+
+    def forward(self, logits: Tensor, labels: Tensor, index: Tensor | None = None) -> Tensor:
+        logits, labels = self._checked(logits, labels, index)
+        with torch.autocast(logits.device.type, enabled=False):
+            first = logits[0] if logits.dim() == 3 else logits
+            context = self.prepare(first.detach(), labels, index)
+            unit = {"none": "row" if self.couples_rows else "entry"}.get(self.reduction, "all")
+            value = one_pass(self, first, labels, context, unit)
+            extra = self.extra(logits, labels)
+        if self.reduction == "none":
+            share = labels.shape[1] if unit == "row" else 1
+            return value if extra is None else value + extra * share
+        entries = max(labels.numel(), 1)
+        divisor = {"sum": 1, "batch": max(labels.shape[0], 1)}.get(self.reduction)
+        if divisor is None:
+            value, scale = value / self.normalizer(labels), 1.0
+        else:
+            value, scale = value / divisor, entries / divisor
+        if extra is not None:
+            value = value + extra * scale
+        return value.to(compute_dtype(logits))
+
+    def _checked(
+        self, logits: Tensor, labels: Tensor, index: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        if not isinstance(logits, Tensor) or not logits.is_floating_point():
+            kind = getattr(logits, "dtype", type(logits).__name__)
+            raise TypeError(f"expected floating-point logits, got {kind}")
+        labels = torch.as_tensor(labels, device=logits.device)
+        wanted = (2,) if self.views == 1 else (3,)
+        if logits.dim() not in wanted:
+            shape = "(B, K)" if self.views == 1 else f"({self.views}, B, K), one slice a view,"
+            raise ValueError(f"expected logits of shape {shape} got {tuple(logits.shape)}")
+        if self.views > 1 and logits.shape[0] != self.views:
+            raise ValueError(f"expected {self.views} views of the batch, got {logits.shape[0]}")
+        if logits.shape[-2:] != labels.shape:
+            raise ValueError(
+                f"expected labels of the logits' shape {tuple(logits.shape[-2:])}, "
+                f"got {tuple(labels.shape)}"
+            )
+        if self.needs_index and index is None:
+            raise ValueError(
+                f"{type(self).__name__} remembers every training sample and needs to know which "
+                "ones these are: loss(logits, labels, index=index), with index the rows of the "
+                "label matrix given to begin()"
+            )
+        if torch.compiler.is_compiling():
+            return logits, labels
+        # On an accelerator a look at the values would stop the queue: the first batch has to do.
+        if logits.device.type == "cpu" or not self._seen_batch:
+            labels = label_codes.check(labels)
+            if not self._seen_batch:
+                self._warn_of_probabilities(logits)
+        self._seen_batch = True
+        return logits, labels
+
+    @staticmethod
+    def _warn_of_probabilities(logits: Tensor) -> None:
+        if logits.numel() < 2:
+            return
+        low, high = torch.aminmax(logits.detach())
+        if low >= 0 and high <= 1 and low < high:
+            warnings.warn(
+                f"all inputs lie in [{low:.3g}, {high:.3g}]: they look like probabilities. Give "
+                "the logits, before the sigmoid; halftruth applies it itself",
+                stacklevel=4,
+            )
+
+
+class Wrapper(Loss):
+    """A loss built over another: the curves, memory and hooks of `base`, and something more."""
+
+    def __init__(self, base: Any, *, reduction: str = "mean") -> None:
+        built = registry.create(base)
+        super().__init__(reduction=reduction, eps=built.eps)
+        self.base = built
+        self.needs_index, self.needs_scores = built.needs_index, built.needs_scores
+        self.views, self.couples_rows = built.views, built.couples_rows
+
+    def present(self, s: Logit) -> Curve:
+        return self.base.present(s)
+
+    def absent(self, s: Logit) -> Curve:
+        return self.base.absent(s)
+
+    def unknown(self, s: Logit) -> Curve:
+        return self.base.unknown(s)
+
+    def corrected(self, s: Logit) -> Curve:
+        return self.base.corrected(s)
+
+    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
+        return self.base.prepare(logits, labels, index)
+
+    def terms(self, s: Logit, labels: Tensor, context: Any, rows: slice) -> Curve:
+        return self.base.terms(s, labels, context, rows)
+
+    def extra(self, logits: Tensor, labels: Tensor) -> Tensor | None:
+        return self.base.extra(logits, labels)
+
+    def normalizer(self, labels: Tensor) -> float | Tensor:
+        return self.base.normalizer(labels)
+
+    def begin(self, labels: Tensor) -> None:
+        self.base.begin(labels)
+
+    def start_epoch(self, epoch: int, epochs: int) -> None:
+        super().start_epoch(epoch, epochs)
+        self.base.start_epoch(epoch, epochs)
+
+    def end_epoch(self, scores: Tensor | None = None) -> None:
+        self.base.end_epoch(scores)
+
+
+def require(ok: bool, value: Any, name: str, expected: str) -> Any:
+    """`value` if `ok`, else an error that names the argument."""
+    if not ok:
+        raise ValueError(f"expected {name} {expected}, got {value!r}")
+    return value

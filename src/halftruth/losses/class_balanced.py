@@ -1,0 +1,110 @@
+"""Class-balanced weights by the effective number of samples, for rows with several labels."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from halftruth.losses import curves
+from halftruth.losses.any_class import positives_and_empty_rows
+from halftruth.losses.base import Wrapper, register, require
+from halftruth.losses.curves import Curve, Logit
+
+
+def effective_weights(counts: Tensor, beta: float) -> Tensor:
+    """(1 − β)/(1 − βⁿ) for each count n, scaled to a mean of 1; 1 where a class never occurs.
+
+    >>> effective_weights(torch.tensor([1, 1000]), 0.999).round(decimals=4)
+    tensor([1.9968, 0.0032], dtype=torch.float64)
+    """
+    n = counts.double()
+    # expm1 keeps 1 − βⁿ exact for β close to 1.
+    log_beta = torch.log(torch.tensor(beta, dtype=torch.float64)) if beta else -torch.inf
+    weights = (1 - beta) / -torch.expm1(n * log_beta)
+    seen = n > 0
+    weights = torch.where(seen, weights, 0.0)
+    return torch.where(seen, weights * seen.sum() / weights.sum(), 1.0)
+
+
+@register("class-balanced")
+class ClassBalanced(Wrapper):
+    """Every row weighted by how rare its classes are; the empty row is a class of its own.
+
+        L = Σ_n ω_n base_n,   ω_n = Σ_{present c} w_c, or w_∅ for a row without positives,
+        w_c = (1−β)/(1−β^n_c),  scaled so that all K+1 weights sum to K+1
+
+    Cui et al., CVPR 2019, in the multi-label form of paper 000's code. A loss inside is weighted
+    whole, so `any-class` belongs inside: `create("class-balanced", base="any-class")`.
+    `normalizer="labels"` divides by positive labels plus empty rows, as that code does.
+    UNKNOWN: as the base does; a row without a positive counts as empty. Needs: `counts` (K,) and
+    `negatives` (rows without a positive), or begin(labels of the training set).
+    """
+
+    paper = "Cui et al. 2019 (in 000)"
+    unknown_is = "as the base"
+    weights: Tensor
+
+    def __init__(
+        self,
+        base: Any = "bce",
+        beta: float = 0.9999,
+        counts: Any = None,
+        negatives: int | None = None,
+        normalizer: str = "mean",
+        **options: Any,
+    ) -> None:
+        super().__init__(base, **options)
+        self.beta = require(0 <= beta < 1, beta, "beta", "in [0, 1)")
+        known = ("mean", "labels")
+        self.normalize_by = require(normalizer in known, normalizer, "normalizer", f"in {known}")
+        self.register_buffer("weights", torch.empty(0, dtype=torch.float64))
+        if (counts is None) != (negatives is None):
+            raise ValueError(
+                "expected counts and negatives (the rows without a positive) together, got only "
+                f"{'counts' if negatives is None else 'negatives'}"
+            )
+        if counts is not None:
+            self._set_counts(torch.as_tensor(counts), torch.as_tensor(negatives))
+
+    def _set_counts(self, counts: Tensor, negatives: Tensor) -> None:
+        both = torch.cat([counts.flatten(), negatives.reshape(1)])
+        self.weights = effective_weights(both, self.beta).to(self.weights.device)
+
+    def begin(self, labels: Tensor) -> None:
+        super().begin(labels)
+        there = torch.as_tensor(labels) > 0
+        self._set_counts(there.sum(dim=0), (~there.any(dim=1)).sum())
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        # The buffer is empty until the counts are known, so it takes the saved one's size.
+        saved = state_dict.get(prefix + "weights")
+        if saved is not None and saved.shape != self.weights.shape:
+            self.weights = torch.empty_like(saved, device=self.weights.device)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
+        if self.weights.numel() != labels.shape[1] + 1:
+            what = (
+                f"were given for {self.weights.numel() - 1} classes"
+                if len(self.weights)
+                else ("are not known yet")
+            )
+            raise ValueError(
+                f"class-balanced weights {what}, the labels have {labels.shape[1]} classes: "
+                "call begin(labels of the training set) or give counts and negatives"
+            )
+        there = (labels > 0).to(torch.float64)
+        weights = self.weights.to(labels.device)
+        row = there @ weights[:-1]
+        row = torch.where(there.any(dim=1), row, weights[-1])
+        return self.base.prepare(logits, labels, index), row.unsqueeze(1)
+
+    def terms(self, s: Logit, labels: Tensor, context: Any, rows: slice) -> Curve:
+        inner, row = context
+        curve = self.base.terms(s, labels, inner, rows)
+        return curves.scaled(curve, row[rows].to(s.z.dtype))
+
+    def normalizer(self, labels: Tensor) -> float | Tensor:
+        if self.normalize_by == "labels":
+            return positives_and_empty_rows(labels)
+        return self.base.normalizer(labels)

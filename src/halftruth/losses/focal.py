@@ -1,0 +1,120 @@
+"""Focal loss and its relatives with separate focus for both sides: ASL, Hill, Focal margin."""
+
+from typing import Any
+
+from halftruth.losses import curves
+from halftruth.losses.base import Loss, register, require
+from halftruth.losses.curves import Curve, Logit
+
+
+@register("focal")
+class Focal(Loss):
+    """Cross-entropy that looks away from what is answered well already.
+
+        ℓ⁺ = −α (1−p)^γ log p      ℓ⁻ = ℓ° = −(1−α) p^γ log(1−p)      (no α: both factors 1)
+
+    Lin et al., ICCV 2017; over assumed negatives FAN in paper 004. Paper 001 takes α = 0.75.
+    UNKNOWN: negative. Needs: nothing.
+    """
+
+    paper = "Lin et al. 2017"
+
+    def __init__(self, gamma: float = 2.0, alpha: float | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self.gamma = require(gamma >= 0, gamma, "gamma", ">= 0")
+        self.alpha = require(alpha is None or 0 <= alpha <= 1, alpha, "alpha", "in [0, 1] or None")
+
+    def present(self, s: Logit) -> Curve:
+        curve = curves.focal(s, self.gamma)
+        return curve if self.alpha is None else curves.scaled(curve, self.alpha)
+
+    def absent(self, s: Logit) -> Curve:
+        curve = curves.mirrored(curves.focal, s, self.gamma)
+        return curve if self.alpha is None else curves.scaled(curve, 1 - self.alpha)
+
+
+@register("asl")
+class ASL(Loss):
+    """Asymmetric loss: more focus on the negatives, and easy negatives thrown away.
+
+        ℓ⁺ = −(1−p)^γ₊ log p      ℓ⁻ = ℓ° = −u^γ₋ log(1−u),  u = max(p − m, 0)
+
+    Ridnik et al., ICCV 2021. Their class starts from γ₊ = 1, the script behind their results and
+    the papers here from γ₊ = 0, as we do. `detach_weight=True` treats the focal weights as
+    constants (their first implementation does, their second does not: same value, other
+    gradient). Paper 001: (γ₋, m) = (2, 0.2), CUB (1, 0). UNKNOWN: negative. Needs: nothing.
+    """
+
+    paper = "Ridnik et al. 2021"
+
+    def __init__(
+        self,
+        gamma_pos: float = 0.0,
+        gamma_neg: float = 4.0,
+        margin: float = 0.05,
+        detach_weight: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.gamma_pos = require(gamma_pos >= 0, gamma_pos, "gamma_pos", ">= 0")
+        self.gamma_neg = require(gamma_neg >= 0, gamma_neg, "gamma_neg", ">= 0")
+        self.margin = require(0 <= margin < 1, margin, "margin", "in [0, 1)")
+        self.detach_weight = detach_weight
+
+    def present(self, s: Logit) -> Curve:
+        return curves.focal(s, self.gamma_pos, self.detach_weight)
+
+    def absent(self, s: Logit) -> Curve:
+        if self.margin == 0:
+            return curves.mirrored(curves.focal, s, self.gamma_neg, self.detach_weight)
+        return curves.shifted_focal(s, self.gamma_neg, self.margin, self.detach_weight)
+
+
+@register("focal-margin")
+class FocalMargin(Loss):
+    """Focal loss with a margin on the positives, which lifts the semi-hard ones.
+
+        ℓ⁺ = −(1−p')^γ log p',  p' = σ(z − m)      ℓ⁻ = ℓ° = −p^γ log(1−p)
+
+    Paper 003 (Zhang et al. 2021), eq. 11; m in [0.5, 1]. A label that a method corrects by itself
+    gets no margin (`corrected`). UNKNOWN: negative. Needs: nothing.
+    """
+
+    paper = "003 (Zhang et al. 2021)"
+
+    def __init__(self, margin: float = 1.0, gamma: float = 2.0, **options: Any) -> None:
+        super().__init__(**options)
+        self.margin = margin
+        self.gamma = require(gamma >= 0, gamma, "gamma", ">= 0")
+
+    def present(self, s: Logit) -> Curve:
+        return curves.focal(s.shift(self.margin), self.gamma)
+
+    def corrected(self, s: Logit) -> Curve:
+        return curves.focal(s, self.gamma)
+
+    def absent(self, s: Logit) -> Curve:
+        return curves.mirrored(curves.focal, s, self.gamma)
+
+
+@register("hill")
+class Hill(FocalMargin):
+    """Hill loss: a negative that the model is sure about may well be a missing label.
+
+        ℓ⁺ = −(1−p')^γ log p',  p' = σ(z − m)      ℓ⁻ = ℓ° = (λ − p) p²
+
+    The slope of ℓ° falls again for p > 1/2 and is nearly 0 at p = 1. λ = 3/2 puts its peak in z at
+    p = 1/2. Paper 003 (Zhang et al. 2021), eq. 5 and 11. `margin=0, gamma=0` gives the reading of
+    paper 002 (cross-entropy on positives). UNKNOWN: hill-shaped negative. Needs: nothing.
+    """
+
+    unknown_is = "hill-shaped negative"
+
+    def __init__(
+        self, lam: float = 1.5, margin: float = 1.0, gamma: float = 2.0, **options: Any
+    ) -> None:
+        super().__init__(margin=margin, gamma=gamma, **options)
+        self.lam = require(lam > 0, lam, "lam", "> 0")
+
+    def absent(self, s: Logit) -> Curve:
+        return curves.hill(s, self.lam)

@@ -1,0 +1,92 @@
+"""Leveraged asymmetric losses: LAS, and LASD with disambiguation."""
+
+from typing import Any
+
+from halftruth.losses import curves
+from halftruth.losses.base import Loss, register, require
+from halftruth.losses.curves import Curve, Logit
+
+
+def balanced_lam_neg(classes: int, expected_positives: float, lam_pos: float) -> float:
+    """λ₋ of Theorem 5.4: 1 + λ₊(|y| − 1) = λ₋(K − |y|).
+
+    >>> round(balanced_lam_neg(20, 1.46, 0.1), 5)
+    0.05642
+    """
+    return (1 + lam_pos * (expected_positives - 1)) / max(classes - expected_positives, 1)
+
+
+@register("las")
+class LAS(Loss):
+    """Focal curves with a lever on everything that is not labelled.
+
+        ℓ⁺ = −(1−p)^γ₊ log p      ℓ⁻ = −p^γ₋ log(1−p)      ℓ° = λ ℓ⁻
+
+    Paper 004, eq. 5. UNKNOWN: negative of weight λ. Needs: nothing.
+    """
+
+    paper = "004 (ICLR 2023 submission)"
+    unknown_is = "weak focal negative"
+
+    def __init__(
+        self, lam: float = 1.0, gamma_pos: float = 0.0, gamma_neg: float = 4.0, **options: Any
+    ) -> None:
+        super().__init__(**options)
+        self.lam = require(lam >= 0, lam, "lam", ">= 0")
+        self.gamma_pos = require(gamma_pos >= 0, gamma_pos, "gamma_pos", ">= 0")
+        self.gamma_neg = require(gamma_neg >= 0, gamma_neg, "gamma_neg", ">= 0")
+
+    def present(self, s: Logit) -> Curve:
+        return curves.focal(s, self.gamma_pos)
+
+    def absent(self, s: Logit) -> Curve:
+        return curves.mirrored(curves.focal, s, self.gamma_neg)
+
+    def unknown(self, s: Logit) -> Curve:
+        return curves.scaled(self.absent(s), self.lam)
+
+
+@register("lasd")
+class LASD(LAS):
+    """LAS that takes a confident answer on an unknown label for a positive.
+
+        ℓ° = λ₊ ℓ⁺  where p > τ,   λ₋ ℓ⁻  where p ≤ τ;   the choice is a constant to the gradient
+
+    λ₋ follows from the classes K and the expected positives |y| by Theorem 5.4 unless it is given;
+    without `expected_positives` the one labelled positive stands for them, λ₋ = 1/(K−1).
+    Paper 004, eq. 6; (λ₊, τ) = (.1, .9) VOC, (.03, .9) COCO, (.015, .95) NUS, (.005, .93) CUB. The
+    paper trains it with consistency over views: see `consistency`.
+    UNKNOWN: weak positive above τ, weak negative below. Needs: nothing.
+    """
+
+    unknown_is = "weak, by a threshold"
+
+    def __init__(
+        self,
+        expected_positives: float | None = None,
+        lam_pos: float = 0.1,
+        lam_neg: float | None = None,
+        tau: float = 0.9,
+        gamma_pos: float = 0.0,
+        gamma_neg: float = 4.0,
+        **options: Any,
+    ) -> None:
+        super().__init__(gamma_pos=gamma_pos, gamma_neg=gamma_neg, **options)
+        positive = expected_positives is None or expected_positives > 0
+        self.expected_positives = require(
+            positive, expected_positives, "expected_positives", "> 0 or None"
+        )
+        self.lam_pos = require(lam_pos >= 0, lam_pos, "lam_pos", ">= 0")
+        self.lam_neg = require(lam_neg is None or lam_neg >= 0, lam_neg, "lam_neg", ">= 0 or None")
+        self.tau = require(0 <= tau <= 1, tau, "tau", "in [0, 1]")
+
+    def unknown(self, s: Logit) -> Curve:
+        lam_neg = self.lam_neg
+        if lam_neg is None:
+            expected = 1.0 if self.expected_positives is None else self.expected_positives
+            lam_neg = balanced_lam_neg(s.z.shape[-1], expected, self.lam_pos)
+        curve = curves.scaled(self.absent(s), lam_neg)
+        return curves.patched(curve, s.p > self.tau, self._weak_present, s)
+
+    def _weak_present(self, s: Logit) -> Curve:
+        return curves.scaled(self.present(s), self.lam_pos)

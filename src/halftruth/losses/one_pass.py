@@ -1,0 +1,110 @@
+"""Value and gradient of a loss in one pass over the logits.
+
+Autograd would keep a dozen copies of the logits and walk over each of them twice. The curves state
+their slopes, so one walk is enough: rows are taken in blocks that stay in the processor's cache,
+and what is kept for the backward pass is one copy, the gradient itself.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from halftruth.losses.curves import Curve, Logit
+
+if TYPE_CHECKING:
+    from halftruth.losses.base import Loss
+
+# Entries of a block on a CPU: large enough to hide the cost of a call, small enough for its caches.
+BLOCK = 1 << 17
+
+
+def compute_dtype(logits: Tensor) -> torch.dtype:
+    """float64 stays; everything else is computed in float32."""
+    return torch.float64 if logits.dtype == torch.float64 else torch.float32
+
+
+def block_curve(loss: "Loss", logits: Tensor, labels: Tensor, context: Any, rows: slice) -> Curve:
+    """Value and slope of some rows."""
+    z = logits[rows].to(compute_dtype(logits))
+    return loss.terms(Logit(z, loss.eps), labels[rows], context, rows)
+
+
+def blocks(logits: Tensor) -> list[slice]:
+    """Whole rows in blocks on a CPU, everything at once elsewhere."""
+    count, width = logits.shape
+    step = count if logits.device.type != "cpu" else max(BLOCK // max(width, 1), 1)
+    return [slice(at, min(at + step, count)) for at in range(0, count, max(step, 1))]
+
+
+def walk(
+    loss: "Loss", logits: Tensor, labels: Tensor, context: Any, unit: str, want_slope: bool
+) -> tuple[Tensor, Tensor | None]:
+    """(sum, or one value a `unit`) and, if wanted, the slope of every entry."""
+    dtype = compute_dtype(logits)
+    slopes = torch.empty_like(logits, dtype=dtype) if want_slope else None
+    sums: list[Tensor] = []
+    for rows in blocks(logits):
+        value, slope = block_curve(loss, logits, labels, context, rows)
+        if slopes is not None:
+            slopes[rows] = slope
+        if unit == "entry":
+            sums.append(value)
+        elif unit == "row":
+            sums.append(value.sum(dim=1))
+        else:
+            # Blocks are added up in float64: neither rounding nor overflow grows with the batch.
+            sums.append(value.sum().double())
+    if unit == "all":
+        total = torch.stack(sums).sum() if sums else logits.new_zeros((), dtype=torch.float64)
+        return total, slopes
+    shape = logits.shape if unit == "entry" else logits.shape[:1]
+    return torch.cat(sums) if sums else logits.new_zeros(shape, dtype=dtype), slopes
+
+
+class OnePass(torch.autograd.Function):
+    """Autograd node around `walk`: the slopes are ready when backward asks for them."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, logits: Tensor, labels: Tensor, loss: "Loss", context: Any, unit: str
+    ) -> Tensor:
+        value, slopes = walk(loss, logits, labels, context, unit, logits.requires_grad)
+        ctx.save_for_backward(logits, labels)
+        ctx.slopes, ctx.loss, ctx.context, ctx.unit = slopes, loss, context, unit
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        logits, labels = ctx.saved_tensors
+        slopes = ctx.slopes
+        # The slopes are scaled in place, so a second backward has to compute them anew.
+        ctx.slopes = None
+        if slopes is None:
+            _, slopes = walk(ctx.loss, logits, labels, ctx.context, ctx.unit, True)
+        assert slopes is not None
+        upstream = upstream.to(slopes.dtype)
+        slopes.mul_(upstream.unsqueeze(1) if ctx.unit == "row" else upstream)
+        return slopes.to(logits.dtype), None, None, None, None
+
+
+def one_pass(loss: "Loss", logits: Tensor, labels: Tensor, context: Any, unit: str) -> Tensor:
+    """The loss summed over everything, a row, or nothing (`unit` "all", "row", "entry")."""
+    if torch.compiler.is_compiling():
+        return traced(loss, logits, labels, context, unit)
+    return OnePass.apply(logits, labels, loss, context, unit)  # type: ignore[no-any-return]
+
+
+def traced(loss: "Loss", logits: Tensor, labels: Tensor, context: Any, unit: str) -> Tensor:
+    """The same without a custom node, for `torch.compile`, which fuses the walk by itself."""
+    z = logits.to(compute_dtype(logits))
+    value, slope = loss.terms(
+        Logit(z.detach(), loss.eps), labels, context, slice(0, logits.shape[0])
+    )
+    # z - z is 0, so the value is untouched and the gradient is the stated slope.
+    value = value.detach() + slope.detach() * (z - z.detach())
+    if unit == "all":
+        return value.sum(dtype=torch.float64)
+    return value.sum(dim=1) if unit == "row" else value
