@@ -1,1 +1,32 @@
-"""Multi-label learning when the labels tell only half the truth."""
+"""Multi-label learning when the labels tell only half the truth.
+
+    halftruth.losses    every robust loss behind one interface: create("hill")(logits, labels)
+    halftruth.labels    +1 present, 0 unknown, -1 absent: checks, conversions, hiding
+    halftruth.metrics   mAP, F1 and relatives, thresholds
+
+These need torch and numpy only. `pip install "halftruth[train]"` adds `fit`, `evaluate`, `predict`,
+`HalftruthClassifier` and the `halftruth` command.
+"""
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0.dev0"
+
+# Where a public name lives: nothing is imported before it is asked for.
+_MODULES = ("data", "labels", "losses", "metrics", "models", "train")
+_NAMES: dict[str, str] = {}
+
+__all__ = ["__version__", *sorted([*_MODULES, *_NAMES])]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"halftruth.{name}")
+    if name in _NAMES:
+        return getattr(importlib.import_module(f"halftruth.{_NAMES[name]}"), name)
+    raise AttributeError(f"module 'halftruth' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

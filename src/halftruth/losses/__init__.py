@@ -24,7 +24,7 @@ names = registry.names
 _classes = {registry.get(name).__name__: registry.get(name) for name in names()}
 globals().update(_classes)
 
-__all__ = ["Loss", "Wrapper", "create", "names", "registry", *sorted(_classes)]  # noqa: PLE0604
+__all__ = ["Loss", "Wrapper", "create", "names", "registry", *sorted(_classes)]
 
 
 def __getattr__(name: str) -> type[Loss]:
