@@ -1,0 +1,380 @@
+"""One coding of labels for the whole library, checked and converted at the door.
+
++1 PRESENT: labelled as there; 0 UNKNOWN: nobody said; -1 ABSENT: verified as not there.
+Labels are (N, K) int8: N rows (images), K classes. Other codings are converted by name.
+The functions that hide labels (:mod:`halftruth.hiding`) can be had from here, too.
+"""
+
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from halftruth.hiding import class_filter as class_filter
+    from halftruth.hiding import co_occurrence as co_occurrence
+    from halftruth.hiding import correlated_classes as correlated_classes
+    from halftruth.hiding import drop_positives as drop_positives
+    from halftruth.hiding import keep_known as keep_known
+    from halftruth.hiding import single_positive as single_positive
+    from halftruth.hiding import single_positive_published as single_positive_published
+    from halftruth.hiding import subsample_negatives as subsample_negatives
+
+PRESENT, UNKNOWN, ABSENT = 1, 0, -1
+
+_CODE = {"present": PRESENT, "unknown": UNKNOWN, "absent": ABSENT}
+# What blank text, None, NaN and pandas' NA become when objects are read as text.
+_BLANK = frozenset({"", "nan", "none", "<na>"})
+_UNSET = 127
+# Types that torch cannot compare with int8, or would shorten without a word.
+_AWKWARD = (torch.uint16, torch.uint32, torch.uint64, torch.complex64, torch.complex128)
+
+
+def check(labels: Any, *, classes: Sequence[str] | None = None) -> Any:
+    """The labels as int8, once every value is 1, 0 or -1; the first one that is not is named.
+
+    Takes an (N, K) array or nested list (-> array) or tensor on any device (-> tensor there) of
+    any number type. int8 input is returned itself, not copied.
+
+    >>> check([[1, 0], [-1, 1]]).dtype
+    dtype('int8')
+    >>> check([[1, 0], [0, 2]], classes=["cat", "dog"])
+    Traceback (most recent call last):
+    ...
+    ValueError: labels[1, 1] (class 'dog') is 2; expected 1 (present), 0 (unknown) or -1 \
+(absent). Other codings are converted by name: halftruth.labels.convert(values, coding), with \
+coding one of 'halftruth', 'multi-hot', 'zero-absent', 'chexpert'
+    """
+    if isinstance(labels, torch.Tensor) and labels.dtype not in _AWKWARD:
+        _check_shape(labels.shape, classes)
+        small = labels.to(torch.int8)
+        if _right(small, labels):
+            return small
+    expected = "1 (present), 0 (unknown) or -1 (absent)"
+    array, values = _read(labels, expected, classes)
+    with np.errstate(invalid="ignore"):
+        narrow = values.astype(np.int8, copy=False)
+    if _right(narrow, values):
+        return _like(labels, narrow)
+    wrong = (narrow != values) | (narrow < ABSENT) | (narrow > PRESENT)
+    first = int(wrong.argmax())
+    _refuse(array, first, expected, _advice(float(values.flat[first])), classes)
+
+
+def from_multi_hot(values: Any) -> Any:
+    """Multi-hot labels: 1 present, 0 not annotated (nothing is verified as absent).
+
+    >>> from_multi_hot([[True, False]])
+    array([[1, 0]], dtype=int8)
+    """
+    return _recode(values, {1: PRESENT, 0: UNKNOWN}, None, "1 (present) or 0 (unknown)")
+
+
+def from_zero_absent(values: Any) -> Any:
+    """Labels where 0 is a verified no: 1 present, 0 absent; -1, NaN, None or blank unknown.
+
+    >>> from_zero_absent([["1", "0", "", "-1"]])
+    array([[ 1, -1,  0,  0]], dtype=int8)
+    """
+    codes = {1: PRESENT, 0: ABSENT, -1: UNKNOWN}
+    return _recode(values, codes, UNKNOWN, "1 (present), 0 (absent), -1 or blank (unknown)")
+
+
+def from_chexpert(values: Any, uncertain: str = "unknown") -> Any:
+    """CheXpert's four values: 1 present, 0 absent, -1 uncertain, blank not mentioned (unknown).
+
+    `uncertain` is what -1 becomes: "unknown" (U-Ignore), "present" (U-Ones), "absent" (U-Zeros).
+
+    >>> from_chexpert([[1.0, 0.0, -1.0, float("nan")]], uncertain="present")
+    array([[ 1, -1,  1,  0]], dtype=int8)
+    """
+    if uncertain not in _CODE:
+        raise ValueError(f"expected uncertain to be one of {list(_CODE)}, got {uncertain!r}")
+    codes = {1: PRESENT, 0: ABSENT, -1: _CODE[uncertain]}
+    expected = "1 (present), 0 (absent), -1 (uncertain) or blank (unknown)"
+    return _recode(values, codes, UNKNOWN, expected)
+
+
+def from_names(
+    rows: Iterable[Iterable[str] | None], classes: Iterable[str] | None = None
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Labels from the names listed for each row, and the classes: named PRESENT, else UNKNOWN.
+
+    Without `classes`, they are the names that occur, sorted. An empty list or None is an empty row.
+
+    >>> labels, classes = from_names([["dog", "cat"], [], ["dog"]])
+    >>> labels.tolist(), classes
+    ([[1, 1], [0, 0], [0, 1]], ('cat', 'dog'))
+    """
+    if isinstance(rows, str):
+        raise TypeError(f"expected a list of names for each row, got the text {rows!r}")
+    listed: list[list[str]] = []
+    for number, names in enumerate(rows):
+        if isinstance(names, str):
+            raise TypeError(
+                f"row {number} is the text {names!r}; expected a list of names, as names.split('|')"
+            )
+        listed.append([] if names is None else list(names))
+    where = np.repeat(np.arange(len(listed)), [len(names) for names in listed])
+    flat = [name for names in listed for name in names]
+    for name in dict.fromkeys(flat):
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError(
+                f"row {where[flat.index(name)]} holds {name!r}; expected names of classes "
+                "(an image without labels is an empty list)"
+            )
+    known = check_classes(sorted(set(flat)) if classes is None else classes)
+    column = {name: k for k, name in enumerate(known)}
+    for name in dict.fromkeys(flat):
+        if name not in column:
+            raise ValueError(f"row {where[flat.index(name)]}: {unknown_class(name, known)}")
+    labels = np.zeros((len(listed), len(known)), dtype=np.int8)
+    labels[where, [column[name] for name in flat]] = PRESENT
+    return labels, known
+
+
+_CODINGS: dict[str, Callable[..., Any]] = {
+    "halftruth": check,
+    "multi-hot": from_multi_hot,
+    "zero-absent": from_zero_absent,
+    "chexpert": from_chexpert,
+}
+
+
+def convert(values: Any, coding: str = "halftruth", **options: Any) -> Any:
+    """Labels of a named coding in halftruth's; options go to that coding's function.
+
+    >>> convert([[1, 0]], "zero-absent")
+    array([[ 1, -1]], dtype=int8)
+    """
+    if coding not in _CODINGS:
+        near = difflib.get_close_matches(str(coding), _CODINGS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"expected coding to be one of {list(_CODINGS)}, got {coding!r}{hint}")
+    return _CODINGS[coding](values, **options)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelMatrix:
+    """Labels with the names of their columns and rows; `dataclasses.replace` swaps one of them.
+
+    >>> pets = LabelMatrix(np.array([[1, 0], [-1, 0]]), ("cat", "dog"), items=["a.jpg", "b.jpg"])
+    >>> print(pets.describe())
+    2 of 4 labels are known: 1 present, 1 absent; 2 rows x 2 classes, 0.50 present a row, \
+1 row (50.0 %) without a present label; most often present: cat (1); never present: dog
+    """
+
+    values: np.ndarray
+    classes: tuple[str, ...]
+    items: np.ndarray | None = None
+    split: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        classes = check_classes(self.classes)
+        values = check(self.values, classes=classes)
+        if isinstance(values, torch.Tensor):
+            values = values.numpy(force=True)
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "classes", classes)
+        for field in ("items", "split"):
+            given = getattr(self, field)
+            if given is not None:
+                object.__setattr__(self, field, _texts(field, given, len(values)))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def select(self, rows: Any) -> "LabelMatrix":
+        """The rows of an index array, a boolean mask or a slice, in that order."""
+        rows = rows if isinstance(rows, slice) else np.asarray(rows)
+        if not isinstance(rows, slice) and not rows.size:
+            rows = rows.astype(np.intp)
+        items = None if self.items is None else self.items[rows]
+        split = None if self.split is None else self.split[rows]
+        return LabelMatrix(self.values[rows], self.classes, items, split)
+
+    def positives_per_class(self) -> np.ndarray:
+        """(K,) how many rows hold each class."""
+        return np.count_nonzero(self.values == PRESENT, axis=0)
+
+    def positives_per_row(self) -> np.ndarray:
+        """(N,) how many classes each row holds."""
+        return np.count_nonzero(self.values == PRESENT, axis=1)
+
+    def empty_rows(self) -> np.ndarray:
+        """(N,) True where a row has no PRESENT label."""
+        return self.positives_per_row() == 0
+
+    def describe(self) -> str:
+        """What is known, in words."""
+        counts = self.positives_per_class()
+        rows, present = len(self), int(counts.sum())
+        absent = int(np.count_nonzero(self.values == ABSENT))
+        empty = int(self.empty_rows().sum())
+        parts = [
+            f"{present + absent:,} of {self.values.size:,} labels are known: {present:,} present, "
+            f"{absent:,} absent",
+            f"{rows:,} row{'s' * (rows != 1)} x {len(counts):,} class{'es' * (len(counts) != 1)}, "
+            f"{present / max(rows, 1):.2f} present a row, {empty:,} row{'s' * (empty != 1)} "
+            f"({empty / max(rows, 1):.1%}) without a present label".replace("%", " %"),
+        ]
+        if present:
+            top = int(counts.argmax())
+            parts.append(f"most often present: {self.classes[top]} ({counts[top]:,})")
+        never = [self.classes[k] for k in np.flatnonzero(counts == 0)]
+        if never:
+            more = f" and {len(never) - 5:,} more" if len(never) > 5 else ""
+            parts.append(f"never present: {', '.join(never[:5])}{more}")
+        return "; ".join(parts)
+
+
+def check_classes(classes: Iterable[str]) -> tuple[str, ...]:
+    """The class names as a tuple, once each is text, not blank and there only once."""
+    if isinstance(classes, str):
+        raise TypeError(f"expected a list of class names, got the text {classes!r}")
+    names = tuple(classes)
+    seen: dict[str, int] = {}
+    for k, name in enumerate(names):
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError(f"expected classes[{k}] to be a name, got {name!r}")
+        if seen.setdefault(name, k) != k:
+            raise ValueError(
+                f"class names must differ: {name!r} is both classes[{seen[name]}] and classes[{k}]"
+            )
+    return names
+
+
+def unknown_class(name: object, classes: Sequence[str]) -> str:
+    """A sentence that says which names come near one that is no class."""
+    near = difflib.get_close_matches(str(name), classes, n=3)
+    if near:
+        return f"{name!r} is no class; did you mean {' or '.join(map(repr, near))}?"
+    some = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
+    return f"{name!r} is no class; the classes are: {some or '(none)'}"
+
+
+def _right(small: Any, values: Any) -> bool:
+    """Whether int8 `small` holds only codes and lost nothing of `values`, arrays or tensors."""
+    if 0 in small.shape:
+        return True
+    inside = (small.min() >= ABSENT) & (small.max() <= PRESENT)
+    # Equality also catches NaN, fractions and numbers that wrapped around.
+    return bool(inside if small is values else inside & (small == values).all())
+
+
+def _recode(values: Any, codes: dict[int, int], blank: int | None, expected: str) -> Any:
+    array, numbers = _read(values, expected, None)
+    coded = np.full(numbers.shape, _UNSET, dtype=np.int8)
+    for number, code in codes.items():
+        np.copyto(coded, code, where=numbers == number)
+    if blank is not None and numbers.dtype.kind == "f":
+        np.copyto(coded, blank, where=np.isnan(numbers))
+    unset = coded == _UNSET
+    if unset.any():
+        first = int(unset.argmax())
+        hint = _advice(float(numbers.flat[first]))
+        _refuse(array, first, expected, hint, None)
+    return _like(values, coded)
+
+
+def _read(
+    values: Any, expected: str, classes: Sequence[str] | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The values as they came and as numbers, blanks being NaN."""
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+        array = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    elif isinstance(values, np.ma.MaskedArray):
+        array = np.ma.filled(values.astype(np.float64), np.nan)
+    else:
+        try:
+            array = np.asarray(values)
+        except ValueError as error:
+            raise ValueError(f"expected rows of one length, an (N, K) table: {error}") from None
+    _check_shape(array.shape, classes)
+    if array.dtype.kind in "biuf":
+        return array, array
+    if array.dtype.kind not in "OUT":
+        raise TypeError(f"expected labels to be numbers, got an array of {array.dtype}")
+    try:
+        return array, array.astype(np.float64)
+    except (TypeError, ValueError):  # blank text or pandas' NA among them
+        words, which = np.unique(array.astype(str), return_inverse=True)
+    numbers = np.empty(len(words))
+    for k, word in enumerate(map(str, words)):
+        try:
+            numbers[k] = np.nan if word.strip().lower() in _BLANK else float(word)
+        except ValueError:
+            first = int((which.ravel() == k).argmax())
+            _refuse(array, first, expected, "Text is read as a number, or as blank", classes)
+    return array, numbers[which].reshape(array.shape)
+
+
+def _check_shape(shape: Sequence[int], classes: Sequence[str] | None) -> None:
+    if len(shape) != 2:
+        raise ValueError(
+            f"expected labels of shape (N, K), rows by classes, got shape {tuple(shape)}"
+            + ("; one row is labels[None, :], one class labels[:, None]" if len(shape) == 1 else "")
+        )
+    if classes is not None and len(classes) != shape[1]:
+        raise ValueError(f"got {len(classes)} class names for labels of {shape[1]} columns")
+
+
+def _refuse(
+    array: np.ndarray, first: int, expected: str, hint: str, classes: Sequence[str] | None
+) -> NoReturn:
+    row, column = divmod(first, array.shape[1])
+    name = f" (class {classes[column]!r})" if classes is not None else ""
+    value = array[row, column]
+    shown = value.item() if isinstance(value, np.generic) else value
+    raise ValueError(f"labels[{row}, {column}]{name} is {shown!r}; expected {expected}. {hint}")
+
+
+def _advice(value: float) -> str:
+    if np.isnan(value):
+        return (
+            "If a blank or NaN means that nobody said, convert first with "
+            "halftruth.labels.from_zero_absent or from_chexpert (in both, 0 is absent)"
+        )
+    if 0 < value < 1:
+        return "Soft labels and probabilities are not labels: round or threshold them first"
+    return (
+        "Other codings are converted by name: halftruth.labels.convert(values, coding), with "
+        f"coding one of {', '.join(map(repr, _CODINGS))}"
+    )
+
+
+def _like(given: Any, values: np.ndarray) -> Any:
+    """An array, or a tensor where a tensor was given."""
+    return torch.from_numpy(values).to(given.device) if isinstance(given, torch.Tensor) else values
+
+
+def _texts(field: str, given: Any, rows: int) -> np.ndarray:
+    texts = np.asarray(given)
+    if texts.dtype.kind == "O" and all(isinstance(text, str) for text in texts.flat):
+        texts = texts.astype(str)
+    if texts.size and texts.dtype.kind != "U":
+        raise TypeError(f"expected {field} to be text, one for each row, got {texts.dtype}")
+    if texts.shape != (rows,):
+        raise ValueError(
+            f"expected {field} to have one entry for each of {rows:,} rows, got shape {texts.shape}"
+        )
+    return texts
+
+
+_HIDING = {
+    *("single_positive", "single_positive_published", "drop_positives", "keep_known"),
+    *("subsample_negatives", "class_filter", "co_occurrence", "correlated_classes"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Late, because the functions that hide labels import this module.
+    if name in _HIDING:
+        from halftruth import hiding
+
+        return getattr(hiding, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
