@@ -93,6 +93,22 @@ def test_unsigned_numbers_do_not_wrap_around(wrap):
             check(wrap(np.array([[1, np.iinfo(kind).max]], dtype=kind)))
 
 
+@pytest.mark.parametrize("value", [2, -2, 0.5, 256, 1e30, float("inf"), float("nan")])
+def test_a_type_that_numpy_lacks_is_checked_too(value):
+    with pytest.raises(ValueError, match=r"labels\[1, 0\] is "):
+        check(torch.tensor([[1, 0], [value, -1]], dtype=torch.bfloat16))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_labels_stay_on_their_device():
+    for kind in (torch.int8, torch.int64, torch.float32, torch.float16):
+        assert check(torch.tensor([[1, 0, -1]], dtype=kind, device="cuda")).is_cuda
+        with pytest.raises(ValueError, match=r"labels\[0, 1\] is 2"):
+            check(torch.tensor([[1, 2, -1]], dtype=kind, device="cuda"))
+    assert labels.from_zero_absent(torch.tensor([[0]], device="cuda")).tolist() == [[ABSENT]]
+
+
 @given(CODES.filter(lambda codes: codes.size), st.data())
 def test_the_first_wrong_entry_is_the_one_named(codes, data):
     values = codes.astype(float)

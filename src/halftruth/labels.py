@@ -48,7 +48,7 @@ def check(labels: Any, *, classes: Sequence[str] | None = None) -> Any:
 (absent). Other codings are converted by name: halftruth.labels.convert(values, coding), with \
 coding one of 'halftruth', 'multi-hot', 'zero-absent', 'chexpert'
     """
-    if isinstance(labels, torch.Tensor) and labels.dtype not in _AWKWARD:
+    if isinstance(labels, torch.Tensor) and _stays_in_torch(labels):
         _check_shape(labels.shape, classes)
         small = labels.to(torch.int8)
         if _right(small, labels):
@@ -58,7 +58,7 @@ coding one of 'halftruth', 'multi-hot', 'zero-absent', 'chexpert'
     with np.errstate(invalid="ignore"):
         narrow = values.astype(np.int8, copy=False)
     if _right(narrow, values):
-        return _like(labels, narrow)
+        return labels if _is_int8(labels) else _like(labels, narrow)
     wrong = (narrow != values) | (narrow < ABSENT) | (narrow > PRESENT)
     first = int(wrong.argmax())
     _refuse(array, first, expected, _advice(float(values.flat[first])), classes)
@@ -254,6 +254,16 @@ def unknown_class(name: object, classes: Sequence[str]) -> str:
         return f"{name!r} is no class; did you mean {' or '.join(map(repr, near))}?"
     some = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
     return f"{name!r} is no class; the classes are: {some or '(none)'}"
+
+
+def _stays_in_torch(labels: torch.Tensor) -> bool:
+    # numpy reads a tensor in main memory in place, and many times faster than torch does int8.
+    elsewhere = not labels.is_cpu or labels.dtype == torch.bfloat16
+    return elsewhere and labels.dtype not in _AWKWARD
+
+
+def _is_int8(labels: Any) -> bool:
+    return isinstance(labels, torch.Tensor) and labels.dtype == torch.int8
 
 
 def _right(small: Any, values: Any) -> bool:
