@@ -16,7 +16,7 @@ from halftruth import labels as label_codes
 
 Array = Tensor | np.ndarray | Sequence[Any]
 
-# On a GPU a block has to be large enough to keep it busy; on a CPU, small enough to stay in cache.
+# On a GPU a block has to be large enough to keep it busy; on a CPU small ones are as fast.
 BLOCK_BYTES = {"cpu": 32 << 20, "cuda": 1 << 30}
 
 
@@ -95,6 +95,8 @@ def read(scores: Array, labels: Array, ignore_unknown: bool = False) -> Data:
         )
     if not scores.is_floating_point():
         scores = scores.double()
+    if scores.device.type not in ("cpu", "cuda"):
+        scores, labels = scores.cpu(), labels.cpu()  # results are float64, which others lack
     return Data(scores, labels, as_numpy, ignore_unknown)
 
 
