@@ -1,0 +1,36 @@
+"""Reading labels, images and features, dividing them, and checking them before training."""
+
+from halftruth.data.advice import Advice, suggest_method
+from halftruth.data.check import check_data
+from halftruth.data.decode import BadImage
+from halftruth.data.decoding import Decoded, check_images, decode_all
+from halftruth.data.errors import DataError
+from halftruth.data.features import check_features, read_features
+from halftruth.data.formats import read_labels
+from halftruth.data.images import ImageStore
+from halftruth.data.report import ClassCount, Report
+from halftruth.data.splits import Splits, choose_splits, named_splits, split_rows
+from halftruth.data.table import read_column, write_labels
+
+__all__ = [
+    "Advice",
+    "BadImage",
+    "ClassCount",
+    "DataError",
+    "Decoded",
+    "ImageStore",
+    "Report",
+    "Splits",
+    "check_data",
+    "check_features",
+    "check_images",
+    "choose_splits",
+    "decode_all",
+    "named_splits",
+    "read_column",
+    "read_features",
+    "read_labels",
+    "split_rows",
+    "suggest_method",
+    "write_labels",
+]

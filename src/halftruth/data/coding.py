@@ -1,0 +1,161 @@
+"""What 1, 0, -1 and an empty cell mean, and cells turned into PRESENT / UNKNOWN / ABSENT."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Literal, get_args
+
+import numpy as np
+
+from halftruth.data.errors import DataError
+from halftruth.labels import ABSENT, PRESENT, UNKNOWN
+
+Meaning = Literal["unknown", "absent"]
+_CODE = {"unknown": UNKNOWN, "absent": ABSENT, "present": PRESENT}
+_BLANK = {"", "nan", "na", "n/a", "<na>", "null", "none", "?"}
+_BY_NUMBER = {1.0: "1", 0.0: "0", -1.0: "-1"}
+
+
+@dataclass(frozen=True)
+class Coding:
+    """The meaning of the codes of one label file; the defaults claim nothing that 0 may not mean.
+
+    `zero` also says what a class means that a list of labels leaves out.
+
+    >>> Coding(zero="absent", minus_one="unknown").meanings()
+    {'1': 1, 'true': 1, '0': -1, 'false': -1, '-1': 0, 'blank': 0}
+    """
+
+    zero: Meaning = "unknown"
+    blank: Meaning = "unknown"
+    minus_one: Meaning = "absent"
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value not in get_args(Meaning):
+                raise DataError(f"{field.name} must be 'unknown' or 'absent', got {value!r}")
+        if self.minus_one == self.zero == "unknown":
+            raise DataError(
+                "minus_one='unknown' needs zero='absent', else 0 and -1 would both mean unknown"
+            )
+
+    def meanings(self) -> dict[str, int]:
+        """The label of each kind of cell."""
+        zero = int(_CODE[self.zero])
+        present = int(PRESENT)
+        return {
+            "1": present,
+            "true": present,
+            "0": zero,
+            "false": zero,
+            "-1": int(_CODE[self.minus_one]),
+            "blank": int(_CODE[self.blank]),
+        }
+
+    @property
+    def unlisted(self) -> int:
+        """The label of a class that a list of labels does not name."""
+        return self.meanings()["0"]
+
+
+def kind_of(cell: object) -> str | None:
+    """'1', '0', '-1', 'true', 'false' or 'blank'; None for anything else.
+
+    >>> [kind_of(cell) for cell in ("1.0", " -1", "NaN", "TRUE", "2")]
+    ['1', '-1', 'blank', 'true', None]
+    """
+    if not isinstance(cell, str):
+        return None
+    token = cell.strip().lower()
+    if token in _BLANK:
+        return "blank"
+    if token in ("true", "false"):
+        return token
+    try:
+        return _BY_NUMBER.get(float(token))
+    except ValueError:
+        return None
+
+
+def holds_codes(cells: Sequence[object]) -> bool:
+    """Whether every cell of a column is a label code (and not all of them are blank)."""
+    if any(isinstance(cell, list) for cell in cells):
+        return False
+    kinds = {kind_of(cell) for cell in set(cells)}
+    return None not in kinds and kinds != {"blank"}
+
+
+def decode(
+    columns: Sequence[Sequence[str]],
+    names: Sequence[str],
+    where: Callable[[int], str],
+    coding: Coding,
+) -> np.ndarray:
+    """Columns of cells -> (N, K) int8 labels.
+
+    `where(row)` names a place for messages; `names` are the columns' names.
+    """
+    meanings = coding.meanings()
+    seen: dict[str, tuple[int, str]] = {}
+    values = np.empty((len(columns[0]) if columns else 0, len(names)), dtype=np.int8)
+    for position, (name, cells) in enumerate(zip(names, columns, strict=True)):
+        kinds = {cell: kind_of(cell) for cell in set(cells)}
+        for cell, kind in kinds.items():
+            if kind is None:
+                _refuse(name, cells, kinds, where)
+            elif kind not in seen:
+                seen[kind] = (cells.index(cell), name)
+        table = {cell: meanings[kind] for cell, kind in kinds.items() if kind is not None}
+        values[:, position] = np.fromiter(
+            map(table.__getitem__, cells), dtype=np.int8, count=len(cells)
+        )
+    _check_mixture(seen, coding, where)
+    return values
+
+
+def _refuse(
+    name: str,
+    cells: Sequence[str],
+    kinds: dict[str, str | None],
+    where: Callable[[int], str],
+) -> None:
+    """Say whether one value of a class column is wrong, or the column is no class at all."""
+    wrong = [row for row, cell in enumerate(cells) if kinds[cell] is None]
+    place = f"{where(wrong[0])}, column {name!r}"
+    if len(wrong) <= sum(kinds[cell] not in (None, "blank") for cell in cells):
+        raise DataError(
+            f"{place}: expected a label of 1, 0, -1, true, false or blank, got "
+            f"{cells[wrong[0]]!r} ({len(wrong):,} such cells in this column); correct them, or set "
+            f"the column aside with drop_columns=[{name!r}] (--drop-column)"
+        )
+    raise DataError(
+        f"{place}: this is not a column of labels, it holds {cells[wrong[0]]!r} where 1, 0, -1 or "
+        f"blank was expected; set it aside with drop_columns=[{name!r}] (--drop-column), or pass "
+        f"label_column={name!r} (--label-column) if it lists label names"
+    )
+
+
+def _check_mixture(
+    seen: dict[str, tuple[int, str]], coding: Coding, where: Callable[[int], str]
+) -> None:
+    """One file, one code: refuse true/false beside 1/0, and 0 beside -1 with one meaning."""
+
+    def place(kind: str) -> str:
+        row, name = seen[kind]
+        return f"{kind} at {where(row)}, column {name!r}"
+
+    words = [kind for kind in ("true", "false") if kind in seen]
+    digits = [kind for kind in ("1", "0", "-1") if kind in seen]
+    if words and digits:
+        raise DataError(
+            f"mixed codes: {place(words[0])}, but {place(digits[0])}; write all labels either as "
+            "1 / 0 / -1 or as true / false"
+        )
+    if "0" in seen and "-1" in seen and coding.zero == coding.minus_one:
+        raise DataError(
+            f"contradictory codes: {place('0')} and {place('-1')} would both mean "
+            f"{coding.zero}; if -1 means unknown pass minus_one='unknown', if 0 means unknown "
+            "pass zero='unknown'"
+        )

@@ -1,0 +1,112 @@
+"""The bytes of one image file -> an upright RGB picture, or the reason why there is none."""
+
+from __future__ import annotations
+
+import io
+from functools import cache
+from typing import Literal
+
+import numpy as np
+from PIL import Image, ImageOps
+
+Fit = Literal["squash", "crop"]
+# Pillow knows formats that start other programs (EPS) or are no pictures; only these are opened.
+FORMATS = ("JPEG", "MPO", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000", "AVIF")
+EXTENSIONS = {
+    ".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".apng", ".gif", ".bmp", ".tif", ".tiff",
+    ".webp", ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif",
+}  # fmt: skip
+BACKGROUND = (255, 255, 255)
+
+
+class BadImage(ValueError):
+    """An image that cannot be used: its name and the reason."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name = name
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"image {self.name!r}: {self.reason}"
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
+
+
+def decode_image(
+    data: bytes, name: str, *, size: int | None = None, max_megapixels: float = 100.0
+) -> Image.Image:
+    """Decode to RGB: upright (EXIF), first frame, 16 bit scaled to 8, transparency over white.
+
+    With `size`, a JPEG may be decoded at 1/2, 1/4 or 1/8 as long as both sides stay at least
+    `size` pixels long, which is faster and lets pictures beyond `max_megapixels` through.
+    """
+    if not data:
+        raise BadImage(name, "the file is empty (zero bytes)")
+    try:
+        with Image.open(io.BytesIO(data), formats=_formats()) as picture:
+            if size is not None:
+                picture.draft("RGB", (size, size))
+            megapixels = picture.width * picture.height / 1e6
+            if megapixels > max_megapixels:
+                raise BadImage(
+                    name,
+                    f"{picture.width} x {picture.height} pixels are more than the limit of "
+                    f"{max_megapixels:g} megapixels",
+                )
+            picture.seek(0)
+            picture.load()
+            is_16_bit = picture.mode.startswith("I;16") or (
+                picture.mode == "I" and picture.format == "PNG"
+            )
+            return _to_rgb(_upright(picture), name, is_16_bit)
+    except BadImage:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise BadImage(
+            name, f"beyond Pillow's own limit (PIL.Image.MAX_IMAGE_PIXELS): {error}"
+        ) from None
+    except Image.UnidentifiedImageError:
+        start = data[:16]
+        raise BadImage(name, f"not an image of a known format; it starts with {start!r}") from None
+    # Pillow's readers meet damaged files with every kind of exception, not only OSError.
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        raise BadImage(name, f"damaged or truncated: {reason}") from error
+
+
+def _upright(picture: Image.Image) -> Image.Image:
+    """Turned as EXIF says; a picture whose EXIF block is damaged is left as it is."""
+    try:
+        return ImageOps.exif_transpose(picture)
+    except Exception:
+        return picture
+
+
+def _to_rgb(picture: Image.Image, name: str, is_16_bit: bool) -> Image.Image:
+    mode = picture.mode
+    if is_16_bit:
+        pixels = np.asarray(picture).astype(np.float64)
+        return Image.fromarray(np.rint(pixels / 257.0).astype(np.uint8)).convert("RGB")
+    if mode in ("I", "F"):
+        raise BadImage(
+            name, f"its pixels are 32-bit numbers (mode {mode}) of unknown range; save it as 8 bit"
+        )
+    if mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in picture.info:
+        above = picture.convert("RGBA")
+        paper = Image.new("RGBA", above.size, (*BACKGROUND, 255))
+        return Image.alpha_composite(paper, above).convert("RGB")
+    return picture.convert("RGB")
+
+
+def resize(picture: Image.Image, size: int, fit: Fit = "squash") -> Image.Image:
+    """A square of `size`: squashed whole, or cropped to the middle after scaling the short side."""
+    if fit == "squash":
+        return picture.resize((size, size), Image.Resampling.BICUBIC)
+    if fit == "crop":
+        return ImageOps.fit(picture, (size, size), Image.Resampling.BICUBIC)
+    raise ValueError(f"fit must be 'squash' or 'crop', got {fit!r}")

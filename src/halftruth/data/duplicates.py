@@ -1,0 +1,81 @@
+"""Items that have more than one row: refuse, merge or keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import numpy as np
+
+from halftruth.data.errors import DataError
+from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
+
+Duplicates = Literal["error", "merge", "keep"]
+
+
+def repeated_rows(items: np.ndarray) -> np.ndarray:
+    """Rows whose item already had a row above.
+
+    >>> repeated_rows(np.array(["a", "b", "a"]))
+    array([2])
+    """
+    _, first = np.unique(items, return_index=True)
+    return np.setdiff1d(np.arange(len(items)), first)
+
+
+def resolve_duplicates(
+    labels: LabelMatrix,
+    how: Duplicates,
+    *,
+    where: Callable[[int], str],
+    listed: bool,
+) -> LabelMatrix:
+    """Apply `how` to items with several rows.
+
+    Merging unites what the rows say: PRESENT or ABSENT beats UNKNOWN. PRESENT against ABSENT is
+    an error where both were written down; in `listed` labels, one list simply adds to the other.
+    """
+    if how not in get_args(Duplicates):
+        raise DataError(f"duplicates must be one of {get_args(Duplicates)}, got {how!r}")
+    if labels.items is None or how == "keep":
+        return labels
+    again = repeated_rows(labels.items)
+    if not len(again):
+        return labels
+    if how == "error":
+        name = str(labels.items[again[0]])
+        first = int(np.flatnonzero(labels.items == name)[0])
+        raise DataError(
+            f"{where(int(again[0]))}: {name!r} already has a row at {where(first)} ({len(again):,} "
+            "rows repeat an item); remove them, or pass duplicates='merge' to unite their labels"
+        )
+    return _merge(labels, listed)
+
+
+def _merge(labels: LabelMatrix, listed: bool) -> LabelMatrix:
+    assert labels.items is not None
+    _, first, which = np.unique(labels.items, return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(first))  # keeps the order in which items first appear
+    target = rank[which.ravel()]
+    kept = np.sort(first)
+    present = np.zeros((len(kept), len(labels.classes)), dtype=bool)
+    absent = np.zeros_like(present)
+    np.logical_or.at(present, target, labels.values == PRESENT)
+    np.logical_or.at(absent, target, labels.values == ABSENT)
+    clash = np.argwhere(present & absent)
+    if len(clash) and not listed:
+        row, column = clash[0]
+        raise DataError(
+            f"cannot merge the rows of {str(labels.items[kept[row]])!r}: class "
+            f"{labels.classes[column]!r} is present in one and absent in another"
+        )
+    split = labels.split
+    if split is not None:
+        moved = np.flatnonzero(split[kept][target] != split)
+        if len(moved):
+            raise DataError(
+                f"cannot merge the rows of {str(labels.items[moved[0]])!r}: splits differ"
+            )
+        split = split[kept]
+    values = np.where(present, PRESENT, np.where(absent, ABSENT, UNKNOWN)).astype(np.int8)
+    return LabelMatrix(values, labels.classes, labels.items[kept], split)

@@ -1,0 +1,41 @@
+"""The error of everything that reads data, and the hints its messages share."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+from halftruth.labels import check_classes
+
+
+class DataError(ValueError):
+    """Input that cannot be read as meant: says where, what was expected, what came, what to do."""
+
+
+def class_names(names: Iterable[str], place: object) -> tuple[str, ...]:
+    """Class names, once each is text, not blank and there only once."""
+    try:
+        return check_classes(names)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{place}: {error}") from None
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for a misspelt name, or nothing.
+
+    >>> nearest("imgae", ["image", "split"])
+    " (did you mean 'image'?)"
+    """
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def some(names: Sequence[object], limit: int = 5) -> str:
+    """The first few of many, for a message.
+
+    >>> some(["a", "b", "c"], limit=2)
+    "'a', 'b' and 1 more"
+    """
+    shown = ", ".join(repr(str(name)) for name in names[:limit])
+    rest = len(names) - limit
+    return f"{shown} and {rest:,} more" if rest > 0 else shown

@@ -1,0 +1,242 @@
+"""Images by name, from folders and zip files."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from halftruth.data.decode import EXTENSIONS, BadImage, decode_image
+from halftruth.data.errors import DataError, nearest, some
+
+MAX_BYTES = 1 << 30
+
+
+class ImageStore:
+    """The images of a folder, a zip file, or several of them.
+
+    `store.read("a/b.jpg")` gives an RGB picture. A name need not be exact: its extension, or
+    folders in front of it or of the stored name, may be missing as long as only one image fits.
+    Names that lead outside (`..`, absolute, a symbolic link) are refused. A store can be pickled
+    and used after a fork: every process opens the zip files for itself.
+
+    >>> ImageStore("no/such/folder")
+    Traceback (most recent call last):
+    ...
+    halftruth.data.errors.DataError: no/such/folder: there is no such folder or zip file of images
+    """
+
+    _process: int
+    _zips: dict[Path, zipfile.ZipFile]
+    _index: list[str] | None
+    _bases: dict[str, list[str]] | None
+    _stems: dict[str, list[str]] | None
+
+    def __init__(
+        self, source: str | Path | Sequence[str | Path], *, max_megapixels: float = 100.0
+    ) -> None:
+        several = [source] if isinstance(source, str | Path) else list(source)
+        self.sources = [Path(path) for path in several]
+        self.max_megapixels = max_megapixels
+        if not self.sources:
+            raise DataError("no folder or zip file of images was given")
+        self._start()
+        for path in self.sources:
+            if path not in self._folders:
+                self._zip(path)
+
+    def names(self) -> list[str]:
+        """The names of all files with an image's extension, sorted."""
+        return sorted(name for name in self._everything() if is_image_name(name))
+
+    def __len__(self) -> int:
+        return len(self.names())
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            self.resolve(str(name))
+        except BadImage:
+            return False
+        return True
+
+    def resolve(self, name: str) -> str:
+        """The stored name that `name` means; `BadImage` where none or more than one fits."""
+        asked = self._inside(name)
+        if self._holders(asked):
+            return asked
+        base = posixpath.basename(asked)
+        candidates = self._by_base().get(base, [])
+        if not candidates and not is_image_name(base):
+            candidates = self._by_stem().get(base, [])
+        fitting = [path for path in candidates if _same_place(path, asked)]
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            raise BadImage(name, f"more than one image fits: {some(sorted(fitting))}")
+        raise BadImage(name, f"there is no such image in {self._places()}{self._hint(base)}")
+
+    def read_bytes(self, name: str) -> bytes:
+        """The bytes of an image file."""
+        found = self._inside(name)
+        holders = self._holders(found)
+        if not holders:
+            found = self.resolve(name)
+            holders = self._holders(found)
+        if len(holders) > 1:
+            raise BadImage(name, f"is in more than one place: {some(holders)}")
+        path = holders[0]
+        try:
+            if path not in self._folders:
+                archive = self._zip(path)
+                if archive.getinfo(found).file_size > MAX_BYTES:
+                    raise BadImage(name, "is larger than 1 GiB")
+                return archive.read(found)
+            file = path / found
+            if not file.resolve().is_relative_to(path.resolve()):
+                raise BadImage(name, "is a symbolic link that leads outside the image folder")
+            return file.read_bytes()
+        except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as error:
+            raise BadImage(name, f"cannot be read: {error}") from error
+
+    def read(self, name: str, size: int | None = None) -> Image.Image:
+        """The image in RGB; with `size`, a large JPEG may come smaller (never below `size`)."""
+        return decode_image(
+            self.read_bytes(name), name, size=size, max_megapixels=self.max_megapixels
+        )
+
+    def _holders(self, name: str) -> list[Path]:
+        """The sources with a file of exactly this name."""
+        return [
+            path
+            for path in self.sources
+            if (os.path.isfile(path / name) if path in self._folders else self._in_zip(path, name))
+        ]
+
+    def _everything(self) -> list[str]:
+        """Every safe file name of every source; built once a process, only when needed."""
+        if self._index is None:
+            names: set[str] = set()
+            for path in self.sources:
+                names.update(_walk(path) if path in self._folders else _entries(self._zip(path)))
+            self._index = list(names)
+        return self._index
+
+    def _by_base(self) -> dict[str, list[str]]:
+        if self._bases is None:
+            self._bases = _group(self._everything(), posixpath.basename)
+        return self._bases
+
+    def _by_stem(self) -> dict[str, list[str]]:
+        if self._stems is None:
+            images = [name for name in self._everything() if is_image_name(name)]
+            self._stems = _group(images, lambda name: _stem(posixpath.basename(name)))
+        return self._stems
+
+    def _zip(self, path: Path) -> zipfile.ZipFile:
+        if self._process != os.getpid():  # after a fork the parent's file position is shared
+            self._zips = {}
+            self._process = os.getpid()
+        if path not in self._zips:
+            if not path.is_file():
+                raise DataError(f"{path}: there is no such folder or zip file of images")
+            try:
+                self._zips[path] = zipfile.ZipFile(path)
+            except (OSError, zipfile.BadZipFile) as error:
+                raise DataError(f"{path}: is neither a folder nor a zip file: {error}") from error
+        return self._zips[path]
+
+    def _in_zip(self, path: Path, name: str) -> bool:
+        try:
+            self._zip(path).getinfo(name)
+        except KeyError:
+            return False
+        return True
+
+    def _inside(self, name: str) -> str:
+        """The name with plain slashes, relative to its folder; refused where it leads outside."""
+        asked = name.strip().replace("\\", "/")
+        for folder in self._folders:
+            asked = asked.removeprefix(f"{folder.absolute().as_posix()}/")
+        if not asked or "\0" in asked:
+            raise BadImage(name, "is not a file name")
+        if asked.startswith("/") or asked[1:2] == ":" or ".." in asked.split("/"):
+            raise BadImage(
+                name, "points outside the image folder; names must be relative to it, without '..'"
+            )
+        return posixpath.normpath(asked)
+
+    def _start(self) -> None:
+        self._folders = [path for path in self.sources if path.is_dir()]
+        self._process = os.getpid()
+        self._zips = {}
+        self._index = None
+        self._bases = None
+        self._stems = None
+
+    def _places(self) -> str:
+        return " or ".join(str(path) for path in self.sources[:3])
+
+    def _hint(self, base: str) -> str:
+        alike = self._by_stem().get(_stem(base))
+        if alike:
+            return f" (but there is {alike[0]!r})"
+        return nearest(base, list(self._by_base())[:2000])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"sources": self.sources, "max_megapixels": self.max_megapixels}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._start()
+
+    def __repr__(self) -> str:
+        return f"ImageStore({[str(path) for path in self.sources]})"
+
+
+def is_image_name(name: str) -> bool:
+    """Whether a name ends like an image file's."""
+    return posixpath.splitext(name)[1].lower() in EXTENSIONS
+
+
+def _stem(base: str) -> str:
+    return posixpath.splitext(base)[0] if is_image_name(base) else base
+
+
+def _same_place(path: str, asked: str) -> bool:
+    """Whether one of the two folders is the end of the other: never train/1.jpg for test/1.jpg."""
+    stored, wanted = posixpath.dirname(path), posixpath.dirname(asked)
+    longer, shorter = (stored, wanted) if len(stored) >= len(wanted) else (wanted, stored)
+    return not shorter or longer == shorter or longer.endswith("/" + shorter)
+
+
+def _group(names: Sequence[str], key: Any) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(key(name), []).append(name)
+    return groups
+
+
+def _walk(folder: Path) -> list[str]:
+    return [
+        (Path(root) / file).relative_to(folder).as_posix()
+        for root, _, files in os.walk(folder)
+        for file in files
+    ]
+
+
+def _entries(archive: zipfile.ZipFile) -> list[str]:
+    """Names of a zip's files, without those that a careless reader would put elsewhere."""
+    return [
+        name
+        for name in archive.namelist()
+        if not name.endswith("/")
+        and not name.startswith("/")
+        and ".." not in name.split("/")
+        and not name.startswith("__MACOSX/")
+    ]

@@ -1,0 +1,138 @@
+"""Rows for training, validation and test: from a column, or drawn at random, groups kept whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from halftruth.data.errors import DataError, some
+
+SPLIT_NAMES = {
+    "train": "train", "training": "train", "trn": "train", "trainval": "train",
+    "val": "val", "valid": "val", "validation": "val", "dev": "val",
+    "test": "test", "testing": "test", "tst": "test",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Sorted row numbers of each part; a part that does not exist is empty."""
+
+    train: np.ndarray
+    val: np.ndarray
+    test: np.ndarray
+
+
+def split_rows(
+    n: int, *, val: float = 0.2, seed: int = 0, groups: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw (train, val) rows: a permutation of RandomState(seed), its end being the validation.
+
+    `split_rows(5717, seed=1200)` is the published split of VOC 2012 (Cole et al. 2021), and
+    likewise for COCO, NUS-WIDE and CUB. With `groups` (one entry a row: a patient, a site) the
+    groups are permuted and none is divided; the share of rows is then only close to `val`.
+
+    >>> split_rows(5, val=0.4, seed=0)
+    (array([0, 1, 2]), array([3, 4]))
+    """
+    if not 0.0 < val < 1.0:
+        raise DataError(f"val must be a share between 0 and 1, got {val}")
+    random = np.random.RandomState(seed)
+    wanted = round(val * n)
+    if groups is None:
+        order = random.permutation(n)
+        train, held_out = np.sort(order[: n - wanted]), np.sort(order[n - wanted :])
+    else:
+        chosen = _whole_groups(_check_groups(groups, n), wanted, random)
+        train, held_out = np.flatnonzero(~chosen), np.flatnonzero(chosen)
+    if not len(train) or not len(held_out):
+        unit = "rows" if groups is None else f"rows in {len(np.unique(groups)):,} groups"
+        raise DataError(
+            f"{n:,} {unit} cannot be divided with val={val}: the training part has {len(train):,} "
+            f"rows and the validation part {len(held_out):,}"
+        )
+    return train, held_out
+
+
+def named_splits(column: np.ndarray, names: Mapping[str, str] | None = None) -> Splits:
+    """Rows by a column of split names: train / val / test and their usual spellings.
+
+    `names` maps further spellings, e.g. `{"fold0": "test"}`.
+
+    >>> named_splits(np.array(["train", "valid", "train"])).train
+    array([0, 2])
+    """
+    known = {**SPLIT_NAMES, **{key.lower(): part for key, part in (names or {}).items()}}
+    found, which = np.unique(np.asarray(column, dtype=str), return_inverse=True)
+    strange = [str(name) for name in found if name.strip().lower() not in known]
+    if strange:
+        row = int(np.flatnonzero(which == list(found).index(strange[0]))[0])
+        raise DataError(
+            f"row {row} of the split column: expected train, val or test, got {strange[0]!r}; "
+            f"map the names with names={{{strange[0]!r}: 'train'}} or rename them"
+        )
+    parts = np.array([known[name.strip().lower()] for name in found], dtype=str)[which.ravel()]
+    return Splits(*(np.flatnonzero(parts == part) for part in ("train", "val", "test")))
+
+
+def choose_splits(
+    n: int,
+    *,
+    column: np.ndarray | None = None,
+    val: float = 0.2,
+    seed: int = 0,
+    groups: np.ndarray | None = None,
+    names: Mapping[str, str] | None = None,
+) -> Splits:
+    """What training uses: the split column where there is one, else a random validation part.
+
+    A column without validation rows has them drawn from its training rows.
+    """
+    nothing = np.empty(0, dtype=np.intp)
+    if column is None:
+        return Splits(*split_rows(n, val=val, seed=seed, groups=groups), nothing)
+    if len(column) != n:
+        raise DataError(f"the split column has {len(column):,} entries for {n:,} rows")
+    parts = named_splits(column, names)
+    if not len(parts.train):
+        raise DataError("the split column names no row 'train'")
+    if not len(parts.val):
+        inside = None if groups is None else _check_groups(groups, n)[parts.train]
+        train, held_out = split_rows(len(parts.train), val=val, seed=seed, groups=inside)
+        parts = Splits(parts.train[train], parts.train[held_out], parts.test)
+    if groups is not None:
+        check_leakage(parts, groups)
+    return parts
+
+
+def check_leakage(parts: Splits, groups: np.ndarray) -> None:
+    """Refuse a split in which a group is in the training part and outside it."""
+    named = np.asarray(groups, dtype=str)
+    for part, rows in (("val", parts.val), ("test", parts.test)):
+        shared = np.intersect1d(named[parts.train], named[rows])
+        if len(shared):
+            raise DataError(
+                f"{len(shared):,} groups are in both the training and the {part} part: "
+                f"{some(list(shared))}; leave the split column out to split by group"
+            )
+
+
+def _check_groups(groups: np.ndarray, n: int) -> np.ndarray:
+    named = np.asarray(groups, dtype=str)
+    if named.shape != (n,):
+        raise DataError(f"groups must have one entry a row: expected {n:,}, got {named.shape}")
+    blank = np.flatnonzero(np.char.strip(named) == "")
+    if len(blank):
+        raise DataError(f"row {blank[0]} has no group; {len(blank):,} rows are without one")
+    return named
+
+
+def _whole_groups(groups: np.ndarray, wanted: int, random: np.random.RandomState) -> np.ndarray:
+    """Mask of the last groups of a permutation that together come closest to `wanted` rows."""
+    found, which, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    order = random.permutation(len(found))[::-1]
+    rows_so_far = np.concatenate([[0], np.cumsum(counts[order])])
+    take = int(np.argmin(np.abs(rows_so_far - wanted)))
+    return np.isin(which.ravel(), order[: max(take, 1)])

@@ -1,0 +1,118 @@
+"""The report of `data check`, and the method it suggests."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from halftruth.data import DataError, ImageStore, check_data, read_labels, suggest_method
+from halftruth.labels import LabelMatrix
+
+
+def matrix(rows, items=None, split=None, classes=None):
+    values = np.array(rows, dtype=np.int8)
+    names = classes or [f"c{k}" for k in range(values.shape[1])]
+    return LabelMatrix(values, tuple(names), items, split)
+
+
+def test_counts():
+    report = check_data(matrix([[1, 0, -1], [1, 1, 0], [0, 0, 0], [-1, -1, -1]]))
+    assert (report.rows, report.present, report.absent, report.unknown) == (4, 3, 4, 5)
+    assert report.positives_per_row == 0.75
+    assert report.rows_by_positives == {"0": 2, "1": 1, "2": 1, "3": 0, "4": 0, "5+": 0}
+    assert (report.empty_rows, report.empty_share, report.unannotated_rows) == (2, 0.5, 1)
+    assert report.never_present == ["c2"]
+    assert report.rarely_present == ["c0", "c1"]
+    assert [(c.present, c.absent, c.unknown) for c in report.classes] == [
+        (2, 1, 1),
+        (1, 1, 2),
+        (0, 2, 2),
+    ]
+    assert report.ok
+    assert json.loads(json.dumps(report.to_dict()))["classes"][1]["name"] == "c1"
+    assert "1 classes never occur and cannot be learned: 'c2'" in report.text()
+
+
+def test_images_and_duplicates(tmp_path):
+    for name in ("a.png", "b.png", "extra.png"):
+        Image.new("RGB", (4, 4)).save(tmp_path / name)
+    (tmp_path / "bad.jpg").write_text("no image")
+    (tmp_path / "labels.csv").write_text(
+        "image,cat\na.png,1\nb.png,0\na.png,1\nbad.jpg,0\ngone,1\n"
+    )
+    labels = read_labels(tmp_path / "labels.csv", duplicates="keep")
+    report = check_data(labels, ImageStore(tmp_path))
+    assert report.duplicate_items == ["a.png"]
+    assert report.missing_images == ["gone"]
+    assert [name for name, _ in report.bad_images] == ["gone", "bad.jpg"]
+    assert report.unused_images == ["extra.png"]
+    assert not report.ok
+    assert len(report.errors) == 3
+    shallow = check_data(labels, ImageStore(tmp_path), decode=False)
+    assert [name for name, _ in shallow.bad_images] == ["gone"]
+
+
+def test_two_names_of_one_image(tmp_path):
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    report = check_data(matrix([[1], [1]], items=["a", "a.png"]), ImageStore(tmp_path))
+    assert any("1 names lead to an image of another row" in error for error in report.errors)
+
+
+def test_labels_without_names_cannot_have_images(tmp_path):
+    report = check_data(matrix([[1]]), ImageStore(tmp_path))
+    assert "image_column=" in report.errors[0]
+
+
+def test_features():
+    labels = matrix([[1], [0]])
+    assert check_data(labels, features=np.ones((2, 3), dtype=np.float32)).features == (2, 3)
+    wrong = check_data(labels, features=np.array([[1.0], [np.nan], [0.0]]))
+    assert "has 3 rows, but the labels have 2" in wrong.errors[0]
+
+
+def test_splits_and_groups():
+    labels = matrix([[1, 0], [0, 1], [0, 0]], split=["train", "val", "test"])
+    report = check_data(labels, groups=np.array(["p", "q", "p"]))
+    assert report.splits == {"test": 1, "train": 1, "val": 1}
+    assert any("both the training and the test part" in error for error in report.errors)
+    assert any("not in the training part: 'c1'" in warning for warning in report.warnings)
+    assert any("the test part has no positive" in warning for warning in report.warnings)
+    odd = check_data(matrix([[1], [1]], split=["train", "fold"]))
+    assert "got 'fold'" in odd.errors[0]
+
+
+def test_names_that_look_wrong():
+    names = ["Cat", "cat", "No Finding"]
+    warnings = " ".join(check_data(matrix([[1, 1, 1]], classes=names)).warnings)
+    assert "spelt differently: 'Cat', 'cat'" in warnings
+    assert "nothing='No Finding'" in warnings
+
+
+def test_nothing_to_learn():
+    assert "nothing to learn" in check_data(matrix([[0, -1]])).errors[0]
+    with pytest.raises(DataError, match="at least one row"):
+        check_data(matrix(np.zeros((0, 2))))
+
+
+@pytest.mark.parametrize(
+    ("rows", "method", "options"),
+    [
+        ([[1, 0], [0, 1]], "em", {}),
+        ([[1, 0], [0, 0]], "em", {}),
+        ([[1, 1], [0, 1]], "em", {}),
+        ([[1, -1], [0, 1]], "bce", {"unknown": "ignore"}),
+        ([[1, -1], [-1, 1]], "bce", {}),
+        ([[1, -1], [-1, -1]], "any-class", {"base": "bce"}),
+    ],
+)
+def test_suggested_method(rows, method, options):
+    advice = suggest_method(matrix(rows))
+    assert (advice.method, advice.options) == (method, options)
+    assert advice.reason
+    assert method not in advice.also
+
+
+def test_suggestion_looks_at_the_training_rows():
+    labels = matrix([[1, 0], [0, 1], [-1, 1]], split=["train", "train", "test"])
+    assert check_data(labels).advice.method == "em"
