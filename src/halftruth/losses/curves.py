@@ -7,12 +7,29 @@ a label that is there; `mirrored` turns one into the curve of a label that is no
 """
 
 from collections.abc import Callable
-from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
 Curve = tuple[Tensor, Tensor]
+
+
+class once:
+    """A property that is computed on first use and then kept.
+
+    `functools.cached_property` holds a lock up to Python 3.11, which `torch.compile` cannot enter.
+    """
+
+    def __init__(self, compute: Callable[[Any], Tensor]) -> None:
+        self.compute = compute
+        self.name = compute.__name__
+        self.__doc__ = compute.__doc__
+
+    def __get__(self, owner: Any, kind: type | None = None) -> Tensor:
+        value = self.compute(owner)
+        setattr(owner, self.name, value)
+        return value
 
 
 class Logit:
@@ -27,37 +44,37 @@ class Logit:
         self.z = z
         self.eps = eps
 
-    @cached_property
+    @once
     def p(self) -> Tensor:
         return torch.sigmoid(self.z)
 
-    @cached_property
+    @once
     def q(self) -> Tensor:
         """1 - p, exact where p rounds to 1."""
         return torch.sigmoid(-self.z)
 
-    @cached_property
+    @once
     def pq(self) -> Tensor:
         """p (1 - p), the slope of p."""
         return self.p * self.q
 
-    @cached_property
+    @once
     def log_p(self) -> Tensor:
         if self.eps:
             return torch.log(self.p + self.eps)
         return torch.nn.functional.logsigmoid(self.z)
 
-    @cached_property
+    @once
     def log_q(self) -> Tensor:
         if self.eps:
             return torch.log(self.q + self.eps)
         return torch.nn.functional.logsigmoid(-self.z)
 
-    @cached_property
+    @once
     def slope_log_p(self) -> Tensor:
         return self.pq / (self.p + self.eps) if self.eps else self.q
 
-    @cached_property
+    @once
     def slope_log_q(self) -> Tensor:
         return -self.pq / (self.q + self.eps) if self.eps else -self.p
 
@@ -77,7 +94,7 @@ class _Mirror(Logit):
         self.front = front
         self.eps = front.eps
 
-    @cached_property
+    @once
     def z(self) -> Tensor:  # type: ignore[override]
         return -self.front.z
 
@@ -101,11 +118,11 @@ class _Mirror(Logit):
     def log_q(self) -> Tensor:  # type: ignore[override]
         return self.front.log_p
 
-    @cached_property
+    @once
     def slope_log_p(self) -> Tensor:  # type: ignore[override]
         return -self.front.slope_log_q
 
-    @cached_property
+    @once
     def slope_log_q(self) -> Tensor:  # type: ignore[override]
         return -self.front.slope_log_p
 
