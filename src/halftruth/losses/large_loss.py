@@ -38,25 +38,36 @@ class LargeLoss(Loss):
         self.mode = require(mode in ("reject", "correct"), mode, "mode", '"reject" or "correct"')
         self.delta = require(0 <= delta <= 1, delta, "delta", "in [0, 1]")
         self.peer_rounding = peer_rounding
+        self.share = 0.0
+
+    def start_epoch(self, epoch: int, epochs: int) -> None:
+        super().start_epoch(epoch, epochs)
+        if self.peer_rounding:
+            clean = 1.0
+            for _ in range(epoch):
+                clean -= self.delta
+            self.share = 1 - clean
+        else:
+            # A hair below the exact share, so that rounding never lifts a whole count over itself.
+            self.share = float(Fraction(repr(self.delta)) * epoch) * (1 - 2**-50)
 
     def count(self, entries: int) -> int:
         """How many of a batch's entries change in this epoch."""
-        if self.peer_rounding:
-            clean = 1.0
-            for _ in range(self.epoch):
-                clean -= self.delta
-            share: float | Fraction = 1 - clean
-        else:
-            share = Fraction(repr(self.delta)) * self.epoch
-        return min(math.ceil(entries * share), entries)
+        return min(math.ceil(entries * self.share), entries)
 
     def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
         """The logit from which on an unknown entry changes: −log(1−p) grows with z."""
-        count = self.count(labels.numel())
-        if count == 0:
-            return None
-        z = logits.to(compute_dtype(logits)).masked_fill(labels != 0, -math.inf)
-        return torch.topk(z.flatten(), count, sorted=False).values.min()
+        z = logits.to(compute_dtype(logits)).masked_fill(labels != 0, -math.inf).flatten()
+        if torch.compiler.is_compiling() and len(z):
+            return self._traced_threshold(z)
+        count = self.count(len(z))
+        return torch.topk(z, count, sorted=False).values.min() if count else None
+
+    def _traced_threshold(self, z: Tensor) -> Tensor:
+        """The same with a count that is a tensor: a number would be compiled anew every epoch."""
+        count = (torch.full_like(z[0], len(z), dtype=torch.float64) * self.share).ceil()
+        place = (count.clamp(max=len(z)).long() - 1).clamp(min=0)
+        return torch.where(count > 0, z.sort(descending=True).values.take(place), math.inf)
 
     def terms(self, s: Logit, labels: Tensor, context: Any, rows: slice) -> Curve:
         curve = super().terms(s, labels, context, rows)

@@ -40,10 +40,16 @@ class SPLC(Wrapper):
         self.tau = require(0 <= tau <= 1, tau, "tau", "in [0, 1]")
         self.start = require(start >= 0, start, "start", ">= 0")
         self.margin_on_corrected = margin_on_corrected
+        self.correcting = start == 0
+
+    def start_epoch(self, epoch: int, epochs: int) -> None:
+        super().start_epoch(epoch, epochs)
+        # `terms` must not read the epoch: torch.compile would compile anew for each of them.
+        self.correcting = epoch >= self.start
 
     def terms(self, s: Logit, labels: Any, context: Any, rows: slice) -> Curve:
         curve = self.base.terms(s, labels, context, rows)
-        if self.epoch < self.start:
+        if not self.correcting:
             return curve
         there = self.base.present if self.margin_on_corrected else self.base.corrected
         return curves.patched(curve, (labels == 0) & (s.p > self.tau), there, s)
