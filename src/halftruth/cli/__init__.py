@@ -1,0 +1,5 @@
+"""The `halftruth` command."""
+
+from halftruth.cli.app import app, main
+
+__all__ = ["app", "main"]

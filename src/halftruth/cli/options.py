@@ -1,0 +1,86 @@
+"""Options that several commands share, and how they become settings."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+READ = "What the label file means"
+
+Zero = Annotated[
+    str | None, typer.Option(help='What 0 means: "unknown" or "absent".', rich_help_panel=READ)
+]
+Blank = Annotated[
+    str | None,
+    typer.Option(help='What an empty cell means: "unknown" or "absent".', rich_help_panel=READ),
+]
+MinusOne = Annotated[
+    str | None, typer.Option(help='What -1 means: "absent" or "unknown".', rich_help_panel=READ)
+]
+ImageColumn = Annotated[
+    str | None, typer.Option(help="The column that names the image.", rich_help_panel=READ)
+]
+LabelColumn = Annotated[
+    str | None,
+    typer.Option(help="The column that lists the labels, if there is one.", rich_help_panel=READ),
+]
+Sep = Annotated[
+    str | None, typer.Option(help="What separates labels in that column.", rich_help_panel=READ)
+]
+Nothing = Annotated[
+    str | None,
+    typer.Option(help='The name that stands for no label ("No Finding").', rich_help_panel=READ),
+]
+SplitColumn = Annotated[
+    str | None,
+    typer.Option(help="The column that says train, val or test.", rich_help_panel=READ),
+]
+DropColumn = Annotated[
+    list[str] | None,
+    typer.Option(help="A column that is no label; may be repeated.", rich_help_panel=READ),
+]
+Delimiter = Annotated[
+    str | None, typer.Option(help="Of the CSV file, where it is not found.", rich_help_panel=READ)
+]
+Duplicates = Annotated[
+    str | None,
+    typer.Option(help="Rows of the same item: error, merge or keep.", rich_help_panel=READ),
+]
+Key = Annotated[
+    str | None, typer.Option(help="The label matrix in an .npz file.", rich_help_panel=READ)
+]
+Images = Annotated[
+    list[Path] | None,
+    typer.Option("--images", "-i", help="Folder or zip of images; may be repeated."),
+]
+Features = Annotated[
+    Path | None, typer.Option("--features", "-f", help="Feature matrix instead of images.")
+]
+Device = Annotated[str | None, typer.Option(help="auto or cpu.")]
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """The options that were given, so that what was not keeps its default or a recipe's value."""
+    found = {name: value for name, value in options.items() if value is not None and value != []}
+    if "drop_column" in found:
+        found["drop_columns"] = found.pop("drop_column")
+    return {name: str(value) if isinstance(value, Path) else value for name, value in found.items()}
+
+
+def assignments(pairs: list[str]) -> dict[str, Any]:
+    """`key=value` arguments with values read as YAML: 0.5, true, [0, 2], {name: asl}.
+
+    >>> assignments(["tau=0.7", "w=[0, 10]"])
+    {'tau': 0.7, 'w': [0, 10]}
+    """
+    values = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key.strip():
+            raise typer.BadParameter(f"expected key=value, got {pair!r}", param_hint="--set")
+        try:
+            values[key.strip()] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise typer.BadParameter(f"{pair!r}: {error}", param_hint="--set") from error
+    return values

@@ -1,0 +1,18 @@
+"""Training: `fit`, the configuration of a run, and what a run leaves behind."""
+
+from halftruth.train.checkpoint import CheckpointError
+from halftruth.train.config import Config, ConfigError
+from halftruth.train.run import Result, fit, load_settings, resume_run
+from halftruth.train.stage import Interrupted, TrainingStopped
+
+__all__ = [
+    "CheckpointError",
+    "Config",
+    "ConfigError",
+    "Interrupted",
+    "Result",
+    "TrainingStopped",
+    "fit",
+    "load_settings",
+    "resume_run",
+]

@@ -1,0 +1,113 @@
+"""Checkpoints: one file, written whole or not at all, read without running any code.
+
+Tensors go into safetensors; everything around them (numbers, names, lists) into its JSON header.
+"""
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint that cannot be written, read, or used here."""
+
+
+def save(path: Path, tree: Any) -> None:
+    """Write a tree of dicts, lists, numbers and tensors; the old file stays until this is safe."""
+    tensors: dict[str, Tensor] = {}
+    header = {"format": "halftruth-1", "tree": json.dumps(_pack(tree, tensors))}
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, new, metadata=header)
+        with new.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(new, path)
+        _sync_folder(path.parent)
+    except (OSError, SafetensorError) as error:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+        kept = "the last good one is untouched" if path.exists() else "there was none before"
+        raise CheckpointError(f"cannot write the checkpoint {path}: {error}; {kept}") from error
+
+
+def load(path: Path) -> Any:
+    """The tree of a checkpoint, its tensors on the CPU."""
+    if not path.is_file():
+        raise CheckpointError(f"there is no checkpoint {path}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"cannot read the checkpoint {path}: {error}") from error
+    if header.get("format") != "halftruth-1":
+        raise CheckpointError(f"{path} was not written by halftruth (or by a newer one)")
+    return _unpack(json.loads(header["tree"]), tensors)
+
+
+def _pack(node: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(node, Tensor):
+        name = f"t{len(tensors)}"
+        tensors[name] = node.detach().cpu().contiguous().clone()
+        return {"tensor": name}
+    if isinstance(node, dict):
+        # Pairs, since the keys of an optimiser's state are numbers, which JSON does not have.
+        return {"dict": [[key, _pack(value, tensors)] for key, value in node.items()]}
+    if isinstance(node, (list, tuple)):
+        return [_pack(value, tensors) for value in node]
+    if node is None or isinstance(node, (str, int, float, bool)):
+        return node
+    raise TypeError(f"a checkpoint cannot hold {type(node).__name__}")
+
+
+def _unpack(node: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(node, list):
+        return [_unpack(value, tensors) for value in node]
+    if isinstance(node, dict):
+        if "tensor" in node:
+            return tensors[node["tensor"]]
+        return {key: _unpack(value, tensors) for key, value in node["dict"]}
+    return node
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the renaming itself survive a power cut, where the system allows it."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def same(what: str, saved: Any, here: Any, path: Path) -> None:
+    """Complain where a checkpoint belongs to something else."""
+    if saved != here:
+        raise CheckpointError(
+            f"{path} belongs to another run: its {what} is {_short(saved)}, here it is "
+            f"{_short(here)}. Resume with the settings of that run, or choose another --out"
+        )
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 120 else f"{text[:100]}... ({len(value)} entries)"
+
+
+def to_device(tree: Any, device: torch.device) -> Any:
+    """The tree with its tensors moved."""
+    if isinstance(tree, Tensor):
+        return tree.to(device)
+    if isinstance(tree, dict):
+        return {key: to_device(value, device) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [to_device(value, device) for value in tree]
+    return tree

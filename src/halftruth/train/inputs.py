@@ -1,0 +1,207 @@
+"""What the model looks at, by row number: a matrix of features, or images decoded once.
+
+Labels never pass through here: they stay in the main process and are looked up by row, so that
+what a method remembers or corrects is never lost in a worker's copy.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from halftruth.data import DataError, ImageStore, check_images, decode_all
+from halftruth.data.decode import resize
+from halftruth.data.decoding import describe_bad
+from halftruth.data.transforms import Augment
+
+Rows = Iterable[list[int]]
+Raw = tuple[Tensor, Tensor]
+
+
+class Inputs(Protocol):
+    """Batches of raw inputs by row, and how they become what the model takes."""
+
+    def load(self, batches: Rows, device: torch.device) -> Iterator[Raw]:
+        """(raw, rows) of each batch, on the device."""
+        ...
+
+    def prepare(self, raw: Tensor, *, train: bool, views: int = 1) -> Tensor:
+        """The model's input, (V·B, ...): augmented in training, the same way every time else."""
+        ...
+
+
+class Features:
+    """A matrix of features, kept on the device."""
+
+    def __init__(self, features: np.ndarray | Tensor) -> None:
+        self.features = torch.as_tensor(features, dtype=torch.float32)
+
+    def load(self, batches: Rows, device: torch.device) -> Iterator[Raw]:
+        self.features = self.features.to(device)
+        for rows in batches:
+            index = torch.as_tensor(rows).to(device, non_blocking=True)
+            yield self.features[index], index
+
+    def prepare(self, raw: Tensor, *, train: bool, views: int = 1) -> Tensor:
+        if views > 1:
+            raise ValueError("features have no augmented views; use images or one view")
+        return raw
+
+
+class _Pixels(Dataset[Any]):
+    """uint8 pixels of whole batches of rows, from memory, a memory map or the image files."""
+
+    def __init__(
+        self, pixels: np.ndarray | None, store: ImageStore, names: Sequence[str], size: int
+    ):
+        self.pixels, self.store, self.names, self.size = pixels, store, names, size
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitems__(self, rows: list[int]) -> Raw:
+        if self.pixels is not None:
+            pixels = torch.from_numpy(np.ascontiguousarray(self.pixels[rows]))
+        else:
+            read = [resize(self.store.read(self.names[row], self.size), self.size) for row in rows]
+            pixels = torch.from_numpy(np.stack([np.asarray(picture) for picture in read]))
+        return pixels, torch.as_tensor(rows)
+
+
+class Images:
+    """Images at the model's size; flipping, cropping and normalising happen on the device."""
+
+    def __init__(
+        self,
+        store: ImageStore,
+        names: Sequence[str],
+        size: int,
+        *,
+        train: Augment,
+        plain: Augment,
+        workers: int = 2,
+        pixels: np.ndarray | None = None,
+    ) -> None:
+        self.train, self.plain, self.workers = train, plain, workers
+        self.source = _Pixels(pixels, store, names, size)
+        self.in_memory = pixels is not None and not isinstance(pixels, np.memmap)
+
+    def load(self, batches: Rows, device: torch.device) -> Iterator[Raw]:
+        workers = 0 if self.in_memory else self.workers
+        loader = DataLoader(
+            self.source,
+            batch_sampler=batches,  # type: ignore[arg-type]
+            collate_fn=_as_it_is,
+            num_workers=workers,
+            pin_memory=device.type == "cuda",
+            prefetch_factor=4 if workers else None,
+        )
+        for pixels, rows in loader:
+            yield pixels.to(device, non_blocking=True), rows.to(device, non_blocking=True)
+
+    def prepare(self, raw: Tensor, *, train: bool, views: int = 1) -> Tensor:
+        augment = self.train if train else self.plain
+        if views == 1:
+            return augment(raw)
+        return torch.cat([self.plain(raw), *(augment(raw) for _ in range(views - 1))])
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def decode(
+    store: ImageStore,
+    names: Sequence[str],
+    size: int,
+    *,
+    cache: str,
+    folder: Path,
+    workers: int,
+    on_bad: str,
+    shared: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[np.ndarray | None, list[tuple[str, str]]]:
+    """Pixels of all images (None with cache "none") and the bad ones as (name, reason)."""
+    if cache == "none":
+        bad = check_images(store, names, workers=workers, progress=progress)
+        if bad and on_bad == "fail":
+            raise DataError(describe_bad(bad, len(names)))
+        return None, bad
+    shape = (len(names), size, size, 3)
+    if cache == "auto":
+        cache = "disk" if shared or np.prod(shape, dtype=float) > _free_memory() / 2 else "memory"
+    if cache == "memory":
+        done = decode_all(
+            store,
+            names,
+            size,
+            workers=workers,
+            on_bad=on_bad,
+            progress=progress,  # type: ignore[arg-type]
+        )
+        return done.pixels, done.bad
+    return _on_disk(store, names, shape, folder, workers, on_bad, progress)
+
+
+def _on_disk(
+    store: ImageStore,
+    names: Sequence[str],
+    shape: tuple[int, ...],
+    folder: Path,
+    workers: int,
+    on_bad: str,
+    progress: Callable[[int], None] | None,
+) -> tuple[np.ndarray, list[tuple[str, str]]]:
+    """A memory map that is made once and used again by every run over the same images."""
+    key = hashlib.sha1(json.dumps([list(names), shape, stamp(store)]).encode()).hexdigest()[:16]
+    path, notes = folder / f"pixels-{key}.npy", folder / f"pixels-{key}.json"
+    if not notes.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        new = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            out = np.lib.format.open_memmap(new, mode="w+", dtype=np.uint8, shape=shape)
+            done = decode_all(
+                store,
+                names,
+                shape[1],
+                workers=workers,
+                out=out,
+                on_bad=on_bad,
+                progress=progress,  # type: ignore[arg-type]
+            )
+            out.flush()
+            os.replace(new, path)
+        finally:
+            new.unlink(missing_ok=True)
+        notes.write_text(json.dumps(done.bad))
+    bad = [(name, reason) for name, reason in json.loads(notes.read_text())]
+    if bad and on_bad == "fail":
+        raise DataError(describe_bad(bad, len(names)))
+    return np.lib.format.open_memmap(path, mode="r"), bad
+
+
+def stamp(store: ImageStore) -> list[Any]:
+    """Sizes and times of all files behind the images: what has changed is decoded anew."""
+    stamps: list[Any] = []
+    for source in store.sources:
+        files = (
+            [path for path in source.rglob("*") if path.is_file()] if source.is_dir() else [source]
+        )
+        facts = [path.stat() for path in files]
+        newest = max((fact.st_mtime_ns for fact in facts), default=0)
+        stamps.append([str(source.resolve()), len(files), sum(f.st_size for f in facts), newest])
+    return stamps
+
+
+def _free_memory() -> float:
+    import psutil
+
+    return float(psutil.virtual_memory().available)

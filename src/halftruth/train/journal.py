@@ -1,0 +1,85 @@
+"""What a run says while it goes: metrics.jsonl, TensorBoard, a progress bar, lines of text."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+
+class Journal:
+    """Writes a run's metrics and talks to the user; silent where it is not the main process."""
+
+    def __init__(
+        self,
+        folder: Path | None,
+        *,
+        main: bool = True,
+        quiet: bool = False,
+        tensorboard: bool = False,
+    ) -> None:
+        self.path = None if folder is None else folder / "metrics.jsonl"
+        self.main = main
+        self.console = Console(stderr=True, quiet=quiet or not main)
+        self._writer: Any = None
+        if tensorboard and main and folder is not None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._writer = SummaryWriter(str(folder / "tensorboard"))
+
+    def say(self, text: str) -> None:
+        """One message to the user."""
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def write(self, record: dict[str, Any]) -> None:
+        """One line of metrics.jsonl, on disk before training goes on."""
+        if not self.main or self.path is None:
+            return
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        if self._writer is not None:
+            for key, value in record.items():
+                if isinstance(value, float):
+                    self._writer.add_scalar(f"{record['stage']}/{key}", value, record["epoch"])
+            self._writer.flush()
+
+    def rewind(self, epochs_done: int) -> None:
+        """Drop what was written after the checkpoint that a run resumes from."""
+        if not self.main or self.path is None or not self.path.exists():
+            return
+        lines = self.path.read_text(encoding="utf-8").splitlines()[:epochs_done]
+        new = self.path.with_suffix(".new")
+        new.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        os.replace(new, self.path)
+
+    @contextmanager
+    def progress(self, text: str, total: int, done: int = 0) -> Iterator[Any]:
+        """A bar with the time left in a terminal; nothing elsewhere."""
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        off = self.console.quiet or not self.console.is_terminal
+        with Progress(*columns, console=self.console, transient=True, disable=off) as bar:
+            task = bar.add_task(text, total=total, completed=done)
+            yield lambda count=1: bar.advance(task, count)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()

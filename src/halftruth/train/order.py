@@ -1,0 +1,67 @@
+"""The order of the data as a function of (seed, epoch): resumable at any step, any process."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+
+class Batches:
+    """Rows of each step of an epoch, and the part of them that falls to this process.
+
+    A step's rows are the same for any number of processes: process r of w takes every w-th of
+    them. Where there are fewer rows than processes, a process repeats one with weight 0, so that
+    all take part in the exchange of gradients.
+    """
+
+    def __init__(
+        self, rows: np.ndarray, batch_size: int, seed: int, rank: int = 0, world: int = 1
+    ) -> None:
+        self.rows, self.batch_size, self.seed = np.asarray(rows), batch_size, seed
+        self.rank, self.world = rank, world
+        self.epoch = 0
+        self.start = 0
+
+    @property
+    def steps(self) -> int:
+        return -(-len(self.rows) // self.batch_size)
+
+    def of_step(self, epoch: int, step: int) -> np.ndarray:
+        """All rows of one step, over all processes."""
+        order = np.random.default_rng([self.seed, epoch]).permutation(self.rows)
+        return order[step * self.batch_size : (step + 1) * self.batch_size]
+
+    def __len__(self) -> int:
+        return self.steps - self.start
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """This process's rows, from step `start` of `epoch` on: a batch sampler."""
+        order = np.random.default_rng([self.seed, self.epoch]).permutation(self.rows)
+        for step in range(self.start, self.steps):
+            whole = order[step * self.batch_size : (step + 1) * self.batch_size]
+            mine = whole[self.rank :: self.world]
+            yield (mine if len(mine) else whole[:1]).tolist()
+
+    def weight(self, step: int) -> float:
+        """What makes the mean over processes the mean over the whole batch.
+
+        Processes hold shares of a batch that may differ by one row; the exchange of gradients
+        averages them as if they were equal.
+        """
+        size = min(self.batch_size, len(self.rows) - step * self.batch_size)
+        mine = len(range(self.rank, size, self.world))
+        return mine * self.world / size
+
+
+def shard(rows: np.ndarray, rank: int, world: int) -> np.ndarray:
+    """This process's part of rows that are visited once, in order."""
+    return np.asarray(rows)[rank::world]
+
+
+def seed_step(seed: int, epoch: int, step: int, rank: int) -> None:
+    """The random state as a function of the step, so that none has to be saved.
+
+    Dropout and augmentation then draw the same numbers after a resume as without one.
+    """
+    words = np.random.SeedSequence([seed, epoch, step, rank]).generate_state(2, np.uint32)
+    torch.manual_seed(int(words[0]) << 31 ^ int(words[1]))

@@ -1,0 +1,105 @@
+"""What there is to learn: labels, truth where known, parts, inputs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from halftruth.data import DataError, ImageStore, Splits, choose_splits, read_column, read_features
+from halftruth.data import read_labels as read
+from halftruth.data.errors import some
+from halftruth.labels import LabelMatrix
+from halftruth.train.config import Config
+
+
+@dataclass
+class Task:
+    """Labels of every row, the rows of each part, and where the inputs are."""
+
+    labels: LabelMatrix
+    splits: Splits
+    truth: np.ndarray | None = None
+    features: np.ndarray | None = None
+    store: ImageStore | None = None
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.labels.classes
+
+    @property
+    def names(self) -> list[str]:
+        """The images' names."""
+        if self.labels.items is None:
+            raise DataError("the label file names no images; give the column with --image-column")
+        return [str(item) for item in self.labels.items]
+
+    def describe(self) -> str:
+        """What was read, in words."""
+        parts = ", ".join(
+            f"{len(getattr(self.splits, part)):,} {name}"
+            for part, name in (("train", "training"), ("val", "validation"), ("test", "test"))
+        )
+        known = "complete labels are known for statistics" if self.truth is not None else ""
+        return "\n".join(filter(None, [self.labels.describe(), f"rows: {parts}", known]))
+
+
+def load_task(config: Config) -> Task:
+    """Read the files a configuration names."""
+    labels = read(config.labels, **config.reading)
+    if len(labels.values) == 0:
+        raise DataError(f"{config.labels}: there are no rows to learn from")
+    groups = read_column(config.labels, config.group_column) if config.group_column else None
+    splits = choose_splits(
+        len(labels.values), column=labels.split, val=config.val, seed=config.seed, groups=groups
+    )
+    task = Task(labels=labels, splits=splits)
+    if config.truth:
+        task.truth = align_truth(labels, read(config.truth, **config.reading_truth), config.truth)
+    if config.features:
+        task.features = read_features(config.features, rows=len(labels.values))
+    else:
+        task.store = ImageStore([Path(path) for path in config.images])
+        _check_images_named(task)
+    if not (labels.values[splits.train] > 0).any():
+        raise DataError(
+            f"{config.labels}: no label of the {len(splits.train):,} training rows is present (1), "
+            "so there is nothing to learn; was a column or a coding option meant otherwise?"
+        )
+    return task
+
+
+def align_truth(labels: LabelMatrix, truth: LabelMatrix, path: Any) -> np.ndarray:
+    """The complete labels in the order of the rows and classes of the given ones."""
+    missing = [name for name in labels.classes if name not in truth.classes]
+    if missing:
+        raise DataError(f"{path}: the truth has no class {some(missing)}")
+    columns = [truth.classes.index(name) for name in labels.classes]
+    if labels.items is None or truth.items is None:
+        if len(truth.values) != len(labels.values):
+            raise DataError(
+                f"{path}: the truth has {len(truth.values):,} rows, the labels "
+                f"{len(labels.values):,}, and there are no item names to match them by"
+            )
+        return truth.values[:, columns]
+    place = {str(item): row for row, item in enumerate(truth.items)}
+    lost = [str(item) for item in labels.items if str(item) not in place]
+    if lost:
+        raise DataError(f"{path}: the truth has no row for {some(lost)}")
+    return truth.values[[place[str(item)] for item in labels.items]][:, columns]
+
+
+def _check_images_named(task: Task) -> None:
+    """Fail before decoding if most images are not where the table says."""
+    assert task.store is not None
+    lost = [name for name in task.names if name not in task.store]
+    if len(lost) == len(task.names):
+        raise DataError(
+            f"none of the {len(lost):,} images named in the label file is in {task.store!r}: "
+            f"for instance {lost[0]!r}"
+        )
+
+
+def without(splits: Splits, rows: np.ndarray) -> Splits:
+    """The parts without some rows (bad images)."""
+    return Splits(*(np.setdiff1d(part, rows) for part in (splits.train, splits.val, splits.test)))
