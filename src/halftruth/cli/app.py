@@ -19,6 +19,16 @@ data_app = typer.Typer(help="Look at a label file before training.", no_args_is_
 app.add_typer(data_app, name="data")
 console = Console()
 
+# What `train` hands on as it is: settings and options of `read_labels`.
+PASSED_ON = {
+    "images", "features", "out", "method", "truth", "val", "zero", "blank", "minus_one",
+    "image_column", "label_column", "sep", "nothing", "split_column", "group_column",
+    "drop_column", "delimiter", "duplicates", "key", "bad_images", "backbone", "weights",
+    "image_size", "head", "hidden", "dropout", "tune", "epochs", "head_epochs", "batch_size", "lr",
+    "head_lr", "optimizer", "weight_decay", "l1", "schedule", "warmup", "ema", "clip", "augment",
+    "freeze_bn", "patience", "select", "seed", "device", "precision", "workers", "cache",
+    "cache_dir", "compile", "checkpoint_every", "tensorboard",
+}  # fmt: skip
 MODEL, PLAN, MACHINE = "The model", "How it is trained", "Where it runs"
 
 
@@ -48,6 +58,9 @@ def train(
     ] = None,
     val: Annotated[
         float | None, typer.Option(help="Share of rows held out for validation.")
+    ] = None,
+    read_truth: Annotated[
+        list[str] | None, typer.Option(help="key=value: how to read the truth, where it differs.")
     ] = None,
     zero: o.Zero = None,
     blank: o.Blank = None,
@@ -117,13 +130,13 @@ def train(
     """
     from halftruth.train.run import Run, collect, load_settings, resume_run
 
-    values = dict(locals())
-    for name in ("labels", "set_", "resume", "quiet", "Run", "collect", "load_settings",
-                 "resume_run"):  # fmt: skip
-        values.pop(name)
+    here = locals()
+    values = {name: here[name] for name in PASSED_ON}
     settings = collect(o.given(**values))
     if set_:
         settings["options"] = o.assignments(set_)
+    if read_truth:
+        settings["reading_truth"] = o.assignments(read_truth)
     if resume and labels is None:
         if out is None:
             raise typer.BadParameter("--resume needs --out, the folder of the run")

@@ -46,7 +46,7 @@ class Config:
     # Complete labels of the same items, where they are known: for validation, test and statistics.
     truth: str | None = None
     reading: dict[str, Any] = field(default_factory=dict)
-    reading_truth: dict[str, Any] = field(default_factory=lambda: {"zero": "absent"})
+    reading_truth: dict[str, Any] = field(default_factory=dict)
     val: float = 0.2
     group_column: str | None = None
     bad_images: str = "fail"

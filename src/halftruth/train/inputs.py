@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from halftruth.data.transforms import Augment
 
 Rows = Iterable[list[int]]
 Raw = tuple[Tensor, Tensor]
+OnBad = Literal["fail", "skip"]
 
 
 class Inputs(Protocol):
@@ -32,8 +33,8 @@ class Inputs(Protocol):
         """(raw, rows) of each batch, on the device."""
         ...
 
-    def prepare(self, raw: Tensor, *, train: bool, views: int = 1) -> Tensor:
-        """The model's input, (V·B, ...): augmented in training, the same way every time else."""
+    def prepare(self, raw: Tensor, *, keys: Tensor | None = None, views: int = 1) -> Tensor:
+        """The model's input, (V·B, ...): augmented by the keys, one a row, if there are any."""
         ...
 
 
@@ -49,7 +50,7 @@ class Features:
             index = torch.as_tensor(rows).to(device, non_blocking=True)
             yield self.features[index], index
 
-    def prepare(self, raw: Tensor, *, train: bool, views: int = 1) -> Tensor:
+    def prepare(self, raw: Tensor, *, keys: Tensor | None = None, views: int = 1) -> Tensor:
         if views > 1:
             raise ValueError("features have no augmented views; use images or one view")
         return raw
@@ -84,12 +85,11 @@ class Images:
         names: Sequence[str],
         size: int,
         *,
-        train: Augment,
-        plain: Augment,
+        augment: Augment,
         workers: int = 2,
         pixels: np.ndarray | None = None,
     ) -> None:
-        self.train, self.plain, self.workers = train, plain, workers
+        self.augment, self.workers = augment, workers
         self.source = _Pixels(pixels, store, names, size)
         self.in_memory = pixels is not None and not isinstance(pixels, np.memmap)
 
@@ -106,11 +106,12 @@ class Images:
         for pixels, rows in loader:
             yield pixels.to(device, non_blocking=True), rows.to(device, non_blocking=True)
 
-    def prepare(self, raw: Tensor, *, train: bool, views: int = 1) -> Tensor:
-        augment = self.train if train else self.plain
+    def prepare(self, raw: Tensor, *, keys: Tensor | None = None, views: int = 1) -> Tensor:
+        if keys is None:
+            return self.augment(raw, train=False)
         if views == 1:
-            return augment(raw)
-        return torch.cat([self.plain(raw), *(augment(raw) for _ in range(views - 1))])
+            return self.augment(raw, keys=keys)
+        return self.augment.views(raw, views, keys=keys).flatten(0, 1)
 
 
 def _as_it_is(batch: Any) -> Any:
@@ -125,7 +126,7 @@ def decode(
     cache: str,
     folder: Path,
     workers: int,
-    on_bad: str,
+    on_bad: OnBad,
     shared: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[np.ndarray | None, list[tuple[str, str]]]:
@@ -145,7 +146,7 @@ def decode(
             size,
             workers=workers,
             on_bad=on_bad,
-            progress=progress,  # type: ignore[arg-type]
+            progress=progress,
         )
         return done.pixels, done.bad
     return _on_disk(store, names, shape, folder, workers, on_bad, progress)
@@ -157,7 +158,7 @@ def _on_disk(
     shape: tuple[int, ...],
     folder: Path,
     workers: int,
-    on_bad: str,
+    on_bad: OnBad,
     progress: Callable[[int], None] | None,
 ) -> tuple[np.ndarray, list[tuple[str, str]]]:
     """A memory map that is made once and used again by every run over the same images."""
@@ -175,7 +176,7 @@ def _on_disk(
                 workers=workers,
                 out=out,
                 on_bad=on_bad,
-                progress=progress,  # type: ignore[arg-type]
+                progress=progress,
             )
             out.flush()
             os.replace(new, path)

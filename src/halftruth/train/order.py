@@ -58,10 +58,15 @@ def shard(rows: np.ndarray, rank: int, world: int) -> np.ndarray:
     return np.asarray(rows)[rank::world]
 
 
-def seed_step(seed: int, epoch: int, step: int, rank: int) -> None:
+def seed_step(seed: int, epoch: int, step: int, rank: int, device: torch.device) -> None:
     """The random state as a function of the step, so that none has to be saved.
 
     Dropout and augmentation then draw the same numbers after a resume as without one.
     """
     words = np.random.SeedSequence([seed, epoch, step, rank]).generate_state(2, np.uint32)
-    torch.manual_seed(int(words[0]) << 31 ^ int(words[1]))
+    state = int(words[0]) << 31 ^ int(words[1])
+    if device.type == "cpu":
+        # torch.manual_seed also visits every kind of accelerator: longer than a small step takes.
+        torch.default_generator.manual_seed(state)
+    else:
+        torch.manual_seed(state)

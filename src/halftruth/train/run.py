@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from halftruth import losses
 from halftruth.data.transforms import Augment
 from halftruth.metrics import evaluate as score_labels
 from halftruth.metrics import thresholds
+from halftruth.metrics.counts import UndefinedMetricWarning
 from halftruth.models import (
     Classifier,
     build_feature_model,
@@ -193,7 +195,10 @@ class Run:
                 raise
             finally:
                 journal.close()
-        result = self._measure(task, model, inputs, stage)
+        with warnings.catch_warnings():
+            # A class that occurs nowhere in a part is no news here: `data check` tells of it.
+            warnings.simplefilter("ignore", UndefinedMetricWarning)
+            result = self._measure(task, model, inputs, stage)
         result.bad_images = bad
         if self.main:
             text = json.dumps(result.to_dict(), indent=1)
@@ -392,17 +397,15 @@ def image_inputs(
             cache=config.cache,
             folder=Path(config.cache_dir or Path(config.out) / "cache"),
             workers=max(config.workers, 1),
-            on_bad=config.bad_images,
+            on_bad=config.bad_images,  # type: ignore[arg-type]
             shared=accelerator.num_processes > 1,
             progress=advance,
         )
-    looks = {"size": size, "mean": model.mean, "std": model.std}
     images = Images(
         task.store,
         names,
         size,
-        train=Augment.preset(config.augment, **looks),
-        plain=Augment.preset("none", **looks),
+        augment=Augment.preset(config.augment, size, model.mean, model.std),
         workers=config.workers,
         pixels=pixels,
     )

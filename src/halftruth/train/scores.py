@@ -25,11 +25,11 @@ def outputs(
     """
     mine = shard(np.arange(len(rows)), accelerator.process_index, accelerator.num_processes)
     device = accelerator.device
-    results, places = [], []
+    results = []
     batches = [mine[at : at + batch_size] for at in range(0, len(mine), batch_size)]
     for raw, _ in inputs.load([rows[batch].tolist() for batch in batches], device):
         with accelerator.autocast():
-            out = forward(inputs.prepare(raw, train=False))
+            out = forward(inputs.prepare(raw))
         results.append(out.float())
     if accelerator.num_processes == 1:
         return torch.cat(results) if results else torch.empty(0, device=device)

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, DistributedType
 from torch import Tensor
 
 from halftruth.losses import Loss
@@ -23,6 +23,9 @@ from halftruth.train.journal import Journal
 from halftruth.train.order import Batches, seed_step
 from halftruth.train.schedule import rate
 from halftruth.train.scores import outputs
+
+
+_BARE = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
 
 
 class TrainingStopped(RuntimeError):
@@ -86,7 +89,7 @@ class Stage:
         self.loss.begin(self.labels[torch.as_tensor(self.train_rows, device=self.device)])
         self.model.to(self.device)
         if config.channels_last and self.device.type == "cuda":
-            self.model.to(memory_format=torch.channels_last)
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         groups = parameter_groups(self.model, self.lr, self.head_lr, config.weight_decay)
         for group in groups:
             group["full_lr"] = group["lr"]
@@ -94,6 +97,11 @@ class Stage:
         self.optimizer = make_optimizer(config.optimizer, groups, self.device)
         forward = torch.compile(self.model) if config.compile else self.model
         self.forward, self.stepper = accelerator.prepare(forward, self.optimizer)
+        # Accelerate looks for optional packages at every call, longer than a small step takes;
+        # without loss scaling it has nothing to add to the optimiser and the backward pass.
+        self.bare = accelerator.scaler is None and accelerator.distributed_type in _BARE
+        if self.bare:
+            self.stepper = self.optimizer
         # A lookup from rows of the table to rows of the training set: what a memory is indexed by.
         self.place = torch.full((len(self.labels),), -1, device=self.device)
         rows = torch.as_tensor(self.train_rows, device=self.device)
@@ -135,20 +143,22 @@ class Stage:
     def _train_epoch(self) -> None:
         at, config = self.progress, self.config
         self.batches.epoch, self.batches.start = at.epoch, at.step
-        steps = self.batches.steps
-        bad_step = torch.full((), -1, device=self.device)
-        sums = at.sums.to(self.device)
+        steps, rank = self.batches.steps, self.accelerator.process_index
+        values: list[Tensor] = []
         self.forward.train()
         apply_frozen(self.model)
         text = f"{self.name} {at.epoch + 1}/{self.epochs}"
         with self.journal.progress(text, steps, at.step) as advance:
             for raw, rows in self.inputs.load(self.batches, self.device):
                 step = at.step
-                seed_step(config.seed, at.epoch, step, self.accelerator.process_index)
+                seed_step(config.seed, at.epoch, step, rank, self.device)
                 weight = self.batches.weight(step)
                 value = self._loss(raw, rows)
                 value = value if weight == 1 else value * weight
-                self.accelerator.backward(value)
+                if self.bare:
+                    value.backward()
+                else:
+                    self.accelerator.backward(value)
                 if config.clip:
                     self.accelerator.clip_grad_norm_(self.model.parameters(), config.clip)
                 self._set_rate(at.epoch * steps + step)
@@ -156,25 +166,23 @@ class Stage:
                 self.stepper.zero_grad(set_to_none=True)
                 if self.ema is not None:
                     self.ema.update(self.model)
-                # No waiting for the device here: a bad loss is remembered and found out below.
-                detached = value.detach()
-                first_bad = ~torch.isfinite(detached) & (bad_step < 0)
-                bad_step = torch.where(first_bad, step, bad_step)
-                sums += torch.stack([detached.double(), torch.ones_like(detached).double()])
+                # No waiting for the device here: a bad loss is found out below.
+                values.append(value.detach())
                 at.step += 1
                 advance()
                 if at.step < steps and self._pause_here():
-                    self._refuse_bad_loss(bad_step)
-                    at.sums = sums.cpu()
+                    self._add_up(values)
                     self.save()
                     if self._all_stop():
                         raise Interrupted
-        at.sums = sums.cpu()
-        self._refuse_bad_loss(bad_step)
+        self._add_up(values)
 
     def _loss(self, raw: Tensor, rows: Tensor) -> Tensor:
         views = self.loss.views
-        x = self.inputs.prepare(raw, train=True, views=views)
+        # A row's augmentation is drawn from its key: the same in any batch, on any process.
+        epoch = self.config.seed * 1_000_003 + self.progress.epoch
+        keys = epoch * len(self.labels) + rows
+        x = self.inputs.prepare(raw, keys=keys, views=views)
         if self.config.channels_last and self.device.type == "cuda" and x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         logits = self.forward(x)
@@ -204,10 +212,19 @@ class Stage:
         asked = torch.tensor(float(self.stop_asked()), device=self.device)
         return bool(self.accelerator.reduce(asked, "sum") > 0)
 
-    def _refuse_bad_loss(self, bad_step: Tensor) -> None:
-        step = int(bad_step)
-        if step < 0:
-            return
+    def _add_up(self, values: list[Tensor]) -> None:
+        """Take in the losses of the last steps, one after the other as if there were no pauses."""
+        at = self.progress
+        first = at.step - len(values)
+        numbers = torch.stack(values).tolist() if values else []
+        values.clear()
+        for place, number in enumerate(numbers):
+            if not math.isfinite(number):
+                self._refuse_bad_loss(first + place)
+            at.sums[0] += number
+        at.sums[1] += len(numbers)
+
+    def _refuse_bad_loss(self, step: int) -> NoReturn:
         at = self.progress
         rows = self.batches.of_step(at.epoch, step)
         raise TrainingStopped(

@@ -55,7 +55,7 @@ def load_task(config: Config) -> Task:
     )
     task = Task(labels=labels, splits=splits)
     if config.truth:
-        task.truth = align_truth(labels, read(config.truth, **config.reading_truth), config.truth)
+        task.truth = align_truth(labels, read(config.truth, **truth_options(config)), config.truth)
     if config.features:
         task.features = read_features(config.features, rows=len(labels.values))
     else:
@@ -67,6 +67,18 @@ def load_task(config: Config) -> Task:
             "so there is nothing to learn; was a column or a coding option meant otherwise?"
         )
     return task
+
+
+def truth_options(config: Config) -> dict[str, Any]:
+    """How to read the truth: 0 is absent there; the same table's other columns are set aside."""
+    options = {"zero": "absent", **config.reading_truth}
+    if config.truth == config.labels:
+        kept = ("image_column", "split_column", "delimiter", "duplicates")
+        options = {**{k: v for k, v in config.reading.items() if k in kept}, **options}
+        others = [config.reading.get("label_column"), config.group_column]
+        dropped = [*config.reading.get("drop_columns", ()), *(name for name in others if name)]
+        options.setdefault("drop_columns", dropped)
+    return options
 
 
 def align_truth(labels: LabelMatrix, truth: LabelMatrix, path: Any) -> np.ndarray:

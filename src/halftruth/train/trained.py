@@ -1,5 +1,6 @@
 """A trained run, opened again: scores, predictions, evaluation."""
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -111,9 +112,8 @@ class TrainedRun:
             np.zeros((len(names), len(self.classes)), np.int8), self.classes, np.array(names)
         )
         task = Task(labels, choose_splits(2, val=0.5), store=store)
-        settings = {"bad_images": bad_images, "out": str(self.folder)}
-        settings["workers"] = self.config.workers if workers is None else workers
-        config = Config(**{**self.config.to_dict(), **settings})
+        config = dataclasses.replace(self.config, bad_images=bad_images, out=str(self.folder))
+        config.workers = self.config.workers if workers is None else workers
         inputs, bad = image_inputs(config, task, self.model, self.journal, self.accelerator)
         lost = {name for name, _ in bad}
         rows = np.array([row for row, name in enumerate(names) if name not in lost], dtype=int)
