@@ -15,7 +15,12 @@ __version__ = "0.1.0.dev0"
 
 # Where a public name lives: nothing is imported before it is asked for.
 _MODULES = ("data", "labels", "losses", "metrics", "models", "train")
-_NAMES: dict[str, str] = {}
+_NAMES = {
+    "TrainedRun": "train.trained",
+    "evaluate": "train.trained",
+    "fit": "train.run",
+    "predict": "train.trained",
+}
 
 __all__ = ["__version__", *sorted([*_MODULES, *_NAMES])]
 
