@@ -198,8 +198,9 @@ def robust_log(s: Logit, q: float) -> Curve:
     if q == 1:
         return s.q, -s.pq
     log_p = torch.nn.functional.logsigmoid(s.z) if s.eps else s.log_p
-    shrink = torch.expm1(log_p * q)
-    return shrink * (-1 / q), -torch.addcmul(s.q, shrink, s.q)
+    exponent = log_p * q
+    # p^q as 1 - (1 - p^q) would save an exponential and lose a small p^q.
+    return torch.expm1(exponent) * (-1 / q), torch.exp(exponent) * -s.q
 
 
 def scaled(curve: Curve, weight: float | Tensor) -> Curve:
