@@ -337,8 +337,8 @@ class Stage:
 def make_optimizer(
     name: str, groups: list[dict[str, Any]], device: torch.device
 ) -> torch.optim.Optimizer:
-    """Adam, AdamW or SGD with momentum; one kernel for all parameters on a GPU."""
-    fused = device.type == "cuda"
+    """Adam, AdamW or SGD with momentum; few and fast kernels where torch has them."""
+    fused = device.type in ("cpu", "cuda")
     if name == "sgd":
         return torch.optim.SGD(groups, momentum=0.9, fused=fused)
     kind = torch.optim.Adam if name == "adam" else torch.optim.AdamW
