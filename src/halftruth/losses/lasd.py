@@ -8,12 +8,19 @@ from halftruth.losses.curves import Curve, Logit
 
 
 def balanced_lam_neg(classes: int, expected_positives: float, lam_pos: float) -> float:
-    """λ₋ of Theorem 5.4: 1 + λ₊(|y| − 1) = λ₋(K − |y|).
+    """λ₋ of Theorem 5.4: 1 + λ₊(|y| − 1) = λ₋(K − |y|); 1 where there is but one class.
 
     >>> round(balanced_lam_neg(20, 1.46, 0.1), 5)
     0.05642
     """
-    return (1 + lam_pos * (expected_positives - 1)) / max(classes - expected_positives, 1)
+    if classes == expected_positives == 1:
+        return 1.0
+    if expected_positives >= classes:
+        raise ValueError(
+            f"expected expected_positives below the number of classes, got {expected_positives} "
+            f"for {classes} classes: give lam_neg, or the average number of positives a row"
+        )
+    return (1 + lam_pos * (expected_positives - 1)) / (classes - expected_positives)
 
 
 @register("las")
