@@ -1,0 +1,32 @@
+"""Models: timm backbones or plain features, heads, averaged weights, parameter groups."""
+
+from halftruth.models.classifier import (
+    Classifier,
+    apply_frozen,
+    build_feature_model,
+    build_image_model,
+    set_standardization,
+    transfer_head,
+)
+from halftruth.models.ema import EMA
+from halftruth.models.groups import freeze_backbone, freeze_batchnorm, parameter_groups, unfreeze
+from halftruth.models.heads import create_head
+from halftruth.models.timm_support import import_timm
+from halftruth.models.weights import ModelError
+
+__all__ = [
+    "EMA",
+    "Classifier",
+    "ModelError",
+    "apply_frozen",
+    "build_feature_model",
+    "build_image_model",
+    "create_head",
+    "freeze_backbone",
+    "freeze_batchnorm",
+    "import_timm",
+    "parameter_groups",
+    "set_standardization",
+    "transfer_head",
+    "unfreeze",
+]

@@ -1,0 +1,215 @@
+"""A classifier is a backbone and a head: over images with timm, or over ready-made features."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from halftruth.models.heads import Head, LinearHead, create_head, registry
+from halftruth.models.timm_support import create_backbone
+from halftruth.models.weights import ModelError
+
+Numbers = Sequence[float] | Tensor | None
+
+
+class Classifier(nn.Module):
+    """`forward(x) = head(features(x))`, with what the input must look like.
+
+    `image_size`, `mean` and `std` say how pictures are prepared; for a model over features they
+    are 0, () and (). A head that wants maps is fed the backbone's last feature map instead.
+    Frozen parts stay in evaluation mode when `train()` is called.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        head: Head,
+        *,
+        feature_dim: int,
+        num_classes: int,
+        image_size: int = 0,
+        mean: tuple[float, ...] = (),
+        std: tuple[float, ...] = (),
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.head = head
+        self.feature_dim = feature_dim
+        self.num_classes = num_classes
+        self.image_size = image_size
+        self.mean = mean
+        self.std = std
+
+    def features(self, x: Tensor) -> Tensor:
+        """The (B, D) pooled features, D = feature_dim."""
+        return self.backbone(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.head.wants_map:
+            return self.head(self.backbone.forward_features(x))  # type: ignore[operator]
+        return self.head(self.features(x))
+
+    def train(self, mode: bool = True) -> "Classifier":
+        super().train(mode)
+        apply_frozen(self)
+        return self
+
+
+def apply_frozen(model: nn.Module) -> None:
+    """Put frozen modules back into evaluation mode; `Classifier.train` does so by itself."""
+    for module in model.modules():
+        if is_frozen(module):
+            module.eval()
+
+
+def is_frozen(module: nn.Module) -> bool:
+    """Whether this module itself was frozen (halftruth.models.groups)."""
+    return getattr(module, "frozen_parameters", None) is not None
+
+
+def build_image_model(
+    backbone: str,
+    num_classes: int,
+    *,
+    weights: str | Path = "pretrained",
+    image_size: int | None = None,
+    head: str = "linear",
+    dropout: float = 0.0,
+    drop_path: float = 0.0,
+) -> Classifier:
+    """A timm backbone with a new head.
+
+    `weights`: "pretrained" (timm's download), "none", or a .safetensors, .pth, .pt or .bin file.
+    """
+    wants_map = registry.get(head).wants_map
+    body = create_backbone(backbone, weights, image_size=image_size, drop_path=drop_path)
+    cfg: dict[str, Any] = body.pretrained_cfg  # type: ignore[assignment]
+    size = image_size or int(cfg["input_size"][-1])
+    # Some families end in one more layer after pooling: its width is the features' then.
+    dim = int(getattr(body, "head_hidden_size", None) or body.num_features)  # type: ignore[arg-type]
+    head_dim = _map_channels(body, size, backbone, head) if wants_map else dim
+    return Classifier(
+        body,
+        create_head(head, head_dim, num_classes, dropout),
+        feature_dim=dim,
+        num_classes=num_classes,
+        image_size=size,
+        mean=tuple(cfg["mean"]),
+        std=tuple(cfg["std"]),
+    )
+
+
+class Standardize(nn.Module):
+    """(x − mean) / std per column, both stored with the model."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(dim))
+        self.register_buffer("std", torch.ones(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.std
+
+    @torch.no_grad()
+    def set(self, mean: Numbers, std: Numbers) -> None:
+        """Store column means and deviations; a column that does not vary is only centred."""
+        dim = len(self.mean)
+        values = []
+        for name, value, default in (("mean", mean, 0.0), ("std", std, 1.0)):
+            given = torch.full((dim,), default) if value is None else torch.as_tensor(value)
+            if given.shape != (dim,):
+                raise ModelError(f"expected {dim} values of {name}, got {tuple(given.shape)}")
+            if not given.isfinite().all() or (name == "std" and (given < 0).any()):
+                raise ModelError(f"expected finite values of {name}, and none below 0 of std")
+            values.append(given.detach().to(torch.float64).cpu())
+        centre, spread = values
+        # float32 cannot tell smaller spreads from rounding of the column's value.
+        constant = spread <= 1e-6 * centre.abs()
+        self.mean.copy_(centre)
+        self.std.copy_(torch.where(constant, 1.0, spread))
+
+
+def build_feature_model(
+    dim: int,
+    num_classes: int,
+    *,
+    hidden: int = 0,
+    dropout: float = 0.0,
+    mean: Numbers = None,
+    std: Numbers = None,
+) -> Classifier:
+    """A linear classifier, or one with a hidden layer, on standardised features.
+
+    >>> model = build_feature_model(4, 3, hidden=8)
+    >>> model.features(torch.zeros(2, 4)).shape, model(torch.zeros(2, 4)).shape
+    (torch.Size([2, 8]), torch.Size([2, 3]))
+    """
+    standardize = Standardize(dim)
+    standardize.set(mean, std)
+    layers: list[nn.Module] = [standardize]
+    if hidden:
+        layers += [nn.Linear(dim, hidden), nn.ReLU()]
+    width = hidden or dim
+    head = create_head("linear", width, num_classes, dropout)
+    return Classifier(nn.Sequential(*layers), head, feature_dim=width, num_classes=num_classes)
+
+
+@torch.no_grad()
+def set_standardization(model: Classifier, features: Tensor) -> None:
+    """Store the column means and deviations of the (N, D) training features in the model."""
+    standardize = _standardize(model)
+    dim = len(standardize.mean)
+    if features.ndim != 2 or features.shape[1] != dim or len(features) == 0:
+        raise ModelError(f"expected (N, {dim}) features, got {tuple(features.shape)}")
+    # In slices: a float64 copy of all the features may not fit where they do.
+    slices = features.split(8192)
+    mean = sum(part.cpu().double().sum(0) for part in slices) / len(features)
+    squares = sum((part.cpu().double() - mean).square().sum(0) for part in slices)
+    standardize.set(mean, (squares / len(features)).sqrt())  # type: ignore[operator]
+
+
+@torch.no_grad()
+def transfer_head(source: Classifier, target: Classifier) -> None:
+    """Give an image model the head trained on its features: LinearInit.
+
+    W (f − μ)/σ + b  =  (W/σ) f + (b − W μ/σ), so the target needs no standardisation.
+    """
+    standardize, trained, head = _standardize(source), source.head, target.head
+    if len(source.backbone) != 1 or not isinstance(head, LinearHead):  # type: ignore[arg-type]
+        raise ModelError("only a linear head without a hidden layer can be transferred")
+    assert isinstance(trained, LinearHead)
+    if trained.linear.weight.shape != head.linear.weight.shape:
+        raise ModelError(
+            f"expected a head of shape {tuple(head.linear.weight.shape)} (classes, features), "
+            f"got {tuple(trained.linear.weight.shape)}"
+        )
+    weight = trained.linear.weight.double() / standardize.std.double()
+    head.linear.weight.copy_(weight)
+    head.linear.bias.copy_(trained.linear.bias.double() - weight @ standardize.mean.double())
+
+
+def _standardize(model: Classifier) -> Standardize:
+    first = model.backbone[0] if isinstance(model.backbone, nn.Sequential) else None
+    if not isinstance(first, Standardize):
+        raise ModelError("expected a model from build_feature_model, which standardises features")
+    return first
+
+
+@torch.no_grad()
+def _map_channels(body: nn.Module, size: int, name: str, head: str) -> int:
+    """The channels of the last feature map, found by looking at one."""
+    body.eval()
+    found: Tensor = body.forward_features(torch.zeros(1, 3, size, size))  # type: ignore[operator]
+    body.train()
+    channels_first = getattr(body, "output_fmt", "NCHW") == "NCHW"
+    if found.ndim != 4 or not channels_first or found.shape[1] != body.num_features:
+        raise ModelError(
+            f"the head {head!r} needs a backbone with feature maps (batch, channels, height, "
+            f"width); {name} gives {tuple(found.shape)}: take a convolutional one, or head='linear'"
+        )
+    return found.shape[1]

@@ -1,0 +1,109 @@
+"""Heads: what turns a backbone's features into one logit a class."""
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from halftruth.registry import Registry
+
+registry: "Registry[Head]" = Registry("head")
+
+
+class Head(nn.Module):
+    """`wants_map = True`: takes the (B, D, H, W) feature map instead of (B, D) pooled features."""
+
+    wants_map: ClassVar[bool] = False
+
+
+@registry.register("linear")
+class LinearHead(Head):
+    """z = W f + b on pooled features.
+
+    Starts with small weights and b = 0, or b = logit(prior): with `prior` set to the share of
+    positives, training does not begin by unlearning one half everywhere.
+
+    >>> head = LinearHead(8, 3, prior=0.1)
+    >>> torch.sigmoid(head(torch.zeros(1, 8))).mul(10).round().tolist()
+    [[1.0, 1.0, 1.0]]
+    """
+
+    def __init__(
+        self, dim: int, num_classes: int, dropout: float = 0.0, prior: float | None = None
+    ) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.linear = nn.Linear(dim, num_classes)
+        nn.init.normal_(self.linear.weight, std=0.01)
+        nn.init.constant_(self.linear.bias, _logit(prior))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.linear(self.dropout(features))
+
+
+@registry.register("boostlu")
+class BoostLUHead(Head):
+    """Class activation maps whose positive values are boosted before they are averaged.
+
+        z_k = mean over (i, j) of  α c  where c > 0, else c,     c = W_k · F_ij + b_k
+
+    False negatives in training leave a map's shape but lower its values; the boost undoes that,
+    in training and in use. Kim et al., "Bridging the Gap between Model Explanations in Partially
+    Annotated Multi-label Classification", CVPR 2023; α = 5.
+    """
+
+    wants_map: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        dim: int,
+        num_classes: int,
+        dropout: float = 0.0,
+        prior: float | None = None,
+        alpha: float = 5.0,
+    ) -> None:
+        super().__init__()
+        if not alpha > 0:
+            raise ValueError(f"expected alpha > 0, got {alpha}")
+        self.alpha = alpha
+        self.dropout = nn.Dropout2d(dropout)
+        self.conv = nn.Conv2d(dim, num_classes, kernel_size=1)
+        start = _logit(prior)
+        nn.init.normal_(self.conv.weight, std=0.01)
+        nn.init.constant_(self.conv.bias, start / alpha if start > 0 else start)  # type: ignore[arg-type]
+
+    def forward(self, feature_map: Tensor) -> Tensor:
+        cam = self.conv(self.dropout(feature_map))
+        return torch.where(cam > 0, self.alpha * cam, cam).mean(dim=(2, 3))
+
+
+def create_head(
+    name: str,
+    dim: int,
+    num_classes: int,
+    dropout: float = 0.0,
+    prior: float | None = None,
+    **options: Any,
+) -> Head:
+    """A head by name.
+
+    >>> create_head("linear", 8, 3)(torch.zeros(2, 8)).shape
+    torch.Size([2, 3])
+    """
+    for what, value in (("dim", dim), ("num_classes", num_classes)):
+        if value < 1:
+            raise ValueError(f"expected {what} of at least 1, got {value}")
+    if not 0 <= dropout < 1:
+        raise ValueError(f"expected 0 <= dropout < 1, got {dropout}")
+    return registry.create(
+        name, dim=dim, num_classes=num_classes, dropout=dropout, prior=prior, **options
+    )
+
+
+def _logit(prior: float | None) -> float:
+    if prior is None:
+        return 0.0
+    if not 0 < prior < 1:
+        raise ValueError(f"expected 0 < prior < 1 (the share of positives), got {prior}")
+    return math.log(prior / (1 - prior))

@@ -1,0 +1,163 @@
+"""timm backbones, also where torchvision's compiled operators or the network are missing."""
+
+import difflib
+import importlib
+import importlib.util
+import socket
+import sys
+import urllib.request
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.parse import urlparse
+
+import torch
+from torch import nn
+
+from halftruth.models.weights import ModelError, load_backbone
+
+# torchvision declares shape rules for these two even where its compiled library did not load.
+_SCHEMAS = tuple(
+    f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor" for name in ("nms", "qnms")
+)
+_HUB_FILES = ("model.safetensors", "pytorch_model.bin")
+_INSTALL = 'pip install "halftruth[train]"'
+_kept: list[torch.library.Library] = []  # a Library withdraws its operators when it is collected
+
+
+def import_timm() -> ModuleType:
+    """The timm module; where timm or torchvision is missing, an error that says what to install.
+
+    A torchvision wheel built for another torch fails with "operator torchvision::nms does not
+    exist". Backbones use none of its operators, so their schemas are declared and the import is
+    tried again.
+    """
+    for package in ("timm", "torchvision"):
+        if package not in sys.modules and importlib.util.find_spec(package) is None:
+            raise ImportError(f"image backbones need {package}: {_INSTALL}", name=package)
+    try:
+        importlib.import_module("torchvision")
+    except RuntimeError as error:
+        if "torchvision::" not in str(error):
+            raise
+        _forget("torchvision", "timm")
+        _declare_operators()
+        importlib.import_module("torchvision")
+    return importlib.import_module("timm")
+
+
+def _declare_operators() -> None:
+    if not _kept:
+        library = torch.library.Library("torchvision", "DEF")
+        for schema in _SCHEMAS:
+            library.define(schema)
+        _kept.append(library)
+
+
+def _forget(*packages: str) -> None:
+    """Drop what a failed import left half-loaded: a second try would trip over it."""
+    for name in list(sys.modules):
+        if name.split(".")[0] in packages:
+            del sys.modules[name]
+
+
+def create_backbone(
+    name: str,
+    weights: str | Path = "pretrained",
+    *,
+    image_size: int | None = None,
+    drop_path: float = 0.0,
+) -> nn.Module:
+    """A timm model without its classifier, so that it returns pooled features.
+
+    `weights`: "pretrained" (timm's download), "none", or a file.
+    """
+    timm = import_timm()
+    _check_name(timm, name)
+    options: dict[str, Any] = {"num_classes": 0}
+    if drop_path:
+        options["drop_path_rate"] = drop_path
+    if image_size is not None:
+        options |= _size_option(timm, name, image_size)
+    if str(weights) == "pretrained":
+        return _pretrained(timm, name, options)
+    backbone = _create(timm, name, options)
+    if str(weights) != "none":
+        load_backbone(backbone, weights, name=name)
+    return backbone
+
+
+def _check_name(timm: ModuleType, name: str) -> None:
+    architecture, _, tag = name.partition(".")
+    if ":" in name:
+        return
+    if timm.is_model(architecture):
+        tags = [full.partition(".")[2] for full in timm.list_pretrained(f"{architecture}.*")]
+        if tag and tag not in tags:
+            raise ModelError(f"{architecture} has no weights tagged {tag!r}; the tags are {tags}")
+        return
+    close = difflib.get_close_matches(architecture, timm.list_models(), n=3)
+    hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
+    raise ModelError(f"timm has no model called {name!r}: {hint}timm.list_models() lists all names")
+
+
+def _size_option(timm: ModuleType, name: str, image_size: int) -> dict[str, Any]:
+    """Only models with a fixed input size must be told; the others take any."""
+    if image_size < 1:
+        raise ModelError(f"expected an image size of at least 1, got {image_size}")
+    cfg = timm.get_pretrained_cfg(name) if ":" not in name else None
+    fixed = cfg is not None and cfg.fixed_input_size and cfg.input_size[-1] != image_size
+    return {"img_size": image_size} if fixed else {}
+
+
+def _create(timm: ModuleType, name: str, options: dict[str, Any], **more: Any) -> nn.Module:
+    try:
+        return timm.create_model(name, **options, **more)
+    except TypeError as error:
+        for option, words in (("drop_path_rate", "drop_path"), ("img_size", "another image size")):
+            if option in options and option in str(error):
+                raise ModelError(f"{name} does not take {words}; leave it out") from error
+        raise
+
+
+def _pretrained(timm: ModuleType, name: str, options: dict[str, Any]) -> nn.Module:
+    advice = "give a weights file, or weights='none' to start from random ones"
+    cfg = timm.get_pretrained_cfg(name) if ":" not in name else None
+    if cfg is not None and not cfg.has_weights:
+        raise ModelError(f"timm has no pretrained weights for {name}; {advice}")
+    if cfg is not None and cfg.hf_hub_id and not _hub_answers():
+        # The hub client would retry for most of a minute before it looks into its cache.
+        cached = _cached(cfg.hf_hub_id)
+        if cached is None:
+            raise ModelError(f"no network to download the weights of {name}; {advice}")
+        backbone = _create(timm, name, options)
+        load_backbone(backbone, cached, name=name)
+        return backbone
+    try:
+        return _create(timm, name, options, pretrained=True)
+    except ModelError:
+        raise
+    except Exception as error:  # what a failed download raises depends on the client's version
+        raise ModelError(
+            f"the pretrained weights of {name} could not be loaded ({error}); {advice}"
+        ) from error
+
+
+def _hub_answers() -> bool:
+    """Whether the hub's name resolves; behind a proxy that is the proxy's business."""
+    from huggingface_hub import constants
+
+    if urllib.request.getproxies():
+        return True
+    try:
+        socket.getaddrinfo(urlparse(constants.ENDPOINT).hostname, 443)
+    except OSError:
+        return False
+    return True
+
+
+def _cached(repository: str) -> str | None:
+    from huggingface_hub import try_to_load_from_cache
+
+    found = (try_to_load_from_cache(repository, file) for file in _HUB_FILES)
+    return next((path for path in found if isinstance(path, str)), None)

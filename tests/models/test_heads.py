@@ -1,0 +1,77 @@
+"""Heads against loops and reference values."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from halftruth.models import create_head
+from halftruth.models.heads import registry
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "boostlu.npz"
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_every_head_gives_one_logit_a_class_and_gradients(name):
+    head = create_head(name, 6, 4, dropout=0.1)
+    shape = (3, 6, 5, 5) if head.wants_map else (3, 6)
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    logits = head(x)
+    assert logits.shape == (3, 4)
+    assert logits.abs().max() < 0.3, "starts near one half"
+    logits.sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in head.parameters())
+
+
+@pytest.mark.parametrize("prior", [0.03, 0.8])
+@pytest.mark.parametrize("name", registry.names())
+def test_the_prior_is_the_first_answer(name, prior):
+    head = create_head(name, 6, 4, prior=prior)
+    x = torch.zeros((2, 6, 5, 5) if head.wants_map else (2, 6))
+    torch.testing.assert_close(torch.sigmoid(head(x)), torch.full((2, 4), prior))
+
+
+def test_boostlu_equals_the_reference_values():
+    golden = {key: torch.from_numpy(value) for key, value in np.load(GOLDEN).items()}
+    head = create_head("boostlu", 8, 20).double().eval()
+    with torch.no_grad():
+        head.conv.weight.copy_(golden["conv_w"])
+        head.conv.bias.copy_(golden["conv_b"])
+    feats = golden["feats"].requires_grad_()
+    logits = head(feats)
+    torch.testing.assert_close(logits, golden["logits"], rtol=1e-12, atol=1e-12)
+    logits.sum().backward()
+    # d(sum of logits)/d(bias) is the sum of the reference's slopes over the map.
+    torch.testing.assert_close(head.conv.bias.grad, golden["dlogits_dcam"].sum((0, 2, 3)))
+
+
+def test_boostlu_equals_loops():
+    head = create_head("boostlu", 2, 3, alpha=2.0).double()
+    torch.nn.init.normal_(head.conv.weight, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(2, 2, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    weight, bias = head.conv.weight.detach()[:, :, 0, 0], head.conv.bias.detach()
+    logits = head(x).detach()
+    for b in range(2):
+        for k in range(3):
+            total = 0.0
+            for i in range(3):
+                for j in range(4):
+                    c = float(weight[k] @ x[b, :, i, j] + bias[k])
+                    total += 2.0 * c if c > 0 else c
+            assert float(logits[b, k]) == pytest.approx(total / 12, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "boostlo"}, "did you mean 'boostlu'"),
+        ({"prior": 1.0}, "0 < prior < 1"),
+        ({"dropout": 1.0}, "dropout < 1"),
+        ({"dim": 0}, "dim of at least 1"),
+        ({"name": "boostlu", "alpha": 0.0}, "alpha > 0"),
+    ],
+)
+def test_impossible_heads_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        create_head(**{"name": "linear", "dim": 4, "num_classes": 2, **arguments})
