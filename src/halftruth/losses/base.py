@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from halftruth import labels as label_codes
 from halftruth.losses import curves
 from halftruth.losses.curves import Curve, Logit
-from halftruth.losses.one_pass import compute_dtype, one_pass
+from halftruth.losses.one_pass import one_pass
 from halftruth.registry import Registry
 
 REDUCTIONS = ("mean", "sum", "batch", "none")
@@ -114,20 +114,22 @@ class Loss(nn.Module):
             first = logits[0] if logits.dim() == 3 else logits
             context = self.prepare(first.detach(), labels, index)
             unit = {"none": "row" if self.couples_rows else "entry"}.get(self.reduction, "all")
-            value = one_pass(self, first, labels, context, unit)
+            scale, divisor = self._scale(labels)
+            value = one_pass(self, first, labels, context, unit, scale)
             extra = self.extra(logits, labels)
-        if self.reduction == "none":
-            share = labels.shape[1] if unit == "row" else 1
-            return value if extra is None else value + extra * share
-        entries = max(labels.numel(), 1)
-        divisor = {"sum": 1, "batch": max(labels.shape[0], 1)}.get(self.reduction)
-        if divisor is None:
-            value, scale = value / self.normalizer(labels), 1.0
-        else:
-            value, scale = value / divisor, entries / divisor
-        if extra is not None:
-            value = value + extra * scale
-        return value.to(compute_dtype(logits))
+        if divisor is not None:
+            value = value / divisor.to(value.dtype)
+        if extra is None:
+            return value
+        units = {"none": labels.shape[1] if unit == "row" else 1, "mean": 1}
+        return value + extra * units.get(self.reduction, max(labels.numel(), 1) * scale)
+
+    def _scale(self, labels: Tensor) -> tuple[float, Tensor | None]:
+        """What the sum is multiplied by, and divided by where that is known to the device only."""
+        if self.reduction == "mean":
+            divisor = self.normalizer(labels)
+            return (1.0, divisor) if isinstance(divisor, Tensor) else (1 / divisor, None)
+        return 1 / max(labels.shape[0], 1) if self.reduction == "batch" else 1.0, None
 
     def _checked(
         self, logits: Tensor, labels: Tensor, index: Tensor | None

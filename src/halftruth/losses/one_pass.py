@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from halftruth.losses import fused
 from halftruth.losses.curves import Curve, Logit
 
 if TYPE_CHECKING:
@@ -68,11 +69,17 @@ class OnePass(torch.autograd.Function):
 
     @staticmethod
     def forward(  # type: ignore[override]
-        ctx: Any, logits: Tensor, labels: Tensor, loss: "Loss", context: Any, unit: str
+        ctx: Any,
+        logits: Tensor,
+        labels: Tensor,
+        loss: "Loss",
+        context: Any,
+        unit: str,
+        scale: float,
     ) -> Tensor:
-        value, slopes = walk(loss, logits, labels, context, unit, logits.requires_grad)
         ctx.save_for_backward(logits, labels)
-        ctx.slopes, ctx.loss, ctx.context, ctx.unit = slopes, loss, context, unit
+        ctx.loss, ctx.context, ctx.unit, ctx.scale = loss, context, unit, scale
+        value, ctx.slopes = measure(ctx, logits, labels, logits.requires_grad)
         return value
 
     @staticmethod
@@ -83,18 +90,38 @@ class OnePass(torch.autograd.Function):
         # The slopes are scaled in place, so a second backward has to compute them anew.
         ctx.slopes = None
         if slopes is None:
-            _, slopes = walk(ctx.loss, logits, labels, ctx.context, ctx.unit, True)
+            _, slopes = measure(ctx, logits, labels, True)
         assert slopes is not None
         upstream = upstream.to(slopes.dtype)
         slopes.mul_(upstream.unsqueeze(1) if ctx.unit == "row" else upstream)
-        return slopes.to(logits.dtype), None, None, None, None
+        return slopes.to(logits.dtype), None, None, None, None, None
 
 
-def one_pass(loss: "Loss", logits: Tensor, labels: Tensor, context: Any, unit: str) -> Tensor:
-    """The loss summed over everything, a row, or nothing (`unit` "all", "row", "entry")."""
+def measure(
+    ctx: Any, logits: Tensor, labels: Tensor, want_slope: bool
+) -> tuple[Tensor, Tensor | None]:
+    """The scaled value and slopes: by one kernel where there is one, by `walk` elsewhere."""
+    if ctx.unit == "all" and fused.fits(logits):
+        try:
+            return fused.run(ctx.loss, logits, labels, ctx.context, ctx.scale, want_slope)
+        except fused.Untraceable:
+            pass
+    value, slopes = walk(ctx.loss, logits, labels, ctx.context, ctx.unit, want_slope)
+    if ctx.scale != 1:
+        value = value * ctx.scale
+        slopes = None if slopes is None else slopes.mul_(ctx.scale)
+    return value.to(compute_dtype(logits)), slopes
+
+
+def one_pass(
+    loss: "Loss", logits: Tensor, labels: Tensor, context: Any, unit: str, scale: float = 1.0
+) -> Tensor:
+    """scale · the loss summed over everything, a row, or nothing (`unit` all, row, entry)."""
     if torch.compiler.is_compiling():
-        return traced(loss, logits, labels, context, unit)
-    return OnePass.apply(logits, labels, loss, context, unit)  # type: ignore[no-any-return]
+        return traced(loss, logits, labels, context, unit) * scale
+    return OnePass.apply(  # type: ignore[no-any-return]
+        logits, labels, loss, context, unit, scale
+    )
 
 
 def traced(loss: "Loss", logits: Tensor, labels: Tensor, context: Any, unit: str) -> Tensor:
@@ -106,5 +133,5 @@ def traced(loss: "Loss", logits: Tensor, labels: Tensor, context: Any, unit: str
     # z - z is 0, so the value is untouched and the gradient is the stated slope.
     value = value.detach() + slope.detach() * (z - z.detach())
     if unit == "all":
-        return value.sum(dtype=torch.float64)
+        return value.sum(dtype=torch.float64).to(z.dtype)
     return value.sum(dim=1) if unit == "row" else value

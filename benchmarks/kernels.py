@@ -1,0 +1,137 @@
+"""The generated kernels on a GPU: against the definition, the published style and the floor.
+
+    python benchmarks/kernels.py [--out results.json]
+
+The floor is a kernel that reads logits and int8 labels once and writes one float32 an entry: no
+loss with a gradient can move fewer bytes. Times are medians of CUDA events, inputs rotate among
+several sets so that the cache does not serve them; memory is the allocator's peak above the inputs.
+Every kernel is first compared with its definition, in values and gradients.
+"""
+
+import argparse
+import json
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from losses import EPOCH, EPOCHS, cases
+from torch import Tensor
+
+from halftruth import losses
+from halftruth.losses.one_pass import walk
+
+SHAPES = ((4096, 10000), (16, 80), (256, 567))
+
+
+@triton.jit
+def floor_kernel(z_at, y_at, out_at, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = at < n
+    z = tl.load(z_at + at, mask=mask, other=0)
+    y = tl.load(y_at + at, mask=mask, other=0)
+    tl.store(out_at + at, z * y.to(tl.float32), mask=mask)
+
+
+def median_ms(step: Callable[[int], None], budget_ms: float = 300) -> float:
+    for i in range(5):
+        step(i)
+    torch.cuda.synchronize()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for i in range(5):
+        step(i)
+    end.record()
+    torch.cuda.synchronize()
+    count = max(int(budget_ms / (start.elapsed_time(end) / 5)), 10)
+    times = []
+    for i in range(count):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        step(i)
+        end.record()
+        times.append((start, end))
+    torch.cuda.synchronize()
+    return sorted(a.elapsed_time(b) for a, b in times)[count // 2]
+
+
+def peak_copies(step: Callable[[int], None], entries: int) -> float:
+    """Peak memory above the inputs, in float32 copies of the logits."""
+    step(0)
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    step(0)
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / (4 * entries)
+
+
+def compare(loss: losses.Loss, z: Tensor, y: Tensor) -> float:
+    """The largest difference of a gradient between kernel and definition, of the sum."""
+    z = z.detach().clone().requires_grad_()
+    value = loss(z, y)
+    value.backward()
+    scale = loss._scale(y)[0]
+    total, slopes = walk(loss, z.detach(), y, loss.prepare(z.detach(), y, None), "all", True)
+    assert z.grad is not None and slopes is not None
+    torch.testing.assert_close(value.double(), total * scale, rtol=1e-5, atol=1e-7)
+    return float((z.grad / scale - slopes).abs().max())
+
+
+def measure(shape: tuple[int, int]) -> list[dict[str, Any]]:
+    rows, columns = shape
+    entries = rows * columns
+    sets = 4 if entries > 1e6 else 1
+    draw = torch.Generator("cuda").manual_seed(0)
+    zs = [torch.randn(shape, generator=draw, device="cuda") * 2 - 3 for _ in range(sets)]
+    ys = [(torch.rand(shape, generator=draw, device="cuda") < 0.03).to(torch.int8) for _ in zs]
+    targets = [y.float() for y in ys]
+    out = torch.empty_like(zs[0])
+
+    def floor(i: int) -> None:
+        grid = (triton.cdiv(entries, 2048),)
+        floor_kernel[grid](zs[i % sets], ys[i % sets], out, entries, BLOCK=2048)
+
+    floor_ms = median_ms(floor)
+    found = [{"shape": f"{rows}x{columns}", "method": "floor", "ms": floor_ms}]
+    for name, case in cases(columns).items():
+        loss = losses.create(case.name, **case.options)
+        loss.start_epoch(EPOCH, EPOCHS)
+        error = compare(loss, zs[0], ys[0])
+
+        def backward(function: Any, labels: list[Tensor], i: int) -> None:
+            z = zs[i % sets].detach().requires_grad_()
+            function(z, labels[i % sets]).backward()
+
+        def ours(i: int, loss: Any = loss) -> None:
+            backward(loss, ys, i)
+
+        def peer(i: int, case: Any = case) -> None:
+            backward(case.peer, targets, i)
+
+        row = {"shape": f"{rows}x{columns}", "method": name, "gradient error": error}
+        row["ms"], row["published ms"] = median_ms(ours), median_ms(peer)
+        row["floors"], row["times faster"] = row["ms"] / floor_ms, row["published ms"] / row["ms"]
+        if entries > 1e6:
+            row["copies"] = peak_copies(ours, entries)
+            row["published copies"] = peak_copies(peer, entries)
+        found.append(row)
+        print(json.dumps({k: round(v, 5) if isinstance(v, float) else v for k, v in row.items()}))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out")
+    arguments = parser.parse_args()
+    print(torch.cuda.get_device_name(), torch.__version__, triton.__version__)
+    results = [row for shape in SHAPES for row in measure(shape)]
+    if arguments.out:
+        with open(arguments.out, "w") as file:
+            json.dump(results, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

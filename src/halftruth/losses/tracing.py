@@ -1,0 +1,236 @@
+"""Turn the curves of a loss into the source of a kernel, by running them on symbols.
+
+The curves are written once, with torch's functions. Run on tensors they are the definition; run on
+a `Symbol` they write down what they did, as lines of Triton. So no method is written twice.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_DTYPES = {"float": torch.float32, "bool": torch.bool, "int": torch.int8}
+
+
+class Untraceable(Exception):
+    """A loss did something that has no counterpart in a kernel: it is then computed eagerly."""
+
+
+@dataclass
+class Tape:
+    """What was written down: lines, the numbers they use, the tensors they read."""
+
+    rows: int
+    columns: int
+    lines: list[str] = field(default_factory=list)
+    numbers: list[float] = field(default_factory=list)
+    tensors: list[tuple[Tensor, str]] = field(default_factory=list)
+    # Whether a whole row has to be at hand at once.
+    by_row: bool = False
+
+    def write(self, text: str, kind: str, row: bool) -> "Symbol":
+        name = f"v{len(self.lines)}"
+        self.lines.append(f"{name} = {text}")
+        return Symbol(self, name, kind, row)
+
+    def operand(self, value: Any) -> tuple[str, str, bool]:
+        """(text, kind, whether it is one value a row) of anything an expression may hold."""
+        if isinstance(value, Symbol):
+            return value.name, value.kind, value.row
+        if isinstance(value, bool | int):
+            return repr(value), "int", True
+        if isinstance(value, float):
+            # An argument of the kernel: a schedule may change it without compiling anew.
+            self.numbers.append(value)
+            return f"c{len(self.numbers) - 1}", "float", True
+        if isinstance(value, Tensor):
+            return self._tensor(value)
+        raise Untraceable(f"operand {type(value).__name__}")
+
+    def _tensor(self, value: Tensor) -> tuple[str, str, bool]:
+        shapes = {(): "one", (self.rows, 1): "row", (self.rows, self.columns): "entry"}
+        layout = shapes.get(tuple(value.shape))
+        if layout is None or value.dtype == torch.float64:
+            raise Untraceable(f"tensor of shape {tuple(value.shape)} and type {value.dtype}")
+        self.tensors.append((value.contiguous(), layout))
+        kind = "float" if value.is_floating_point() else "bool"
+        kind = "int" if kind == "bool" and value.dtype != torch.bool else kind
+        return f"t{len(self.tensors) - 1}", kind, layout != "entry"
+
+
+class Symbol:
+    """A tensor that is not there: operations on it are written to the tape."""
+
+    def __init__(self, tape: Tape, name: str, kind: str, row: bool = False) -> None:
+        self.tape, self.name, self.kind, self.row = tape, name, kind, row
+        self.shape = (tape.rows, 1 if row else tape.columns)
+        self.dtype = _DTYPES[kind]
+        self.device = torch.device("meta")
+
+    def _binary(self, text: str, other: Any, kind: str = "float", turned: bool = False) -> "Symbol":
+        name, _, row = self.tape.operand(other)
+        a, b = (name, self.name) if turned else (self.name, name)
+        return self.tape.write(text.format(a=a, b=b), kind, self.row and row)
+
+    def _unary(self, text: str, kind: str = "float") -> "Symbol":
+        return self.tape.write(text.format(a=self.name), kind, self.row)
+
+    def __add__(self, other: Any) -> "Symbol":
+        return self._binary("{a} + {b}", other)
+
+    def __sub__(self, other: Any) -> "Symbol":
+        return self._binary("{a} - {b}", other)
+
+    def __rsub__(self, other: Any) -> "Symbol":
+        return self._binary("{a} - {b}", other, turned=True)
+
+    def __mul__(self, other: Any) -> "Symbol":
+        return self._binary("{a} * {b}", other)
+
+    def __truediv__(self, other: Any) -> "Symbol":
+        return self._binary("{a} / {b}", other)
+
+    def __rtruediv__(self, other: Any) -> "Symbol":
+        return self._binary("{a} / {b}", other, turned=True)
+
+    def __pow__(self, other: float) -> "Symbol":
+        return self._binary("tl.exp({b} * tl.log({a}))", float(other))
+
+    def __gt__(self, other: Any) -> "Symbol":
+        return self._binary("{a} > {b}", other, "bool")
+
+    def __ge__(self, other: Any) -> "Symbol":
+        return self._binary("{a} >= {b}", other, "bool")
+
+    def __lt__(self, other: Any) -> "Symbol":
+        return self._binary("{a} < {b}", other, "bool")
+
+    def __eq__(self, other: Any) -> "Symbol":  # type: ignore[override]
+        return self._binary("{a} == {b}", other, "bool")
+
+    def __ne__(self, other: Any) -> "Symbol":  # type: ignore[override]
+        return self._binary("{a} != {b}", other, "bool")
+
+    def __and__(self, other: Any) -> "Symbol":
+        return self._binary("{a} & {b}", other, "bool")
+
+    def __or__(self, other: Any) -> "Symbol":
+        return self._binary("{a} | {b}", other, "bool")
+
+    __hash__ = object.__hash__
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __neg__(self) -> "Symbol":
+        return self._unary("-{a}")
+
+    def __invert__(self) -> "Symbol":
+        return self._unary("{a} == 0", "bool")
+
+    def detach(self) -> "Symbol":
+        return self
+
+    def to(self, dtype: torch.dtype) -> "Symbol":
+        if not dtype.is_floating_point:
+            raise Untraceable(f"conversion to {dtype}")
+        return self if self.kind == "float" else self._unary("{a}.to(tl.float32)")
+
+    def square(self) -> "Symbol":
+        return self * self
+
+    def abs(self) -> "Symbol":
+        return self._unary("tl.abs({a})")
+
+    def clamp(self, min: float | None = None, max: float | None = None) -> "Symbol":
+        clamped = self
+        if min is not None:
+            clamped = clamped._binary("tl.maximum({a}, {b})", float(min))
+        if max is not None:
+            clamped = clamped._binary("tl.minimum({a}, {b})", float(max))
+        return clamped
+
+    def _reduce(self, text: str, kind: str, dim: int, keepdim: bool) -> "Symbol":
+        if dim not in (1, -1) or not keepdim or self.row:
+            raise Untraceable("a reduction other than over the classes of a row")
+        self.tape.by_row = True
+        return self.tape.write(text.format(a=self.name), kind, True)
+
+    def sum(self, dim: int, keepdim: bool = False) -> "Symbol":
+        text = "tl.sum(tl.where(mask, {a}, 0.0), axis=1, keep_dims=True)"
+        return self._reduce(text, "float", dim, keepdim)
+
+    def any(self, dim: int, keepdim: bool = False) -> "Symbol":
+        text = "tl.max(tl.where(mask, {a}.to(tl.int32), 0), axis=1, keep_dims=True) > 0"
+        return self._reduce(text, "bool", dim, keepdim)
+
+    def all(self, dim: int, keepdim: bool = False) -> "Symbol":
+        text = "tl.min(tl.where(mask, {a}.to(tl.int32), 1), axis=1, keep_dims=True) > 0"
+        return self._reduce(text, "bool", dim, keepdim)
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        rule = _RULES.get(func.__name__.strip("_"))
+        if rule is None:
+            raise Untraceable(f"torch function {func.__name__}")
+        return rule(*args, **(kwargs or {}))
+
+
+def _symbol(*values: Any) -> Symbol:
+    return next(value for value in values if isinstance(value, Symbol))
+
+
+def _call(text: str, *values: Any) -> Symbol:
+    """One line over several operands a, b, c."""
+    tape = _symbol(*values).tape
+    operands = [tape.operand(value) for value in values]
+    names = dict(zip("abc", (name for name, _, _ in operands), strict=False))
+    return tape.write(text.format(**names), "float", all(row for _, _, row in operands))
+
+
+def _logsigmoid(z: Any) -> Symbol:
+    # log1p(e) by Kahan's correction of log(1 + e): exact to rounding, and no library call.
+    e = _call("tl.exp(-tl.abs({a}))", z)
+    u = _call("1.0 + {a}", e)
+    tail = _call("tl.where({b} == 1.0, {a}, tl.log({b}) * ({a} / ({b} - 1.0)))", e, u)
+    return _call("tl.minimum({a}, 0.0) - {b}", z, tail)
+
+
+def _expm1(x: Any) -> Symbol:
+    u = _call("tl.exp({a})", x)
+    exact = _call("({b} - 1.0) * ({a} / tl.log({b}))", x, u)
+    inner = _call("tl.where({b} == 1.0, {a}, {c})", x, u, exact)
+    return _call("tl.where({b} < 1e-30, -1.0, {a})", inner, u)
+
+
+def _addcmul(a: Any, b: Any, c: Any, value: float = 1) -> Symbol:
+    return a + (b * c if value == 1 else b * c * float(value))
+
+
+_RULES: dict[str, Callable[..., Any]] = {
+    "sigmoid": lambda x: _call("1.0 / (1.0 + tl.exp(-{a}))", x),
+    "logsigmoid": _logsigmoid,
+    "log_sigmoid": _logsigmoid,
+    "exp": lambda x: _call("tl.exp({a})", x),
+    "log": lambda x: _call("tl.log({a})", x),
+    "expm1": _expm1,
+    "lerp": lambda a, b, c: _call(
+        "tl.where({c} < 0.5, {a} + {c} * ({b} - {a}), {b} - ({b} - {a}) * (1.0 - {c}))", a, b, c
+    ),
+    "where": lambda c, a, b: _call("tl.where({a}, {b}, {c})", c, a, b),
+    "addcmul": _addcmul,
+    "zeros_like": lambda x: _call("{a} * 0.0", x),
+    "ones_like": lambda x: _call("{a} * 0.0 + 1.0", x),
+    "add": lambda a, b: _symbol(a, b)._binary("{a} + {b}", a if isinstance(b, Symbol) else b),
+    "mul": lambda a, b: _symbol(a, b)._binary("{a} * {b}", a if isinstance(b, Symbol) else b),
+    "sub": lambda a, b: _call("{a} - {b}", a, b),
+    "rsub": lambda a, b: _call("{b} - {a}", a, b),
+    "div": lambda a, b: _call("{a} / {b}", a, b),
+    "truediv": lambda a, b: _call("{a} / {b}", a, b),
+    "le": lambda a, b: _symbol(a, b)._binary("{a} >= {b}", a, "bool"),
+    "lt": lambda a, b: _symbol(a, b)._binary("{a} > {b}", a, "bool"),
+    "ge": lambda a, b: _symbol(a, b)._binary("{a} <= {b}", a, "bool"),
+    "gt": lambda a, b: _symbol(a, b)._binary("{a} < {b}", a, "bool"),
+}

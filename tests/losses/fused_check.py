@@ -1,0 +1,55 @@
+"""Run by test_fused: every loss through its generated kernel, against its definition.
+
+Triton's interpreter has to be chosen (TRITON_INTERPRET=1) before Triton is imported, so this is a
+process of its own, with this folder on the path.
+"""
+
+import sys
+import warnings
+
+import torch
+from cases import CASES
+
+from halftruth.losses import fused
+from halftruth.losses.one_pass import walk
+
+# The interpreter computes both sides of a choice, also the one that divides by zero.
+warnings.simplefilter("ignore", RuntimeWarning)
+
+
+def batch(rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+    draw = torch.Generator().manual_seed(rows)
+    z = torch.randn(rows, columns, generator=draw) * 4
+    y = torch.randint(-1, 2, (rows, columns), generator=draw).to(torch.int8)
+    # Extremes in rows of their own: a mean over a row of 1e30 and -1e30 has no right answer.
+    z[0], z[1], y[0], y[2] = 1e30, -1e30, -1, 0
+    return z, y
+
+
+failures = compared = 0
+for shape in ((4, 7), (11, 33), (3, 700)):
+    z, y = batch(*shape)
+    for case in (cls(**settings) for cls in CASES.values() for settings in ({}, *cls.variants)):
+        loss = case.build()
+        if loss.needs_index:
+            continue
+        loss.begin(y)
+        try:
+            context = loss.prepare(z, y, None)
+            value, slope = fused.run(loss, z, y, context, 0.5, True)
+        except (fused.Untraceable, ValueError) as error:
+            # A case made for another number of classes is no failure, an untraceable loss is one.
+            failures += isinstance(error, fused.Untraceable)
+            print(f"{case!r}: {error}")
+            continue
+        wanted_value, wanted_slope = walk(loss, z, y, context, "all", True)
+        near = torch.allclose(value.double(), wanted_value * 0.5, rtol=2e-6, atol=1e-6)
+        near &= torch.allclose(slope, wanted_slope * 0.5, rtol=4e-6, atol=1e-6)
+        near &= bool(torch.isfinite(slope).all())
+        compared += 1
+        if not near:
+            failures += 1
+            worst = (slope - wanted_slope * 0.5).abs().max()
+            print(f"{case!r} {shape}: {value} for {wanted_value * 0.5}, slopes differ by {worst}")
+print(f"{compared} compared, {failures} failed")
+sys.exit(1 if failures or not compared else 0)
