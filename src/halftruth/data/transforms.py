@@ -128,7 +128,7 @@ class Augment:
             else:
                 pixels = self._geometry(images, draws)
                 self._colours(pixels, draws, grey)
-            pixels.mul_(scale).add_(shift)
+            torch.addcmul(shift, pixels, scale, out=pixels)
             if draws is not None and self.erase:
                 pixels.masked_fill_(self._square(draws), 0.0)
         return pixels.contiguous(memory_format=self._layout)
@@ -156,11 +156,14 @@ class Augment:
         start = torch.where(flipped, left + width, left)
         rows = resampling(top, height, images.shape[1], self.size)
         columns = resampling(start, torch.where(flipped, -width, width), images.shape[2], self.size)
-        # Two products of per-picture matrices; bytes become floats only here.
+        # Two products of per-picture matrices; bytes become floats only here. A GPU multiplies
+        # halves much faster: exact for the bytes, off by a quarter of a grey level in the end.
+        kind = torch.float16 if images.is_cuda else torch.float32
         batch, high_px, wide_px, _ = images.shape
-        lines = rows @ images.reshape(batch, high_px, wide_px * 3).float()
+        lines = rows.to(kind) @ images.reshape(batch, high_px, wide_px * 3).to(kind)
         lines = lines.view(batch, self.size, wide_px, 3).permute(0, 3, 1, 2)
-        pixels = lines.reshape(batch, 3 * self.size, wide_px) @ columns.transpose(1, 2)
+        lines = lines.reshape(batch, 3 * self.size, wide_px)
+        pixels = (lines @ columns.to(kind).transpose(1, 2)).float()
         return pixels.view(batch, 3, self.size, self.size)
 
     def _colours(self, pixels: Tensor, draws: dict[str, Tensor], grey: Tensor) -> None:
