@@ -16,11 +16,11 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from losses import EPOCH, EPOCHS, cases
 from torch import Tensor
 
 from halftruth import losses
 from halftruth.losses.one_pass import walk
+from losses import EPOCH, EPOCHS, cases
 
 SHAPES = ((4096, 10000), (16, 80), (256, 567))
 
@@ -75,7 +75,8 @@ def compare(loss: losses.Loss, z: Tensor, y: Tensor) -> float:
     value.backward()
     scale = loss._scale(y)[0]
     total, slopes = walk(loss, z.detach(), y, loss.prepare(z.detach(), y, None), "all", True)
-    assert z.grad is not None and slopes is not None
+    assert z.grad is not None
+    assert slopes is not None
     torch.testing.assert_close(value.double(), total * scale, rtol=1e-5, atol=1e-7)
     return float((z.grad / scale - slopes).abs().max())
 

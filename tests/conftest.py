@@ -7,4 +7,5 @@ from hypothesis import settings
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("ci")
 
-torch.set_num_threads(2)
+# Tests run in parallel processes: more threads would only get into each other's way.
+torch.set_num_threads(1)

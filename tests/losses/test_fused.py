@@ -44,13 +44,6 @@ def test_settings_tell_apart_what_is_traced():
     assert fused.settings(nested[0]) != fused.settings(nested[1])
 
 
-def test_rows_too_wide_for_a_program_are_left_to_the_definition():
-    wide = torch.zeros(2, fused.WIDEST + 1)
-    with pytest.raises(fused.Untraceable, match="too wide"):
-        fused.trace(losses.create("any-class"), wide, None)
-    fused.trace(losses.create("bce"), wide, None)
-
-
 def test_logits_on_a_cpu_or_in_float64_are_left_to_the_definition():
     assert not fused.fits(torch.zeros(2, 2))
     assert not fused.fits(torch.zeros(2, 2, dtype=torch.float64))

@@ -57,10 +57,15 @@ class AnyClass(Wrapper):
     def terms(self, s: Logit, labels: Tensor, context: Any, rows: slice) -> Curve:
         value, slope = self.base.terms(s, labels, context, rows)
         there = (labels > 0).to(s.z.dtype)
-        positive = there.sum(dim=1, keepdim=True).clamp(max=1)
-        weight = self.lam + (1 - self.lam) * (there + (1 - positive))
-        weight = weight / weight.sum(dim=1, keepdim=True)
-        mean = Logit((weight * s.z).sum(dim=1, keepdim=True), s.eps)
+        present = there.sum(dim=1, keepdim=True)
+        positive = present.clamp(max=1)
+        # An empty row weighs all its classes alike, which is lam = 1.
+        lam = 1 + (self.lam - 1) * positive
+        total = lam * labels.shape[1] + (1 - lam) * present
+        all_z = s.z.sum(dim=1, keepdim=True)
+        present_z = (there * s.z).sum(dim=1, keepdim=True)
+        mean = Logit((lam * all_z + (1 - lam) * present_z) / total, s.eps)
+        weight = (lam + (1 - lam) * there) / total
         value_any, slope_any = curves.mixed(
             positive, self.base.present(mean), self.base.absent(mean)
         )

@@ -1,6 +1,7 @@
 """What every loss shares: checks, precision, the three label values, reduction, hooks."""
 
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -10,6 +11,7 @@ from halftruth import labels as label_codes
 from halftruth.losses import curves
 from halftruth.losses.curves import Curve, Logit
 from halftruth.losses.one_pass import one_pass
+from halftruth.memory import Exchange, Memory, take_sizes
 from halftruth.registry import Registry
 
 REDUCTIONS = ("mean", "sum", "batch", "none")
@@ -90,7 +92,11 @@ class Loss(nn.Module):
     # The hooks a trainer calls.
 
     def begin(self, labels: Tensor) -> None:
-        """Once before training, with the labels of the training set."""
+        """Once before training, with the labels (N, K) of the training set; rows go by index."""
+
+    def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
+        """What the optimiser has to train besides the model, with its own learning rate."""
+        return []
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
         """Before each epoch, 0-based; schedules and gates read it."""
@@ -98,8 +104,34 @@ class Loss(nn.Module):
             raise ValueError(f"expected 0 <= epoch < epochs, got epoch {epoch} of {epochs}")
         self.epoch, self.epochs = epoch, epochs
 
+    def observe(self, logits: Tensor, index: Tensor) -> None:
+        """Where `needs_scores`: logits of some samples after an epoch, as a pass gives them.
+
+        Instead of all at once in `end_epoch(scores)`: no table of all logits has to be held.
+        """
+
+    def merge(self, exchange: Exchange | None = None) -> None:
+        """At the end of each epoch, and before saving: let all processes remember the same.
+
+        See :meth:`halftruth.memory.Memory.merge`; nothing happens where there is one process.
+        """
+        for part in self.modules():
+            if isinstance(part, Memory):
+                part.merge(exchange)
+
     def end_epoch(self, scores: Tensor | None = None) -> None:
-        """After each epoch; `scores` (N, K) of the training set where `needs_scores`."""
+        """After each epoch and `merge`.
+
+        `scores`, where `needs_scores` at that time: the logits (N, K) of the training set by
+        index, in any floating-point type, as an evaluation pass gives them.
+        """
+
+    def pseudo_labels(self, index: Tensor) -> Tensor | None:
+        """What the method takes the unknown labels of these samples for: +1, -1, or 0 for nothing.
+
+        None for a method that remembers no such thing. For statistics against known labels.
+        """
+        return None
 
     def get_extra_state(self) -> Tensor:
         """The place in the schedule, as a tensor so that any weight format can carry it."""
@@ -108,9 +140,13 @@ class Loss(nn.Module):
     def set_extra_state(self, state: Tensor) -> None:
         self.start_epoch(*(int(value) for value in state))
 
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        take_sizes(self, state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
     def forward(self, logits: Tensor, labels: Tensor, index: Tensor | None = None) -> Tensor:
         logits, labels = self._checked(logits, labels, index)
-        with torch.autocast(logits.device.type, enabled=False):
+        with _without_autocast(logits.device.type):
             first = logits[0] if logits.dim() == 3 else logits
             context = self.prepare(first.detach(), labels, index)
             unit = {"none": "row" if self.couples_rows else "entry"}.get(self.reduction, "all")
@@ -154,6 +190,11 @@ class Loss(nn.Module):
                 f"{type(self).__name__} remembers every training sample and needs to know which "
                 "ones these are: loss(logits, labels, index=index), with index the rows of the "
                 "label matrix given to begin()"
+            )
+        if self.needs_index and getattr(index, "shape", None) != labels.shape[:1]:
+            raise ValueError(
+                f"expected an index tensor of {labels.shape[0]} entries, the sample behind each "
+                f"row of the batch, got {tuple(getattr(index, 'shape', ())) or index!r}"
             )
         if torch.compiler.is_compiling():
             return logits, labels
@@ -218,9 +259,26 @@ class Wrapper(Loss):
     def start_epoch(self, epoch: int, epochs: int) -> None:
         super().start_epoch(epoch, epochs)
         self.base.start_epoch(epoch, epochs)
+        self.needs_scores = self.base.needs_scores
+
+    def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
+        return self.base.parameter_groups(lr)
+
+    def observe(self, logits: Tensor, index: Tensor) -> None:
+        self.base.observe(logits, index)
 
     def end_epoch(self, scores: Tensor | None = None) -> None:
         self.base.end_epoch(scores)
+
+    def pseudo_labels(self, index: Tensor) -> Tensor | None:
+        return self.base.pseudo_labels(index)
+
+
+def _without_autocast(device: str) -> AbstractContextManager[Any]:
+    """Autocast off; where it is off already, nothing, since the switch itself takes a while."""
+    if torch.is_autocast_enabled(device):
+        return torch.autocast(device, enabled=False)
+    return nullcontext()
 
 
 def require(ok: bool, value: Any, name: str, expected: str) -> Any:

@@ -7,6 +7,7 @@ schedule are arguments.
 
 import importlib.util
 import linecache
+import re
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -14,24 +15,33 @@ import torch
 from torch import Tensor
 
 from halftruth.losses.curves import Logit
-from halftruth.losses.tracing import Symbol, Tape, Untraceable
+from halftruth.losses.tracing import Line, Symbol, Tape
 
 if TYPE_CHECKING:
     from halftruth.losses.base import Loss
 
-# Entries of a program where every entry is by itself, and the widest row that one can hold.
-FLAT, WIDEST = 2048, 16384
+# Entries of a program, and how many make a pass over them worth avoiding.
+FLAT, SMALL = 2048, 1 << 20
 
+_START = """
+row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+lane = tl.arange(0, BLOCK)[None, :]
+total = 0.0
+"""
+_LOOP = """
+for first in range(0, columns, BLOCK):
+    column = first + lane
+    at = row * columns + column
+    mask = (row < rows) & (column < columns)
+"""
 _FLAT = """
 at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
 row = at // columns
 mask = at < rows * columns.to(tl.int64)
 """
-_BY_ROW = """
-row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-column = tl.arange(0, BLOCK)[None, :]
-at = row * columns + column
-mask = (row < rows) & (column < columns)
+_READ = """
+z = tl.load(z_at + at, mask=mask, other=0).to(tl.float32)
+y = tl.load(y_at + at, mask=mask, other=0).to(tl.int32)
 """
 _LOADS = {
     "one": "tl.load({pointer})",
@@ -57,46 +67,89 @@ def trace(loss: "Loss", logits: Tensor, context: Any) -> Tape:
     s = Logit(Symbol(tape, "z", "float"), loss.eps)  # type: ignore[arg-type]
     labels: Any = Symbol(tape, "y", "int")
     value, slope = loss.terms(s, labels, context, slice(0, logits.shape[0]))
-    tape.lines += [f"value = {tape.operand(value)[0]}", f"slope = {tape.operand(slope)[0]}"]
-    if tape.by_row and logits.shape[1] > WIDEST:
-        raise Untraceable("a row too wide for one program")
+    for name, result in (("value", value), ("slope", slope)):
+        tape.lines.append(Line(name, tape.operand(result)[0], False))
     return tape
 
 
-def source(
-    tape_lines: tuple[str, ...], numbers: int, layouts: tuple[str, ...], by_row: bool
-) -> str:
-    """The kernel as text."""
+def source(lines: tuple[Line, ...], numbers: int, layouts: tuple[str, ...]) -> str:
+    """The kernel as text: flat over all entries, or row by row where rows are summed."""
     arguments = ["z_at", "y_at", "slope_at", "sum_at", "rows", "columns", "scale"]
     arguments += [f"c{i}" for i in range(numbers)] + [f"t{i}_at" for i in range(len(layouts))]
     arguments += ["WANT: tl.constexpr", "ROWS: tl.constexpr", "BLOCK: tl.constexpr"]
-    body = (_BY_ROW if by_row else _FLAT).strip().splitlines()
-    body += [
-        "z = tl.load(z_at + at, mask=mask, other=0).to(tl.float32)",
-        "y = tl.load(y_at + at, mask=mask, other=0).to(tl.int32)",
+    loads = [
+        (layout, f"t{i} = {_LOADS[layout].format(pointer=f't{i}_at')}")
+        for i, layout in enumerate(layouts)
     ]
-    body += [
-        f"t{i} = {_LOADS[layout].format(pointer=f't{i}_at')}" for i, layout in enumerate(layouts)
-    ]
-    body += list(tape_lines)
-    body += ["if WANT:", "    tl.store(slope_at + at, slope * scale, mask=mask)"]
-    total = "tl.sum(tl.sum(tl.where(mask, value, 0.0), axis=1), axis=0)"
-    total = total if by_row else "tl.sum(tl.where(mask, value, 0.0), axis=0)"
-    body += [f"tl.store(sum_at + tl.program_id(0), {total} * scale)"]
-    lines = [f"def kernel({', '.join(arguments)}):", *(f"    {line}" for line in body)]
-    return "\n".join(["@triton.jit", *lines, ""])
+    write = ["if WANT:", "    tl.store(slope_at + at, slope * scale, mask=mask)"]
+    if any(line.sums for line in lines):
+        body = _by_row(lines, loads, write)
+    else:
+        body = [*_text(_FLAT), *_text(_READ), *(load for _, load in loads)]
+        body += [f"{line.name} = {line.text}" for line in lines]
+        body += [*write, "total = tl.sum(tl.where(mask, value, 0.0), axis=0)"]
+    body += ["tl.store(sum_at + tl.program_id(0), total * scale)"]
+    head = f"def kernel({', '.join(arguments)}):"
+    return "\n".join(["@triton.jit", head, *(f"    {line}" for line in body), ""])
+
+
+def _by_row(lines: tuple[Line, ...], loads: list[tuple[str, str]], write: list[str]) -> list[str]:
+    """A loop over a row for each depth of sums, then one for value and slope.
+
+    A row is read from memory once; the later loops find it in the cache.
+    """
+    named = {line.name: line for line in lines}
+    uses = {line.name: [n for n in re.findall(r"v\d+", line.text) if n in named] for line in lines}
+    depth: dict[str, int] = {}
+    for line in lines:
+        depth[line.name] = max((depth[n] for n in uses[line.name]), default=0) + line.sums
+
+    def entries(targets: list[str]) -> list[str]:
+        """The lines of one value an entry that some targets rest on, in order."""
+        wanted: set[str] = set()
+        todo = list(targets)
+        while todo:
+            name = todo.pop()
+            if name not in wanted and not named[name].row:
+                wanted.add(name)
+                todo += uses[name]
+        return [f"{line.name} = {line.text}" for line in lines if line.name in wanted]
+
+    def loop(inside: list[str]) -> list[str]:
+        reads = [load for layout, load in loads if layout == "entry"]
+        return [*_text(_LOOP), *(f"    {line}" for line in [*_text(_READ), *reads, *inside])]
+
+    body = [*_text(_START), *(load for layout, load in loads if layout != "entry")]
+    for level in range(1 + max(depth.values())):
+        sums = [line for line in lines if line.sums and depth[line.name] == level]
+        body += [f"{line.name} = tl.zeros([ROWS, 1], tl.float32)" for line in sums]
+        if sums:
+            adds = [
+                f"{line.name} += tl.sum(tl.where(mask, {line.text}, 0.0), axis=1, keep_dims=True)"
+                for line in sums
+            ]
+            body += loop([*entries([name for line in sums for name in uses[line.name]]), *adds])
+        body += [
+            f"{line.name} = {line.text}"
+            for line in lines
+            if line.row and not line.sums and depth[line.name] == level
+        ]
+    add = "total += tl.sum(tl.sum(tl.where(mask, value, 0.0), axis=1), axis=0)"
+    return [*body, *loop([*entries(["value", "slope"]), *write, add])]
+
+
+def _text(block: str) -> list[str]:
+    return block.strip().splitlines()
 
 
 @lru_cache(maxsize=256)
-def compiled(
-    tape_lines: tuple[str, ...], numbers: int, layouts: tuple[str, ...], by_row: bool
-) -> Any:
+def compiled(lines: tuple[Line, ...], numbers: int, layouts: tuple[str, ...]) -> Any:
     """The kernel of a structure; Triton reads its source, so it is made to look like a file."""
     import triton
     import triton.language as tl
 
-    text = source(tape_lines, numbers, layouts, by_row)
-    name = f"<halftruth kernel {hash((tape_lines, layouts, by_row)) & 0xFFFFFFFF:08x}>"
+    text = source(lines, numbers, layouts)
+    name = f"<halftruth kernel {hash((lines, layouts)) & 0xFFFFFFFF:08x}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     scope: dict[str, Any] = {"triton": triton, "tl": tl, "__name__": __name__}
     exec(compile(text, name, "exec"), scope)
@@ -113,7 +166,7 @@ def program(loss: "Loss", logits: Tensor, context: Any) -> tuple[Tape, Any]:
         return _programs[key]
     tape = trace(loss, logits, context)
     layouts = tuple(layout for _, layout in tape.tensors)
-    kernel = compiled(tuple(tape.lines), len(tape.numbers), layouts, tape.by_row)
+    kernel = compiled(tuple(tape.lines), len(tape.numbers), layouts)
     # What read tensors may read others the next time.
     if key is not None and not tape.tensors:
         if len(_programs) > 1000:
@@ -140,8 +193,8 @@ def run(
     rows, columns = logits.shape
     logits, labels = logits.contiguous(), labels.contiguous()
     if tape.by_row:
-        block = 1 << (columns - 1).bit_length()
-        rows_each = max(FLAT // block, 1)
+        block = min(1 << (columns - 1).bit_length(), FLAT)
+        rows_each = min(FLAT // block, 1 << (rows - 1).bit_length())
         programs = -(-rows // rows_each)
     else:
         block, rows_each = FLAT, 1
@@ -161,7 +214,31 @@ def run(
         WANT=want_slope,
         ROWS=rows_each,
         BLOCK=block,
-        num_warps=min(max(block * rows_each // 512, 4), 16),
+        num_warps=4,
     )
-    total = sums[0] if programs == 1 else sums.sum(dtype=torch.float64).float()
-    return total, slopes
+    return (sums[0] if programs == 1 else sums.sum()), slopes
+
+
+def multiply_(slopes: Tensor, factor: Tensor) -> Tensor:
+    """slopes · factor in place; the usual factor 1 is found out on the device and costs no pass."""
+    if not slopes.is_cuda or slopes.numel() < SMALL or not available():
+        return slopes.mul_(factor)
+    programs = -(-slopes.numel() // FLAT)
+    _multiply()[(programs,)](slopes, factor, slopes.numel(), BLOCK=FLAT)
+    return slopes
+
+
+@cache
+def _multiply() -> Any:
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def kernel(slope_at: Any, factor_at: Any, count: Any, BLOCK: tl.constexpr) -> None:
+        factor = tl.load(factor_at)
+        if factor != 1.0:
+            at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+            slope = tl.load(slope_at + at, mask=at < count, other=0)
+            tl.store(slope_at + at, slope * factor, mask=at < count)
+
+    return kernel

@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from halftruth.losses import fused
 from halftruth.losses.curves import Curve, Logit
+from halftruth.losses.tracing import Untraceable
 
 if TYPE_CHECKING:
     from halftruth.losses.base import Loss
@@ -93,7 +94,10 @@ class OnePass(torch.autograd.Function):
             _, slopes = measure(ctx, logits, labels, True)
         assert slopes is not None
         upstream = upstream.to(slopes.dtype)
-        slopes.mul_(upstream.unsqueeze(1) if ctx.unit == "row" else upstream)
+        if ctx.unit == "all":
+            fused.multiply_(slopes, upstream)
+        else:
+            slopes.mul_(upstream.unsqueeze(1) if ctx.unit == "row" else upstream)
         return slopes.to(logits.dtype), None, None, None, None, None
 
 
@@ -104,7 +108,7 @@ def measure(
     if ctx.unit == "all" and fused.fits(logits):
         try:
             return fused.run(ctx.loss, logits, labels, ctx.context, ctx.scale, want_slope)
-        except fused.Untraceable:
+        except Untraceable:
             pass
     value, slopes = walk(ctx.loss, logits, labels, ctx.context, ctx.unit, want_slope)
     if ctx.scale != 1:

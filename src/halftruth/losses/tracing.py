@@ -6,7 +6,7 @@ a `Symbol` they write down what they did, as lines of Triton. So no method is wr
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,22 +18,34 @@ class Untraceable(Exception):
     """A loss did something that has no counterpart in a kernel: it is then computed eagerly."""
 
 
+class Line(NamedTuple):
+    """`name = text`: one value an entry, or one a row; `sums` marks a sum over a row's entries."""
+
+    name: str
+    text: str
+    row: bool
+    sums: bool = False
+
+
 @dataclass
 class Tape:
     """What was written down: lines, the numbers they use, the tensors they read."""
 
     rows: int
     columns: int
-    lines: list[str] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
     numbers: list[float] = field(default_factory=list)
     tensors: list[tuple[Tensor, str]] = field(default_factory=list)
-    # Whether a whole row has to be at hand at once.
-    by_row: bool = False
 
-    def write(self, text: str, kind: str, row: bool) -> "Symbol":
+    def write(self, text: str, kind: str, row: bool, sums: bool = False) -> "Symbol":
         name = f"v{len(self.lines)}"
-        self.lines.append(f"{name} = {text}")
+        self.lines.append(Line(name, text, row, sums))
         return Symbol(self, name, kind, row)
+
+    @property
+    def by_row(self) -> bool:
+        """Whether entries of a row are summed."""
+        return any(line.sums for line in self.lines)
 
     def operand(self, value: Any) -> tuple[str, str, bool]:
         """(text, kind, whether it is one value a row) of anything an expression may hold."""
@@ -150,23 +162,16 @@ class Symbol:
             clamped = clamped._binary("tl.minimum({a}, {b})", float(max))
         return clamped
 
-    def _reduce(self, text: str, kind: str, dim: int, keepdim: bool) -> "Symbol":
+    def sum(self, dim: int, keepdim: bool = False) -> "Symbol":
         if dim not in (1, -1) or not keepdim or self.row:
             raise Untraceable("a reduction other than over the classes of a row")
-        self.tape.by_row = True
-        return self.tape.write(text.format(a=self.name), kind, True)
-
-    def sum(self, dim: int, keepdim: bool = False) -> "Symbol":
-        text = "tl.sum(tl.where(mask, {a}, 0.0), axis=1, keep_dims=True)"
-        return self._reduce(text, "float", dim, keepdim)
+        return self.tape.write(self.to(torch.float32).name, "float", True, sums=True)
 
     def any(self, dim: int, keepdim: bool = False) -> "Symbol":
-        text = "tl.max(tl.where(mask, {a}.to(tl.int32), 0), axis=1, keep_dims=True) > 0"
-        return self._reduce(text, "bool", dim, keepdim)
+        return self.sum(dim, keepdim) > 0
 
     def all(self, dim: int, keepdim: bool = False) -> "Symbol":
-        text = "tl.min(tl.where(mask, {a}.to(tl.int32), 1), axis=1, keep_dims=True) > 0"
-        return self._reduce(text, "bool", dim, keepdim)
+        return (~self).sum(dim, keepdim) == 0
 
     @classmethod
     def __torch_function__(
