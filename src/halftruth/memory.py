@@ -1,0 +1,264 @@
+"""What a method remembers about each training sample, by sample index.
+
+The table is part of the method, so it is saved and resumed with it, lies where there is room for
+it, and is the same in every process after `merge`.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+# Entries worked on at once where all samples are gone through: the temporary copies of a block of
+# four million take about 0.1 GB, however large the table is.
+BLOCK = 1 << 22
+Exchange = Callable[[Tensor], Tensor]
+
+
+class Memory(nn.Module):
+    """A row for each training sample, read and written by index.
+
+    `dtype` is a torch type or its name; bool is kept as bits, eight entries to a byte. The table
+    follows the module to the training device if it takes no more than `limit` bytes there
+    (default: an eighth of the device's memory), else it stays in host memory and only the rows of
+    a batch travel; `device="training"` or `"host"` decides it by hand.
+
+    >>> memory = Memory("float32")
+    >>> memory.allocate(4, 3, fill=0.5)
+    >>> memory.write(torch.tensor([2]), torch.tensor([[1.0, 2.0, 3.0]]))
+    >>> memory.read(torch.tensor([2, 0]))
+    tensor([[1.0000, 2.0000, 3.0000],
+            [0.5000, 0.5000, 0.5000]])
+    >>> memory.nbytes
+    52
+    """
+
+    values: Tensor
+    touched: Tensor
+
+    def __init__(
+        self,
+        dtype: str | torch.dtype = "float16",
+        *,
+        device: str = "auto",
+        limit: int | None = None,
+    ) -> None:
+        super().__init__()
+        kind = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+        if not isinstance(kind, torch.dtype):
+            raise ValueError(f'expected a type such as "float16" or "int8", got {dtype!r}')
+        if device not in ("auto", "training", "host"):
+            raise ValueError(f'expected device "auto", "training" or "host", got {device!r}')
+        self.dtype, self.device, self.limit = kind, device, limit
+        self.near = torch.device("cpu")
+        self.shape: tuple[int, ...] = ()
+        self.register_buffer("values", torch.empty(0, dtype=self._stored))
+        self.register_buffer("touched", torch.empty(0, dtype=torch.bool), persistent=False)
+
+    @property
+    def _stored(self) -> torch.dtype:
+        return torch.uint8 if self.dtype == torch.bool else self.dtype
+
+    def allocate(self, rows: int, *shape: int, fill: float = 0) -> None:
+        """Room for `rows` samples of the given shape, all entries set to `fill`."""
+        self.shape = shape
+        if self.dtype == torch.bool:
+            fill = 255 if fill else 0
+            shape = (*shape[:-1], -(-shape[-1] // 8)) if shape else ()
+        place = self._place(torch.Size((rows, *shape)).numel() * self._stored.itemsize)
+        self.values = torch.full((rows, *shape), fill, dtype=self._stored, device=place)
+        self.touched = torch.zeros(rows, dtype=torch.bool, device=place)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the table and of the mark each row has for `merge`."""
+        return self.values.nbytes + self.touched.nbytes
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def read(self, index: Tensor) -> Tensor:
+        """The rows of these samples, on the index's device."""
+        rows = self.values[self._at(index)]
+        if self.dtype == torch.bool:
+            rows = unpacked(rows, self.shape)
+        return rows.to(index.device)
+
+    def write(self, index: Tensor, rows: Tensor) -> None:
+        """Replace the rows of these samples, each of which may be named once."""
+        at = self._at(index)
+        if rows.shape != (len(at), *self.shape):
+            raise ValueError(
+                f"expected rows of shape {(len(at), *self.shape)} for {len(at)} samples, "
+                f"got {tuple(rows.shape)}"
+            )
+        if self.dtype == torch.bool:
+            rows = packed(rows)
+        self.values[at] = rows.detach().to(self.values)
+        self.touched[at] = True
+
+    def _at(self, index: Tensor) -> Tensor:
+        return checked_index(index, len(self.values)).to(self.values.device)
+
+    # All samples at once, in blocks.
+
+    def row_blocks(self) -> Iterator[slice]:
+        """Slices of rows that together cover the table."""
+        width = max(torch.Size(self.shape).numel(), 1)
+        return _slices(len(self.values), max(BLOCK // width, 1))
+
+    def column_blocks(self) -> Iterator[slice]:
+        """Slices of columns that together cover the table."""
+        return _slices(self.shape[0], max(BLOCK // max(len(self.values), 1), 1))
+
+    # Several processes.
+
+    def merge(self, exchange: Exchange | None = None) -> None:
+        """Give every process the rows that any of them has written since the last merge.
+
+        `exchange` gathers equally shaped tensors of all processes along the first dimension, in
+        the order of their ranks, as `Accelerator.gather` does; without it `torch.distributed` is
+        used where it runs. Of a row that several processes have written the lowest rank's counts.
+        """
+        exchange = exchange or gathering()
+        if exchange is not None:
+            self._take_all(exchange)
+        self.touched.zero_()
+
+    def _take_all(self, exchange: Exchange) -> None:
+        home = self.values.device
+        touched = exchange(self.touched.to(self.near, torch.uint8)).to(home)
+        written = touched.view(-1, len(self.values)).bool()
+        places = [mask.nonzero().squeeze(1) for mask in written]
+        own = self.touched.nonzero().squeeze(1)
+        # Whether a rank is the first to have written a row: a rank above it is not listened to.
+        heard = written & (written.cumsum(dim=0, dtype=torch.int16) == 1)
+        longest = max(len(place) for place in places)
+        step = max(BLOCK // max(self.values[:1].numel(), 1), 1)
+        for part in _slices(longest, step):
+            rows = self.values.new_zeros((part.stop - part.start, *self.values.shape[1:]))
+            rows[: len(own[part])] = self.values[own[part]]
+            sent = as_bytes(rows)
+            arrived = exchange(sent.to(self.near)).to(home).view(len(places), *sent.shape)
+            for rank, place in enumerate(places):
+                at = place[part]
+                theirs = arrived[rank, : len(at)].contiguous().view(self._stored)
+                kept = heard[rank, at]
+                self.values[at[kept]] = theirs.view(-1, *self.values.shape[1:])[kept]
+
+    # Where it lies, and how it is saved.
+
+    def _place(self, nbytes: int) -> torch.device:
+        if self.device == "host":
+            return torch.device("cpu")
+        if self.device == "training" or self.near.type == "cpu":
+            return self.near
+        limit = self.limit
+        if limit is None and self.near.type == "cuda":
+            limit = torch.cuda.get_device_properties(self.near).total_memory // 8
+        return self.near if limit is None or nbytes <= limit else torch.device("cpu")
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Memory":
+        # A change of the floating-point type of the modules around is not meant for the table: a
+        # whole number shows where things move, and nothing else.
+        self.near = fn(torch.empty(0, dtype=torch.uint8, device=self.near)).device
+        place = self._place(self.values.nbytes)
+        self.values, self.touched = self.values.to(place), self.touched.to(place)
+        return self
+
+    def get_extra_state(self) -> Tensor:
+        """The shape of a row, which its bits do not tell."""
+        return torch.tensor(self.shape, dtype=torch.int64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.shape = tuple(int(size) for size in state)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        saved = state_dict.get(prefix + "values")
+        if saved is not None and len(self.values) == 0:
+            self.allocate(len(saved), *state_dict[prefix + "_extra_state"].tolist())
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+        self.touched.zero_()
+
+
+def _slices(count: int, step: int) -> Iterator[slice]:
+    for start in range(0, count, step):
+        yield slice(start, min(start + step, count))
+
+
+def packed(bits: Tensor) -> Tensor:
+    """Truth values as bits, eight to a byte along the last dimension.
+
+    >>> packed(torch.tensor([[True, False, True, False, False, False, False, False, True]]))
+    tensor([[5, 1]], dtype=torch.uint8)
+    """
+    if bits.dim() == 1:
+        return bits.to(torch.uint8)
+    whole = nn.functional.pad(bits.to(torch.uint8), (0, -bits.shape[-1] % 8))
+    places = torch.arange(8, dtype=torch.uint8, device=bits.device)
+    return (whole.unflatten(-1, (-1, 8)) << places).sum(dim=-1, dtype=torch.uint8)
+
+
+def unpacked(values: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The truth values behind `packed`, for samples of the given shape."""
+    if not shape:
+        return values.bool()
+    places = torch.arange(8, dtype=torch.uint8, device=values.device)
+    bits = (values.unsqueeze(-1) >> places) & 1
+    return bits.flatten(-2)[..., : shape[-1]].bool()
+
+
+def as_bytes(rows: Tensor) -> Tensor:
+    """The same memory as bytes, a line a row: every way of exchanging tensors takes those."""
+    return rows.reshape(len(rows), -1).view(torch.uint8)
+
+
+def gathering() -> Exchange | None:
+    """An exchange over `torch.distributed`, or None where this process is alone."""
+    distributed = torch.distributed
+    if not distributed.is_available() or not distributed.is_initialized():
+        return None
+    world = distributed.get_world_size()
+    if world == 1:
+        return None
+
+    def gather(tensor: Tensor) -> Tensor:
+        tensor = tensor.contiguous()
+        parts = [torch.empty_like(tensor) for _ in range(world)]
+        distributed.all_gather(parts, tensor)
+        return torch.cat(parts)
+
+    return gather
+
+
+def checked_index(index: Tensor, samples: int) -> Tensor:
+    """The index of a batch as it is used, once it can be that of so many samples."""
+    if samples == 0:
+        raise ValueError(
+            "nothing is remembered yet: call begin(labels of the training set) once before "
+            "training, so that there is a row for each sample"
+        )
+    if index.dim() != 1 or index.is_floating_point() or index.dtype == torch.bool:
+        raise ValueError(
+            "expected index to hold a sample's whole number for each row of the batch, got "
+            f"shape {tuple(index.shape)} of {index.dtype}"
+        )
+    # An accelerator would have to wait for the answer, and refuses what is too large by itself.
+    if index.device.type == "cpu" and not torch.compiler.is_compiling():
+        wrong = (index < 0) | (index >= samples)
+        if bool(wrong.any()):
+            first = int(wrong.int().argmax())
+            raise IndexError(
+                f"index[{first}] is {int(index[first])}; expected 0 to {samples - 1}, the rows of "
+                "the labels given to begin()"
+            )
+    return index.long()
+
+
+def take_sizes(module: nn.Module, state_dict: Any, prefix: str) -> None:
+    """Let what `begin` fills, and is empty before, take the size it has in a saved state."""
+    for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+        saved = state_dict.get(prefix + name)
+        if tensor is not None and tensor.numel() == 0 and saved is not None:
+            tensor.data = torch.empty(saved.shape, dtype=tensor.dtype, device=tensor.device)
