@@ -17,7 +17,7 @@ __version__ = "0.1.0.dev0"
 _MODULES = ("data", "labels", "losses", "metrics", "models", "train")
 _NAMES = {
     "TrainedRun": "train.trained",
-    "evaluate": "train.trained",
+    "evaluate": "train.evaluation",
     "fit": "train.run",
     "predict": "train.trained",
 }

@@ -180,8 +180,8 @@ def evaluate(
     import json
 
     from halftruth.cli.show import show_metrics
+    from halftruth.train.evaluation import evaluate as measure
     from halftruth.train.trained import TrainedRun
-    from halftruth.train.trained import evaluate as measure
 
     reading = o.given(
         zero=zero, blank=blank, minus_one=minus_one, image_column=image_column,

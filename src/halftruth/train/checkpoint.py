@@ -9,7 +9,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -23,10 +22,12 @@ def save(path: Path, tree: Any) -> None:
     """Write a tree of dicts, lists, numbers and tensors; the old file stays until this is safe."""
     tensors: dict[str, Tensor] = {}
     header = {"format": "halftruth-1", "tree": json.dumps(_pack(tree, tensors))}
-    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    new = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         save_file(tensors, new, metadata=header)
+        # safetensors makes files for their owner alone; whoever may use the folder may read them.
+        new.chmod(path.parent.stat().st_mode & 0o666)
         with new.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(new, path)
@@ -51,6 +52,16 @@ def load(path: Path) -> Any:
     if header.get("format") != "halftruth-1":
         raise CheckpointError(f"{path} was not written by halftruth (or by a newer one)")
     return _unpack(json.loads(header["tree"]), tensors)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    new = path.with_name(f".{path.name}.new")
+    with new.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)
 
 
 def _pack(node: Any, tensors: dict[str, Tensor]) -> Any:
@@ -86,28 +97,3 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def same(what: str, saved: Any, here: Any, path: Path) -> None:
-    """Complain where a checkpoint belongs to something else."""
-    if saved != here:
-        raise CheckpointError(
-            f"{path} belongs to another run: its {what} is {_short(saved)}, here it is "
-            f"{_short(here)}. Resume with the settings of that run, or choose another --out"
-        )
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 120 else f"{text[:100]}... ({len(value)} entries)"
-
-
-def to_device(tree: Any, device: torch.device) -> Any:
-    """The tree with its tensors moved."""
-    if isinstance(tree, Tensor):
-        return tree.to(device)
-    if isinstance(tree, dict):
-        return {key: to_device(value, device) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [to_device(value, device) for value in tree]
-    return tree

@@ -3,25 +3,25 @@
 import dataclasses
 import difflib
 import inspect
+import typing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from halftruth import losses
 from halftruth.data import read_labels
+from halftruth.train.checks import as_number, expected
 
 READING = tuple(list(inspect.signature(read_labels).parameters)[1:])
 
-CHOICES: dict[str, tuple[Any, ...]] = {
-    "tune": ("all", "head", "head-first"),
-    "optimizer": ("adam", "adamw", "sgd"),
-    "schedule": ("one-cycle", "cosine", "constant"),
-    "precision": ("auto", "no", "fp16", "bf16"),
-    "augment": ("none", "flip", "weak", "strong"),
-    "cache": ("auto", "memory", "disk", "none"),
-    "bad_images": ("fail", "skip"),
-    "select": ("auto", "observed", "truth"),
-}
+# What decides neither the model nor what it learns: a resumed run may change it without a word.
+OF_THE_MACHINE = (
+    "labels", "images", "features", "out", "truth", "reading", "reading_truth", "val",
+    "group_column", "bad_images", "device", "workers", "cache", "cache_dir", "channels_last",
+    "compile", "checkpoint_every", "tensorboard",
+)  # fmt: skip
 
 
 class ConfigError(ValueError):
@@ -68,6 +68,7 @@ class Config:
     batch_size: int = 32
     lr: float = 1e-4
     head_lr: float = 3e-4
+    head_lr_mult: float = 1.0
     optimizer: str = "adam"
     weight_decay: float = 0.0
     l1: float = 0.0
@@ -93,11 +94,14 @@ class Config:
     def __post_init__(self) -> None:
         if isinstance(self.images, (str, Path)):
             self.images = [str(self.images)]
-        self.images = [str(path) for path in self.images]
-        for name in ("labels", "features", "out", "truth", "weights", "cache_dir"):
+        if isinstance(self.images, (list, tuple)):
+            self.images = [str(path) if isinstance(path, Path) else path for path in self.images]
+        for name, kind in typing.get_type_hints(Config).items():
             value = getattr(self, name)
             if isinstance(value, Path):
                 setattr(self, name, str(value))
+            elif kind is float:
+                setattr(self, name, as_number(value))
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "Config":
@@ -105,7 +109,7 @@ class Config:
         known = {f.name for f in dataclasses.fields(cls)}
         problems = []
         for key in values.keys() - known:
-            close = difflib.get_close_matches(key, known, n=1)
+            close = difflib.get_close_matches(key, [*known, *READING], n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             problems.append(f"there is no setting {key!r}{hint}")
         config = cls(**{key: value for key, value in values.items() if key in known})
@@ -114,57 +118,36 @@ class Config:
             raise ConfigError(sorted(problems))
         return config
 
+    @property
+    def selects_on_truth(self) -> bool:
+        """Whether epochs are chosen on complete labels."""
+        return self.select == "truth" or (self.select == "auto" and self.truth is not None)
+
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
     def problems(self) -> list[str]:
         """What is wrong with the values; files are looked at, not read."""
-        found: list[str] = []
-
-        def expect(ok: bool, name: str, expected: str) -> None:
-            if not ok:
-                found.append(f"{name}: expected {expected}, got {getattr(self, name)!r}")
-
-        for name, allowed in CHOICES.items():
-            expect(getattr(self, name) in allowed, name, "one of " + ", ".join(map(str, allowed)))
-        for name in ("epochs", "head_epochs", "batch_size"):
-            expect(_is_int(getattr(self, name)) and getattr(self, name) >= 1, name, "at least 1")
-        for name in ("seed", "workers", "checkpoint_every", "hidden"):
-            expect(_is_int(getattr(self, name)) and getattr(self, name) >= 0, name, "0 or more")
-        for name in ("lr", "head_lr"):
-            expect(_is_number(getattr(self, name)) and getattr(self, name) > 0, name, "more than 0")
-        for name in ("weight_decay", "l1", "clip"):
-            expect(_is_number(getattr(self, name)) and getattr(self, name) >= 0, name, "0 or more")
-        for name in ("ema", "dropout", "warmup"):
+        found = {}
+        for name, kind in typing.get_type_hints(Config).items():
             value = getattr(self, name)
-            expect(_is_number(value) and 0 <= value < 1, name, "a number in [0, 1)")
-        expect(_is_number(self.val) and 0 < self.val < 1, "val", "a share between 0 and 1")
-        expect(
-            self.image_size is None or (_is_int(self.image_size) and self.image_size >= 8),
-            "image_size",
-            "at least 8 or nothing",
-        )
-        expect(
-            self.patience is None or (_is_int(self.patience) and self.patience >= 1),
-            "patience",
-            "at least 1 or nothing",
-        )
-        found += self._file_problems()
-        found += [
-            f"{group}: read_labels has no option {key!r}"
-            for group in ("reading", "reading_truth")
-            for key in getattr(self, group).keys() - set(READING)
+            if wanted := expected(name, kind, value):
+                found[name] = f"{name}: expected {wanted}, got {value!r}"
+        checks = [
+            (("images", "features", "labels", "truth"), self._file_problems),
+            (("weights", "images", "select", "truth"), self._choice_problems),
+            (("reading", "reading_truth"), self._reading_problems),
+            (("device", "precision"), self._device_problems),
+            (("method", "options", "images", "features"), self._method_problems),
+            (("backbone", "head", "images", "tune", "hidden"), self._model_problems),
         ]
-        try:
-            loss = losses.create(self.method, **self.options)
-        except (ValueError, TypeError) as error:
-            found.append(f"method: {error}")
-        else:
-            if loss.views > 1 and not self.images and self.features:
-                found.append(
-                    f"method: {self.method} compares views of an image; features have none"
-                )
-        return found
+        more = [
+            problem
+            for needed, check in checks
+            if not found.keys() & set(needed)
+            for problem in check()
+        ]
+        return [*found.values(), *more]
 
     def _file_problems(self) -> list[str]:
         found = []
@@ -172,9 +155,11 @@ class Config:
             both = "both" if self.images else "neither"
             found.append(f"images, features: expected one of the two, got {both}")
         files = {"labels": self.labels, "features": self.features, "truth": self.truth}
-        for name, path in files.items():
-            if path and not Path(path).exists():
-                found.append(f"{name}: there is no file or folder {path}")
+        found += [
+            f"{name}: there is no file or folder {path}"
+            for name, path in files.items()
+            if path and not Path(path).exists()
+        ]
         if not self.labels:
             found.append("labels: expected a label file")
         found += [
@@ -182,6 +167,10 @@ class Config:
             for path in self.images
             if not Path(path).exists()
         ]
+        return found
+
+    def _choice_problems(self) -> list[str]:
+        found = []
         named = self.weights in ("pretrained", "none")
         if self.images and not named and not Path(self.weights).is_file():
             found.append(f'weights: expected "pretrained", "none" or a file, got {self.weights!r}')
@@ -189,10 +178,51 @@ class Config:
             found.append('select: "truth" needs the complete labels (truth)')
         return found
 
+    def _reading_problems(self) -> list[str]:
+        return [
+            f"{group}: read_labels has no option {key!r}; it has {', '.join(READING)}"
+            for group in ("reading", "reading_truth")
+            for key in getattr(self, group).keys() - set(READING)
+        ]
 
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    def _device_problems(self) -> list[str]:
+        found = []
+        if self.device == "cuda" and not torch.cuda.is_available():
+            found.append("device: there is no CUDA device here; take auto or cpu")
+        if self.device == "mps" and not torch.backends.mps.is_available():
+            found.append("device: there is no MPS device here; take auto or cpu")
+        if self.precision == "fp16" and (self.device == "cpu" or not torch.cuda.is_available()):
+            found.append("precision: fp16 needs a CUDA device; take auto, no or bf16")
+        return found
 
+    def _method_problems(self) -> list[str]:
+        try:
+            loss = losses.create(self.method, **self.options)
+        except (ValueError, TypeError) as error:
+            return [f"method: {error}"]
+        if loss.views > 1 and self.features:
+            return [f"method: {self.method} compares views of an image; features have none"]
+        return []
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    def _model_problems(self) -> list[str]:
+        from halftruth.models import import_timm
+        from halftruth.models.heads import registry as heads
+
+        if not self.images:
+            return []
+        found = []
+        timm, name = import_timm(), self.backbone.partition(".")[0]
+        if ":" not in name and not timm.is_model(name):
+            close = difflib.get_close_matches(name, timm.list_models(), n=3)
+            hint = f"; did you mean {' or '.join(close)}?" if close else ""
+            found.append(f"backbone: timm has no model called {self.backbone!r}{hint}")
+        if self.head not in heads.names():
+            found.append(f"head: expected one of {', '.join(heads.names())}, got {self.head!r}")
+        if self.hidden:
+            found.append(f"hidden: is for features; a model of images takes 0, got {self.hidden}")
+        if self.head != "linear" and self.tune != "all":
+            found.append(
+                f"tune: {self.tune!r} trains a linear head on features; with the head "
+                f"{self.head!r} take tune 'all'"
+            )
+        return found

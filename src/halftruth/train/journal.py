@@ -17,6 +17,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from halftruth.train.result import plain_json
+
 
 class Journal:
     """Writes a run's metrics and talks to the user; silent where it is not the main process."""
@@ -42,12 +44,22 @@ class Journal:
         """One message to the user."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
+    def tell(self, record: dict[str, Any], epochs: int, on_truth: bool, improved: bool) -> None:
+        """An epoch's record in a line; a star where it is the best so far."""
+        shown = f"{record['stage']} epoch {record['epoch'] + 1}/{epochs}: loss {record['loss']:.5f}"
+        if "select" in record:
+            shown += f", validation mAP {100 * record['select']:.2f}"
+            shown += "" if on_truth else " on the observed labels"
+        if "val_mAP" in record and not on_truth:
+            shown += f" ({100 * record['val_mAP']:.2f} on the truth)"
+        self.say(f"{shown}, {record['seconds']:.1f} s{'  *' if improved else ''}")
+
     def write(self, record: dict[str, Any]) -> None:
         """One line of metrics.jsonl, on disk before training goes on."""
         if not self.main or self.path is None:
             return
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+            file.write(json.dumps(plain_json(record)) + "\n")
             file.flush()
             os.fsync(file.fileno())
         if self._writer is not None:
@@ -68,6 +80,9 @@ class Journal:
     @contextmanager
     def progress(self, text: str, total: int, done: int = 0) -> Iterator[Any]:
         """A bar with the time left in a terminal; nothing elsewhere."""
+        if self.console.quiet or not self.console.is_terminal:
+            yield lambda count=1: None
+            return
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -75,8 +90,7 @@ class Journal:
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         )
-        off = self.console.quiet or not self.console.is_terminal
-        with Progress(*columns, console=self.console, transient=True, disable=off) as bar:
+        with Progress(*columns, console=self.console, transient=True) as bar:
             task = bar.add_task(text, total=total, completed=done)
             yield lambda count=1: bar.advance(task, count)
 

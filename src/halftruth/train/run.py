@@ -1,74 +1,34 @@
 """`fit`: from a configuration to a trained run in a folder."""
 
-import csv
-import hashlib
-import json
 import math
-import os
-import signal
-import threading
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import yaml
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
-from torch import Tensor
 
 from halftruth import losses
-from halftruth.data.transforms import Augment
 from halftruth.metrics import evaluate as score_labels
 from halftruth.metrics import thresholds
 from halftruth.metrics.counts import UndefinedMetricWarning
-from halftruth.models import (
-    Classifier,
-    build_feature_model,
-    build_image_model,
-    freeze_batchnorm,
-    set_standardization,
-    transfer_head,
-)
+from halftruth.models import Classifier, freeze_batchnorm, transfer_head
 from halftruth.train import checkpoint
-from halftruth.train.config import READING, Config, ConfigError
-from halftruth.train.inputs import Features, Images, Inputs, decode, stamp
+from halftruth.train.building import build_model, extract_features, head_model, image_inputs
+from halftruth.train.config import Config
+from halftruth.train.identity import check_same, identify
+from halftruth.train.inputs import Features, Inputs
 from halftruth.train.journal import Journal
+from halftruth.train.keeping import LAST, Keeper
+from halftruth.train.machine import make_accelerator, stop_signals
+from halftruth.train.result import Result
 from halftruth.train.scores import outputs
+from halftruth.train.settings import collect, load_settings, read_settings, to_yaml
 from halftruth.train.stage import Interrupted, Stage
-from halftruth.train.task import Task, load_task, without
+from halftruth.train.tables import write_bad_images
+from halftruth.train.task import check_parts, load_task, without
 
-
-@dataclass
-class Result:
-    """What a run came to; also in the run's result.json."""
-
-    folder: Path
-    method: str
-    classes: tuple[str, ...]
-    best_stage: str
-    best_epoch: int
-    best_score: float
-    thresholds: list[float]
-    val: dict[str, float] = field(default_factory=dict)
-    test: dict[str, float] = field(default_factory=dict)
-    bad_images: list[tuple[str, str]] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**vars(self), "folder": str(self.folder), "classes": list(self.classes)}
-
-    def describe(self) -> str:
-        """The outcome in two or three lines."""
-        lines = [f"best: stage {self.best_stage}, epoch {self.best_epoch + 1}"]
-        for name, scores in (("validation", self.val), ("test", self.test)):
-            if scores:
-                shown = ", ".join(f"{key} {100 * scores[key]:.2f}" for key in ("mAP", "CF1", "OF1"))
-                lines.append(f"{name}: {shown}")
-        return "\n".join([*lines, f"everything is in {self.folder}"])
+PLANS = {"head": ("head",), "all": ("all",), "head-first": ("head", "all")}
 
 
 def fit(
@@ -107,39 +67,6 @@ def resume_run(folder: Path, quiet: bool = False, **settings: Any) -> Result:
     return Run(load_settings(folder, {**settings, "out": str(folder)}), quiet=quiet).go(resume=True)
 
 
-def collect(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings with the options of `read_labels` among them put in their place."""
-    values = dict(settings)
-    reading = dict(values.pop("reading", {}))
-    for name in READING:
-        if name in values:
-            reading[name] = values.pop(name)
-    return {**values, "reading": reading} if reading else values
-
-
-def read_settings(source: Path) -> dict[str, Any]:
-    """The settings of a recipe, of a config.yaml, or of the run in a folder."""
-    path = source / "config.yaml" if source.is_dir() else source
-    if not path.is_file():
-        raise checkpoint.CheckpointError(f"{source} holds no run: there is no {path}")
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except yaml.YAMLError as error:
-        raise ConfigError([f"{path} is not YAML: {error}"]) from error
-    if not isinstance(values, dict):
-        raise ConfigError([f"{path}: expected `name: value` lines, got {type(values).__name__}"])
-    return collect(values)
-
-
-def load_settings(source: Path | None, settings: dict[str, Any]) -> Config:
-    """A checked configuration: a recipe's settings, if any, overruled by `settings`."""
-    values = {} if source is None else read_settings(source)
-    for name in ("reading", "reading_truth", "options"):
-        if name in values and name in settings:
-            settings = {**settings, name: {**values[name], **settings[name]}}
-    return Config.of({**values, **settings})
-
-
 class Run:
     """A configuration being carried out."""
 
@@ -152,309 +79,178 @@ class Run:
 
     def go(self, resume: bool = False) -> Result:
         """Read, build, train each stage, keep the best, measure it."""
-        config = self.config
-        last = self.folder / "last.safetensors"
-        saved = checkpoint.load(last) if resume and last.exists() else None
-        if not resume and last.exists():
+        saved = self._last(resume)
+        self.task = load_task(self.config)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.journal = Journal(
+            self.folder, main=self.main, quiet=self.quiet, tensorboard=self.config.tensorboard
+        )
+        if resume and saved is None:
+            self.journal.say("there is no checkpoint yet: training starts from the beginning")
+        self.journal.say(self.task.describe())
+        model = build_model(self.config, self.task)
+        inputs, bad = self._inputs(model)
+        self.identity = identify(self.config, self.task)
+        self._write_config(saved)
+        try:
+            with stop_signals() as self.stop_asked:
+                self._train(model, inputs, saved)
+            result = self._measure(model, inputs)
+        except Interrupted:
+            self.journal.say(
+                "stopped; everything is saved. Go on with:\n"
+                f"  halftruth train --resume --out {self.folder}"
+            )
+            raise
+        finally:
+            self.journal.close()
+        result.bad_images = bad
+        if self.main:
+            checkpoint.write_text(self.folder / "result.json", result.to_json())
+        self.journal.say(result.describe())
+        return result
+
+    # ------------------------------------------------------------------ before training
+
+    def _last(self, resume: bool) -> dict[str, Any] | None:
+        """The checkpoint to go on from; a run that is there already is not overwritten."""
+        last = self.folder / LAST
+        if resume:
+            return checkpoint.load(last) if last.exists() else None
+        if last.exists():
             raise checkpoint.CheckpointError(
                 f"{self.folder} holds a run already: go on with it (--resume), or choose another "
                 "folder (--out)"
             )
-        torch.manual_seed(config.seed)
-        task = load_task(config)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        journal = Journal(
-            self.folder, main=self.main, quiet=self.quiet, tensorboard=config.tensorboard
-        )
-        journal.say(task.describe())
-        model, inputs, bad = self._build(task, journal)
-        identity = {
-            "classes": list(task.classes),
-            "backbone": config.backbone if task.features is None else "features",
-            "method": config.method,
-            "tune": config.tune,
-            "rows": len(task.labels.values),
-            "inputs": None if task.features is None else task.features.shape[1],
-        }
-        if saved is not None:
-            for what, here in identity.items():
-                checkpoint.same(what, saved["identity"].get(what), here, last)
-        elif self.main:
-            text = yaml.safe_dump(config.to_dict(), sort_keys=False, allow_unicode=True)
-            (self.folder / "config.yaml").write_text(text, encoding="utf-8")
-            (self.folder / "metrics.jsonl").unlink(missing_ok=True)
-        with stop_signals() as stop_asked:
-            common = {"journal": journal, "identity": identity, "stop_asked": stop_asked}
-            try:
-                stage = self._train(task, model, inputs, saved, **common)
-            except Interrupted:
-                journal.say(
-                    "stopped; everything is saved. Go on with:\n"
-                    f"  halftruth train --resume --out {self.folder}"
-                )
-                raise
-            finally:
-                journal.close()
-        with warnings.catch_warnings():
-            # A class that occurs nowhere in a part is no news here: `data check` tells of it.
-            warnings.simplefilter("ignore", UndefinedMetricWarning)
-            result = self._measure(task, model, inputs, stage)
-        result.bad_images = bad
-        if self.main:
-            text = json.dumps(result.to_dict(), indent=1)
-            (self.folder / "result.json").write_text(text, encoding="utf-8")
-        journal.say(result.describe())
-        return result
+        return None
 
-    # ------------------------------------------------------------------ building
-
-    def _build(
-        self, task: Task, journal: Journal
-    ) -> tuple[Classifier, Inputs, list[tuple[str, str]]]:
-        config = self.config
+    def _inputs(self, model: Classifier) -> tuple[Inputs, list[tuple[str, str]]]:
+        task = self.task
         if task.features is not None:
-            features = torch.from_numpy(task.features)
-            model = build_feature_model(
-                features.shape[1], len(task.classes), hidden=config.hidden, dropout=config.dropout
-            )
-            set_standardization(model, features[torch.from_numpy(task.splits.train)])
-            return model, Features(features), []
-        model = build_image_model(
-            config.backbone,
-            len(task.classes),
-            weights=config.weights,
-            image_size=config.image_size,
-            head=config.head,
-            dropout=config.dropout,
-        )
-        inputs, bad = image_inputs(config, task, model, journal, self.accelerator)
+            return Features(task.features), []
+        inputs, bad = image_inputs(self.config, task, model, self.journal, self.accelerator)
         if bad:
-            self._leave_out(task, bad, journal)
-        return model, inputs, bad
+            lost = {name for name, _ in bad}
+            rows = [row for row, name in enumerate(task.names) if name in lost]
+            task.splits = without(task.splits, np.array(rows))
+            check_parts(task, self.config)
+            self.journal.say(
+                f"{len(bad):,} images cannot be read and are left out: see bad_images.csv"
+            )
+            if self.main:
+                write_bad_images(self.folder / "bad_images.csv", bad)
+        return inputs, bad
 
-    def _leave_out(self, task: Task, bad: list[tuple[str, str]], journal: Journal) -> None:
-        names = {name: row for row, name in enumerate(task.names)}
-        task.splits = without(task.splits, np.array([names[name] for name, _ in bad]))
-        journal.say(f"{len(bad):,} images cannot be read and are left out: see bad_images.csv")
+    def _write_config(self, saved: dict[str, Any] | None) -> None:
+        if saved is not None:
+            for note in check_same(saved["identity"], self.identity, self.folder / LAST):
+                self.journal.say(f"changed since the checkpoint: {note}")
         if self.main:
-            with (self.folder / "bad_images.csv").open("w", newline="", encoding="utf-8") as file:
-                csv.writer(file).writerows([("image", "reason"), *bad])
+            checkpoint.write_text(self.folder / "config.yaml", to_yaml(self.config))
+            if saved is None:
+                (self.folder / "metrics.jsonl").unlink(missing_ok=True)
 
     # ------------------------------------------------------------------ training
 
-    def _train(
-        self,
-        task: Task,
-        model: Classifier,
-        inputs: Inputs,
-        saved: dict[str, Any] | None,
-        **common: Any,
-    ) -> Stage:
+    def _train(self, model: Classifier, inputs: Inputs, saved: dict[str, Any] | None) -> None:
         """Head first, on features extracted once, then everything; or one of the two."""
-        tune = self.config.tune if task.features is None else "all"
-        plan = {"head": ["head"], "all": ["all"], "head-first": ["head", "all"]}[tune]
-        reached = plan.index(saved["progress"]["stage"]) if saved is not None else 0
-        best = -math.inf
+        plan = PLANS[self.config.tune if self.task.features is None else "all"]
+        reached = 0 if saved is None else plan.index(saved["progress"]["stage"])
+        best, records = -math.inf, 0
         for number, name in enumerate(plan):
             if number < reached:
                 continue
-            if name == "head":
-                features = self._extract(task, model, inputs, common["journal"])
-                small = build_feature_model(
-                    model.feature_dim, len(task.classes), dropout=self.config.dropout
-                )
-                set_standardization(small, features[torch.from_numpy(task.splits.train)])
-                stage = self._stage(name, task, small, Features(features), **common)
-            else:
-                if self.config.freeze_bn and task.features is None:
-                    freeze_batchnorm(model)
-                stage = self._stage(name, task, model, inputs, **common)
-                # Training everything has to beat the head alone, or the head alone is kept.
-                stage.progress.best = best
+            stage = self._head_stage(model, inputs) if name == "head" else self._all(model, inputs)
+            # Training everything has to beat the head alone, or the head alone is kept.
+            stage.progress.best, stage.progress.records = best, records
             if saved is not None and number == reached:
                 stage.resume(saved)
-            stage.run()
-            best = stage.progress.best
+            at = stage.run()
+            best, records = at.best, at.records
             if name == "head":
-                self._take_head(small, model, stage)
-                common["earlier_records"] = stage.progress.records
-        return stage
+                self._take_head(stage, model)
+        self.best_score = best
 
-    def _stage(
-        self, name: str, task: Task, model: Classifier, inputs: Inputs, **common: Any
-    ) -> Stage:
-        config = self.config
+    def _head_stage(self, model: Classifier, inputs: Any) -> Stage:
+        features = extract_features(
+            self.config, self.task, model, inputs, self.journal, self.accelerator
+        )
+        small = head_model(self.config, self.task, features)
+        return self._stage("head", small, Features(features))
+
+    def _all(self, model: Classifier, inputs: Inputs) -> Stage:
+        if self.config.freeze_bn and self.task.features is None:
+            freeze_batchnorm(model)
+        return self._stage("all", model, inputs)
+
+    def _stage(self, name: str, model: Classifier, inputs: Inputs) -> Stage:
+        config, task = self.config, self.task
         on_features = name == "head" or task.features is not None
-        truth = None if task.truth is None else torch.from_numpy(task.truth)
+        lr = config.head_lr if on_features else config.lr
         return Stage(
             name=name,
             model=model,
             inputs=inputs,
             loss=losses.create(config.method, **config.options),
             labels=torch.from_numpy(task.labels.values),
-            truth=truth,
+            truth=None if task.truth is None else torch.from_numpy(task.truth),
             train_rows=task.splits.train,
             val_rows=task.splits.val,
             config=config,
             accelerator=self.accelerator,
+            journal=self.journal,
             folder=self.folder,
             epochs=config.head_epochs if name == "head" else config.epochs,
-            lr=config.head_lr if on_features else config.lr,
-            head_lr=config.head_lr if on_features else config.lr,
-            select_on_truth=selects_on_truth(config),
-            **common,
+            lr=lr,
+            head_lr=lr if on_features else lr * config.head_lr_mult,
+            select_on_truth=config.selects_on_truth,
+            identity=self.identity,
+            stop_asked=self.stop_asked,
         )
 
-    def _extract(self, task: Task, model: Classifier, inputs: Inputs, journal: Journal) -> Tensor:
-        """Features of all rows, once; kept on disk for the next run over the same images."""
-        config, rows = self.config, np.sort(np.concatenate([*vars(task.splits).values()]))
-        folder = Path(config.cache_dir) if config.cache_dir else self.folder
-        path = folder / f"features-{features_key(config, task, model)}.npy"
-        self.accelerator.wait_for_everyone()
-        if path.exists():
-            return torch.from_numpy(np.load(path))
-        model.to(self.accelerator.device).eval()
-        journal.say(f"extracting features of {len(rows):,} images with {config.backbone}")
-        some = outputs(model.features, inputs, rows, self.accelerator, 2 * config.batch_size).cpu()
-        features = torch.zeros(len(task.labels.values), some.shape[1])
-        features[torch.from_numpy(rows)] = some
-        if self.main:
-            folder.mkdir(parents=True, exist_ok=True)
-            new = path.with_name(f".{path.name}.{os.getpid()}.npy")
-            np.save(new, features.numpy())
-            os.replace(new, path)
-        self.accelerator.wait_for_everyone()
-        return features
-
-    def _take_head(self, small: Classifier, model: Classifier, stage: Stage) -> None:
-        """Put the best head of the first stage onto the backbone, and keep the two as the best."""
+    def _take_head(self, stage: Stage, model: Classifier) -> None:
+        """Put the best head of the first stage onto the backbone: the best model so far."""
         best = stage.best()
-        if "head_only" in best:
-            small.load_state_dict(best["model"])
-            transfer_head(small, model)
-            if self.main:
-                whole = {**best, "model": model.state_dict()}
-                stage.keep({key: value for key, value in whole.items() if key != "head_only"})
-        else:
-            model.load_state_dict(best["model"])
-        self.accelerator.wait_for_everyone()
+        stage.model.load_state_dict(best["model"])
+        transfer_head(stage.model, model)
+        self._keeper().save_best(model, "head", int(best["epoch"]))
+
+    def _keeper(self) -> Keeper:
+        return Keeper(self.folder, self.accelerator, self.identity)
 
     # ------------------------------------------------------------------ measuring
 
-    def _measure(self, task: Task, model: Classifier, inputs: Inputs, stage: Stage) -> Result:
+    def _measure(self, model: Classifier, inputs: Inputs) -> Result:
         """The best weights on validation and test; thresholds from validation only."""
-        config = self.config
-        best = stage.best()
+        config, task = self.config, self.task
+        best = self._keeper().best()
         model.load_state_dict(best["model"])
         model.to(self.accelerator.device).eval()
-        observed = task.labels.values
-        judged = observed if task.truth is None else task.truth
-        selected = judged if selects_on_truth(config) else observed
+        judged = task.labels.values if task.truth is None else task.truth
 
         def probabilities(rows: np.ndarray) -> np.ndarray:
             logits = outputs(model, inputs, rows, self.accelerator, 2 * config.batch_size)
             return torch.sigmoid(logits.double()).cpu().numpy()
 
-        splits = task.splits
-        val = probabilities(splits.val)
-        cuts = thresholds.best(val, selected[splits.val])
+        val, test = task.splits.val, task.splits.test
+        scores = probabilities(val)
+        cuts = thresholds.best(scores, task.selected(config)[val])
         result = Result(
             folder=self.folder,
             method=config.method,
             classes=task.classes,
             best_epoch=int(best["epoch"]),
             best_stage=best["stage"],
-            best_score=stage.progress.best,
+            best_score=self.best_score,
             thresholds=[float(cut) for cut in cuts],
-            val=score_labels(val, judged[splits.val], threshold=cuts),
         )
-        if len(splits.test):
-            result.test = score_labels(
-                probabilities(splits.test), judged[splits.test], threshold=cuts
-            )
+        with warnings.catch_warnings():
+            # A class that occurs nowhere in a part is no news here: `data check` tells of it.
+            warnings.simplefilter("ignore", UndefinedMetricWarning)
+            result.val = score_labels(scores, judged[val], threshold=cuts)
+            if len(test):
+                result.test = score_labels(probabilities(test), judged[test], threshold=cuts)
         return result
 
 
-def selects_on_truth(config: Config) -> bool:
-    """Whether epochs are chosen on complete labels."""
-    return config.select == "truth" or (config.select == "auto" and config.truth is not None)
-
-
-def image_inputs(
-    config: Config, task: Task, model: Classifier, journal: Journal, accelerator: Accelerator
-) -> tuple[Images, list[tuple[str, str]]]:
-    """The task's images, decoded once at the model's size, and the bad ones."""
-    assert task.store is not None
-    names, size = task.names, model.image_size
-    with (
-        accelerator.main_process_first(),
-        journal.progress("reading images", len(names)) as advance,
-    ):
-        pixels, bad = decode(
-            task.store,
-            names,
-            size,
-            cache=config.cache,
-            folder=Path(config.cache_dir or Path(config.out) / "cache"),
-            workers=max(config.workers, 1),
-            on_bad=config.bad_images,  # type: ignore[arg-type]
-            shared=accelerator.num_processes > 1,
-            progress=advance,
-        )
-    images = Images(
-        task.store,
-        names,
-        size,
-        augment=Augment.preset(config.augment, size, model.mean, model.std),
-        workers=config.workers,
-        pixels=pixels,
-    )
-    return images, bad
-
-
-def features_key(config: Config, task: Task, model: Classifier) -> str:
-    """What a file of features depends on, as a name."""
-    assert task.store is not None
-    weights: Any = config.weights
-    if weights not in ("pretrained", "none"):
-        facts = os.stat(weights)
-        weights = [weights, facts.st_size, facts.st_mtime_ns]
-    seed = config.seed if config.weights == "none" else None
-    parts = [config.backbone, weights, seed, model.image_size, task.names, stamp(task.store)]
-    return hashlib.sha1(json.dumps(parts).encode()).hexdigest()[:16]
-
-
-def make_accelerator(config: Config) -> Accelerator:
-    """Device and precision: bf16 on a GPU that has it, nothing but float32 on a CPU."""
-    precision = config.precision
-    on_cpu = config.device == "cpu" or not torch.cuda.is_available()
-    if precision == "auto":
-        precision = "bf16" if not on_cpu and torch.cuda.is_bf16_supported() else "no"
-    # Accelerate keeps one state a process: a second run may ask for another precision.
-    AcceleratorState._reset_state(reset_partial_state=config.device == "cpu" and not _distributed())
-    return Accelerator(mixed_precision=precision, cpu=config.device == "cpu")
-
-
-def _distributed() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
-
-
-@contextmanager
-def stop_signals() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C and SIGTERM become a request that is met after the step; a second Ctrl-C is not."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
-        return
-
-    def ask(number: int, frame: Any) -> None:
-        if asked.is_set() and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        asked.set()
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+__all__ = ["Result", "Run", "collect", "fit", "load_settings", "read_settings", "resume_run"]

@@ -34,6 +34,12 @@ class Task:
             raise DataError("the label file names no images; give the column with --image-column")
         return [str(item) for item in self.labels.items]
 
+    def selected(self, config: Config) -> np.ndarray:
+        """The labels that epochs and thresholds are chosen on."""
+        if config.selects_on_truth and self.truth is not None:
+            return self.truth
+        return self.labels.values
+
     def describe(self) -> str:
         """What was read, in words."""
         parts = ", ".join(
@@ -46,14 +52,10 @@ class Task:
 
 def load_task(config: Config) -> Task:
     """Read the files a configuration names."""
-    labels = read(config.labels, **config.reading)
+    labels = read(config.labels, **reading_options(config))
     if len(labels.values) == 0:
         raise DataError(f"{config.labels}: there are no rows to learn from")
-    groups = read_column(config.labels, config.group_column) if config.group_column else None
-    splits = choose_splits(
-        len(labels.values), column=labels.split, val=config.val, seed=config.seed, groups=groups
-    )
-    task = Task(labels=labels, splits=splits)
+    task = Task(labels=labels, splits=choose_parts(config, labels))
     if config.truth:
         task.truth = align_truth(labels, read(config.truth, **truth_options(config)), config.truth)
     if config.features:
@@ -61,12 +63,44 @@ def load_task(config: Config) -> Task:
     else:
         task.store = ImageStore([Path(path) for path in config.images])
         _check_images_named(task)
-    if not (labels.values[splits.train] > 0).any():
+    check_parts(task, config)
+    return task
+
+
+def choose_parts(config: Config, labels: LabelMatrix) -> Splits:
+    """The rows for training, validation and test: a function of the file and the settings."""
+    groups = None
+    if config.group_column:
+        groups = read_column(
+            config.labels, config.group_column, delimiter=config.reading.get("delimiter")
+        )
+    return choose_splits(
+        len(labels.values), column=labels.split, val=config.val, seed=config.seed, groups=groups
+    )
+
+
+def check_parts(task: Task, config: Config) -> None:
+    """Refuse a task in which there is nothing to learn, or nothing to choose an epoch by."""
+    train, val = task.splits.train, task.splits.val
+    if not (task.labels.values[train] > 0).any():
         raise DataError(
-            f"{config.labels}: no label of the {len(splits.train):,} training rows is present (1), "
+            f"{config.labels}: no label of the {len(train):,} training rows is present (1), "
             "so there is nothing to learn; was a column or a coding option meant otherwise?"
         )
-    return task
+    if not (task.selected(config)[val] > 0).any():
+        raise DataError(
+            f"{config.labels}: no label of the {len(val):,} validation rows is present (1), so no "
+            "epoch can be chosen; give more rows to validation (--val) or name others in the "
+            "split column"
+        )
+
+
+def reading_options(config: Config) -> dict[str, Any]:
+    """How to read the label file: the column of groups is no label."""
+    if not config.group_column:
+        return config.reading
+    dropped = [*config.reading.get("drop_columns", ()), config.group_column]
+    return {**config.reading, "drop_columns": dropped}
 
 
 def truth_options(config: Config) -> dict[str, Any]:

@@ -1,0 +1,104 @@
+"""What changes while training: weights, their average, the optimiser, what a loss remembers."""
+
+from typing import Any
+
+import torch
+from accelerate import Accelerator, DistributedType
+from torch import Tensor
+
+from halftruth.losses import Loss
+from halftruth.models import EMA, Classifier
+from halftruth.train.config import Config
+from halftruth.train.optimizer import load_optimizer, make_groups, make_optimizer, scale_rates
+
+_BARE = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
+
+
+class Learner:
+    """A model, a loss and an optimiser on their device: `step` learns from one batch."""
+
+    def __init__(
+        self,
+        model: Classifier,
+        loss: Loss,
+        accelerator: Accelerator,
+        config: Config,
+        lr: float,
+        head_lr: float,
+    ) -> None:
+        self.model, self.loss, self.accelerator = model, loss, accelerator
+        self.l1, self.clip = config.l1, config.clip
+        device = accelerator.device
+        model.to(device)
+        self.channels_last = config.channels_last and device.type == "cuda"
+        if self.channels_last:
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.ema = EMA(model, config.ema) if config.ema else None
+        groups = make_groups(model, loss, lr, head_lr, config)
+        self.optimizer = make_optimizer(config.optimizer, groups, device)
+        forward = torch.compile(model) if config.compile else model
+        self.forward, self.stepper = accelerator.prepare(forward, self.optimizer)
+        # Accelerate looks for optional packages at every call, longer than a small step takes;
+        # without loss scaling it has nothing to add to the optimiser and the backward pass.
+        self.bare = accelerator.scaler is None and accelerator.distributed_type in _BARE
+        if self.bare:
+            self.stepper = self.optimizer
+
+    def step(self, x: Tensor, labels: Tensor, index: Tensor, weight: float, rate: float) -> Tensor:
+        """Learn from a batch, its loss weighted, at a share of the full learning rates.
+
+        x holds the batch once for each of the loss's views. The loss is returned as it is on the
+        device: looking at it would wait.
+        """
+        if self.channels_last and x.dim() == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        value = self._loss(self.forward(x), labels, index, weight)
+        if self.bare:
+            value.backward()
+        else:
+            self.accelerator.backward(value)
+        if self.clip:
+            self.accelerator.clip_grad_norm_(self.model.parameters(), self.clip)
+        scale_rates(self.optimizer, rate)
+        self.stepper.step()
+        self.stepper.zero_grad(set_to_none=True)
+        if self.ema is not None:
+            self.ema.update(self.model)
+        return value.detach()
+
+    def _loss(self, logits: Tensor, labels: Tensor, index: Tensor, weight: float) -> Tensor:
+        if weight == 0:
+            # A row borrowed to take part in the exchange; a memory must not hear of it.
+            return 0.0 * logits.sum()
+        if self.loss.views > 1:
+            logits = logits.view(self.loss.views, len(labels), -1)
+        value = self.loss(logits, labels, index=index)
+        if self.l1:
+            value = value + self.l1 * sum(p.abs().sum() for p in self.model.parameters())
+        return value if weight == 1 else value * weight
+
+    @property
+    def evaluated(self) -> Classifier:
+        """The model that is evaluated and kept: the average of the weights where there is one."""
+        return self.model if self.ema is None else self.ema.module  # type: ignore[return-value]
+
+    def state(self) -> dict[str, Any]:
+        """All of it, as a tree of tensors, numbers and names."""
+        scaler = self.accelerator.scaler
+        return {
+            "model": self.model.state_dict(),
+            "ema": None if self.ema is None else self.ema.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "loss": dict(self.loss.state_dict()),
+            "scaler": None if scaler is None else scaler.state_dict(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take up a state."""
+        self.model.load_state_dict(state["model"])
+        if self.ema is not None and state["ema"] is not None:
+            self.ema.load_state_dict(state["ema"])
+        load_optimizer(self.optimizer, state["optimizer"])
+        self.loss.load_state_dict(state["loss"])
+        if self.accelerator.scaler is not None and state["scaler"] is not None:
+            self.accelerator.scaler.load_state_dict(state["scaler"])

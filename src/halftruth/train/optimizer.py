@@ -1,0 +1,44 @@
+"""Optimisers, and the rate of each of their parameter groups."""
+
+from typing import Any
+
+import torch
+
+from halftruth.losses import Loss
+from halftruth.models import Classifier, parameter_groups
+from halftruth.train.config import Config
+
+
+def make_groups(
+    model: Classifier, loss: Loss, lr: float, head_lr: float, config: Config
+) -> list[dict[str, Any]]:
+    """Backbone and head, with and without weight decay."""
+    groups = parameter_groups(model, lr, head_lr, config.weight_decay)
+    # Schedules scale the rate; what they scale is kept beside it.
+    return [{**group, "full_lr": group["lr"]} for group in groups]
+
+
+def make_optimizer(
+    name: str, groups: list[dict[str, Any]], device: torch.device
+) -> torch.optim.Optimizer:
+    """Adam, AdamW or SGD with momentum; one kernel for all parameters."""
+    fused = device.type in ("cpu", "cuda")
+    if name == "sgd":
+        return torch.optim.SGD(groups, momentum=0.9, fused=fused)
+    kind = torch.optim.Adam if name == "adam" else torch.optim.AdamW
+    return kind(groups, fused=fused)
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Take up a saved state, but with the rates and decay that are configured now."""
+    kept = ("lr", "full_lr", "weight_decay")
+    now = [{name: group[name] for name in kept} for group in optimizer.param_groups]
+    optimizer.load_state_dict(saved)
+    for group, values in zip(optimizer.param_groups, now, strict=True):
+        group.update(values)
+
+
+def scale_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:
+    """Set every group to its full rate times a factor."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["full_lr"] * factor
