@@ -1,6 +1,7 @@
 """What every loss shares: checks, precision, the three label values, reduction, hooks."""
 
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -145,7 +146,7 @@ class Loss(nn.Module):
 
     def forward(self, logits: Tensor, labels: Tensor, index: Tensor | None = None) -> Tensor:
         logits, labels = self._checked(logits, labels, index)
-        with torch.autocast(logits.device.type, enabled=False):
+        with _without_autocast(logits.device.type):
             first = logits[0] if logits.dim() == 3 else logits
             context = self.prepare(first.detach(), labels, index)
             unit = {"none": "row" if self.couples_rows else "entry"}.get(self.reduction, "all")
@@ -271,6 +272,13 @@ class Wrapper(Loss):
 
     def pseudo_labels(self, index: Tensor) -> Tensor | None:
         return self.base.pseudo_labels(index)
+
+
+def _without_autocast(device: str) -> AbstractContextManager[Any]:
+    """Autocast off; where it is off already, nothing, since the switch itself takes a while."""
+    if torch.is_autocast_enabled(device):
+        return torch.autocast(device, enabled=False)
+    return nullcontext()
 
 
 def require(ok: bool, value: Any, name: str, expected: str) -> Any:
