@@ -8,7 +8,7 @@ schedule are arguments.
 import importlib.util
 import linecache
 import re
-from functools import cache, lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -142,20 +142,6 @@ def _text(block: str) -> list[str]:
     return block.strip().splitlines()
 
 
-@lru_cache(maxsize=256)
-def compiled(lines: tuple[Line, ...], numbers: int, layouts: tuple[str, ...]) -> Any:
-    """The kernel of a structure; Triton reads its source, so it is made to look like a file."""
-    import triton
-    import triton.language as tl
-
-    text = source(lines, numbers, layouts)
-    name = f"<halftruth kernel {hash((lines, layouts)) & 0xFFFFFFFF:08x}>"
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    scope: dict[str, Any] = {"triton": triton, "tl": tl, "__name__": __name__}
-    exec(compile(text, name, "exec"), scope)
-    return scope["kernel"]
-
-
 _programs: dict[Any, tuple[Tape, Any]] = {}
 
 
@@ -166,7 +152,7 @@ def program(loss: "Loss", logits: Tensor, context: Any) -> tuple[Tape, Any]:
         return _programs[key]
     tape = trace(loss, logits, context)
     layouts = tuple(layout for _, layout in tape.tensors)
-    kernel = compiled(tuple(tape.lines), len(tape.numbers), layouts)
+    kernel = kernel_from(source(tuple(tape.lines), len(tape.numbers), layouts))
     # What read tensors may read others the next time.
     if key is not None and not tape.tensors:
         if len(_programs) > 1000:
@@ -224,21 +210,29 @@ def multiply_(slopes: Tensor, factor: Tensor) -> Tensor:
     if not slopes.is_cuda or slopes.numel() < SMALL or not available():
         return slopes.mul_(factor)
     programs = -(-slopes.numel() // FLAT)
-    _multiply()[(programs,)](slopes, factor, slopes.numel(), BLOCK=FLAT)
+    kernel_from(_MULTIPLY)[(programs,)](slopes, factor, slopes.numel(), BLOCK=FLAT)
     return slopes
 
 
+_MULTIPLY = """
+@triton.jit
+def kernel(slope_at, factor_at, count, BLOCK: tl.constexpr):
+    factor = tl.load(factor_at)
+    if factor != 1.0:
+        at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        slope = tl.load(slope_at + at, mask=at < count, other=0)
+        tl.store(slope_at + at, slope * factor, mask=at < count)
+"""
+
+
 @cache
-def _multiply() -> Any:
+def kernel_from(text: str) -> Any:
+    """The kernel of a source; Triton reads it again, so it is made to look like a file."""
     import triton
     import triton.language as tl
 
-    @triton.jit
-    def kernel(slope_at: Any, factor_at: Any, count: Any, BLOCK: tl.constexpr) -> None:
-        factor = tl.load(factor_at)
-        if factor != 1.0:
-            at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-            slope = tl.load(slope_at + at, mask=at < count, other=0)
-            tl.store(slope_at + at, slope * factor, mask=at < count)
-
-    return kernel
+    name = f"<halftruth kernel {hash(text) & 0xFFFFFFFF:08x}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    scope: dict[str, Any] = {"triton": triton, "tl": tl, "__name__": __name__}
+    exec(compile(text, name, "exec"), scope)
+    return scope["kernel"]
