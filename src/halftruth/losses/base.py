@@ -215,7 +215,7 @@ class Loss(nn.Module):
             warnings.warn(
                 f"all inputs lie in [{low:.3g}, {high:.3g}]: they look like probabilities. Give "
                 "the logits, before the sigmoid; halftruth applies it itself",
-                stacklevel=4,
+                stacklevel=6,  # past torch's module call, to the line that called the loss
             )
 
 
@@ -224,6 +224,11 @@ class Wrapper(Loss):
 
     def __init__(self, base: Any, *, reduction: str = "mean") -> None:
         built = registry.create(base)
+        if built.reduction != "mean":
+            raise ValueError(
+                f"expected a base without a reduction of its own, got {built.reduction!r}: the "
+                f"whole is reduced once, give the reduction to {type(self).__name__}"
+            )
         super().__init__(reduction=reduction, eps=built.eps)
         self.base = built
         self.needs_index, self.needs_scores = built.needs_index, built.needs_scores
