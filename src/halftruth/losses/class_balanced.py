@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from halftruth import labels as label_codes
 from halftruth.losses import curves
 from halftruth.losses.any_class import positives_and_empty_rows
 from halftruth.losses.base import Wrapper, register, require
@@ -68,11 +69,12 @@ class ClassBalanced(Wrapper):
 
     def _set_counts(self, counts: Tensor, negatives: Tensor) -> None:
         both = torch.cat([counts.flatten(), negatives.reshape(1)])
+        require(bool((both >= 0).all()), both.tolist(), "counts and negatives", ">= 0")
         self.weights = effective_weights(both, self.beta).to(self.weights.device)
 
     def begin(self, labels: Tensor) -> None:
         super().begin(labels)
-        there = torch.as_tensor(labels) > 0
+        there = torch.as_tensor(label_codes.check(labels)) > 0
         self._set_counts(there.sum(dim=0), (~there.any(dim=1)).sum())
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:

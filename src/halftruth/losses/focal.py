@@ -1,5 +1,6 @@
 """Focal loss and its relatives with separate focus for both sides: ASL, Hill, Focal margin."""
 
+import math
 from typing import Any
 
 from halftruth.losses import curves
@@ -84,7 +85,7 @@ class FocalMargin(Loss):
 
     def __init__(self, margin: float = 1.0, gamma: float = 2.0, **options: Any) -> None:
         super().__init__(**options)
-        self.margin = margin
+        self.margin = require(math.isfinite(margin), margin, "margin", "to be finite")
         self.gamma = require(gamma >= 0, gamma, "gamma", ">= 0")
 
     def present(self, s: Logit) -> Curve:
