@@ -51,7 +51,7 @@ class Registry(Generic[T]):
         if name in self._classes:
             return name
         known = [*self._classes, *self._aliases]
-        close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+        close = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
         close = close or [key for key in known if name and (name in key or key in name)]
         hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
         raise ValueError(
