@@ -1,0 +1,21 @@
+"""`cases` and `loss_batches` are imported by the tests here."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+# Their checks are part of the tests: let pytest show both sides of a failed one.
+pytest.register_assert_rewrite("cases", "loss_batches")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """The batches are tiny: a second thread only waits, for long on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

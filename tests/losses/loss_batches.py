@@ -1,0 +1,71 @@
+"""Batches to try the losses on, and the loops over the registry that the tests share."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from cases import CASES, Case
+from halftruth import losses
+
+WRAPPERS = ("any-class", "class-balanced", "consistency", "splc")
+
+
+def every_method() -> Any:
+    return pytest.mark.parametrize("name", losses.names())
+
+
+def every_variant(with_constants: bool = True) -> Any:
+    """Every method with its defaults and with each of the settings its case lists."""
+    found = [
+        CASES[name](**settings)
+        for name in losses.names()
+        if name in CASES
+        for settings in ({}, *CASES[name].variants)
+    ]
+    found = [case for case in found if with_constants or not case.has_constants]
+    return pytest.mark.parametrize("case", found, ids=repr)
+
+
+def wrapped_cases() -> Iterator[Case]:
+    """Every wrapper over every method that it takes."""
+    for wrapper in WRAPPERS:
+        for base in losses.names():
+            plain = base not in (*WRAPPERS, "pr")
+            if (wrapper == "splc" and not plain) or wrapper == base == "consistency":
+                continue
+            yield CASES[wrapper](base=CASES[base])
+
+
+def mixed(views: int = 1, rows: int = 7, classes: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """float64 logits and labels of all three kinds, with rows all unknown, absent and present."""
+    random = torch.Generator().manual_seed(seed)
+    shape = (rows, classes) if views == 1 else (views, rows, classes)
+    logits = torch.randn(shape, generator=random, dtype=torch.float64) * 3
+    labels = torch.randint(-1, 2, (rows, classes), generator=random, dtype=torch.int8)
+    for row, label in enumerate((0, -1, 1)):
+        if row < rows - 1:
+            labels[row] = label
+    return logits, labels
+
+
+def fresh(name: str, labels: Tensor, **options: Any) -> losses.Loss:
+    """A method for labels of any width, at an epoch where it does what it is made for."""
+    case = CASES[name]
+    needed = {k: v for k, v in case.needed.items() if k not in ("counts", "negatives")}
+    loss = losses.create(name, **needed, **options)
+    loss.begin(labels)
+    loss.start_epoch(case.epoch or 1, 10)
+    return loss
+
+
+def value_and_gradient(
+    loss: Any, logits: Tensor, labels: Tensor, upstream: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    leaf = logits.detach().clone().requires_grad_()
+    value = loss(leaf, labels)
+    value.backward(torch.ones_like(value) if upstream is None else upstream)
+    assert leaf.grad is not None
+    return value.detach(), leaf.grad

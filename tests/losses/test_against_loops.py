@@ -1,0 +1,67 @@
+"""Every method against a slow reference: plain Python, one entry at a time, from the papers."""
+
+import pytest
+import torch
+
+from cases import CASES, Case
+from halftruth import losses
+from halftruth.losses import one_pass
+from loss_batches import every_variant, mixed, value_and_gradient, wrapped_cases
+
+TOLERANCE = {"rtol": 1e-12, "atol": 1e-13}
+
+
+def test_every_method_has_a_case():
+    missing = set(losses.names()) - set(CASES)
+    assert not missing, f"write tests/losses/cases/<method>.py for {sorted(missing)}"
+    assert set(CASES) == set(losses.names())
+
+
+@every_variant()
+def test_value(case: Case):
+    logits, labels = mixed(case.views)
+    value = case.build()(logits, labels)
+    expected = case.mean(logits.tolist(), labels.tolist())
+    torch.testing.assert_close(value.item(), expected, **TOLERANCE)
+
+
+@every_variant()
+def test_gradient(case: Case):
+    logits, labels = mixed(case.views)
+    _, gradient = value_and_gradient(case.build(), logits, labels)
+    torch.testing.assert_close(gradient, case.gradient(logits, labels), rtol=1e-7, atol=1e-9)
+
+
+@every_variant()
+def test_value_of_each_entry_or_row(case: Case):
+    logits, labels = mixed(case.views)
+    z, y = logits.tolist(), labels.tolist()
+    first = z if case.views == 1 else z[0]
+    beside = case.beside(z, y)
+    values = case.build(reduction="none")(logits, labels)
+    if case.coupled:
+        expected = [row + beside * labels.shape[1] for row in case.rows(first, y, first)]
+    else:
+        expected = [[v + beside for v in row] for row in case.entries(first, y, first)]
+    torch.testing.assert_close(values, torch.tensor(expected, dtype=torch.float64), **TOLERANCE)
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (40, 5)])
+@pytest.mark.parametrize("case", [CASES[name]() for name in sorted(CASES)], ids=repr)
+def test_blocks_of_rows_change_nothing(case: Case, shape, monkeypatch):
+    """A batch larger than a block is walked in pieces, the last one shorter."""
+    logits, labels = mixed(case.views, *shape, seed=3)
+    whole = [value_and_gradient(case.build(reduction=r), logits, labels) for r in ("mean", "none")]
+    monkeypatch.setattr(one_pass, "BLOCK", 17)
+    assert len(one_pass.blocks(logits[0] if case.views > 1 else logits)) == -(-shape[0] // 3)
+    pieces = [value_and_gradient(case.build(reduction=r), logits, labels) for r in ("mean", "none")]
+    torch.testing.assert_close(pieces, whole, rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.parametrize("case", list(wrapped_cases()), ids=repr)
+def test_wrapper_over_every_base(case: Case):
+    logits, labels = mixed(case.views, rows=5)
+    value, gradient = value_and_gradient(case.build(), logits, labels)
+    expected = case.mean(logits.tolist(), labels.tolist())
+    torch.testing.assert_close(value.item(), expected, **TOLERANCE)
+    torch.testing.assert_close(gradient, case.gradient(logits, labels), rtol=1e-7, atol=1e-9)

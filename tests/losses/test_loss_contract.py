@@ -1,0 +1,299 @@
+"""What every loss promises: reductions, layouts, label types, precision, autograd, state."""
+
+import copy
+import io
+
+import pytest
+import torch
+
+from cases import CASES
+from halftruth import losses
+from loss_batches import every_method, fresh, mixed, value_and_gradient
+
+
+def ready(name: str, **options: object) -> tuple[losses.Loss, torch.Tensor, torch.Tensor]:
+    _, labels = mixed()
+    loss = fresh(name, labels, **options)
+    return loss, *mixed(loss.views)
+
+
+def assert_rounded(loss: losses.Loss, half: torch.Tensor, exact: torch.Tensor) -> None:
+    """The float32 gradient, rounded; a term beside the entries is rounded by itself."""
+    if loss.extra(exact, exact) is None:
+        assert torch.equal(half, exact.to(half.dtype))
+    else:
+        rounding = 2 * torch.finfo(half.dtype).eps
+        least = 2e-3 * exact.abs().max().item()
+        torch.testing.assert_close(half.float(), exact, rtol=rounding, atol=least)
+
+
+@every_method()
+def test_reductions_are_multiples_of_one_another(name):
+    """mean over B K entries, sum, batch = sum over classes and mean over rows."""
+    results = {}
+    for reduction in losses.base.REDUCTIONS:
+        loss, logits, labels = ready(name, reduction=reduction)
+        results[reduction] = value_and_gradient(loss, logits, labels)
+    rows, classes = labels.shape
+    mean, slope = results["mean"]
+    close = {"rtol": 1e-12, "atol": 1e-15}
+    for reduction, factor in {"sum": rows * classes, "batch": classes}.items():
+        value, gradient = results[reduction]
+        torch.testing.assert_close(value, mean * factor, **close)
+        torch.testing.assert_close(gradient, slope * factor, **close)
+    values, gradient = results["none"]
+    assert values.shape == ((rows,) if loss.couples_rows else (rows, classes))
+    torch.testing.assert_close(values.sum(), mean * rows * classes, **close)
+    torch.testing.assert_close(gradient, slope * rows * classes, **close)
+
+
+@pytest.mark.parametrize("wrapper", ["any-class", "class-balanced"])
+def test_dividing_by_labels_is_a_mean_only(wrapper):
+    logits, labels = mixed()
+    count = int((labels > 0).sum() + (~(labels > 0).any(dim=1)).sum())
+    by_labels = fresh(wrapper, labels, normalizer="labels")(logits, labels)
+    summed = fresh(wrapper, labels, normalizer="labels", reduction="sum")(logits, labels)
+    torch.testing.assert_close(by_labels * count, summed, rtol=1e-13, atol=0)
+
+
+@every_method()
+def test_upstream_gradient_of_a_scalar(name):
+    loss, logits, labels = ready(name)
+    _, gradient = value_and_gradient(loss, logits, labels)
+    for upstream in (-2.5, 0.0, 1024.0):
+        _, scaled = value_and_gradient(loss, logits, labels, torch.tensor(upstream).double())
+        torch.testing.assert_close(scaled, gradient * upstream, rtol=1e-13, atol=0)
+
+
+@every_method()
+def test_upstream_gradient_of_each_entry_or_row(name):
+    """The values weighted one by one: as much as the sum over those with a weight of 1."""
+    loss, logits, labels = ready(name, reduction="none")
+    values, _ = value_and_gradient(loss, logits, labels)
+    weights = torch.randn(values.shape, generator=torch.Generator().manual_seed(1)).double()
+    _, gradient = value_and_gradient(loss, logits, labels, weights)
+    expected = torch.zeros_like(gradient)
+    for at in range(values.numel()):
+        one = torch.zeros_like(weights)
+        one.view(-1)[at] = 1
+        expected += value_and_gradient(loss, logits, labels, one)[1] * weights.view(-1)[at]
+    torch.testing.assert_close(gradient, expected, rtol=1e-12, atol=1e-15)
+
+
+@every_method()
+@pytest.mark.parametrize(
+    "kind", [torch.int8, torch.int32, torch.int64, torch.float16, torch.float32]
+)
+def test_labels_of_any_number_type(name, kind):
+    loss, logits, labels = ready(name)
+    want = value_and_gradient(loss, logits, labels)
+    got = value_and_gradient(loss, logits, labels.to(kind))
+    torch.testing.assert_close(got, want, rtol=0, atol=0)
+
+
+@every_method()
+def test_boolean_labels_and_nested_lists(name):
+    loss, logits, labels = ready(name)
+    want = value_and_gradient(loss, logits, labels.clamp(min=0))
+    for given in (labels > 0, labels.clamp(min=0).tolist(), (labels > 0).numpy()):
+        torch.testing.assert_close(value_and_gradient(loss, logits, given), want, rtol=0, atol=0)
+
+
+@every_method()
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_strided_and_transposed_inputs(name, reduction):
+    loss, logits, labels = ready(name, reduction=reduction)
+    want = value_and_gradient(loss, logits, labels)
+    layouts = {
+        "transposed": (logits.mT.contiguous().mT, labels.mT.contiguous().mT),
+        "strided": (logits.repeat_interleave(2, -1)[..., ::2], labels.repeat(2, 2)[:7, :5]),
+        "one of both": (logits.mT.contiguous().mT, labels),
+    }
+    for given, given_labels in layouts.values():
+        assert not given.is_contiguous()
+        leaf = given.detach().requires_grad_()
+        value = loss(leaf, given_labels)
+        value.backward(torch.ones_like(value))
+        torch.testing.assert_close((value, leaf.grad), want, rtol=1e-14, atol=1e-16)
+
+
+@every_method()
+def test_rows_of_one_vector_repeated(name):
+    """expand() gives strides of 0."""
+    loss, logits, labels = ready(name)
+    row = logits[..., :1, :]
+    leaf = row.clone().requires_grad_()
+    loss(leaf.expand_as(logits), labels).backward()
+    _, want = value_and_gradient(loss, row.expand_as(logits), labels)
+    torch.testing.assert_close(leaf.grad, want.sum(dim=-2, keepdim=True), rtol=1e-12, atol=1e-15)
+
+
+@every_method()
+def test_inputs_are_left_alone(name):
+    loss, logits, labels = ready(name)
+    before = logits.clone(), labels.clone()
+    value_and_gradient(loss, logits, labels)
+    assert torch.equal(logits, before[0])
+    assert torch.equal(labels, before[1])
+
+
+@every_method()
+def test_second_backward_gives_the_same_gradient(name):
+    loss, logits, labels = ready(name)
+    leaf = logits.requires_grad_()
+    value = loss(leaf, labels)
+    (first,) = torch.autograd.grad(value, leaf, retain_graph=True)
+    first = first.clone()
+    for _ in range(2):
+        (again,) = torch.autograd.grad(value, leaf, retain_graph=True)
+        torch.testing.assert_close(again, first, rtol=0, atol=0)
+
+
+@every_method()
+def test_two_batches_in_flight(name):
+    """As with gradient accumulation: one module, two graphs, backward in any order."""
+    loss, logits, labels = ready(name)
+    other, other_labels = logits.flip(-1) - 0.5, labels.flip(-1)
+    want = (
+        value_and_gradient(loss, logits, labels)[1],
+        value_and_gradient(loss, other, other_labels)[1],
+    )
+    leaves = logits.clone().requires_grad_(), other.clone().requires_grad_()
+    values = loss(leaves[0], labels), loss(leaves[1], other_labels)
+    (values[0] * 2 + values[1]).backward()
+    torch.testing.assert_close(leaves[0].grad, want[0] * 2, rtol=1e-14, atol=0)
+    torch.testing.assert_close(leaves[1].grad, want[1], rtol=1e-14, atol=0)
+
+
+@every_method()
+def test_without_gradient(name):
+    """no_grad builds no graph, returns the same value and leaves the grad mode as it was."""
+    loss, logits, labels = ready(name)
+    want, _ = value_and_gradient(loss, logits, labels)
+    constant = loss(logits, labels)
+    assert not constant.requires_grad
+    leaf = logits.clone().requires_grad_()
+    with torch.no_grad():
+        value = loss(leaf, labels)
+        assert not torch.is_grad_enabled()
+        assert value.grad_fn is None
+        assert not value.requires_grad
+    with torch.inference_mode():
+        inferred = loss(logits, labels)
+        assert not torch.is_grad_enabled()
+    assert torch.is_grad_enabled()
+    for got in (constant, value, inferred):
+        torch.testing.assert_close(got, want, rtol=0, atol=0)
+
+
+@every_method()
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision_is_computed_in_float32(name, dtype):
+    loss, logits, labels = ready(name)
+    half = logits.to(dtype)
+    value, gradient = value_and_gradient(loss, half, labels)
+    want, slope = value_and_gradient(loss, half.float(), labels)
+    assert value.dtype == torch.float32
+    assert torch.equal(value, want)
+    assert_rounded(loss, gradient, slope)
+
+
+@every_method()
+def test_autocast(name):
+    """A bfloat16 head inside autocast; the loss itself is float32 there."""
+    loss, logits, labels = ready(name)
+    features = logits.float().requires_grad_()
+    eye = torch.eye(labels.shape[1])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = features @ eye
+        value = loss(half, labels)
+        assert torch.is_autocast_enabled("cpu")
+    assert half.dtype == torch.bfloat16
+    assert value.dtype == torch.float32
+    value.backward()
+    want, slope = value_and_gradient(loss, half.detach().float(), labels)
+    assert torch.equal(value, want)
+    assert_rounded(loss, features.grad.bfloat16(), slope)
+
+
+@every_method()
+def test_epochs_are_checked(name):
+    loss, _, _ = ready(name)
+    for epoch, epochs in ((3, 3), (-1, 3)):
+        with pytest.raises(ValueError, match=f"epoch {epoch} of {epochs}"):
+            loss.start_epoch(epoch, epochs)
+
+
+@every_method()
+def test_state_survives_saving(name):
+    """Through torch.load(weights_only=True), into a loss that knows neither counts nor epoch."""
+    loss, logits, labels = ready(name)
+    loss.start_epoch(4, 9)
+    want = value_and_gradient(loss, logits, labels)
+    file = io.BytesIO()
+    torch.save(loss.state_dict(), file)
+    file.seek(0)
+    needed = {k: v for k, v in CASES[name].needed.items() if k not in ("counts", "negatives")}
+    again = losses.create(name, **needed)
+    again.load_state_dict(torch.load(file, weights_only=True))
+    assert (again.epoch, again.epochs) == (4, 9)
+    torch.testing.assert_close(value_and_gradient(again, logits, labels), want, rtol=0, atol=0)
+
+
+def test_state_of_a_nested_wrapper():
+    logits, labels = mixed()
+    what = {
+        "name": "any-class",
+        "base": {"name": "class-balanced", "base": {"name": "splc", "base": "gr"}},
+    }
+    loss = losses.create(what)
+    loss.begin(labels)
+    loss.start_epoch(3, 7)
+    again = losses.create(what)
+    again.load_state_dict(loss.state_dict())
+    assert again.base.base.correcting
+    assert again.base.base.base.w == loss.base.base.base.w != 0
+    assert torch.equal(again.base.weights, loss.base.weights)
+    torch.testing.assert_close(again(logits, labels), loss(logits, labels), rtol=0, atol=0)
+    assert len(list(loss.parameters())) == 0
+
+
+@every_method()
+def test_copies_are_independent(name):
+    loss, logits, labels = ready(name)
+    want = loss(logits, labels)
+    twin = copy.deepcopy(loss)
+    twin.start_epoch(0, 99)
+    assert (loss.epoch, twin.epoch) == (CASES[name].epoch or 1, 0)
+    torch.testing.assert_close(loss(logits, labels), want, rtol=0, atol=0)
+
+
+def test_class_balanced_learns_its_counts_from_the_training_labels():
+    logits, labels = mixed(rows=50)
+    counts, negatives = (labels > 0).sum(dim=0), int((~(labels > 0).any(dim=1)).sum())
+    given = losses.create("class-balanced", counts=counts, negatives=negatives)
+    for training in (labels, labels.long(), labels.numpy()):
+        learned = losses.create("any-class", base="class-balanced")
+        learned.begin(training)
+        torch.testing.assert_close(learned.base.weights, given.weights, rtol=0, atol=0)
+    assert given.weights.sum().item() == pytest.approx(labels.shape[1] + 1)
+    assert given(logits, labels).isfinite()
+
+
+def test_hooks_reach_the_innermost_loss():
+    loss = losses.create("any-class", base={"name": "class-balanced", "base": "gr"})
+    loss.start_epoch(2, 4)
+    assert loss.base.base.w == 1.0
+    loss.end_epoch()
+
+
+def test_every_loss_says_what_it_is():
+    for name in losses.names():
+        cls = losses.registry.get(name)
+        text = " ".join((cls.__doc__ or "").split())
+        assert cls.paper, name
+        assert cls.unknown_is, name
+        assert "UNKNOWN:" in text, name
+        assert "Needs:" in text, name
+        assert not cls.needs_index
+        assert not cls.needs_scores

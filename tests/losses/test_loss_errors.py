@@ -1,0 +1,210 @@
+"""Errors say what was expected, what came, where, and what to do."""
+
+import warnings
+
+import pytest
+import torch
+
+from cases import CASES
+from halftruth import losses
+from loss_batches import WRAPPERS, every_method, fresh, mixed
+
+
+@every_method()
+@pytest.mark.parametrize("wrong", [2, -2, 0.5, float("nan"), float("inf")])
+def test_a_label_that_is_none(name, wrong):
+    _, labels = mixed()
+    loss = fresh(name, labels)
+    logits, _ = mixed(loss.views)
+    labels = labels.double()
+    labels[4, 2] = wrong
+    with pytest.raises(
+        ValueError, match=r"labels\[4, 2\] is .*expected 1 \(present\), 0"
+    ) as caught:
+        loss(logits, labels)
+    assert str(int(wrong) if wrong in (2, -2) else wrong) in str(caught.value)
+
+
+def test_every_batch_is_checked_and_the_advice_fits():
+    loss = losses.create("bce")
+    logits, labels = mixed()
+    loss(logits, labels)
+    labels = labels.float()
+    labels[0, 0] = float("nan")
+    with pytest.raises(ValueError, match="from_zero_absent"):
+        loss(logits, labels)
+    labels[0, 0] = 0.3
+    with pytest.raises(ValueError, match="Soft labels"):
+        loss(logits, labels)
+
+
+@every_method()
+@pytest.mark.parametrize("shape", [(7, 4), (6, 5), (5, 7), (7,), (7, 5, 1), (1, 5)], ids=str)
+def test_labels_of_another_shape(name, shape):
+    _, labels = mixed()
+    loss = fresh(name, labels)
+    logits, _ = mixed(loss.views)
+    with pytest.raises(ValueError) as caught:
+        loss(logits, torch.zeros(shape))
+    assert "(7, 5)" in str(caught.value)
+    assert str(shape) in str(caught.value)
+
+
+@every_method()
+def test_logits_of_another_number_of_dimensions(name):
+    _, labels = mixed()
+    loss = fresh(name, labels)
+    for shape in ((5,), (2, 2, 7, 5), (7, 5) if loss.views > 1 else (1, 7, 5)):
+        with pytest.raises(ValueError, match=r"expected logits of shape \((3, )?B, K\)") as caught:
+            loss(torch.zeros(shape), labels)
+        assert str(shape) in str(caught.value)
+
+
+def test_the_wrong_number_of_views():
+    loss = losses.create("consistency", views=3)
+    with pytest.raises(ValueError, match="expected 3 views of the batch, got 2"):
+        loss(torch.zeros(2, 7, 5), torch.zeros(7, 5))
+    with pytest.raises(ValueError, match="views >= 2, got 1"):
+        losses.create("consistency", views=1)
+
+
+@every_method()
+@pytest.mark.parametrize("kind", [torch.int64, torch.bool, torch.complex64], ids=str)
+def test_logits_that_are_no_floats(name, kind):
+    _, labels = mixed()
+    with pytest.raises(TypeError, match=f"expected floating-point logits, got {kind}"):
+        fresh(name, labels)(torch.zeros(7, 5, dtype=kind), labels)
+
+
+def test_logits_that_are_no_tensor():
+    with pytest.raises(TypeError, match="expected floating-point logits, got list"):
+        losses.create("bce")([[0.5]], torch.zeros(1, 1))
+
+
+@every_method()
+def test_probabilities_are_warned_of_once_and_where_the_caller_is(name):
+    _, labels = mixed()
+    loss = fresh(name, labels)
+    logits, _ = mixed(loss.views)
+    with pytest.warns(UserWarning, match="look like probabilities.*before the sigmoid") as caught:
+        loss(torch.sigmoid(logits), labels)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loss(torch.sigmoid(logits), labels)
+
+
+@pytest.mark.parametrize(
+    "logits",
+    [
+        torch.zeros(4, 5),
+        torch.tensor([[0.5]]),
+        torch.tensor([[0.2, 1.01]]),
+        torch.tensor([[-0.1, 1]]),
+    ],
+    ids=["a fresh head", "one number", "above 1", "below 0"],
+)
+def test_no_warning_without_reason(logits):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        losses.create("bce")(logits, torch.zeros(logits.shape))
+
+
+def test_class_weights_for_another_number_of_classes():
+    loss = losses.create("class-balanced")
+    logits, labels = mixed()
+    with pytest.raises(ValueError, match=r"not known yet.*5 classes.*begin"):
+        loss(logits, labels)
+    loss.begin(torch.ones(3, 4))
+    with pytest.raises(ValueError, match=r"for 4 classes.*5 classes"):
+        loss(logits, labels)
+    with pytest.raises(ValueError, match="got only counts"):
+        losses.create("class-balanced", counts=[1, 2])
+    with pytest.raises(ValueError, match="got only negatives"):
+        losses.create("class-balanced", negatives=3)
+
+
+def test_counts_that_are_none():
+    for counts, negatives in (([3, -1], 2), ([3, 1], -2), ([3, float("nan")], 2)):
+        with pytest.raises(ValueError, match="counts"):
+            losses.create("class-balanced", counts=counts, negatives=negatives)
+    with pytest.raises(ValueError, match=r"labels\[0, 1\] is 2"):
+        losses.create("class-balanced").begin(torch.tensor([[1, 2]]))
+
+
+def test_more_expected_positives_than_classes():
+    logits, labels = mixed()
+    with pytest.raises(ValueError, match=r"got 31\.4 for 5 classes"):
+        losses.create("lasd", expected_positives=31.4)(logits, labels)
+
+
+BAD = {
+    "an-ls": [{"smoothing": -0.1}, {"smoothing": 1.0}, {"sides": "positive"}],
+    "any-class": [{"alpha": -1}, {"lam": -0.1}, {"empty_rows": "some"}, {"normalizer": "sum"}],
+    "asl": [{"gamma_pos": -1}, {"gamma_neg": -1}, {"margin": 1.0}, {"margin": -0.1}],
+    "bce": [{"unknown": "positive"}],
+    "class-balanced": [{"beta": 1.0}, {"beta": -0.1}, {"normalizer": "sum"}],
+    "consistency": [{"weight": -1}, {"views": 0}],
+    "em": [{"alpha": -0.1}],
+    "entmin": [{"weight": -0.1}],
+    "epr": [{"expected_positives": 0}, {"expected_positives": -1}, {"weight": -1}],
+    "focal": [{"gamma": -1}, {"alpha": 1.5}, {"alpha": -0.1}],
+    "focal-margin": [{"gamma": -1}, {"margin": float("nan")}],
+    "gr": [
+        {"w": (1,)},
+        {"sigma": (0.0, 1.0)},
+        {"q1": -1},
+        {"q2": -1},
+        {"q3": -1},
+        {"schedule": "x"},
+    ],
+    "hill": [{"lam": 0}, {"gamma": -1}, {"margin": float("inf")}],
+    "las": [{"lam": -1}, {"gamma_pos": -1}, {"gamma_neg": -1}],
+    "lasd": [{"expected_positives": 0}, {"lam_pos": -1}, {"lam_neg": -1}, {"tau": 1.1}],
+    "ll-ct": [{"delta": -0.1}, {"delta": 1.1}],
+    "ll-r": [{"delta": -0.1}],
+    "pr": [],
+    "splc": [{"tau": -0.1}, {"tau": 60}, {"start": -1}],
+    "wan": [{"weight": -1}],
+}
+
+
+@every_method()
+def test_bad_values_name_the_argument(name):
+    for bad in BAD[name]:
+        (key,) = bad
+        with pytest.raises(ValueError, match=rf"expected {key}\b.*got"):
+            losses.create(name, **{**CASES[name].needed, **bad})
+    needed = CASES[name].needed
+    with pytest.raises(ValueError, match=r"expected reduction in .*'mean'.*got 'average'"):
+        losses.create(name, **needed, reduction="average")
+    if name not in WRAPPERS:
+        with pytest.raises(ValueError, match="expected eps >= 0, got -1"):
+            losses.create(name, **needed, eps=-1)
+
+
+@every_method()
+def test_numbers_that_are_none(name):
+    """NaN passes no check."""
+    for bad in BAD[name]:
+        for key, value in bad.items():
+            if isinstance(value, int | float):
+                with pytest.raises(ValueError, match=rf"expected {key}\b.*got nan"):
+                    losses.create(name, **{**CASES[name].needed, key: float("nan")})
+
+
+def test_splc_goes_inside_other_wrappers():
+    for base in ("any-class", "class-balanced", "pr", "splc"):
+        with pytest.raises(ValueError, match=r'expected a base of plain curves.*base="splc"'):
+            losses.create("splc", base=base)
+    with pytest.raises(ValueError, match="one view"):
+        losses.create("consistency", base="consistency")
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_a_base_does_not_reduce(wrapper):
+    """The wrapper does; a reduction given to the base would be ignored without a word."""
+    needed = CASES[wrapper].needed
+    kind = losses.registry.get(wrapper).__name__
+    with pytest.raises(ValueError, match=f"got 'sum'.*give the reduction to {kind}"):
+        losses.create(wrapper, base={"name": "bce", "reduction": "sum"}, **needed)
