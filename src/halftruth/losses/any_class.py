@@ -64,7 +64,7 @@ class AnyClass(Wrapper):
         total = lam * labels.shape[1] + (1 - lam) * present
         all_z = s.z.sum(dim=1, keepdim=True)
         present_z = (there * s.z).sum(dim=1, keepdim=True)
-        mean = Logit((lam * all_z + (1 - lam) * present_z) / total, s.eps)
+        mean = s.like((lam * all_z + (1 - lam) * present_z) / total)
         weight = (lam + (1 - lam) * there) / total
         value_any, slope_any = curves.mixed(
             positive, self.base.present(mean), self.base.absent(mean)

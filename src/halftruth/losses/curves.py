@@ -84,7 +84,11 @@ class Logit:
 
     def shift(self, margin: float) -> "Logit":
         """The logit z - margin."""
-        return Logit(self.z - margin, self.eps) if margin else self
+        return self.like(self.z - margin) if margin else self
+
+    def like(self, z: Tensor) -> "Logit":
+        """Another logit, treated in the same way."""
+        return type(self)(z, self.eps)
 
 
 class _Mirror(Logit):
@@ -128,6 +132,9 @@ class _Mirror(Logit):
 
     def mirror(self) -> Logit:
         return self.front
+
+    def like(self, z: Tensor) -> Logit:
+        return self.front.like(z)
 
 
 def mirrored(curve: Callable[..., Curve], s: Logit, *arguments: float | bool) -> Curve:
@@ -229,7 +236,7 @@ def patched(curve: Curve, where: Tensor, other: Callable[[Logit], Curve], s: Log
         mask = where.to(value.dtype)
         return mixed(mask, other(s), curve)
     at = where.flatten().nonzero().squeeze(1)
-    new_value, new_slope = other(Logit(s.z.flatten()[at], s.eps))
+    new_value, new_slope = other(s.like(s.z.flatten()[at]))
     return put(value, at, new_value), put(slope, at, new_slope)
 
 

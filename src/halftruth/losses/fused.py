@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from halftruth.losses.curves import Logit
-from halftruth.losses.tracing import Line, Symbol, Tape
+from halftruth.losses.tracing import KernelLogit, Line, Symbol, Tape
 
 if TYPE_CHECKING:
     from halftruth.losses.base import Loss
@@ -64,7 +63,7 @@ def fits(logits: Tensor) -> bool:
 def trace(loss: "Loss", logits: Tensor, context: Any) -> Tape:
     """What the loss does with a batch of this shape, ending in `value` and `slope`."""
     tape = Tape(*logits.shape)
-    s = Logit(Symbol(tape, "z", "float"), loss.eps)  # type: ignore[arg-type]
+    s = KernelLogit(Symbol(tape, "z", "float"), loss.eps)  # type: ignore[arg-type]
     labels: Any = Symbol(tape, "y", "int")
     value, slope = loss.terms(s, labels, context, slice(0, logits.shape[0]))
     for name, result in (("value", value), ("slope", slope)):

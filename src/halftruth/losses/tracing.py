@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from halftruth.losses.curves import Logit, once
+
 _DTYPES = {"float": torch.float32, "bool": torch.bool, "int": torch.int8}
 
 
@@ -77,6 +79,8 @@ class Symbol:
 
     def __init__(self, tape: Tape, name: str, kind: str, row: bool = False) -> None:
         self.tape, self.name, self.kind, self.row = tape, name, kind, row
+        # The truth value behind a number that is 0 or 1.
+        self.mask: str | None = None
         self.shape = (tape.rows, 1 if row else tape.columns)
         self.dtype = _DTYPES[kind]
         self.device = torch.device("meta")
@@ -146,7 +150,11 @@ class Symbol:
     def to(self, dtype: torch.dtype) -> "Symbol":
         if not dtype.is_floating_point:
             raise Untraceable(f"conversion to {dtype}")
-        return self if self.kind == "float" else self._unary("{a}.to(tl.float32)")
+        if self.kind == "float":
+            return self
+        number = self._unary("{a}.to(tl.float32)")
+        number.mask = self.name if self.kind == "bool" else None
+        return number
 
     def square(self) -> "Symbol":
         return self * self
@@ -195,19 +203,66 @@ def _call(text: str, *values: Any) -> Symbol:
     return tape.write(text.format(**names), "float", all(row for _, _, row in operands))
 
 
-def _logsigmoid(z: Any) -> Symbol:
-    # log1p(e) by Kahan's correction of log(1 + e): exact to rounding, and no library call.
-    e = _call("tl.exp(-tl.abs({a}))", z)
-    u = _call("1.0 + {a}", e)
-    tail = _call("tl.where({b} == 1.0, {a}, tl.log({b}) * ({a} / ({b} - 1.0)))", e, u)
-    return _call("tl.minimum({a}, 0.0) - {b}", z, tail)
+class KernelLogit(Logit):
+    """p, q and their logarithms from one exponential, one reciprocal and one logarithm.
+
+    A kernel is limited by these three, not by memory, once there are more than a few of them.
+    """
+
+    @once
+    def tail(self) -> Any:
+        """e = exp(-|z|)."""
+        return _call("tl.exp(-tl.abs({a}))", self.z)
+
+    @once
+    def large(self) -> Any:
+        """The larger of p and q."""
+        return _call("1.0 / (1.0 + {a})", self.tail)
+
+    @once
+    def small(self) -> Any:
+        return self.tail * self.large
+
+    @once
+    def p(self) -> Any:
+        return _call("tl.where({a} >= 0, {b}, {c})", self.z, self.large, self.small)
+
+    @once
+    def q(self) -> Any:
+        return _call("tl.where({a} >= 0, {c}, {b})", self.z, self.large, self.small)
+
+    @once
+    def log1p_tail(self) -> Any:
+        """log(1 + e), the rounding of 1 + e made good by the first term of its series."""
+        u = _call("1.0 + {a}", self.tail)
+        return _call("tl.log({b}) + ({a} - ({b} - 1.0)) * {c}", self.tail, u, self.large)
+
+    @once
+    def log_p(self) -> Any:
+        if self.eps:
+            return torch.log(self.p + self.eps)
+        return _call("tl.minimum({a}, 0.0) - {b}", self.z, self.log1p_tail)
+
+    @once
+    def log_q(self) -> Any:
+        if self.eps:
+            return torch.log(self.q + self.eps)
+        return _call("-tl.maximum({a}, 0.0) - {b}", self.z, self.log1p_tail)
 
 
 def _expm1(x: Any) -> Symbol:
-    u = _call("tl.exp({a})", x)
-    exact = _call("({b} - 1.0) * ({a} / tl.log({b}))", x, u)
-    inner = _call("tl.where({b} == 1.0, {a}, {c})", x, u, exact)
-    return _call("tl.where({b} < 1e-30, -1.0, {a})", inner, u)
+    """By its series near 0, where exp(x) - 1 would cancel."""
+    series = "{a} * (1.0 + {a} * (0.5 + {a} * (0.16666667 + {a} * (0.041666668 + {a} * "
+    series += "(0.008333334 + {a} * (0.0013888889 + {a} * 0.0001984127))))))"
+    return _call("tl.where(tl.abs({a}) < 0.4, {b}, tl.exp({a}) - 1.0)", x, _call(series, x))
+
+
+def _lerp(a: Any, b: Any, share: Any) -> Symbol:
+    if isinstance(share, Symbol) and share.mask is not None:
+        mask = Symbol(share.tape, share.mask, "bool", share.row)
+        return _call("tl.where({a}, {b}, {c})", mask, b, a)
+    text = "tl.where({c} < 0.5, {a} + {c} * ({b} - {a}), {b} - ({b} - {a}) * (1.0 - {c}))"
+    return _call(text, a, b, share)
 
 
 def _addcmul(a: Any, b: Any, c: Any, value: float = 1) -> Symbol:
@@ -216,14 +271,12 @@ def _addcmul(a: Any, b: Any, c: Any, value: float = 1) -> Symbol:
 
 _RULES: dict[str, Callable[..., Any]] = {
     "sigmoid": lambda x: _call("1.0 / (1.0 + tl.exp(-{a}))", x),
-    "logsigmoid": _logsigmoid,
-    "log_sigmoid": _logsigmoid,
+    "logsigmoid": lambda z: KernelLogit(z).log_p,
+    "log_sigmoid": lambda z: KernelLogit(z).log_p,
     "exp": lambda x: _call("tl.exp({a})", x),
     "log": lambda x: _call("tl.log({a})", x),
     "expm1": _expm1,
-    "lerp": lambda a, b, c: _call(
-        "tl.where({c} < 0.5, {a} + {c} * ({b} - {a}), {b} - ({b} - {a}) * (1.0 - {c}))", a, b, c
-    ),
+    "lerp": _lerp,
     "where": lambda c, a, b: _call("tl.where({a}, {b}, {c})", c, a, b),
     "addcmul": _addcmul,
     "zeros_like": lambda x: _call("{a} * 0.0", x),
