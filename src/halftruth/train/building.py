@@ -94,7 +94,9 @@ def extract_features(
         return torch.from_numpy(np.load(path))
     model.to(accelerator.device).eval()
     journal.say(f"extracting features of {len(rows):,} images with {config.backbone}")
-    some = outputs(model.features, inputs, rows, accelerator, 2 * config.batch_size).cpu()
+    with journal.progress("extracting features", len(rows)) as advance:
+        size = 2 * config.batch_size
+        some = outputs(model.features, inputs, rows, accelerator, size, advance).cpu()
     # NaN, which no later step lets pass, where a row has no part and must not be used.
     features = torch.full((len(task.labels.values), some.shape[1]), torch.nan)
     features[torch.from_numpy(rows)] = some

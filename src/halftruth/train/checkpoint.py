@@ -25,7 +25,7 @@ def save(path: Path, tree: Any) -> None:
     new = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, new, metadata=header)
+        save_file(_apart(tensors), new, metadata=header)
         # safetensors makes files for their owner alone; whoever may use the folder may read them.
         new.chmod(path.parent.stat().st_mode & 0o666)
         with new.open("rb") as file:
@@ -67,7 +67,7 @@ def write_text(path: Path, text: str) -> None:
 def _pack(node: Any, tensors: dict[str, Tensor]) -> Any:
     if isinstance(node, Tensor):
         name = f"t{len(tensors)}"
-        tensors[name] = node.detach().cpu().contiguous().clone()
+        tensors[name] = node.detach().cpu().contiguous()
         return {"tensor": name}
     if isinstance(node, dict):
         # Pairs, since the keys of an optimiser's state are numbers, which JSON does not have.
@@ -77,6 +77,17 @@ def _pack(node: Any, tensors: dict[str, Tensor]) -> Any:
     if node is None or isinstance(node, (str, int, float, bool)):
         return node
     raise TypeError(f"a checkpoint cannot hold {type(node).__name__}")
+
+
+def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors, copied only where they share memory, which the format forbids."""
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        memory = tensor.untyped_storage()
+        if memory.data_ptr() in seen or memory.nbytes() > tensor.nbytes:
+            tensors[name] = tensor.clone()
+        seen.add(memory.data_ptr())
+    return tensors
 
 
 def _unpack(node: Any, tensors: dict[str, Tensor]) -> Any:

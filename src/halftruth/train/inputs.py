@@ -21,7 +21,7 @@ from halftruth.data.decode import resize
 from halftruth.data.decoding import describe_bad
 from halftruth.data.transforms import Augment
 
-Rows = Iterable[list[int]]
+Rows = Iterable[np.ndarray]
 Raw = tuple[Tensor, Tensor]
 OnBad = Literal["fail", "skip"]
 
@@ -47,8 +47,8 @@ class Features:
     def load(self, batches: Rows, device: torch.device) -> Iterator[Raw]:
         self.features = self.features.to(device)
         for rows in batches:
-            index = torch.as_tensor(rows).to(device, non_blocking=True)
-            yield self.features[index], index
+            index = torch.from_numpy(rows).to(device, non_blocking=True)
+            yield self.features.index_select(0, index), index
 
     def prepare(self, raw: Tensor, *, keys: Tensor | None = None, views: int = 1) -> Tensor:
         if views > 1:
@@ -67,13 +67,13 @@ class _Pixels(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.names)
 
-    def __getitems__(self, rows: list[int]) -> Raw:
+    def __getitems__(self, rows: np.ndarray) -> Raw:
         if self.pixels is not None:
             pixels = torch.from_numpy(np.ascontiguousarray(self.pixels[rows]))
         else:
             read = [resize(self.store.read(self.names[row], self.size), self.size) for row in rows]
             pixels = torch.from_numpy(np.stack([np.asarray(picture) for picture in read]))
-        return pixels, torch.as_tensor(rows)
+        return pixels, torch.from_numpy(rows)
 
 
 class Images:

@@ -44,7 +44,9 @@ class Learner:
         if self.bare:
             self.stepper = self.optimizer
 
-    def step(self, x: Tensor, labels: Tensor, index: Tensor, weight: float, rate: float) -> Tensor:
+    def step(
+        self, x: Tensor, labels: Tensor, index: Tensor | None, weight: float, rate: float
+    ) -> Tensor:
         """Learn from a batch, its loss weighted, at a share of the full learning rates.
 
         x holds the batch once for each of the loss's views. The loss is returned as it is on the
@@ -66,7 +68,7 @@ class Learner:
             self.ema.update(self.model)
         return value.detach()
 
-    def _loss(self, logits: Tensor, labels: Tensor, index: Tensor, weight: float) -> Tensor:
+    def _loss(self, logits: Tensor, labels: Tensor, index: Tensor | None, weight: float) -> Tensor:
         if weight == 0:
             # A row borrowed to take part in the exchange; a memory must not hear of it.
             return 0.0 * logits.sum()

@@ -12,8 +12,9 @@ from halftruth.train.config import Config
 def make_groups(
     model: Classifier, loss: Loss, lr: float, head_lr: float, config: Config
 ) -> list[dict[str, Any]]:
-    """Backbone and head, with and without weight decay."""
+    """Backbone and head, with and without weight decay, and what a loss trains of its own."""
     groups = parameter_groups(model, lr, head_lr, config.weight_decay)
+    groups += [{"weight_decay": 0.0, **group} for group in loss.parameter_groups(head_lr)]
     # Schedules scale the rate; what they scale is kept beside it.
     return [{**group, "full_lr": group["lr"]} for group in groups]
 

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
+_64_BITS = (1 << 64) - 1
+
 
 class Batches:
     """Rows of each step of an epoch, and the part of them that falls to this process.
@@ -34,13 +36,13 @@ class Batches:
     def __len__(self) -> int:
         return self.steps - self.start
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self) -> Iterator[np.ndarray]:
         """This process's rows, from step `start` of `epoch` on: a batch sampler."""
         order = np.random.default_rng([self.seed, self.epoch]).permutation(self.rows)
         for step in range(self.start, self.steps):
             whole = order[step * self.batch_size : (step + 1) * self.batch_size]
             mine = whole[self.rank :: self.world]
-            yield (mine if len(mine) else whole[:1]).tolist()
+            yield np.ascontiguousarray(mine if len(mine) else whole[:1])
 
     def weight(self, step: int) -> float:
         """What makes the mean over processes the mean over the whole batch.
@@ -53,20 +55,24 @@ class Batches:
         return mine * self.world / size
 
 
-def shard(rows: np.ndarray, rank: int, world: int) -> np.ndarray:
-    """This process's part of rows that are visited once, in order."""
-    return np.asarray(rows)[rank::world]
-
-
 def seed_step(seed: int, epoch: int, step: int, rank: int, device: torch.device) -> None:
     """The random state as a function of the step, so that none has to be saved.
 
-    Dropout and augmentation then draw the same numbers after a resume as without one.
+    Dropout then draws the same numbers after a resume as without one.
     """
-    words = np.random.SeedSequence([seed, epoch, step, rank]).generate_state(2, np.uint32)
-    state = int(words[0]) << 31 ^ int(words[1])
+    state = 0
+    for number in (seed, epoch, step, rank):
+        state = _mixed(state + number)
     if device.type == "cpu":
         # torch.manual_seed also visits every kind of accelerator: longer than a small step takes.
         torch.default_generator.manual_seed(state)
     else:
         torch.manual_seed(state)
+
+
+def _mixed(number: int) -> int:
+    """SplitMix64: near numbers become far ones."""
+    z = (number + 0x9E3779B97F4A7C15) & _64_BITS
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _64_BITS
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _64_BITS
+    return z ^ (z >> 31)

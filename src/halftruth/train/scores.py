@@ -8,7 +8,6 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from halftruth.train.inputs import Inputs
-from halftruth.train.order import shard
 
 
 @torch.no_grad()
@@ -18,37 +17,29 @@ def outputs(
     rows: np.ndarray,
     accelerator: Accelerator,
     batch_size: int,
+    progress: Callable[[int], None] | None = None,
 ) -> Tensor:
     """forward(input) of each row, (len(rows), ...) float32 on the device, in the order of `rows`.
 
-    Every process scores its own part; the parts are then laid together by row number.
+    Process r of w takes every w-th row; what they found is then laid together by place. So that
+    all have as many, the last place may be filled up with the first row, which is thrown away.
+    `progress` hears how many rows are done, over all processes.
     """
-    mine = shard(np.arange(len(rows)), accelerator.process_index, accelerator.num_processes)
-    device = accelerator.device
-    results = []
+    rows, world, device = np.asarray(rows), accelerator.num_processes, accelerator.device
+    if not len(rows):
+        return torch.empty(0, device=device)
+    places = np.arange(accelerator.process_index, -(-len(rows) // world) * world, world)
+    mine = rows[np.where(places < len(rows), places, 0)]
     batches = [mine[at : at + batch_size] for at in range(0, len(mine), batch_size)]
-    for raw, _ in inputs.load([rows[batch].tolist() for batch in batches], device):
+    results = []
+    for raw, index in inputs.load(batches, device):
         with accelerator.autocast():
-            out = forward(inputs.prepare(raw))
-        results.append(out.float())
-    if accelerator.num_processes == 1:
-        return torch.cat(results) if results else torch.empty(0, device=device)
-    places = torch.as_tensor(mine, device=device)
-    together = torch.cat(results) if results else torch.empty(0, device=device)
-    return _gathered(together, places, len(rows), accelerator)
-
-
-def _gathered(values: Tensor, places: Tensor, count: int, accelerator: Accelerator) -> Tensor:
-    """Lay the processes' parts together; parts may differ by a row, so they are padded first."""
-    world = accelerator.num_processes
-    width = -(-count // world)
-    short = width - len(values)
-    if len(values) == 0:
-        raise RuntimeError(f"{count} rows cannot be spread over {world} processes")
-    values = torch.cat([values, values[:1].expand(short, *values.shape[1:])])
-    places = torch.cat([places, places.new_full((short,), -1)])
-    values, places = accelerator.gather(values.contiguous()), accelerator.gather(places)
-    result = torch.empty(count, *values.shape[1:], dtype=values.dtype, device=values.device)
-    kept = places >= 0
-    result[places[kept]] = values[kept]
-    return result
+            results.append(forward(inputs.prepare(raw)).float())
+        if progress is not None:
+            progress(len(index) * world)
+    values = torch.cat(results)
+    if world == 1:
+        return values
+    # Rank after rank, every w-th row each: turned over, they are in the order of the rows.
+    gathered = accelerator.gather(values.contiguous())
+    return gathered.unflatten(0, (world, -1)).transpose(0, 1).flatten(0, 1)[: len(rows)]

@@ -104,6 +104,7 @@ class Stage:
             started = time.perf_counter()
             self.loss.start_epoch(at.epoch, self.epochs)
             self._train_epoch()
+            self._merge_memory()
             self.loss.end_epoch(self._score(self.train_rows) if self.loss.needs_scores else None)
             record = self._evaluate()
             # Without validation rows there is nothing to choose by: the last epoch is kept.
@@ -150,12 +151,17 @@ class Stage:
         return self.learner.step(
             x,
             self.labels[rows],
-            self.place[rows],
+            self.place[rows] if self.loss.needs_index else None,
             weight=self.batches.weight(at.step),
             rate=rate(
                 config.schedule, at.epoch * steps + at.step, steps * self.epochs, config.warmup
             ),
         )
+
+    def _merge_memory(self) -> None:
+        """Let all processes remember what each has learnt about its own rows."""
+        if self.world > 1:
+            self.loss.merge(self.accelerator.gather)
 
     # ------------------------------------------------------------------ when to stop
 
@@ -232,6 +238,7 @@ class Stage:
     def save(self) -> None:
         """Everything needed to go on from this very step; nothing where there is no folder."""
         if self.folder is not None:
+            self._merge_memory()
             self.kept.save_last({"progress": vars(self.progress), **self.learner.state()})
 
     def resume(self, saved: dict[str, Any]) -> None:
