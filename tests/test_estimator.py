@@ -1,0 +1,256 @@
+"""The scikit-learn classifier: scikit-learn's own checks, labels, settings, everyday use."""
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.datasets import make_multilabel_classification
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MultiLabelBinarizer, StandardScaler
+from sklearn.utils import estimator_checks
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from halftruth.estimator import HalftruthClassifier
+from halftruth.labels import from_zero_absent, single_positive
+from halftruth.metrics import mean_average_precision, thresholds
+
+CODES = "gives labels 1 and 2; halftruth's are 1, 0 and -1 (run on recoded labels below)"
+TWO_COLUMNS = "wants two probabilities for one class, of yes and of no"
+EXPECTED_FAILURES = {
+    "check_estimators_dtypes": CODES,
+    "check_classifier_data_not_an_array": CODES,
+    "check_fit2d_1feature": CODES,
+    "check_classifiers_classes": "gives a vector of class names instead of a column a class",
+    "check_decision_proba_consistency": "gives a vector of labels instead of a column a class",
+    "check_classifiers_train": "wants a vector of predictions and " + TWO_COLUMNS,
+    "check_estimator_sparse_array": TWO_COLUMNS,
+    "check_estimator_sparse_matrix": TWO_COLUMNS,
+}
+
+
+class Recoded(HalftruthClassifier):
+    """Takes any two label values."""
+
+    def fit(self, X, y):
+        y = np.asarray(y)
+        return super().fit(X, y == y.max())
+
+
+@parametrize_with_checks(
+    [HalftruthClassifier(epochs=5)],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
+    xfail_strict=True,
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("name", [name for name, why in EXPECTED_FAILURES.items() if why is CODES])
+def test_scikit_learn_checks_with_other_label_codes(name):
+    getattr(estimator_checks, name)("Recoded", Recoded(epochs=5))
+
+
+@pytest.fixture(scope="module")
+def data():
+    X, Y = make_multilabel_classification(
+        300, n_features=12, n_classes=5, n_labels=2, allow_unlabeled=False, random_state=0
+    )
+    return X, Y
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    X, Y = data
+    return HalftruthClassifier(epochs=8, lr=0.01).fit(X, single_positive(Y, seed=0))
+
+
+def test_learns_from_one_positive_a_row(data, fitted):
+    X, Y = data
+    chance = mean_average_precision(np.zeros(Y.shape), Y)
+    assert fitted.score(X, Y) > chance + 0.25
+    probabilities = fitted.predict_proba(X)
+    assert fitted.score(X, Y) == pytest.approx(mean_average_precision(probabilities, Y))
+    np.testing.assert_array_equal(fitted.predict(X), probabilities > 0.5)
+    np.testing.assert_allclose(probabilities, 1 / (1 + np.exp(-fitted.decision_function(X))))
+    assert fitted.classes_.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_unknown_and_absent_are_not_the_same(data):
+    X, Y = data
+    unknown = HalftruthClassifier("bce", options={"unknown": "ignore"}, epochs=8, lr=0.01)
+    ignored = unknown.fit(X, Y).predict_proba(X)
+    told = unknown.fit(X, from_zero_absent(Y)).predict_proba(X)
+    assert ignored.min() > told.min()
+    assert ignored.mean() > told.mean() + 0.1
+
+
+def test_one_random_state_one_result_and_torchs_own_is_left_alone(data, fitted):
+    X, Y = data
+    y = single_positive(Y, seed=0)
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    again = clone(fitted).fit(X, y)
+    assert torch.equal(before, torch.random.get_rng_state())
+    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
+    other = clone(fitted).set_params(random_state=1).fit(X, y)
+    assert not np.array_equal(other.predict_proba(X), fitted.predict_proba(X))
+    with ThreadPoolExecutor(2) as pool:
+        for done in pool.map(lambda _: clone(fitted).fit(X, y), range(3)):
+            np.testing.assert_array_equal(done.predict_proba(X), fitted.predict_proba(X))
+
+
+def test_survives_pickling(data, fitted):
+    X, _ = data
+    back = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(back.predict_proba(X), fitted.predict_proba(X))
+
+
+@pytest.mark.parametrize("container", [sparse.csr_array, sparse.csc_matrix, sparse.coo_array])
+def test_sparse_features_and_labels_give_what_dense_ones_give(data, container):
+    X, Y = data
+    X = np.where(X > 4, X, 0.0)
+    model = HalftruthClassifier(epochs=3, val=0.2)
+    whole = model.fit(X, Y).predict_proba(X)
+    thin = container(X)
+    part = model.fit(thin, sparse.csr_array(Y)).predict_proba(thin)
+    np.testing.assert_allclose(part, whole, rtol=1e-4)
+
+
+def test_sparse_features_with_long_indices(data):
+    X, Y = data
+    thin = sparse.csr_array(X)
+    thin.indices, thin.indptr = thin.indices.astype(np.int64), thin.indptr.astype(np.int64)
+    assert HalftruthClassifier(epochs=1).fit(thin, Y).predict(thin).shape == Y.shape
+
+
+def test_columns_far_from_zero_lose_nothing(data):
+    X, Y = data
+    shifted = X + 1.7e9
+    model = HalftruthClassifier(epochs=3)
+    near, far = model.fit(X, Y).predict_proba(X), model.fit(shifted, Y).predict_proba(shifted)
+    np.testing.assert_allclose(far, near, atol=1e-4)
+
+
+def test_tables_give_names(data):
+    X, Y = data
+    table = pd.DataFrame(X, columns=[f"x{k}" for k in range(X.shape[1])])
+    labels = pd.DataFrame(Y, columns=["sky", "sea", "sand", "sun", "ship"])
+    model = HalftruthClassifier(epochs=1).fit(table, labels)
+    assert model.classes_.tolist() == ["sky", "sea", "sand", "sun", "ship"]
+    assert model.feature_names_in_.tolist() == list(table.columns)
+    assert 0 < model.score(table, labels) <= 1
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(table.rename(columns={"x0": "other"}))
+
+
+def test_grid_search_in_a_pipeline(data):
+    X, Y = data
+    pipeline = make_pipeline(StandardScaler(), HalftruthClassifier(epochs=2))
+    grid = {
+        "halftruthclassifier__method": ["bce", "wan"],
+        "halftruthclassifier__hidden": np.array([0, 4]),
+    }
+    search = GridSearchCV(pipeline, grid, cv=2).fit(X, Y)
+    assert search.cv_results_["mean_test_score"].shape == (4,)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.best_estimator_.predict(X).shape == Y.shape
+
+
+def test_texts_and_tags_in_a_pipeline():
+    texts = ["red sun over the sea", "blue sea", "red sun", "blue sea and ship", "sun", "ship"] * 5
+    tags = [["sun"], ["sea"], ["sun"], ["ship"], ["sun"], ["ship"]] * 5
+    binarizer = MultiLabelBinarizer(sparse_output=True)
+    pipeline = make_pipeline(TfidfVectorizer(), HalftruthClassifier("em", epochs=30, lr=0.03))
+    pipeline.fit(texts, binarizer.fit_transform(tags))
+    chosen = binarizer.inverse_transform(pipeline.predict(["red sun, blue sea"]))
+    assert {"sun", "sea"} <= set(chosen[0])
+
+
+def test_held_out_rows_choose_the_epoch_and_the_thresholds(data):
+    X, Y = data
+    model = HalftruthClassifier(epochs=30, lr=0.1, val=0.3, patience=2, threshold="fit").fit(X, Y)
+    assert model.n_iter_ < 30
+    assert model.n_iter_ == model.best_epoch_ + 3
+    assert model.thresholds_.shape == (5,)
+    kept = clone(model).set_params(epochs=30, patience=None, threshold=0.5).fit(X, Y)
+    assert kept.n_iter_ == 30
+
+
+def test_fitted_thresholds_are_those_of_the_held_out_rows(data, monkeypatch):
+    X, Y = data
+    seen = []
+    original = thresholds.best
+
+    def spy(scores, labels):
+        seen.append((scores, labels))
+        return original(scores, labels)
+
+    monkeypatch.setattr(thresholds, "best", spy)
+    model = HalftruthClassifier(epochs=2, val=0.2, threshold="fit").fit(X, Y)
+    ((scores, labels),) = seen
+    assert scores.shape == labels.shape == (60, 5)
+    np.testing.assert_array_equal(model.thresholds_, original(scores, labels))
+
+
+def test_a_threshold_a_class(data):
+    X, Y = data
+    model = HalftruthClassifier(epochs=1, threshold=[0, 1, 0.5, 0.5, 0.5]).fit(X, Y)
+    chosen = model.predict(X)
+    assert chosen[:, 0].all()
+    assert not chosen[:, 1].any()
+
+
+def test_every_wrong_setting_is_reported_at_once(data):
+    X, Y = data
+    wrong = HalftruthClassifier(
+        "wann", epochs=0, lr=-1.0, val=1.5, threshold="best", optimizer="adamm", device="gpu"
+    )
+    with pytest.raises(ValueError) as caught:
+        wrong.fit(X, Y)
+    for text in ("wan", "epochs", "lr", "val", "threshold", "optimizer", "device"):
+        assert text in str(caught.value)
+    for absent in ("labels:", "images", "features:", "head_lr"):
+        assert absent not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"threshold": "fit"}, "held-out rows"),
+        ({"patience": 3}, "held-out rows"),
+        ({"threshold": "0.5"}, "threshold"),
+        ({"threshold": [0.5, 0.5]}, "each of the 5 classes"),
+        ({"threshold": float("nan")}, "threshold"),
+        ({"method": "consistency"}, "views"),
+        ({"options": {"wait": 1}}, "wait"),
+    ],
+)
+def test_a_wrong_setting_says_what_is_wrong(data, settings, message):
+    with pytest.raises(ValueError, match=message):
+        HalftruthClassifier(**settings).fit(*data)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X, Y: (X, Y * 2), r"labels\[\d+, \d+\].* is 2; expected 1"),
+        (lambda X, Y: (X, Y * 0), "no label of the 300 rows is present"),
+        (lambda X, Y: (X, Y * 0.5), "Unknown label type"),
+        (lambda X, Y: (X, Y[:, 0]), r"expected labels of shape \(N, K\)"),
+        (lambda X, Y: (X, Y.sum(axis=1)), "Only binary classification"),
+        (lambda X, Y: (np.where(X > 5, np.nan, X), Y), "Input X contains NaN"),
+        (lambda X, Y: (np.where(X > 5, np.inf, X), Y), "Input X contains infinity"),
+        (lambda X, Y: (X, np.where(Y > 0, np.nan, 0.0)), "contains NaN"),
+        (lambda X, Y: (X[:-1], Y), "inconsistent numbers of samples"),
+    ],
+)
+def test_bad_data_is_named(data, change, message):
+    with pytest.raises(ValueError, match=message):
+        HalftruthClassifier(epochs=1).fit(*change(*data))
