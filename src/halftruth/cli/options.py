@@ -50,6 +50,13 @@ Duplicates = Annotated[
 Key = Annotated[
     str | None, typer.Option(help="The label matrix in an .npz file.", rich_help_panel=READ)
 ]
+Read = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="key=value: any other option of read_labels (classes, difficult, arff_labels, ...).",
+        rich_help_panel=READ,
+    ),
+]
 Images = Annotated[
     list[Path] | None,
     typer.Option("--images", "-i", help="Folder or zip of images; may be repeated."),
@@ -57,7 +64,7 @@ Images = Annotated[
 Features = Annotated[
     Path | None, typer.Option("--features", "-f", help="Feature matrix instead of images.")
 ]
-Device = Annotated[str | None, typer.Option(help="auto or cpu.")]
+Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")]
 
 
 def given(**options: Any) -> dict[str, Any]:
@@ -68,19 +75,28 @@ def given(**options: Any) -> dict[str, Any]:
     return {name: str(value) if isinstance(value, Path) else value for name, value in found.items()}
 
 
-def assignments(pairs: list[str]) -> dict[str, Any]:
+def assignments(pairs: list[str] | None, option: str = "--set") -> dict[str, Any]:
     """`key=value` arguments with values read as YAML: 0.5, true, [0, 2], {name: asl}.
 
-    >>> assignments(["tau=0.7", "w=[0, 10]"])
-    {'tau': 0.7, 'w': [0, 10]}
+    >>> assignments(["tau=0.7", "w=[0, 10]", "lr=1e-4"])
+    {'tau': 0.7, 'w': [0, 10], 'lr': 0.0001}
     """
     values = {}
-    for pair in pairs:
+    for pair in pairs or ():
         key, equals, text = pair.partition("=")
         if not equals or not key.strip():
-            raise typer.BadParameter(f"expected key=value, got {pair!r}", param_hint="--set")
+            raise typer.BadParameter(f"expected key=value, got {pair!r}", param_hint=option)
         try:
-            values[key.strip()] = yaml.safe_load(text)
+            value = yaml.safe_load(text)
         except yaml.YAMLError as error:
-            raise typer.BadParameter(f"{pair!r}: {error}", param_hint="--set") from error
+            raise typer.BadParameter(f"{pair!r}: {error}", param_hint=option) from error
+        values[key.strip()] = _number_or(value)
     return values
+
+
+def _number_or(value: Any) -> Any:
+    """YAML takes 1e-4, which lacks a point, for text."""
+    try:
+        return float(value) if isinstance(value, str) and value[:1] in "+-.0123456789" else value
+    except ValueError:
+        return value

@@ -1,8 +1,9 @@
 """Tables for the terminal."""
 
-from typing import Any
+import inspect
 
 import pandas as pd
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -11,60 +12,57 @@ from halftruth import losses
 
 
 def show_methods(console: Console, pattern: str) -> None:
-    """All registered losses that match a pattern."""
+    """All registered losses that match a pattern; fits into 80 columns."""
     names = losses.names(pattern) or [losses.registry.resolve(pattern)]
-    table = Table(title="Methods", title_justify="left")
-    for column in ("method", "paper", "unknown labels are", "needs", "arguments (defaults)"):
-        table.add_column(column, overflow="fold")
+    table = Table(title="Methods", title_justify="left", box=SIMPLE_HEAD, show_lines=False)
+    table.add_column("method", no_wrap=True)
+    table.add_column("paper; what it makes of unknown labels; needs", ratio=1)
+    table.add_column("arguments (defaults)", no_wrap=True)
     for name in names:
         cls = losses.registry.get(name)
-        aliases = losses.registry.aliases(name)
-        shown = ", ".join([name, *aliases])
-        arguments = {
-            key: p.default
+        shown = "\n".join([name, *(f"({alias})" for alias in losses.registry.aliases(name))])
+        about = [cls.paper, f"unknown: {cls.unknown_is}"]
+        if needed := needs(name):
+            about.append(f"needs: {', '.join(needed)}")
+        listed = [
+            key if p.default is p.empty else f"{key}={p.default!r}"
             for key, p in losses.registry.signature(name).items()
             if key not in ("reduction", "eps")
-        }
-        listed = ", ".join(
-            key if value is not None and _is_missing(value) else f"{key}={value!r}"
-            for key, value in arguments.items()
-        )
-        table.add_row(shown, cls.paper, cls.unknown_is, needs(name), Text(listed))
+        ]
+        table.add_row(Text(shown), Text("\n".join(about)), Text("\n".join([*listed, ""])))
     console.print(table)
 
 
-def needs(name: str) -> str:
+def needs(name: str) -> list[str]:
     """What a method needs beyond logits and labels, from its class."""
-    cls = losses.registry.get(name)
-    required = [key for key, p in losses.registry.signature(name).items() if _is_missing(p.default)]
-    found = list(required)
+    cls, arguments = losses.registry.get(name), losses.registry.signature(name)
+    found = [key for key, p in arguments.items() if p.default is inspect.Parameter.empty]
+    views = arguments["views"].default if "views" in arguments else cls.views
     if cls.needs_index:
         found.append("sample index (memory)")
     if cls.needs_scores:
         found.append("a pass over the training set each epoch")
-    return ", ".join(found) or "-"
-
-
-def _is_missing(value: Any) -> bool:
-    import inspect
-
-    return value is inspect.Parameter.empty
+    if isinstance(views, int) and views > 1:
+        found.append(f"{views} views of an image")
+    return found
 
 
 def show_metrics(
     console: Console, metrics: dict[str, float], classes: pd.DataFrame, bad: list[tuple[str, str]]
 ) -> None:
     """A run's metrics, class by class and over all."""
-    table = Table(title="Classes", title_justify="left")
+    table = Table(title="Classes", title_justify="left", box=SIMPLE_HEAD)
     for column in classes.columns:
-        table.add_column(column, justify="left" if column == "class" else "right")
-    for row in classes.itertuples(index=False):
-        table.add_row(Text(str(row[0])), f"{row[1]:,}", f"{100 * row[2]:.2f}", f"{row[3]:.3f}")
+        table.add_column(str(column), justify="left" if column == "class" else "right")
+    for name, present, ap, cut in classes.itertuples(index=False):
+        shown = "-" if pd.isna(ap) else f"{100 * ap:.2f}"
+        table.add_row(Text(str(name)), f"{present:,}", shown, f"{cut:.3f}")
     console.print(table)
-    overall = Table(title="Overall, in percent", title_justify="left")
-    for key in metrics:
-        overall.add_column(key, justify="right")
-    overall.add_row(*(f"{100 * value:.2f}" for value in metrics.values()))
+    overall = Table(title="Overall, in percent", title_justify="left", box=SIMPLE_HEAD)
+    overall.add_column("metric")
+    overall.add_column("value", justify="right")
+    for key, value in metrics.items():
+        overall.add_row(key, "-" if pd.isna(value) else f"{100 * value:.2f}")
     console.print(overall)
     for name, reason in bad:
-        console.print(f"left out: {name}: {reason}", highlight=False, markup=False)
+        console.print(f"left out: {name}: {reason}", highlight=False, markup=False, soft_wrap=True)

@@ -18,7 +18,8 @@ from halftruth.data.decoding import describe_bad
 from halftruth.data.transforms import Augment
 from halftruth.models import Classifier, build_feature_model, build_image_model
 from halftruth.train import checkpoint
-from halftruth.train.config import Config
+from halftruth.train.checks import expected
+from halftruth.train.config import Config, ConfigError
 from halftruth.train.inputs import Features, Images, Inputs
 from halftruth.train.journal import Journal
 from halftruth.train.keeping import BEST
@@ -58,6 +59,8 @@ class TrainedRun:
                 f"{self.folder}: config.yaml has settings that this version of halftruth does not "
                 f"know: {', '.join(sorted(strange))}"
             )
+        if wanted := expected("device", str, device):
+            raise ConfigError([f"device: expected {wanted}, got {device!r}"])
         # Not checked further: files that training needed may be gone by now.
         self.config = dataclasses.replace(Config(**values), device=device)
         if self.config.precision == "fp16" and (device == "cpu" or not torch.cuda.is_available()):

@@ -1,0 +1,110 @@
+"""`halftruth evaluate` and `halftruth predict`."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from halftruth.cli import options as o
+
+console = Console()
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    labels: Annotated[Path, typer.Argument(help="Label file to measure against.")],
+    images: o.Images = None,
+    features: o.Features = None,
+    split: Annotated[str | None, typer.Option(help="Only this part: train, val or test.")] = None,
+    zero: o.Zero = None,
+    blank: o.Blank = None,
+    minus_one: o.MinusOne = None,
+    image_column: o.ImageColumn = None,
+    label_column: o.LabelColumn = None,
+    sep: o.Sep = None,
+    nothing: o.Nothing = None,
+    split_column: o.SplitColumn = None,
+    drop_column: o.DropColumn = None,
+    delimiter: o.Delimiter = None,
+    duplicates: o.Duplicates = None,
+    key: o.Key = None,
+    read: o.Read = None,
+    ignore_unknown: Annotated[
+        bool, typer.Option("--ignore-unknown", help="Leave unknown labels out.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Also write JSON here.")] = None,
+    device: o.Device = None,
+) -> None:
+    """Measure a run on a label file.
+
+    The file the run was trained on is read as it was then, unless options say otherwise.
+
+    halftruth evaluate runs/first labels.csv --images photos/ --split test
+    """
+    from halftruth.cli.show import show_metrics
+    from halftruth.train.evaluation import evaluate as measure
+    from halftruth.train.result import plain_json
+
+    reading = o.given(
+        zero=zero, blank=blank, minus_one=minus_one, image_column=image_column,
+        label_column=label_column, sep=sep, nothing=nothing, split_column=split_column,
+        drop_column=drop_column, delimiter=delimiter, duplicates=duplicates, key=key,
+    )  # fmt: skip
+    metrics, table, bad = measure(
+        _opened(run, device),
+        labels,
+        images=images or None,
+        features=features,
+        split=split,
+        reading={**reading, **o.assignments(read, "--read")},
+        ignore_unknown=ignore_unknown,
+    )
+    show_metrics(console, metrics, table, bad)
+    if out is not None:
+        found = {
+            "metrics": metrics,
+            "classes": table.to_dict(orient="records"),
+            "bad_images": bad,
+        }
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(plain_json(found), indent=1), encoding="utf-8")
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    images: o.Images = None,
+    features: o.Features = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Table to write: .csv or .parquet.")
+    ] = Path("predictions.csv"),
+    bad_images: Annotated[str, typer.Option(help="Unreadable images: skip or fail.")] = "skip",
+    device: o.Device = None,
+) -> None:
+    """Write probabilities and chosen labels of images or features.
+
+    halftruth predict runs/first --images new_photos/ --out predictions.csv
+    """
+    from halftruth.train.trained import write_predictions
+
+    if out.suffix not in (".csv", ".parquet"):
+        raise typer.BadParameter(f"expected a .csv or .parquet file, got {out}", param_hint="--out")
+    trained = _opened(run, device)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        count, bad = write_predictions(
+            trained, out, images=images or None, features=features, bad_images=bad_images
+        )
+    for warning in caught:
+        console.print(f"note: {warning.message}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{count:,} rows written to {out}", highlight=False, markup=False, soft_wrap=True)
+    for name, reason in bad:
+        console.print(f"left out: {name}: {reason}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _opened(run: Path, device: str | None) -> Any:
+    from halftruth.train.trained import TrainedRun
+
+    return TrainedRun(run, device=device or "auto", quiet=False)
