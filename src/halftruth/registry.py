@@ -14,7 +14,7 @@ class Registry(Generic[T]):
 
     >>> from halftruth import losses
     >>> losses.names("ll-*")
-    ['ll-ct', 'll-r']
+    ['ll-cp', 'll-ct', 'll-r']
     """
 
     def __init__(self, kind: str) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cases import CASES, Case
+from cases.remembering import with_index
 from halftruth import losses
 
 WRAPPERS = ("any-class", "class-balanced", "consistency", "splc")
@@ -58,7 +59,7 @@ def fresh(name: str, labels: Tensor, **options: Any) -> losses.Loss:
     loss = losses.create(name, **needed, **options)
     loss.begin(labels)
     loss.start_epoch(case.epoch or 1, 10)
-    return loss
+    return with_index(loss)
 
 
 def value_and_gradient(

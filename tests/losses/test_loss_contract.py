@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from cases import CASES
+from cases.remembering import with_index
 from halftruth import losses
 from loss_batches import every_method, fresh, mixed, value_and_gradient
 
@@ -234,7 +235,7 @@ def test_state_survives_saving(name):
     torch.save(loss.state_dict(), file)
     file.seek(0)
     needed = {k: v for k, v in CASES[name].needed.items() if k not in ("counts", "negatives")}
-    again = losses.create(name, **needed)
+    again = with_index(losses.create(name, **needed))
     again.load_state_dict(torch.load(file, weights_only=True))
     assert (again.epoch, again.epochs) == (4, 9)
     torch.testing.assert_close(value_and_gradient(again, logits, labels), want, rtol=0, atol=0)
@@ -295,5 +296,4 @@ def test_every_loss_says_what_it_is():
         assert cls.unknown_is, name
         assert "UNKNOWN:" in text, name
         assert "Needs:" in text, name
-        assert not cls.needs_index
-        assert not cls.needs_scores
+        assert cls.needs_index == ("Needs: index" in text), name

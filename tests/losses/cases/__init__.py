@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from cases.remembering import with_index
 from halftruth import losses
 
 Matrix = list[list[float]]
@@ -72,7 +73,10 @@ class Case:
         """The library's loss with these settings, at the case's epoch."""
         loss = losses.create(self.name, **self.settings, **options)
         loss.start_epoch(self.epoch, self.epochs)
-        return loss
+        return with_index(loss, self.remember)
+
+    def remember(self, loss: losses.Loss, labels: torch.Tensor) -> None:
+        """Fill the memory of a method that has one, for these labels."""
 
     # The cost of one entry.
 
@@ -154,6 +158,9 @@ class Wrapped(Case):
         if self.base_is_given:
             options["base"] = self.base.build()
         return super().build(**options)
+
+    def remember(self, loss: losses.Loss, labels: torch.Tensor) -> None:
+        self.base.remember(loss.base, labels)
 
     def present(self, z: float, at: float) -> float:
         return self.base.present(z, at)

@@ -1,0 +1,196 @@
+"""Regularised online label estimation: a table of estimated labels that learns with the model."""
+
+import math
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from halftruth import labels as label_codes
+from halftruth.losses import curves
+from halftruth.losses.base import Loss, register, require
+from halftruth.losses.curves import Curve, Logit
+from halftruth.losses.one_pass import compute_dtype
+from halftruth.losses.soft_target import toward
+from halftruth.memory import Memory, checked_index, gathering
+
+# What a known label starts from, and how far estimates taken over may be from 0 and 1.
+SURE, CLAMP = 0.995, 1e-5
+# One visit of a row under Adam (beta2 = 0.999, eps = 1e-8), all it moves until the next one.
+ROOT, GUARD = math.sqrt(1 - 0.999), 1e-8
+ROWS = 1 << 12
+
+
+def logit(p: float) -> float:
+    return math.log(p / (1 - p))
+
+
+@register("role")
+class ROLE(Loss):
+    """The model learns from estimated labels, the estimates from the model, both from the count.
+
+        L = ½ [F(p | q) + F(q | p)]
+        F(p | q) = mean of  [y=+1] (−log p) + [y=−1] (−log(1−p)) − q log p − (1−q) log(1−p)
+                   + ((1/B) Σ p − k)² / K²            with the second argument held fast
+
+    q = σ(g) is a table of N × K estimates: g starts at ±logit(.995) for known labels and uniformly
+    within ±logit(`init`) for unknown ones. It is a parameter of the loss: give the optimiser
+    `loss.parameter_groups(lr)`, which trains it at `lr_mult` times the rate. Dense Adam, as
+    published, keeps four tables and moves all rows at every step. `light=True` keeps one, in half
+    precision, and moves the batch's rows as far as one visit under Adam moves them,
+    g ← g − rate · d / (√.001 |d| + 1e-8) with d = ∂L/∂g. Cole et al., CVPR 2021; k as in `epr`.
+    UNKNOWN: as estimated. Needs: index, begin(), `expected_positives` (k).
+    """
+
+    paper = "Cole et al. 2021"
+    unknown_is = "estimated for each sample"
+    needs_index = True
+
+    def __init__(
+        self,
+        expected_positives: float,
+        init: float = 0.6,
+        lr_mult: float = 10.0,
+        light: bool = False,
+        rate: float | None = None,
+        memory_dtype: str | None = None,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.expected_positives = require(
+            expected_positives > 0, expected_positives, "expected_positives", "> 0"
+        )
+        self.init = require(0.5 <= init < 1, init, "init", "in [0.5, 1)")
+        self.lr_mult = require(lr_mult > 0, lr_mult, "lr_mult", "> 0")
+        self.rate = self.own_rate = require(rate is None or rate > 0, rate, "rate", "> 0 or None")
+        self.light, self.seed = light, seed
+        self.memory = Memory(memory_dtype or "float16") if light else None
+        if self.memory is None:
+            kind = Memory(memory_dtype or "float32").dtype
+            self.estimator = nn.Parameter(torch.empty(0, dtype=kind))
+        self._beside: Tensor | None = None
+
+    # The table of estimates, as logits g.
+
+    @property
+    def table(self) -> Tensor:
+        return self.estimator.data if self.memory is None else self.memory.values
+
+    def begin(self, labels: Tensor) -> None:
+        labels = label_codes.check(torch.as_tensor(labels))
+        if self.memory is None:
+            self._warn_of_size(labels)
+            fresh = torch.empty(labels.shape, dtype=self.table.dtype, device=self.table.device)
+            self.estimator = nn.Parameter(fresh)
+        else:
+            self.memory.allocate(*labels.shape)
+        # The same numbers in every process and on every device.
+        random = torch.Generator().manual_seed(self.seed)
+        for part, into in zip(labels.split(ROWS), self.table.split(ROWS), strict=True):
+            guess = (2 * torch.rand(part.shape, generator=random) - 1) * logit(self.init)
+            known = part.float() * logit(SURE)
+            into.copy_(torch.where(part == 0, guess.to(part.device), known))
+
+    def _warn_of_size(self, labels: Tensor) -> None:
+        tables = 4 * labels.numel() * self.table.element_size()
+        if tables > 2.5e9:
+            warnings.warn(
+                f"role keeps four tables for {len(labels):,} samples, {tables / 1e9:.1f} GB under "
+                f"Adam; light=True keeps one of {2 * labels.numel() / 1e9:.1f} GB",
+                stacklevel=3,
+            )
+
+    def estimates(self) -> Tensor:
+        """q of every sample, (N, K), in the type g is kept in."""
+        return torch.sigmoid(self.table)
+
+    def load_estimates(self, estimates: Tensor) -> None:
+        """After begin(): go on from the q (N, K) of an earlier stage (LinearInit)."""
+        q = torch.as_tensor(estimates)
+        if q.shape != self.table.shape:
+            raise ValueError(
+                f"expected estimates of shape {tuple(self.table.shape)}, as the labels given to "
+                f"begin(), got {tuple(q.shape)}"
+            )
+        for part, into in zip(q.split(ROWS), self.table.split(ROWS), strict=True):
+            wide = part.to(torch.promote_types(part.dtype, torch.float32)).clamp(CLAMP, 1 - CLAMP)
+            into.copy_(torch.log(wide / (1 - wide)))
+
+    def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
+        if self.memory is not None:
+            self.rate = self.own_rate or lr * self.lr_mult
+            return []
+        if not self.estimator.numel():
+            raise ValueError("call begin(labels of the training set) before parameter_groups(lr)")
+        return [{"params": [self.estimator], "lr": lr * self.lr_mult, "weight_decay": 0.0}]
+
+    # The loss.
+
+    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
+        assert index is not None
+        dtype = compute_dtype(logits)
+        g = self._rows(index).to(logits.device, dtype)
+        count, classes = labels.shape
+        s, estimate = Logit(logits.to(dtype), self.eps), Logit(g.detach(), self.eps)
+        excess = (estimate.p.sum() / max(count, 1) - self.expected_positives) / classes
+        _, slope = self._side(estimate, s.p, labels)
+        slope = slope / max(labels.numel(), 1) + 2 * excess / max(count, 1) / classes * estimate.pq
+        half = 0.5 * slope
+        # The value of the estimates' side is counted in `terms`; here is its gradient and count.
+        beside = 0.5 * excess.square() if count else excess * 0
+        if self.memory is None:
+            if self.training:
+                beside = beside + (half * (g - g.detach())).sum()
+        elif self.training:
+            step = self._checked_rate() * half / (ROOT * half.abs() + GUARD)
+            self.memory.write(index, g - step)
+        self._beside = beside
+        return g.detach()
+
+    def _rows(self, index: Tensor) -> Tensor:
+        if self.memory is not None:
+            return self.memory.read(index)
+        index = checked_index(index, len(self.estimator))
+        table = self.estimator.view_as(self.estimator)
+        if table.requires_grad and gathering() is not None:
+            table.register_hook(mean_over_processes)
+        return table[index]
+
+    def _checked_rate(self) -> float:
+        if self.rate is None:
+            raise ValueError(
+                "the light form of role moves its estimates itself and needs a rate: call "
+                "parameter_groups(lr), which takes lr_mult * lr, or give rate="
+            )
+        return float(self.rate)
+
+    def _side(self, s: Logit, target: Tensor, labels: Tensor) -> Curve:
+        """F without its count: what one side pays for the other's answer and for known labels."""
+        curve = toward(s, target)
+        for label, cost in ((labels > 0, self.present), (labels < 0, self.absent)):
+            known = curves.scaled(cost(s), label.to(s.z.dtype))
+            curve = curves.added(curve, known)
+        return curve
+
+    def terms(self, s: Logit, labels: Tensor, context: Any, rows: slice) -> Curve:
+        estimate = Logit(context[rows], s.eps)
+        value, slope = self._side(s, estimate.p, labels)
+        other, _ = self._side(estimate, s.p, labels)
+        return 0.5 * (value + other), 0.5 * slope
+
+    def extra(self, logits: Tensor, labels: Tensor) -> Tensor | None:
+        rows, classes = labels.shape
+        predicted = torch.sigmoid(logits.to(compute_dtype(logits))).sum() / max(rows, 1)
+        term = 0.5 * ((predicted - self.expected_positives) / classes) ** 2
+        term = term if rows else term * 0
+        beside, self._beside = self._beside, None
+        return term if beside is None else term + beside
+
+
+def mean_over_processes(gradient: Tensor) -> Tensor:
+    """What DDP does for the model: every process moves its table in the same way."""
+    gradient = gradient.clone()
+    torch.distributed.all_reduce(gradient)
+    return gradient / torch.distributed.get_world_size()
