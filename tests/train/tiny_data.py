@@ -1,0 +1,92 @@
+"""A small set of pictures with incomplete labels, and the settings of a run of seconds."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from halftruth.train import checkpoint
+
+CLASSES = ("red", "green", "blue")
+# Model and machine of every run over pictures here.
+PICTURES = {
+    "backbone": "test_efficientnet",
+    "weights": "none",
+    "image_size": 32,
+    "device": "cpu",
+    "batch_size": 6,
+    "workers": 1,
+}
+
+
+def make_data(folder: Path, rows: int = 40, seed: int = 0) -> Path:
+    """photos/, labels.csv (one positive a picture, with a split), truth.csv and features.npy.
+
+    A colour channel is bright where its class is there.
+    """
+    random = np.random.default_rng(seed)
+    (folder / "photos").mkdir(parents=True)
+    header = ",".join(CLASSES)
+    labels, truth, features = [f"image,split,{header}"], [f"image,{header}"], []
+    for row in range(rows):
+        there = random.random(3) < 0.5
+        there[random.integers(3)] = True
+        pixels = random.integers(0, 90, (32, 32, 3)) + 120 * there
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / "photos" / f"p{row}.png")
+        shown = np.zeros(3, int)
+        shown[random.choice(np.flatnonzero(there))] = 1
+        part = ("train", "train", "train", "val", "test")[row % 5]
+        labels.append(f"p{row}.png,{part}," + ",".join(map(str, shown)))
+        truth.append(f"p{row}.png," + ",".join(map(str, there.astype(int))))
+        features.append(there + random.normal(0, 0.3, 3))
+    (folder / "labels.csv").write_text("\n".join(labels) + "\n")
+    (folder / "truth.csv").write_text("\n".join(truth) + "\n")
+    np.save(folder / "features.npy", np.array(features, dtype=np.float32))
+    return folder
+
+
+def arguments(settings: dict) -> list[str]:
+    """Settings as options of the command."""
+    found = []
+    for name, value in settings.items():
+        option = "--" + name.replace("_", "-")
+        found += [option] if value is True else [option, str(value)]
+    return found
+
+
+def records(folder: Path) -> list[dict]:
+    """metrics.jsonl without the times."""
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in lines]
+
+
+def outcome(folder: Path) -> dict:
+    """result.json without the folder's name."""
+    result = json.loads((folder / "result.json").read_text())
+    return {key: value for key, value in result.items() if key != "folder"}
+
+
+def tensors(node, prefix="") -> dict[str, torch.Tensor]:
+    """All tensors of a checkpoint, by their path."""
+    if isinstance(node, torch.Tensor):
+        return {prefix: node}
+    pairs = enumerate(node) if isinstance(node, list) else getattr(node, "items", dict)()
+    found = {}
+    for key, value in pairs:
+        found |= tensors(value, f"{prefix}/{key}")
+    return found
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    """Bitwise the same weights, state, metrics and result."""
+    assert records(one) == records(other)
+    assert outcome(one) == outcome(other)
+    for name in ("best.safetensors", "last.safetensors"):
+        first, second = (checkpoint.load(folder / name) for folder in (one, other))
+        assert first.get("progress") == second.get("progress")
+        ours, theirs = tensors(first), tensors(second)
+        assert ours.keys() == theirs.keys()
+        for path, tensor in ours.items():
+            assert torch.equal(tensor, theirs[path]), (name, path)
