@@ -14,8 +14,8 @@ PASSED_ON = {
     "drop_column", "delimiter", "duplicates", "key", "bad_images", "backbone", "weights",
     "image_size", "head", "hidden", "dropout", "tune", "epochs", "head_epochs", "batch_size", "lr",
     "head_lr", "head_lr_mult", "optimizer", "weight_decay", "l1", "schedule", "warmup", "ema",
-    "clip", "augment", "freeze_bn", "patience", "select", "seed", "device", "precision", "workers", "cache",
-    "cache_dir", "channels_last", "compile", "checkpoint_every", "tensorboard",
+    "clip", "augment", "freeze_bn", "patience", "select", "seed", "device", "precision",
+    "workers", "cache", "cache_dir", "channels_last", "compile", "checkpoint_every", "tensorboard",
 }  # fmt: skip
 MODEL, PLAN, MACHINE = "The model", "How it is trained", "Where it runs"
 
@@ -126,9 +126,9 @@ def train(
 
     halftruth train labels.csv --images photos/ --method hill --out runs/first
     """
+    from halftruth.train.progress import Interrupted
     from halftruth.train.run import Run, resume_run
     from halftruth.train.settings import collect, load_settings
-    from halftruth.train.stage import Interrupted
 
     here = locals()
     values = {name: here[name] for name in PASSED_ON}

@@ -2,10 +2,10 @@
 
 from halftruth.train.checkpoint import CheckpointError
 from halftruth.train.config import Config, ConfigError
+from halftruth.train.progress import Interrupted, TrainingStopped
 from halftruth.train.result import Result
 from halftruth.train.run import fit, resume_run
 from halftruth.train.settings import load_settings
-from halftruth.train.stage import Interrupted, TrainingStopped
 
 __all__ = [
     "CheckpointError",

@@ -61,6 +61,7 @@ class Learner:
             value.backward()
         else:
             self.accelerator.backward(value)
+        self._exchange_own_gradients()
         if self.clip:
             self.accelerator.clip_grad_norm_(self.model.parameters(), self.clip)
         scale_rates(self.optimizer, rate)
@@ -80,6 +81,18 @@ class Learner:
         if self.l1:
             value = value + self.l1 * sum(p.abs().sum() for p in self.model.parameters())
         return value if weight == 1 else value * weight
+
+    def _exchange_own_gradients(self) -> None:
+        """What a loss trains of its own is outside the wrapped model: its gradients go by hand."""
+        if self.accelerator.num_processes > 1:
+            for own in self.loss.parameters():
+                grad = torch.zeros_like(own) if own.grad is None else own.grad
+                own.grad = self.accelerator.reduce(grad, "mean")
+
+    def merge_memory(self) -> None:
+        """Let all processes remember what each has learnt about its own rows."""
+        if self.accelerator.num_processes > 1:
+            self.loss.merge(self.accelerator.gather)
 
     @property
     def evaluated(self) -> Classifier:

@@ -21,10 +21,11 @@ from halftruth.train.inputs import Features, Inputs
 from halftruth.train.journal import Journal
 from halftruth.train.keeping import LAST, Keeper
 from halftruth.train.machine import make_accelerator, stop_signals
+from halftruth.train.progress import Interrupted
 from halftruth.train.result import Result
 from halftruth.train.scores import outputs
 from halftruth.train.settings import collect, load_settings, read_settings, to_yaml
-from halftruth.train.stage import Interrupted, Stage
+from halftruth.train.stage import Stage
 from halftruth.train.tables import write_bad_images
 from halftruth.train.task import check_parts, load_task, without
 

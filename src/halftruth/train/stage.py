@@ -21,35 +21,14 @@ from halftruth.train.journal import Journal
 from halftruth.train.keeping import BEST, HEAD, Keeper
 from halftruth.train.learner import Learner
 from halftruth.train.order import Batches, seed_step
+from halftruth.train.progress import Interrupted, Progress, TrainingStopped
 from halftruth.train.schedule import rate
 from halftruth.train.scores import outputs
+from halftruth.train.watching import pseudo_label_quality, show_scores, takes_batches
 
 # Looking at a loss waits for the device, asking about a stop for the other processes.
 _LOOK_EVERY = 50
 _ASK_EVERY = 20
-
-
-class TrainingStopped(RuntimeError):
-    """Training could not go on; the last checkpoint is good."""
-
-
-class Interrupted(KeyboardInterrupt):
-    """The user asked to stop; everything is saved."""
-
-
-@dataclass
-class Progress:
-    """Where a stage is: all of it goes into the checkpoint."""
-
-    stage: str
-    epoch: int = 0
-    step: int = 0
-    # The sum of this epoch's losses so far.
-    total: float = 0.0
-    best: float = -math.inf
-    best_epoch: int = -1
-    # Lines of metrics.jsonl written so far, those of earlier stages among them.
-    records: int = 0
 
 
 @dataclass
@@ -104,8 +83,7 @@ class Stage:
             started = time.perf_counter()
             self.loss.start_epoch(at.epoch, self.epochs)
             self._train_epoch()
-            self._merge_memory()
-            self.loss.end_epoch(self._score(self.train_rows) if self.loss.needs_scores else None)
+            self._end_epoch_of_loss()
             record = self._evaluate()
             # Without validation rows there is nothing to choose by: the last epoch is kept.
             improved = not len(self.val_rows) or record["select"] > at.best
@@ -158,10 +136,17 @@ class Stage:
             ),
         )
 
-    def _merge_memory(self) -> None:
-        """Let all processes remember what each has learnt about its own rows."""
-        if self.world > 1:
-            self.loss.merge(self.accelerator.gather)
+    def _end_epoch_of_loss(self) -> None:
+        """Scores for a method that needs them; then all processes remember the same."""
+        scores, model = None, self.learner.evaluated
+        if self.loss.needs_scores and takes_batches(self.loss):
+            size = 2 * self.config.batch_size
+            rows, place = self.train_rows, self.place
+            show_scores(self.loss, model, self.inputs, rows, place, self.accelerator, size)
+        elif self.loss.needs_scores:
+            scores = self._score(self.train_rows)
+        self.learner.merge_memory()
+        self.loss.end_epoch(scores)
 
     # ------------------------------------------------------------------ when to stop
 
@@ -222,6 +207,10 @@ class Stage:
             "loss": self.progress.total / self.batches.steps,
             "lr": self.learner.optimizer.param_groups[-1]["lr"],
         }
+        if self.truth is not None:
+            rows = torch.as_tensor(self.train_rows)
+            truth = self.truth[rows].to(self.device)
+            record |= pseudo_label_quality(self.loss, self.labels[rows.to(self.device)], truth)
         if not len(self.val_rows):
             return record
         scores = self._score(self.val_rows)
@@ -238,7 +227,7 @@ class Stage:
     def save(self) -> None:
         """Everything needed to go on from this very step; nothing where there is no folder."""
         if self.folder is not None:
-            self._merge_memory()
+            self.learner.merge_memory()
             self.kept.save_last({"progress": vars(self.progress), **self.learner.state()})
 
     def resume(self, saved: dict[str, Any]) -> None:
