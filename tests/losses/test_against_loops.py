@@ -46,16 +46,28 @@ def test_value_of_each_entry_or_row(case: Case):
     torch.testing.assert_close(values, torch.tensor(expected, dtype=torch.float64), **TOLERANCE)
 
 
-@pytest.mark.parametrize("shape", [(1, 5), (40, 5)])
-@pytest.mark.parametrize("case", [CASES[name]() for name in sorted(CASES)], ids=repr)
-def test_blocks_of_rows_change_nothing(case: Case, shape, monkeypatch):
+@every_variant()
+def test_blocks_of_rows_change_nothing(case: Case, monkeypatch):
     """A batch larger than a block is walked in pieces, the last one shorter."""
-    logits, labels = mixed(case.views, *shape, seed=3)
+    logits, labels = mixed(case.views, rows=40, seed=3)
     whole = [value_and_gradient(case.build(reduction=r), logits, labels) for r in ("mean", "none")]
     monkeypatch.setattr(one_pass, "BLOCK", 17)
-    assert len(one_pass.blocks(logits[0] if case.views > 1 else logits)) == -(-shape[0] // 3)
+    assert len(one_pass.blocks(logits[0] if case.views > 1 else logits)) == 14
     pieces = [value_and_gradient(case.build(reduction=r), logits, labels) for r in ("mean", "none")]
     torch.testing.assert_close(pieces, whole, rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", ["ll-r", "ll-ct"])
+def test_ties_at_the_threshold_change_together(name):
+    """As in the published code: the count is a least number where losses are equal."""
+    case = CASES[name](delta=0.1, epoch=2)
+    logits = torch.tensor([[1.0, 1.0, 1.0, 0.0, 2.0], [1.0, -1.0, 1.0, 3.0, 1.0]]).double()
+    labels = torch.tensor([[0, 0, 1, 0, 0], [0, 0, 0, -1, -1]])
+    value, gradient = value_and_gradient(case.build(), logits, labels)
+    expected = case.mean(logits.tolist(), labels.tolist())
+    torch.testing.assert_close(value.item(), expected, **TOLERANCE)
+    changed = gradient <= 0 if name == "ll-ct" else gradient == 0
+    assert changed[labels == 0].tolist() == [True, True, False, True, True, False, True]
 
 
 @pytest.mark.parametrize("case", list(wrapped_cases()), ids=repr)

@@ -90,6 +90,10 @@ IDENTITIES = {
         splc("bce"),
         splc("bce", margin_on_corrected=True),
     ),
+    "a wrapper takes over the guard of its base": (
+        splc({"name": "bce", "eps": 1e-2}, tau=1.0),
+        {"name": "bce", "eps": 1e-2},
+    ),
     "any-class with alpha 0 is its base": (
         {"name": "any-class", "base": "hill", "alpha": 0.0},
         {"name": "hill"},
