@@ -95,7 +95,10 @@ class Loss(nn.Module):
         """Once before training, with the labels (N, K) of the training set; rows go by index."""
 
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
-        """What the optimiser has to train besides the model, with its own learning rate."""
+        """What the optimiser has to train besides the model, with its own learning rate.
+
+        Several processes have to average the gradients of these parameters, as DDP does the model's.
+        """
         return []
 
     def start_epoch(self, epoch: int, epochs: int) -> None:

@@ -13,7 +13,7 @@ from halftruth.losses.base import Loss, register, require
 from halftruth.losses.curves import Curve, Logit
 from halftruth.losses.one_pass import compute_dtype
 from halftruth.losses.soft_target import toward
-from halftruth.memory import Memory, checked_index, gathering
+from halftruth.memory import Memory, checked_index
 
 # What a known label starts from, and how far estimates taken over may be from 0 and 1.
 SURE, CLAMP = 0.995, 1e-5
@@ -37,9 +37,10 @@ class ROLE(Loss):
     q = σ(g) is a table of N × K estimates: g starts at ±logit(.995) for known labels and uniformly
     within ±logit(`init`) for unknown ones. It is a parameter of the loss: give the optimiser
     `loss.parameter_groups(lr)`, which trains it at `lr_mult` times the rate. Dense Adam, as
-    published, keeps four tables and moves all rows at every step. `light=True` keeps one, in half
-    precision, and moves the batch's rows as far as one visit under Adam moves them,
-    g ← g − rate · d / (√.001 |d| + 1e-8) with d = ∂L/∂g. Cole et al., CVPR 2021; k as in `epr`.
+    published, keeps four tables and moves all rows at every step; several processes average its
+    gradient as they do the model's. `light=True` keeps one table, in half precision, and moves
+    the batch's rows as far as one visit under Adam moves them, g ← g − rate · d / (√.001 |d| + 1e-8)
+    with d = ∂L/∂g. Cole et al., CVPR 2021; k as in `epr`.
     UNKNOWN: as estimated. Needs: index, begin(), `expected_positives` (k).
     """
 
@@ -152,11 +153,7 @@ class ROLE(Loss):
     def _rows(self, index: Tensor) -> Tensor:
         if self.memory is not None:
             return self.memory.read(index)
-        index = checked_index(index, len(self.estimator))
-        table = self.estimator.view_as(self.estimator)
-        if table.requires_grad and gathering() is not None:
-            table.register_hook(mean_over_processes)
-        return table[index]
+        return self.estimator[checked_index(index, len(self.estimator))]
 
     def _checked_rate(self) -> float:
         if self.rate is None:
@@ -187,10 +184,3 @@ class ROLE(Loss):
         term = term if rows else term * 0
         beside, self._beside = self._beside, None
         return term if beside is None else term + beside
-
-
-def mean_over_processes(gradient: Tensor) -> Tensor:
-    """What DDP does for the model: every process moves its table in the same way."""
-    gradient = gradient.clone()
-    torch.distributed.all_reduce(gradient)
-    return gradient / torch.distributed.get_world_size()
