@@ -97,7 +97,7 @@ class Loss(nn.Module):
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
         """What the optimiser has to train besides the model, with its own learning rate.
 
-        Several processes have to average the gradients of these parameters, as DDP does the model's.
+        Several processes have to average their gradients, as DDP does the model's.
         """
         return []
 

@@ -39,8 +39,8 @@ class ROLE(Loss):
     `loss.parameter_groups(lr)`, which trains it at `lr_mult` times the rate. Dense Adam, as
     published, keeps four tables and moves all rows at every step; several processes average its
     gradient as they do the model's. `light=True` keeps one table, in half precision, and moves
-    the batch's rows as far as one visit under Adam moves them, g ← g − rate · d / (√.001 |d| + 1e-8)
-    with d = ∂L/∂g. Cole et al., CVPR 2021; k as in `epr`.
+    the batch's rows as far as one visit under Adam does, g ← g − rate · d / (√.001 |d| + 1e-8) with
+    d = ∂L/∂g. Cole et al., CVPR 2021; k as in `epr`.
     UNKNOWN: as estimated. Needs: index, begin(), `expected_positives` (k).
     """
 
