@@ -15,7 +15,7 @@ Span = tuple[float, float]
 class GR(Loss):
     """An unknown label is present with probability k(p), and counts with weight v(p).
 
-        ℓ⁺ = (1 − p^q₁)/q₁      (q₁ = None: −log p)
+        ℓ⁺ = (1 − p^q₁)/q₁      (q₁ = None: −log p)      ℓ⁻ = −log(1−p)
         ℓ° = v(p) [ k(p) (1 − p^q₂)/q₂ + (1 − k(p)) (1 − (1−p)^q₃)/q₃ ]
         k(p) = σ(w p + b),   v(p) = exp(−(p − μ)²/(2σ²)),   both constants to the gradient
 
