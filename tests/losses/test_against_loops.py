@@ -1,5 +1,8 @@
 """Every method against a slow reference: plain Python, one entry at a time, from the papers."""
 
+import math
+from fractions import Fraction
+
 import pytest
 import torch
 
@@ -55,6 +58,17 @@ def test_blocks_of_rows_change_nothing(case: Case, monkeypatch):
     assert len(one_pass.blocks(logits[0] if case.views > 1 else logits)) == 14
     pieces = [value_and_gradient(case.build(reduction=r), logits, labels) for r in ("mean", "none")]
     torch.testing.assert_close(pieces, whole, rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.parametrize("delta", [0.0007, 0.002, 0.005, 0.01, 0.029, 0.07])
+def test_no_rounding_in_the_count_of_large_losses(delta):
+    """100 times 0.07 is 7, though not in floating point."""
+    loss = losses.create("ll-r", delta=delta)
+    for epoch in range(1, 30):
+        loss.start_epoch(epoch, 30)
+        for entries in (1, 35, 100, 300, 1280, 145_152, 40_960_000):
+            exact = math.ceil(Fraction(str(delta)) * epoch * entries)
+            assert loss.count(entries) == min(exact, entries)
 
 
 @pytest.mark.parametrize("name", ["ll-r", "ll-ct"])

@@ -217,6 +217,19 @@ def test_autocast(name):
     assert_rounded(loss, features.grad.bfloat16(), slope)
 
 
+def test_autocast_is_off_inside_and_back_on_after():
+    seen = []
+
+    class Probe(losses.BCE):
+        def extra(self, logits, labels):
+            seen.append(torch.is_autocast_enabled("cpu"))
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        Probe()(*mixed())
+        assert torch.is_autocast_enabled("cpu")
+    assert seen == [False]
+
+
 @every_method()
 def test_epochs_are_checked(name):
     loss, _, _ = ready(name)
