@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+# A script that test_fused.py runs under Triton's interpreter; doctests would import it without.
+collect_ignore = ["fused_check.py"]
+
 sys.path.insert(0, str(Path(__file__).parent))
 # Their checks are part of the tests: let pytest show both sides of a failed one.
 pytest.register_assert_rewrite("cases", "loss_batches")
