@@ -1,0 +1,39 @@
+"""The papers' data sets, read from their official layouts and checked against the papers' tables.
+
+>>> from halftruth.data import benchmarks
+>>> benchmarks.names("c*")
+['chestxray14', 'coco-41', 'coco2014', 'coco2014-features', 'corel5k', 'cub']
+"""
+
+import importlib
+import pkgutil
+
+from halftruth.data.benchmarks.base import Dataset, registry
+from halftruth.data.benchmarks.benchmark import Benchmark, BenchmarkWarning, Difference, Published
+from halftruth.data.benchmarks.loading import load
+from halftruth.data.benchmarks.settings import hide
+
+# A data set is a file in this folder: importing it registers it.
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
+
+names = registry.names
+
+
+def explain(name: str) -> str:
+    """Where to get a data set, and the tree of files its reader expects."""
+    return registry.get(name).explain()
+
+
+__all__ = [
+    "Benchmark",
+    "BenchmarkWarning",
+    "Dataset",
+    "Difference",
+    "Published",
+    "explain",
+    "hide",
+    "load",
+    "names",
+    "registry",
+]
