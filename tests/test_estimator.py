@@ -17,6 +17,7 @@ from sklearn.preprocessing import MultiLabelBinarizer, StandardScaler
 from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from halftruth import losses
 from halftruth.estimator import HalftruthClassifier
 from halftruth.labels import from_zero_absent, single_positive
 from halftruth.metrics import mean_average_precision, thresholds
@@ -254,3 +255,14 @@ def test_a_wrong_setting_says_what_is_wrong(data, settings, message):
 def test_bad_data_is_named(data, change, message):
     with pytest.raises(ValueError, match=message):
         HalftruthClassifier(epochs=1).fit(*change(*data))
+
+
+@pytest.mark.filterwarnings("ignore:em-apl with warmup")
+@pytest.mark.parametrize("method", [n for n in losses.names() if n != "consistency"])
+def test_every_method_learns_from_features(data, method):
+    X, Y = data
+    needed = {"en", "epr", "role"}
+    options = {"expected_positives": 2.0} if method in needed else {}
+    model = HalftruthClassifier(method, options=options, epochs=4, lr=0.03).fit(X, Y)
+    chance = mean_average_precision(np.zeros(Y.shape), Y)
+    assert model.score(X, Y) > chance + 0.15
