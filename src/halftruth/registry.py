@@ -70,7 +70,7 @@ class Registry(Generic[T]):
         for cls in self._classes[name].__mro__:
             if "__init__" not in vars(cls):
                 continue
-            parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
+            parameters = list(inspect.signature(vars(cls)["__init__"]).parameters.values())[1:]
             for p in parameters:
                 if p.kind != p.VAR_KEYWORD and p.name not in self._presets[name]:
                     found.setdefault(p.name, p)
