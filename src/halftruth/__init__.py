@@ -14,10 +14,13 @@ from typing import Any
 __version__ = "0.1.0.dev0"
 
 # Where a public name lives: nothing is imported before it is asked for.
-_MODULES = ("data", "labels", "losses", "metrics", "models", "train")
+_MODULES = ("data", "hiding", "labels", "losses", "memory", "metrics", "models", "train")
 _NAMES = {
+    "HalftruthClassifier": "estimator",
     "TrainedRun": "train.trained",
     "evaluate": "train.evaluation",
+    "export_onnx": "export",
+    "export_torch": "export",
     "fit": "train.run",
     "predict": "train.trained",
 }

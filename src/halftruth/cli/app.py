@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from halftruth.cli import options as o
-from halftruth.cli.results import evaluate, predict
+from halftruth.cli.results import evaluate, export, predict
 from halftruth.cli.training import train
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.add_typer(data_app, name="data")
 app.command()(train)
 app.command()(evaluate)
 app.command()(predict)
+app.command()(export)
 console = Console()
 
 
@@ -116,10 +117,13 @@ def _exit_code(error: Exception) -> int | None:
     """1: training could not go on. 2: something that was given is wrong. None: a bug."""
     # Imported only now: `halftruth --help` should not wait for torch.
     from halftruth.data import BadImage, DataError
+    from halftruth.export import ExportError
     from halftruth.models import ModelError
     from halftruth.train import CheckpointError, ConfigError, TrainingStopped
 
     if isinstance(error, TrainingStopped):
         return 1
-    given = (BadImage, DataError, CheckpointError, ConfigError, ModelError, OSError)
+    given = (
+        BadImage, DataError, CheckpointError, ConfigError, ExportError, ModelError, OSError,
+    )  # fmt: skip
     return 2 if isinstance(error, given) else None

@@ -1,4 +1,4 @@
-"""`halftruth evaluate` and `halftruth predict`."""
+"""`halftruth evaluate`, `halftruth predict` and `halftruth export`."""
 
 import json
 import warnings
@@ -102,6 +102,29 @@ def predict(
     console.print(f"{count:,} rows written to {out}", highlight=False, markup=False, soft_wrap=True)
     for name, reason in bad:
         console.print(f"left out: {name}: {reason}", highlight=False, markup=False, soft_wrap=True)
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File: .onnx or .pt2.")],
+    format: Annotated[
+        str | None, typer.Option(help="onnx or torch-export; else by the file's ending.")
+    ] = None,
+) -> None:
+    """Write a run's model for other programs; what was written is read again and compared.
+
+    halftruth export runs/first --out model.onnx
+    """
+    from halftruth.export import SUFFIXES
+    from halftruth.export import export as write
+
+    kind = format or {suffix: name for name, suffix in SUFFIXES.items()}.get(out.suffix)
+    if kind is None:
+        endings = " or ".join(SUFFIXES.values())
+        raise typer.BadParameter(f"expected a file that ends in {endings}", param_hint="--out")
+    done = write(_opened(run, "cpu"), out, kind)
+    text = f"{done.path} written, described in {done.notes}; its outputs agree with the model's "
+    console.print(f"{text}to {done.difference:.1g}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _opened(run: Path, device: str | None) -> Any:

@@ -1,0 +1,146 @@
+"""Training throughput: the loop against a bare forward and backward on the same model and batch.
+
+    python benchmarks/training.py [--backbone resnet50] [--size 224] [--batches 32 128]
+
+"bare" repeats forward, loss, backward and optimiser step on one batch that lies on the device:
+what the device can do. The others are whole epochs of `Stage` (augmentation, labels by row, EMA off
+as in the bare loop), the first epoch left out, with the pixels on the device (what is chosen where
+they fit), in memory, or in a memory map on disk.
+Pictures are noise: what they show makes no difference to the time.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from halftruth import losses
+from halftruth.data import ImageStore
+from halftruth.data.transforms import Augment
+from halftruth.models import build_image_model
+from halftruth.train import inputs as inputs_module
+from halftruth.train.config import Config
+from halftruth.train.inputs import Images
+from halftruth.train.journal import Journal
+from halftruth.train.learner import Learner
+from halftruth.train.machine import make_accelerator
+from halftruth.train.stage import Stage
+
+CLASSES = 20
+
+
+def wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def labels_of(count: int) -> Tensor:
+    draw = np.random.default_rng(0)
+    labels = torch.zeros(count, CLASSES, dtype=torch.int8)
+    labels[torch.arange(count), torch.from_numpy(draw.integers(0, CLASSES, count))] = 1
+    return labels
+
+
+def bare(config: Config, size: int, steps: int) -> float:
+    """Images a second of the learner's step on one batch that is there already."""
+    accelerator = make_accelerator(config)
+    device = accelerator.device
+    model = build_image_model(config.backbone, CLASSES, weights="none", image_size=size)
+    learner = Learner(model, losses.create("wan").to(device), accelerator, config, 1e-4, 1e-4)
+    x = torch.randn(config.batch_size, 3, size, size, device=device)
+    y = labels_of(config.batch_size).to(device)
+    index = torch.arange(config.batch_size, device=device)
+    learner.forward.train()
+    for count in (5, steps):
+        wait(device)
+        started = time.perf_counter()
+        for _ in range(count):
+            learner.step(x, y, index, weight=1.0, rate=1.0)
+        wait(device)
+    return steps * config.batch_size / (time.perf_counter() - started)
+
+
+def loop(
+    config: Config, size: int, pixels: np.ndarray, folder: Path, on_device: bool = False
+) -> float:
+    """Images a second of whole epochs."""
+    inputs_module._has_room = lambda device, pixels: on_device
+    accelerator = make_accelerator(config)
+    model = build_image_model(config.backbone, CLASSES, weights="none", image_size=size)
+    names = [str(row) for row in range(len(pixels))]
+    inputs = Images(
+        ImageStore(folder),
+        names,
+        size,
+        augment=Augment.preset(config.augment, size, model.mean, model.std),
+        workers=config.workers,
+        pixels=pixels,
+    )
+    stage = Stage(
+        name="all",
+        model=model,
+        inputs=inputs,
+        loss=losses.create("wan"),
+        labels=labels_of(len(pixels)),
+        truth=None,
+        train_rows=np.arange(len(pixels)),
+        val_rows=np.arange(0),
+        config=config,
+        accelerator=accelerator,
+        journal=Journal(None, quiet=True),
+        folder=None,
+        epochs=3,
+        lr=1e-4,
+        head_lr=1e-4,
+        select_on_truth=False,
+        identity={},
+    )
+    times = []
+    for epoch in range(3):
+        stage.progress.epoch, stage.progress.step = epoch, 0
+        wait(accelerator.device)
+        started = time.perf_counter()
+        stage._train_epoch()
+        wait(accelerator.device)
+        times.append(time.perf_counter() - started)
+    return len(pixels) / min(times[1:])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--backbone", default="resnet50")
+    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--batches", type=int, nargs="+", default=[32, 128])
+    parser.add_argument("--images", type=int, default=4096)
+    parser.add_argument("--workers", type=int, default=8)
+    options = parser.parse_args()
+    shape = (options.images, options.size, options.size, 3)
+    pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        np.save(folder / "pixels.npy", pixels)
+        mapped = np.lib.format.open_memmap(folder / "pixels.npy", mode="r")
+        for batch in options.batches:
+            config = Config(
+                backbone=options.backbone, batch_size=batch, ema=0.0, workers=options.workers
+            )
+            row = {"backbone": options.backbone, "size": options.size, "batch": batch}
+            row["bare img/s"] = bare(config, options.size, 60)
+            on_device = torch.cuda.is_available()
+            for name, source, there in (
+                ("device", mapped, on_device),
+                ("memory", pixels, False),
+                ("disk", mapped, False),
+            ):
+                row[name] = loop(config, options.size, source, folder, there) / row["bare img/s"]
+            shown = {k: round(v, 3) if isinstance(v, float) else v for k, v in row.items()}
+            print(json.dumps(shown), flush=True)
+
+
+if __name__ == "__main__":
+    main()
