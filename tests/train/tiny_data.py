@@ -21,7 +21,7 @@ PICTURES = {
 }
 
 
-def make_data(folder: Path, rows: int = 40, seed: int = 0) -> Path:
+def make_data(folder: Path, rows: int = 44, seed: int = 0) -> Path:
     """photos/, labels.csv (one positive a picture, with a split), truth.csv and features.npy.
 
     A colour channel is bright where its class is there.

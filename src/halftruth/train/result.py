@@ -16,8 +16,9 @@ class Result:
     classes: tuple[str, ...]
     best_stage: str
     best_epoch: int
-    best_score: float
     thresholds: list[float]
+    # The validation mAP that chose the epoch.
+    best_score: float = math.nan
     val: dict[str, float] = field(default_factory=dict)
     test: dict[str, float] = field(default_factory=dict)
     bad_images: list[tuple[str, str]] = field(default_factory=list)

@@ -1,7 +1,6 @@
 """`fit`: from a configuration to a trained run in a folder."""
 
 import math
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +8,6 @@ import numpy as np
 import torch
 
 from halftruth import losses
-from halftruth.metrics import evaluate as score_labels
-from halftruth.metrics import thresholds
-from halftruth.metrics.counts import UndefinedMetricWarning
 from halftruth.models import Classifier, freeze_batchnorm, transfer_head
 from halftruth.train import checkpoint
 from halftruth.train.building import build_model, extract_features, head_model, image_inputs
@@ -21,9 +17,9 @@ from halftruth.train.inputs import Features, Inputs
 from halftruth.train.journal import Journal
 from halftruth.train.keeping import LAST, Keeper
 from halftruth.train.machine import make_accelerator, stop_signals
+from halftruth.train.measuring import measure
 from halftruth.train.progress import Interrupted
 from halftruth.train.result import Result
-from halftruth.train.scores import outputs
 from halftruth.train.settings import collect, load_settings, read_settings, to_yaml
 from halftruth.train.stage import Stage
 from halftruth.train.tables import write_bad_images
@@ -96,7 +92,8 @@ class Run:
         try:
             with stop_signals() as self.stop_asked:
                 self._train(model, inputs, saved)
-            result = self._measure(model, inputs)
+            best = self._keeper().best()
+            result = measure(self.config, self.task, model, inputs, best, self.accelerator)
         except Interrupted:
             self.journal.say(
                 "stopped; everything is saved. Go on with:\n"
@@ -105,7 +102,7 @@ class Run:
             raise
         finally:
             self.journal.close()
-        result.bad_images = bad
+        result.best_score, result.bad_images = self.best_score, bad
         if self.main:
             checkpoint.write_text(self.folder / "result.json", result.to_json())
         self.journal.say(result.describe())
@@ -218,41 +215,6 @@ class Run:
 
     def _keeper(self) -> Keeper:
         return Keeper(self.folder, self.accelerator, self.identity)
-
-    # ------------------------------------------------------------------ measuring
-
-    def _measure(self, model: Classifier, inputs: Inputs) -> Result:
-        """The best weights on validation and test; thresholds from validation only."""
-        config, task = self.config, self.task
-        best = self._keeper().best()
-        model.load_state_dict(best["model"])
-        model.to(self.accelerator.device).eval()
-        judged = task.labels.values if task.truth is None else task.truth
-
-        def probabilities(rows: np.ndarray) -> np.ndarray:
-            logits = outputs(model, inputs, rows, self.accelerator, 2 * config.batch_size)
-            return torch.sigmoid(logits.double()).cpu().numpy()
-
-        val, test = task.splits.val, task.splits.test
-        scores = probabilities(val)
-        # A cut below all probabilities is 0, one above them 1: both mean the same there.
-        cuts = np.clip(thresholds.best(scores, task.selected(config)[val]), 0, 1)
-        result = Result(
-            folder=self.folder,
-            method=config.method,
-            classes=task.classes,
-            best_epoch=int(best["epoch"]),
-            best_stage=best["stage"],
-            best_score=self.best_score,
-            thresholds=[float(cut) for cut in cuts],
-        )
-        with warnings.catch_warnings():
-            # A class that occurs nowhere in a part is no news here: `data check` tells of it.
-            warnings.simplefilter("ignore", UndefinedMetricWarning)
-            result.val = score_labels(scores, judged[val], threshold=cuts)
-            if len(test):
-                result.test = score_labels(probabilities(test), judged[test], threshold=cuts)
-        return result
 
 
 __all__ = ["Result", "Run", "collect", "fit", "load_settings", "read_settings", "resume_run"]

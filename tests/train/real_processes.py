@@ -1,0 +1,88 @@
+"""`halftruth` commands in processes of their own, which can be killed.
+
+They are forked from a server that has imported everything, since the imports take longer than
+the runs.
+"""
+
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import halftruth.cli
+import halftruth.train.evaluation
+import halftruth.train.run
+from halftruth.models import import_timm
+
+import_timm()
+# Before Python 3.13 the server does not look for modules where its parent does.
+_here = str(Path(__file__).parent)
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_here, os.environ.get("PYTHONPATH")]))
+_server = multiprocessing.get_context("forkserver")
+_server.set_forkserver_preload(["real_processes"])
+
+
+def _command(arguments, log, environment):
+    os.environ.update(environment)
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    sys.argv = ["halftruth", *map(str, arguments)]
+    import torch
+
+    torch.set_num_threads(1)
+    halftruth.cli.main()
+
+
+class Command:
+    """A running `halftruth ...`; its output goes to a file."""
+
+    def __init__(self, *arguments, log, **environment):
+        self.log = log
+        self.process = _server.Process(
+            target=_command, args=(arguments, str(log), environment), daemon=False
+        )
+        self.process.start()
+
+    def wait(self, seconds=120):
+        """The exit code; that of a signal is negative."""
+        self.process.join(seconds)
+        if self.process.exitcode is None:
+            self.process.kill()
+            raise AssertionError(f"still running after {seconds} s:\n{self.output()}")
+        return self.process.exitcode
+
+    def send(self, number):
+        os.kill(self.process.pid, number)
+
+    def kill(self):
+        """kill -9. Its decoding workers follow within seconds, and are not waited for."""
+        self.send(signal.SIGKILL)
+        while Path(f"/proc/{self.process.pid}").exists():
+            time.sleep(0.002)
+
+    def until(self, happened, seconds=60):
+        """Wait for something; False if the command ends before it."""
+        end = time.monotonic() + seconds
+        while not happened():
+            if self.process.exitcode is not None:
+                return False
+            assert time.monotonic() < end, self.output()
+            time.sleep(0.002)
+        return True
+
+    def output(self):
+        return self.log.read_text() if self.log.exists() else ""
+
+
+def ranks(count):
+    """What `accelerate launch --cpu` tells each of its processes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    shared |= {"ACCELERATE_USE_CPU": "true", "LOCAL_WORLD_SIZE": str(count)}
+    return [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]

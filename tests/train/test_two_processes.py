@@ -1,0 +1,139 @@
+"""Two processes (gloo) learn and measure what one does."""
+
+import signal
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from real_processes import Command, ranks
+from tiny_data import arguments, assert_same_run, outcome, records, tensors
+
+from halftruth.train import checkpoint
+from halftruth.train.inputs import Features
+from halftruth.train.scores import outputs
+
+
+@pytest.fixture
+def train(tmp_path):
+    """Start a run in one or several processes; a list of them."""
+
+    def start(settings, out, *more, count=1):
+        options = {name: value for name, value in settings.items() if name != "labels"}
+        line = ["train", settings["labels"], *arguments(options), "--out", tmp_path / out, *more]
+        places = ranks(count) if count > 1 else [{}]
+        return [
+            Command(*line, log=tmp_path / f"{out}{rank}.log", **environment)
+            for rank, environment in enumerate(places)
+        ]
+
+    return start
+
+
+def finish(commands):
+    for command in commands:
+        assert command.wait() == 0, command.output()
+
+
+def assert_close(one, other, tolerance=2e-5):
+    ours, theirs = tensors(one), tensors(other)
+    assert ours.keys() == theirs.keys()
+    for path, tensor in ours.items():
+        torch.testing.assert_close(
+            tensor.double(), theirs[path].double(), rtol=tolerance, atol=tolerance, msg=path
+        )
+
+
+@pytest.fixture
+def without_batch_norm(on_pictures):
+    return {**on_pictures, "backbone": "test_efficientnet_ln", "tune": "all", "optimizer": "sgd"}
+
+
+@pytest.mark.parametrize(
+    "batch", [{"batch_size": 27}, {"batch_size": 26}, {"batch_size": 7}], ids=str
+)
+def test_one_epoch_of_sgd_ends_in_the_same_weights(without_batch_norm, tmp_path, train, batch):
+    """One step on all 27 rows; 26 rows and 1, fewer than processes; 7, 7, 7 and 6 rows."""
+    settings = {**without_batch_norm, **batch, "epochs": 1, "schedule": "constant", "lr": 0.1}
+    settings |= {"ema": 0, "l1": 1e-4, "weight_decay": 0.01, "clip": 0.5}
+    finish(train(settings, "one"))
+    finish(train(settings, "two", count=2))
+    one, two = (checkpoint.load(tmp_path / run / "last.safetensors") for run in ("one", "two"))
+    assert_close(one["model"], two["model"])
+    assert_close(one["optimizer"], two["optimizer"])
+    for ours, theirs in zip(records(tmp_path / "one"), records(tmp_path / "two"), strict=True):
+        assert ours.pop("stage") == theirs.pop("stage")
+        assert ours == pytest.approx(theirs, rel=1e-4)
+
+
+def test_a_whole_run_measures_the_same(without_batch_norm, data, tmp_path, train):
+    """Nine validation rows: if one counted twice, the metrics would tell."""
+    settings = {**without_batch_norm, "tune": "head-first", "truth": data / "truth.csv"}
+    finish(train(settings, "one"))
+    commands = train(settings, "two", count=2)
+    finish(commands)
+    ours, theirs = outcome(tmp_path / "one"), outcome(tmp_path / "two")
+    for part in ("val", "test"):
+        assert ours[part] == pytest.approx(theirs[part], abs=1e-6)
+    assert ours["thresholds"] == pytest.approx(theirs["thresholds"], abs=1e-3)
+    # One process talks, the others are silent.
+    assert "everything is in" in commands[0].output()
+    assert "everything is in" not in commands[1].output()
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 5])
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 10])
+def test_every_row_is_scored_once_and_in_its_place(world, count):
+    rows = np.random.default_rng(0).permutation(20)[:count]
+    sent = []
+    for rank in range(world):
+        alone = SimpleNamespace(
+            num_processes=world,
+            process_index=rank,
+            device=torch.device("cpu"),
+            autocast=nullcontext,
+            gather=lambda values: sent.append(values) or torch.cat([values] * world),
+        )
+        result = outputs(lambda x: 10 * x, Features(torch.arange(20.0)[:, None]), rows, alone, 2)
+    if world > 1:
+        alone.gather = lambda values: torch.cat(sent)
+        result = outputs(lambda x: 10 * x, Features(torch.arange(20.0)[:, None]), rows, alone, 2)
+    assert result[:, 0].tolist() == [10.0 * row for row in rows]
+
+
+@pytest.mark.parametrize(
+    "method",
+    [{"method": "em-apl", "set": "warmup=1"}, {"method": "role", "set": "expected_positives=1.5"}],
+    ids=lambda m: m["method"],
+)
+def test_killed_in_the_middle_with_a_memory_and_resumed(on_features, tmp_path, train, method):
+    settings = {**on_features, **method, "epochs": 30, "checkpoint_every": 1, "dropout": 0.2}
+    settings["batch_size"] = 5
+    finish(train(settings, "whole", count=2))
+    running = train(settings, "killed", count=2)
+    journal = tmp_path / "killed" / "metrics.jsonl"
+    assert running[0].until(lambda: journal.exists() and journal.read_text().count("\n") >= 2)
+    for command in running:
+        command.kill()
+    before = checkpoint.load(tmp_path / "killed" / "last.safetensors")["progress"]
+    assert before["epoch"] < 30
+    finish(train(settings, "killed", "--resume", count=2))
+    assert_same_run(tmp_path / "whole", tmp_path / "killed")
+
+
+def test_both_processes_stop_on_a_request(on_features, tmp_path, train):
+    settings = {**on_features, "epochs": 2000, "batch_size": 2}
+    running = train(settings, "run", count=2)
+    assert running[0].until((tmp_path / "run" / "last.safetensors").exists)
+    running[1].send(signal.SIGTERM)
+    assert [command.wait(30) for command in running] == [130, 130]
+    assert "--resume --out" in running[0].output()
+
+
+def test_an_error_is_told_once(on_features, tmp_path, train):
+    settings = {**on_features, "truth": tmp_path}
+    running = train(settings, "run", count=2)
+    assert [command.wait(30) for command in running] == [2, 2]
+    assert running[0].output().startswith("error: ")
+    assert running[1].output() == ""
