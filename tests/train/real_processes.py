@@ -4,6 +4,7 @@ They are forked from a server that has imported everything, since the imports ta
 the runs.
 """
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -60,7 +61,8 @@ class Command:
 
     def kill(self):
         """kill -9. Its decoding workers follow within seconds, and are not waited for."""
-        self.send(signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            self.send(signal.SIGKILL)
         while Path(f"/proc/{self.process.pid}").exists():
             time.sleep(0.002)
 

@@ -1,12 +1,14 @@
 """A small set of pictures with incomplete labels, and the settings of a run of seconds."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import torch
 from PIL import Image
 
+from halftruth.cli import main
 from halftruth.train import checkpoint
 
 CLASSES = ("red", "green", "blue")
@@ -54,6 +56,19 @@ def arguments(settings: dict) -> list[str]:
         option = "--" + name.replace("_", "-")
         found += [option] if value is True else [option, str(value)]
     return found
+
+
+def command(*words) -> int:
+    """`halftruth ...` in this process; the exit code."""
+    before = sys.argv
+    sys.argv = ["halftruth", *map(str, words)]
+    try:
+        main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    finally:
+        sys.argv = before
+    return 0
 
 
 def records(folder: Path) -> list[dict]:

@@ -67,7 +67,6 @@ def image_inputs(
             cache=config.cache,
             folder=Path(config.cache_dir or Path(config.out) / "cache"),
             workers=max(config.workers, 1),
-            on_bad=config.bad_images,  # type: ignore[arg-type]
             shared=accelerator.num_processes > 1,
             progress=advance,
         )

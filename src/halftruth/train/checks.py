@@ -35,7 +35,7 @@ def expected(name: str, kind: Any, value: Any) -> str | None:
     if isinstance(value, float) and not math.isfinite(value):
         return "a finite number"
     if name in CHOICES and value not in CHOICES[name]:
-        close = difflib.get_close_matches(value, CHOICES[name], n=1)
+        close = difflib.get_close_matches(value, CHOICES[name], n=1, cutoff=0.7)
         hint = f" (did you mean {close[0]}?)" if close else ""
         return "one of " + ", ".join(CHOICES[name]) + hint
     if name in AT_LEAST and value < AT_LEAST[name]:

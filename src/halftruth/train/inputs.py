@@ -10,21 +10,20 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from halftruth.data import DataError, ImageStore, check_images, decode_all
+from halftruth.data import ImageStore, check_images, decode_all
 from halftruth.data.decode import resize
-from halftruth.data.decoding import describe_bad
 from halftruth.data.transforms import Augment
+from halftruth.train.checkpoint import write_text
 
 Rows = Iterable[np.ndarray]
 Raw = tuple[Tensor, Tensor]
-OnBad = Literal["fail", "skip"]
 
 
 class Inputs(Protocol):
@@ -153,30 +152,22 @@ def decode(
     cache: str,
     folder: Path,
     workers: int,
-    on_bad: OnBad,
     shared: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[np.ndarray | None, list[tuple[str, str]]]:
-    """Pixels of all images (None with cache "none") and the bad ones as (name, reason)."""
+    """Pixels of all images (None with cache "none") and the bad ones as (name, reason).
+
+    The rows of bad images hold nothing and must not be used.
+    """
     if cache == "none":
-        bad = check_images(store, names, workers=workers, progress=progress)
-        if bad and on_bad == "fail":
-            raise DataError(describe_bad(bad, len(names)))
-        return None, bad
+        return None, check_images(store, names, workers=workers, progress=progress)
     shape = (len(names), size, size, 3)
     if cache == "auto":
         cache = "disk" if shared or np.prod(shape, dtype=float) > _free_memory() / 2 else "memory"
-    if cache == "memory":
-        done = decode_all(
-            store,
-            names,
-            size,
-            workers=workers,
-            on_bad=on_bad,
-            progress=progress,
-        )
-        return done.pixels, done.bad
-    return _on_disk(store, names, shape, folder, workers, on_bad, progress)
+    if cache == "disk":
+        return _on_disk(store, names, shape, folder, workers, progress)
+    done = decode_all(store, names, size, workers=workers, on_bad="skip", progress=progress)
+    return done.pixels, done.bad
 
 
 def _on_disk(
@@ -185,11 +176,10 @@ def _on_disk(
     shape: tuple[int, ...],
     folder: Path,
     workers: int,
-    on_bad: OnBad,
     progress: Callable[[int], None] | None,
 ) -> tuple[np.ndarray, list[tuple[str, str]]]:
     """A memory map that is made once and used again by every run over the same images."""
-    key = hashlib.sha1(json.dumps([list(names), shape, stamp(store)]).encode()).hexdigest()[:16]
+    key = hashlib.sha256(json.dumps([list(names), shape, stamp(store)]).encode()).hexdigest()[:16]
     path, notes = folder / f"pixels-{key}.npy", folder / f"pixels-{key}.json"
     if not notes.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -197,35 +187,29 @@ def _on_disk(
         try:
             out = np.lib.format.open_memmap(new, mode="w+", dtype=np.uint8, shape=shape)
             done = decode_all(
-                store,
-                names,
-                shape[1],
-                workers=workers,
-                out=out,
-                on_bad=on_bad,
-                progress=progress,
+                store, names, shape[1], workers=workers, out=out, on_bad="skip", progress=progress
             )
             out.flush()
             os.replace(new, path)
         finally:
             new.unlink(missing_ok=True)
-        notes.write_text(json.dumps(done.bad))
-    bad = [(name, reason) for name, reason in json.loads(notes.read_text())]
-    if bad and on_bad == "fail":
-        raise DataError(describe_bad(bad, len(names)))
+        # Last, since it says that the pixels are whole.
+        write_text(notes, json.dumps(done.bad))
+    bad = [(name, reason) for name, reason in json.loads(notes.read_text(encoding="utf-8"))]
     return np.lib.format.open_memmap(path, mode="r"), bad
 
 
-def stamp(store: ImageStore) -> list[Any]:
-    """Sizes and times of all files behind the images: what has changed is decoded anew."""
-    stamps: list[Any] = []
+def stamp(store: ImageStore) -> list[list[str]]:
+    """A digest of the names, sizes and times of all files behind the images."""
+    stamps = []
     for source in store.sources:
-        files = (
-            [path for path in source.rglob("*") if path.is_file()] if source.is_dir() else [source]
-        )
-        facts = [path.stat() for path in files]
-        newest = max((fact.st_mtime_ns for fact in facts), default=0)
-        stamps.append([str(source.resolve()), len(files), sum(f.st_size for f in facts), newest])
+        files = sorted(path for path in source.rglob("*") if path.is_file()) or [source]
+        digest = hashlib.sha256()
+        for path in files:
+            facts = path.stat()
+            name = path.relative_to(source)
+            digest.update(f"{name}\0{facts.st_size}\0{facts.st_mtime_ns}\0".encode())
+        stamps.append([str(source.resolve()), digest.hexdigest()])
     return stamps
 
 

@@ -1,6 +1,7 @@
 """`fit`: from a configuration to a trained run in a folder."""
 
 import math
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import numpy as np
 import torch
 
 from halftruth import losses
+from halftruth.data import DataError
+from halftruth.data.decoding import describe_bad
 from halftruth.models import Classifier, freeze_batchnorm, transfer_head
 from halftruth.train import checkpoint
 from halftruth.train.building import build_model, extract_features, head_model, image_inputs
@@ -97,7 +100,7 @@ class Run:
         except Interrupted:
             self.journal.say(
                 "stopped; everything is saved. Go on with:\n"
-                f"  halftruth train --resume --out {self.folder}"
+                f"  halftruth train --resume --out {shlex.quote(str(self.folder))}"
             )
             raise
         finally:
@@ -128,16 +131,21 @@ class Run:
             return Features(task.features), []
         inputs, bad = image_inputs(self.config, task, model, self.journal, self.accelerator)
         if bad:
-            lost = {name for name, _ in bad}
-            rows = [row for row, name in enumerate(task.names) if name in lost]
-            task.splits = without(task.splits, np.array(rows))
-            check_parts(task, self.config)
-            self.journal.say(
-                f"{len(bad):,} images cannot be read and are left out: see bad_images.csv"
-            )
-            if self.main:
-                write_bad_images(self.folder / "bad_images.csv", bad)
+            self._leave_out(bad)
         return inputs, bad
+
+    def _leave_out(self, bad: list[tuple[str, str]]) -> None:
+        """List the images that cannot be read; go on without their rows, if that is wanted."""
+        task, path = self.task, self.folder / "bad_images.csv"
+        if self.main:
+            write_bad_images(path, bad)
+        if self.config.bad_images == "fail":
+            raise DataError(f"{describe_bad(bad, len(task.names))} All are listed in {path}")
+        lost = {name for name, _ in bad}
+        rows = [row for row, name in enumerate(task.names) if name in lost]
+        task.splits = without(task.splits, np.array(rows))
+        check_parts(task, self.config)
+        self.journal.say(f"{len(bad):,} images cannot be read and are left out: see {path}")
 
     def _write_config(self, saved: dict[str, Any] | None) -> None:
         if saved is not None:

@@ -1,0 +1,112 @@
+"""The head on features extracted once, then everything: LinearInit."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tiny_data import outcome, records
+
+from halftruth import fit
+from halftruth.train import building, checkpoint
+from halftruth.train.stage import Stage
+from halftruth.train.trained import TrainedRun
+
+
+@pytest.fixture
+def extractions(monkeypatch):
+    """How many rows were sent through the backbone, each time."""
+    seen = []
+    original = building.outputs
+
+    def counted(forward, inputs, rows, *more):
+        seen.append(len(rows))
+        return original(forward, inputs, rows, *more)
+
+    monkeypatch.setattr(building, "outputs", counted)
+    return seen
+
+
+def test_the_head_on_features_and_on_the_backbone_agree(on_pictures, tmp_path, extractions):
+    result = fit(**on_pictures, tune="head", out=tmp_path / "run", quiet=True)
+    assert result.best_stage == "head"
+    assert extractions == [44]
+    run = TrainedRun(tmp_path / "run", device="cpu")
+    scores = run.score(images=on_pictures["images"])
+    small = checkpoint.load(tmp_path / "run" / "head.safetensors")["model"]
+    features = np.load(next((tmp_path / "run" / "cache").glob("features-*.npy")))
+    rows = [int(name[1:-4]) for name in scores.items]
+    z = (torch.from_numpy(features)[rows] - small["backbone.0.mean"]) / small["backbone.0.std"]
+    expected = torch.sigmoid(z @ small["head.linear.weight"].T + small["head.linear.bias"])
+    assert scores.probabilities == pytest.approx(expected.numpy(), abs=1e-5)
+
+
+def test_training_everything_starts_from_the_best_head(on_pictures, tmp_path, monkeypatch):
+    """With a rate of nearly nothing it ends there, too."""
+    starts = {}
+    run = Stage.run
+
+    def watched(self):
+        starts[self.name] = {k: v.clone() for k, v in self.model.state_dict().items()}
+        return run(self)
+
+    monkeypatch.setattr(Stage, "run", watched)
+    settings = {**on_pictures, "lr": 1e-12, "head_epochs": 3, "schedule": "constant"}
+    fit(**settings, tune="head-first", out=tmp_path / "both", quiet=True)
+    fit(**settings, tune="head", out=tmp_path / "head", quiet=True)
+    alone = checkpoint.load(tmp_path / "head" / "best.safetensors")["model"]
+    for name, tensor in starts["all"].items():
+        assert torch.equal(tensor, alone[name]), name
+
+
+def test_the_best_of_both_stages_is_kept(on_pictures, data, tmp_path):
+    """A rate that destroys the backbone: the head alone stays the best."""
+    settings = {**on_pictures, "lr": 10.0, "optimizer": "sgd", "clip": 1.0, "head_lr": 0.1}
+    settings |= {"truth": str(data / "truth.csv"), "head_epochs": 4, "ema": 0.0}
+    result = fit(**settings, tune="head-first", out=tmp_path / "run", quiet=True)
+    by_stage = {
+        name: max(r["select"] for r in records(tmp_path / "run") if r["stage"] == name)
+        for name in ("head", "all")
+    }
+    assert by_stage["head"] > by_stage["all"]
+    assert result.best_stage == "head"
+    assert result.best_score == by_stage["head"]
+    assert result.val["mAP"] == pytest.approx(by_stage["head"])
+
+
+def test_all_alone_and_head_alone(on_pictures, tmp_path):
+    for tune, stages in (("all", {"all"}), ("head", {"head"})):
+        fit(**on_pictures, tune=tune, out=tmp_path / tune, quiet=True)
+        assert {record["stage"] for record in records(tmp_path / tune)} == stages
+        assert outcome(tmp_path / tune)["best_stage"] == tune
+
+
+def test_features_are_extracted_once_for_all_runs(on_pictures, tmp_path, extractions):
+    settings = {**on_pictures, "tune": "head", "cache_dir": str(tmp_path / "cache")}
+    fit(**settings, out=tmp_path / "one", quiet=True)
+    fit(**settings, out=tmp_path / "two", quiet=True)
+    assert extractions == [44]
+    assert records(tmp_path / "one") == records(tmp_path / "two")
+    fit(**{**settings, "image_size": 40}, out=tmp_path / "larger", quiet=True)
+    fit(**{**settings, "seed": 1}, out=tmp_path / "other weights", quiet=True)
+    fit(**{**settings, "backbone": "test_resnet"}, out=tmp_path / "other model", quiet=True)
+    assert extractions == [44] * 4
+
+
+def test_a_changed_picture_is_read_and_extracted_anew(on_pictures, tmp_path, extractions):
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for name in os.listdir(on_pictures["images"]):
+        (photos / name).write_bytes((tmp_path / on_pictures["images"] / name).read_bytes())
+    settings = {**on_pictures, "images": str(photos), "cache_dir": str(tmp_path / "cache")}
+    settings |= {"tune": "head", "cache": "disk"}
+    fit(**settings, out=tmp_path / "one", quiet=True)
+    facts = (photos / "p0.png").stat()
+    Image.new("RGB", (32, 32), (255, 255, 255)).save(photos / "p0.png")
+    # Older than the others, as after copying it from somewhere.
+    os.utime(photos / "p0.png", ns=(facts.st_atime_ns, facts.st_mtime_ns - 10**12))
+    fit(**settings, out=tmp_path / "two", quiet=True)
+    assert extractions == [44, 44]
+    one, two = (np.load(path) for path in sorted((tmp_path / "cache").glob("features-*.npy")))
+    assert (one != two).any(axis=1).nonzero()[0].tolist() == [0]

@@ -1,0 +1,207 @@
+"""What a run may be told, and what it says to what it may not."""
+
+import dataclasses
+
+import pytest
+import yaml
+from tiny_data import arguments, command, outcome, records
+
+from halftruth import fit
+from halftruth.cli.training import PASSED_ON
+from halftruth.train import CheckpointError, Config, ConfigError, checkpoint, load_settings
+from halftruth.train.config import READING
+
+
+def mistakes(**settings):
+    with pytest.raises(ConfigError) as caught:
+        Config.of(settings)
+    return str(caught.value)
+
+
+def test_all_mistakes_are_told_at_once(data):
+    text = mistakes(
+        labels=str(data / "labels.csv"),
+        features="nowhere.npy",
+        epochs=0,
+        lr=-1,
+        head_lr=float("nan"),
+        dropout=1,
+        ema="much",
+        tune="hed",
+        optimizer=3,
+        images=str(data / "nowhere"),
+        learning_rate=1,
+        batchsize=3,
+        reading={"zeros": "absent"},
+        method="hil",
+        seed=-1,
+        patience=0,
+        workers=True,
+        tensorboard="yes",
+        precision="fp16",
+        device="gpu",
+    )
+    assert "19 mistakes" in text
+    for piece in (
+        "images, features: expected one of the two, got both",
+        "features: there is no file or folder nowhere.npy",
+        "images: there is no folder or zip",
+        "epochs: expected at least 1, got 0",
+        "lr: expected more than 0, got -1",
+        "head_lr: expected a finite number, got nan",
+        "dropout: expected a number in [0, 1), got 1",
+        "ema: expected a number, got 'much'",
+        "tune: expected one of all, head, head-first (did you mean head?), got 'hed'",
+        "optimizer: expected text, got 3",
+        "there is no setting 'learning_rate'",
+        "there is no setting 'batchsize'; did you mean batch_size?",
+        "reading: read_labels has no option 'zeros'",
+        "method: no loss is called 'hil': did you mean 'hill'",
+        "seed: expected at least 0",
+        "patience: expected at least 1, got 0",
+        "workers: expected a whole number, got True",
+        "tensorboard: expected true or false, got 'yes'",
+        "device: expected one of auto, cpu, cuda, mps, got 'gpu'",
+    ):
+        assert piece in text
+
+
+def test_mistakes_about_the_model_and_the_method(data):
+    common = {"labels": str(data / "labels.csv"), "images": str(data / "photos")}
+    text = mistakes(**common, backbone="resnet5O", head="lineal", hidden=8, weights="none.pt")
+    assert "backbone: timm has no model called 'resnet5O'; did you mean resnet50" in text
+    assert "head: expected one of" in text
+    assert "hidden: is for features" in text
+    assert "weights: expected" in text
+    text = mistakes(**common, weights="none", head="boostlu")
+    assert "with the head 'boostlu' take tune 'all'" in text
+    text = mistakes(**common, weights="none", method="hill", options={"lamb": 1})
+    assert "takes no argument 'lamb': did you mean 'lam'" in text
+    common = {"labels": common["labels"], "features": str(data / "features.npy")}
+    assert "features have none" in mistakes(**common, method="consistency")
+    assert "needs the complete labels" in mistakes(**common, select="truth")
+
+
+def test_the_command_tells_all_mistakes_and_starts_nothing(data, tmp_path, capsys):
+    code = command(
+        *("train", data / "labels.csv", "--features", data / "features.npy", "--epochs", 0),
+        *("--tune", "hed", "--out", tmp_path / "run"),
+    )
+    error = capsys.readouterr().err
+    assert code == 2
+    assert "2 mistakes" in error
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- a\n- b\n", "expected `name: value` lines, got list"),
+        ("", "got an empty file"),
+        ("just words", "got str"),
+        ("a: [1", "is not YAML"),
+        ("epoch: 3\nlabels: 5\nreading: all\n", "3 mistakes"),
+    ],
+)
+def test_recipes_that_are_none(tmp_path, text, message):
+    (tmp_path / "recipe.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
+        load_settings(tmp_path / "recipe.yaml", {"features": __file__, "out": "x"})
+
+
+def test_a_recipe_and_what_overrules_it(data, tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        f"labels: {data / 'labels.csv'}\nfeatures: {data / 'features.npy'}\n"
+        "method: hill\noptions: {lam: 1.4}\nlr: 1e-4\nweight_decay: 1e-5\nzero: absent\n"
+    )
+    config = load_settings(recipe, {"reading": {"blank": "absent"}, "options": {"gamma": 1.0}})
+    assert (config.lr, config.weight_decay) == (1e-4, 1e-5)
+    assert config.reading == {"zero": "absent", "blank": "absent"}
+    assert config.options == {"lam": 1.4, "gamma": 1.0}
+    # Options belong to a method: with another one they are gone.
+    assert load_settings(recipe, {"method": "em"}).options == {}
+
+
+def test_every_setting_has_an_option_of_the_command():
+    fields = {field.name for field in dataclasses.fields(Config)}
+    elsewhere = {"labels", "reading", "reading_truth", "options"}
+    assert PASSED_ON - {"drop_column"} <= fields | set(READING)
+    assert fields - PASSED_ON == elsewhere
+
+
+def test_a_run_from_its_own_config_is_the_same_run(on_features, tmp_path):
+    first = {**on_features, "options": {"weight": 0.3}, "patience": 3, "zero": "absent"}
+    fit(**first, out=tmp_path / "one", quiet=True)
+    config = tmp_path / "one" / "config.yaml"
+    assert command("train", config, "--out", tmp_path / "two", "--quiet") == 0
+    assert records(tmp_path / "one") == records(tmp_path / "two")
+    assert outcome(tmp_path / "one") == outcome(tmp_path / "two")
+    one, two = (yaml.safe_load((tmp_path / r / "config.yaml").read_text()) for r in ("one", "two"))
+    assert {**one, "out": 0} == {**two, "out": 0}
+
+
+def test_the_command_and_fit_do_the_same(on_features, tmp_path):
+    fit(**on_features, out=tmp_path / "one", quiet=True)
+    labels = on_features.pop("labels")
+    assert command("train", labels, *arguments(on_features), "-q", "--out", tmp_path / "two") == 0
+    assert records(tmp_path / "one") == records(tmp_path / "two")
+
+
+def test_a_folder_with_a_run_is_not_overwritten(on_features, tmp_path, capsys):
+    fit(**on_features, out=tmp_path / "run", quiet=True)
+    before = (tmp_path / "run" / "last.safetensors").read_bytes()
+    labels = on_features.pop("labels")
+    assert command("train", labels, *arguments(on_features), "--out", tmp_path / "run") == 2
+    assert "holds a run already: go on with it (--resume)" in capsys.readouterr().err
+    assert (tmp_path / "run" / "last.safetensors").read_bytes() == before
+
+
+def test_a_checkpoint_of_something_else_is_refused(on_features, data, tmp_path):
+    fit(**on_features, out=tmp_path / "run", quiet=True)
+    before = (tmp_path / "run" / "config.yaml").read_text()
+
+    def refusal(**settings):
+        with pytest.raises(CheckpointError) as caught:
+            fit(**{**on_features, **settings}, out=tmp_path / "run", resume=True, quiet=True)
+        return str(caught.value)
+
+    text = refusal(method="em", optimizer="sgd", batch_size=7, hidden=4)
+    for piece in ("method was 'wan', here it is 'em'", "optimizer was", "batch_size", "hidden"):
+        assert piece in text
+    lines = (data / "labels.csv").read_text().splitlines()
+    other = tmp_path / "other.csv"
+    # The same classes and as many rows, but one label differs.
+    other.write_text("\n".join([*lines[:-1], lines[-1][:-5] + "1,1,1"]) + "\n")
+    assert "label file (its rows, labels or split)" in refusal(labels=str(other))
+    other.write_text("\n".join([lines[0].replace("blue", "azure"), *lines[1:]]) + "\n")
+    assert "its class list is ['red', 'green', 'blue'], here it is" in refusal(labels=str(other))
+    assert (tmp_path / "run" / "config.yaml").read_text() == before
+
+
+def test_a_checkpoint_that_is_none(on_features, tmp_path, capsys):
+    fit(**on_features, out=tmp_path / "run", quiet=True)
+    last = tmp_path / "run" / "last.safetensors"
+    last.write_bytes(last.read_bytes()[:1000])
+    assert command("train", "--resume", "--out", tmp_path / "run") == 2
+    assert f"cannot read the checkpoint {last}" in capsys.readouterr().err
+    from safetensors.torch import save_file
+
+    save_file({}, last)
+    with pytest.raises(CheckpointError, match="was not written by halftruth"):
+        checkpoint.load(last)
+
+
+@pytest.mark.parametrize("words", [("--resume",), (), ("--resume", "--out", "nowhere")])
+def test_nothing_to_train(words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert command("train", *words) == 2
+    error = capsys.readouterr().err
+    assert "--out" in error or "nowhere holds no run" in error
+
+
+def test_resuming_before_the_first_checkpoint_starts_anew(on_features, tmp_path, capsys):
+    labels = on_features.pop("labels")
+    line = ("train", labels, *arguments(on_features), "--out", tmp_path / "run", "--resume")
+    assert command(*line) == 0
+    assert "training starts from the beginning" in capsys.readouterr().err
