@@ -12,7 +12,8 @@ torch.Size([1, 3])
 import importlib
 import pkgutil
 
-from halftruth.losses.base import Loss, Wrapper, registry
+from halftruth.losses.base import Loss, registry
+from halftruth.losses.wrapper import Wrapper
 
 # A method is a file in this folder: importing it registers it.
 for _module in pkgutil.iter_modules(__path__):

@@ -5,8 +5,10 @@ from typing import Any
 from torch import Tensor
 
 from halftruth.losses import curves
-from halftruth.losses.base import Wrapper, register, require
-from halftruth.losses.curves import Curve, Logit
+from halftruth.losses.base import register, require
+from halftruth.losses.curves import Curve
+from halftruth.losses.logit import Logit
+from halftruth.losses.wrapper import Wrapper
 
 
 def positives_and_empty_rows(labels: Tensor) -> Tensor:

@@ -5,8 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from halftruth.losses.base import Wrapper, register, require
+from halftruth.losses.base import register, require
 from halftruth.losses.one_pass import compute_dtype
+from halftruth.losses.wrapper import Wrapper
 
 
 @register("consistency")

@@ -9,8 +9,9 @@ from torch import Tensor
 from halftruth import labels as label_codes
 from halftruth.losses import curves
 from halftruth.losses.base import register, require
-from halftruth.losses.curves import Curve, Logit
+from halftruth.losses.curves import Curve
 from halftruth.losses.entropy import EM
+from halftruth.losses.logit import Logit
 from halftruth.losses.lowest import lowest, up_to
 from halftruth.losses.one_pass import compute_dtype
 from halftruth.losses.soft_target import toward

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from halftruth.losses import curves
 from halftruth.losses.base import Loss, register, require
-from halftruth.losses.curves import Curve, Logit
+from halftruth.losses.curves import Curve
+from halftruth.losses.logit import Logit
 from halftruth.losses.one_pass import compute_dtype
 
 

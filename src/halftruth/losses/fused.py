@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from halftruth.losses.tracing import KernelLogit, Line, Symbol, Tape
+from halftruth.losses.kernel_rules import KernelLogit
+from halftruth.losses.tracing import Line, Symbol, Tape
 
 if TYPE_CHECKING:
     from halftruth.losses.base import Loss

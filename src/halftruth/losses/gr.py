@@ -6,7 +6,8 @@ import torch
 
 from halftruth.losses import curves
 from halftruth.losses.base import Loss, register, require
-from halftruth.losses.curves import Curve, Logit
+from halftruth.losses.curves import Curve
+from halftruth.losses.logit import Logit
 
 Span = tuple[float, float]
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from halftruth import labels as label_codes
 from halftruth.losses import curves
 from halftruth.losses.base import Loss, register, require
-from halftruth.losses.curves import Curve, Logit
+from halftruth.losses.curves import Curve
+from halftruth.losses.logit import Logit
 from halftruth.losses.one_pass import compute_dtype
 from halftruth.memory import Memory
 

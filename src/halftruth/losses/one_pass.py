@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from halftruth.losses import fused
-from halftruth.losses.curves import Curve, Logit
+from halftruth.losses.curves import Curve
+from halftruth.losses.logit import Logit
 from halftruth.losses.tracing import Untraceable
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from typing import Any
 from torch import Tensor
 
 from halftruth.losses.base import Loss, register
-from halftruth.losses.curves import Curve, Logit
+from halftruth.losses.curves import Curve
+from halftruth.losses.logit import Logit
 
 
 @register("pr")

@@ -2,7 +2,8 @@
 
 from torch import Tensor
 
-from halftruth.losses.curves import Curve, Logit
+from halftruth.losses.curves import Curve
+from halftruth.losses.logit import Logit
 
 
 def toward(s: Logit, target: Tensor) -> Curve:

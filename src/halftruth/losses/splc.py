@@ -3,8 +3,10 @@
 from typing import Any
 
 from halftruth.losses import curves
-from halftruth.losses.base import Wrapper, register, require
-from halftruth.losses.curves import Curve, Logit
+from halftruth.losses.base import register, require
+from halftruth.losses.curves import Curve
+from halftruth.losses.logit import Logit
+from halftruth.losses.wrapper import Wrapper
 
 
 @register("splc")

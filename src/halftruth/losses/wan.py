@@ -4,7 +4,8 @@ from typing import Any
 
 from halftruth.losses import curves
 from halftruth.losses.base import Loss, register, require
-from halftruth.losses.curves import Curve, Logit
+from halftruth.losses.curves import Curve
+from halftruth.losses.logit import Logit
 
 
 @register("wan", "dw")

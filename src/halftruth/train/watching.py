@@ -8,7 +8,7 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from halftruth.losses import Loss
-from halftruth.losses.base import Wrapper
+from halftruth.losses.wrapper import Wrapper
 from halftruth.models import Classifier
 from halftruth.train.inputs import Inputs
 

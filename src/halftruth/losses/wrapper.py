@@ -1,0 +1,69 @@
+"""Losses built over another loss."""
+
+from typing import Any
+
+from torch import Tensor
+
+from halftruth.losses.base import Loss, registry
+from halftruth.losses.curves import Curve
+from halftruth.losses.logit import Logit
+
+
+class Wrapper(Loss):
+    """A loss built over another: the curves, memory and hooks of `base`, and something more."""
+
+    def __init__(self, base: Any, *, reduction: str = "mean") -> None:
+        built = registry.create(base)
+        if built.reduction != "mean":
+            raise ValueError(
+                f"expected a base without a reduction of its own, got {built.reduction!r}: the "
+                f"whole is reduced once, give the reduction to {type(self).__name__}"
+            )
+        super().__init__(reduction=reduction, eps=built.eps)
+        self.base = built
+        self.needs_index, self.needs_scores = built.needs_index, built.needs_scores
+        self.views, self.couples_rows = built.views, built.couples_rows
+
+    def present(self, s: Logit) -> Curve:
+        return self.base.present(s)
+
+    def absent(self, s: Logit) -> Curve:
+        return self.base.absent(s)
+
+    def unknown(self, s: Logit) -> Curve:
+        return self.base.unknown(s)
+
+    def corrected(self, s: Logit) -> Curve:
+        return self.base.corrected(s)
+
+    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
+        return self.base.prepare(logits, labels, index)
+
+    def terms(self, s: Logit, labels: Tensor, context: Any, rows: slice) -> Curve:
+        return self.base.terms(s, labels, context, rows)
+
+    def extra(self, logits: Tensor, labels: Tensor) -> Tensor | None:
+        return self.base.extra(logits, labels)
+
+    def normalizer(self, labels: Tensor) -> float | Tensor:
+        return self.base.normalizer(labels)
+
+    def begin(self, labels: Tensor) -> None:
+        self.base.begin(labels)
+
+    def start_epoch(self, epoch: int, epochs: int) -> None:
+        super().start_epoch(epoch, epochs)
+        self.base.start_epoch(epoch, epochs)
+        self.needs_scores = self.base.needs_scores
+
+    def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
+        return self.base.parameter_groups(lr)
+
+    def observe(self, logits: Tensor, index: Tensor) -> None:
+        self.base.observe(logits, index)
+
+    def end_epoch(self, scores: Tensor | None = None) -> None:
+        self.base.end_epoch(scores)
+
+    def pseudo_labels(self, index: Tensor) -> Tensor | None:
+        return self.base.pseudo_labels(index)
