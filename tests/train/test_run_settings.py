@@ -55,7 +55,7 @@ def test_all_mistakes_are_told_at_once(data):
         "optimizer: expected text, got 3",
         "there is no setting 'learning_rate'",
         "there is no setting 'batchsize'; did you mean batch_size?",
-        "reading: read_labels has no option 'zeros'",
+        "reading: there is no option 'zeros'",
         "method: no loss is called 'hil': did you mean 'hill'",
         "seed: expected at least 0",
         "patience: expected at least 1, got 0",
@@ -125,7 +125,7 @@ def test_a_recipe_and_what_overrules_it(data, tmp_path):
 
 def test_every_setting_has_an_option_of_the_command():
     fields = {field.name for field in dataclasses.fields(Config)}
-    elsewhere = {"labels", "reading", "reading_truth", "options"}
+    elsewhere = {"labels", "reading", "reading_truth", "reading_features", "options"}
     assert PASSED_ON - {"drop_column"} <= fields | set(READING)
     assert fields - PASSED_ON == elsewhere
 

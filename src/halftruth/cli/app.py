@@ -34,7 +34,10 @@ def methods(
     """Every method: paper, what it makes of unknown labels, needs, defaults."""
     from halftruth.cli.show import show_methods
 
-    show_methods(console, pattern)
+    try:
+        show_methods(console, pattern)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 @data_app.command("check")

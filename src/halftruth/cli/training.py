@@ -50,6 +50,10 @@ def train(
         list[str] | None, typer.Option(help="key=value: how to read the truth, where it differs.")
     ] = None,
     read: o.Read = None,
+    read_features: Annotated[
+        list[str] | None,
+        typer.Option(help="key=value: how to read the features (key, drop_columns, ...)."),
+    ] = None,
     zero: o.Zero = None,
     blank: o.Blank = None,
     minus_one: o.MinusOne = None,
@@ -137,6 +141,8 @@ def train(
         settings["options"] = o.assignments(set_, "--set")
     if read_truth:
         settings["reading_truth"] = o.assignments(read_truth, "--read-truth")
+    if read_features:
+        settings["reading_features"] = o.assignments(read_features, "--read-features")
     is_recipe = labels is not None and labels.suffix in (".yaml", ".yml")
     if labels is not None and not is_recipe:
         settings["labels"] = str(labels)

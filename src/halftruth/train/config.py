@@ -11,16 +11,18 @@ from typing import Any
 import torch
 
 from halftruth import losses
-from halftruth.data import read_labels
+from halftruth.data import read_features, read_labels
 from halftruth.train.checks import as_number, expected
 
+# What a label file and a matrix of features may be read with.
 READING = tuple(list(inspect.signature(read_labels).parameters)[1:])
+READING_FEATURES = tuple(set(inspect.signature(read_features).parameters) - {"path", "rows"})
 
 # What decides neither the model nor what it learns: a resumed run may change it without a word.
 OF_THE_MACHINE = (
-    "labels", "images", "features", "out", "truth", "reading", "reading_truth", "val",
-    "group_column", "bad_images", "device", "workers", "cache", "cache_dir", "channels_last",
-    "compile", "checkpoint_every", "tensorboard",
+    "labels", "images", "features", "out", "truth", "reading", "reading_truth", "reading_features",
+    "val", "group_column", "bad_images", "device", "workers", "cache", "cache_dir",
+    "channels_last", "compile", "checkpoint_every", "tensorboard",
 )  # fmt: skip
 
 
@@ -47,6 +49,7 @@ class Config:
     truth: str | None = None
     reading: dict[str, Any] = field(default_factory=dict)
     reading_truth: dict[str, Any] = field(default_factory=dict)
+    reading_features: dict[str, Any] = field(default_factory=dict)
     val: float = 0.2
     group_column: str | None = None
     bad_images: str = "fail"
@@ -136,7 +139,7 @@ class Config:
         checks = [
             (("images", "features", "labels", "truth"), self._file_problems),
             (("weights", "images", "select", "truth"), self._choice_problems),
-            (("reading", "reading_truth"), self._reading_problems),
+            (("reading", "reading_truth", "reading_features"), self._reading_problems),
             (("device", "precision"), self._device_problems),
             (("method", "options", "images", "features"), self._method_problems),
             (("backbone", "head", "images", "tune", "hidden"), self._model_problems),
@@ -179,10 +182,11 @@ class Config:
         return found
 
     def _reading_problems(self) -> list[str]:
+        known = {"reading": READING, "reading_truth": READING, "reading_features": READING_FEATURES}
         return [
-            f"{group}: read_labels has no option {key!r}; it has {', '.join(READING)}"
-            for group in ("reading", "reading_truth")
-            for key in getattr(self, group).keys() - set(READING)
+            f"{group}: there is no option {key!r}; the options are {', '.join(sorted(names))}"
+            for group, names in known.items()
+            for key in getattr(self, group).keys() - set(names)
         ]
 
     def _device_problems(self) -> list[str]:

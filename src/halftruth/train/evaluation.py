@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from halftruth.data import DataError, named_splits, read_features, read_labels
+from halftruth.data import DataError, named_splits, read_labels
 from halftruth.data.errors import some
 from halftruth.labels import LabelMatrix
 from halftruth.metrics import average_precision
@@ -51,7 +51,7 @@ def evaluate(
     rows = np.arange(len(values)) if split is None else _part(run, given, labels, split)
     items = None if given.items is None else [str(given.items[row]) for row in rows]
     if features is not None:
-        matrix = read_features(features, rows=len(values))[rows]
+        matrix = run.read_features(features, rows=len(values))[rows]
         scores = run.score(features=matrix, items=items)
     else:
         if items is None:

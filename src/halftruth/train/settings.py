@@ -8,7 +8,7 @@ import yaml
 from halftruth.train.config import READING, Config, ConfigError
 
 # Settings that hold settings: what a caller gives is laid over what a recipe says, key by key.
-_NESTED = ("reading", "reading_truth", "options")
+_NESTED = ("reading", "reading_truth", "reading_features", "options")
 
 
 def collect(settings: dict[str, Any]) -> dict[str, Any]:

@@ -59,7 +59,8 @@ def load_task(config: Config) -> Task:
     if config.truth:
         task.truth = align_truth(labels, read(config.truth, **truth_options(config)), config.truth)
     if config.features:
-        task.features = read_features(config.features, rows=len(labels.values))
+        options = feature_options(config, config.features)
+        task.features = read_features(config.features, rows=len(labels.values), **options)
     else:
         task.store = ImageStore([Path(path) for path in config.images])
         _check_images_named(task)
@@ -101,6 +102,14 @@ def reading_options(config: Config) -> dict[str, Any]:
         return config.reading
     dropped = [*config.reading.get("drop_columns", ()), config.group_column]
     return {**config.reading, "drop_columns": dropped}
+
+
+def feature_options(config: Config, path: str | Path) -> dict[str, Any]:
+    """How to read features; what is a label in an ARFF file was said with the labels."""
+    options = dict(config.reading_features)
+    if ".arff" in Path(path).name.lower() and "arff_labels" in config.reading:
+        options.setdefault("arff_labels", config.reading["arff_labels"])
+    return options
 
 
 def truth_options(config: Config) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from halftruth.train.machine import make_accelerator
 from halftruth.train.scores import outputs
 from halftruth.train.settings import read_settings
 from halftruth.train.tables import prediction_table, write_table
+from halftruth.train.task import feature_options
 
 # Decoded pixels that are held at once.
 _BLOCK_BYTES = 256 << 20
@@ -125,10 +126,14 @@ class TrainedRun:
         assert images is not None
         return self._score_images(images, names, bad_images, workers)
 
+    def read_features(self, path: str | Path, rows: int | None = None) -> np.ndarray:
+        """A matrix of features, read as in training."""
+        return read_features(path, rows=rows, **feature_options(self.config, path))
+
     def _score_features(self, source: str | Path | np.ndarray, names: list[str] | None) -> Scores:
         if self.inputs is None:
             raise DataError(f"{self.folder}: was trained on images, not on features")
-        matrix = source if isinstance(source, np.ndarray) else read_features(source)
+        matrix = source if isinstance(source, np.ndarray) else self.read_features(source)
         if matrix.ndim != 2 or matrix.shape[1] != self.inputs:
             raise DataError(
                 f"{self.folder}: was trained on {self.inputs:,} features a row, got a matrix of "

@@ -1,0 +1,166 @@
+"""The command itself: help, methods, check, exit codes, what it prints and where."""
+
+import io
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from halftruth import losses
+from halftruth.cli import main
+from halftruth.cli.show import needs
+from halftruth.train.journal import Journal
+
+COMMANDS = [
+    (),
+    ("train",),
+    ("evaluate",),
+    ("predict",),
+    ("methods",),
+    ("data",),
+    ("data", "check"),
+    ("demo",),
+]
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Run a command line at 80 columns: (exit code, stdout, stderr)."""
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["halftruth", *map(str, words)])
+        monkeypatch.setenv("COLUMNS", "80")
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+@pytest.fixture
+def table(tmp_path):
+    rows = [f"i{row}.png,{row % 2},{row % 3 == 0:d},0" for row in range(12)]
+    (tmp_path / "labels.csv").write_text("\n".join(["image,cat,dog,eel", *rows]) + "\n")
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32))
+    return tmp_path / "labels.csv"
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself(command, words):
+    code, out, _ = command(*words, "--help")
+    assert code == 0
+    assert " ".join(("halftruth", *words)) in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_help_does_not_wait_for_torch():
+    code = "import sys; import halftruth.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_package_is_the_command():
+    line = [sys.executable, "-m", "halftruth", "methods", "--help"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "halftruth methods" in done.stdout
+
+
+def test_methods_lists_every_method_in_80_columns(command):
+    code, out, _ = command("methods")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    words = set(out.split())
+    for name in losses.names():
+        assert name in words
+        for key in losses.registry.signature(name):
+            assert key in ("reduction", "eps") or re.search(rf"\b{key}\b", out), (name, key)
+    for alias in ("(an)", "(dw)"):
+        assert alias in words
+
+
+def test_methods_by_pattern_and_by_a_wrong_name(command):
+    code, out, _ = command("methods", "ll-*")
+    assert code == 0
+    assert "ll-r" in out
+    assert "hill" not in out
+    code, out, err = command("methods", "hil")
+    assert code == 2
+    assert "did you mean 'hill'" in " ".join(err.split())
+
+
+def test_needs_come_from_the_class():
+    assert needs("bce") == []
+    assert needs("epr") == ["expected_positives"]
+    assert "sample index (memory)" in needs("em-apl")
+    assert needs("consistency") == ["3 views of an image"]
+
+
+def test_data_check_reports_and_suggests(command, table):
+    code, out, _ = command("data", "check", table, "--features", table.parent / "x.npy")
+    assert "12 rows x 3 classes" in out
+    assert "try first" in out
+    # eel never occurs.
+    assert "eel" in out
+    assert code in (0, 1)
+
+
+def test_data_check_reads_formats_without_duplicates(command, tmp_path):
+    (tmp_path / "y.arff").write_text(
+        "@relation r\n@attribute f numeric\n@attribute a {0,1}\n@attribute b {0,1}\n@data\n"
+        "0.5,1,0\n0.1,0,1\n0.2,1,1\n"
+    )
+    code, out, err = command("data", "check", tmp_path / "y.arff", "--read", "arff_labels=-2")
+    assert "3 rows x 2 classes" in out, err
+    assert code in (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("train", "nowhere.csv", "--features", "x.npy"), "there is no file or folder nowhere"),
+        (("evaluate", "nowhere", "labels.csv"), "nowhere holds no run"),
+        (("predict", "nowhere"), "nowhere holds no run"),
+        (("data", "check", "nowhere.csv"), "there is no such file"),
+        (("train", "labels.csv", "--features", "x.npy", "--set", "weight"), "expected key=value"),
+        (("train", "labels.csv", "--features", "x.npy", "--epochs", "x"), "epochs"),
+        (("train", "labels.csv", "--features", "x.npy", "--zero", "no"), "zero must be"),
+        (("train", "labels.csv", "--features", "x.npy", "--split-column", "no"), "no such column"),
+    ],
+)
+def test_mistakes_end_with_2_and_one_message(command, table, monkeypatch, words, message):
+    monkeypatch.chdir(table.parent)
+    code, _, err = command(*words)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_a_run_prints_plain_lines_where_there_is_no_terminal(command, table):
+    folder = table.parent
+    line = ("train", table, "--features", folder / "x.npy", "--out", folder / "run")
+    code, out, err = command(*line, "--epochs", 2, "--device", "cpu", "--val", 0.4)
+    assert code == 0
+    assert out == ""
+    assert "all epoch 2/2: loss" in err
+    assert "12 rows x 3 classes" in err
+    assert "\x1b" not in err
+    assert "\r" not in err
+    code, out, err = command(*line[:-1], folder / "quiet", "-q", "--device", "cpu", "--val", 0.4)
+    assert (code, out, err) == (0, "", "")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_bar_is_for_terminals(terminal):
+    journal, screen = Journal(None), io.StringIO()
+    journal.console = Console(file=screen, force_terminal=terminal, width=80)
+    with journal.progress("reading", 3) as advance:
+        for _ in range(3):
+            advance()
+    assert ("reading" in screen.getvalue()) is terminal
