@@ -89,7 +89,6 @@ def extract_features(
     path = folder / f"features-{_features_key(config, task, model, rows, accelerator)}.npy"
     accelerator.wait_for_everyone()
     if path.exists():
-        journal.say(f"features of {len(rows):,} images are taken from {path}")
         return torch.from_numpy(np.load(path))
     model.to(accelerator.device).eval()
     journal.say(f"extracting features of {len(rows):,} images with {config.backbone}")

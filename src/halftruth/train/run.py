@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from halftruth import losses
 from halftruth.data import DataError
@@ -18,7 +19,7 @@ from halftruth.train.config import Config
 from halftruth.train.identity import check_same, identify
 from halftruth.train.inputs import Features, Inputs
 from halftruth.train.journal import Journal
-from halftruth.train.keeping import LAST, Keeper
+from halftruth.train.keeping import HEAD, LAST, Keeper
 from halftruth.train.machine import make_accelerator, stop_signals
 from halftruth.train.measuring import measure
 from halftruth.train.progress import Interrupted
@@ -96,6 +97,7 @@ class Run:
             with stop_signals() as self.stop_asked:
                 self._train(model, inputs, saved)
             best = self._keeper().best()
+            model, inputs = self._as_measured(best, model, inputs)
             result = measure(self.config, self.task, model, inputs, best, self.accelerator)
         except Interrupted:
             self.journal.say(
@@ -177,12 +179,13 @@ class Run:
                 self._take_head(stage, model)
         self.best_score = best
 
-    def _head_stage(self, model: Classifier, inputs: Any) -> Stage:
-        features = extract_features(
-            self.config, self.task, model, inputs, self.journal, self.accelerator
-        )
-        small = head_model(self.config, self.task, features)
-        return self._stage("head", small, Features(features))
+    def _head_stage(self, model: Classifier, inputs: Inputs) -> Stage:
+        features = self._features(model, inputs)
+        return self._stage("head", head_model(self.config, self.task, features), Features(features))
+
+    def _features(self, model: Classifier, inputs: Any) -> Tensor:
+        task, config = self.task, self.config
+        return extract_features(config, task, model, inputs, self.journal, self.accelerator)
 
     def _all(self, model: Classifier, inputs: Inputs) -> Stage:
         if self.config.freeze_bn and self.task.features is None:
@@ -220,6 +223,18 @@ class Run:
         stage.model.load_state_dict(best["model"])
         transfer_head(stage.model, model)
         self._keeper().save_best(model, "head", int(best["epoch"]))
+
+    def _as_measured(
+        self, best: dict[str, Any], model: Classifier, inputs: Inputs
+    ) -> tuple[Classifier, Inputs]:
+        """The best weights and what they look at: a head alone needs no second look at images."""
+        model.load_state_dict(best["model"])
+        if best["stage"] != "head":
+            return model, inputs
+        features = self._features(model, inputs)
+        small = head_model(self.config, self.task, features)
+        small.load_state_dict(checkpoint.load(self.folder / HEAD)["model"])
+        return small, Features(features)
 
     def _keeper(self) -> Keeper:
         return Keeper(self.folder, self.accelerator, self.identity)
