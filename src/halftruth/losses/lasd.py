@@ -94,7 +94,7 @@ class LASD(LAS):
             expected = 1.0 if self.expected_positives is None else self.expected_positives
             lam_neg = balanced_lam_neg(s.z.shape[-1], expected, self.lam_pos)
         curve = curves.scaled(self.absent(s), lam_neg)
-        return curves.patched(curve, s.p > self.tau, self._weak_present, s)
+        return curves.patched(curve, curves.above(s.p, self.tau), self._weak_present, s)
 
     def _weak_present(self, s: Logit) -> Curve:
         return curves.scaled(self.present(s), self.lam_pos)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from halftruth.losses.base import Loss
 
 # Entries of a block on a CPU: large enough to hide the cost of a call, small enough for its caches.
-BLOCK = 1 << 17
+BLOCK = 1 << 18
 
 
 def compute_dtype(logits: Tensor) -> torch.dtype:
@@ -46,9 +46,13 @@ def walk(
 ) -> tuple[Tensor, Tensor | None]:
     """(sum, or one value a `unit`) and, if wanted, the slope of every entry."""
     dtype = compute_dtype(logits)
+    every = blocks(logits)
+    if len(every) == 1 and unit == "all":
+        value, slope = block_curve(loss, logits, labels, context, every[0])
+        return value.sum().double(), slope if want_slope else None
     slopes = torch.empty_like(logits, dtype=dtype) if want_slope else None
     sums: list[Tensor] = []
-    for rows in blocks(logits):
+    for rows in every:
         value, slope = block_curve(loss, logits, labels, context, rows)
         if slopes is not None:
             slopes[rows] = slope

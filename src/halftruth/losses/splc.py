@@ -54,4 +54,6 @@ class SPLC(Wrapper):
         if not self.correcting:
             return curve
         there = self.base.present if self.margin_on_corrected else self.base.corrected
-        return curves.patched(curve, (labels == 0) & (s.p > self.tau), there, s)
+        return curves.patched(
+            curve, curves.is_unknown(labels) & curves.above(s.p, self.tau), there, s
+        )
