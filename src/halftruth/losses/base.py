@@ -79,7 +79,7 @@ class Loss(nn.Module):
         curve = self.unknown(s)
         no_absent = curves.holds_no_absent(labels)
         if type(self).unknown is not Loss.unknown and not no_absent:
-            curve = curves.patched(curve, curves.above(-labels, 0), self.absent, s)
+            curve = curves.patched(curve, curves.is_absent(labels), self.absent, s)
         return curves.patched(curve, curves.is_present(labels, no_absent), self.present, s)
 
     def extra(self, logits: Tensor, labels: Tensor) -> Tensor | None:

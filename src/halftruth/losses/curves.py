@@ -134,6 +134,11 @@ def above(x: Tensor, threshold: float) -> Tensor:
     return torch.from_numpy(np.greater(x.numpy(), x.numpy().dtype.type(threshold)))
 
 
+def is_absent(labels: Tensor) -> Tensor:
+    """Where labels are ABSENT."""
+    return torch.from_numpy(np.less(labels.numpy(), 0)) if _by_numpy(labels) else labels < 0
+
+
 def is_unknown(labels: Tensor) -> Tensor:
     """Where labels are UNKNOWN."""
     return torch.from_numpy(np.equal(labels.numpy(), 0)) if _by_numpy(labels) else labels == 0
