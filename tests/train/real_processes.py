@@ -26,7 +26,7 @@ _server = multiprocessing.get_context("forkserver")
 _server.set_forkserver_preload(["real_processes"])
 
 
-def _command(arguments, log, environment):
+def _command(arguments, log, environment, before):
     os.environ.update(environment)
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(out, 1)
@@ -35,16 +35,18 @@ def _command(arguments, log, environment):
     import torch
 
     torch.set_num_threads(1)
+    if before is not None:
+        before()
     halftruth.cli.main()
 
 
 class Command:
-    """A running `halftruth ...`; its output goes to a file."""
+    """A running `halftruth ...`; its output goes to a file. `before` is called first in it."""
 
-    def __init__(self, *arguments, log, **environment):
+    def __init__(self, *arguments, log, before=None, **environment):
         self.log = log
         self.process = _server.Process(
-            target=_command, args=(arguments, str(log), environment), daemon=False
+            target=_command, args=(arguments, str(log), environment, before), daemon=False
         )
         self.process.start()
 

@@ -108,7 +108,7 @@ def test_every_row_is_scored_once_and_in_its_place(world, count):
     ids=lambda m: m["method"],
 )
 def test_killed_in_the_middle_with_a_memory_and_resumed(on_features, tmp_path, train, method):
-    settings = {**on_features, **method, "epochs": 30, "checkpoint_every": 1, "dropout": 0.2}
+    settings = {**on_features, **method, "epochs": 8, "checkpoint_every": 1, "dropout": 0.2}
     settings["batch_size"] = 5
     finish(train(settings, "whole", count=2))
     running = train(settings, "killed", count=2)
@@ -117,7 +117,7 @@ def test_killed_in_the_middle_with_a_memory_and_resumed(on_features, tmp_path, t
     for command in running:
         command.kill()
     before = checkpoint.load(tmp_path / "killed" / "last.safetensors")["progress"]
-    assert before["epoch"] < 30
+    assert before["epoch"] < 8
     finish(train(settings, "killed", "--resume", count=2))
     assert_same_run(tmp_path / "whole", tmp_path / "killed")
 
