@@ -1,0 +1,116 @@
+"""The demo's page: whole in one file, escaped, and it says what the data say."""
+
+import base64
+import io
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from halftruth.demo.page import Finding, Report, Row, Scene, write_page
+
+NASTY = '<script>alert("x")</script> & co'
+
+
+class Reader(HTMLParser):
+    """Tags with attributes, and the text, of a page; unclosed tags stay on the stack."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def having(self, tag: str, **attributes: str) -> list[dict[str, str | None]]:
+        return [
+            found
+            for name, found in self.tags
+            if name == tag and all(found.get(key) == value for key, value in attributes.items())
+        ]
+
+
+def picture(value: int = 0) -> Image.Image:
+    pixels = np.arange(32 * 32 * 3, dtype=np.uint32).reshape(32, 32, 3) * 7 + value
+    return Image.fromarray((pixels % 256).astype(np.uint8))
+
+
+def report(**changes: object) -> Report:
+    finding = Finding(picture(1), 1, NASTY, 0.98, True, ["two"], ["two", NASTY])
+    values = {
+        "rows": [
+            Row("assume negative", "bce", "blank = no", 0.5934, 0.27, {50: 1.0, 100: 0.97}, 21.4),
+            Row(NASTY, "em", "", 0.7, 0.43, {50: 1.0, 100: 0.99}, 22.0),
+            Row("complete", "bce", "", 0.9, 0.8, {50: None, 100: None}, 22.0, kind="oracle"),
+        ],
+        "scenes": [Scene(picture(), ["one"], [NASTY]), Scene(picture(), [], [])],
+        "findings": [finding],
+        "mistakes": [Finding(picture(2), 77, "six", 0.61, False, [], [])],
+        "found_by": NASTY,
+        "facts": [("3,600", "training pictures")],
+        "settings": f"halftruth demo {NASTY}",
+    }
+    return Report(**{**values, **changes})
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Reader:
+    return Reader(write_page(report(), tmp_path / "index.html").read_text(encoding="utf-8"))
+
+
+def test_every_tag_is_closed(page: Reader) -> None:
+    assert page.open == []
+
+
+def test_names_are_escaped(page: Reader) -> None:
+    assert page.having("script") == []
+    assert page.text.count(NASTY) == 6
+
+
+def test_nothing_is_fetched(tmp_path: Path) -> None:
+    text = write_page(report(), tmp_path / "index.html").read_text(encoding="utf-8")
+    page = Reader(text)
+    assert all(
+        str(image["src"]).startswith("data:image/png;base64,") for image in page.having("img")
+    )
+    assert not page.having("link")
+    assert "http" not in text
+    assert "url(" not in text
+    assert "$" not in text
+
+
+def test_pictures_arrive_unharmed(page: Reader) -> None:
+    first = str(page.having("img")[0]["src"]).partition(",")[2]
+    shown = Image.open(io.BytesIO(base64.b64decode(first)))
+    assert np.array_equal(np.asarray(shown)[::3, ::3], np.asarray(picture(1)))
+    assert len(page.having("img")) == 4
+
+
+def test_numbers_are_those_of_the_report(page: Reader) -> None:
+    for number in ("59.3", "27.0", "97%", "21 s", "3,600", "#77 · 0.61"):
+        assert number in page.text
+
+
+def test_right_wrong_and_not_applicable_are_marked(page: Reader) -> None:
+    assert len(page.having("figure", **{"class": "right"})) == 1
+    assert len(page.having("figure", **{"class": "wrong"})) == 1
+    assert page.text.count("–") == 2
+    assert page.text.count("✓") == page.text.count("✗") == 1
+
+
+def test_no_mistakes_no_section(tmp_path: Path) -> None:
+    path = write_page(report(mistakes=[]), tmp_path / "index.html")
+    assert "wrong</h3>" not in path.read_text(encoding="utf-8")
