@@ -37,6 +37,10 @@ class ConfigError(ValueError):
         )
 
 
+# Defaults that differ where features are given: a step takes a millisecond, so there may be more.
+OVER_FEATURES = {"epochs": 30, "head_lr": 1e-3}
+
+
 @dataclass
 class Config:
     """One run. `halftruth train --help` and docs/training.md explain each field."""
@@ -110,6 +114,8 @@ class Config:
     def of(cls, values: dict[str, Any]) -> "Config":
         """From a mapping, as a recipe holds it; wrong names and values are reported together."""
         known = {f.name for f in dataclasses.fields(cls)}
+        if values.get("features"):
+            values = {**OVER_FEATURES, **values}
         problems = []
         for key in values.keys() - known:
             close = difflib.get_close_matches(key, [*known, *READING], n=1)
