@@ -205,3 +205,11 @@ def test_resuming_before_the_first_checkpoint_starts_anew(on_features, tmp_path,
     line = ("train", labels, *arguments(on_features), "--out", tmp_path / "run", "--resume")
     assert command(*line) == 0
     assert "training starts from the beginning" in capsys.readouterr().err
+
+
+def test_what_is_not_given_anew_stays_as_it_was(on_features, tmp_path):
+    fit(**on_features, method="hill", out=tmp_path / "run", quiet=True)
+    line = ("train", on_features["labels"], "--out", tmp_path / "run", "--resume", "-q")
+    assert command(*line, "--epochs", 5) == 0
+    assert len(records(tmp_path / "run")) == 5
+    assert outcome(tmp_path / "run")["method"] == "hill"

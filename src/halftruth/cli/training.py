@@ -131,32 +131,28 @@ def train(
     halftruth train labels.csv --images photos/ --method hill --out runs/first
     """
     from halftruth.train.progress import Interrupted
-    from halftruth.train.run import Run, resume_run
-    from halftruth.train.settings import collect, load_settings
+    from halftruth.train.run import train as start
+    from halftruth.train.settings import collect
 
     here = locals()
     values = {name: here[name] for name in PASSED_ON}
     settings = collect({**o.given(**values), **o.assignments(read, "--read")})
-    if set_:
-        settings["options"] = o.assignments(set_, "--set")
-    if read_truth:
-        settings["reading_truth"] = o.assignments(read_truth, "--read-truth")
-    if read_features:
-        settings["reading_features"] = o.assignments(read_features, "--read-features")
-    is_recipe = labels is not None and labels.suffix in (".yaml", ".yml")
-    if labels is not None and not is_recipe:
+    nested = {
+        "options": o.assignments(set_, "--set"),
+        "reading_truth": o.assignments(read_truth, "--read-truth"),
+        "reading_features": o.assignments(read_features, "--read-features"),
+    }
+    settings |= {name: pairs for name, pairs in nested.items() if pairs}
+    recipe = labels if labels is not None and labels.suffix in (".yaml", ".yml") else None
+    if labels is not None and recipe is None:
         settings["labels"] = str(labels)
+    if labels is None and not resume:
+        raise typer.BadParameter("expected a label file, a recipe (.yaml), or --resume with --out")
+    if labels is None and out is None:
+        raise typer.BadParameter("--resume needs --out, the folder of the run")
+    if labels is None and not (out / "config.yaml").is_file():  # type: ignore[operator]
+        raise typer.BadParameter(f"{out} holds no run: there is no {out}/config.yaml")
     try:
-        if labels is not None:
-            config = load_settings(labels if is_recipe else None, settings)
-            Run(config, quiet=quiet).go(resume=resume)
-        elif not resume:
-            raise typer.BadParameter(
-                "expected a label file, a recipe (.yaml), or --resume with --out"
-            )
-        elif out is None:
-            raise typer.BadParameter("--resume needs --out, the folder of the run")
-        else:
-            resume_run(out, quiet=quiet, **{k: v for k, v in settings.items() if k != "out"})
+        start(settings, recipe, resume=resume, quiet=quiet)
     except Interrupted as stop:
         raise typer.Exit(130) from stop

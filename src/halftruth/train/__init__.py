@@ -4,7 +4,7 @@ from halftruth.train.checkpoint import CheckpointError
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.progress import Interrupted, TrainingStopped
 from halftruth.train.result import Result
-from halftruth.train.run import fit, resume_run
+from halftruth.train.run import fit
 from halftruth.train.settings import load_settings
 
 __all__ = [
@@ -16,5 +16,4 @@ __all__ = [
     "TrainingStopped",
     "fit",
     "load_settings",
-    "resume_run",
 ]

@@ -24,7 +24,7 @@ from halftruth.train.machine import make_accelerator, stop_signals
 from halftruth.train.measuring import measure
 from halftruth.train.progress import Interrupted
 from halftruth.train.result import Result
-from halftruth.train.settings import collect, load_settings, read_settings, to_yaml
+from halftruth.train.settings import collect, load_settings, to_yaml
 from halftruth.train.stage import Stage
 from halftruth.train.tables import write_bad_images
 from halftruth.train.task import check_parts, load_task, without
@@ -51,21 +51,23 @@ def fit(
     """
     if isinstance(labels, Config):
         config = Config.of({**labels.to_dict(), **settings})
-    else:
-        values = collect(settings)
-        if labels is not None:
-            values["labels"] = str(labels)
-        if images is not None:
-            values["images"] = images
-        if resume and "labels" not in values:
-            return resume_run(Path(values.pop("out")), quiet=quiet, **values)
-        config = Config.of(values)
-    return Run(config, quiet=quiet).go(resume=resume)
+        return Run(config, quiet=quiet).go(resume=resume)
+    values = collect(settings)
+    if labels is not None:
+        values["labels"] = str(labels)
+    if images is not None:
+        values["images"] = images
+    return train(values, resume=resume, quiet=quiet)
 
 
-def resume_run(folder: Path, quiet: bool = False, **settings: Any) -> Result:
-    """Go on with the run in a folder, by its own config.yaml and what is set anew."""
-    return Run(load_settings(folder, {**settings, "out": str(folder)}), quiet=quiet).go(resume=True)
+def train(
+    values: dict[str, Any], recipe: Path | None = None, *, resume: bool = False, quiet: bool = False
+) -> Result:
+    """Start a run, or go on with that in the folder `out`: by its own settings and `values`."""
+    folder = Path(values.get("out", Config.out))
+    if resume and recipe is None and (folder / "config.yaml").is_file():
+        recipe, values = folder, {**values, "out": str(folder)}
+    return Run(load_settings(recipe, values), quiet=quiet).go(resume=resume)
 
 
 class Run:
@@ -240,4 +242,4 @@ class Run:
         return Keeper(self.folder, self.accelerator, self.identity)
 
 
-__all__ = ["Result", "Run", "collect", "fit", "load_settings", "read_settings", "resume_run"]
+__all__ = ["Result", "Run", "fit", "train"]
