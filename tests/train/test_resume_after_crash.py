@@ -5,7 +5,8 @@ import os
 import pytest
 from tiny_data import assert_same_run
 
-from halftruth import fit
+from halftruth import fit, losses
+from halftruth.cli.show import needs
 from halftruth.train import CheckpointError, TrainingStopped, checkpoint
 from halftruth.train.journal import Journal
 from halftruth.train.stage import Stage
@@ -107,6 +108,38 @@ def test_death_in_the_middle_of_an_epoch(on_pictures, tmp_path, monkeypatch, var
             fit(**settings, out=tmp_path / "dies", quiet=True)
     saved = checkpoint.load(tmp_path / "dies" / "last.safetensors")["progress"]
     assert (saved["epoch"], saved["step"]) == (1, 2)
+    fit(out=tmp_path / "dies", resume=True, quiet=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "dies")
+
+
+def options_of(method):
+    """What a method cannot do without, and a start early enough to matter here."""
+    values = {"expected_positives": 1.5, "warmup": 1}
+    known = losses.registry.signature(method)
+    wanted = {*needs(method), "warmup"} & known.keys() & values.keys()
+    return {key: values[key] for key in wanted}
+
+
+def on_one_view(method):
+    return losses.create(method, **options_of(method)).views == 1
+
+
+@pytest.mark.parametrize("method", [*filter(on_one_view, losses.names())])
+def test_every_method_goes_on_as_if_nothing_had_been(on_features, tmp_path, monkeypatch, method):
+    settings = {**on_features, "method": method, "options": options_of(method)}
+    settings |= {"dropout": 0.2, "checkpoint_every": 2, "schedule": "constant"}
+    fit(**settings, out=tmp_path / "whole", quiet=True)
+    step = Stage._step
+
+    def mortal(self, raw, rows):
+        if (self.progress.epoch, self.progress.step) == (2, 3):
+            raise Death
+        return step(self, raw, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Stage, "_step", mortal)
+        with pytest.raises(Death):
+            fit(**settings, out=tmp_path / "dies", quiet=True)
     fit(out=tmp_path / "dies", resume=True, quiet=True)
     assert_same_run(tmp_path / "whole", tmp_path / "dies")
 
