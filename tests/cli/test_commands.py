@@ -150,6 +150,7 @@ def test_a_run_prints_plain_lines_where_there_is_no_terminal(command, table):
     assert out == ""
     assert "all epoch 2/2: loss" in err
     assert "12 rows x 3 classes" in err
+    assert "never present in the training rows: 'eel'" in err
     assert "\x1b" not in err
     assert "\r" not in err
     code, out, err = command(*line[:-1], folder / "quiet", "-q", "--device", "cpu", "--val", 0.4)

@@ -46,8 +46,13 @@ class Task:
             f"{len(getattr(self.splits, part)):,} {name}"
             for part, name in (("train", "training"), ("val", "validation"), ("test", "test"))
         )
-        known = "complete labels are known for statistics" if self.truth is not None else ""
-        return "\n".join(filter(None, [self.labels.describe(), f"rows: {parts}", known]))
+        lines = [self.labels.describe(), f"rows: {parts}"]
+        counts = (self.labels.values[self.splits.train] > 0).sum(axis=0)
+        if never := [name for name, count in zip(self.classes, counts, strict=True) if not count]:
+            lines.append(f"never present in the training rows: {some(never)}")
+        if self.truth is not None:
+            lines.append("complete labels are known, for choosing and measuring")
+        return "\n".join(lines)
 
 
 def load_task(config: Config) -> Task:
