@@ -3,7 +3,8 @@
 A curve is a pair (value, slope): what it costs to answer z, and the derivative of that cost.
 Values and slopes are written in p = sigmoid(z), q = 1 - p and their logarithms, which `Logit`
 computes without cancellation, so that both stay finite for every finite z. Curves are written for
-a label that is there; `mirrored` turns one into the curve of a label that is not.
+a label that is there; `mirrored` turns one into the curve of a label that is not. The two tensors
+of a curve belong to it alone, so that the next step may work in place.
 """
 
 from collections.abc import Callable
@@ -20,7 +21,7 @@ Curve = tuple[Tensor, Tensor]
 def mirrored(curve: Callable[..., Curve], s: Logit, *arguments: float | bool) -> Curve:
     """The curve of an absent label, f(-z), with slope -f'(-z)."""
     value, slope = curve(s.mirror(), *arguments)
-    return value, -slope
+    return value, slope.neg_()
 
 
 def log_loss(s: Logit) -> Curve:
@@ -37,11 +38,9 @@ def focal(s: Logit, gamma: float, detach_weight: bool = False) -> Curve:
         return log_loss(s)
     weight = power(s.q, gamma)
     slope = -s.slope_log_p
-    if detach_weight:
-        weight = weight.detach()
-    else:
-        slope = slope + gamma * s.p * s.log_p
-    return -weight * s.log_p, weight * slope
+    if not detach_weight:
+        slope = slope.addcmul_(s.p, s.log_p, value=gamma)
+    return (weight * s.log_p).neg_(), slope.mul_(weight)
 
 
 def shifted_focal(s: Logit, gamma: float, margin: float, detach_weight: bool = False) -> Curve:
@@ -49,23 +48,25 @@ def shifted_focal(s: Logit, gamma: float, margin: float, detach_weight: bool = F
 
     Slope p(1-p) (u^gamma / (1-u) - gamma u^(gamma-1) log(1-u)) where p > margin, else 0.
     """
-    u = (s.p - margin).clamp(min=0)
-    rest = (s.q + margin).clamp(max=1)
-    log_rest = torch.log(rest + s.eps)
+    u = (s.p - margin).clamp_(min=0)
+    rest = (s.q + (margin + s.eps)).clamp_(max=1 + s.eps)
     weight = power(u, gamma)
-    slope = weight * s.pq / (rest + s.eps)
-    if detach_weight:
-        weight = weight.detach()
-    elif gamma:
-        slope = slope - gamma * power(u, gamma - 1) * s.pq * log_rest
+    slope = weight / rest
+    log_rest = rest.log_()
+    if gamma and not detach_weight:
+        slope = slope.addcmul_(power(u, gamma - 1), log_rest, value=-gamma)
+    slope = slope.mul_(s.p).mul_(s.q)
     # From gamma = 1 on the slope vanishes with u by itself.
-    return -weight * log_rest, slope if gamma >= 1 else torch.where(u > 0, slope, 0.0)
+    if gamma < 1:
+        slope = torch.where(u > 0, slope, 0.0)
+    return log_rest.mul_(weight).neg_(), slope
 
 
 def hill(s: Logit, lam: float) -> Curve:
     """(lam - p) p^2, the absent curve shaped like a hill; slope (2 lam - 3p) p^2 (1-p)."""
     square = s.p * s.p
-    return (lam - s.p) * square, (2 * lam - 3 * s.p) * square * s.q
+    slope = torch.rsub(s.p, 2 * lam, alpha=3).mul_(square).mul_(s.q)
+    return square.mul_(lam - s.p), slope
 
 
 def entropy(s: Logit) -> Curve:
@@ -83,28 +84,28 @@ def robust_log(s: Logit, q: float) -> Curve:
     if q == 0:
         return log_loss(s)
     if q == 1:
-        return s.q, -s.pq
+        return s.q.clone(), (s.p * s.q).neg_()
     log_p = torch.nn.functional.logsigmoid(s.z) if s.eps else s.log_p
     exponent = log_p * q
     shrink = torch.expm1(exponent)
     # p^q as 1 - (1 - p^q) saves an exponential and loses a small p^q, which a small q never gives.
     power = shrink + 1 if q <= 0.1 else torch.exp(exponent)
-    return shrink * (-1 / q), power * -s.q
+    return shrink.mul_(-1 / q), power.mul_(s.q).neg_()
 
 
 def scaled(curve: Curve, weight: float | Tensor) -> Curve:
     """weight · curve, the weight being a constant to the gradient."""
-    return curve[0] * weight, curve[1] * weight
+    return curve[0].mul_(weight), curve[1].mul_(weight)
 
 
 def added(a: Curve, b: Curve) -> Curve:
     """The sum of two curves."""
-    return a[0] + b[0], a[1] + b[1]
+    return a[0].add_(b[0]), a[1].add_(b[1])
 
 
 def mixed(share: Tensor, a: Curve, b: Curve) -> Curve:
     """share · a + (1 - share) · b, the share being a constant to the gradient."""
-    return torch.lerp(b[0], a[0], share), torch.lerp(b[1], a[1], share)
+    return b[0].lerp_(a[0], share), b[1].lerp_(a[1], share)
 
 
 def patched(curve: Curve, where: Tensor, other: Callable[[Logit], Curve], s: Logit) -> Curve:
@@ -118,8 +119,8 @@ def patched(curve: Curve, where: Tensor, other: Callable[[Logit], Curve], s: Log
         mask = where.to(value.dtype)
         return mixed(mask, other(s), curve)
     at = torch.from_numpy(np.flatnonzero(where.numpy()))
-    new_value, new_slope = other(s.like(s.z.flatten()[at]))
-    return put(value, at, new_value), put(slope, at, new_slope)
+    new_value, new_slope = other(s.like(s.z.take(at)))
+    return value.put_(at, new_value), slope.put_(at, new_slope)
 
 
 def _by_numpy(x: Tensor) -> bool:
@@ -144,11 +145,6 @@ def is_unknown(labels: Tensor) -> Tensor:
     return torch.from_numpy(np.equal(labels.numpy(), 0)) if _by_numpy(labels) else labels == 0
 
 
-def put(values: Tensor, at: Tensor, new: Tensor) -> Tensor:
-    """`values` with flat positions `at` set to `new`."""
-    return values.flatten().index_copy(0, at, new).view(values.shape)
-
-
 def is_present(labels: Tensor, no_absent: bool = False) -> Tensor:
     """Where labels are PRESENT; 0 and 1 alone can be read as truth values without a pass."""
     if no_absent and labels.dtype == torch.int8:
@@ -165,8 +161,7 @@ def holds_no_absent(labels: Tensor) -> bool:
 
 def nothing(s: Logit) -> Curve:
     """No cost and no gradient."""
-    zero = torch.zeros_like(s.z)
-    return zero, zero
+    return torch.zeros_like(s.z), torch.zeros_like(s.z)
 
 
 def power(base: Tensor, exponent: float) -> Tensor:

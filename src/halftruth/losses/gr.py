@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import torch
-
 from halftruth.losses import curves
 from halftruth.losses.base import Loss, register, require
 from halftruth.losses.curves import Curve
@@ -71,12 +69,13 @@ class GR(Loss):
         return curves.robust_log(s, self.q1)
 
     def unknown(self, s: Logit) -> Curve:
-        p = s.p.detach()
-        k = torch.sigmoid(self.w * p + self.b)
-        v = torch.exp((p - self.mu).square() * (-0.5 / self.sigma**2))
         there = curves.robust_log(s, self.q2)
-        absent = curves.mirrored(curves.robust_log, s, self.q3)
-        return curves.scaled(curves.mixed(k, there, absent), v)
+        curve = curves.mirrored(curves.robust_log, s, self.q3)
+        k = (s.p * self.w).add_(self.b).sigmoid_()
+        curve = curves.mixed(k, there, curve)
+        del there, k
+        v = (s.p - self.mu).square_().mul_(-0.5 / self.sigma**2).exp_()
+        return curves.scaled(curve, v)
 
     w: float
     b: float

@@ -24,6 +24,11 @@ class once:
         return value
 
 
+def softplus(z: Tensor) -> Tensor:
+    """log(1 + e^z) = -log(1 - p); above the threshold float64 sees no difference to z."""
+    return torch.nn.functional.softplus(z, threshold=40.0)
+
+
 class Logit:
     """z and what the curves are made of, each computed once and only when asked for.
 
@@ -43,7 +48,7 @@ class Logit:
     @once
     def q(self) -> Tensor:
         """1 - p, exact where p rounds to 1."""
-        return torch.sigmoid(-self.z)
+        return torch.sigmoid_(-self.z)
 
     @once
     def pq(self) -> Tensor:
@@ -54,13 +59,13 @@ class Logit:
     def log_p(self) -> Tensor:
         if self.eps:
             return torch.log(self.p + self.eps)
-        return torch.nn.functional.logsigmoid(self.z)
+        return softplus(-self.z).neg_()
 
     @once
     def log_q(self) -> Tensor:
         if self.eps:
             return torch.log(self.q + self.eps)
-        return torch.nn.functional.logsigmoid(-self.z)
+        return softplus(self.z).neg_()
 
     @once
     def slope_log_p(self) -> Tensor:
@@ -116,11 +121,11 @@ class _Mirror(Logit):
 
     @once
     def slope_log_p(self) -> Tensor:  # type: ignore[override]
-        return -self.front.slope_log_q
+        return -self.front.slope_log_q if self.eps else self.q
 
     @once
     def slope_log_q(self) -> Tensor:  # type: ignore[override]
-        return -self.front.slope_log_p
+        return -self.front.slope_log_p if self.eps else -self.p
 
     def mirror(self) -> Logit:
         return self.front

@@ -37,7 +37,11 @@ def block_curve(loss: "Loss", logits: Tensor, labels: Tensor, context: Any, rows
 def blocks(logits: Tensor) -> list[slice]:
     """Whole rows in blocks on a CPU, everything at once elsewhere."""
     count, width = logits.shape
-    step = count if logits.device.type != "cpu" else max(BLOCK // max(width, 1), 1)
+    if logits.device.type != "cpu":
+        return [slice(0, count)] if count else []
+    # Of equal size: a short last block would cost as many calls as the others.
+    number = -(-count // max(BLOCK // max(width, 1), 1))
+    step = -(-count // max(number, 1))
     return [slice(at, min(at + step, count)) for at in range(0, count, max(step, 1))]
 
 
@@ -63,6 +67,8 @@ def walk(
         else:
             # Blocks are added up in float64: neither rounding nor overflow grows with the batch.
             sums.append(value.sum().double())
+        # Or they would be held while the next block is computed.
+        del value, slope
     if unit == "all":
         total = torch.stack(sums).sum() if sums else logits.new_zeros((), dtype=torch.float64)
         return total, slopes

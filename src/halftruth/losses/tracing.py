@@ -6,6 +6,7 @@ a `Symbol` they write down what they did, as lines of Triton. So no method is wr
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -155,6 +156,15 @@ class Symbol:
         number = self._unary("{a}.to(tl.float32)")
         number.mask = self.name if self.kind == "bool" else None
         return number
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        # What works in place on a tensor is a new line here: a symbol is never overwritten.
+        if name.endswith("_") and name.strip("_") in RULES:
+            return partial(RULES[name.strip("_")], self)
+        raise AttributeError(name)
+
+    def clone(self) -> "Symbol":
+        return self
 
     def square(self) -> "Symbol":
         return self * self
