@@ -111,7 +111,7 @@ def _share(share: float | None) -> str:
 
 
 def _depth_class(depth: int) -> str:
-    return "depth" if depth == 100 else "depth wide"
+    return "depth" if depth == 500 else "depth wide"
 
 
 def _scene(scene: Scene) -> str:
@@ -144,7 +144,7 @@ def _mistakes(mistakes: Sequence[Finding]) -> str:
         return ""
     cards = "".join(map(_finding, mistakes))
     return (
-        "<h3>Where it is wrong</h3><p>The next mistakes further down the same ranking.</p>"
+        "<h3>Where it is wrong</h3><p>The first other mistakes in the same ranking.</p>"
         f'<div class="grid findings">{cards}</div>'
     )
 
