@@ -135,5 +135,5 @@ def test_an_error_is_told_once(on_features, tmp_path, train):
     settings = {**on_features, "truth": tmp_path}
     running = train(settings, "run", count=2)
     assert [command.wait(30) for command in running] == [2, 2]
-    assert running[0].output().startswith("error: ")
-    assert running[1].output() == ""
+    # Accelerate may warn of the number of threads before it.
+    assert [command.output().count("error: ") for command in running] == [1, 0]
