@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -13,7 +11,7 @@ from string import Template
 
 from PIL import Image
 
-SHARPNESS = 3  # pictures are stored this many times larger, so that no browser blurs them
+from halftruth.page import card, document, facts, pixel_picture
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ def write_page(report: Report, path: str | Path) -> Path:
     template = Template((files("halftruth.demo") / "page.html").read_text(encoding="utf-8"))
     depths = list(report.rows[0].precision) if report.rows else []
     text = template.substitute(
-        facts="".join(map(_fact, report.facts)),
+        facts=facts(report.facts),
         depths="".join(f'<th class="{_depth_class(depth)}">{depth:,}</th>' for depth in depths),
         depth_count=len(depths),
         rows="".join(map(_row, report.rows)),
@@ -83,13 +81,9 @@ def write_page(report: Report, path: str | Path) -> Path:
         settings=escape(report.settings),
     )
     path = Path(path)
-    path.write_text(text, encoding="utf-8")
+    page = document("halftruth demo: the labels that were missing", text)
+    path.write_text(page, encoding="utf-8")
     return path
-
-
-def _fact(fact: tuple[str, str]) -> str:
-    number, meaning = fact
-    return f"<div><b>{escape(number)}</b><span>{escape(meaning)}</span></div>"
 
 
 def _row(row: Row) -> str:
@@ -118,21 +112,20 @@ def _scene(scene: Scene) -> str:
     shown = _tags(scene.shown, "shown") or '<span class="none">no label</span>'
     hidden = _tags(scene.hidden, "hidden")
     words = f"labelled {_words(scene.shown)}, hidden: {_words(scene.hidden)}"
-    caption = f"<figcaption>{shown}{hidden}</figcaption>"
-    return f"<figure>{_picture(scene.picture, words)}{caption}</figure>\n"
+    return card(pixel_picture(scene.picture, words), f"{shown}{hidden}")
 
 
 def _finding(finding: Finding) -> str:
     verdict = "right" if finding.right else "wrong"
     mark = "✓" if finding.right else "✗"
     words = f"{finding.label}, {verdict}; the picture holds {_words(finding.truth)}"
-    return (
-        f'<figure class="{verdict}">{_picture(finding.picture, words)}<figcaption>'
+    caption = (
         f'<p class="found"><b>{mark} {escape(finding.label)}</b>'
         f"<span>#{finding.rank:,} · {escape(_score(finding.score))}</span></p>"
         f"<dl><dt>label shown</dt><dd>{escape(_words(finding.shown))}</dd>"
-        f"<dt>truth</dt><dd>{escape(_words(finding.truth))}</dd></dl></figcaption></figure>\n"
+        f"<dt>truth</dt><dd>{escape(_words(finding.truth))}</dd></dl>"
     )
+    return card(pixel_picture(finding.picture, words), caption, verdict)
 
 
 def _score(score: float) -> str:
@@ -155,16 +148,3 @@ def _tags(names: Sequence[str], kind: str) -> str:
 
 def _words(names: Sequence[str]) -> str:
     return ", ".join(names) if names else "nothing"
-
-
-def _picture(picture: Image.Image, words: str) -> str:
-    large = picture.convert("RGB").resize(
-        (picture.width * SHARPNESS, picture.height * SHARPNESS), Image.Resampling.NEAREST
-    )
-    file = io.BytesIO()
-    large.save(file, "PNG", optimize=True)
-    data = base64.b64encode(file.getvalue()).decode("ascii")
-    return (
-        f'<img src="data:image/png;base64,{data}" alt="{escape(words)}" '
-        f'width="{large.width}" height="{large.height}">'
-    )
