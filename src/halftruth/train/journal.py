@@ -17,7 +17,11 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from halftruth.train.checkpoint import write_text
 from halftruth.train.result import plain_json
+
+# Both have a line an epoch: numbers, and counts of probabilities for figures.
+METRICS, HISTOGRAMS = "metrics.jsonl", "histograms.jsonl"
 
 
 class Journal:
@@ -31,7 +35,7 @@ class Journal:
         quiet: bool = False,
         tensorboard: bool = False,
     ) -> None:
-        self.path = None if folder is None else folder / "metrics.jsonl"
+        self.folder = folder
         self.main = main
         self.console = Console(stderr=True, quiet=quiet or not main)
         self._writer: Any = None
@@ -55,13 +59,17 @@ class Journal:
         self.say(f"{shown}, {record['seconds']:.1f} s{'  *' if improved else ''}")
 
     def write(self, record: dict[str, Any]) -> None:
-        """One line of metrics.jsonl, on disk before training goes on."""
-        if not self.main or self.path is None:
+        """A line of metrics.jsonl and of histograms.jsonl, on disk before training goes on."""
+        if not self.main or self.folder is None:
             return
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(plain_json(record)) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        where = {"stage": record["stage"], "epoch": record["epoch"]}
+        counts = where | record.get("histograms", {})
+        record = {key: value for key, value in record.items() if key != "histograms"}
+        for name, line in ((HISTOGRAMS, counts), (METRICS, record)):
+            with (self.folder / name).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(plain_json(line)) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
         if self._writer is not None:
             for key, value in record.items():
                 if isinstance(value, float):
@@ -70,12 +78,11 @@ class Journal:
 
     def rewind(self, epochs_done: int) -> None:
         """Drop what was written after the checkpoint that a run resumes from."""
-        if not self.main or self.path is None or not self.path.exists():
-            return
-        lines = self.path.read_text(encoding="utf-8").splitlines()[:epochs_done]
-        new = self.path.with_suffix(".new")
-        new.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-        os.replace(new, self.path)
+        for name in (METRICS, HISTOGRAMS):
+            if not self.main or self.folder is None or not (self.folder / name).exists():
+                continue
+            lines = (self.folder / name).read_text(encoding="utf-8").splitlines()[:epochs_done]
+            write_text(self.folder / name, "".join(line + "\n" for line in lines))
 
     @contextmanager
     def progress(self, text: str, total: int, done: int = 0) -> Iterator[Any]:

@@ -18,7 +18,7 @@ from halftruth.train.building import build_model, extract_features, head_model, 
 from halftruth.train.config import Config
 from halftruth.train.identity import check_same, identify
 from halftruth.train.inputs import Features, Inputs
-from halftruth.train.journal import Journal
+from halftruth.train.journal import HISTOGRAMS, METRICS, Journal
 from halftruth.train.keeping import HEAD, LAST, Keeper
 from halftruth.train.machine import make_accelerator, stop_signals
 from halftruth.train.measuring import measure
@@ -158,7 +158,8 @@ class Run:
         if self.main:
             checkpoint.write_text(self.folder / "config.yaml", to_yaml(self.config))
             if saved is None:
-                (self.folder / "metrics.jsonl").unlink(missing_ok=True)
+                for name in (METRICS, HISTOGRAMS):
+                    (self.folder / name).unlink(missing_ok=True)
 
     # ------------------------------------------------------------------ training
 

@@ -16,7 +16,7 @@ from halftruth.losses import Loss
 from halftruth.metrics import mean_average_precision
 from halftruth.models import Classifier
 from halftruth.train.config import Config
-from halftruth.train.inputs import Inputs
+from halftruth.train.inputs import Features, Inputs
 from halftruth.train.journal import Journal
 from halftruth.train.keeping import BEST, HEAD, Keeper
 from halftruth.train.learner import Learner
@@ -24,6 +24,7 @@ from halftruth.train.order import Batches, seed_step
 from halftruth.train.progress import Interrupted, Progress, TrainingStopped
 from halftruth.train.schedule import rate
 from halftruth.train.scores import outputs
+from halftruth.train.spread import cut_of, look, watched_rows
 from halftruth.train.watching import pseudo_label_quality, show_scores, takes_batches
 
 # Looking at a loss waits for the device, asking about a stop for the other processes.
@@ -211,9 +212,12 @@ class Stage:
             rows = torch.as_tensor(self.train_rows)
             truth = self.truth[rows].to(self.device)
             record |= pseudo_label_quality(self.loss, self.labels[rows.to(self.device)], truth)
+            watched = watched_rows(self.train_rows, not isinstance(self.inputs, Features))
+            self._look("train", watched, self._score(watched), record)
         if not len(self.val_rows):
             return record
         scores = self._score(self.val_rows)
+        self._look("val", self.val_rows, scores, record)
         rows = torch.as_tensor(self.val_rows, device=self.device)
         record["val_mAP_observed"] = mean_average_precision(scores, self.labels[rows])
         if self.truth is not None:
@@ -221,6 +225,16 @@ class Stage:
             record["val_mAP"] = mean_average_precision(scores, truth)
         record["select"] = record["val_mAP" if self.select_on_truth else "val_mAP_observed"]
         return record
+
+    def _look(self, part: str, rows: np.ndarray, logits: Tensor, record: dict[str, Any]) -> None:
+        """Add to an epoch's record how the probabilities of some rows lie, for figures."""
+        if self.folder is None:
+            return
+        at = torch.as_tensor(rows, device=self.device)
+        truth = None if self.truth is None else self.truth.to(self.device)[at]
+        numbers, counts = look(part, logits, self.labels[at], truth, cut_of(self.loss))
+        record |= numbers
+        record.setdefault("histograms", {})[part] = counts
 
     # ------------------------------------------------------------------ what is kept
 

@@ -1,0 +1,94 @@
+"""How the probabilities of a run lie, epoch by epoch: for its figures, small enough to keep."""
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from halftruth.losses import Loss
+from halftruth.losses.wrapper import Wrapper
+
+BINS = 100
+# What a label can be: by the labels given, and where those are silent by the truth, if known.
+GROUPS = ("labelled", "hidden", "negative", "absent", "unknown")
+
+# Training rows that are looked at after an epoch, where the truth is known: at most so many, and
+# of images no more than a share, which costs a hundredth of the epoch or two.
+_WATCHED = 2048
+_SHARE_OF_IMAGES = 16
+_ENTRIES_AT_ONCE = 1 << 22
+
+
+def watched_rows(rows: np.ndarray, over_images: bool) -> np.ndarray:
+    """Training rows, evenly picked and always the same, to follow through the epochs."""
+    most = min(_WATCHED, len(rows), len(rows) // _SHARE_OF_IMAGES if over_images else len(rows))
+    return rows[np.linspace(0, len(rows) - 1, max(most, 1)).round().astype(int)]
+
+
+def groups(labels: Tensor, truth: Tensor | None) -> Tensor:
+    """The group of every entry, as a place in GROUPS: of unknown labels the truth decides."""
+    found = torch.where(labels > 0, 0, torch.where(labels < 0, 3, 4))
+    if truth is None:
+        return found
+    unknown = labels == 0
+    found = torch.where(unknown & (truth > 0), 1, found)
+    return torch.where(unknown & (truth < 0), 2, found)
+
+
+def histograms(logits: Tensor, labels: Tensor, truth: Tensor | None) -> dict[str, list[int]]:
+    """How many entries of each group have their probability in each of BINS equal bins.
+
+    >>> found = histograms(torch.tensor([[9.0, -9.0]]), torch.tensor([[1, 0]]), None)
+    >>> found["labelled"][-1], found["unknown"][0]
+    (1, 1)
+    """
+    counts = torch.zeros(len(GROUPS) * BINS, dtype=torch.int64, device=logits.device)
+    step = max(_ENTRIES_AT_ONCE // max(labels.shape[1], 1), 1)
+    for at in range(0, len(labels), step):
+        rows = slice(at, at + step)
+        group = groups(labels[rows], None if truth is None else truth[rows])
+        place = (torch.sigmoid(logits[rows].float()) * BINS).long().clamp_(max=BINS - 1)
+        counts += torch.bincount((group * BINS + place).flatten(), minlength=len(counts))
+    found = counts.view(len(GROUPS), BINS).tolist()
+    return {name: bins for name, bins in zip(GROUPS, found, strict=True) if any(bins)}
+
+
+def loss_of_labelled(logits: Tensor, labels: Tensor) -> float:
+    """Mean of -log p over the labels that are PRESENT; NaN where there is none."""
+    return float(softplus(-logits[labels > 0].double()).mean())
+
+
+def predictive_values(logits: Tensor, truth: Tensor, tau: float) -> dict[str, float]:
+    """Means over classes of TP/(TP+FP) and TN/(TN+FN) at a cut of `tau`: PPV, NPV.
+
+    Classes without an answer on that side are left out (paper 004, appendix).
+    """
+    above, there = torch.sigmoid(logits.float()) > tau, truth > 0
+    known = truth != 0
+    sides = {
+        "PPV": (above & there, above & known),
+        "NPV": (~above & ~there & known, ~above & known),
+    }
+    found = {}
+    for name, (true, said) in sides.items():
+        answers = said.sum(dim=0).double()
+        found[name] = float((true.sum(dim=0) / answers)[answers > 0].mean())
+    return found
+
+
+def cut_of(loss: Loss) -> float:
+    """Above which probability a method takes an unknown label for present; 0.5 if it has none."""
+    while isinstance(loss, Wrapper) and not hasattr(loss, "tau"):
+        loss = loss.base
+    return float(getattr(loss, "tau", 0.5))
+
+
+def look(
+    part: str, logits: Tensor, labels: Tensor, truth: Tensor | None, tau: float
+) -> tuple[dict[str, float], dict[str, list[int]]]:
+    """What is kept of a part ("val" or "train") after an epoch: numbers, and the histograms."""
+    numbers = {f"{part}_loss_labelled": loss_of_labelled(logits, labels)}
+    if truth is not None:
+        values = predictive_values(logits, truth, tau)
+        numbers |= {f"{part}_{name}": value for name, value in values.items()}
+    return numbers, histograms(logits, labels, truth)

@@ -1,0 +1,93 @@
+"""What is kept of a run's probabilities: against plain loops, and in the run's folder."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import tiny_data
+import torch
+
+from halftruth import losses
+from halftruth.train import fit
+from halftruth.train.spread import BINS, GROUPS, cut_of, histograms, look, watched_rows
+
+
+@pytest.fixture
+def batch():
+    draw = torch.Generator().manual_seed(3)
+    logits = 3 * torch.randn(40, 5, generator=draw)
+    labels = torch.randint(-1, 2, (40, 5), generator=draw, dtype=torch.int8)
+    truth = torch.where(labels == 0, torch.randint(-1, 2, (40, 5), generator=draw), labels)
+    return logits, labels, truth.to(torch.int8)
+
+
+def slow_group(label: int, true: int) -> str:
+    if label:
+        return "labelled" if label > 0 else "absent"
+    return {1: "hidden", -1: "negative", 0: "unknown"}[true]
+
+
+def test_histograms_count_every_entry_in_its_group_and_bin(batch):
+    logits, labels, truth = batch
+    slow = {name: [0] * BINS for name in GROUPS}
+    for z, label, true in zip(logits.flatten(), labels.flatten(), truth.flatten(), strict=True):
+        slow[slow_group(int(label), int(true))][int(BINS * float(torch.sigmoid(z)))] += 1
+    assert histograms(logits, labels, truth) == slow
+
+
+def test_without_the_truth_unknown_labels_are_one_group(batch):
+    logits, labels, _ = batch
+    found = histograms(logits, labels, None)
+    assert set(found) == {"labelled", "absent", "unknown"}
+    assert sum(found["unknown"]) == int((labels == 0).sum())
+
+
+def test_extreme_logits_fall_into_the_outer_bins():
+    found = histograms(torch.tensor([[1e4, -1e4]]), torch.tensor([[1, 1]]), None)
+    assert (found["labelled"][0], found["labelled"][-1]) == (1, 1)
+
+
+def test_numbers_by_hand():
+    logits = torch.tensor([[2.0, -2.0], [3.0, 1.0], [-1.0, -3.0], [1.0, -1.0]])
+    labels = torch.tensor([[1, 0], [0, 0], [1, 0], [0, 0]])
+    truth = torch.tensor([[1, -1], [1, -1], [1, -1], [-1, 1]])
+    numbers, _ = look("val", logits, labels, truth, tau=0.5)
+    present = [math.log1p(math.exp(-2)), math.log1p(math.exp(1))]
+    assert numbers["val_loss_labelled"] == pytest.approx(np.mean(present))
+    # Class 0: yes, yes, no, yes of which two are right; no: wrong. Class 1: yes is wrong, two of
+    # three no are right.
+    assert numbers["val_PPV"] == pytest.approx((2 / 3 + 0) / 2)
+    assert numbers["val_NPV"] == pytest.approx((0 + 2 / 3) / 2)
+
+
+def test_the_cut_is_the_methods_own():
+    assert cut_of(losses.create("bce")) == 0.5
+    assert cut_of(losses.create("any-class", base={"name": "splc", "tau": 0.7})) == 0.7
+
+
+def test_few_rows_of_images_are_watched():
+    rows = np.arange(100, 6100)
+    assert len(watched_rows(rows, over_images=True)) == 375
+    picked = watched_rows(rows, over_images=False)
+    assert len(picked) == 2048
+    assert (picked[0], picked[-1]) == (100, 6099)
+    assert (np.diff(picked) > 0).all()
+    assert watched_rows(np.array([7]), over_images=True).tolist() == [7]
+
+
+def test_a_run_keeps_histograms_and_a_resumed_one_the_same(on_features, data, tmp_path):
+    settings = on_features | {"truth": data / "truth.csv", "quiet": True}
+    fit(**settings, out=tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "histograms.jsonl").open()]
+    assert [line["epoch"] for line in lines] == [0, 1, 2]
+    values = tiny_data.records(tmp_path / "run")
+    assert all({"val_PPV", "train_NPV", "val_loss_labelled"} <= record.keys() for record in values)
+    assert "histograms" not in values[0]
+    parts = (data / "labels.csv").read_text().splitlines()[1:]
+    count = sum(",train," in line for line in parts)
+    assert sum(sum(bins) for bins in lines[0]["train"].values()) == 3 * count
+    assert {"labelled", "hidden", "negative"} == set(lines[0]["train"])
+    before = (tmp_path / "run" / "histograms.jsonl").read_bytes()
+    fit(out=tmp_path / "run", resume=True, quiet=True)
+    assert (tmp_path / "run" / "histograms.jsonl").read_bytes() == before
