@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from halftruth import losses
-from halftruth.losses import fused
+from halftruth.losses import fused, traces
 
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="Triton is not installed"
@@ -32,16 +32,16 @@ def test_a_schedule_changes_numbers_not_the_kernel():
     tapes = []
     for epoch in (1, 5):
         loss.start_epoch(epoch, 8)
-        tapes.append(fused.trace(loss, z, None))
+        tapes.append(traces.trace(loss, z, None))
     assert tapes[0].lines == tapes[1].lines
     assert tapes[0].numbers != tapes[1].numbers
 
 
 def test_settings_tell_apart_what_is_traced():
-    assert fused.settings(losses.Hill()) == fused.settings(losses.Hill())
-    assert fused.settings(losses.Hill()) != fused.settings(losses.Hill(lam=1.4))
+    assert traces.settings(losses.Hill()) == traces.settings(losses.Hill())
+    assert traces.settings(losses.Hill()) != traces.settings(losses.Hill(lam=1.4))
     nested = [losses.create("any-class", base={"name": "asl", "gamma_neg": g}) for g in (2, 4)]
-    assert fused.settings(nested[0]) != fused.settings(nested[1])
+    assert traces.settings(nested[0]) != traces.settings(nested[1])
 
 
 def test_logits_on_a_cpu_or_in_float64_are_left_to_the_definition():

@@ -5,13 +5,14 @@ their slopes, so one walk is enough: rows are taken in blocks that stay in the p
 and what is kept for the backward pass is one copy, the gradient itself.
 """
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from halftruth.losses import fused
+from halftruth.losses import fused, native
 from halftruth.losses.curves import Curve
 from halftruth.losses.logit import Logit
 from halftruth.losses.tracing import Untraceable
@@ -116,11 +117,12 @@ def measure(
     ctx: Any, logits: Tensor, labels: Tensor, want_slope: bool
 ) -> tuple[Tensor, Tensor | None]:
     """The scaled value and slopes: by one kernel where there is one, by `walk` elsewhere."""
-    if ctx.unit == "all" and fused.fits(logits):
-        try:
-            return fused.run(ctx.loss, logits, labels, ctx.context, ctx.scale, want_slope)
-        except Untraceable:
-            pass
+    if ctx.unit == "all":
+        with suppress(Untraceable):
+            if fused.fits(logits):
+                return fused.run(ctx.loss, logits, labels, ctx.context, ctx.scale, want_slope)
+            if native.fits(logits, labels):
+                return native.run(ctx.loss, logits, labels, ctx.context, ctx.scale, want_slope)
     value, slopes = walk(ctx.loss, logits, labels, ctx.context, ctx.unit, want_slope)
     if ctx.scale != 1:
         value = value * ctx.scale

@@ -153,7 +153,7 @@ class Symbol:
             raise Untraceable(f"conversion to {dtype}")
         if self.kind == "float":
             return self
-        number = self._unary("{a}.to(tl.float32)")
+        number = self._unary("tl.cast({a}, tl.float32)")
         number.mask = self.name if self.kind == "bool" else None
         return number
 
