@@ -1,0 +1,92 @@
+"""One run on features in memory: the library's own stage of training, without files."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from halftruth import losses
+from halftruth.bench.job import PRIOR, Job
+from halftruth.bench.sources import Matrix
+from halftruth.metrics import evaluate, thresholds
+from halftruth.metrics.counts import UndefinedMetricWarning
+from halftruth.models import build_feature_model
+from halftruth.train.config import OVER_FEATURES, Config
+from halftruth.train.inputs import Features
+from halftruth.train.journal import Journal
+from halftruth.train.one_process import OneProcess
+from halftruth.train.stage import Stage
+
+
+def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
+    """Train a linear head (or one with a hidden layer) and measure it.
+
+    The epoch is the best on the complete labels of the validation rows; the test rows are looked
+    at once, and not at all in a trial.
+    """
+    config = Config(
+        **{**OVER_FEATURES, "ema": 0.99, **job.training},
+        method=job.loss,
+        options=with_numbers(job.options, matrix.prior),
+        features="X",
+        seed=job.seed,
+    )
+    torch.manual_seed(job.seed)
+    model = build_feature_model(
+        matrix.x.shape[1], matrix.observed.shape[1], hidden=config.hidden, dropout=config.dropout
+    )
+    # The features are standardised already, once for all runs.
+    model.backbone[0] = nn.Identity()  # type: ignore[operator]
+    stage = Stage(
+        name="all",
+        model=model,
+        inputs=Features(matrix.x),
+        loss=losses.create(config.method, **config.options),
+        labels=matrix.observed,
+        truth=matrix.truth,
+        train_rows=matrix.splits.train,
+        val_rows=matrix.splits.val,
+        config=config,
+        accelerator=OneProcess(str(matrix.x.device)),  # type: ignore[arg-type]
+        journal=Journal(None, quiet=True),
+        folder=None,
+        epochs=config.epochs,
+        lr=config.head_lr,
+        head_lr=config.head_lr,
+        select_on_truth=True,
+        identity={},
+    )
+    stage.run()
+    best = stage.best()
+    model.load_state_dict(best["model"])
+    model.eval()
+    return {"epoch": int(best["epoch"]), **measured(job, model, matrix)}
+
+
+@torch.no_grad()
+def measured(job: Job, model: nn.Module, matrix: Matrix) -> dict[str, Any]:
+    """Metrics on validation and, unless the run is a trial, on test; cuts from validation only."""
+
+    def scored(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        index = torch.as_tensor(rows, device=matrix.x.device)
+        scores: Tensor = torch.sigmoid(model(matrix.x[index]).double())
+        return scores.cpu().numpy(), matrix.truth[index].cpu().numpy()
+
+    scores, truth = scored(matrix.splits.val)
+    fit = job.threshold == "fit"
+    cuts = np.clip(thresholds.best(scores, truth), 0, 1) if fit else job.threshold
+    with warnings.catch_warnings():
+        # A class that occurs nowhere in a part is left out of the mean.
+        warnings.simplefilter("ignore", UndefinedMetricWarning)
+        found: dict[str, Any] = {"val": evaluate(scores, truth, threshold=cuts)}
+        if not job.trial:
+            scores, truth = scored(matrix.splits.test)
+            found["test"] = evaluate(scores, truth, threshold=cuts)
+    return found
+
+
+def with_numbers(options: dict[str, Any], prior: float) -> dict[str, Any]:
+    """A method's options, the positives a row filled in where they are to be counted."""
+    return {key: round(prior, 4) if value == PRIOR else value for key, value in options.items()}

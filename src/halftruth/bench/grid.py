@@ -1,0 +1,273 @@
+"""What a benchmark runs: methods x data sets x label settings x seeds, from a YAML file."""
+
+import dataclasses
+import difflib
+import fnmatch
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from halftruth import losses
+from halftruth.bench.job import PRIOR, Cell
+from halftruth.data import benchmarks
+from halftruth.search import parse, space_of
+from halftruth.train.config import Config, ConfigError
+from halftruth.train.settings import collect
+
+# Settings of `halftruth train` that a grid fixes itself: files, the method, the seed.
+_NOT_TRAINING = {
+    "labels", "images", "features", "out", "truth", "reading", "reading_truth", "reading_features",
+    "val", "group_column", "method", "options", "seed", "device", "cache", "cache_dir", "workers",
+    "select", "tensorboard", "checkpoint_every", "bad_images",
+}  # fmt: skip
+_OF_METHOD = {"loss", "options", "labels", "search", "fixed"}
+_OF_DATA = {"reader", "root", "frozen", "published", "val", "limit", "training"}
+_ON_FEATURES = {"head_lr": {"low": 1e-4, "high": 3e-2, "log": True}}
+_ON_IMAGES = {"lr": {"low": 1e-5, "high": 3e-4, "log": True}}
+COMPLETE = {"loss": "bce", "labels": "complete", "search": {}}
+
+
+@dataclass
+class Grid:
+    """A benchmark as its YAML file describes it; docs/benchmarks.md explains each key."""
+
+    data: dict[str, dict[str, Any]]
+    labels: list[str] = field(default_factory=lambda: ["single"])
+    methods: Any = "all"
+    seeds: list[int] = field(default_factory=lambda: [0, 1, 2])
+    # The labels shown: 1200 is the published draw; "seed" draws anew for each seed.
+    label_seed: int | str = 1200
+    training: dict[str, Any] = field(default_factory=dict)
+    # Settings tried for each method on validation, the same number for all; 1 tries nothing.
+    trials: int = 1
+    search: dict[str, Any] | None = None
+    # What chooses among trials, and where predictions are cut: "fit" (on validation) or a number.
+    choose: str = "mAP"
+    threshold: float | str = "fit"
+
+    def cells(self) -> list[Cell]:
+        """Every combination of data set, label setting and method, each with what it may search."""
+        return [
+            self._cell(data, setting, name, method)
+            for data in self.data
+            for setting in self.labels
+            for name, method in self.entries(data).items()
+            if self.applies(data, method)
+        ]
+
+    def _cell(self, data: str, setting: str, name: str, method: dict[str, Any]) -> Cell:
+        about = dict(self.data[data])
+        training = {**self.training, **about.pop("training", {})}
+        return Cell(
+            data=data,
+            source={"reader": data, **about},
+            labels=method.get("labels", setting),
+            column=setting,
+            method=name,
+            loss=method["loss"],
+            options=method.get("options") or {},
+            training=training,
+            search=self._search(data, method),
+            label_seed=self.label_seed,
+            choose=self.choose,
+            threshold=self.threshold,
+        )
+
+    def _search(self, data: str, method: dict[str, Any]) -> dict[str, Any]:
+        common = self.search
+        if common is None:
+            common = _ON_FEATURES if self.on_features(data) else _ON_IMAGES
+        given = method.get("search")
+        own = space_of(method["loss"]) if given is None else parse(given)
+        # What a grid sets by hand is not searched.
+        fixed = method.get("fixed", ())
+        own = {key: axis for key, axis in own.items() if key not in fixed}
+        return {"training": parse(common), "options": own}
+
+    def on_features(self, data: str) -> bool:
+        """Whether a data set is trained on as a matrix of features."""
+        about = self.data[data]
+        if "frozen" in about or "features" in about:
+            return True
+        known = ("yeast", "scene", "corel5k", "bibtex", "tabular", "features", "coco2014-features")
+        return about.get("reader", data) in known
+
+    def applies(self, data: str, method: dict[str, Any]) -> bool:
+        """Features have no augmented views to compare."""
+        return not self.on_features(data) or _built(method).views == 1
+
+    def entries(self, data: str) -> dict[str, dict[str, Any]]:
+        """The methods by the name of their row: loss, options, labels."""
+        given = self.methods
+        if isinstance(given, str):
+            given = [given]
+        pairs = given.items() if isinstance(given, Mapping) else [(name, None) for name in given]
+        found: dict[str, dict[str, Any]] = {}
+        for name, entry in pairs:
+            if name == "all":
+                found |= {"complete": dict(COMPLETE)}
+                found |= {every: with_needed(every, {}) for every in losses.names()}
+            elif name == "complete" and entry is None:
+                found[name] = dict(COMPLETE)
+            else:
+                entry = {"loss": name, **(entry or {})}
+                entry["fixed"] = list(entry.get("options") or {})
+                found[name] = {**entry, **with_needed(entry["loss"], entry)}
+        return found
+
+    def chosen(self, **patterns: str | None) -> "Grid":
+        """The grid with only those methods, data sets and label settings that match."""
+        kept = dataclasses.replace(self)
+        if patterns.get("data"):
+            kept.data = {k: v for k, v in self.data.items() if _matches(k, patterns["data"])}
+        if patterns.get("labels"):
+            kept.labels = str(patterns["labels"]).split(",")
+        if patterns.get("methods"):
+            entries = self.entries(next(iter(self.data), ""))
+            kept.methods = {k: v for k, v in entries.items() if _matches(k, patterns["methods"])}
+            if not kept.methods:
+                raise ConfigError(
+                    [f"methods: none matches {patterns['methods']!r}; there are: "
+                     f"{', '.join(entries)}"]
+                )  # fmt: skip
+        if not kept.data:
+            raise ConfigError(
+                [f"data: none matches {patterns['data']!r}; there are: {', '.join(self.data)}"]
+            )
+        return kept
+
+    def problems(self) -> list[str]:
+        """What is wrong with the values; files are not looked at."""
+        found = [f"data {name}: {text}" for name in self.data for text in self._of_data(name)]
+        found += self._of_methods()
+        if not self.seeds or not all(type(seed) is int and seed >= 0 for seed in self.seeds):
+            found.append(f"seeds: expected whole numbers from 0 on, got {self.seeds}")
+        if type(self.trials) is not int or self.trials < 1:
+            found.append(f"trials: expected a whole number from 1 on, got {self.trials!r}")
+        if not (self.label_seed == "seed" or type(self.label_seed) is int):
+            found.append(f'label_seed: expected a number or "seed", got {self.label_seed!r}')
+        for setting in self.labels:
+            try:
+                benchmarks.hide([[1, -1]], setting)  # type: ignore[arg-type]
+            except ValueError as error:
+                found.append(f"labels: {error}")
+        trainings = [self.training, *(about.get("training", {}) for about in self.data.values())]
+        for training in trainings:
+            found += _training_problems(training)
+        try:
+            space = parse(self.search or {})
+        except ValueError as error:
+            return [*found, str(error)]
+        for key in space.keys() - {f.name for f in dataclasses.fields(Config)}:
+            found.append(f"search: there is no setting {key!r} of training")
+        return found
+
+    def _of_data(self, name: str) -> list[str]:
+        about = self.data[name]
+        reader = about.get("reader", name)
+        if "root" not in about:
+            return ["expected `root`, its folder or file below --data"]
+        try:
+            known = benchmarks.registry.signature(reader)
+        except ValueError as error:
+            return [str(error)]
+        strange = about.keys() - _OF_DATA - known.keys()
+        options = ", ".join(sorted(_OF_DATA | known.keys()))
+        return [f"there is no option {key!r}; there are: {options}" for key in sorted(strange)]
+
+    def _of_methods(self) -> list[str]:
+        found = []
+        try:
+            entries = self.entries(next(iter(self.data), ""))
+        except ValueError as error:
+            return [f"methods: {error}"]
+        for name, entry in entries.items():
+            if strange := entry.keys() - _OF_METHOD:
+                found.append(f"methods: {name}: there is no key {', '.join(sorted(strange))}")
+                continue
+            try:
+                _built(entry)
+                parse(entry.get("search") or {})
+            except (ValueError, TypeError) as error:
+                found.append(f"methods: {name}: {error}")
+        return found
+
+
+def load_grid(path: str | Path, **changes: Any) -> Grid:
+    """A checked grid from a YAML file, with some of its keys changed."""
+    path = Path(path)
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError([f"{path}: {error}"]) from error
+    if not isinstance(values, dict):
+        raise ConfigError([f"{path}: expected `name: value` lines, got {type(values).__name__}"])
+    return make_grid({**values, **{k: v for k, v in changes.items() if v is not None}})
+
+
+def make_grid(values: dict[str, Any]) -> Grid:
+    """A checked grid from a mapping; every mistake is reported at once."""
+    known = [f.name for f in dataclasses.fields(Grid)]
+    problems = []
+    for key in values.keys() - set(known):
+        close = difflib.get_close_matches(str(key), known, n=1)
+        hint = f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(known)}"
+        problems.append(f"there is no key {key!r}{hint}")
+    data = values.get("data")
+    if not isinstance(data, dict) or not all(isinstance(v, dict) for v in data.values()):
+        raise ConfigError([*problems, "data: expected a mapping of names to {root: ..., ...}"])
+    grid = Grid(**{key: value for key, value in values.items() if key in known})
+    if isinstance(grid.labels, str):
+        grid.labels = [grid.labels]
+    grid.training = _numbers(grid.training)
+    problems += grid.problems()
+    if problems:
+        raise ConfigError(sorted(problems))
+    return grid
+
+
+def with_needed(loss: str, entry: dict[str, Any]) -> dict[str, Any]:
+    """A method's entry with what it cannot do without: positives a row are counted on validation
+    rows, other numbers start in the middle of what is searched.
+    """
+    options = dict(entry.get("options") or {})
+    signature, space = losses.registry.signature(loss), space_of(loss)
+    for key, parameter in signature.items():
+        if key == "expected_positives":
+            options.setdefault(key, PRIOR)
+        elif parameter.default is parameter.empty and key in space:
+            options.setdefault(key, space[key].at(0.5))
+    return {"loss": losses.registry.resolve(loss), "options": options}
+
+
+def _built(entry: dict[str, Any]) -> losses.Loss:
+    options = {k: 1.0 if v == PRIOR else v for k, v in (entry.get("options") or {}).items()}
+    return losses.create(entry["loss"], **options)
+
+
+def _training_problems(training: dict[str, Any]) -> list[str]:
+    strange = training.keys() & _NOT_TRAINING
+    found = [f"training: {key} is not a grid's to say" for key in sorted(strange)]
+    known = {f.name for f in dataclasses.fields(Config)}
+    found += [f"training: there is no setting {key!r}" for key in sorted(training.keys() - known)]
+    if not found:
+        config = Config(**collect(training))
+        texts = (text for text in config.problems() if text.split(":")[0] in training)
+        found += [f"training: {text}" for text in texts]
+    return found
+
+
+def _numbers(training: dict[str, Any]) -> dict[str, Any]:
+    """YAML takes 1e-4, which lacks a point, for text; `Config` does not."""
+    known = {f.name for f in dataclasses.fields(Config)}
+    if not training or training.keys() - known:
+        return dict(training)
+    config = Config(**training)
+    return {key: getattr(config, key) for key in training}
+
+
+def _matches(name: str, patterns: str | None) -> bool:
+    return any(fnmatch.fnmatch(name, pattern) for pattern in str(patterns).split(","))

@@ -1,0 +1,55 @@
+"""The file of results: a JSON line for each finished run, only ever added to."""
+
+import contextlib
+import json
+import os
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from halftruth.data import DataError
+from halftruth.train.result import plain_json
+
+Record = dict[str, Any]
+
+
+def append(path: Path, record: Record) -> None:
+    """Add a line in one write, so that a crash leaves it whole or not there."""
+    line = (json.dumps(plain_json(record), ensure_ascii=False) + "\n").encode()
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        if _ends_within_a_line(path):
+            line = b"\n" + line
+        os.write(handle, line)
+        with contextlib.suppress(OSError):
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_results(paths: str | Path | Iterable[str | Path]) -> list[Record]:
+    """The records of one or several files, each run once."""
+    several = [paths] if isinstance(paths, (str, Path)) else paths
+    found: dict[str, Record] = {}
+    for path in map(Path, several):
+        if not path.is_file():
+            raise DataError(f"{path}: there is no such file of results")
+        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+                found.setdefault(record["id"], record)
+            except (ValueError, KeyError, TypeError):
+                warnings.warn(f"{path}, line {number}: no result; left out", stacklevel=2)
+    return list(found.values())
+
+
+def _ends_within_a_line(path: Path) -> bool:
+    """Whether a write was cut off, by a full disk or a power cut."""
+    with path.open("rb") as file:
+        if file.seek(0, os.SEEK_END) == 0:
+            return False
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"

@@ -1,0 +1,181 @@
+"""`run_grid`: what is missing in the file of results is run; nothing is run twice."""
+
+import datetime
+import platform
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from halftruth.bench.execute import Prepare, Train
+from halftruth.bench.grid import Grid
+from halftruth.bench.job import Cell, Job
+from halftruth.bench.results import Record, append, read_results
+from halftruth.bench.workers import Answer, Pool
+from halftruth.data import DataError
+
+Say = Callable[[str], None]
+
+
+def run_grid(
+    grid: Grid,
+    root: str | Path,
+    out: str | Path,
+    *,
+    jobs: int = 1,
+    device: str = "auto",
+    cache: str | Path | None = None,
+    say: Say = print,
+) -> list[str]:
+    """Carry out a grid; the runs that failed, each with its reason.
+
+    root: the folder of data sets. out: the file of results (.jsonl); runs in it are not repeated.
+    jobs: processes at once; device: auto (all GPUs, else the CPU), or names such as
+    "cuda:0,cuda:1,cpu", taken in turn. cache: where decoded images and features are kept.
+    """
+    out, root = Path(out), Path(root)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    pool = Pool(jobs, devices(device), root, Path(cache or out.with_suffix(".cache")))
+    try:
+        return _Schedule(grid, out, pool, say).go()
+    finally:
+        pool.stop()
+
+
+def devices(given: str) -> list[str]:
+    """The devices to use, in turn."""
+    if given == "auto":
+        count = torch.cuda.device_count()
+        return [f"cuda:{number}" for number in range(count)] or ["cpu"]
+    return [name.strip() for name in given.split(",")]
+
+
+class _Schedule:
+    """Trials of a cell first; once all are there, its runs over seeds with the best settings."""
+
+    def __init__(self, grid: Grid, out: Path, pool: Pool, say: Say) -> None:
+        self.grid, self.out, self.pool, self.say = grid, out, pool, say
+        self.done: dict[str, Record] = {}
+        if out.is_file():
+            self.done = {record["id"]: record for record in read_results(out)}
+        self.cells = grid.cells()
+        self.failed: list[str] = []
+        self.queue: deque[Job] = deque()
+        # Asked for at any time, and those of them that are not answered yet.
+        self.asked: set[str] = set()
+        self.open: set[str] = set()
+        self.waiting = list(self.cells)
+        seeds, trials = len(grid.seeds), grid.trials if grid.trials > 1 else 0
+        self.total, self.count = len(self.cells) * (seeds + trials), 0
+
+    def go(self) -> list[str]:
+        self._prepare()
+        for cell in self.cells:
+            for job in self._trials(cell):
+                self._ask(job)
+        self._advance()
+        while self.queue or any(worker.task is not None for worker in self.pool.workers):
+            for worker in self.pool.free():
+                if self.queue:
+                    job = self.queue.popleft()
+                    worker.give(Train(job, self._on_features(job)))
+            for answer in self.pool.answers():
+                self._take(answer)
+            self._advance()
+        return self.failed
+
+    # ------------------------------------------------------------------ inside
+
+    def _on_features(self, job: Job) -> bool:
+        return self.grid.on_features(job.data)
+
+    def _prepare(self) -> None:
+        """Read every data set once, one after the other; a grid on missing files stops here."""
+        seen: set[str] = set()
+        for cell in self.cells:
+            if cell.data in seen:
+                continue
+            seen.add(cell.data)
+            job = cell.job(self.grid.seeds[0])
+            self.pool.workers[0].give(Prepare(job, self._on_features(job)))
+            (answer,) = self.pool.answers()
+            if answer.error:
+                raise _PrepareError(f"data {cell.data}: {answer.error}")
+            self.say(f"{cell.data}: {answer.value}")
+
+    def _trials(self, cell: Cell) -> list[Job]:
+        return cell.trials(self.grid.trials, self.grid.seeds[0])
+
+    def _ask(self, job: Job) -> None:
+        """Queue a run, unless it is there, or asked for by another column of the table."""
+        if job.id in self.done or job.id in self.asked:
+            self.count += 1
+            return
+        self.asked.add(job.id)
+        self.open.add(job.id)
+        self.queue.append(job)
+
+    def _advance(self) -> None:
+        """Give out the seeds of those cells whose trials are all there."""
+        for cell in list(self.waiting):
+            trials = self._trials(cell)
+            if any(job.id in self.open for job in trials):
+                continue
+            self.waiting.remove(cell)
+            if any(job.id not in self.done for job in trials):
+                # Chosen among fewer trials than the others had, it would not compare.
+                continue
+            settings = self.best(cell, trials)
+            if settings is None:
+                self.failed.append(f"{cell.data} {cell.column} {cell.method}: every trial failed")
+                continue
+            for seed in self.grid.seeds:
+                self._ask(cell.job(seed, **settings))
+
+    def best(self, cell: Cell, trials: list[Job]) -> dict[str, Any] | None:
+        """The settings of the trial that is best on validation; {} where nothing was searched."""
+        if not trials:
+            return {}
+        scored = [
+            (float(record["val"][cell.choose]), -number, job)
+            for number, job in enumerate(trials)
+            if (record := self.done.get(job.id)) and (record.get("val") or {}).get(cell.choose)
+        ]
+        if not scored:
+            return None
+        job = max(scored, key=lambda entry: entry[:2])[2]
+        return {"training": job.training, "options": job.options}
+
+    def _take(self, answer: Answer) -> None:
+        job: Job = answer.task.job
+        self.count += 1
+        self.open.discard(job.id)
+        if answer.error and not answer.final:
+            # Not written down: the next start of the grid tries it again.
+            self.failed.append(f"{job.describe()}: {answer.error}")
+            self.say(f"[{self.count}/{self.total}] {job.describe()}: FAILED, {answer.error}")
+            return
+        record = {"id": job.id, **job.to_dict(), **(answer.value or {"error": answer.error})}
+        record |= {"date": datetime.date.today().isoformat(), "machine": machine()}
+        self.done[job.id] = record
+        append(self.out, record)
+        self.say(f"[{self.count}/{self.total}] {job.describe()}: {_outcome(record)}")
+
+
+class _PrepareError(DataError):
+    """A data set that cannot be read."""
+
+
+def machine() -> str:
+    """The machine in words: what numbers and seconds may hang on."""
+    where = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
+    return f"{where}, torch {torch.__version__}"
+
+
+def _outcome(record: Record) -> str:
+    if "error" in record:
+        return f"stopped: {record['error'].splitlines()[0]}"
+    part = "val" if record["trial"] else "test"
+    return f"{part} mAP {100 * record[part]['mAP']:.2f}, {record['seconds']:.1f} s"

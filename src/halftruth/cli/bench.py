@@ -1,0 +1,95 @@
+"""`halftruth bench`: a grid of runs into one file, and its tables."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+app = typer.Typer(
+    help="Compare methods: a grid of runs into one file of results, and tables of it.",
+    no_args_is_help=True,
+)
+console = Console()
+
+
+@app.command("run")
+def run(
+    grid: Annotated[Path, typer.Argument(help="YAML file of the grid.")],
+    data: Annotated[Path, typer.Option(help="Folder of data sets.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File of results (.jsonl).")],
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes at once.")] = 1,
+    device: Annotated[
+        str, typer.Option(help="auto (every GPU), cpu, or a list: cuda:0,cuda:1.")
+    ] = "auto",
+    methods: Annotated[str | None, typer.Option(help='Only these: "em,ll-*".')] = None,
+    only: Annotated[str | None, typer.Option(help="Only these data sets of the grid.")] = None,
+    labels: Annotated[str | None, typer.Option(help="Other label settings: single,left-75.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Other seeds: 0,1,2.")] = None,
+    trials: Annotated[int | None, typer.Option(min=1, help="Settings tried a method.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Another number of epochs.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="At most so many rows a part, to try a grid out.")
+    ] = None,
+    cache: Annotated[Path | None, typer.Option(help="For decoded images and features.")] = None,
+) -> None:
+    """Run what is missing in the file of results; the same command goes on after a stop.
+
+    halftruth bench run benchmarks/grids/tabular.yaml --data data/ --out results/tabular.jsonl
+    """
+    from halftruth.bench import load_grid, run_grid, table
+    from halftruth.bench.results import read_results
+
+    numbers = None if seeds is None else [int(seed) for seed in seeds.split(",")]
+    spec = load_grid(grid, seeds=numbers, trials=trials)
+    if epochs is not None:
+        spec.training |= {"epochs": epochs, "head_epochs": epochs}
+        for about in spec.data.values():
+            about.get("training", {}).update(epochs=epochs, head_epochs=epochs)
+    if limit is not None:
+        spec.data = {name: {**about, "limit": limit} for name, about in spec.data.items()}
+    spec = spec.chosen(methods=methods, data=only, labels=labels)
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    try:
+        failed = run_grid(spec, data, out, jobs=jobs, device=device, cache=cache, say=say)
+    except KeyboardInterrupt:
+        say(f"stopped; finished runs are in {out}, the same command goes on from there")
+        raise typer.Exit(130) from None
+    if out.is_file():
+        say("\n" + table(read_results(out)))
+    if failed:
+        say(f"{len(failed)} runs failed; the same command tries them again:")
+        for text in failed:
+            say(f"  {text}")
+        raise typer.Exit(1)
+
+
+@app.command("table")
+def show(
+    results: Annotated[list[Path], typer.Argument(help="Files of results.")],
+    metric: Annotated[list[str] | None, typer.Option(help="May be repeated; mAP if none.")] = None,
+    style: Annotated[str, typer.Option(help="markdown, csv or latex.")] = "markdown",
+    only: Annotated[str | None, typer.Option(help="Only these data sets.")] = None,
+    part: Annotated[str, typer.Option(help="test, or val.")] = "test",
+) -> None:
+    """Print results in the papers' shape, beside the published numbers.
+
+    halftruth bench table results/tabular.jsonl --style latex
+    """
+    import fnmatch
+
+    from halftruth.bench import read_results, table
+
+    records = read_results(results)
+    if only is not None:
+        records = [
+            r for r in records if any(fnmatch.fnmatch(r["data"], p) for p in only.split(","))
+        ]
+    try:
+        text = table(records, metrics=metric or ["mAP"], style=style, part=part)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--style") from error
+    typer.echo(text, nl=False)
