@@ -19,6 +19,7 @@ def on_features(data):
         "epochs": 3,
         "batch_size": 6,
         "head_lr": 0.05,
+        "report": False,
     }
 
 

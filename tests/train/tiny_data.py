@@ -20,6 +20,7 @@ PICTURES = {
     "device": "cpu",
     "batch_size": 6,
     "workers": 1,
+    "report": False,
 }
 
 
@@ -53,8 +54,8 @@ def arguments(settings: dict) -> list[str]:
     """Settings as options of the command."""
     found = []
     for name, value in settings.items():
-        option = "--" + name.replace("_", "-")
-        found += [option] if value is True else [option, str(value)]
+        option = ("--no-" if value is False else "--") + name.replace("_", "-")
+        found += [option] if isinstance(value, bool) else [option, str(value)]
     return found
 
 

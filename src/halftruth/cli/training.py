@@ -16,6 +16,7 @@ PASSED_ON = {
     "head_lr", "head_lr_mult", "optimizer", "weight_decay", "l1", "schedule", "warmup", "ema",
     "clip", "augment", "freeze_bn", "patience", "select", "seed", "device", "precision",
     "workers", "cache", "cache_dir", "channels_last", "compile", "checkpoint_every", "tensorboard",
+    "report",
 }  # fmt: skip
 MODEL, PLAN, MACHINE = "The model", "How it is trained", "Where it runs"
 
@@ -123,6 +124,10 @@ def train(
     tensorboard: Annotated[
         bool | None,
         typer.Option("--tensorboard", help="Write its event files.", rich_help_panel=MACHINE),
+    ] = None,
+    report: Annotated[
+        bool | None,
+        typer.Option("--report/--no-report", help="Draw report.html.", rich_help_panel=MACHINE),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
 ) -> None:

@@ -44,6 +44,7 @@ TRAINING: dict[str, Any] = {
     "select": "observed",
     "workers": 0,
     "device": "cpu",
+    "report": False,
 }
 QUICK_SCENES = {"count": 60}
 QUICK_TRAINING = {"epochs": 1}

@@ -22,7 +22,7 @@ READING_FEATURES = tuple(set(inspect.signature(read_features).parameters) - {"pa
 OF_THE_MACHINE = (
     "labels", "images", "features", "out", "truth", "reading", "reading_truth", "reading_features",
     "val", "group_column", "bad_images", "device", "workers", "cache", "cache_dir",
-    "channels_last", "compile", "checkpoint_every", "tensorboard",
+    "channels_last", "compile", "checkpoint_every", "tensorboard", "report",
 )  # fmt: skip
 
 
@@ -97,6 +97,7 @@ class Config:
     compile: bool = False
     checkpoint_every: int = 0
     tensorboard: bool = False
+    report: bool = True
 
     def __post_init__(self) -> None:
         if isinstance(self.images, (str, Path)):

@@ -1,15 +1,17 @@
 """The best weights of a run on its validation and test rows."""
 
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from accelerate import Accelerator
 
+from halftruth.metrics import average_precision, count, thresholds
 from halftruth.metrics import evaluate as score_labels
-from halftruth.metrics import thresholds
 from halftruth.metrics.counts import UndefinedMetricWarning
 from halftruth.models import Classifier
 from halftruth.train.config import Config
@@ -19,6 +21,15 @@ from halftruth.train.scores import outputs
 from halftruth.train.task import Task
 
 
+@dataclass
+class Measured:
+    """The outcome of a run, and the probabilities (rows, K) of its parts that it was taken from."""
+
+    result: Result
+    probabilities: dict[str, np.ndarray]
+    classes: pd.DataFrame
+
+
 def measure(
     config: Config,
     task: Task,
@@ -26,7 +37,7 @@ def measure(
     inputs: Inputs,
     best: dict[str, Any],
     accelerator: Accelerator,
-) -> Result:
+) -> Measured:
     """Metrics of both parts, against the truth where it is known; cuts from validation only."""
     model.to(accelerator.device).eval()
 
@@ -36,9 +47,9 @@ def measure(
 
     judged = task.labels.values if task.truth is None else task.truth
     val, test = task.splits.val, task.splits.test
-    scores = probabilities(val)
+    scores = {"val": probabilities(val), "test": probabilities(test)}
     # A cut below all probabilities is 0, one above them 1: both mean the same there.
-    cuts = np.clip(thresholds.best(scores, task.selected(config)[val]), 0, 1)
+    cuts = np.clip(thresholds.best(scores["val"], task.selected(config)[val]), 0, 1)
     result = Result(
         folder=Path(config.out),
         method=config.method,
@@ -50,7 +61,34 @@ def measure(
     with warnings.catch_warnings():
         # A class that occurs nowhere in a part is no news here: `data check` tells of it.
         warnings.simplefilter("ignore", UndefinedMetricWarning)
-        result.val = score_labels(scores, judged[val], threshold=cuts)
+        result.val = score_labels(scores["val"], judged[val], threshold=cuts)
         if len(test):
-            result.test = score_labels(probabilities(test), judged[test], threshold=cuts)
-    return result
+            result.test = score_labels(scores["test"], judged[test], threshold=cuts)
+    return Measured(result, scores, class_table(task, judged, scores, cuts))
+
+
+def class_table(
+    task: Task, judged: np.ndarray, scores: dict[str, np.ndarray], cuts: np.ndarray
+) -> pd.DataFrame:
+    """A row a class: how often it is there, its cut, and how well it is found in each part.
+
+    `*_true` counts are by the truth, where it is known. AP and recall are NaN for a class that a
+    part does not hold, precision is NaN where nothing was found.
+    """
+    rows = {"train": task.splits.train, "val": task.splits.val, "test": task.splits.test}
+    columns: dict[str, Any] = {"class": list(task.classes), "threshold": cuts}
+    for part, at in rows.items():
+        if not len(at):
+            continue
+        columns[f"{part}_present"] = (task.labels.values[at] > 0).sum(axis=0)
+        if task.truth is not None:
+            columns[f"{part}_true"] = (task.truth[at] > 0).sum(axis=0)
+        if part == "train":
+            continue
+        counts = count(scores[part], judged[at], cuts)
+        found, there = counts.tp + counts.fp, counts.tp + counts.fn
+        columns[f"{part}_AP"] = average_precision(scores[part], judged[at], empty="nan")
+        columns[f"{part}_precision"] = counts.precision.where(found > 0, torch.nan).numpy()
+        columns[f"{part}_recall"] = counts.recall.where(there > 0, torch.nan).numpy()
+        columns[f"{part}_F1"] = counts.f_beta().where(there > 0, torch.nan).numpy()
+    return pd.DataFrame(columns)

@@ -2,6 +2,7 @@
 
 import math
 import shlex
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,14 @@ from halftruth.train.inputs import Features, Inputs
 from halftruth.train.journal import HISTOGRAMS, METRICS, Journal
 from halftruth.train.keeping import HEAD, LAST, Keeper
 from halftruth.train.machine import make_accelerator, stop_signals
-from halftruth.train.measuring import measure
+from halftruth.train.measuring import Measured, measure
 from halftruth.train.progress import Interrupted
 from halftruth.train.result import Result
 from halftruth.train.settings import collect, load_settings, to_yaml
 from halftruth.train.stage import Stage
-from halftruth.train.tables import write_bad_images
+from halftruth.train.tables import csv_text, write_bad_images
 from halftruth.train.task import check_parts, load_task, without
+from halftruth.train.teacher import Teacher, teacher, teacher_config
 
 PLANS = {"head": ("head",), "all": ("all",), "head-first": ("head", "all")}
 
@@ -44,7 +46,7 @@ def fit(
 
     `settings` are the fields of `Config`; options of `read_labels` (such as `label_column` or
     `zero`) may stand among them. The run's folder (`out`) then holds config.yaml, metrics.jsonl,
-    best.safetensors, last.safetensors and result.json.
+    best.safetensors, last.safetensors, result.json, classes.csv and report.html.
 
         result = halftruth.fit("labels.csv", "photos/", method="em", out="runs/first")
         result.val["mAP"]
@@ -73,24 +75,28 @@ def train(
 class Run:
     """A configuration being carried out."""
 
-    def __init__(self, config: Config, quiet: bool = False) -> None:
+    def __init__(self, config: Config, quiet: bool = False, part_of: Path | None = None) -> None:
         self.config = config
         self.folder = Path(config.out)
+        # What to resume: the whole, where this is only its first training.
+        self.whole = part_of or self.folder
         self.accelerator = make_accelerator(config)
         self.main = self.accelerator.is_main_process
         self.quiet = quiet
 
     def go(self, resume: bool = False) -> Result:
         """Read, build, train each stage, keep the best, measure it."""
+        started = time.perf_counter()
         saved = self._last(resume)
         self.task = load_task(self.config)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.journal = Journal(
             self.folder, main=self.main, quiet=self.quiet, tensorboard=self.config.tensorboard
         )
-        if resume and saved is None:
+        if resume and saved is None and self.whole == self.folder:
             self.journal.say("there is no checkpoint yet: training starts from the beginning")
         self.journal.say(self.task.describe())
+        self.first = self._first_training(resume)
         model = build_model(self.config, self.task)
         inputs, bad = self._inputs(model)
         self.identity = identify(self.config, self.task)
@@ -99,20 +105,24 @@ class Run:
             with stop_signals() as self.stop_asked:
                 self._train(model, inputs, saved)
             best = self._keeper().best()
-            model, inputs = self._as_measured(best, model, inputs)
-            result = measure(self.config, self.task, model, inputs, best, self.accelerator)
+            model, inputs = self.best_model = self._as_measured(best, model, inputs)
+            measured = measure(self.config, self.task, model, inputs, best, self.accelerator)
         except Interrupted:
             self.journal.say(
                 "stopped; everything is saved. Go on with:\n"
-                f"  halftruth train --resume --out {shlex.quote(str(self.folder))}"
+                f"  halftruth train --resume --out {shlex.quote(str(self.whole))}"
             )
             raise
         finally:
             self.journal.close()
+        result = measured.result
         result.best_score, result.bad_images = self.best_score, bad
         if self.main:
             checkpoint.write_text(self.folder / "result.json", result.to_json())
+            checkpoint.write_text(self.folder / "classes.csv", csv_text(measured.classes))
         self.journal.say(result.describe())
+        if self.main and self.config.report:
+            self._report(measured, time.perf_counter() - started)
         return result
 
     # ------------------------------------------------------------------ before training
@@ -124,16 +134,34 @@ class Run:
             return checkpoint.load(last) if last.exists() else None
         if last.exists():
             raise checkpoint.CheckpointError(
-                f"{self.folder} holds a run already: go on with it (--resume), or choose another "
+                f"{self.whole} holds a run already: go on with it (--resume), or choose another "
                 "folder (--out)"
             )
         return None
+
+    def _first_training(self, resume: bool) -> "Run | None":
+        """Train the model that labels the training set, where the method has one."""
+        config = teacher_config(self.config)
+        if config is None:
+            return None
+        first = Run(config, quiet=self.quiet, part_of=self.folder)
+        if first._last(resume) is None and self.main:
+            # To resume the first training one needs the settings of the whole.
+            checkpoint.write_text(self.folder / "config.yaml", to_yaml(self.config))
+        self.journal.say("first training, of the model that will fill in labels:")
+        first.go(resume=resume)
+        self.journal.say("second training, from scratch, on the labels as filled in:")
+        return first
 
     def _inputs(self, model: Classifier) -> tuple[Inputs, list[tuple[str, str]]]:
         task = self.task
         if task.features is not None:
             return Features(task.features), []
-        inputs, bad = image_inputs(self.config, task, model, self.journal, self.accelerator)
+        if self.first is None:
+            self.images = image_inputs(self.config, task, model, self.journal, self.accelerator)
+        else:
+            self.images = self.first.images
+        inputs, bad = self.images
         if bad:
             self._leave_out(bad)
         return inputs, bad
@@ -218,7 +246,11 @@ class Run:
             select_on_truth=config.selects_on_truth,
             identity=self.identity,
             stop_asked=self.stop_asked,
+            teacher=None if self.first is None else self._teacher(*self.first.best_model),
         )
+
+    def _teacher(self, model: Classifier, inputs: Inputs) -> Teacher:
+        return teacher(model, inputs, self.accelerator, 2 * self.config.batch_size)
 
     def _take_head(self, stage: Stage, model: Classifier) -> None:
         """Put the best head of the first stage onto the backbone: the best model so far."""
@@ -238,6 +270,18 @@ class Run:
         small = head_model(self.config, self.task, features)
         small.load_state_dict(checkpoint.load(self.folder / HEAD)["model"])
         return small, Features(features)
+
+    def _report(self, measured: Measured, seconds: float) -> None:
+        """Draw report.html; a run is worth more than its pictures, so nothing here may end it."""
+        try:
+            from halftruth.plots.report import write_report
+
+            path = write_report(self.config, self.task, measured, seconds)
+        except Exception as error:
+            kind = type(error).__name__
+            self.journal.say(f"warning: report.html could not be drawn ({kind}: {error})")
+        else:
+            self.journal.say(f"report: {path}")
 
     def _keeper(self) -> Keeper:
         return Keeper(self.folder, self.accelerator, self.identity)

@@ -7,6 +7,7 @@ from torch.nn.functional import softplus
 
 from halftruth.losses import Loss
 from halftruth.losses.wrapper import Wrapper
+from halftruth.metrics import count
 
 BINS = 100
 # What a label can be: by the labels given, and where those are silent by the truth, if known.
@@ -63,17 +64,12 @@ def predictive_values(logits: Tensor, truth: Tensor, tau: float) -> dict[str, fl
 
     Classes without an answer on that side are left out (paper 004, appendix).
     """
-    above, there = torch.sigmoid(logits.float()) > tau, truth > 0
-    known = truth != 0
+    counts = count(torch.sigmoid(logits.float()), truth, tau, ignore_unknown=True)
     sides = {
-        "PPV": (above & there, above & known),
-        "NPV": (~above & ~there & known, ~above & known),
+        "PPV": (counts.precision, counts.tp + counts.fp),
+        "NPV": (counts.negative_precision, counts.tn + counts.fn),
     }
-    found = {}
-    for name, (true, said) in sides.items():
-        answers = said.sum(dim=0).double()
-        found[name] = float((true.sum(dim=0) / answers)[answers > 0].mean())
-    return found
+    return {name: float(share[said > 0].mean()) for name, (share, said) in sides.items()}
 
 
 def cut_of(loss: Loss) -> float:

@@ -40,7 +40,13 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
     if path.suffix == ".parquet":
         table.to_parquet(path, index=False)
         return
+    path.write_text(csv_text(table), encoding="utf-8", newline="")
+
+
+def csv_text(table: pd.DataFrame) -> str:
+    """A table as CSV whose texts no spreadsheet takes for formulas."""
     safe = table.rename(columns=safe_cell)
-    for name in table.columns[:2]:
-        safe[name] = table[name].map(safe_cell)
-    safe.to_csv(path, index=False, float_format="%.6g")
+    for place, kind in enumerate(table.dtypes):
+        if not pd.api.types.is_numeric_dtype(kind):
+            safe.isetitem(place, table.iloc[:, place].map(safe_cell).to_numpy())
+    return str(safe.to_csv(index=False, float_format="%.6g"))
