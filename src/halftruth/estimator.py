@@ -1,5 +1,6 @@
 """A scikit-learn classifier for features and incomplete labels, trained like `halftruth.fit`."""
 
+import copy
 import threading
 from typing import Any
 
@@ -32,6 +33,7 @@ from halftruth.train.one_process import (
     standardized_inputs,
 )
 from halftruth.train.stage import Stage
+from halftruth.train.teacher import Teacher, teacher, teacher_config
 
 _FLOATS = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
 # Training seeds torch's random state, of which a process has one.
@@ -110,7 +112,10 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.val:
             train, val = split_rows(len(y), val=self.val, seed=config.seed)
         with _one_at_a_time, torch.random.fork_rng(_gpus()):
-            self._learn(config, X, y, train, val)
+            first, label = teacher_config(config), None
+            if first is not None:
+                label = self._learn(first, X, y, train, val)
+            self._learn(config, X, y, train, val, label)
         self.classes_ = np.arange(y.shape[1]) if names is None else np.asarray(names)
         if isinstance(self.threshold, str):
             held_out = in_blocks(self.model_, X[val]).numpy()
@@ -160,8 +165,15 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return config
 
     def _learn(
-        self, config: Config, X: Any, y: np.ndarray, train: np.ndarray, val: np.ndarray
-    ) -> None:
+        self,
+        config: Config,
+        X: Any,
+        y: np.ndarray,
+        train: np.ndarray,
+        val: np.ndarray,
+        label: Teacher | None = None,
+    ) -> Teacher:
+        """Train `model_`; return it as one that can fill in labels for another."""
         torch.manual_seed(config.seed)
         model = build_feature_model(
             X.shape[1], y.shape[1], hidden=config.hidden, dropout=config.dropout
@@ -170,17 +182,19 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         # would lose its digits, and every step would do again what can be done once.
         scale = standardization(X[train] if len(val) else X)
         model.backbone[0] = nn.Identity()  # type: ignore[operator]
+        inputs = standardized_inputs(X, scale)
+        alone: Any = OneProcess(config.device)
         stage = Stage(
             name="all",
             model=model,
-            inputs=standardized_inputs(X, scale),
+            inputs=inputs,
             loss=losses.create(config.method, **config.options),
             labels=torch.from_numpy(y),
             truth=None,
             train_rows=train,
             val_rows=val,
             config=config,
-            accelerator=OneProcess(config.device),  # type: ignore[arg-type]
+            accelerator=alone,
             journal=Journal(None, quiet=True),
             folder=None,
             epochs=config.epochs,
@@ -188,14 +202,17 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             head_lr=config.lr,
             select_on_truth=False,
             identity={},
+            teacher=label,
         )
         self.n_iter_ = stage.run().epoch
         best = stage.best()
         model.load_state_dict(best["model"])
+        taught = teacher(copy.deepcopy(model), inputs, alone, 2 * config.batch_size)
         model.cpu().double().eval().requires_grad_(False)
         model.backbone[0] = scale  # type: ignore[operator]
         self.model_: Classifier = model
         self.best_epoch_ = int(best["epoch"])
+        return taught
 
 
 def _labels(y: Any) -> np.ndarray:

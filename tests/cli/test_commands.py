@@ -100,6 +100,8 @@ def test_needs_come_from_the_class():
     assert needs("epr") == ["expected_positives"]
     assert "sample index (memory)" in needs("em-apl")
     assert needs("consistency") == ["3 views of an image"]
+    assert needs("ll-cp") == ["sample index (memory)"]
+    assert needs("pseudo-label") == ["tau", "sample index (memory)", "two trainings"]
 
 
 def test_data_check_reports_and_suggests(command, table):

@@ -168,6 +168,7 @@ BAD = {
     "ll-ct": [{"delta": -0.1}, {"delta": 1.1}],
     "ll-r": [{"delta": -0.1}],
     "pr": [],
+    "pseudo-label": [{"tau": -0.1}, {"tau": 1.1}, {"tau_neg": -0.1}, {"tau_neg": 0.9}],
     "role": [{"expected_positives": 0}, {"init": 0.4}, {"init": 1.0}, {"lr_mult": 0}, {"rate": 0}],
     "splc": [{"tau": -0.1}, {"tau": 60}, {"start": -1}],
     "wan": [{"weight": -1}],
@@ -204,6 +205,8 @@ def test_splc_goes_inside_other_wrappers():
             losses.create("splc", base=base)
     with pytest.raises(ValueError, match="one view"):
         losses.create("consistency", base="consistency")
+    with pytest.raises(ValueError, match="PseudoLabel: it goes around AnyClass, not inside"):
+        losses.create("any-class", base={"name": "pseudo-label", "tau": 0.5})
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)

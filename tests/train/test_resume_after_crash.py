@@ -114,7 +114,7 @@ def test_death_in_the_middle_of_an_epoch(on_pictures, tmp_path, monkeypatch, var
 
 def options_of(method):
     """What a method cannot do without, and a start early enough to matter here."""
-    values = {"expected_positives": 1.5, "warmup": 1}
+    values = {"expected_positives": 1.5, "warmup": 1, "tau": 0.4}
     known = losses.registry.signature(method)
     wanted = {*needs(method), "warmup"} & known.keys() & values.keys()
     return {key: values[key] for key in wanted}

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from halftruth import losses
+from halftruth.losses.pseudo_label import PseudoLabel
 
 
 def show_methods(console: Console, pattern: str) -> None:
@@ -34,16 +35,18 @@ def show_methods(console: Console, pattern: str) -> None:
 
 
 def needs(name: str) -> list[str]:
-    """What a method needs beyond logits and labels, from its class."""
-    cls, arguments = losses.registry.get(name), losses.registry.signature(name)
+    """What a method needs beyond logits and labels, as it is built by default."""
+    arguments = losses.registry.signature(name)
     found = [key for key, p in arguments.items() if p.default is inspect.Parameter.empty]
-    views = arguments["views"].default if "views" in arguments else cls.views
-    if cls.needs_index:
+    loss = losses.create(name, **dict.fromkeys(found, 1))
+    if loss.needs_index:
         found.append("sample index (memory)")
-    if cls.needs_scores:
+    if loss.needs_scores:
         found.append("a pass over the training set each epoch")
-    if isinstance(views, int) and views > 1:
-        found.append(f"{views} views of an image")
+    if loss.views > 1:
+        found.append(f"{loss.views} views of an image")
+    if isinstance(loss, PseudoLabel):
+        found.append("two trainings")
     return found
 
 

@@ -35,7 +35,7 @@ class AnyClass(Wrapper):
     Needs: nothing.
     """
 
-    paper = "000 (any-class presence)"
+    paper = "Any-Class Presence Likelihood"
     unknown_is = "as the base"
 
     def __init__(

@@ -43,7 +43,7 @@ class ClassBalanced(Wrapper):
     `negatives` (rows without a positive), or begin(labels of the training set).
     """
 
-    paper = "Cui et al. 2019 (in 000)"
+    paper = "Cui et al. 2019"
     unknown_is = "as the base"
     weights: Tensor
 
@@ -66,6 +66,8 @@ class ClassBalanced(Wrapper):
                 "expected counts and negatives (the rows without a positive) together, got only "
                 f"{'counts' if negatives is None else 'negatives'}"
             )
+        # Counts that are given are those of the whole data; begin() does not overrule them.
+        self.given = counts is not None
         if counts is not None:
             self._set_counts(torch.as_tensor(counts), torch.as_tensor(negatives))
 
@@ -76,6 +78,8 @@ class ClassBalanced(Wrapper):
 
     def begin(self, labels: Tensor) -> None:
         super().begin(labels)
+        if self.given:
+            return
         there = torch.as_tensor(label_codes.check(labels)) > 0
         self._set_counts(there.sum(dim=0), (~there.any(dim=1)).sum())
 

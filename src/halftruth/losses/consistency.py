@@ -22,7 +22,7 @@ class Consistency(Wrapper):
     done as one batch of V·B.
     """
 
-    paper = "004 (ICLR 2023 submission)"
+    paper = "LASD, ICLR 2023 submission"
     unknown_is = "as the base"
 
     def __init__(

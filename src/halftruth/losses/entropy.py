@@ -22,7 +22,7 @@ class EM(Loss):
     UNKNOWN: pushed towards p = 1/2. Needs: nothing.
     """
 
-    paper = "001 (Zhou et al. 2022)"
+    paper = "Zhou et al. 2022"
     unknown_is = "kept undecided"
 
     def __init__(self, alpha: float = 0.1, shift: bool = False, **options: Any) -> None:
@@ -46,7 +46,7 @@ class EntropyMin(Loss):
     Needs: nothing.
     """
 
-    paper = "Grandvalet & Bengio 2004 (in 001)"
+    paper = "Grandvalet & Bengio 2004"
     unknown_is = "pushed to the nearer end"
 
     def __init__(self, weight: float = 0.01, **options: Any) -> None:

@@ -34,7 +34,7 @@ class ExpectedNegative(Loss):
     UNKNOWN: negative if ranked low, else nothing. Needs: index, begin(), end_epoch().
     """
 
-    paper = "Verelst et al. 2023 (in 002)"
+    paper = "Verelst et al. 2023"
     unknown_is = "negative if ranked low, else ignored"
     needs_index = True
     expected_negatives: Tensor

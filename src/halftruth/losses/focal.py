@@ -82,7 +82,7 @@ class FocalMargin(Loss):
     gets no margin (`corrected`). UNKNOWN: negative. Needs: nothing.
     """
 
-    paper = "003 (Zhang et al. 2021)"
+    paper = "Zhang et al. 2021"
 
     def __init__(self, margin: float = 1.0, gamma: float = 2.0, **options: Any) -> None:
         super().__init__(**options)

@@ -25,7 +25,7 @@ class GR(Loss):
     CUB; start values are those of its code. UNKNOWN: soft pseudo-label. Needs: start_epoch().
     """
 
-    paper = "002 (Chen et al. 2024)"
+    paper = "Chen et al. 2024"
     unknown_is = "soft pseudo-label"
 
     def __init__(

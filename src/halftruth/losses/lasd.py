@@ -24,23 +24,13 @@ def balanced_lam_neg(classes: int, expected_positives: float, lam_pos: float) ->
     return (1 + lam_pos * (expected_positives - 1)) / (classes - expected_positives)
 
 
-@register("las")
-class LAS(Loss):
-    """Focal curves with a lever on everything that is not labelled.
+class Leveraged(Loss):
+    """Focal curves, each side with an exponent of its own."""
 
-        ℓ⁺ = −(1−p)^γ₊ log p      ℓ⁻ = −p^γ₋ log(1−p)      ℓ° = λ ℓ⁻
+    paper = "LASD, ICLR 2023 submission"
 
-    Paper 004, eq. 5. UNKNOWN: negative of weight λ. Needs: nothing.
-    """
-
-    paper = "004 (ICLR 2023 submission)"
-    unknown_is = "weak focal negative"
-
-    def __init__(
-        self, lam: float = 1.0, gamma_pos: float = 0.0, gamma_neg: float = 4.0, **options: Any
-    ) -> None:
+    def __init__(self, gamma_pos: float = 0.0, gamma_neg: float = 4.0, **options: Any) -> None:
         super().__init__(**options)
-        self.lam = require(lam >= 0, lam, "lam", ">= 0")
         self.gamma_pos = require(gamma_pos >= 0, gamma_pos, "gamma_pos", ">= 0")
         self.gamma_neg = require(gamma_neg >= 0, gamma_neg, "gamma_neg", ">= 0")
 
@@ -50,12 +40,30 @@ class LAS(Loss):
     def absent(self, s: Logit) -> Curve:
         return curves.mirrored(curves.focal, s, self.gamma_neg)
 
+
+@register("las")
+class LAS(Leveraged):
+    """Focal curves with a lever on everything that is not labelled.
+
+        ℓ⁺ = −(1−p)^γ₊ log p      ℓ⁻ = −p^γ₋ log(1−p)      ℓ° = λ ℓ⁻
+
+    Paper 004, eq. 5. UNKNOWN: negative of weight λ. Needs: nothing.
+    """
+
+    unknown_is = "weak focal negative"
+
+    def __init__(
+        self, lam: float = 1.0, gamma_pos: float = 0.0, gamma_neg: float = 4.0, **options: Any
+    ) -> None:
+        super().__init__(gamma_pos, gamma_neg, **options)
+        self.lam = require(lam >= 0, lam, "lam", ">= 0")
+
     def unknown(self, s: Logit) -> Curve:
         return curves.scaled(self.absent(s), self.lam)
 
 
 @register("lasd")
-class LASD(LAS):
+class LASD(Leveraged):
     """LAS that takes a confident answer on an unknown label for a positive.
 
         ℓ° = λ₊ ℓ⁺  where p > τ,   λ₋ ℓ⁻  where p ≤ τ;   the choice is a constant to the gradient
@@ -79,7 +87,7 @@ class LASD(LAS):
         gamma_neg: float = 4.0,
         **options: Any,
     ) -> None:
-        super().__init__(gamma_pos=gamma_pos, gamma_neg=gamma_neg, **options)
+        super().__init__(gamma_pos, gamma_neg, **options)
         positive = expected_positives is None or expected_positives > 0
         self.expected_positives = require(
             positive, expected_positives, "expected_positives", "> 0 or None"

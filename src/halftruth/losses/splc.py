@@ -22,7 +22,7 @@ class SPLC(Wrapper):
     Needs: start_epoch().
     """
 
-    paper = "003 (Zhang et al. 2021)"
+    paper = "Zhang et al. 2021"
     unknown_is = "corrected above a threshold"
 
     def __init__(

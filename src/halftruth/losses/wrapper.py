@@ -1,6 +1,6 @@
 """Losses built over another loss."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -12,12 +12,20 @@ from halftruth.losses.logit import Logit
 class Wrapper(Loss):
     """A loss built over another: the curves, memory and hooks of `base`, and something more."""
 
+    # Whether it changes the labels for all below it, so that no other may stand around it.
+    outermost: ClassVar[bool] = False
+
     def __init__(self, base: Any, *, reduction: str = "mean") -> None:
         built = registry.create(base)
         if built.reduction != "mean":
             raise ValueError(
                 f"expected a base without a reduction of its own, got {built.reduction!r}: the "
                 f"whole is reduced once, give the reduction to {type(self).__name__}"
+            )
+        if isinstance(built, Wrapper) and built.outermost:
+            raise ValueError(
+                f"expected a base that leaves the labels alone, got {type(built).__name__}: it "
+                f"goes around {type(self).__name__}, not inside"
             )
         super().__init__(reduction=reduction, eps=built.eps)
         self.base = built

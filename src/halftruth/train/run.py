@@ -93,9 +93,10 @@ class Run:
         self.journal = Journal(
             self.folder, main=self.main, quiet=self.quiet, tensorboard=self.config.tensorboard
         )
-        if resume and saved is None and self.whole == self.folder:
-            self.journal.say("there is no checkpoint yet: training starts from the beginning")
-        self.journal.say(self.task.describe())
+        if self.whole == self.folder:
+            if resume and saved is None:
+                self.journal.say("there is no checkpoint yet: training starts from the beginning")
+            self.journal.say(self.task.describe())
         self.first = self._first_training(resume)
         model = build_model(self.config, self.task)
         inputs, bad = self._inputs(model)

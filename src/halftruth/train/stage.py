@@ -25,6 +25,7 @@ from halftruth.train.progress import Interrupted, Progress, TrainingStopped
 from halftruth.train.schedule import rate
 from halftruth.train.scores import outputs
 from halftruth.train.spread import cut_of, look, watched_rows
+from halftruth.train.teacher import Teacher
 from halftruth.train.watching import pseudo_label_quality, show_scores, takes_batches
 
 # Looking at a loss waits for the device, asking about a stop for the other processes.
@@ -54,6 +55,7 @@ class Stage:
     select_on_truth: bool
     identity: dict[str, Any]
     stop_asked: Callable[[], bool] = lambda: False
+    teacher: Teacher | None = None
 
     def __post_init__(self) -> None:
         config, accelerator = self.config, self.accelerator
@@ -73,6 +75,8 @@ class Stage:
         self.place[rows] = torch.arange(len(rows), device=device)
         self.loss.to(device)
         self.loss.begin(self.labels[rows])
+        if self.teacher is not None:
+            self.teacher(self.loss, self.train_rows, self.place)
         self.learner = Learner(self.model, self.loss, accelerator, config, self.lr, self.head_lr)
 
     # ------------------------------------------------------------------ the story
@@ -143,7 +147,8 @@ class Stage:
         if self.loss.needs_scores and takes_batches(self.loss):
             size = 2 * self.config.batch_size
             rows, place = self.train_rows, self.place
-            show_scores(self.loss, model, self.inputs, rows, place, self.accelerator, size)
+            hear = self.loss.observe
+            show_scores(hear, model, self.inputs, rows, place, self.accelerator, size)
         elif self.loss.needs_scores:
             scores = self._score(self.train_rows)
         self.learner.merge_memory()

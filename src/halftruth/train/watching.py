@@ -1,6 +1,6 @@
 """What a loss that remembers is shown after an epoch, and how right it is where truth is known."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ def takes_batches(loss: Loss) -> bool:
 
 @torch.no_grad()
 def show_scores(
-    loss: Loss,
+    hear: Callable[[Tensor, Tensor], None],
     model: Classifier,
     inputs: Inputs,
     rows: np.ndarray,
@@ -32,14 +32,14 @@ def show_scores(
     accelerator: Accelerator,
     batch_size: int,
 ) -> None:
-    """Show the loss what the model says of every row; each process goes through its own part."""
+    """Let `hear` have what the model says of every row; each process goes through its part."""
     mine = np.ascontiguousarray(rows[accelerator.process_index :: accelerator.num_processes])
     batches = [mine[at : at + batch_size] for at in range(0, len(mine), batch_size)]
     model.eval()
     for raw, index in inputs.load(batches, accelerator.device):
         with accelerator.autocast():
             logits = model(inputs.prepare(raw))
-        loss.observe(logits.float(), place[index])
+        hear(logits.float(), place[index])
 
 
 def pseudo_label_quality(loss: Loss, labels: Tensor, truth: Tensor) -> dict[str, float]:

@@ -1,0 +1,102 @@
+"""Two-stage pseudo-labels: train, label the training set with the trained model, train again."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from halftruth import labels as label_codes
+from halftruth.losses.base import register, require
+from halftruth.losses.wrapper import Wrapper
+from halftruth.memory import Memory
+
+
+@register("pseudo-label")
+class PseudoLabel(Wrapper):
+    """A base loss, on labels that a model trained with it before has filled in.
+
+        y ← +1 where y = 0 and p > τ,   −1 where y = 0 and p < τ₋ (if given),   else as it was
+
+    p is what the first model says of its own training set; the second one starts from scratch.
+    The base sees the new labels and nothing else, so it may be any loss. Lee 2013, as paper 003
+    compares with it; τ is not published (its Fig. 7 shows .4 to .6), so it has no default.
+    Before labels are filled in this is the base alone. `halftruth train` does both trainings; in
+    a loop of your own call `relabel(logits of the training set)` between them.
+    UNKNOWN: as the first model says, else as the base. Needs: index, begin(), a first training.
+
+    >>> loss = PseudoLabel(tau=0.5)
+    >>> loss.begin(torch.tensor([[1, 0, 0]]))
+    >>> loss.relabel(torch.tensor([[-3.0, 2.0, -3.0]]))
+    >>> loss.relabelled(torch.tensor([0]))
+    tensor([[1, 1, 0]], dtype=torch.int8)
+    """
+
+    paper = "Lee 2013 (in Zhang et al. 2021)"
+    unknown_is = "as a first model says, else as the base"
+    needs_index = True
+    outermost = True
+
+    def __init__(
+        self, tau: float, base: Any = "bce", tau_neg: float | None = None, **options: Any
+    ) -> None:
+        super().__init__(base, **options)
+        self.tau = require(0 <= tau <= 1, tau, "tau", "in [0, 1]")
+        ok = tau_neg is None or 0 <= tau_neg <= tau
+        self.tau_neg = require(ok, tau_neg, "tau_neg", "in [0, tau] or None")
+        self.needs_index = True
+        # The labels as two bits an entry, a quarter of what they take as numbers.
+        self.positive, self.negative = Memory("bool"), Memory("bool")
+
+    def begin(self, labels: Tensor) -> None:
+        labels = label_codes.check(torch.as_tensor(labels))
+        for memory in (self.positive, self.negative):
+            memory.allocate(*labels.shape)
+        for index in self._blocks(labels.device) if len(labels) else ():
+            self.positive.write(index, labels[index] == label_codes.PRESENT)
+            self.negative.write(index, labels[index] == label_codes.ABSENT)
+        self.base.begin(labels)
+
+    def fill_in(self, logits: Tensor, index: Tensor) -> None:
+        """Fill in the labels of some samples by a trained model's logits."""
+        p, now = torch.sigmoid(logits.detach().float()), self.relabelled(index)
+        unknown = now == label_codes.UNKNOWN
+        self.positive.write(index, (now > 0) | (unknown & (p > self.tau)))
+        if self.tau_neg is not None:
+            self.negative.write(index, (now < 0) | (unknown & (p < self.tau_neg)))
+
+    def relabel(self, scores: Tensor | None = None) -> None:
+        """After the first training: the logits (N, K) of the training set give its new labels.
+
+        Without `scores`: `fill_in` has seen them all, a part at a time. The base begins anew.
+        """
+        if scores is not None:
+            expected = (len(self.positive), *self.positive.shape)
+            if scores.shape != expected:
+                raise ValueError(
+                    f"expected scores of shape {expected}, the logits of all training samples by "
+                    f"index, got {tuple(scores.shape)}"
+                )
+            for index in self._blocks(scores.device):
+                self.fill_in(scores[index], index)
+        blocks = self._blocks(self.positive.near)
+        self.base.begin(torch.cat([self.relabelled(index) for index in blocks]))
+
+    def _blocks(self, device: torch.device) -> list[Tensor]:
+        everyone = torch.arange(len(self.positive), device=device)
+        return [everyone[rows] for rows in self.positive.row_blocks()] or [everyone]
+
+    def relabelled(self, index: Tensor) -> Tensor:
+        """The labels of these samples as they are trained with."""
+        present, absent = self.positive.read(index), self.negative.read(index)
+        return present.to(torch.int8) - absent.to(torch.int8)
+
+    def pseudo_labels(self, index: Tensor) -> Tensor:
+        return self.relabelled(index)
+
+    def _checked(
+        self, logits: Tensor, labels: Tensor, index: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        logits, labels = super()._checked(logits, labels, index)
+        assert index is not None
+        given = self.relabelled(index).to(labels)
+        return logits, torch.where(labels == label_codes.UNKNOWN, given, labels)
