@@ -1,0 +1,25 @@
+"""Find what labels miss: ranked candidates, how many there are, a review, a repaired file."""
+
+from halftruth.audit.calibration import Calibration, Count, calibrate
+from halftruth.audit.tables import (
+    missing_labels,
+    missing_mask,
+    per_class,
+    precision_cuts,
+    ranked,
+    summary,
+    wrong_labels,
+)
+
+__all__ = [
+    "Calibration",
+    "Count",
+    "calibrate",
+    "missing_labels",
+    "missing_mask",
+    "per_class",
+    "precision_cuts",
+    "ranked",
+    "summary",
+    "wrong_labels",
+]
