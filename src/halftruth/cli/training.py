@@ -15,8 +15,8 @@ PASSED_ON = {
     "image_size", "head", "hidden", "dropout", "tune", "epochs", "head_epochs", "batch_size", "lr",
     "head_lr", "head_lr_mult", "optimizer", "weight_decay", "l1", "schedule", "warmup", "ema",
     "clip", "augment", "freeze_bn", "patience", "select", "seed", "device", "precision",
-    "workers", "cache", "cache_dir", "channels_last", "compile", "checkpoint_every", "tensorboard",
-    "report",
+    "workers", "cache", "cache_dir", "channels_last", "compile", "graphs",
+    "checkpoint_every", "tensorboard", "report",
 }  # fmt: skip
 MODEL, PLAN, MACHINE = "The model", "How it is trained", "Where it runs"
 
@@ -119,6 +119,10 @@ def train(
     ] = None,
     compile: Annotated[
         bool | None, typer.Option("--compile", help="torch.compile.", rich_help_panel=MACHINE)
+    ] = None,
+    graphs: Annotated[
+        bool | None,
+        typer.Option("--graphs/--no-graphs", help="CUDA graphs.", rich_help_panel=MACHINE),
     ] = None,
     checkpoint_every: Annotated[int | None, _panel(MACHINE, "Steps; 0 = each epoch.")] = None,
     tensorboard: Annotated[

@@ -111,13 +111,36 @@ def _text(block: str) -> list[str]:
     return block.strip().splitlines()
 
 
-def build(tape: Tape) -> Any:
-    """The kernel of a tape."""
-    layouts = tuple(layout for _, layout in tape.tensors)
-    return kernel_from(source(tuple(tape.lines), len(tape.numbers), layouts))
+class Kernel:
+    """A compiled source, launched without Triton's own search for the right variant.
+
+    That search takes longer than a small batch does on the device. What it looks at (types, shape,
+    alignment) is the key here, so the first launch of a kind finds the variant for all that follow.
+    """
+
+    def __init__(self, tape: Tape) -> None:
+        layouts = tuple(layout for _, layout in tape.tensors)
+        self.jit = kernel_from(source(tuple(tape.lines), len(tape.numbers), layouts))
+        self.variants: dict[Any, Any] = {}
+
+    def launch(self, grid: int, arguments: tuple[Any, ...], constants: dict[str, Any]) -> None:
+        key = (*map(_kind, arguments), *constants.values())
+        variant = self.variants.get(key)
+        if variant is not None:
+            variant[(grid, 1, 1)](*arguments, *constants.values())
+            return
+        # None from Triton's interpreter, which has no variants.
+        self.variants[key] = self.jit[(grid,)](*arguments, **constants, num_warps=4)
 
 
-programs = Programs(build)
+def _kind(argument: Any) -> Any:
+    """What a variant of a kernel depends on."""
+    if isinstance(argument, Tensor):
+        return argument.dtype, argument.data_ptr() % 16 == 0
+    return argument if isinstance(argument, int) else None
+
+
+programs = Programs(Kernel)
 
 
 def run(
@@ -136,21 +159,10 @@ def run(
         grid = -(-logits.numel() // block)
     sums = torch.empty(grid, dtype=torch.float32, device=logits.device)
     slopes = torch.empty_like(logits, dtype=torch.float32) if want_slope else None
-    kernel[(grid,)](
-        logits,
-        labels,
-        sums if slopes is None else slopes,
-        sums,
-        rows,
-        columns,
-        scale,
-        *tape.numbers,
-        *(tensor for tensor, _ in tape.tensors),
-        WANT=want_slope,
-        ROWS=rows_each,
-        BLOCK=block,
-        num_warps=4,
-    )
+    target = sums if slopes is None else slopes
+    given = (*tape.numbers, *(tensor for tensor, _ in tape.tensors))
+    arguments = (logits, labels, target, sums, rows, columns, scale, *given)
+    kernel.launch(grid, arguments, {"WANT": want_slope, "ROWS": rows_each, "BLOCK": block})
     return (sums[0] if grid == 1 else sums.sum()), slopes
 
 
@@ -160,8 +172,8 @@ def multiply_(slopes: Tensor, factor: Tensor) -> Tensor:
         return slopes
     if not slopes.is_cuda or slopes.numel() < SMALL or not available():
         return slopes.mul_(factor)
-    programs = -(-slopes.numel() // FLAT)
-    kernel_from(_MULTIPLY)[(programs,)](slopes, factor, slopes.numel(), BLOCK=FLAT)
+    # Few programs with much to do each: if there is nothing to do, they are gone at once.
+    kernel_from(_MULTIPLY)[(2048,)](slopes, factor, slopes.numel(), BLOCK=FLAT)
     return slopes
 
 
@@ -170,9 +182,11 @@ _MULTIPLY = """
 def kernel(slope_at, factor_at, count, BLOCK: tl.constexpr):
     factor = tl.load(factor_at)
     if factor != 1.0:
-        at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-        slope = tl.load(slope_at + at, mask=at < count, other=0)
-        tl.store(slope_at + at, slope * factor, mask=at < count)
+        start = tl.program_id(0).to(tl.int64) * BLOCK
+        for first in range(start, count, tl.num_programs(0).to(tl.int64) * BLOCK):
+            at = first + tl.arange(0, BLOCK)
+            slope = tl.load(slope_at + at, mask=at < count, other=0)
+            tl.store(slope_at + at, slope * factor, mask=at < count)
 """
 
 

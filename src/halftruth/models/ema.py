@@ -3,11 +3,14 @@
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from halftruth.models.weights import ModelError, mismatches
+
+Pairs = tuple[list[Tensor], list[Tensor]]
 
 _UPDATES = "updates"
 _MODULE = "module."
@@ -38,6 +41,7 @@ class EMA:
         self.updates = 0
         self.module = deepcopy(_unwrapped(model)).eval().requires_grad_(False)
         self.module._apply(_at_least_float32)
+        self._kept: tuple[Any, tuple[Pairs, Pairs]] | None = None
 
     def current_decay(self) -> float:
         """The decay of the next update."""
@@ -48,23 +52,37 @@ class EMA:
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
         """Take one step towards the model, after the optimiser's step."""
-        averaged: tuple[list[Tensor], list[Tensor]] = ([], [])
-        copied: tuple[list[Tensor], list[Tensor]] = ([], [])
-        for shadow, live in zip(_tensors(self.module), _tensors(_unwrapped(model)), strict=True):
-            if live.dtype != shadow.dtype or live.device != shadow.device:
-                live = live.to(shadow.device, shadow.dtype)
-            pairs = averaged if shadow.is_floating_point() else copied
-            pairs[0].append(shadow)
-            pairs[1].append(live)
+        averaged, copied = self._pairs(model)
         if averaged[0]:
             torch._foreach_lerp_(averaged[0], averaged[1], 1 - self.current_decay())
         if copied[0]:
             torch._foreach_copy_(copied[0], copied[1])
         self.updates += 1
 
+    def _pairs(self, model: nn.Module) -> tuple[Pairs, Pairs]:
+        """(shadow, live) tensors to be averaged and to be copied.
+
+        Listing them takes longer than the update, so the lists are kept while nothing is moved.
+        """
+        mark = (id(model), next(_tensors(self.module)).device)
+        if self._kept is not None and self._kept[0] == mark:
+            return self._kept[1]
+        averaged: Pairs = ([], [])
+        copied: Pairs = ([], [])
+        same = True
+        for shadow, live in zip(_tensors(self.module), _tensors(_unwrapped(model)), strict=True):
+            if live.dtype != shadow.dtype or live.device != shadow.device:
+                live, same = live.to(shadow.device, shadow.dtype), False
+            pairs = averaged if shadow.is_floating_point() else copied
+            pairs[0].append(shadow)
+            pairs[1].append(live)
+        self._kept = (mark, (averaged, copied)) if same else None
+        return averaged, copied
+
     def to(self, device: torch.device | str) -> "EMA":
         """Move the shadow; `update` copes with a model on another device, at the cost of copies."""
         self.module.to(device)
+        self._kept = None
         return self
 
     def state_dict(self) -> dict[str, Tensor]:

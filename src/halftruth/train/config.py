@@ -22,7 +22,7 @@ READING_FEATURES = tuple(set(inspect.signature(read_features).parameters) - {"pa
 OF_THE_MACHINE = (
     "labels", "images", "features", "out", "truth", "reading", "reading_truth", "reading_features",
     "val", "group_column", "bad_images", "device", "workers", "cache", "cache_dir",
-    "channels_last", "compile", "checkpoint_every", "tensorboard", "report",
+    "channels_last", "compile", "graphs", "checkpoint_every", "tensorboard", "report",
 )  # fmt: skip
 
 
@@ -95,6 +95,7 @@ class Config:
     cache_dir: str | None = None
     channels_last: bool = True
     compile: bool = False
+    graphs: bool = True
     checkpoint_every: int = 0
     tensorboard: bool = False
     report: bool = True

@@ -8,7 +8,9 @@ import hashlib
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +23,7 @@ from halftruth.data import ImageStore, check_images, decode_all
 from halftruth.data.decode import resize
 from halftruth.data.transforms import Augment
 from halftruth.train.checkpoint import write_text
+from halftruth.train.prefetch import ahead
 
 Rows = Iterable[np.ndarray]
 Raw = tuple[Tensor, Tensor]
@@ -68,12 +71,22 @@ class _Pixels(Dataset[Any]):
         return len(self.names)
 
     def __getitems__(self, rows: np.ndarray) -> Raw:
-        if self.pixels is not None:
-            pixels = torch.from_numpy(np.ascontiguousarray(self.pixels[rows]))
-        else:
-            read = [resize(self.store.read(self.names[row], self.size), self.size) for row in rows]
-            pixels = torch.from_numpy(np.stack([np.asarray(picture) for picture in read]))
-        return pixels, torch.from_numpy(rows)
+        """From the image files."""
+        read = [resize(self.store.read(self.names[row], self.size), self.size) for row in rows]
+        pixels = np.stack([np.asarray(picture) for picture in read])
+        return torch.from_numpy(pixels), torch.from_numpy(rows)
+
+    def gather(self, rows: np.ndarray, pinned: bool) -> Raw:
+        """From the cached pixels, into memory that a GPU can fetch from by itself if wanted."""
+        assert self.pixels is not None
+        index = torch.from_numpy(rows)
+        out = torch.empty((len(rows), *self.pixels.shape[1:]), dtype=torch.uint8, pin_memory=pinned)
+        with warnings.catch_warnings():
+            # A memory map is read-only, which torch warns of; it is only read.
+            warnings.simplefilter("ignore", UserWarning)
+            source = torch.from_numpy(self.pixels)
+        torch.index_select(source, 0, index, out=out)
+        return out, index
 
 
 class Images:
@@ -91,7 +104,6 @@ class Images:
     ) -> None:
         self.augment, self.workers = augment, workers
         self.source = _Pixels(pixels, store, names, size)
-        self.in_memory = pixels is not None and not isinstance(pixels, np.memmap)
         self.on_device: Tensor | None = None
 
     def load(self, batches: Rows, device: torch.device) -> Iterator[Raw]:
@@ -102,7 +114,15 @@ class Images:
                 index = torch.as_tensor(rows).to(device, non_blocking=True)
                 yield self.on_device[index], index
             return
-        workers = 0 if self.in_memory else self.workers
+        for pixels, index in self._batches(batches, device):
+            yield pixels.to(device, non_blocking=True), index.to(device, non_blocking=True)
+
+    def _batches(self, batches: Rows, device: torch.device) -> Iterator[Raw]:
+        """From cached pixels by threads, which copy without Python; from files by processes."""
+        if self.source.pixels is not None:
+            pinned = device.type == "cuda"
+            return ahead(partial(self.source.gather, pinned=pinned), batches)
+        workers = self.workers
         loader = DataLoader(
             self.source,
             batch_sampler=batches,  # type: ignore[arg-type]
@@ -113,8 +133,7 @@ class Images:
             # New workers each epoch: where a process can be forked, they start in no time.
             multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
         )
-        for pixels, rows in loader:
-            yield pixels.to(device, non_blocking=True), rows.to(device, non_blocking=True)
+        return iter(loader)
 
     def prepare(self, raw: Tensor, *, keys: Tensor | None = None, views: int = 1) -> Tensor:
         if keys is None:

@@ -1,5 +1,6 @@
 """What changes while training: weights, their average, the optimiser, what a loss remembers."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from halftruth.losses import Loss
 from halftruth.models import EMA, Classifier
 from halftruth.train.config import Config
+from halftruth.train.graphs import Replayed
 from halftruth.train.optimizer import load_optimizer, make_groups, make_optimizer, scale_rates
 
 _BARE = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
@@ -45,6 +47,13 @@ class Learner:
         self.bare = accelerator.scaler is None and accelerator.distributed_type in _BARE
         if self.bare:
             self.stepper = self.optimizer
+        self.pass_on = self.forward
+        alone = accelerator.distributed_type == DistributedType.NO
+        if config.graphs and not config.compile and self.bare and alone and device.type == "cuda":
+            dtype = torch.bfloat16 if accelerator.mixed_precision == "bf16" else None
+            self.pass_on = Replayed(model, self.forward, dtype)
+
+    pass_on: Callable[[Tensor], Tensor]
 
     def step(
         self, x: Tensor, labels: Tensor, index: Tensor | None, weight: float, rate: float
@@ -56,7 +65,7 @@ class Learner:
         """
         if self.channels_last and x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
-        value = self._loss(self.forward(x), labels, index, weight)
+        value = self._loss(self.pass_on(x), labels, index, weight)
         if self.bare:
             value.backward()
         else:

@@ -1,0 +1,114 @@
+"""Training throughput on JPEG files: our loop against the loop the papers' codes share.
+
+    python benchmarks/reference_loop.py --images photos/ [--size 448] [--batches 16 64]
+
+The reference style: float32, Adam one parameter after the other, a DataLoader whose workers open,
+resize, flip and normalise every picture in every epoch, the published form of ASL. Ours: `Stage` as
+`train` builds it (pictures decoded once, the rest on the device), also with torch.compile. Both see
+the same files; the first epoch (cuDNN's choice, captures, compilation) is left out, and decoding is
+told beside it. Run on a CUDA device.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+import published
+from halftruth.data import ImageStore, decode_all
+from halftruth.models import build_image_model
+from halftruth.models.timm_support import create_backbone
+from halftruth.train.config import Config
+from training import CLASSES, labels_of, loop, wait
+
+WARM = 1
+
+
+class Files(Dataset[Any]):
+    """Pictures as the usual code reads them: one at a time, all of it on the CPU."""
+
+    def __init__(self, files: list[Path], size: int) -> None:
+        self.files, self.size, self.labels = files, size, labels_of(len(files)).float()
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
+        with Image.open(self.files[i]) as opened:
+            picture = opened.convert("RGB").resize((self.size, self.size))
+        pixels = torch.from_numpy(np.array(picture)).permute(2, 0, 1).float().div(255)
+        if np.random.rand() < 0.5:
+            pixels = pixels.flip(2)
+        return (pixels - 0.45) / 0.25, self.labels[i]
+
+
+def reference(files: list[Path], backbone: str, size: int, batch: int, workers: int) -> float:
+    """Images a second of the usual loop."""
+    model = torch.nn.Sequential(
+        body := create_backbone(backbone, "none"), torch.nn.Linear(body.num_features, CLASSES)
+    ).cuda()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-4, foreach=False)
+    loader = DataLoader(
+        Files(files, size), batch, shuffle=True, num_workers=workers, pin_memory=True,
+        drop_last=True, persistent_workers=True,
+    )  # fmt: skip
+    model.train()
+    for _ in range(WARM + 1):
+        wait(torch.device("cuda"))
+        started = time.perf_counter()
+        for pixels, targets in loader:
+            loss = published.asl(model(pixels.cuda()), targets.cuda())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        wait(torch.device("cuda"))
+    return len(loader) * batch / (time.perf_counter() - started)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--images", type=Path, required=True)
+    parser.add_argument("--backbone", default="resnet50")
+    parser.add_argument("--size", type=int, default=448)
+    parser.add_argument("--batches", type=int, nargs="+", default=[16, 64])
+    parser.add_argument("--workers", type=int, default=12)
+    parser.add_argument("--modes", nargs="+", default=["plain", "graphs", "compile"])
+    parser.add_argument("--no-reference", action="store_true")
+    options = parser.parse_args()
+    files = sorted(path for path in options.images.rglob("*.jpg"))
+    store = ImageStore(options.images)
+    names = [str(path.relative_to(options.images)) for path in files]
+    build_image_model(options.backbone, CLASSES, weights="none")
+    started = time.perf_counter()
+    pixels = decode_all(store, names, options.size, workers=options.workers).pixels
+    print(f"{len(files)} pictures decoded in {time.perf_counter() - started:.1f} s", flush=True)
+    for batch in options.batches:
+        row: dict[str, Any] = {"backbone": options.backbone, "size": options.size, "batch": batch}
+        if not options.no_reference:
+            row["reference img/s"] = reference(
+                files, options.backbone, options.size, batch, options.workers
+            )
+        for mode in options.modes:
+            config = Config(
+                backbone=options.backbone, batch_size=batch, workers=options.workers,
+                compile=mode == "compile", graphs=mode == "graphs", freeze_bn=False,
+            )  # fmt: skip
+            with tempfile.TemporaryDirectory() as folder:
+                row[f"{mode} img/s"] = loop(config, options.size, pixels, Path(folder), True)
+            if not options.no_reference:
+                row[f"{mode} ratio"] = row[f"{mode} img/s"] / row["reference img/s"]
+            print(json.dumps({mode: row[f"{mode} img/s"]}), flush=True)
+        shown = {k: round(v, 2) if isinstance(v, float) else v for k, v in row.items()}
+        print(json.dumps(shown), flush=True)
+
+
+if __name__ == "__main__":
+    main()
