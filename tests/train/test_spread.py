@@ -10,7 +10,15 @@ import torch
 
 from halftruth import losses
 from halftruth.train import fit
-from halftruth.train.spread import BINS, GROUPS, cut_of, histograms, look, watched_rows
+from halftruth.train.spread import (
+    BINS,
+    GROUPS,
+    class_histograms,
+    cut_of,
+    histograms,
+    look,
+    watched_rows,
+)
 
 
 @pytest.fixture
@@ -36,6 +44,20 @@ def test_histograms_count_every_entry_in_its_group_and_bin(batch):
     assert histograms(logits, labels, truth) == slow
 
 
+def test_class_histograms_add_up_to_the_coarser_whole(batch):
+    logits, labels, truth = batch
+    p = torch.sigmoid(logits)
+    found = class_histograms(p.numpy(), labels.numpy(), truth.numpy())
+    assert found.shape == (5, len(GROUPS), 20)
+    whole = histograms(logits, labels, truth)
+    for group, name in enumerate(GROUPS):
+        assert (
+            found[:, group].sum(axis=0).tolist() == np.reshape(whole[name], (20, 5)).sum(1).tolist()
+        )
+    hidden = (labels[:, 2] == 0) & (truth[:, 2] > 0) & (p[:, 2] < 0.05)
+    assert found[2, GROUPS.index("hidden"), 0] == int(hidden.sum())
+
+
 def test_without_the_truth_unknown_labels_are_one_group(batch):
     logits, labels, _ = batch
     found = histograms(logits, labels, None)
@@ -59,6 +81,8 @@ def test_numbers_by_hand():
     # three no are right.
     assert numbers["val_PPV"] == pytest.approx((2 / 3 + 0) / 2)
     assert numbers["val_NPV"] == pytest.approx((0 + 2 / 3) / 2)
+    assert numbers["val_size_hidden"] == pytest.approx((3 + 1) / 2)
+    assert numbers["val_size_negative"] == pytest.approx((2 + 1 + 3 + 1) / 4)
 
 
 def test_the_cut_is_the_methods_own():

@@ -18,6 +18,7 @@ from halftruth.train.config import Config
 from halftruth.train.inputs import Inputs
 from halftruth.train.result import Result
 from halftruth.train.scores import outputs
+from halftruth.train.spread import class_histograms
 from halftruth.train.task import Task
 
 
@@ -28,6 +29,8 @@ class Measured:
     result: Result
     probabilities: dict[str, np.ndarray]
     classes: pd.DataFrame
+    # Of each part, (K, groups, bins) counts of probabilities.
+    histograms: dict[str, np.ndarray]
 
 
 def measure(
@@ -64,7 +67,14 @@ def measure(
         result.val = score_labels(scores["val"], judged[val], threshold=cuts)
         if len(test):
             result.test = score_labels(scores["test"], judged[test], threshold=cuts)
-    return Measured(result, scores, class_table(task, judged, scores, cuts))
+    counts = {
+        part: class_histograms(
+            scores[part], task.labels.values[at], None if task.truth is None else task.truth[at]
+        )
+        for part, at in (("val", val), ("test", test))
+        if len(at)
+    }
+    return Measured(result, scores, class_table(task, judged, scores, cuts), counts)
 
 
 def class_table(

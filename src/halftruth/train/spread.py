@@ -9,7 +9,7 @@ from halftruth.losses import Loss
 from halftruth.losses.wrapper import Wrapper
 from halftruth.metrics import count
 
-BINS = 100
+BINS, CLASS_BINS = 100, 20
 # What a label can be: by the labels given, and where those are silent by the truth, if known.
 GROUPS = ("labelled", "hidden", "negative", "absent", "unknown")
 
@@ -43,20 +43,43 @@ def histograms(logits: Tensor, labels: Tensor, truth: Tensor | None) -> dict[str
     >>> found["labelled"][-1], found["unknown"][0]
     (1, 1)
     """
-    counts = torch.zeros(len(GROUPS) * BINS, dtype=torch.int64, device=logits.device)
-    step = max(_ENTRIES_AT_ONCE // max(labels.shape[1], 1), 1)
+    found = _counts(torch.sigmoid(logits.float()), labels, truth, BINS).sum(dim=0).tolist()
+    return {name: bins for name, bins in zip(GROUPS, found, strict=True) if any(bins)}
+
+
+def class_histograms(
+    probabilities: np.ndarray, labels: np.ndarray, truth: np.ndarray | None
+) -> np.ndarray:
+    """(K, groups, 20) the same, class by class, in coarser bins: what a run keeps at its end."""
+    known = None if truth is None else torch.from_numpy(truth)
+    given = torch.from_numpy(probabilities), torch.from_numpy(labels)
+    return _counts(*given, known, CLASS_BINS).to(torch.int32).numpy()
+
+
+def _counts(p: Tensor, labels: Tensor, truth: Tensor | None, bins: int) -> Tensor:
+    """(K, groups, bins) entries of each class, group and bin."""
+    classes = labels.shape[1]
+    shape = (classes, len(GROUPS), bins)
+    counts = torch.zeros(classes * len(GROUPS) * bins, dtype=torch.int64, device=p.device)
+    first = torch.arange(classes, device=p.device) * len(GROUPS)
+    step = max(_ENTRIES_AT_ONCE // max(classes, 1), 1)
     for at in range(0, len(labels), step):
         rows = slice(at, at + step)
         group = groups(labels[rows], None if truth is None else truth[rows])
-        place = (torch.sigmoid(logits[rows].float()) * BINS).long().clamp_(max=BINS - 1)
-        counts += torch.bincount((group * BINS + place).flatten(), minlength=len(counts))
-    found = counts.view(len(GROUPS), BINS).tolist()
-    return {name: bins for name, bins in zip(GROUPS, found, strict=True) if any(bins)}
+        place = (p[rows] * bins).long().clamp_(max=bins - 1)
+        counts += torch.bincount(((first + group) * bins + place).flatten(), minlength=len(counts))
+    return counts.view(shape)
 
 
 def loss_of_labelled(logits: Tensor, labels: Tensor) -> float:
     """Mean of -log p over the labels that are PRESENT; NaN where there is none."""
-    return float(softplus(-logits[labels > 0].double()).mean())
+    return float(softplus(-logits[labels > 0].float()).mean())
+
+
+def ambiguity(logits: Tensor, labels: Tensor, truth: Tensor) -> dict[str, float]:
+    """Mean |z| of unknown labels that are there and that are not: 0 is undecided (001, Fig. 8)."""
+    sides = {"hidden": truth > 0, "negative": truth < 0}
+    return {name: float(logits[(labels == 0) & side].abs().mean()) for name, side in sides.items()}
 
 
 def predictive_values(logits: Tensor, truth: Tensor, tau: float) -> dict[str, float]:
@@ -87,4 +110,6 @@ def look(
     if truth is not None:
         values = predictive_values(logits, truth, tau)
         numbers |= {f"{part}_{name}": value for name, value in values.items()}
+        sizes = ambiguity(logits, labels, truth)
+        numbers |= {f"{part}_size_{name}": value for name, value in sizes.items()}
     return numbers, histograms(logits, labels, truth)
