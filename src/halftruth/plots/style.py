@@ -1,0 +1,180 @@
+"""How figures look, and how they are kept: vector and PNG, their numbers beside them as CSV."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from halftruth.data import DataError
+from halftruth.train.tables import csv_text
+
+# Okabe and Ito's colours, which colour-blind people tell apart, without the yellow: too pale.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
+DASHES = ("-", "--", ":", "-.")
+INK, GRID = "#1d1f24", "#8a8d94"
+# What a label is has the same colour in every figure.
+GROUP_COLOURS = {
+    "labelled": "#0072B2",
+    "hidden": "#D55E00",
+    "negative": "#7F7F7F",
+    "absent": "#009E73",
+    "unknown": "#E69F00",
+}
+SUFFIXES = (".svg", ".pdf", ".png")
+
+_STYLE: dict[Any, Any] = {
+    "figure.dpi": 100,
+    "savefig.dpi": 160,
+    "figure.constrained_layout.use": True,
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.labelsize": 9,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": GRID,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.6,
+    "svg.hashsalt": "halftruth",
+    "pdf.fonttype": 42,
+    "image.cmap": "cividis",
+}
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass
+class Drawing:
+    """A figure, a name for its file, and the numbers it shows, a row a point."""
+
+    name: str
+    figure: Figure
+    numbers: pd.DataFrame
+
+
+def styled(draw: Callable[P, R]) -> Callable[P, R]:
+    """Let a function draw in the house style, without touching anybody else's settings."""
+
+    @functools.wraps(draw)
+    def drawn(*args: P.args, **options: P.kwargs) -> R:
+        with mpl.rc_context(_STYLE):
+            return draw(*args, **options)
+
+    return drawn
+
+
+def line_look(number: int) -> dict[str, Any]:
+    """Colour and dash of the number-th line: 28 that differ, the first ones also in grey."""
+    colours = len(COLOURS)
+    dash = DASHES[(number + number // colours) % len(DASHES)] if number else "-"
+    return {"color": COLOURS[number % colours], "linestyle": dash}
+
+
+def panels(rows: int, columns: int, width: float = 3.4, height: float = 2.6) -> tuple[Figure, Any]:
+    """A figure of equal panels and a (rows, columns) array of them."""
+    figure = Figure(figsize=(width * columns, height * rows))
+    # Without pyplot a figure belongs to nobody; this canvas can measure its texts.
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+@styled
+def save(drawing: Drawing, out: str | Path) -> list[Path]:
+    """Write a figure and its numbers.
+
+    `out` with .svg, .pdf or .png gives that file, without a suffix both .svg and .png; the
+    numbers go beside it as .csv.
+    """
+    out = Path(out)
+    if out.suffix and out.suffix.lower() not in SUFFIXES:
+        raise DataError(
+            f"{out}: expected a file that ends in {', '.join(SUFFIXES)}, or no ending for .svg "
+            "and .png"
+        )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    paths = [out] if out.suffix else [Path(f"{out}{suffix}") for suffix in (".svg", ".png")]
+    for path in paths:
+        # The time of drawing would make every file a new one.
+        meta = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower())
+        drawing.figure.savefig(path, metadata=meta, facecolor="white")
+    numbers = Path(f"{out.with_suffix('') if out.suffix else out}.csv")
+    numbers.write_text(csv_text(drawing.numbers), encoding="utf-8", newline="")
+    return [*paths, numbers]
+
+
+def shortened(name: str, most: int = 22) -> str:
+    """A name that fits beside an axis, its ends kept; a $ is no mathematics.
+
+    >>> shortened("has_wing_pattern::striped_lengthwise")
+    'has_wing_p…_lengthwise'
+    """
+    head = (most - 1) // 2
+    short = name if len(name) <= most else f"{name[:head]}…{name[head - most + 1 :]}"
+    return short.replace("$", r"\$")
+
+
+def name_ticks(axis: Any, places: Sequence[float], names: Sequence[str], most: int) -> None:
+    """Tick labels of at most `most` classes, evenly picked."""
+    picked = np.unique(np.linspace(0, len(names) - 1, min(most, len(names))).round().astype(int))
+    axis.set_ticks([places[i] for i in picked], [shortened(names[i]) for i in picked])
+
+
+def name_points(
+    axes: Axes, points: Iterable[tuple[float, float, str]], *, below: bool = True
+) -> list[Text]:
+    """Write names beside points, in this order; one that would cover another is left out."""
+    sides = [(4, 2, "left"), (-4, 2, "right"), (4, -8, "left"), (-4, -8, "right")]
+    axes.figure.draw_without_rendering()  # type: ignore[union-attr]
+    frame = axes.get_window_extent()
+    taken: list[Any] = []
+    written: list[Text] = []
+    for x, y, name in points:
+        for dx, dy, side in sides if below else sides[:1]:
+            text = axes.annotate(
+                shortened(name, 16), (x, y), (dx, dy), textcoords="offset points",
+                fontsize=7, ha=side,
+            )  # fmt: skip
+            box = text.get_window_extent()
+            inside = frame.x0 <= box.x0 and box.x1 <= frame.x1
+            inside = inside and frame.y0 <= box.y0 and box.y1 <= frame.y1
+            if inside and not any(box.overlaps(other) for other in taken):
+                taken.append(box)
+                written.append(text)
+                break
+            text.remove()
+    for one in written:
+        # The layout is settled: names move nothing any more.
+        one.set_in_layout(False)
+    return written
+
+
+def epochs_axis(axes: Axes, last: int) -> None:
+    """Whole epochs, counted from 1."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+    axes.set_xlim(0.5, last + 0.5)
+    axes.set_xlabel("epoch")
