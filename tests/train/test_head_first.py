@@ -12,6 +12,7 @@ from halftruth import fit
 from halftruth.train import building, checkpoint
 from halftruth.train.stage import Stage
 from halftruth.train.trained import TrainedRun
+from halftruth.train.watching import innermost
 
 
 @pytest.fixture
@@ -58,6 +59,49 @@ def test_training_everything_starts_from_the_best_head(on_pictures, tmp_path, mo
     alone = checkpoint.load(tmp_path / "head" / "best.safetensors")["model"]
     for name, tensor in starts["all"].items():
         assert torch.equal(tensor, alone[name]), name
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"method": "role", "options": {"expected_positives": 1.5}},
+        {"method": "role", "options": {"expected_positives": 1.5, "light": True}},
+        {
+            "method": "class-balanced",
+            "options": {"base": {"name": "role", "expected_positives": 1.5}},
+        },
+    ],
+    ids=str,
+)
+def test_role_goes_on_from_the_labels_estimated_beside_the_best_head(
+    on_pictures, tmp_path, monkeypatch, method
+):
+    """LinearInit: those of the epoch that was kept, not those of the last one."""
+    tables, run, end = {}, Stage.run, Stage._end_epoch_of_loss
+
+    def table(stage):
+        return innermost(stage.loss).estimates().clone()
+
+    def watched_run(self):
+        tables[self.name, "start"] = table(self)
+        return run(self)
+
+    def watched_end(self):
+        end(self)
+        tables[self.name, self.progress.epoch] = table(self)
+
+    monkeypatch.setattr(Stage, "run", watched_run)
+    monkeypatch.setattr(Stage, "_end_epoch_of_loss", watched_end)
+    settings = {**on_pictures, **method, "head_epochs": 4, "head_lr": 0.1, "epochs": 1}
+    fit(**settings, tune="head-first", out=tmp_path / "run", quiet=True)
+    chosen = checkpoint.load(tmp_path / "run" / "head.safetensors")["epoch"]
+    start = tables["all", "start"]
+    close = [
+        epoch
+        for epoch in ("start", 0, 1, 2, 3)
+        if torch.allclose(start, tables["head", epoch], rtol=0, atol=1e-3)
+    ]
+    assert close == [chosen]
 
 
 def test_the_best_of_both_stages_is_kept(on_pictures, data, tmp_path):

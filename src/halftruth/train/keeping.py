@@ -35,9 +35,11 @@ class Keeper:
         """Replace the checkpoint a run goes on from."""
         self._write(LAST, tree)
 
-    def save_best(self, model: nn.Module, stage: str, epoch: int) -> None:
-        """Replace the best weights."""
-        tree = {"stage": stage, "epoch": epoch, "model": model.state_dict()}
+    def save_best(
+        self, model: nn.Module, stage: str, epoch: int, more: dict[str, Any] | None = None
+    ) -> None:
+        """Replace the best weights, and what else belongs to them."""
+        tree = {"stage": stage, "epoch": epoch, "model": model.state_dict(), **(more or {})}
         if self.folder is None:
             self._best = copy.deepcopy(tree)
         self._write(self.best_name, tree)

@@ -30,6 +30,7 @@ from halftruth.train.stage import Stage
 from halftruth.train.tables import csv_text, write_bad_images
 from halftruth.train.task import check_parts, load_task, without
 from halftruth.train.teacher import Teacher, teacher, teacher_config
+from halftruth.train.watching import load_estimates
 
 PLANS = {"head": ("head",), "all": ("all",), "head-first": ("head", "all")}
 
@@ -121,6 +122,8 @@ class Run:
         if self.main:
             checkpoint.write_text(self.folder / "result.json", result.to_json())
             checkpoint.write_text(self.folder / "classes.csv", csv_text(measured.classes))
+            counts: dict[str, Any] = {**measured.histograms}
+            np.savez_compressed(self.folder / "class_histograms.npz", **counts)
         self.journal.say(result.describe())
         if self.main and self.config.report:
             self._report(measured, time.perf_counter() - started)
@@ -196,19 +199,20 @@ class Run:
         """Head first, on features extracted once, then everything; or one of the two."""
         plan = PLANS[self.config.tune if self.task.features is None else "all"]
         reached = 0 if saved is None else plan.index(saved["progress"]["stage"])
-        best, records = -math.inf, 0
+        best, records, head = -math.inf, 0, {}
         for number, name in enumerate(plan):
             if number < reached:
                 continue
             stage = self._head_stage(model, inputs) if name == "head" else self._all(model, inputs)
             # Training everything has to beat the head alone, or the head alone is kept.
             stage.progress.best, stage.progress.records = best, records
+            load_estimates(stage.loss, head)
             if saved is not None and number == reached:
                 stage.resume(saved)
             at = stage.run()
             best, records = at.best, at.records
             if name == "head":
-                self._take_head(stage, model)
+                head = self._take_head(stage, model)
         self.best_score = best
 
     def _head_stage(self, model: Classifier, inputs: Inputs) -> Stage:
@@ -253,12 +257,13 @@ class Run:
     def _teacher(self, model: Classifier, inputs: Inputs) -> Teacher:
         return teacher(model, inputs, self.accelerator, 2 * self.config.batch_size)
 
-    def _take_head(self, stage: Stage, model: Classifier) -> None:
+    def _take_head(self, stage: Stage, model: Classifier) -> dict[str, Any]:
         """Put the best head of the first stage onto the backbone: the best model so far."""
         best = stage.best()
         stage.model.load_state_dict(best["model"])
         transfer_head(stage.model, model)
         self._keeper().save_best(model, "head", int(best["epoch"]))
+        return best
 
     def _as_measured(
         self, best: dict[str, Any], model: Classifier, inputs: Inputs

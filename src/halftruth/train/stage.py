@@ -26,7 +26,12 @@ from halftruth.train.schedule import rate
 from halftruth.train.scores import outputs
 from halftruth.train.spread import cut_of, look, watched_rows
 from halftruth.train.teacher import Teacher
-from halftruth.train.watching import pseudo_label_quality, show_scores, takes_batches
+from halftruth.train.watching import (
+    estimates,
+    pseudo_label_quality,
+    show_scores,
+    takes_batches,
+)
 
 # Looking at a loss waits for the device, asking about a stop for the other processes.
 _LOOK_EVERY = 50
@@ -94,7 +99,9 @@ class Stage:
             improved = not len(self.val_rows) or record["select"] > at.best
             if improved:
                 at.best, at.best_epoch = record.get("select", math.nan), at.epoch
-                self.kept.save_best(self.learner.evaluated, self.name, at.epoch)
+                # Only the stage after a head alone has a use for labels estimated beside it.
+                more = estimates(self.loss) if self.name == "head" else {}
+                self.kept.save_best(self.learner.evaluated, self.name, at.epoch, more)
             at.epoch, at.step, at.total, at.records = at.epoch + 1, 0, 0.0, at.records + 1
             record["seconds"] = time.perf_counter() - started
             self.journal.write(record)

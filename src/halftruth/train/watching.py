@@ -1,6 +1,7 @@
 """What a loss that remembers is shown after an epoch, and how right it is where truth is known."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -8,6 +9,7 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from halftruth.losses import Loss
+from halftruth.losses.role import ROLE
 from halftruth.losses.wrapper import Wrapper
 from halftruth.models import Classifier
 from halftruth.train.inputs import Inputs
@@ -15,11 +17,29 @@ from halftruth.train.inputs import Inputs
 _ENTRIES_AT_ONCE = 1 << 22
 
 
-def takes_batches(loss: Loss) -> bool:
-    """Whether a method that needs scores takes them batch by batch, not only all at once."""
+def innermost(loss: Loss) -> Loss:
+    """The loss inside all wrappers."""
     while isinstance(loss, Wrapper):
         loss = loss.base
-    return type(loss).observe is not Loss.observe
+    return loss
+
+
+def takes_batches(loss: Loss) -> bool:
+    """Whether a method that needs scores takes them batch by batch, not only all at once."""
+    return type(innermost(loss)).observe is not Loss.observe
+
+
+def estimates(loss: Loss) -> dict[str, Tensor]:
+    """The labels that a method estimates beside the model, to go on from in the next stage."""
+    inner = innermost(loss)
+    return {"estimates": inner.estimates()} if isinstance(inner, ROLE) else {}
+
+
+def load_estimates(loss: Loss, best: dict[str, Any]) -> None:
+    """Go on from the estimates that were kept with the best weights of the stage before."""
+    inner = innermost(loss)
+    if isinstance(inner, ROLE) and "estimates" in best:
+        inner.load_estimates(best["estimates"])
 
 
 @torch.no_grad()
