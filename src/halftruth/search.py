@@ -2,6 +2,7 @@
 
 import functools
 import importlib.resources
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -81,13 +82,18 @@ def space_of(method: str) -> Space:
 
 
 def spread(space: Space, count: int, seed: int = 0) -> list[dict[str, Any]]:
-    """`count` points that cover a space evenly: a scrambled Sobol sequence.
+    """At most `count` points that cover a space evenly: a scrambled Sobol sequence, or every
+    combination where there are only choices, and few.
 
     >>> [round(point["lr"], 4) for point in spread({"lr": Axis(1e-4, 1e-1, log=True)}, 4)]
-    [0.0046, 0.0006, 0.0004, 0.0264]
+    [0.0027, 0.0048, 0.0919, 0.0001]
     """
     if not space or count <= 0:
         return [{} for _ in range(max(count, 0))]
+    if all(axis.choices for axis in space.values()):
+        every = itertools.product(*(axis.choices for axis in space.values()))
+        if math.prod(len(axis.choices) for axis in space.values()) <= count:
+            return [dict(zip(space, values, strict=True)) for values in every]
     points = torch.quasirandom.SobolEngine(len(space), scramble=True, seed=seed).draw(count)
     axes = list(space.items())
     return [

@@ -12,12 +12,13 @@ from halftruth.bench.job import PRIOR, Job
 from halftruth.bench.sources import Matrix
 from halftruth.metrics import evaluate, thresholds
 from halftruth.metrics.counts import UndefinedMetricWarning
-from halftruth.models import build_feature_model
+from halftruth.models import Classifier, build_feature_model
 from halftruth.train.config import OVER_FEATURES, Config
 from halftruth.train.inputs import Features
 from halftruth.train.journal import Journal
 from halftruth.train.one_process import OneProcess
 from halftruth.train.stage import Stage
+from halftruth.train.teacher import Teacher, teacher, teacher_config
 
 
 def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
@@ -33,9 +34,20 @@ def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
         features="X",
         seed=job.seed,
     )
-    torch.manual_seed(job.seed)
+    first, label = teacher_config(config), None
+    if first is not None:
+        model, _ = trained(first, matrix)
+        alone: Any = OneProcess(str(matrix.x.device))
+        label = teacher(model, Features(matrix.x), alone, 2 * config.batch_size)
+    model, epoch = trained(config, matrix, label)
+    return {"epoch": epoch, **measured(job, model, matrix)}
+
+
+def trained(config: Config, matrix: Matrix, label: Teacher | None = None) -> tuple[Classifier, int]:
+    """The model of the best epoch, and which that is."""
+    torch.manual_seed(config.seed)
     model = build_feature_model(
-        matrix.x.shape[1], matrix.observed.shape[1], hidden=config.hidden, dropout=config.dropout
+        matrix.x.shape[1], matrix.labels.shape[1], hidden=config.hidden, dropout=config.dropout
     )
     # The features are standardised already, once for all runs.
     model.backbone[0] = nn.Identity()  # type: ignore[operator]
@@ -44,8 +56,9 @@ def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
         model=model,
         inputs=Features(matrix.x),
         loss=losses.create(config.method, **config.options),
-        labels=matrix.observed,
-        truth=matrix.truth,
+        # Complete in the validation rows: no other truth is needed to choose an epoch.
+        labels=matrix.labels,
+        truth=None,
         train_rows=matrix.splits.train,
         val_rows=matrix.splits.val,
         config=config,
@@ -55,14 +68,14 @@ def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
         epochs=config.epochs,
         lr=config.head_lr,
         head_lr=config.head_lr,
-        select_on_truth=True,
+        select_on_truth=False,
         identity={},
+        teacher=label,
     )
     stage.run()
     best = stage.best()
     model.load_state_dict(best["model"])
-    model.eval()
-    return {"epoch": int(best["epoch"]), **measured(job, model, matrix)}
+    return model.eval(), int(best["epoch"])
 
 
 @torch.no_grad()
@@ -72,7 +85,7 @@ def measured(job: Job, model: nn.Module, matrix: Matrix) -> dict[str, Any]:
     def scored(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         index = torch.as_tensor(rows, device=matrix.x.device)
         scores: Tensor = torch.sigmoid(model(matrix.x[index]).double())
-        return scores.cpu().numpy(), matrix.truth[index].cpu().numpy()
+        return scores.cpu().numpy(), matrix.labels[index].cpu().numpy()
 
     scores, truth = scored(matrix.splits.val)
     fit = job.threshold == "fit"

@@ -48,7 +48,9 @@ def frozen_features(
     backbone = settings.pop("backbone")
     model = build_image_model(backbone, len(read.classes), weights=weights, **settings)
     size = model.image_size
-    pixels, bad = decode(store, names, size, cache="memory", folder=cache, workers=os.cpu_count() or 1)
+    pixels, bad = decode(
+        store, names, size, cache="memory", folder=cache, workers=os.cpu_count() or 1
+    )
     if bad:
         raise DataError(describe_bad(bad, len(names)))
     augment = Augment.preset("none", size, model.mean, model.std)

@@ -8,7 +8,7 @@ from typing import Any
 
 from halftruth.bench.feature_runs import with_numbers
 from halftruth.bench.job import Job
-from halftruth.bench.sources import load_benchmark, prior_of, seen_truth, source_key
+from halftruth.bench.sources import load_benchmark, prior_of, seen_labels, source_key
 from halftruth.data import write_labels
 
 
@@ -29,6 +29,8 @@ def run_on_images(job: Job, root: Path, cache: Path, device: str) -> dict[str, A
         "weights": weights if weights in ("pretrained", "none") else str(root / weights),
         "labels": files["observed"],
         "truth": files["truth"],
+        # As written: UNKNOWN where a training row shows nothing.
+        "reading_truth": {"zero": "unknown"},
         "images": files["images"],
         "method": job.loss,
         "options": with_numbers(job.options, files["prior"]),
@@ -36,6 +38,7 @@ def run_on_images(job: Job, root: Path, cache: Path, device: str) -> dict[str, A
         "device": device.split(":")[0],
         "cache_dir": str(cache),
         "workers": 0,
+        "report": False,
         "out": str(folder),
     }
     result = train(settings, resume=True, quiet=True)
@@ -54,7 +57,7 @@ def label_files(job: Job, root: Path, cache: Path) -> dict[str, Any]:
     if not notes.exists():
         folder.mkdir(parents=True, exist_ok=True)
         read = load_benchmark(job.source, job.labels, job.label_seed, root)
-        shown = dataclasses.replace(read.observed, values=seen_truth(read))
+        shown = dataclasses.replace(read.observed, values=seen_labels(read))
         write_labels(read.observed, folder / "observed.csv")
         write_labels(shown, folder / "truth.csv")
         files = {

@@ -68,19 +68,18 @@ class Cell:
         """The settings to try: those of the grid, then points spread over the search space."""
         if count <= 1:
             return []
-        names = [(part, key) for part, space in self.search.items() for key in space]
         joined = {
-            f"{part}/{key}": axis
-            for part, space in self.search.items()
-            for key, axis in space.items()
+            (part, key): axis for part, space in self.search.items() for key, axis in space.items()
         }
-        found = [self.job(seed, trial=True)]
-        for point in spread(joined, count - 1):
-            values = {part: {} for part in self.search}  # type: dict[str, dict[str, Any]]
-            for part, key in names:
-                values[part][key] = point[f"{part}/{key}"]
-            found.append(self.job(seed, trial=True, **values))
-        return found
+        named = {f"{part}/{key}": axis for (part, key), axis in joined.items()}
+        found = {job.id: job for job in [self.job(seed, trial=True)]}
+        for point in spread(named, count):
+            values: dict[str, dict[str, Any]] = {}
+            for (part, key), value in zip(joined, point.values(), strict=True):
+                values.setdefault(part, {})[key] = value
+            job = self.job(seed, trial=True, **values)  # type: ignore[arg-type]
+            found.setdefault(job.id, job)
+        return list(found.values())[:count]
 
     def job(
         self,

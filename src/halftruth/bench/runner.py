@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from halftruth.bench.chosen import best_trial, started
 from halftruth.bench.execute import Prepare, Train
 from halftruth.bench.grid import Grid
 from halftruth.bench.job import Cell, Job
@@ -27,6 +28,7 @@ def run_grid(
     jobs: int = 1,
     device: str = "auto",
     cache: str | Path | None = None,
+    start: str | Path | None = None,
     say: Say = print,
 ) -> list[str]:
     """Carry out a grid; the runs that failed, each with its reason.
@@ -34,12 +36,16 @@ def run_grid(
     root: the folder of data sets. out: the file of results (.jsonl); runs in it are not repeated.
     jobs: processes at once; device: auto (all GPUs, else the CPU), or names such as
     "cuda:0,cuda:1,cpu", taken in turn. cache: where decoded images and features are kept.
+    start: results of another grid, such as one on frozen features; a method starts with the
+    options and head's rate that were best on validation there, and searches only what the grid
+    lists itself.
     """
     out, root = Path(out), Path(root)
     out.parent.mkdir(parents=True, exist_ok=True)
     pool = Pool(jobs, devices(device), root, Path(cache or out.with_suffix(".cache")))
     try:
-        return _Schedule(grid, out, pool, say).go()
+        cells = grid.cells() if start is None else started(grid.cells(), read_results(start))
+        return _Schedule(grid, cells, out, pool, say).go()
     finally:
         pool.stop()
 
@@ -55,12 +61,11 @@ def devices(given: str) -> list[str]:
 class _Schedule:
     """Trials of a cell first; once all are there, its runs over seeds with the best settings."""
 
-    def __init__(self, grid: Grid, out: Path, pool: Pool, say: Say) -> None:
-        self.grid, self.out, self.pool, self.say = grid, out, pool, say
+    def __init__(self, grid: Grid, cells: list[Cell], out: Path, pool: Pool, say: Say) -> None:
+        self.grid, self.cells, self.out, self.pool, self.say = grid, cells, out, pool, say
         self.done: dict[str, Record] = {}
         if out.is_file():
             self.done = {record["id"]: record for record in read_results(out)}
-        self.cells = grid.cells()
         self.failed: list[str] = []
         self.queue: deque[Job] = deque()
         # Asked for at any time, and those of them that are not answered yet.
@@ -76,6 +81,7 @@ class _Schedule:
             for job in self._trials(cell):
                 self._ask(job)
         self._advance()
+        self._first_alone()
         while self.queue or any(worker.task is not None for worker in self.pool.workers):
             for worker in self.pool.free():
                 if self.queue:
@@ -105,6 +111,17 @@ class _Schedule:
                 raise _PrepareError(f"data {cell.data}: {answer.error}")
             self.say(f"{cell.data}: {answer.value}")
 
+    def _first_alone(self) -> None:
+        """The first run of a data set of images decodes them, and extracts features, for all."""
+        for data in dict.fromkeys(cell.data for cell in self.cells):
+            job = next((job for job in self.queue if job.data == data), None)
+            if job is not None and not self.grid.on_features(data):
+                self.queue.remove(job)
+                self.pool.workers[0].give(Train(job, False))
+                for answer in self.pool.answers():
+                    self._take(answer)
+                self._advance()
+
     def _trials(self, cell: Cell) -> list[Job]:
         return cell.trials(self.grid.trials, self.grid.seeds[0])
 
@@ -127,26 +144,16 @@ class _Schedule:
             if any(job.id not in self.done for job in trials):
                 # Chosen among fewer trials than the others had, it would not compare.
                 continue
-            settings = self.best(cell, trials)
-            if settings is None:
-                self.failed.append(f"{cell.data} {cell.column} {cell.method}: every trial failed")
-                continue
+            settings: dict[str, Any] = {}
+            if trials:
+                best = best_trial([self.done[job.id] for job in trials], cell.choose)
+                if best is None:
+                    name = f"{cell.data} {cell.column} {cell.method}"
+                    self.failed.append(f"{name}: every trial failed")
+                    continue
+                settings = {"training": best["training"], "options": best["options"]}
             for seed in self.grid.seeds:
                 self._ask(cell.job(seed, **settings))
-
-    def best(self, cell: Cell, trials: list[Job]) -> dict[str, Any] | None:
-        """The settings of the trial that is best on validation; {} where nothing was searched."""
-        if not trials:
-            return {}
-        scored = [
-            (float(record["val"][cell.choose]), -number, job)
-            for number, job in enumerate(trials)
-            if (record := self.done.get(job.id)) and (record.get("val") or {}).get(cell.choose)
-        ]
-        if not scored:
-            return None
-        job = max(scored, key=lambda entry: entry[:2])[2]
-        return {"training": job.training, "options": job.options}
 
     def _take(self, answer: Answer) -> None:
         job: Job = answer.task.job

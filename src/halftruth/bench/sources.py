@@ -27,15 +27,14 @@ _PATHS = ("images", "features")
 
 @dataclass(frozen=True)
 class Matrix:
-    """Standardised features, the labels that may be seen, and the truth to choose and measure by.
+    """Standardised features (N, D), and the labels that there are to see.
 
-    `truth` says nothing of the training rows: what was hidden there is not in this process's
-    reach once it is loaded.
+    In the training rows those are what the label setting shows: nothing that a process trains
+    with holds a hidden label. In the others they are complete, to choose and measure by.
     """
 
     x: Tensor
-    observed: Tensor
-    truth: Tensor
+    labels: Tensor
     splits: Splits
     prior: float
 
@@ -66,18 +65,12 @@ def load_matrix(
         features = frozen_features(read, source.get("frozen"), root, cache, device)
     splits = read.splits
     x = in_blocks(standardization(features[splits.train]), features).float()
-    known = seen_truth(read)
-    return Matrix(
-        x.to(device),
-        torch.from_numpy(read.observed.values).to(device),
-        torch.from_numpy(known).to(device),
-        splits,
-        prior_of(read),
-    )
+    seen = torch.from_numpy(seen_labels(read))
+    return Matrix(x.to(device), seen.to(device), splits, prior_of(read))
 
 
-def seen_truth(read: Benchmark) -> np.ndarray:
-    """The complete labels of the validation and test rows; what was shown in the training rows."""
+def seen_labels(read: Benchmark) -> np.ndarray:
+    """The complete labels of the validation and test rows; what is shown in the training rows."""
     known = read.truth.copy()
     known[read.splits.train] = read.observed.values[read.splits.train]
     return known

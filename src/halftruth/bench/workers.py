@@ -1,4 +1,4 @@
-"""Processes that stay: each loads its libraries and data once and then does one run after another."""
+"""Processes that stay: each loads its libraries and data once, then does run after run."""
 
 import multiprocessing
 import os
@@ -98,6 +98,7 @@ def _serve(pipe: Connection, place: Place) -> None:
     """The life of a worker process."""
     import signal
 
+    place = _alone_on_its_gpu(place)
     import torch
 
     from halftruth.bench.execute import Bench
@@ -120,3 +121,14 @@ def _serve(pipe: Connection, place: Place) -> None:
             last = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{Path(last.filename).name}:{last.lineno}"
             pipe.send((None, f"{type(error).__name__} ({where}): {error}", False))
+
+
+def _alone_on_its_gpu(place: Place) -> Place:
+    """Hide the other GPUs: libraries that take the first one then take the right one."""
+    kind, _, number = place.device.partition(":")
+    if kind != "cuda" or not number:
+        return place
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = visible.split(",") if visible else [str(n) for n in range(int(number) + 1)]
+    os.environ["CUDA_VISIBLE_DEVICES"] = names[int(number)]
+    return Place(place.root, place.cache, "cuda")

@@ -41,9 +41,10 @@ def comma_separated(columns: "list[Column]") -> str:
     """One line for each method and column, every number by itself."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(
-        "method,data,labels,metric,mean,std,seeds,rank,published,difference,source".split(",")
-    )
+    writer.writerow([
+        "method", "data", "labels", "metric", "mean", "std", "seeds", "rank", "published",
+        "difference", "source",
+    ])  # fmt: skip
     for column in columns:
         for method, value in column.values.items():
             of = value.published

@@ -24,7 +24,9 @@ def run(
     ] = "auto",
     methods: Annotated[str | None, typer.Option(help='Only these: "em,ll-*".')] = None,
     only: Annotated[str | None, typer.Option(help="Only these data sets of the grid.")] = None,
-    labels: Annotated[str | None, typer.Option(help="Other label settings: single,left-75.")] = None,
+    labels: Annotated[
+        str | None, typer.Option(help="Other label settings: single,left-75.")
+    ] = None,
     seeds: Annotated[str | None, typer.Option(help="Other seeds: 0,1,2.")] = None,
     trials: Annotated[int | None, typer.Option(min=1, help="Settings tried a method.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Another number of epochs.")] = None,
@@ -32,6 +34,10 @@ def run(
         int | None, typer.Option(min=1, help="At most so many rows a part, to try a grid out.")
     ] = None,
     cache: Annotated[Path | None, typer.Option(help="For decoded images and features.")] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(help="Results of another grid: begin with the settings found best there."),
+    ] = None,
 ) -> None:
     """Run what is missing in the file of results; the same command goes on after a stop.
 
@@ -53,8 +59,9 @@ def run(
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
+    where = {"jobs": jobs, "device": device, "cache": cache, "start": start}
     try:
-        failed = run_grid(spec, data, out, jobs=jobs, device=device, cache=cache, say=say)
+        failed = run_grid(spec, data, out, **where, say=say)  # type: ignore[arg-type]
     except KeyboardInterrupt:
         say(f"stopped; finished runs are in {out}, the same command goes on from there")
         raise typer.Exit(130) from None
