@@ -13,6 +13,7 @@ from torch import Tensor
 from halftruth import losses
 from halftruth.data import DataError
 from halftruth.data.decoding import describe_bad
+from halftruth.losses.wrapper import Wrapper
 from halftruth.models import Classifier, freeze_batchnorm, transfer_head
 from halftruth.train import checkpoint
 from halftruth.train.building import build_model, extract_features, head_model, image_inputs
@@ -236,7 +237,7 @@ class Run:
             name=name,
             model=model,
             inputs=inputs,
-            loss=losses.create(config.method, **config.options),
+            loss=self._loss(name),
             labels=torch.from_numpy(task.labels.values),
             truth=None if task.truth is None else torch.from_numpy(task.truth),
             train_rows=task.splits.train,
@@ -253,6 +254,13 @@ class Run:
             stop_asked=self.stop_asked,
             teacher=None if self.first is None else self._teacher(*self.first.best_model),
         )
+
+    def _loss(self, name: str) -> losses.Loss:
+        loss = losses.create(self.config.method, **self.config.options)
+        # Features have no views to compare: a head alone learns by what compares them for others.
+        while name == "head" and loss.views > 1 and isinstance(loss, Wrapper):
+            loss = loss.base
+        return loss
 
     def _teacher(self, model: Classifier, inputs: Inputs) -> Teacher:
         return teacher(model, inputs, self.accelerator, 2 * self.config.batch_size)
