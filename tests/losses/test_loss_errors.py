@@ -167,9 +167,11 @@ BAD = {
     "ll-cp": [{"delta": -0.1}],
     "ll-ct": [{"delta": -0.1}, {"delta": 1.1}],
     "ll-r": [{"delta": -0.1}],
+    "mime": [{"theta": 1.1}, {"theta": -0.1}, {"warmup": 0}],
     "pr": [],
     "pseudo-label": [{"tau": -0.1}, {"tau": 1.1}, {"tau_neg": -0.1}, {"tau_neg": 0.9}],
     "role": [{"expected_positives": 0}, {"init": 0.4}, {"init": 1.0}, {"lr_mult": 0}, {"rate": 0}],
+    "smile": [{"mu": 1.1}, {"prior": -0.1}, {"rate": -1}, {"decay": 1.1}],
     "splc": [{"tau": -0.1}, {"tau": 60}, {"start": -1}],
     "wan": [{"weight": -1}],
 }
@@ -216,3 +218,10 @@ def test_a_base_does_not_reduce(wrapper):
     kind = losses.registry.get(wrapper).__name__
     with pytest.raises(ValueError, match=f"got 'sum'.*give the reduction to {kind}"):
         losses.create(wrapper, base={"name": "bce", "reduction": "sum"}, **needed)
+
+
+def test_a_second_derivative_is_refused():
+    z = torch.zeros(2, 3, requires_grad=True)
+    loss = losses.create("bce")(z, torch.ones(2, 3))
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(loss, z, create_graph=True)

@@ -177,7 +177,8 @@ class Loss(nn.Module):
         if not isinstance(logits, Tensor) or not logits.is_floating_point():
             kind = getattr(logits, "dtype", type(logits).__name__)
             raise TypeError(f"expected floating-point logits, got {kind}")
-        labels = torch.as_tensor(labels, device=logits.device)
+        if not isinstance(labels, Tensor) or labels.device != logits.device:
+            labels = torch.as_tensor(labels, device=logits.device)
         wanted = (2,) if self.views == 1 else (3,)
         if logits.dim() not in wanted:
             shape = "(B, K)" if self.views == 1 else f"({self.views}, B, K), one slice a view,"

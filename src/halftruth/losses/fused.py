@@ -20,8 +20,8 @@ from halftruth.losses.tracing import Line, Tape
 if TYPE_CHECKING:
     from halftruth.losses.base import Loss
 
-# Entries of a program, and how many make a pass over them worth avoiding.
-FLAT, SMALL = 2048, 1 << 20
+# Entries of a program; how many make a pass over them worth avoiding, and how few cost nothing.
+FLAT, SMALL, FEW = 2048, 1 << 20, 1 << 17
 
 _START = """
 row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -123,21 +123,29 @@ class Kernel:
         self.jit = kernel_from(source(tuple(tape.lines), len(tape.numbers), layouts))
         self.variants: dict[Any, Any] = {}
 
-    def launch(self, grid: int, arguments: tuple[Any, ...], constants: dict[str, Any]) -> None:
-        key = (*map(_kind, arguments), *constants.values())
+    def launch(self, grid: int, arguments: tuple[Any, ...], constants: tuple[Any, ...]) -> None:
+        key = (*map(_kind, arguments), *constants)
         variant = self.variants.get(key)
-        if variant is not None:
-            variant[(grid, 1, 1)](*arguments, *constants.values())
+        if variant is None:
+            names = dict(zip(("WANT", "ROWS", "BLOCK"), constants, strict=True))
+            # None from Triton's interpreter, which has no variants.
+            self.variants[key] = self.jit[(grid,)](*arguments, **names, num_warps=4)
             return
-        # None from Triton's interpreter, which has no variants.
-        self.variants[key] = self.jit[(grid,)](*arguments, **constants, num_warps=4)
+        stream = torch._C._cuda_getCurrentRawStream(arguments[0].device.index)
+        # As `variant[grid](...)` does, without looking for hooks that nobody has set.
+        variant.run(
+            grid, 1, 1, stream, variant.function, variant.packed_metadata, None, None, None,
+            *arguments, *constants,
+        )  # fmt: skip
 
 
 def _kind(argument: Any) -> Any:
     """What a variant of a kernel depends on."""
-    if isinstance(argument, Tensor):
-        return argument.dtype, argument.data_ptr() % 16 == 0
-    return argument if isinstance(argument, int) else None
+    if type(argument) is float:
+        return None
+    if type(argument) is int:
+        return argument
+    return argument.dtype, argument.data_ptr() % 16 == 0
 
 
 programs = Programs(Kernel)
@@ -162,7 +170,7 @@ def run(
     target = sums if slopes is None else slopes
     given = (*tape.numbers, *(tensor for tensor, _ in tape.tensors))
     arguments = (logits, labels, target, sums, rows, columns, scale, *given)
-    kernel.launch(grid, arguments, {"WANT": want_slope, "ROWS": rows_each, "BLOCK": block})
+    kernel.launch(grid, arguments, (want_slope, rows_each, block))
     return (sums[0] if grid == 1 else sums.sum()), slopes
 
 

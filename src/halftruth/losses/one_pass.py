@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from halftruth.losses import fused, native
 from halftruth.losses.curves import Curve
@@ -96,8 +95,12 @@ class OnePass(torch.autograd.Function):
         return value
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "the losses of halftruth state their gradient and have no second derivative: "
+                "expected backward without create_graph=True"
+            )
         logits, labels = ctx.saved_tensors
         slopes = ctx.slopes
         # The slopes are scaled in place, so a second backward has to compute them anew.
@@ -136,9 +139,28 @@ def one_pass(
     """scale · the loss summed over everything, a row, or nothing (`unit` all, row, entry)."""
     if torch.compiler.is_compiling():
         return traced(loss, logits, labels, context, unit) * scale
+    if unit == "all" and logits.numel() <= fused.FEW and fused.fits(logits):
+        with suppress(Untraceable):
+            return attached(loss, logits, labels, context, scale)
     return OnePass.apply(  # type: ignore[no-any-return]
         logits, labels, loss, context, unit, scale
     )
+
+
+def attached(loss: "Loss", logits: Tensor, labels: Tensor, context: Any, scale: float) -> Tensor:
+    """The same for a small batch on an accelerator, where Python takes longer than the device.
+
+    z·s has the slopes s for its gradient, by a node of torch's own that never comes back to
+    Python; its value is then overwritten by the loss. As everywhere here the slopes are constants:
+    there are no second derivatives.
+    """
+    wanted = logits.requires_grad and torch.is_grad_enabled()
+    value, slopes = fused.run(loss, logits, labels, context, scale, wanted)
+    if slopes is None:
+        return value
+    link = torch.dot(logits.reshape(-1).to(slopes.dtype), slopes.view(-1))
+    link.detach().copy_(value)
+    return link
 
 
 def traced(loss: "Loss", logits: Tensor, labels: Tensor, context: Any, unit: str) -> Tensor:
