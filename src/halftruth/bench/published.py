@@ -23,7 +23,7 @@ def published() -> dict[Key, Number]:
     """(data set, label setting, method, metric) -> number; of several sources the first listed.
 
     >>> published()["voc2012", "single", "gr", "mAP"]
-    Number(value=89.83, source='002 (GR), Table 2')
+    Number(value=89.83, source='Chen et al. 2024 (GR), Table 2')
     """
     file = importlib.resources.files("halftruth.bench") / "published.yaml"
     found: dict[Key, Number] = {}
