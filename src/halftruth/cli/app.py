@@ -10,6 +10,7 @@ from rich.console import Console
 
 from halftruth.cli import options as o
 from halftruth.cli.bench import app as bench_app
+from halftruth.cli.plot import app as plot_app
 from halftruth.cli.results import evaluate, export, predict
 from halftruth.cli.training import train
 
@@ -22,6 +23,7 @@ app = typer.Typer(
 data_app = typer.Typer(help="Look at a label file before training.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")
+app.add_typer(plot_app, name="plot")
 app.command()(train)
 app.command()(evaluate)
 app.command()(predict)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from halftruth.data import DataError, read_labels
+from halftruth.data.benchmarks.settings import hide
 from halftruth.hiding import co_occurrence
-from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix
+from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 from halftruth.plots.style import (
     GROUP_COLOURS,
     Drawing,
@@ -19,10 +23,42 @@ from halftruth.plots.style import (
     shortened,
     styled,
 )
+from halftruth.train.config import Config
+from halftruth.train.task import align_truth, truth_options
 
 # Up to so many classes are named one by one; more are drawn as a curve over their ranks.
 _NAMED = 45
 _NUMBERED = 12
+
+
+def read_hidden(
+    path: Path,
+    reading: dict[str, Any],
+    truth: Path | None = None,
+    reading_truth: dict[str, Any] | None = None,
+    setting: str | None = None,
+    seed: int = 1200,
+) -> tuple[LabelMatrix, np.ndarray | None]:
+    """A label file and the complete labels: from a second file, or by hiding some of the first.
+
+    `setting` is one of `halftruth.data.benchmarks.settings.SETTINGS`, such as "single".
+    """
+    if truth is not None and setting is not None:
+        raise DataError("expected the complete labels (--truth) or what to hide (--hide), not both")
+    config = Config(
+        labels=str(path),
+        truth=None if truth is None else str(truth),
+        reading=reading,
+        reading_truth=reading_truth or {},
+    )
+    labels = read_labels(path, **reading)
+    if truth is not None:
+        return labels, align_truth(labels, read_labels(truth, **truth_options(config)), truth)
+    if setting is None:
+        return labels, None
+    # What is hidden was there; what was not labelled cannot be hidden.
+    complete = np.where(labels.values == PRESENT, PRESENT, ABSENT).astype(np.int8)
+    return replace(labels, values=hide(complete, setting, seed)), complete
 
 
 def draw_data(labels: LabelMatrix, truth: np.ndarray | None = None) -> list[Drawing]:

@@ -15,7 +15,7 @@ from halftruth import losses
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.losses import Loss, Wrapper
 from halftruth.losses.gr import GR
-from halftruth.plots.style import COLOURS, DASHES, INK, Drawing, panels, styled
+from halftruth.plots.style import COLOURS, DASHES, INK, Drawing, panels, shared_legend, styled
 
 LABELS = {"PRESENT": PRESENT, "UNKNOWN": UNKNOWN, "ABSENT": ABSENT}
 # Curves are cut here: a log loss has no upper end.
@@ -131,7 +131,7 @@ def draw_losses(methods: Sequence[str], at: Sequence[float] = (0.0,), **options:
                 curve = numbers[chosen & (numbers["label"] == label)]
                 axes.plot(
                     curve["p"], curve[what], **_look(method, place, methods, at),
-                    label=_caption(method, place, numbers) if not row + column else None,
+                    label=_caption(method, place, numbers),
                     # Where curves fall together, the first ones are seen beneath the last.
                     linewidth=max(3.2 - 0.5 * number, 1.2), zorder=2 + number / 100,
                 )  # fmt: skip
@@ -145,7 +145,7 @@ def draw_losses(methods: Sequence[str], at: Sequence[float] = (0.0,), **options:
                 axes.set_xlabel("probability p")
         grid[0, 0].set_ylabel("loss")
         grid[1, 0].set_ylabel("gradient dL/dz")
-    figure.legend(loc="outside lower center", ncols=min(4, len(list(_lines(numbers)))))
+    shared_legend(figure, grid)
     return Drawing("losses", figure, numbers)
 
 

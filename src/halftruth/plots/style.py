@@ -125,6 +125,20 @@ def save(drawing: Drawing, out: str | Path) -> list[Path]:
     return [*paths, numbers]
 
 
+def save_all(drawings: Sequence[Drawing], out: str | Path) -> list[Path]:
+    """Write several figures: into the folder `out`, or, where it ends in .svg and the like, beside
+    each other under names that begin with it. A single figure takes the name as it is.
+    """
+    out = Path(out)
+    if len(drawings) == 1 and not out.is_dir():
+        return save(drawings[0], out)
+    if out.suffix:
+        names = [out.with_name(f"{out.stem}-{one.name}{out.suffix}") for one in drawings]
+    else:
+        names = [out / one.name for one in drawings]
+    return [path for one, name in zip(drawings, names, strict=True) for path in save(one, name)]
+
+
 def shortened(name: str, most: int = 22) -> str:
     """A name that fits beside an axis, its ends kept; a $ is no mathematics.
 
@@ -169,6 +183,17 @@ def name_points(
         # The layout is settled: names move nothing any more.
         one.set_in_layout(False)
     return written
+
+
+def shared_legend(figure: Figure, grid: np.ndarray) -> None:
+    """One legend for all panels, below them; none for a single line."""
+    found: dict[str, Any] = {}
+    for axes in grid.flat:
+        handles, names = axes.get_legend_handles_labels()
+        found = dict(zip(names, handles, strict=True)) | found
+    if len(found) > 1:
+        columns = min(len(found), 4)
+        figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns)
 
 
 def epochs_axis(axes: Axes, last: int) -> None:

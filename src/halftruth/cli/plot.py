@@ -1,0 +1,176 @@
+"""`halftruth plot ...`: figures of losses, data, runs, searches and benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from halftruth.cli import options as o
+
+if TYPE_CHECKING:
+    from halftruth.plots.style import Drawing
+
+app = typer.Typer(
+    help="Figures, with their numbers beside them as CSV.",
+    no_args_is_help=True,
+)
+console = Console()
+
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        help="FILE.svg, .pdf or .png; without an ending .svg and .png. Where there are several "
+        "figures, a folder, or the beginning of their names.",
+    ),
+]
+
+
+@app.command("losses")
+def losses(
+    methods: Annotated[
+        list[str],
+        typer.Argument(help="Names, with arguments as in asl:gamma_neg=2,margin=0.2"),
+    ],
+    at: Annotated[
+        str, typer.Option(help="Places in the schedule, from 0 (first epoch) to 1 (last).")
+    ] = "0",
+    epochs: Annotated[int, typer.Option(help="Epochs of the schedule.")] = 10,
+    classes: Annotated[int, typer.Option(help="Classes a row has, where a method asks.")] = 20,
+    out: Out = None,
+) -> None:
+    """Loss and gradient over the probability, by the label: any methods side by side.
+
+    halftruth plot losses hill asl gr --at 0,0.5,1
+    """
+    from halftruth.plots.losses import draw_losses
+
+    places = _numbers(at, "--at")
+    with _complaints():
+        drawing = draw_losses(methods, places, epochs=epochs, classes=classes)
+    _keep([drawing], out, Path("plots/losses"))
+
+
+@app.command("surface")
+def surface(
+    method: Annotated[str, typer.Argument(help="A method: any-class, any-class:lam=0.05")],
+    out: Out = None,
+) -> None:
+    """Likelihood of two classes over both probabilities; for any-class its means, too.
+
+    halftruth plot surface any-class:lam=0.05
+    """
+    from halftruth.plots.surface import draw_means, draw_surface
+
+    with _complaints():
+        drawings = [draw_surface(method)]
+    if method.startswith("any-class"):
+        drawings.append(draw_means())
+    _keep(drawings, out, Path("plots"))
+
+
+@app.command("run")
+def run(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
+    figure: Annotated[
+        list[str] | None,
+        typer.Option("--figure", "-f", help="Only this figure; may be repeated."),
+    ] = None,
+    class_: Annotated[
+        list[str] | None,
+        typer.Option("--class", help="A class for class-distributions; may be repeated."),
+    ] = None,
+    out: Out = None,
+) -> None:
+    """Learning curves, probabilities, corrected labels, classes: one run, or several in one figure.
+
+    Where the complete labels were given to `train --truth`, hidden labels are told from negative
+    ones.
+
+    halftruth plot run runs/an runs/em --out figures/
+    """
+    from halftruth.plots.run import draw_runs
+
+    drawings, left_out = draw_runs(runs, figure or (), class_ or ())
+    _keep(drawings, out, runs[0] / "plots" if len(runs) == 1 else Path("plots"))
+    for reason in left_out:
+        _say(f"left out: {reason}")
+
+
+@app.command("data")
+def data(
+    labels: Annotated[Path, typer.Argument(help="Label file.")],
+    truth: Annotated[Path | None, typer.Option(help="Complete labels of the same items.")] = None,
+    hide: Annotated[
+        str | None,
+        typer.Option(help="Take the file for complete and hide: single, drop-0.8, known-0.1."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of what is hidden.")] = 1200,
+    read_truth: Annotated[
+        list[str] | None, typer.Option(help="key=value: how to read the truth, where it differs.")
+    ] = None,
+    zero: o.Zero = None,
+    blank: o.Blank = None,
+    minus_one: o.MinusOne = None,
+    image_column: o.ImageColumn = None,
+    label_column: o.LabelColumn = None,
+    sep: o.Sep = None,
+    nothing: o.Nothing = None,
+    split_column: o.SplitColumn = None,
+    drop_column: o.DropColumn = None,
+    delimiter: o.Delimiter = None,
+    duplicates: o.Duplicates = None,
+    key: o.Key = None,
+    read: o.Read = None,
+    out: Out = None,
+) -> None:
+    """Label counts, positives a row, co-occurrence, and what is hidden where that is known.
+
+    halftruth plot data labels.csv --zero absent --hide single
+    """
+    from halftruth.plots.data import draw_data, read_hidden
+
+    reading = o.given(
+        zero=zero, blank=blank, minus_one=minus_one, image_column=image_column,
+        label_column=label_column, sep=sep, nothing=nothing, split_column=split_column,
+        drop_column=drop_column, delimiter=delimiter, duplicates=duplicates, key=key,
+    )  # fmt: skip
+    reading |= o.assignments(read, "--read")
+    how = o.assignments(read_truth, "--read-truth")
+    matrix, complete = read_hidden(labels, reading, truth, how, hide, seed)
+    _keep(draw_data(matrix, complete), out, Path("plots"))
+
+
+def _numbers(text: str, option: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"expected numbers with commas between, got {text!r}", param_hint=option
+        ) from error
+
+
+class _complaints:
+    """A method that does not exist, or not with these arguments, is the user's to mend."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, (ValueError, TypeError)):
+            raise typer.BadParameter(str(error)) from error
+
+
+def _keep(drawings: Iterable[Drawing], out: Path | None, default: Path) -> None:
+    from halftruth.plots.style import save_all
+
+    for path in save_all(list(drawings), default if out is None else out):
+        _say(str(path))
+
+
+def _say(text: str) -> None:
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
