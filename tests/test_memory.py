@@ -183,6 +183,8 @@ SAMPLES, CLASSES, EPOCHS = 24, 6, 3
 METHODS: dict[str, dict[str, Any]] = {
     "em-apl": {"warmup": 1},
     "ll-cp": {"delta": 0.05},
+    "mime": {"warmup": 1, "theta": 0.6},
+    "smile": {},
     "en": {"expected_positives": 1.5},
     "role": {"expected_positives": 1.5, "light": True, "rate": 0.02},
 }

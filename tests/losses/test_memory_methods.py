@@ -18,12 +18,15 @@ from torch import Tensor, nn
 
 from halftruth import losses
 from halftruth.losses import lowest
+from halftruth.models.label_heads import kl_from_normal
 
 FOLDER = Path(__file__).parents[1] / "golden" / "memory"
 EXACT = {"rtol": 1e-12, "atol": 1e-14}
 EVERY_METHOD = {
     "em-apl": {"warmup": 1},
     "ll-cp": {"delta": 0.05},
+    "mime": {"warmup": 1, "theta": 0.6},
+    "smile": {},
     "en": {"expected_positives": 1.5},
     "role": {"expected_positives": 1.5, "light": True, "rate": 0.01},
 }
@@ -169,6 +172,83 @@ def test_ll_cp_never_overrules_a_verified_absence():
     loss.start_epoch(1, 2)
     loss(logits, labels, index=everyone(SAMPLES))
     assert torch.equal(loss.pseudo_labels(everyone(SAMPLES)), (labels == 0).to(torch.int8))
+
+
+# mime and smile
+
+
+def test_mime_gives_the_published_labels_epoch_by_epoch():
+    stored, labels = read("mime"), read("inputs")["single"]
+    loss = begun("mime", labels)
+    for epoch in range(1, 6):
+        loss.start_epoch(epoch - 1, 6)
+        assert loss.needs_scores == (epoch >= 2)
+        loss.end_epoch(published_logits(epoch) if loss.needs_scores else None)
+        now = torch.maximum(labels, loss.pseudo_labels(everyone()))
+        assert int(now.sum()) == stored["positives"][epoch - 1]
+    assert torch.equal(now, stored["labels"])
+
+
+def test_mime_costs_what_the_published_loss_costs_with_its_head():
+    """Before any pseudo-label: the loss is one part, the head's penalty the other."""
+    stored, labels = read("mime"), read("inputs")["single"]
+    value, gradient = gradients(begun("mime", labels, eps=1e-5), read("inputs")["logits"], labels)
+    torch.testing.assert_close(gradient[:8], stored["grad"], **EXACT)
+    mean, log_std = (stored[key].clone().requires_grad_() for key in ("mean", "log_std"))
+    penalty = 1e-4 * kl_from_normal(mean, log_std)
+    torch.testing.assert_close(penalty.detach(), stored["penalty"], **EXACT)
+    torch.testing.assert_close(value + penalty.detach(), stored["loss"], **EXACT)
+    penalty.backward()
+    torch.testing.assert_close(mean.grad[:4], stored["grad_mean"], **EXACT)
+    torch.testing.assert_close(log_std.grad[:4], stored["grad_log_std"], **EXACT)
+
+
+def test_mime_says_that_scores_are_missing():
+    loss = begun("mime", read("inputs")["single"])
+    loss.start_epoch(1, 4)
+    with pytest.raises(ValueError, match="after epoch 2: call end_epoch"):
+        loss.end_epoch()
+    with pytest.raises(ValueError, match=r"expected scores of shape \(64, 20\).*got \(3, 20\)"):
+        loss.end_epoch(published_logits(5)[:3])
+    for part in everyone().split(20):
+        loss.observe(published_logits(5)[part], part)
+    loss.end_epoch()
+
+
+@pytest.mark.parametrize(
+    ("data", "prior", "mu", "rate"),
+    [
+        ("yeast", 0.05, 0.5, 0.1),
+        ("CAL500", 0.01, 0.01, 0.1),
+        ("Image", 0.1, 0.9, 0.7),
+        ("scene", 0.075, 0.3, 0.5),
+        ("corel5k", 0.025, 0.1, 0.1),
+        ("Corel16k001", 0.001, 0.01, None),
+        ("script defaults", 0.5, 0.5, None),
+    ],
+)
+def test_smile_costs_what_the_published_loss_costs(data, prior, mu, rate):
+    stored, labels = read("smile"), read("inputs")["single"]
+    settings = {"prior": prior, "mu": mu, "rate": rate, "decay": 1.0, "memory_dtype": "float64"}
+    loss = begun("smile", labels, **settings, eps=1e-5)
+    loss.load_degrees(everyone(), stored["degrees"])
+    value, gradient = gradients(loss, read("inputs")["logits"], labels)
+    torch.testing.assert_close(value, stored[f"{data}/loss"], **EXACT)
+    torch.testing.assert_close(gradient[:8], stored[f"{data}/grad"], **EXACT)
+    assert torch.equal(loss.memory.values, stored["degrees"]), "decay 1 leaves them alone"
+
+
+def test_smile_learns_its_degrees_from_the_predictions():
+    labels = torch.tensor([[1, 0], [0, -1]], dtype=torch.int8)
+    loss = begun("smile", labels, decay=0.75, memory_dtype="float64")
+    assert (loss.memory.values == -1).all()
+    p = [torch.tensor([[0.5, 0.25]]).double(), torch.tensor([[0.75, 0.5]]).double()]
+    for seen in p:
+        loss(torch.logit(seen), labels[:1], index=torch.tensor([0]))
+    torch.testing.assert_close(loss.memory.values[:1], 0.75 * p[0] + 0.25 * p[1], **EXACT)
+    assert (loss.memory.values[1] == -1).all()
+    with pytest.raises(ValueError, match=r"expected degrees in \[0, 1\]"):
+        loss.load_degrees(torch.tensor([0]), torch.tensor([[0.5, 1.5]]))
 
 
 # en
@@ -443,7 +523,7 @@ def test_a_method_in_a_wrapper_remembers_the_same(name: str):
     for key, value in plain.memory.state_dict().items():
         assert torch.equal(wrapped.base.memory.state_dict()[key], value), key
     index = everyone(SAMPLES)
-    if name != "role":
+    if plain.pseudo_labels(index) is not None:
         assert torch.equal(wrapped.pseudo_labels(index), plain.pseudo_labels(index))
 
 
@@ -485,7 +565,8 @@ def test_nothing_is_remembered_in_evaluation(name: str):
 
 
 @pytest.mark.parametrize(
-    ("name", "per_entry"), [("em-apl", 2), ("ll-cp", 1 / 8), ("en", 2), ("role", 2)]
+    ("name", "per_entry"),
+    [("em-apl", 2), ("ll-cp", 1 / 8), ("mime", 1 / 8), ("en", 2), ("smile", 2), ("role", 2)],
 )
 def test_bytes_at_the_size_of_open_images(name: str, per_entry: float):
     """Everything kept, over 1,742,125 samples of 567 classes: no more than 2.5 GB."""

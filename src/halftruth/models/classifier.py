@@ -139,11 +139,12 @@ def build_feature_model(
     num_classes: int,
     *,
     hidden: int = 0,
+    head: str = "linear",
     dropout: float = 0.0,
     mean: Numbers = None,
     std: Numbers = None,
 ) -> Classifier:
-    """A linear classifier, or one with a hidden layer, on standardised features.
+    """A linear classifier, or one with a hidden layer or another head, on standardised features.
 
     >>> model = build_feature_model(4, 3, hidden=8)
     >>> model.features(torch.zeros(2, 4)).shape, model(torch.zeros(2, 4)).shape
@@ -155,8 +156,10 @@ def build_feature_model(
     if hidden:
         layers += [nn.Linear(dim, hidden), nn.ReLU()]
     width = hidden or dim
-    head = create_head("linear", width, num_classes, dropout)
-    return Classifier(nn.Sequential(*layers), head, feature_dim=width, num_classes=num_classes)
+    if registry.get(head).wants_map:
+        raise ModelError(f"the head {head!r} needs feature maps, which only images have")
+    made = create_head(head, width, num_classes, dropout)
+    return Classifier(nn.Sequential(*layers), made, feature_dim=width, num_classes=num_classes)
 
 
 @torch.no_grad()

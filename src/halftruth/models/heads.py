@@ -12,9 +12,15 @@ registry: "Registry[Head]" = Registry("head")
 
 
 class Head(nn.Module):
-    """`wants_map = True`: takes the (B, D, H, W) feature map instead of (B, D) pooled features."""
+    """`wants_map = True`: takes the (B, D, H, W) feature map instead of (B, D) pooled features.
+
+    `has_penalty = True`: a forward pass in training leaves a `penalty` to add to the loss, in the
+    units of its mean over entries.
+    """
 
     wants_map: ClassVar[bool] = False
+    has_penalty: ClassVar[bool] = False
+    penalty: Tensor
 
 
 @registry.register("linear")
@@ -36,7 +42,7 @@ class LinearHead(Head):
         self.dropout = nn.Dropout(dropout)
         self.linear = nn.Linear(dim, num_classes)
         nn.init.normal_(self.linear.weight, std=0.01)
-        nn.init.constant_(self.linear.bias, _logit(prior))
+        nn.init.constant_(self.linear.bias, bias_of(prior))
 
     def forward(self, features: Tensor) -> Tensor:
         return self.linear(self.dropout(features))
@@ -69,7 +75,7 @@ class BoostLUHead(Head):
         self.alpha = alpha
         self.dropout = nn.Dropout2d(dropout)
         self.conv = nn.Conv2d(dim, num_classes, kernel_size=1)
-        start = _logit(prior)
+        start = bias_of(prior)
         nn.init.normal_(self.conv.weight, std=0.01)
         nn.init.constant_(self.conv.bias, start / alpha if start > 0 else start)  # type: ignore[arg-type]
 
@@ -101,7 +107,8 @@ def create_head(
     )
 
 
-def _logit(prior: float | None) -> float:
+def bias_of(prior: float | None) -> float:
+    """The bias that answers with the share of positives where there is no evidence."""
     if prior is None:
         return 0.0
     if not 0 < prior < 1:

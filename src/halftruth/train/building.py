@@ -44,7 +44,11 @@ def head_model(config: Config, task: Task, features: Tensor, hidden: int = 0) ->
     """A head over features, which are standardised as in the training rows."""
     torch.manual_seed(config.seed)
     model = build_feature_model(
-        features.shape[1], len(task.classes), hidden=hidden, dropout=config.dropout
+        features.shape[1],
+        len(task.classes),
+        hidden=hidden,
+        head=config.head,
+        dropout=config.dropout,
     )
     set_standardization(model, features[torch.from_numpy(task.splits.train)])
     return model

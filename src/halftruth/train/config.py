@@ -220,16 +220,18 @@ class Config:
         from halftruth.models import import_timm
         from halftruth.models.heads import registry as heads
 
+        found, known = [], self.head in heads.names()
+        if not known:
+            found.append(f"head: expected one of {', '.join(heads.names())}, got {self.head!r}")
         if not self.images:
-            return []
-        found = []
+            if known and heads.get(self.head).wants_map:
+                found.append(f"head: {self.head!r} needs feature maps, which only images have")
+            return found
         timm, name = import_timm(), self.backbone.partition(".")[0]
         if ":" not in name and not timm.is_model(name):
             close = difflib.get_close_matches(name, timm.list_models(), n=3)
             hint = f"; did you mean {' or '.join(close)}?" if close else ""
             found.append(f"backbone: timm has no model called {self.backbone!r}{hint}")
-        if self.head not in heads.names():
-            found.append(f"head: expected one of {', '.join(heads.names())}, got {self.head!r}")
         if self.hidden:
             found.append(f"hidden: is for features; a model of images takes 0, got {self.hidden}")
         if self.head != "linear" and self.tune != "all":

@@ -49,7 +49,8 @@ class Learner:
             self.stepper = self.optimizer
         self.pass_on = self.forward
         alone = accelerator.distributed_type == DistributedType.NO
-        if config.graphs and not config.compile and self.bare and alone and device.type == "cuda":
+        plain = not config.compile and not model.head.has_penalty
+        if config.graphs and plain and self.bare and alone and device.type == "cuda":
             dtype = torch.bfloat16 if accelerator.mixed_precision == "bf16" else None
             self.pass_on = Replayed(model, self.forward, dtype)
 
@@ -87,6 +88,8 @@ class Learner:
         if self.loss.views > 1:
             logits = logits.view(self.loss.views, len(labels), -1)
         value = self.loss(logits, labels, index=index)
+        if self.model.head.has_penalty:
+            value = value + self.model.head.penalty
         if self.l1:
             value = value + self.l1 * sum(p.abs().sum() for p in self.model.parameters())
         return value if weight == 1 else value * weight

@@ -200,7 +200,7 @@ class Run:
         """Head first, on features extracted once, then everything; or one of the two."""
         plan = PLANS[self.config.tune if self.task.features is None else "all"]
         reached = 0 if saved is None else plan.index(saved["progress"]["stage"])
-        best, records, head = -math.inf, 0, {}
+        best, records, head = -math.inf, 0, dict[str, Any]()
         for number, name in enumerate(plan):
             if number < reached:
                 continue

@@ -91,7 +91,9 @@ class TrainedRun:
         """The best weights, ready to answer."""
         config = self.config
         if self.inputs is not None:
-            model = build_feature_model(self.inputs, len(self.classes), hidden=config.hidden)
+            model = build_feature_model(
+                self.inputs, len(self.classes), hidden=config.hidden, head=config.head
+            )
         else:
             model = build_image_model(
                 config.backbone,

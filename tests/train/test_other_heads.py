@@ -1,0 +1,91 @@
+"""Heads beside the linear one, trained, resumed and used again."""
+
+import pytest
+import torch
+from tiny_data import assert_same_run, records
+
+from halftruth import fit
+from halftruth.train import ConfigError
+from halftruth.train.learner import Learner
+from halftruth.train.stage import Stage
+from halftruth.train.trained import TrainedRun
+
+
+class Death(BaseException):
+    """The process is gone."""
+
+
+@pytest.fixture
+def dies_in_the_second_epoch(monkeypatch):
+    step = Stage._step
+
+    def mortal(self, raw, rows):
+        if (self.progress.epoch, self.progress.step) == (1, 3):
+            raise Death
+        return step(self, raw, rows)
+
+    def run(settings, out):
+        with monkeypatch.context() as patch:
+            patch.setattr(Stage, "_step", mortal)
+            with pytest.raises(Death):
+                fit(**settings, out=out, quiet=True)
+
+    return run
+
+
+@pytest.mark.parametrize("over", ["features", "pictures"])
+def test_mime_with_its_head_goes_on_as_if_nothing_had_been(
+    on_features, on_pictures, tmp_path, dies_in_the_second_epoch, over
+):
+    """Its noise is drawn anew at every step, and is the same after a resume."""
+    settings = {**on_features} if over == "features" else {**on_pictures, "tune": "all"}
+    settings |= {"head": "variational", "method": "mime", "options": {"warmup": 1, "theta": 0.5}}
+    settings |= {"checkpoint_every": 2, "epochs": 3}
+    fit(**settings, out=tmp_path / "whole", quiet=True)
+    dies_in_the_second_epoch(settings, tmp_path / "dies")
+    fit(out=tmp_path / "dies", resume=True, quiet=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "dies")
+    given = {k: on_pictures[k] for k in ("images",)} if over == "pictures" else {}
+    given = given or {"features": on_features["features"]}
+    scores = [TrainedRun(tmp_path / "whole", device="cpu").score(**given) for _ in range(2)]
+    assert (scores[0].probabilities == scores[1].probabilities).all()
+
+
+def test_the_penalty_of_a_head_is_part_of_the_loss(on_features, tmp_path, monkeypatch):
+    seen = []
+    original = Learner._loss
+
+    def watched(self, logits, labels, index, weight):
+        value = original(self, logits, labels, index, weight)
+        alone = self.loss(logits, labels, index=index)
+        seen.append((value.item(), alone.item(), self.model.head.penalty.item()))
+        return value
+
+    monkeypatch.setattr(Learner, "_loss", watched)
+    fit(**{**on_features, "epochs": 1}, head="variational", out=tmp_path / "run", quiet=True)
+    for value, alone, penalty in seen:
+        assert penalty > 0
+        assert value == pytest.approx(alone + penalty, rel=1e-6)
+
+
+def test_label_queries_learn_where_a_colour_is(on_pictures, data, tmp_path):
+    settings = {**on_pictures, "head": "label-query", "tune": "all", "epochs": 3}
+    settings |= {"truth": str(data / "truth.csv"), "reading_truth": {"zero": "absent"}}
+    fit(**settings, out=tmp_path / "run", quiet=True)
+    losses = [record["loss"] for record in records(tmp_path / "run")]
+    assert losses[-1] < losses[0]
+    weights = TrainedRun(tmp_path / "run", device="cpu").model.state_dict()
+    assert all(torch.isfinite(tensor.float()).all() for tensor in weights.values())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"head": "label-query"}, "head: 'label-query' needs feature maps, which only images"),
+        ({"head": "boostlu"}, "head: 'boostlu' needs feature maps"),
+        ({"head": "queries"}, "head: expected one of boostlu, label-query, linear, variational"),
+    ],
+)
+def test_heads_that_cannot_be_are_refused(on_features, tmp_path, change, message):
+    with pytest.raises(ConfigError, match=message):
+        fit(**{**on_features, **change}, out=tmp_path / "run", quiet=True)
