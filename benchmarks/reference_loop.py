@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=448)
     parser.add_argument("--batches", type=int, nargs="+", default=[16, 64])
     parser.add_argument("--workers", type=int, default=12)
-    parser.add_argument("--modes", nargs="+", default=["plain", "graphs", "compile"])
+    parser.add_argument("--modes", nargs="+", default=["plain", "graphs", "compile+graphs"])
     parser.add_argument("--no-reference", action="store_true")
     options = parser.parse_args()
     files = sorted(path for path in options.images.rglob("*.jpg"))
@@ -99,7 +99,7 @@ def main() -> None:
         for mode in options.modes:
             config = Config(
                 backbone=options.backbone, batch_size=batch, workers=options.workers,
-                compile=mode == "compile", graphs=mode == "graphs", freeze_bn=False,
+                compile="compile" in mode, graphs="graphs" in mode, freeze_bn="frozen" in mode,
             )  # fmt: skip
             with tempfile.TemporaryDirectory() as folder:
                 row[f"{mode} img/s"] = loop(config, options.size, pixels, Path(folder), True)

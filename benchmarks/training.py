@@ -22,7 +22,7 @@ from torch import Tensor
 from halftruth import losses
 from halftruth.data import ImageStore
 from halftruth.data.transforms import Augment
-from halftruth.models import build_image_model
+from halftruth.models import Classifier, build_image_model, freeze_batchnorm
 from halftruth.train import inputs as inputs_module
 from halftruth.train.config import Config
 from halftruth.train.inputs import Images
@@ -46,11 +46,18 @@ def labels_of(count: int) -> Tensor:
     return labels
 
 
+def build_model(config: Config, size: int) -> Classifier:
+    model = build_image_model(config.backbone, CLASSES, weights="none", image_size=size)
+    if config.freeze_bn:
+        freeze_batchnorm(model)
+    return model
+
+
 def bare(config: Config, size: int, steps: int) -> float:
     """Images a second of the learner's step on one batch that is there already."""
     accelerator = make_accelerator(config)
     device = accelerator.device
-    model = build_image_model(config.backbone, CLASSES, weights="none", image_size=size)
+    model = build_model(config, size)
     learner = Learner(model, losses.create("wan").to(device), accelerator, config, 1e-4, 1e-4)
     x = torch.randn(config.batch_size, 3, size, size, device=device)
     y = labels_of(config.batch_size).to(device)
@@ -71,7 +78,7 @@ def loop(
     """Images a second of whole epochs."""
     inputs_module._has_room = lambda device, pixels: on_device
     accelerator = make_accelerator(config)
-    model = build_image_model(config.backbone, CLASSES, weights="none", image_size=size)
+    model = build_model(config, size)
     names = [str(row) for row in range(len(pixels))]
     inputs = Images(
         ImageStore(folder),

@@ -118,25 +118,29 @@ class Kernel:
     alignment) is the key here, so the first launch of a kind finds the variant for all that follow.
     """
 
-    def __init__(self, tape: Tape) -> None:
-        layouts = tuple(layout for _, layout in tape.tensors)
-        self.jit = kernel_from(source(tuple(tape.lines), len(tape.numbers), layouts))
+    def __init__(self, text: str) -> None:
+        self.jit = kernel_from(text)
         self.variants: dict[Any, Any] = {}
 
-    def launch(self, grid: int, arguments: tuple[Any, ...], constants: tuple[Any, ...]) -> None:
-        key = (*map(_kind, arguments), *constants)
+    def launch(self, grid: int, arguments: tuple[Any, ...], **constants: Any) -> None:
+        key = (*map(_kind, arguments), *constants.values())
         variant = self.variants.get(key)
         if variant is None:
-            names = dict(zip(("WANT", "ROWS", "BLOCK"), constants, strict=True))
             # None from Triton's interpreter, which has no variants.
-            self.variants[key] = self.jit[(grid,)](*arguments, **names, num_warps=4)
+            self.variants[key] = self.jit[(grid,)](*arguments, **constants, num_warps=4)
             return
         stream = torch._C._cuda_getCurrentRawStream(arguments[0].device.index)
         # As `variant[grid](...)` does, without looking for hooks that nobody has set.
         variant.run(
             grid, 1, 1, stream, variant.function, variant.packed_metadata, None, None, None,
-            *arguments, *constants,
+            *arguments, *constants.values(),
         )  # fmt: skip
+
+
+def build(tape: Tape) -> Kernel:
+    """The kernel of a tape."""
+    layouts = tuple(layout for _, layout in tape.tensors)
+    return Kernel(source(tuple(tape.lines), len(tape.numbers), layouts))
 
 
 def _kind(argument: Any) -> Any:
@@ -148,7 +152,7 @@ def _kind(argument: Any) -> Any:
     return argument.dtype, argument.data_ptr() % 16 == 0
 
 
-programs = Programs(Kernel)
+programs = Programs(build)
 
 
 def run(
@@ -170,7 +174,7 @@ def run(
     target = sums if slopes is None else slopes
     given = (*tape.numbers, *(tensor for tensor, _ in tape.tensors))
     arguments = (logits, labels, target, sums, rows, columns, scale, *given)
-    kernel.launch(grid, arguments, (want_slope, rows_each, block))
+    kernel.launch(grid, arguments, WANT=want_slope, ROWS=rows_each, BLOCK=block)
     return (sums[0] if grid == 1 else sums.sum()), slopes
 
 
@@ -181,7 +185,7 @@ def multiply_(slopes: Tensor, factor: Tensor) -> Tensor:
     if not slopes.is_cuda or slopes.numel() < SMALL or not available():
         return slopes.mul_(factor)
     # Few programs with much to do each: if there is nothing to do, they are gone at once.
-    kernel_from(_MULTIPLY)[(2048,)](slopes, factor, slopes.numel(), BLOCK=FLAT)
+    _multiplier().launch(2048, (slopes, factor, slopes.numel()), BLOCK=FLAT)
     return slopes
 
 
@@ -196,6 +200,11 @@ def kernel(slope_at, factor_at, count, BLOCK: tl.constexpr):
             slope = tl.load(slope_at + at, mask=at < count, other=0)
             tl.store(slope_at + at, slope * factor, mask=at < count)
 """
+
+
+@cache
+def _multiplier() -> Kernel:
+    return Kernel(_MULTIPLY)
 
 
 @cache

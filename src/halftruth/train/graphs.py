@@ -1,5 +1,6 @@
 """Forward and backward as CUDA graphs: at small batches a GPU waits for Python, not for memory."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,27 +13,33 @@ SEEN = 3
 class _Body(nn.Module):
     """The model with its precision inside, as a capture needs it."""
 
-    def __init__(self, model: nn.Module, dtype: torch.dtype | None) -> None:
+    def __init__(self, model: nn.Module, dtype: torch.dtype | None, compiled: bool) -> None:
         super().__init__()
         self.model, self.dtype = model, dtype
+        # Around Accelerate, which would put its own precision on top.
+        self.inner: Any = partial(type(model).forward, model)
+        if compiled:
+            self.inner = torch.compile(self.inner)
 
     def forward(self, x: Tensor) -> Tensor:
         # Casts of the weights are part of the graph: kept ones would be of the first step.
         enabled = self.dtype is not None
         with torch.autocast("cuda", self.dtype, enabled=enabled, cache_enabled=False):
-            # Around Accelerate, which would put its own precision on top.
-            return type(self.model).forward(self.model, x).float()
+            return self.inner(x).float()  # type: ignore[no-any-return]
 
 
 class Replayed:
     """A model whose training pass is captured once for the shape that comes again and replayed.
 
     Other shapes (the last batch), evaluation, and whatever cannot be captured go through the model
-    as it is. Weights are changed in place by optimisers, so a replay always sees the current ones.
+    as it is. `compiled`: what is captured is torch.compile's form of the model, which is made for
+    one shape only. Weights are changed in place by optimisers, so a replay sees the current ones.
     """
 
-    def __init__(self, model: nn.Module, plain: Any, dtype: torch.dtype | None) -> None:
-        self.model, self.plain, self.dtype = model, plain, dtype
+    def __init__(
+        self, model: nn.Module, plain: Any, dtype: torch.dtype | None, compiled: bool = False
+    ) -> None:
+        self.model, self.plain, self.dtype, self.compiled = model, plain, dtype, compiled
         self.shape: torch.Size | None = None
         self.seen = 0
         self.replay: Any = None
@@ -51,7 +58,7 @@ class Replayed:
 
     def _captured(self, x: Tensor) -> Any:
         self.tried = True
-        body = _Body(self.model, self.dtype).train(self.model.training)
+        body = _Body(self.model, self.dtype, self.compiled).train(self.model.training)
         # Warming up runs the model: what it remembers of its batches must not change by that.
         kept = {name: value.clone() for name, value in self.model.named_buffers()}
         try:

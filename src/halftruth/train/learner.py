@@ -40,19 +40,20 @@ class Learner:
         self.ema = EMA(model, config.ema) if config.ema else None
         groups = make_groups(model, loss, lr, head_lr, config)
         self.optimizer = make_optimizer(config.optimizer, groups, device)
-        forward = torch.compile(model) if config.compile else model
-        self.forward, self.stepper = accelerator.prepare(forward, self.optimizer)
         # Accelerate looks for optional packages at every call, longer than a small step takes;
         # without loss scaling it has nothing to add to the optimiser and the backward pass.
         self.bare = accelerator.scaler is None and accelerator.distributed_type in _BARE
+        alone = self.bare and accelerator.distributed_type == DistributedType.NO
+        # A head that notes down a penalty in its forward pass would do so at the capture only.
+        replays = config.graphs and alone and device.type == "cuda" and not model.head.has_penalty
+        forward = torch.compile(model) if config.compile and not replays else model
+        self.forward, self.stepper = accelerator.prepare(forward, self.optimizer)
         if self.bare:
             self.stepper = self.optimizer
         self.pass_on = self.forward
-        alone = accelerator.distributed_type == DistributedType.NO
-        plain = not config.compile and not model.head.has_penalty
-        if config.graphs and plain and self.bare and alone and device.type == "cuda":
+        if replays:
             dtype = torch.bfloat16 if accelerator.mixed_precision == "bf16" else None
-            self.pass_on = Replayed(model, self.forward, dtype)
+            self.pass_on = Replayed(model, self.forward, dtype, compiled=config.compile)
 
     pass_on: Callable[[Tensor], Tensor]
 
