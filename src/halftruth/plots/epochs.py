@@ -117,9 +117,7 @@ def draw_separation(runs: Sequence[Record]) -> Drawing:
                     distance = wasserstein(hidden, negative)
                 name = f"{'training' if part == 'train' else 'validation'} rows"
                 tables.append(_table(run, name, distance))
-    return _lines(
-        "separation", runs, tables, "Wasserstein distance\nof hidden from negative"
-    )
+    return _lines("separation", runs, tables, "Wasserstein distance\nof hidden from negative")
 
 
 @styled
