@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from real_processes import Command, ranks
-from tiny_data import arguments, assert_same_run, outcome, records, tensors
+from tiny_data import arguments, outcome, records, tensors
 
 from halftruth.train import checkpoint
 from halftruth.train.inputs import Features
@@ -100,26 +100,6 @@ def test_every_row_is_scored_once_and_in_its_place(world, count):
         alone.gather = lambda values: torch.cat(sent)
         result = outputs(lambda x: 10 * x, Features(torch.arange(20.0)[:, None]), rows, alone, 2)
     assert result[:, 0].tolist() == [10.0 * row for row in rows]
-
-
-@pytest.mark.parametrize(
-    "method",
-    [{"method": "em-apl", "set": "warmup=1"}, {"method": "role", "set": "expected_positives=1.5"}],
-    ids=lambda m: m["method"],
-)
-def test_killed_in_the_middle_with_a_memory_and_resumed(on_features, tmp_path, train, method):
-    settings = {**on_features, **method, "epochs": 8, "checkpoint_every": 1, "dropout": 0.2}
-    settings["batch_size"] = 5
-    finish(train(settings, "whole", count=2))
-    running = train(settings, "killed", count=2)
-    journal = tmp_path / "killed" / "metrics.jsonl"
-    assert running[0].until(lambda: journal.exists() and journal.read_text().count("\n") >= 2)
-    for command in running:
-        command.kill()
-    before = checkpoint.load(tmp_path / "killed" / "last.safetensors")["progress"]
-    assert before["epoch"] < 8
-    finish(train(settings, "killed", "--resume", count=2))
-    assert_same_run(tmp_path / "whole", tmp_path / "killed")
 
 
 def test_both_processes_stop_on_a_request(on_features, tmp_path, train):

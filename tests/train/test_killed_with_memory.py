@@ -1,0 +1,130 @@
+"""kill -9 in the middle of an epoch: what a method remembers is the same, entry by entry."""
+
+import os
+import signal
+from functools import partial
+
+import pytest
+import torch
+from real_processes import Command, ranks
+from tiny_data import arguments, assert_same_run
+from torch.utils.data import DataLoader, TensorDataset
+
+from halftruth import losses
+from halftruth.train import checkpoint
+from halftruth.train.stage import Stage
+
+# Which tensor of the loss a method remembers with, and what an entry is before it has a say.
+METHODS = {
+    "em-apl": (["warmup=1"], "memory.values", (-2.0, 2.0)),
+    "en": (["expected_positives=1.5"], "memory.values", (-1.0,)),
+    "ll-cp": (["delta=0.05"], "memory.values", (0,)),
+    "mime": (["warmup=1", "theta=0.45"], "memory.values", (0,)),
+    "pseudo-label": (["tau=0.35", "base=ll-ct"], "positive.values", (0,)),
+    "role": (["expected_positives=1.5"], "estimator", (0.0,)),
+    "smile": ([], "memory.values", (-1.0,)),
+}
+
+
+def die_in_an_epoch(rank: str | None) -> None:
+    """Let this process, if it is that one, be killed in the second epoch, after two steps."""
+    step = Stage._step
+
+    def mortal(self, raw, rows):
+        place = (self.progress.epoch, self.progress.step)
+        if place == (1, 2) and os.environ.get("RANK") == rank:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return step(self, raw, rows)
+
+    Stage._step = mortal
+
+
+@pytest.fixture
+def train(tmp_path):
+    """Start a run in one or several processes, and wait for its end or for its death."""
+
+    def start(settings, out, *more, count=1, killed=False):
+        options = {k: v for k, v in settings.items() if k not in ("labels", "set")}
+        line = ["train", settings["labels"], *arguments(options), "--out", tmp_path / out, *more]
+        line += [word for pair in settings["set"] for word in ("--set", pair)]
+        places = ranks(count) if count > 1 else [{}]
+        before = partial(die_in_an_epoch, places[-1].get("RANK")) if killed else None
+        commands = [
+            Command(*line, log=tmp_path / f"{out}{rank}.log", before=before, **environment)
+            for rank, environment in enumerate(places)
+        ]
+        if killed:
+            assert commands[-1].wait() == -signal.SIGKILL, commands[-1].output()
+            # The others wait for it for ever.
+            for command in commands[:-1]:
+                command.kill()
+            return
+        for command in commands:
+            assert command.wait() == 0, command.output()
+
+    return start
+
+
+def check(train, tmp_path, settings, method, count):
+    given, name, empty = METHODS[method]
+    settings |= {"method": method, "set": given, "checkpoint_every": 1, "dropout": 0.2}
+    settings |= {"epochs": 3, "batch_size": 7, "ema": 0, "schedule": "constant"}
+    train(settings, "whole", count=count)
+    train(settings, "killed", count=count, killed=True)
+    folder = tmp_path / "killed" / ("teacher" if method == "pseudo-label" else "")
+    progress = checkpoint.load(folder / "last.safetensors")["progress"]
+    assert (progress["epoch"], progress["step"]) == (1, 2)
+    train(settings, "killed", "--resume", count=count)
+    assert_same_run(tmp_path / "whole", tmp_path / "killed")
+    remembered = checkpoint.load(tmp_path / "whole" / "last.safetensors")["loss"][name]
+    assert (~torch.isin(remembered.double(), torch.tensor(empty).double())).any()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_two_processes_on_features(on_features, tmp_path, train, method):
+    check(train, tmp_path, {**on_features, "head_lr": 0.02}, method, count=2)
+
+
+@pytest.mark.parametrize(("method", "count"), [("em-apl", 1), ("ll-cp", 2)])
+def test_pictures_decoded_by_workers(on_pictures, tmp_path, train, method, count):
+    settings = {**on_pictures, "tune": "all", "cache": "none", "workers": 1}
+    check(train, tmp_path, settings, method, count)
+
+
+@pytest.mark.parametrize("method", ["em-apl", "en", "ll-cp", "mime", "smile"])
+def test_a_loop_of_ones_own_with_persistent_workers(method):
+    """The table is in the loss, not in the data set: workers that live on cannot lose it."""
+    torch.manual_seed(0)
+    labels = torch.randint(-1, 2, (16, 4), dtype=torch.int8)
+    data = TensorDataset(torch.randn(16, 3), labels, torch.arange(16))
+    weights = torch.randn(3, 4)
+    options = {"em-apl": {"warmup": 1}, "en": {"expected_positives": 1.5}, "ll-cp": {"delta": 0.1}}
+    options["mime"] = {"warmup": 1, "theta": 0.7}
+
+    def loop(workers: int, epochs: int, loss: losses.Loss, start: int = 0, skip: int = 0):
+        """From a step of an epoch on, as after a resume; stops before the last two batches."""
+        kept = {"persistent_workers": True, "multiprocessing_context": "fork"} if workers else {}
+        loader = DataLoader(data, batch_size=4, num_workers=workers, **kept)
+        for epoch in range(start, epochs):
+            loss.start_epoch(epoch, 5)
+            for number, (x, y, index) in enumerate(loader):
+                if epoch == start and number < skip:
+                    continue
+                loss((x + epoch) @ weights, y, index=index)
+                if (epoch, number) == (epochs - 1, 1):
+                    return loss
+            scores = (data.tensors[0] + epoch) @ weights
+            loss.end_epoch(scores if loss.needs_scores else None)
+
+    def begun() -> losses.Loss:
+        loss = losses.create(method, **options.get(method, {}))
+        loss.begin(labels)
+        return loss
+
+    plain, lasting = (loop(workers, 4, begun()) for workers in (0, 1))
+    resumed = losses.create(method, **options.get(method, {}))
+    resumed.load_state_dict(loop(1, 3, begun()).state_dict())
+    resumed = loop(1, 4, resumed, start=2, skip=2)
+    for key, tensor in plain.state_dict().items():
+        assert torch.equal(tensor, lasting.state_dict()[key]), key
+        assert torch.equal(tensor, resumed.state_dict()[key]), key
