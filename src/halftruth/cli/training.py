@@ -118,7 +118,8 @@ def train(
         typer.Option("--channels-last/--channels-first", help="On a GPU.", rich_help_panel=MACHINE),
     ] = None,
     compile: Annotated[
-        bool | None, typer.Option("--compile", help="torch.compile.", rich_help_panel=MACHINE)
+        bool | None,
+        typer.Option("--compile/--no-compile", help="torch.compile.", rich_help_panel=MACHINE),
     ] = None,
     graphs: Annotated[
         bool | None,

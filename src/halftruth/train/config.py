@@ -94,7 +94,7 @@ class Config:
     cache: str = "auto"
     cache_dir: str | None = None
     channels_last: bool = True
-    compile: bool = False
+    compile: bool | None = None
     graphs: bool = True
     checkpoint_every: int = 0
     tensorboard: bool = False

@@ -63,7 +63,8 @@ class Replayed:
         kept = {name: value.clone() for name, value in self.model.named_buffers()}
         try:
             replay = torch.cuda.make_graphed_callables(body, (x.detach().clone(),))
-        except RuntimeError:
+        except Exception:
+            # A model that cannot be compiled or captured is still a model.
             torch.cuda.synchronize()
             return None
         finally:

@@ -13,6 +13,8 @@ from halftruth.train.config import Config
 from halftruth.train.graphs import Replayed
 from halftruth.train.optimizer import load_optimizer, make_groups, make_optimizer, scale_rates
 
+# Pictures of 224 px from which the minute a compiler takes has come back on one large GPU.
+WORTH_COMPILING = 400_000
 _BARE = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
 
 
@@ -27,7 +29,9 @@ class Learner:
         config: Config,
         lr: float,
         head_lr: float,
+        pictures: int = 0,
     ) -> None:
+        """`pictures`: how many will pass in all, which decides whether compiling is worth it."""
         self.model, self.loss, self.accelerator = model, loss, accelerator
         self.l1, self.clip = config.l1, config.clip
         # The model gives logits, however small at first; the labels were checked when read.
@@ -46,14 +50,17 @@ class Learner:
         alone = self.bare and accelerator.distributed_type == DistributedType.NO
         # A head that notes down a penalty in its forward pass would do so at the capture only.
         replays = config.graphs and alone and device.type == "cuda" and not model.head.has_penalty
-        forward = torch.compile(model) if config.compile and not replays else model
+        compiled = config.compile
+        if compiled is None:
+            compiled = replays and pictures * (model.image_size / 224) ** 2 >= WORTH_COMPILING
+        forward = torch.compile(model) if compiled and not replays else model
         self.forward, self.stepper = accelerator.prepare(forward, self.optimizer)
         if self.bare:
             self.stepper = self.optimizer
         self.pass_on = self.forward
         if replays:
             dtype = torch.bfloat16 if accelerator.mixed_precision == "bf16" else None
-            self.pass_on = Replayed(model, self.forward, dtype, compiled=config.compile)
+            self.pass_on = Replayed(model, self.forward, dtype, compiled)
 
     pass_on: Callable[[Tensor], Tensor]
 

@@ -82,7 +82,10 @@ class Stage:
         self.loss.begin(self.labels[rows])
         if self.teacher is not None:
             self.teacher(self.loss, self.train_rows, self.place)
-        self.learner = Learner(self.model, self.loss, accelerator, config, self.lr, self.head_lr)
+        pictures = self.epochs * len(self.train_rows)
+        self.learner = Learner(
+            self.model, self.loss, accelerator, config, self.lr, self.head_lr, pictures
+        )
 
     # ------------------------------------------------------------------ the story
 
