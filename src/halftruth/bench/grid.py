@@ -54,7 +54,7 @@ class Grid:
             self._cell(data, setting, name, method)
             for data in self.data
             for setting in self.labels
-            for name, method in self.entries(data).items()
+            for name, method in self.entries().items()
             if self.applies(data, method)
         ]
 
@@ -99,24 +99,18 @@ class Grid:
         """Features have no augmented views to compare."""
         return not self.on_features(data) or _built(method).views == 1
 
-    def entries(self, data: str) -> dict[str, dict[str, Any]]:
+    def entries(self) -> dict[str, dict[str, Any]]:
         """The methods by the name of their row: loss, options, labels."""
-        given = self.methods
-        if isinstance(given, str):
-            given = [given]
-        pairs = given.items() if isinstance(given, Mapping) else [(name, None) for name in given]
         found: dict[str, dict[str, Any]] = {}
-        for name, entry in pairs:
-            if name == "all":
-                found |= {"complete": dict(COMPLETE)}
-                found |= {every: with_needed(every, {}) for every in losses.names()}
-            elif name == "complete" and entry is None:
-                found[name] = dict(COMPLETE)
-            else:
-                entry = {"loss": name, **(entry or {})}
-                entry["fixed"] = list(entry.get("options") or {})
-                found[name] = {**entry, **with_needed(entry["loss"], entry)}
+        for name, entry in self._given():
+            found |= _entries(name, entry)
         return found
+
+    def _given(self) -> list[tuple[str, Any]]:
+        given = [self.methods] if isinstance(self.methods, str) else self.methods
+        if isinstance(given, Mapping):
+            return [(str(name), entry) for name, entry in given.items()]
+        return [(str(name), None) for name in given]
 
     def chosen(self, **patterns: str | None) -> "Grid":
         """The grid with only those methods, data sets and label settings that match."""
@@ -126,7 +120,7 @@ class Grid:
         if patterns.get("labels"):
             kept.labels = str(patterns["labels"]).split(",")
         if patterns.get("methods"):
-            entries = self.entries(next(iter(self.data), ""))
+            entries = self.entries()
             kept.methods = {k: v for k, v in entries.items() if _matches(k, patterns["methods"])}
             if not kept.methods:
                 raise ConfigError(
@@ -180,20 +174,30 @@ class Grid:
 
     def _of_methods(self) -> list[str]:
         found = []
-        try:
-            entries = self.entries(next(iter(self.data), ""))
-        except ValueError as error:
-            return [f"methods: {error}"]
-        for name, entry in entries.items():
-            if strange := entry.keys() - _OF_METHOD:
-                found.append(f"methods: {name}: there is no key {', '.join(sorted(strange))}")
-                continue
+        for name, entry in self._given():
             try:
-                _built(entry)
-                parse(entry.get("search") or {})
+                for row, made in _entries(name, entry).items():
+                    if strange := made.keys() - _OF_METHOD:
+                        found.append(
+                            f"methods: {row}: there is no key {', '.join(sorted(strange))}"
+                        )
+                    _built(made)
+                    parse(made.get("search") or {})
             except (ValueError, TypeError) as error:
                 found.append(f"methods: {name}: {error}")
         return found
+
+
+def _entries(name: str, entry: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
+    """The rows that a name in `methods` stands for."""
+    if name == "all":
+        every = {loss: {**with_needed(loss, {}), "fixed": []} for loss in losses.names()}
+        return {"complete": dict(COMPLETE), **every}
+    if name == "complete" and entry is None:
+        return {name: dict(COMPLETE)}
+    entry = {"loss": name, **(entry or {})}
+    entry.setdefault("fixed", list(entry.get("options") or {}))
+    return {name: {**entry, **with_needed(entry["loss"], entry)}}
 
 
 def load_grid(path: str | Path, **changes: Any) -> Grid:

@@ -3,6 +3,7 @@
 import functools
 import importlib.resources
 from dataclasses import dataclass
+from typing import Any
 
 import yaml
 
@@ -25,19 +26,26 @@ def published() -> dict[Key, Number]:
     >>> published()["voc2012", "single", "gr", "mAP"]
     Number(value=89.83, source='Chen et al. 2024 (GR), Table 2')
     """
-    file = importlib.resources.files("halftruth.bench") / "published.yaml"
     found: dict[Key, Number] = {}
-    for block in yaml.safe_load(file.read_text(encoding="utf-8")):
-        metric = block.get("metric", "mAP")
-        for method, values in block["rows"].items():
-            for (data, labels), value in zip(_columns(block), values, strict=True):
-                if value is not None:
-                    key = (data, labels, str(method), metric)
-                    found.setdefault(key, Number(float(value), block["source"]))
+    for key, number in published_all():
+        found.setdefault(key, number)
     return found
 
 
-def _columns(block: dict) -> list[tuple[str, str]]:  # type: ignore[type-arg]
+@functools.cache
+def published_all() -> list[tuple[Key, Number]]:
+    """Every published number, also those that several papers give for the same."""
+    file = importlib.resources.files("halftruth.bench") / "published.yaml"
+    return [
+        ((data, labels, str(method), block["metric"]), Number(float(value), block["source"]))
+        for block in yaml.safe_load(file.read_text(encoding="utf-8"))
+        for method, values in block["rows"].items()
+        for (data, labels), value in zip(_columns(block), values, strict=True)
+        if value is not None
+    ]
+
+
+def _columns(block: dict[str, Any]) -> list[tuple[str, str]]:
     """Columns are data sets under one label setting, or label settings of one data set."""
     if isinstance(block["data"], list):
         return [(data, block["labels"]) for data in block["data"]]

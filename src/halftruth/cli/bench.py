@@ -100,3 +100,42 @@ def show(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--style") from error
     typer.echo(text, nl=False)
+
+
+@app.command("labels")
+def write(
+    name: Annotated[str, typer.Argument(help="Data set, as in docs/datasets.md.")],
+    root: Annotated[Path, typer.Argument(help="Its folder or file.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")],
+    labels: Annotated[str, typer.Option(help="What to show: single, left-75, ...")] = "single",
+    seed: Annotated[int, typer.Option(help="Of the draw; 1200: the published one.")] = 1200,
+    option: Annotated[
+        list[str] | None, typer.Option(help="key=value: an option of the data set.")
+    ] = None,
+) -> None:
+    """Write a data set's labels as files for `halftruth train` and the recipes.
+
+    halftruth bench labels voc2012 data/VOC --labels single --out data/voc2012
+    """
+    import dataclasses
+    import warnings
+
+    from halftruth.cli.options import assignments
+    from halftruth.data import benchmarks, write_labels
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", benchmarks.BenchmarkWarning)
+        try:
+            read = benchmarks.load(
+                name, root, labels=labels, seed=seed, **assignments(option, "--option")
+            )
+        except (TypeError, ValueError) as error:
+            raise typer.BadParameter(str(error)) from error
+    out.mkdir(parents=True, exist_ok=True)
+    shown = out / f"{labels}.csv"
+    write_labels(read.observed, shown)
+    write_labels(dataclasses.replace(read.observed, values=read.truth), out / "truth.csv")
+    for warning in caught:
+        console.print(f"note: {warning.message}", highlight=False, markup=False, soft_wrap=True)
+    text = f"{read.describe()}\n{shown} and {out / 'truth.csv'} written"
+    console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,130 @@
+"""Tables in the papers' shape."""
+
+import csv
+import io
+import math
+
+import pytest
+from scipy.stats import spearmanr
+
+from halftruth.bench import table
+from halftruth.bench.published import published, published_all
+from halftruth.bench.ranking import spearman
+from halftruth.bench.tables import columns, one_setting
+
+
+def record(method, seed, value, *, column="single", data="voc", val=0.5, lr=0.1, **more):
+    return {
+        "id": f"{data}{column}{method}{seed}{lr}", "data": data, "column": column,
+        "labels": column, "method": method, "seed": seed, "trial": False,
+        "source": {"published": "voc2012"}, "training": {"lr": lr}, "options": {},
+        "threshold": "fit", "val": {"mAP": val}, "test": {"mAP": value, "CF1": value / 2}, **more,
+    }  # fmt: skip
+
+
+RECORDS = [
+    record("complete", 0, 0.9),
+    record("gr", 0, 0.80), record("gr", 1, 0.82),
+    record("em", 0, 0.815), record("em", 1, 0.825),
+    record("bce", 0, 0.70), record("bce", 1, 0.70),
+    record("own", 0, 0.60),
+]  # fmt: skip
+
+
+def test_markdown_marks_best_and_second_and_puts_the_published_number_beside():
+    lines = table(RECORDS).split("\n")
+    assert lines[0] == "| method | voc, single | published | difference |"
+    assert lines[2:7] == [
+        "| `complete` | 90.00 | 89.04 | +0.96 |",
+        "| `em` | **82.00** ± 0.71 | 88.67 | -6.67 |",
+        "| `gr` | <u>81.00</u> ± 1.41 | 89.83 | -8.83 |",
+        "| `bce` | 70.00 ± 0.00 | 85.89 | -15.89 |",
+        "| `own` | 60.00 | – | – |",
+    ]
+    assert "rank correlation (Spearman) with the published column 0.50 over 3 methods" in (
+        "\n".join(lines)
+    )
+
+
+def test_trials_are_in_no_table():
+    trial = {**record("em", 7, 0.99), "trial": True, "id": "t"}
+    assert table([*RECORDS, trial]) == table(RECORDS)
+
+
+def test_settings_are_never_averaged_together():
+    """More seeds win, then validation; the test numbers have no say."""
+    few = [record("em", 0, 0.9, lr=0.2, val=0.9)]
+    many = [record("em", seed, 0.5, lr=0.1, val=0.1) for seed in (0, 1)]
+    better = [record("em", seed, 0.4, lr=0.3, val=0.2) for seed in (0, 1)]
+    assert one_setting(few + many) == many
+    assert one_setting(few + many + better) == better
+
+
+def test_complete_labels_stand_in_every_column():
+    both = [*RECORDS, record("em", 0, 0.8, column="left-40")]
+    found = columns(both)
+    assert [(column.labels, "complete" in column.values) for column in found] == [
+        ("single", True),
+        ("left-40", True),
+    ]
+    assert found[1].values["em"].published is None
+
+
+def test_several_metrics_are_several_columns():
+    head = table(RECORDS, metrics=("mAP", "CF1")).split("\n")[0]
+    assert head == "| method | voc, single, mAP | published | difference | voc, single, CF1 |"
+
+
+def test_csv_holds_every_number_by_itself():
+    rows = list(csv.DictReader(io.StringIO(table(RECORDS, style="csv"))))
+    assert [row["method"] for row in rows] == ["complete", "em", "gr", "bce", "own"]
+    assert rows[1] == {
+        "method": "em", "data": "voc", "labels": "single", "metric": "mAP", "mean": "82.0000",
+        "std": "0.7071", "seeds": "2", "rank": "1", "published": "88.67", "difference": "-6.6700",
+        "source": "Chen et al. 2024 (GR), Table 2",
+    }  # fmt: skip
+    assert rows[4]["std"] == rows[4]["published"] == ""
+
+
+def test_latex():
+    lines = table(RECORDS, style="latex").split("\n")
+    assert r"em & \textbf{82.00} $\pm$ 0.71 & 88.67 & -6.67 \\" in lines
+    assert r"gr & \underline{81.00} $\pm$ 1.41 & 89.83 & -8.83 \\" in lines
+    assert lines.count(r"\end{tabular}") == 1
+
+
+def test_a_table_of_nothing_says_so():
+    assert table([]) == "no finished runs yet\n"
+
+
+def test_an_unknown_style_is_refused():
+    with pytest.raises(ValueError, match="markdown, csv, latex, got 'html'"):
+        table(RECORDS, style="html")
+
+
+@pytest.mark.parametrize("pairs", [[(1, 4), (2, 2), (2, 9), (7, 9)], [(3, 1), (2, 2), (1, 3)]])
+def test_rank_correlation_is_that_of_scipy(pairs):
+    expected = spearmanr(*zip(*pairs, strict=True)).statistic
+    assert spearman(pairs) == pytest.approx(expected, abs=1e-12)
+
+
+def test_rank_correlation_of_equal_values_is_no_number():
+    assert math.isnan(spearman([(1, 1), (1, 2)]))
+
+
+def test_published_numbers_are_percentages_of_known_methods():
+    from halftruth import losses
+    from halftruth.data import benchmarks
+
+    data = {*benchmarks.names(), "nuswide-asl", *(f"sewer-ml-1to{n}" for n in (1, 2, 5))}
+    rows = {*losses.names(), "complete"}
+    for (name, _, method, _), number in published_all():
+        assert 0 < number.value < 100
+        assert name in data
+        assert method in rows or method.startswith(("bce-", "focal-"))
+
+
+def test_of_two_papers_the_first_counts():
+    assert published()["voc2012", "single", "em", "mAP"].value == 88.67
+    values = [n.value for key, n in published_all() if key == ("voc2012", "single", "em", "mAP")]
+    assert values == [88.67, 89.09]
