@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from halftruth.bits import as_bytes, packed, unpacked
+
 # Entries worked on at once where all samples are gone through: the temporary copies of a block of
 # four million take about 0.1 GB, however large the table is.
 BLOCK = 1 << 22
@@ -185,33 +187,6 @@ class Memory(nn.Module):
 def _slices(count: int, step: int) -> Iterator[slice]:
     for start in range(0, count, step):
         yield slice(start, min(start + step, count))
-
-
-def packed(bits: Tensor) -> Tensor:
-    """Truth values as bits, eight to a byte along the last dimension.
-
-    >>> packed(torch.tensor([[True, False, True, False, False, False, False, False, True]]))
-    tensor([[5, 1]], dtype=torch.uint8)
-    """
-    if bits.dim() == 1:
-        return bits.to(torch.uint8)
-    whole = nn.functional.pad(bits.to(torch.uint8), (0, -bits.shape[-1] % 8))
-    places = torch.arange(8, dtype=torch.uint8, device=bits.device)
-    return (whole.unflatten(-1, (-1, 8)) << places).sum(dim=-1, dtype=torch.uint8)
-
-
-def unpacked(values: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The truth values behind `packed`, for samples of the given shape."""
-    if not shape:
-        return values.bool()
-    places = torch.arange(8, dtype=torch.uint8, device=values.device)
-    bits = (values.unsqueeze(-1) >> places) & 1
-    return bits.flatten(-2)[..., : shape[-1]].bool()
-
-
-def as_bytes(rows: Tensor) -> Tensor:
-    """The same memory as bytes, a line a row: every way of exchanging tensors takes those."""
-    return rows.reshape(len(rows), -1).view(torch.uint8)
 
 
 def gathering() -> Exchange | None:

@@ -95,6 +95,22 @@ def predictive_values(logits: Tensor, truth: Tensor, tau: float) -> dict[str, fl
     return {name: float(share[said > 0].mean()) for name, (share, said) in sides.items()}
 
 
+def missing_labels(logits: Tensor, labels: Tensor, truth: Tensor, tau: float) -> dict[str, float]:
+    """Precision and recall of p > tau on unknown labels: which are there (paper 003, Fig. 7).
+
+    >>> z, y = torch.tensor([[2.0, 2.0, -2.0, 2.0]]), torch.tensor([[0, 0, 0, 1]])
+    >>> missing_labels(z, y, torch.tensor([[1, -1, 1, 1]]), 0.5)
+    {'missing_precision': 0.5, 'missing_recall': 0.5}
+    """
+    judged = (labels == 0) & (truth != 0)
+    said, there = judged & (torch.sigmoid(logits.float()) > tau), judged & (truth > 0)
+    right = (said & there).sum()
+    return {
+        "missing_precision": float(right / said.sum()),
+        "missing_recall": float(right / there.sum()),
+    }
+
+
 def cut_of(loss: Loss) -> float:
     """Above which probability a method takes an unknown label for present; 0.5 if it has none."""
     while isinstance(loss, Wrapper) and not hasattr(loss, "tau"):
@@ -112,4 +128,6 @@ def look(
         numbers |= {f"{part}_{name}": value for name, value in values.items()}
         sizes = ambiguity(logits, labels, truth)
         numbers |= {f"{part}_size_{name}": value for name, value in sizes.items()}
+        missing = missing_labels(logits, labels, truth, tau)
+        numbers |= {f"{part}_{name}": value for name, value in missing.items()}
     return numbers, histograms(logits, labels, truth)
