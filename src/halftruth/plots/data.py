@@ -155,7 +155,7 @@ def draw_co_occurrence(labels: LabelMatrix, truth: np.ndarray | None = None) -> 
     axes = grid[0, 0]
     # A class always comes with itself: the diagonal says nothing and would outshine the rest.
     shown = np.where(np.eye(len(names), dtype=bool), np.nan, share)
-    image = axes.imshow(shown, vmin=0, vmax=np.nanmax(shown, initial=0.01))
+    image = axes.imshow(shown, aspect="auto", vmin=0, vmax=np.nanmax(shown, initial=0.01))
     axes.grid(False)
     places = list(range(len(names)))
     name_ticks(axes.xaxis, places, names, 40)

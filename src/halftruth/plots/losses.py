@@ -145,7 +145,7 @@ def draw_losses(methods: Sequence[str], at: Sequence[float] = (0.0,), **options:
                 axes.set_xlabel("probability p")
         grid[0, 0].set_ylabel("loss")
         grid[1, 0].set_ylabel("gradient dL/dz")
-    shared_legend(figure, grid)
+    shared_legend(figure, grid, least=1)
     return Drawing("losses", figure, numbers)
 
 

@@ -185,13 +185,13 @@ def name_points(
     return written
 
 
-def shared_legend(figure: Figure, grid: np.ndarray) -> None:
-    """One legend for all panels, below them; none for a single line."""
+def shared_legend(figure: Figure, grid: np.ndarray, *, least: int = 2) -> None:
+    """One legend for all panels, below them, where there are at least so many kinds of lines."""
     found: dict[str, Any] = {}
     for axes in grid.flat:
         handles, names = axes.get_legend_handles_labels()
         found = dict(zip(names, handles, strict=True)) | found
-    if len(found) > 1:
+    if len(found) >= least:
         columns = min(len(found), 4)
         figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns)
 

@@ -1,0 +1,95 @@
+"""Figures of label files: counts against plain loops, legible with few classes and with many."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from legible import assert_legible
+
+from halftruth.data import DataError
+from halftruth.plots.data import (
+    class_counts,
+    draw_co_occurrence,
+    draw_data,
+    draw_positives,
+    read_hidden,
+)
+
+
+@pytest.mark.parametrize("classes", [5, 45, 46, 312])
+def test_figures_can_be_read(labels, classes):
+    drawings = draw_data(*labels(classes))
+    assert [one.name for one in drawings] == ["counts", "positives", "co-occurrence", "hiding"]
+    for drawing in drawings:
+        assert_legible(drawing.figure)
+
+
+def test_without_the_truth_nothing_is_said_of_it(labels):
+    observed, _ = labels(5)
+    drawings = draw_data(observed)
+    assert [one.name for one in drawings] == ["counts", "positives", "co-occurrence"]
+    assert "hidden" not in drawings[0].numbers
+
+
+def test_counts_by_loops(labels):
+    observed, truth = labels(7)
+    table = class_counts(observed, truth).set_index("class")
+    for k, name in enumerate(observed.classes):
+        shown = [int(v) for v in observed.values[:, k]]
+        true = [int(v) for v in truth[:, k]]
+        hidden = sum(s == 0 and t == 1 for s, t in zip(shown, true, strict=True))
+        assert table.loc[name, "labelled"] == shown.count(1)
+        assert table.loc[name, "hidden"] == hidden
+        assert table.loc[name, "unannotated_positive"] == pytest.approx(hidden / shown.count(0))
+    total = table["labelled"] + table["hidden"]
+    assert total.is_monotonic_decreasing
+
+
+def test_positives_a_row(labels):
+    observed, truth = labels(6)
+    numbers = draw_positives(observed, truth).numbers.set_index(["kind", "positives"])["rows"]
+    assert numbers["labelled", 2] == sum((row == 1).sum() == 2 for row in observed.values)
+    assert numbers["in truth", 0] == sum((row == 1).sum() == 0 for row in truth)
+    assert numbers.groupby("kind").sum().tolist() == [300, 300]
+
+
+def test_co_occurrence_of_the_truth(labels):
+    observed, truth = labels(6)
+    numbers = draw_co_occurrence(observed, truth).numbers.set_index(["class", "with"])
+    a, b = observed.classes[0], observed.classes[1]
+    both = int(((truth[:, 0] == 1) & (truth[:, 1] == 1)).sum())
+    assert numbers.loc[(a, b), "rows"] == both
+    assert numbers.loc[(a, b), "share"] == pytest.approx(both / (truth[:, 0] == 1).sum())
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "labels.csv"
+    frame = {"image": [f"{n}.jpg" for n in range(6)], "cat": [1, 1, 1, 0, 0, 1]}
+    pd.DataFrame({**frame, "dog": [1, 1, 0, 1, 0, 0], "cow": [1, 0, 0, 0, 0, 0]}).to_csv(
+        path, index=False
+    )
+    return path
+
+
+def test_labels_hidden_on_the_spot(file):
+    observed, truth = read_hidden(file, {}, setting="single")
+    assert (observed.values == 1).sum(axis=1).tolist() == [1, 1, 1, 1, 0, 1]
+    assert (truth == 1).sum() == 8
+    again, _ = read_hidden(file, {}, setting="single")
+    assert np.array_equal(observed.values, again.values)
+
+
+def test_the_truth_of_a_second_file_is_put_in_order(file, tmp_path):
+    table = pd.read_csv(file)
+    table["dog"] = 1
+    table[::-1][["image", "cow", "dog", "cat"]].to_csv(tmp_path / "truth.csv", index=False)
+    observed, truth = read_hidden(file, {}, tmp_path / "truth.csv")
+    assert truth[:, observed.classes.index("dog")].tolist() == [1] * 6
+    assert truth[:, observed.classes.index("cow")].tolist() == [1, -1, -1, -1, -1, -1]
+
+
+def test_truth_and_hiding_exclude_each_other(file):
+    with pytest.raises(DataError, match="not both"):
+        read_hidden(file, {}, file, setting="single")
+    with pytest.raises(DataError, match="no label setting"):
+        read_hidden(file, {}, setting="singel")
