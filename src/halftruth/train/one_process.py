@@ -26,6 +26,7 @@ class OneProcess:
 
     num_processes, process_index, is_main_process = 1, 0, True
     scaler = None
+    mixed_precision = "no"
     distributed_type = DistributedType.NO
     autocast = staticmethod(nullcontext)
 
