@@ -20,6 +20,9 @@ from halftruth.train.one_process import OneProcess
 from halftruth.train.stage import Stage
 from halftruth.train.teacher import Teacher, teacher, teacher_config
 
+# A linear head has too little to do for capturing or compiling it to pay.
+_LEAN = {"ema": 0.99, "graphs": False, "compile": False}
+
 
 def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
     """Train a linear head (or one with a hidden layer) and measure it.
@@ -28,7 +31,7 @@ def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
     at once, and not at all in a trial.
     """
     config = Config(
-        **{**OVER_FEATURES, "ema": 0.99, **job.training},
+        **{**OVER_FEATURES, **_LEAN, **job.training},
         method=job.loss,
         options=with_numbers(job.options, matrix.prior),
         features="X",
