@@ -38,7 +38,8 @@ def scored(
     """
     if isinstance(labels, LabelMatrix):
         classes = labels.classes if classes is None else classes
-        items = labels.items if items is None and labels.items is not None else items
+        if items is None and labels.items is not None:
+            items = [str(item) for item in labels.items]
         labels = labels.values
     elif classes is None and hasattr(labels, "columns"):
         classes = [str(name) for name in labels.columns]

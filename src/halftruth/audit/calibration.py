@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -13,12 +14,17 @@ from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 
 Selection = Literal["auto", "random", "one"]
 # The curves are fitted on no more labels than this; counts are taken over all rows.
-_MOST_LABELS = 1_000_000
+_MOST_LABELS = 400_000
+# How far logit P(there) is off, over all and in a single class, where the assumption on missing
+# labels holds roughly only: standard deviations, from data sets whose complete labels are known.
+SPREAD, CLASS_SPREAD = 0.5, 0.5
+# Likewise for counts: of the logarithm of the total under "random", and of that of a class.
+_DOUBT, _CLASS_DOUBT = 0.25, 0.5
 
 
 @dataclass(frozen=True)
 class Count:
-    """An estimated number with its 95 % interval, which covers chance, not a wrong assumption."""
+    """An estimated number with its interval, meant to hold 95 % of the time."""
 
     estimate: float
     low: float
@@ -50,7 +56,7 @@ def calibrate(
     *,
     verified: Any = None,
     selection: Selection = "auto",
-    draws: int = 40,
+    draws: int = 20,
     seed: int = 0,
 ) -> Calibration:
     """Turn out-of-sample scores into probabilities, without complete labels.
@@ -58,7 +64,9 @@ def calibrate(
     `verified` (N, K) holds verdicts of a review: +1 there, -1 not there, 0 not looked at.
     `selection` says how labels came to be missing (see `halftruth.audit.presence`); "auto" takes
     "one" where no row has more than one PRESENT label and none is ABSENT, else "random".
-    The intervals are from `draws` bootstraps of the rows.
+    Counts are the geometric mean of the fewest and the most that the scores allow (see there),
+    which are also the ends of the intervals, widened by what `draws` bootstraps of the rows say.
+    So more may be missing than the probabilities add up to: labels that the scores do not show.
     """
     data = scored(labels, scores)
     verdicts = check_verified(verified, data.labels)
@@ -71,28 +79,33 @@ def calibrate(
     how = choose_selection(data.labels) if selection == "auto" else selection
     random = np.random.default_rng(seed)
     some = _rows_to_fit(data.labels.shape, random)
-    part = data.labels[some], data.scores[some]
-    fitted = fit_presence(*part, selection=how, verified=verdicts[some])
+    fit = partial(
+        fit_presence, data.labels[some], data.scores[some], selection=how, verified=verdicts[some]
+    )
+    fitted = fit(given_one=how == "one")
     present = fitted.posterior(data.labels, data.scores, verdicts)
+    fewest = most = missing_count(present, data.labels)
+    if how == "one":
+        outright = fit(given_one=False).posterior(data.labels, data.scores, verdicts)
+        most = np.maximum(missing_count(outright, data.labels), fewest)
     drawn = []
     for _ in range(draws):
-        weights = random.poisson(1.0, len(part[0])).astype(float)
-        once = fit_presence(
-            *part, selection=how, verified=verdicts[some], weights=weights, start=fitted, steps=8
-        )
+        weights = random.poisson(1.0, len(some)).astype(float)
+        once = fit(given_one=how == "one", weights=weights, start=fitted, steps=5)
         there = once.posterior(data.labels, data.scores, verdicts)
         # Of labels that are there with p each, another number than their sum p may be.
         spread = np.sqrt((there * (1 - there)).sum(axis=0))
         drawn.append(missing_count(there, data.labels) + spread * random.normal(size=len(spread)))
-    estimate = missing_count(present, data.labels)
+    chance = np.array(drawn)
+    doubt = 0.0 if how == "one" else _DOUBT
+    estimate = np.sqrt(fewest * most)
+    sides = zip(estimate, fewest, most, chance.T, strict=True)
     wrong = _wrong(data.labels, data.scores, verdicts, fitted)
     return Calibration(
         present=present,
         wrong_probability=wrong,
-        missing=[
-            _count(value, column) for value, column in zip(estimate, np.array(drawn).T, strict=True)
-        ],
-        missing_total=_count(estimate.sum(), np.array(drawn).sum(axis=1)),
+        missing=[_count(*side, _CLASS_DOUBT) for side in sides],
+        missing_total=_count(estimate.sum(), fewest.sum(), most.sum(), chance.sum(axis=1), doubt),
         wrong=[float(value) for value in wrong.sum(axis=0)],
         wrong_total=float(wrong.sum()),
         selection=how,
@@ -111,9 +124,11 @@ def _rows_to_fit(shape: tuple[int, ...], random: np.random.Generator) -> np.ndar
     return np.sort(random.choice(shape[0], most, replace=False))
 
 
-def _count(estimate: float, drawn: np.ndarray) -> Count:
-    low, high = np.percentile(drawn, [2.5, 97.5])
-    return Count(float(estimate), max(float(min(low, estimate)), 0.0), float(max(high, estimate)))
+def _count(estimate: float, fewest: float, most: float, drawn: np.ndarray, doubt: float) -> Count:
+    """From the lower side of the fewest to the upper side of the most, as wide as draws differ."""
+    spread = float(np.std(drawn)) / max(float(fewest), 1.0)
+    factor = float(np.exp(1.96 * np.hypot(spread, doubt)))
+    return Count(float(estimate), float(fewest) / factor, float(most) * factor)
 
 
 def _wrong(

@@ -1,6 +1,6 @@
 """How likely each class is in each row, learnt from labels of which most are missing.
 
-    z = logit(score),   p = P(class there | z) = σ(a + b z)          a, b of each class
+    z = logit(score) / scale,   p = P(class there | z) = σ(a + b z)          a, b of each class
 
 Only PRESENT and ABSENT labels are certain; whether an UNKNOWN one is there is a hidden variable,
 and p is found by expectation-maximisation over it. How labels come to be missing decides what
@@ -11,6 +11,12 @@ an unknown label tells ("selection"):
 - "one": each row shows one of its n positives, any with equal chance (Cole et al., CVPR 2021):
   P(there | j shown) = p I₂ / (p I₂ + (1 − p) I₁),  I₁ = E[1/(1+M)], I₂ = E[1/(2+M)],
   M being how many further classes are there: E[1/(1+M)] = ∫₀¹ Π (1 − pₘ + pₘ t) dt.
+
+Whether classes are independent given their scores decides what high scores beside a shown label
+mean, and single labels cannot tell it. `given_one` takes the classes of a row as independent but
+for the fact that at least one is there: what looks like two classes may then be one that was mixed
+up with another, and few labels are missing. Without it they are independent outright, and every
+second class that is seen counts. The truth lies between the two.
 
 Slopes and offsets of the classes are drawn towards each other: rare classes borrow from the others.
 """
@@ -26,7 +32,7 @@ from halftruth.labels import ABSENT, PRESENT
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 # Strengths of the priors, in rows: on a class's slope, its offset, and its chance to be labelled.
 _SLOPE, _OFFSET, _CHANCE = 10.0, 1.0, 20.0
-_CLOSE = 1e-3
+_CLOSE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -37,10 +43,12 @@ class Presence:
     offset: np.ndarray
     slope: np.ndarray
     chance: np.ndarray
+    given_one: bool = False
+    scale: float = 1.0
 
     def prior(self, scores: np.ndarray) -> np.ndarray:
         """P(there | score), whatever the label says."""
-        return sigmoid(self.offset + self.slope * logit(scores))
+        return sigmoid(self.offset + self.slope * logit(scores) / self.scale)
 
     def posterior(
         self, labels: np.ndarray, scores: np.ndarray, verified: np.ndarray | None = None
@@ -66,27 +74,32 @@ def fit_presence(
     scores: np.ndarray,
     *,
     selection: str,
+    given_one: bool = False,
     verified: np.ndarray | None = None,
     weights: np.ndarray | None = None,
     start: Presence | None = None,
-    steps: int = 100,
+    steps: int = 60,
 ) -> Presence:
     """Expectation-maximisation; rows may be weighted (a bootstrap), a former fit be the start."""
-    z = logit(scores)
+    # One scale for all classes: the priors mean the same for bold and for timid scores.
+    scale = float(logit(scores).std()) or 1.0 if start is None else start.scale
+    z = logit(scores) / scale
     rows = np.ones((len(z), 1)) if weights is None else weights[:, None]
-    labelled = (rows * (labels == PRESENT)).sum(axis=0)
+    present = labels == PRESENT
+    labelled = (rows * present).sum(axis=0)
+    certain = present.any(axis=1, keepdims=True) & given_one
     now = start
     if now is None:
         flat = np.zeros(z.shape[1])
-        now = Presence(selection, flat, flat + 1, flat + 0.7)
-        now = _maximise(now, z, (labels == PRESENT).astype(float), rows, steps=15)
+        now = Presence(selection, flat, flat + 1, flat + 0.7, given_one, scale)
+        now = _maximise(now, z, present.astype(float), rows, np.zeros_like(certain), steps=15)
     before = 0.0
     for _ in range(steps):
         there = now.posterior(labels, scores, verified)
         total = (rows * there).sum(axis=0)
         common = labelled.sum() / max(total.sum(), 1.0)
         chance = (labelled + _CHANCE * common) / (total + _CHANCE)
-        now = replace(_maximise(now, z, there, rows), chance=np.clip(chance, 0.01, 0.999))
+        now = replace(_maximise(now, z, there, rows, certain), chance=np.clip(chance, 0.01, 0.999))
         hidden = float(total.sum() - labelled.sum())
         if abs(hidden - before) < _CLOSE * max(hidden, 1.0):
             break
@@ -95,22 +108,33 @@ def fit_presence(
 
 
 def _maximise(
-    now: Presence, z: np.ndarray, there: np.ndarray, rows: np.ndarray, steps: int = 2
+    now: Presence,
+    z: np.ndarray,
+    there: np.ndarray,
+    rows: np.ndarray,
+    certain: np.ndarray,
+    steps: int = 2,
 ) -> Presence:
-    """Newton's steps of each class's logistic regression of `there` on z."""
+    """Newton's steps of each class's logistic regression of `there` on z.
+
+    In `certain` rows at least one class is there: P(k | one at least) = p / (1 − Π (1 − pₘ)).
+    """
     a, b = now.offset, now.slope
     centre_a, centre_b = a.mean(), np.median(b)
     for _ in range(steps):
         p = sigmoid(a + b * z)
-        gap, curve = rows * (there - p), rows * p * (1 - p)
+        if certain.any():
+            none = np.exp(np.log1p(-np.minimum(p, 1 - 1e-12)).sum(axis=1, keepdims=True))
+            p = np.where(certain, p / np.maximum(1 - none, 1e-12), p)
+        gap, curve = rows * (there - p), rows * np.maximum(p * (1 - p), 1e-9)
         g0 = gap.sum(axis=0) - _OFFSET * (a - centre_a)
         g1 = (gap * z).sum(axis=0) - _SLOPE * (b - centre_b)
         h00, h01 = curve.sum(axis=0) + _OFFSET, (curve * z).sum(axis=0)
         h11 = (curve * z * z).sum(axis=0) + _SLOPE
         det = h00 * h11 - h01**2
-        a = a + np.clip((h11 * g0 - h01 * g1) / det, -2, 2)
+        a = a + np.clip((h11 * g0 - h01 * g1) / det, -1, 1)
         # A score that speaks against its class would turn the ranking round.
-        b = np.maximum(b + np.clip((h00 * g1 - h01 * g0) / det, -0.5, 0.5), 0.01)
+        b = np.maximum(b + np.clip((h00 * g1 - h01 * g0) / det, -0.3, 0.3), 0.01)
     return replace(now, offset=a, slope=b)
 
 

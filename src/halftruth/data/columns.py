@@ -23,6 +23,8 @@ LABEL_COLUMNS = [
 ]
 SPLIT_COLUMNS = ["split", "subset", "partition"]
 # fmt: on
+# What `halftruth repair` adds to a file: where a changed label comes from.
+PROVENANCE = ("halftruth_added", "halftruth_removed", "halftruth_by")
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def assign_roles(
     """
     for name in drop_columns:
         table.column(name, "drop_columns")
-    free = [name for name in table.columns if name not in set(drop_columns)]
+    free = [name for name in table.columns if name not in {*drop_columns, *PROVENANCE}]
     free = [name for name in free if not _is_row_counter(name, table)]
 
     split = split_column if split_column is not None else _find_split(table, free)

@@ -1,0 +1,180 @@
+"""Candidates and repaired labels for other tools: Label Studio, FiftyOne, cleanlab."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from xml.sax.saxutils import quoteattr
+
+import numpy as np
+
+from halftruth.audit.folder import AuditFolder, open_audit
+from halftruth.audit.repair import apply, changes_of
+from halftruth.audit.rows import Rows
+from halftruth.data import BadImage, DataError, read_labels
+from halftruth.labels import PRESENT, LabelMatrix
+
+
+def export_audit(
+    folder: str | Path, tool: str, out: str | Path | None = None, precision: float | None = None
+) -> Path:
+    """Write an audit for "label-studio", "fiftyone" or "cleanlab"; the folder that was written.
+
+    Labels are those of the file with what the review accepted (and, with `precision`, what is
+    certain enough); candidates that nobody has decided come as suggestions with a probability.
+    """
+    if tool not in TOOLS:
+        raise DataError(f"export: expected one of {', '.join(TOOLS)}, got {tool!r}")
+    audit = open_audit(folder)
+    out = Path(out) if out is not None else audit.path / tool
+    before = read_labels(audit.labels_file, **audit.info["reading"])
+    labels = apply(before, changes_of(audit, precision=precision))
+    out.mkdir(parents=True, exist_ok=True)
+    TOOLS[tool](audit, labels, out)
+    return out
+
+
+def _suggestions(audit: AuditFolder, labels: LabelMatrix) -> dict[int, list[tuple[str, float]]]:
+    """For each row its undecided missing labels with their probability, most certain first."""
+    table = audit.candidates[audit.candidates["kind"] == "missing"]
+    place = {name: k for k, name in enumerate(labels.classes)}
+    columns = table["class"].map(place).to_numpy(dtype=np.intp)
+    still = labels.values[table["row"].to_numpy(), columns] != PRESENT
+    found: dict[int, list[tuple[str, float]]] = {}
+    open_ones = table[still]
+    for row, name, p in zip(
+        open_ones["row"], open_ones["class"], open_ones["probability"].round(4), strict=True
+    ):
+        found.setdefault(int(row), []).append((str(name), float(p)))
+    return found
+
+
+def _label_studio(audit: AuditFolder, labels: LabelMatrix, out: Path) -> None:
+    """tasks.json with an annotation (labels) and a prediction (suggestions), and config.xml."""
+    rows, suggested = Rows(audit), _suggestions(audit, labels)
+    pictures = rows.store is not None
+    tasks = []
+    for row in audit.scored["rows"]:
+        present = _present(labels, row)
+        more = [(name, p) for name, p in suggested.get(int(row), []) if p >= 0.5]
+        task: dict[str, Any] = {
+            "data": _data(audit, labels, int(row), rows if not pictures else None),
+            "annotations": [{"result": [_choices(present)]}] if present else [],
+        }
+        if more:
+            certain = {
+                "model_version": "halftruth audit",
+                "score": max(p for _, p in more),
+                "result": [_choices(present + [name for name, _ in more])],
+            }
+            task["predictions"] = [certain]
+        tasks.append(task)
+    _dump(out / "tasks.json", tasks)
+    shown = (
+        '<Image name="item" value="$image"/>' if pictures else '<Text name="item" value="$text"/>'
+    )
+    choices = "\n".join(f"    <Choice value={quoteattr(name)}/>" for name in labels.classes)
+    (out / "config.xml").write_text(
+        f'<View>\n  {shown}\n  <Choices name="labels" toName="item" choice="multiple">\n'
+        f"{choices}\n  </Choices>\n</View>\n",
+        encoding="utf-8",
+    )
+
+
+def _present(labels: LabelMatrix, row: int) -> list[str]:
+    return [labels.classes[k] for k in np.flatnonzero(labels.values[row] == PRESENT)]
+
+
+def _choices(names: list[str]) -> dict[str, Any]:
+    return {
+        "from_name": "labels",
+        "to_name": "item",
+        "type": "choices",
+        "value": {"choices": names},
+    }
+
+
+def _data(audit: AuditFolder, labels: LabelMatrix, row: int, texts: Rows | None) -> dict[str, str]:
+    if texts is not None:
+        return {"text": "\n".join(f"{name}: {text}" for name, text in texts.columns(row))}
+    item = str(labels.items[row]) if labels.items is not None else str(row)
+    # Label Studio serves files below its LOCAL_FILES_DOCUMENT_ROOT by this address.
+    return {"image": f"/data/local-files/?d={quote(item)}"}
+
+
+def _fiftyone(audit: AuditFolder, labels: LabelMatrix, out: Path) -> None:
+    """samples.json (filepath, labels, suggestions with confidence) and load.py, which reads it."""
+    suggested, rows = _suggestions(audit, labels), Rows(audit)
+    if rows.store is None:
+        raise DataError(f"{audit.path}: FiftyOne shows images, and this audit has none")
+    samples = []
+    for row in audit.scored["rows"]:
+        item = str(labels.items[row]) if labels.items is not None else str(row)
+        samples.append(
+            {
+                "filepath": _path(rows, item),
+                "labels": [
+                    labels.classes[k] for k in np.flatnonzero(labels.values[row] == PRESENT)
+                ],
+                "suggestions": suggested.get(int(row), []),
+            }
+        )
+    _dump(out / "samples.json", {"classes": list(labels.classes), "samples": samples})
+    (out / "load.py").write_text(_LOAD, encoding="utf-8")
+
+
+def _path(rows: Rows, item: str) -> str:
+    assert rows.store is not None
+    try:
+        name = rows.store.resolve(item)
+    except BadImage:
+        return item
+    folders = [path for path in rows.store.sources if (path / name).is_file()]
+    return str(folders[0] / name) if folders else name
+
+
+_LOAD = '''"""python load.py: the audit as a FiftyOne dataset (unpack a zip of pictures first)."""
+
+import json
+from pathlib import Path
+
+import fiftyone as fo
+
+found = json.loads((Path(__file__).parent / "samples.json").read_text())
+dataset = fo.Dataset("halftruth-audit", overwrite=True)
+dataset.default_classes = found["classes"]
+samples = []
+for one in found["samples"]:
+    sample = fo.Sample(filepath=one["filepath"])
+    named = [fo.Classification(label=name) for name in one["labels"]]
+    seen = [fo.Classification(label=name, confidence=p) for name, p in one["suggestions"]]
+    sample["labels"] = fo.Classifications(classifications=named)
+    sample["suggestions"] = fo.Classifications(classifications=seen)
+    samples.append(sample)
+dataset.add_samples(samples)
+if __name__ == "__main__":
+    fo.launch_app(dataset).wait()
+'''
+
+
+def _cleanlab(audit: AuditFolder, labels: LabelMatrix, out: Path) -> None:
+    """labels.json (classes of each row by number) and pred_probs.npy, as cleanlab takes them."""
+    rows = audit.scored["rows"]
+    lists = [[int(k) for k in np.flatnonzero(labels.values[row] == PRESENT)] for row in rows]
+    items = None if labels.items is None else [str(labels.items[row]) for row in rows]
+    _dump(out / "labels.json", {"classes": list(labels.classes), "items": items, "labels": lists})
+    np.save(out / "pred_probs.npy", audit.scored["scores"])
+
+
+TOOLS: dict[str, Callable[[AuditFolder, LabelMatrix, Path], None]] = {
+    "label-studio": _label_studio,
+    "fiftyone": _fiftyone,
+    "cleanlab": _cleanlab,
+}
+
+
+def _dump(path: Path, tree: Any) -> None:
+    path.write_text(json.dumps(tree, ensure_ascii=False, indent=1), encoding="utf-8")

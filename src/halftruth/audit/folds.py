@@ -1,0 +1,113 @@
+"""Out-of-sample scores: every row is scored by a model that was not trained on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from halftruth.data import DataError, write_labels
+from halftruth.labels import PRESENT, LabelMatrix
+
+# The share of a fold's training rows that chooses its epoch.
+VALIDATION = 0.1
+
+
+def fold_of_rows(n: int, folds: int, seed: int = 0, groups: np.ndarray | None = None) -> np.ndarray:
+    """(N,) the fold of each row, as even as can be; rows of one group stay together.
+
+    >>> np.bincount(fold_of_rows(10, 3))
+    array([4, 3, 3])
+    """
+    random = np.random.default_rng(seed)
+    which = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1].ravel()
+    units = int(which.max(initial=-1)) + 1
+    if not 2 <= folds <= units:
+        raise DataError(f"folds: expected 2 to {units:,}, as many as rows (or groups), got {folds}")
+    fold = np.empty(units, dtype=np.intp)
+    fold[random.permutation(units)] = np.arange(units) % folds
+    return fold[which]
+
+
+def cross_scores(
+    labels: LabelMatrix,
+    folder: Path,
+    *,
+    images: list[str] | None = None,
+    features: np.ndarray | None = None,
+    folds: int = 5,
+    seed: int = 0,
+    groups: np.ndarray | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+    **settings: Any,
+) -> tuple[np.ndarray, list[tuple[str, str]]]:
+    """(N, K) scores by `folds` trainings, each on the rows of the other folds; and bad images.
+
+    `settings` are those of `halftruth.fit`. The runs are in folder/fold0, fold1, ... and share
+    what they decode; a finished one is not repeated. Rows of bad images score NaN.
+    """
+    from halftruth.train.run import train
+    from halftruth.train.trained import TrainedRun
+
+    named = labels.items
+    if named is None:
+        named = np.array([str(row) for row in range(len(labels))])
+    folder.mkdir(parents=True, exist_ok=True)
+    fold = fold_of_rows(len(labels), folds, seed, groups)
+    scores = np.full(labels.values.shape, np.nan)
+    bad: list[tuple[str, str]] = []
+    if features is not None:
+        np.save(folder / "features.npy", features)
+    for number in range(folds):
+        out = folder / f"fold{number}"
+        parts = _parts(fold, number, seed, groups)
+        table = folder / f"fold{number}.parquet"
+        write_labels(replace(labels, items=named, split=parts), table)
+        tell(f"fold {number + 1} of {folds}: training without {int((fold == number).sum()):,} rows")
+        values = {
+            **settings,
+            "labels": str(table),
+            "reading": {"split_column": "split", "classes": list(labels.classes)},
+            "out": str(out),
+            "seed": seed,
+            "cache_dir": settings.get("cache_dir") or str(folder / "cache"),
+        }
+        source: dict[str, Any] = (
+            {"images": images} if features is None else {"features": str(folder / "features.npy")}
+        )
+        done = (out / "result.json").exists()
+        if not done:
+            train({**values, **source}, resume=(out / "config.yaml").exists(), quiet=True)
+        run = TrainedRun(out, device=settings.get("device", "auto"))
+        rows = np.flatnonzero(fold == number)
+        if features is not None:
+            scores[rows] = run.score(features=features[rows]).probabilities
+        else:
+            found = run.score(images=images, items=[str(item) for item in named[rows]])
+            lost = {name for name, _ in found.bad}
+            rows = rows[[str(item) not in lost for item in named[rows]]]
+            scores[rows], bad = found.probabilities, bad + found.bad
+    return scores, bad
+
+
+def _parts(fold: np.ndarray, number: int, seed: int, groups: np.ndarray | None) -> np.ndarray:
+    """train, val or test for each row; the fold itself is the test part, which chooses nothing."""
+    from halftruth.data import split_rows
+
+    rest = np.flatnonzero(fold != number)
+    inside = None if groups is None else groups[rest]
+    _, held_out = split_rows(len(rest), val=VALIDATION, seed=seed + number, groups=inside)
+    parts = np.where(fold == number, "test", "train").astype("<U5")
+    parts[rest[held_out]] = "val"
+    return parts
+
+
+def check_learnable(labels: LabelMatrix) -> None:
+    """Refuse labels that leave nothing to learn from."""
+    if not (labels.values == PRESENT).any():
+        raise DataError(
+            "no label is present (1), so there is nothing to learn; see --zero, --blank"
+        )
