@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullLocator
 
 from halftruth import losses
 from halftruth.data import DataError
@@ -72,7 +73,7 @@ def draw_distributions(runs: Sequence[Record]) -> Drawing:
 def draw_class_distributions(runs: Sequence[Record], classes: Sequence[str] = ()) -> Drawing:
     """The same for single classes, at the best epoch: validation or test rows (001 Fig. 11).
 
-    Without `classes`, those that are labelled most often, the rarest, and two between.
+    Without `classes`, the one that is labelled most often, the rarest, and one between.
     """
     tables = []
     for run in runs:
@@ -110,7 +111,7 @@ def _of_classes(run: Record) -> tuple[str, np.ndarray]:
     raise NotRecorded(f"{run.folder}: has no class_histograms.npz: it is not finished, or too old")
 
 
-def _typical(classes: pd.DataFrame, count: int = 4) -> list[str]:
+def _typical(classes: pd.DataFrame, count: int = 3) -> list[str]:
     order = classes.sort_values("train_present", ascending=False, kind="stable")["class"]
     ranks = np.unique(np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(int))
     return [str(order.iloc[rank]) for rank in ranks]
@@ -201,4 +202,5 @@ def _shares(axes: Axes, table: pd.DataFrame) -> None:
     axes.set_yscale("log")
     axes.set_ylim(0.05, 130)
     axes.set_yticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
+    axes.yaxis.set_minor_locator(NullLocator())
     axes.set_xlim(0, 1)

@@ -1,0 +1,222 @@
+"""report.html of small real runs: whole, escaped, and saying what the run's files say."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from halftruth.plots import report as report_module
+from halftruth.plots.gallery import Seen, _picked, best_and_worst
+from halftruth.plots.report import _duration
+from halftruth.train import fit
+
+NASTY = '<script>alert("x")</script> & co'
+CLASSES = ("red", NASTY, "blue")
+VOID = ("meta", "img", "br", "use", "path")
+
+
+class Reader(HTMLParser):
+    """Tags with attributes, table cells and text; unclosed tags stay on the stack."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.rows: list[list[str]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+        if self.open and self.open[-1] in ("td", "th"):
+            self.rows[-1][-1] += data
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.tags)
+
+
+def make_data(folder: Path, rows: int = 40) -> Path:
+    random = np.random.default_rng(0)
+    (folder / "photos").mkdir(parents=True)
+    truth = random.random((rows, 3)) < 0.5
+    truth[np.arange(rows), random.integers(0, 3, rows)] = True
+    shown = truth & (random.random(truth.shape) < 0.6)
+    shown[np.arange(rows), truth.argmax(axis=1)] = True
+    names = [f"p{row}.png" for row in range(rows)]
+    for name, there in zip(names, truth, strict=True):
+        pixels = random.integers(0, 90, (32, 32, 3)) + 120 * there
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / "photos" / name)
+    for file, values in (("labels", shown), ("truth", truth)):
+        table = pd.DataFrame(values.astype(int), columns=list(CLASSES))
+        table.insert(0, "split", np.resize(["train", "train", "val", "test"], rows))
+        table.insert(0, "image", names)
+        table.to_csv(folder / f"{file}.csv", index=False)
+    np.save(folder / "features.npy", (truth + random.normal(0, 0.4, truth.shape)).astype("f4"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return make_data(tmp_path_factory.mktemp("report") / "data")
+
+
+@pytest.fixture(scope="module")
+def pictures(data):
+    """A run over pictures whose truth is known."""
+    out = data.parent / "pictures"
+    fit(
+        data / "labels.csv", data / "photos", truth=data / "truth.csv", out=out, quiet=True,
+        backbone="test_efficientnet", weights="none", image_size=32, tune="head", head_epochs=2,
+        device="cpu", workers=0, batch_size=8,
+    )  # fmt: skip
+    return out
+
+
+@pytest.fixture
+def settings(data, tmp_path):
+    """A run over features that is told no truth."""
+    return {
+        "labels": data / "labels.csv",
+        "features": data / "features.npy",
+        "epochs": 1,
+        "device": "cpu",
+        "batch_size": 8,
+        "out": tmp_path / "run",
+    }
+
+
+def read(folder: Path) -> Reader:
+    return Reader((folder / "report.html").read_text(encoding="utf-8"))
+
+
+def test_the_page_is_whole_and_fetches_nothing(pictures):
+    text = (pictures / "report.html").read_text(encoding="utf-8")
+    page = Reader(text)
+    assert page.open == []
+    assert page.count("script") == page.count("link") == 0
+    for _, attributes in page.tags:
+        for key in ("src", "href", "xlink:href"):
+            assert (attributes.get(key) or "#").startswith(("#", "data:image/"))
+    assert "url(http" not in text
+    assert len(text) < 3_000_000
+
+
+def test_names_are_escaped(pictures):
+    assert NASTY in read(pictures).text
+
+
+def test_ink_follows_the_page(pictures):
+    text = (pictures / "report.html").read_text(encoding="utf-8")
+    assert "prefers-color-scheme: dark" in text
+    assert "@media print" in text
+    figures = re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL)
+    assert len(figures) == 7
+    assert all("currentColor" in figure for figure in figures)
+    assert not any("#1d1f24" in figure or "<metadata" in figure for figure in figures)
+    assert all('aria-label="' in figure for figure in figures)
+
+
+def test_the_table_of_classes_is_the_file(pictures):
+    table = pd.read_csv(pictures / "classes.csv").set_index("class")
+    rows = {row[0]: row for row in read(pictures).rows if row[0] in CLASSES and len(row) > 4}
+    assert set(rows) == set(CLASSES)
+    for name, row in rows.items():
+        assert int(row[1]) == table.loc[name, "train_present"]
+        assert int(row[2]) == table.loc[name, "train_true"]
+        assert float(row[3]) == pytest.approx(table.loc[name, "threshold"], abs=6e-4)
+        assert float(row[4]) == pytest.approx(100 * table.loc[name, "val_AP"], abs=0.06)
+
+
+def test_it_says_what_the_run_came_to(pictures):
+    result = json.loads((pictures / "result.json").read_text())
+    page = read(pictures)
+    assert f"{100 * result['test']['mAP']:.1f}" in page.text
+    for title in ("Training", "Classes", "Best and worst", "Likely missing", "Time", "Settings"):
+        assert title in page.text
+    assert "method: wan" in page.text
+
+
+def test_pictures_are_inside(pictures):
+    page = read(pictures)
+    assert page.count("img") > 10
+    kinds = [attributes.get("class") for tag, attributes in page.tags if tag == "figure"]
+    assert {"right", "wrong"} <= set(kinds)
+
+
+def test_features_have_no_pictures_and_no_truth_no_verdicts(settings):
+    fit(**settings, quiet=True)
+    page = read(settings["out"])
+    assert page.count("img") == 0
+    assert "Likely missing labels" in page.text
+    assert "p2.png" in page.text
+    assert "really there" not in "".join(page.rows[0])
+
+
+def test_nothing_is_missing_where_all_is_known(settings):
+    fit(**settings, zero="absent", quiet=True)
+    assert "No label of the validation rows is unknown" in read(settings["out"]).text
+
+
+def test_it_can_be_left_out(settings):
+    fit(**settings, report=False, quiet=True)
+    assert not (settings["out"] / "report.html").exists()
+    assert (settings["out"] / "classes.csv").exists()
+
+
+def test_a_report_that_fails_costs_no_run(settings, monkeypatch, capsys):
+    def fail(*_):
+        raise RuntimeError("no ink")
+
+    monkeypatch.setattr(report_module, "write_report", fail)
+    result = fit(**settings)
+    assert 0 <= result.val["mAP"] <= 1
+    assert (settings["out"] / "result.json").exists()
+    assert (
+        "warning: report.html could not be drawn (RuntimeError: no ink)" in capsys.readouterr().err
+    )
+
+
+def test_best_worst_and_wrong_rows():
+    score = np.array([0.9, 0.1, 0.8, 0.7, 0.3, 0.6])
+    there = np.array([True, True, True, False, True, False])
+    picked = {text: rows for text, _, rows in _picked(score, there)}
+    assert picked == {"found": [0, 2], "overlooked": [1, 4], "not labelled so": [3, 5]}
+
+
+def test_many_classes_give_no_page_of_many_megabytes():
+    shape = (60, 312)
+    labels = np.where(np.random.default_rng(0).random(shape) < 0.2, 1, 0).astype(np.int8)
+    names = [f"c{k}" for k in range(312)]
+    seen = Seen([f"r{n}" for n in range(60)], names, np.full(shape, 0.5), labels, None, None)
+    page = best_and_worst(seen, np.linspace(1, 0, 312))
+    assert page.count("<section") == 24
+    assert "c311 <small>" in page
+    assert "c0 <small>" not in page
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(1.26, "1.3 s"), (125, "2 min 5 s"), (12000, "3 h 20 min")]
+)
+def test_times_are_told_in_words(seconds, text):
+    assert _duration(seconds) == text
