@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from halftruth.cli import options as o
+from halftruth.cli.audit import audit, repair, review
 from halftruth.cli.bench import app as bench_app
 from halftruth.cli.plot import app as plot_app
 from halftruth.cli.results import evaluate, export, predict
@@ -28,6 +29,9 @@ app.command()(train)
 app.command()(evaluate)
 app.command()(predict)
 app.command()(export)
+app.command()(audit)
+app.command()(review)
+app.command()(repair)
 console = Console()
 
 
