@@ -41,6 +41,13 @@ class Axis:
             )
         return cls(low, high, log)
 
+    def holds(self, value: Any) -> bool:
+        """Whether a value is one of the choices, or within the range."""
+        if self.choices:
+            return value in self.choices
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return number and self.low <= value <= self.high
+
     def at(self, share: float) -> Any:
         """The value at a share of the way, in [0, 1).
 

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from halftruth.train.result import plain_json
 
 # Both have a line an epoch: numbers, and counts of probabilities for figures.
 METRICS, HISTOGRAMS = "metrics.jsonl", "histograms.jsonl"
+Watch = Callable[[dict[str, Any]], None]
 
 
 class Journal:
@@ -34,8 +35,11 @@ class Journal:
         main: bool = True,
         quiet: bool = False,
         tensorboard: bool = False,
+        watch: Watch | None = None,
     ) -> None:
+        """`watch` hears the record of every epoch, once it is written; it may stop the run."""
         self.folder = folder
+        self.watch = watch
         self.main = main
         self.console = Console(stderr=True, quiet=quiet or not main)
         self._writer: Any = None
@@ -57,6 +61,8 @@ class Journal:
         if "val_mAP" in record and not on_truth:
             shown += f" ({100 * record['val_mAP']:.2f} on the truth)"
         self.say(f"{shown}, {record['seconds']:.1f} s{'  *' if improved else ''}")
+        if self.watch is not None:
+            self.watch(record)
 
     def write(self, record: dict[str, Any]) -> None:
         """A line of metrics.jsonl and of histograms.jsonl, on disk before training goes on."""
