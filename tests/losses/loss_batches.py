@@ -11,7 +11,7 @@ from cases import CASES, Case
 from cases.remembering import with_index
 from halftruth import losses
 
-WRAPPERS = ("any-class", "class-balanced", "consistency", "pseudo-label", "splc")
+WRAPPERS = ("any-class", "class-balanced", "consistency", "pseudo-label", "scl", "splc")
 
 
 def every_method() -> Any:
@@ -36,6 +36,8 @@ def wrapped_cases() -> Iterator[Case]:
         for base in losses.names():
             plain = base not in (*WRAPPERS, "pr")
             if (wrapper == "splc" and not plain) or wrapper == base == "consistency":
+                continue
+            if (wrapper, base) == ("scl", "consistency"):
                 continue
             if base == "pseudo-label":
                 continue

@@ -171,6 +171,7 @@ BAD = {
     "pr": [],
     "pseudo-label": [{"tau": -0.1}, {"tau": 1.1}, {"tau_neg": -0.1}, {"tau_neg": 0.9}],
     "role": [{"expected_positives": 0}, {"init": 0.4}, {"init": 1.0}, {"lr_mult": 0}, {"rate": 0}],
+    "scl": [{"weight": -1}, {"decay": 1.0}, {"side": 0}, {"start": -1}],
     "smile": [{"mu": 1.1}, {"prior": -0.1}, {"rate": -1}, {"decay": 1.1}],
     "splc": [{"tau": -0.1}, {"tau": 60}, {"start": -1}],
     "wan": [{"weight": -1}],

@@ -5,7 +5,7 @@ import torch
 from tiny_data import assert_same_run, records
 
 from halftruth import fit
-from halftruth.train import ConfigError
+from halftruth.train import ConfigError, checkpoint
 from halftruth.train.learner import Learner
 from halftruth.train.stage import Stage
 from halftruth.train.trained import TrainedRun
@@ -51,12 +51,26 @@ def test_mime_with_its_head_goes_on_as_if_nothing_had_been(
     assert (scores[0].probabilities == scores[1].probabilities).all()
 
 
+def test_spatial_consistency_goes_on_as_if_nothing_had_been(
+    on_pictures, tmp_path, dies_in_the_second_epoch
+):
+    settings = {**on_pictures, "tune": "all", "head": "cam", "method": "scl"}
+    settings |= {"options": {"base": "wan", "side": 3}, "checkpoint_every": 2, "epochs": 3}
+    fit(**settings, out=tmp_path / "whole", quiet=True)
+    dies_in_the_second_epoch(settings, tmp_path / "dies")
+    fit(out=tmp_path / "dies", resume=True, quiet=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "dies")
+    maps = checkpoint.load(tmp_path / "whole" / "last.safetensors")["loss"]["memory.values"]
+    assert maps.shape == (27, 3, 3, 3)
+    assert (maps > 0).float().mean() > 0.9
+
+
 def test_the_penalty_of_a_head_is_part_of_the_loss(on_features, tmp_path, monkeypatch):
     seen = []
     original = Learner._loss
 
-    def watched(self, logits, labels, index, weight):
-        value = original(self, logits, labels, index, weight)
+    def watched(self, logits, labels, index, weight, boxes):
+        value = original(self, logits, labels, index, weight, boxes)
         alone = self.loss(logits, labels, index=index)
         seen.append((value.item(), alone.item(), self.model.head.penalty.item()))
         return value
@@ -83,7 +97,11 @@ def test_label_queries_learn_where_a_colour_is(on_pictures, data, tmp_path):
     [
         ({"head": "label-query"}, "head: 'label-query' needs feature maps, which only images"),
         ({"head": "boostlu"}, "head: 'boostlu' needs feature maps"),
-        ({"head": "queries"}, "head: expected one of boostlu, label-query, linear, variational"),
+        ({"method": "scl"}, "method: scl looks at class maps"),
+        (
+            {"head": "queries"},
+            "expected one of boostlu, cam, label-query, linear, variational",
+        ),
     ],
 )
 def test_heads_that_cannot_be_are_refused(on_features, tmp_path, change, message):

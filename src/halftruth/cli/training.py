@@ -79,7 +79,7 @@ def train(
     backbone: Annotated[str | None, _panel(MODEL, "Any timm model.")] = None,
     weights: Annotated[str | None, _panel(MODEL, "pretrained, none or a file.")] = None,
     image_size: Annotated[int | None, _panel(MODEL, "Side in pixels.")] = None,
-    head: Annotated[str | None, _panel(MODEL, "linear, boostlu, label-query, variational.")] = None,
+    head: Annotated[str | None, _panel(MODEL, "linear, or see docs/training.md.")] = None,
     hidden: Annotated[int | None, _panel(MODEL, "Width of a hidden layer (features).")] = None,
     dropout: Annotated[float | None, _panel(MODEL, "Before the head.")] = None,
     tune: Annotated[str | None, _panel(PLAN, "head, all, or head-first.")] = None,

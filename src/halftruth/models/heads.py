@@ -15,12 +15,18 @@ class Head(nn.Module):
     """`wants_map = True`: takes the (B, D, H, W) feature map instead of (B, D) pooled features.
 
     `has_penalty = True`: a forward pass in training leaves a `penalty` to add to the loss, in the
-    units of its mean over entries.
+    units of its mean over entries. `keeps_maps = True`: it leaves its class maps, `maps`.
     """
 
     wants_map: ClassVar[bool] = False
     has_penalty: ClassVar[bool] = False
+    keeps_maps: ClassVar[bool] = False
     penalty: Tensor
+    maps: Tensor
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What a pass has left is part of its graph and cannot be copied.
+        return {k: v for k, v in self.__dict__.items() if k not in ("penalty", "maps")}
 
 
 @registry.register("linear")
@@ -48,6 +54,7 @@ class LinearHead(Head):
         return self.linear(self.dropout(features))
 
 
+@registry.register("cam", alpha=1.0)
 @registry.register("boostlu")
 class BoostLUHead(Head):
     """Class activation maps whose positive values are boosted before they are averaged.
@@ -56,10 +63,12 @@ class BoostLUHead(Head):
 
     False negatives in training leave a map's shape but lower its values; the boost undoes that,
     in training and in use. Kim et al., "Bridging the Gap between Model Explanations in Partially
-    Annotated Multi-label Classification", CVPR 2023; α = 5.
+    Annotated Multi-label Classification", CVPR 2023; α = 5. With α = 1 it is a linear head that
+    keeps its class maps, "cam".
     """
 
     wants_map: ClassVar[bool] = True
+    keeps_maps: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -81,7 +90,10 @@ class BoostLUHead(Head):
 
     def forward(self, feature_map: Tensor) -> Tensor:
         cam = self.conv(self.dropout(feature_map))
-        return torch.where(cam > 0, self.alpha * cam, cam).mean(dim=(2, 3))
+        maps = torch.where(cam > 0, self.alpha * cam, cam)
+        if self.training:
+            self.maps = maps
+        return maps.mean(dim=(2, 3))
 
 
 def create_head(

@@ -12,6 +12,7 @@ import torch
 
 from halftruth import losses
 from halftruth.data import read_features, read_labels
+from halftruth.losses.spatial import SpatialConsistency
 from halftruth.train.checks import as_number, expected
 
 # What a label file and a matrix of features may be read with.
@@ -149,7 +150,7 @@ class Config:
             (("weights", "images", "select", "truth"), self._choice_problems),
             (("reading", "reading_truth", "reading_features"), self._reading_problems),
             (("device", "precision"), self._device_problems),
-            (("method", "options", "images", "features"), self._method_problems),
+            (("method", "options", "images", "features", "head"), self._method_problems),
             (("backbone", "head", "images", "tune", "hidden"), self._model_problems),
         ]
         more = [
@@ -214,6 +215,12 @@ class Config:
             return [f"method: {error}"]
         if loss.views > 1 and self.features:
             return [f"method: {self.method} compares views of an image; features have none"]
+        spatial = any(isinstance(part, SpatialConsistency) for part in loss.modules())
+        if spatial and (self.features or self.head not in ("boostlu", "cam")):
+            return [
+                f"method: {self.method} looks at class maps, which images with the head 'cam' or "
+                "'boostlu' have (--head cam --tune all)"
+            ]
         return []
 
     def _model_problems(self) -> list[str]:

@@ -8,6 +8,7 @@ from accelerate import Accelerator, DistributedType
 from torch import Tensor
 
 from halftruth.losses import Loss
+from halftruth.losses.spatial import SpatialConsistency
 from halftruth.models import EMA, Classifier
 from halftruth.train.config import Config
 from halftruth.train.graphs import Replayed
@@ -48,8 +49,11 @@ class Learner:
         # without loss scaling it has nothing to add to the optimiser and the backward pass.
         self.bare = accelerator.scaler is None and accelerator.distributed_type in _BARE
         alone = self.bare and accelerator.distributed_type == DistributedType.NO
-        # A head that notes down a penalty in its forward pass would do so at the capture only.
-        replays = config.graphs and alone and device.type == "cuda" and not model.head.has_penalty
+        parts = (part for part in loss.modules() if isinstance(part, SpatialConsistency))
+        self.spatial = next(parts, None)
+        # A head that notes down something in its forward pass would do so at the capture only.
+        notes = model.head.has_penalty or self.spatial is not None
+        replays = config.graphs and alone and device.type == "cuda" and not notes
         compiled = config.compile
         if compiled is None:
             compiled = replays and pictures * (model.image_size / 224) ** 2 >= WORTH_COMPILING
@@ -65,16 +69,23 @@ class Learner:
     pass_on: Callable[[Tensor], Tensor]
 
     def step(
-        self, x: Tensor, labels: Tensor, index: Tensor | None, weight: float, rate: float
+        self,
+        x: Tensor,
+        labels: Tensor,
+        index: Tensor | None,
+        weight: float,
+        rate: float,
+        boxes: Tensor | None = None,
     ) -> Tensor:
         """Learn from a batch, its loss weighted, at a share of the full learning rates.
 
-        x holds the batch once for each of the loss's views. The loss is returned as it is on the
+        x holds the batch once for each of the loss's views, `boxes` which part of a picture it
+        shows where the loss asks for it. The loss is returned as it is on the
         device: looking at it would wait.
         """
         if self.channels_last and x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
-        value = self._loss(self.pass_on(x), labels, index, weight)
+        value = self._loss(self.pass_on(x), labels, index, weight, boxes)
         if self.bare:
             value.backward()
         else:
@@ -89,13 +100,24 @@ class Learner:
             self.ema.update(self.model)
         return value.detach()
 
-    def _loss(self, logits: Tensor, labels: Tensor, index: Tensor | None, weight: float) -> Tensor:
+    def _loss(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        index: Tensor | None,
+        weight: float,
+        boxes: Tensor | None,
+    ) -> Tensor:
         if weight == 0:
             # A row borrowed to take part in the exchange; a memory must not hear of it.
             return 0.0 * logits.sum()
         if self.loss.views > 1:
             logits = logits.view(self.loss.views, len(labels), -1)
         value = self.loss(logits, labels, index=index)
+        if self.spatial is not None:
+            assert index is not None
+            assert boxes is not None
+            value = value + self.spatial.spatial(self.model.head.maps, index, boxes)
         if self.model.head.has_penalty:
             value = value + self.model.head.penalty
         if self.l1:

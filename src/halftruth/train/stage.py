@@ -16,7 +16,8 @@ from halftruth.losses import Loss
 from halftruth.metrics import mean_average_precision
 from halftruth.models import Classifier
 from halftruth.train.config import Config
-from halftruth.train.inputs import Features, Inputs
+from halftruth.train.crops import crop_boxes
+from halftruth.train.inputs import Features, Images, Inputs
 from halftruth.train.journal import Journal
 from halftruth.train.keeping import BEST, HEAD, Keeper
 from halftruth.train.learner import Learner
@@ -140,7 +141,8 @@ class Stage:
         seed_step(config.seed, at.epoch, at.step, self.rank, self.device)
         # A row's augmentation is drawn from its key: the same in any batch, on any process.
         epoch = config.seed * 1_000_003 + at.epoch
-        x = self.inputs.prepare(raw, keys=epoch * len(self.labels) + rows, views=self.loss.views)
+        keys = epoch * len(self.labels) + rows
+        x = self.inputs.prepare(raw, keys=keys, views=self.loss.views)
         return self.learner.step(
             x,
             self.labels[rows],
@@ -149,7 +151,14 @@ class Stage:
             rate=rate(
                 config.schedule, at.epoch * steps + at.step, steps * self.epochs, config.warmup
             ),
+            boxes=self._boxes(keys),
         )
+
+    def _boxes(self, keys: Tensor) -> Tensor | None:
+        if self.learner.spatial is None:
+            return None
+        assert isinstance(self.inputs, Images)
+        return crop_boxes(self.inputs.augment, keys)
 
     def _end_epoch_of_loss(self) -> None:
         """Scores for a method that needs them; then all processes remember the same."""

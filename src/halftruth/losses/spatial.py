@@ -1,0 +1,124 @@
+"""Spatial consistency: where a class was seen in a picture, it is expected again."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from halftruth import labels as label_codes
+from halftruth.losses.base import register, require
+from halftruth.losses.wrapper import Wrapper
+from halftruth.memory import Memory
+
+# The most a table of maps may take.
+MOST_BYTES = 2.5e9
+
+
+@register("scl")
+class SpatialConsistency(Wrapper):
+    """A base loss, and class maps that agree with what earlier epochs saw in the same places.
+
+        L = base + w · mean over seen cells of |σ(c) − h̄|,     h̄ ← μ h̄ + (1−μ) σ(c)  where looked
+
+    c are the class maps (B, K, h, w) of a crop, whose mean over places is the logit; h̄ is the
+    running average of a picture's maps, in the picture's own frame, on `side` × `side` cells of
+    each class. It is cropped and flipped as the picture was. Verelst et al., WACV 2023. No paper
+    at hand defines it, and there is no public code: distance, decay and grid are our reading.
+    The maps are given beside the logits: `loss(...) + loss.spatial(maps, index, boxes)`.
+    UNKNOWN: as the base does. Needs: index, begin(), a head that keeps its maps, the crop boxes.
+    """
+
+    paper = "Verelst et al. 2023"
+    unknown_is = "as the base, its map held steady"
+    needs_index = True
+
+    def __init__(
+        self,
+        base: Any = "bce",
+        weight: float = 1.0,
+        decay: float = 0.8,
+        side: int = 7,
+        start: int = 1,
+        **options: Any,
+    ) -> None:
+        super().__init__(base, **options)
+        require(self.base.views == 1, self.base.views, "a base that takes one view, not", "more")
+        self.weight = require(weight >= 0, weight, "weight", ">= 0")
+        self.decay = require(0 <= decay < 1, decay, "decay", "in [0, 1)")
+        self.side = require(side >= 1, side, "side", ">= 1")
+        self.start = require(start >= 0, start, "start", ">= 0")
+        self.needs_index = True
+        # A probability as 1 to 255, 0 where nobody has looked yet: a byte a cell.
+        self.memory = Memory("uint8")
+
+    def begin(self, labels: Tensor) -> None:
+        labels = label_codes.check(torch.as_tensor(labels))
+        size = labels.numel() * self.side**2
+        if size > MOST_BYTES:
+            fits = int((MOST_BYTES / labels.numel()) ** 0.5)
+            raise ValueError(
+                f"scl would keep {size / 1e9:.1f} GB of maps for {len(labels):,} samples of "
+                f"{labels.shape[1]} classes, expected at most {MOST_BYTES / 1e9:g}: give "
+                f"side={fits} or less"
+            )
+        self.memory.allocate(*labels.shape, self.side, self.side)
+        super().begin(labels)
+
+    def spatial(self, maps: Tensor, index: Tensor, boxes: Tensor) -> Tensor:
+        """The spatial term for class maps (B, K, h, w) of some samples; then they are remembered.
+
+        `boxes` (B, 4): left, top, width and height of the crop as shares of the picture; a
+        negative width is a flip, left then being the edge on the right.
+        """
+        if maps.dim() != 4 or boxes.shape != (len(maps), 4) or len(index) != len(maps):
+            raise ValueError(
+                "expected maps (B, K, h, w), an index of B and boxes (B, 4), got "
+                f"{tuple(maps.shape)}, {tuple(index.shape)} and {tuple(boxes.shape)}"
+            )
+        p = torch.sigmoid(maps.float())
+        kept = self.memory.read(index).to(maps.device)
+        seen, average = (kept > 0).float(), (kept.float() - 1).clamp(min=0) / 254
+        left, top, width, height = boxes.float().unbind(1)
+        rows, columns = (
+            grid(top, height, self.side, p.shape[2]),
+            grid(left, width, self.side, p.shape[3]),
+        )
+        target, known = (resampled(x, rows, columns) for x in (average, seen))
+        known = known > 1 - 1e-4
+        error = torch.where(known, (p - target).abs(), 0.0)
+        if self.training:
+            self._remember(p.detach(), index, average, seen > 0, (left, top, width, height))
+        term = self.weight * error.sum() / known.sum().clamp(min=1)
+        return term if self.epoch >= self.start else term * 0
+
+    def _remember(
+        self, p: Tensor, index: Tensor, average: Tensor, seen: Tensor, box: tuple[Tensor, ...]
+    ) -> None:
+        """Put the maps of crops back into the frame of their pictures."""
+        left, top, width, height = box
+        rows = grid(-top / height, 1 / height, p.shape[2], self.side)
+        columns = grid(-left / width, 1 / width, p.shape[3], self.side)
+        now = resampled(p, rows, columns)
+        inside = (rows.sum(2)[:, :, None] * columns.sum(2)[:, None, :] > 0.5)[:, None]
+        moved = torch.where(seen, torch.lerp(now, average, self.decay), now)
+        moved = torch.where(inside, moved, average)
+        code = torch.where(inside | seen, (moved * 254).round() + 1, 0.0)
+        self.memory.write(index, code.to(torch.uint8))
+
+
+def grid(start: Tensor, length: Tensor, cells: int, points: int) -> Tensor:
+    """(B, points, cells) weights that look up the span start .. start + length at `points`.
+
+    Bilinear between the centres of cells; a point outside 0..1 has no weights at all.
+    """
+    at = (torch.arange(points, device=start.device) + 0.5) / points
+    where = start[:, None] + length[:, None] * at
+    centres = (where * cells).clamp(0.5, cells - 0.5)
+    taps = torch.arange(cells, device=start.device) + 0.5
+    weights = (1 - (taps - centres[:, :, None]).abs()).clamp(min=0)
+    return weights * ((where >= 0) & (where <= 1))[:, :, None]
+
+
+def resampled(maps: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """(B, K, H, W) maps looked up along both sides."""
+    return rows[:, None] @ maps @ columns[:, None].transpose(2, 3)
