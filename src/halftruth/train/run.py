@@ -20,7 +20,7 @@ from halftruth.train.building import build_model, extract_features, head_model, 
 from halftruth.train.config import Config
 from halftruth.train.identity import check_same, identify
 from halftruth.train.inputs import Features, Inputs
-from halftruth.train.journal import HISTOGRAMS, METRICS, Journal
+from halftruth.train.journal import HISTOGRAMS, METRICS, Journal, Watch
 from halftruth.train.keeping import HEAD, LAST, Keeper
 from halftruth.train.machine import make_accelerator, stop_signals
 from halftruth.train.measuring import Measured, measure
@@ -77,8 +77,15 @@ def train(
 class Run:
     """A configuration being carried out."""
 
-    def __init__(self, config: Config, quiet: bool = False, part_of: Path | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        quiet: bool = False,
+        part_of: Path | None = None,
+        watch: Watch | None = None,
+    ) -> None:
         self.config = config
+        self.watch = watch
         self.folder = Path(config.out)
         # What to resume: the whole, where this is only its first training.
         self.whole = part_of or self.folder
@@ -93,7 +100,11 @@ class Run:
         self.task = load_task(self.config)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.journal = Journal(
-            self.folder, main=self.main, quiet=self.quiet, tensorboard=self.config.tensorboard
+            self.folder,
+            main=self.main,
+            quiet=self.quiet,
+            tensorboard=self.config.tensorboard,
+            watch=self.watch,
         )
         if self.whole == self.folder:
             if resume and saved is None:
