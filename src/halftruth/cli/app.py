@@ -14,6 +14,7 @@ from halftruth.cli.bench import app as bench_app
 from halftruth.cli.plot import app as plot_app
 from halftruth.cli.results import evaluate, export, predict
 from halftruth.cli.training import train
+from halftruth.cli.tune import tune
 
 app = typer.Typer(
     help="Multi-label learning when the labels tell only half the truth.",
@@ -26,6 +27,7 @@ app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")
 app.add_typer(plot_app, name="plot")
 app.command()(train)
+app.command()(tune)
 app.command()(evaluate)
 app.command()(predict)
 app.command()(export)
@@ -131,10 +133,12 @@ def _exit_code(error: Exception) -> int | None:
     from halftruth.export import ExportError
     from halftruth.models import ModelError
     from halftruth.train import CheckpointError, ConfigError, TrainingStopped
+    from halftruth.tune import TuneError
 
     if isinstance(error, TrainingStopped):
         return 1
     given = (
         BadImage, DataError, CheckpointError, ConfigError, ExportError, ModelError, OSError,
+        TuneError,
     )  # fmt: skip
     return 2 if isinstance(error, given) else None
