@@ -29,11 +29,22 @@ def test_the_grids_of_the_results_are_valid(path):
 def test_all_stands_for_every_registered_method_and_complete_labels():
     cells = tiny_grid(methods="all").cells()
     names = {cell.method for cell in cells}
-    assert names == {"complete", *losses.names()} - {"consistency"}
+    assert names == {"complete", *losses.names()} - {"consistency", "scl"}
     by_name = {cell.method: cell for cell in cells}
     assert by_name["complete"].labels == "complete"
     assert by_name["epr"].options == {"expected_positives": PRIOR}
     assert 0 < by_name["pseudo-label"].options["tau"] < 1
+
+
+def test_a_method_can_have_settings_of_its_own():
+    images = {"voc": {"reader": "voc2012", "root": "."}}
+    cells = tiny_grid(
+        data=images, methods={"all": None, "scl": {"training": {"head": "cam"}}}
+    ).cells()
+    found = {cell.method: cell.training.get("head") for cell in cells}
+    assert found.keys() == {"complete", *losses.names()}
+    assert found["scl"] == "cam"
+    assert found["consistency"] is None
 
 
 def test_the_first_trial_is_what_the_grid_says():

@@ -23,7 +23,7 @@ _NOT_TRAINING = {
     "val", "group_column", "method", "options", "seed", "device", "cache", "cache_dir", "workers",
     "select", "tensorboard", "checkpoint_every", "bad_images",
 }  # fmt: skip
-_OF_METHOD = {"loss", "options", "labels", "search", "fixed"}
+_OF_METHOD = {"loss", "options", "labels", "search", "fixed", "training"}
 _OF_DATA = {"reader", "root", "frozen", "published", "val", "limit", "training"}
 _ON_FEATURES = {"head_lr": {"low": 1e-4, "high": 3e-2, "log": True}}
 _ON_IMAGES = {"lr": {"low": 1e-5, "high": 3e-4, "log": True}}
@@ -59,8 +59,7 @@ class Grid:
         ]
 
     def _cell(self, data: str, setting: str, name: str, method: dict[str, Any]) -> Cell:
-        about = dict(self.data[data])
-        training = {**self.training, **about.pop("training", {})}
+        about = {key: value for key, value in self.data[data].items() if key != "training"}
         return Cell(
             data=data,
             source={"reader": data, **about},
@@ -69,7 +68,7 @@ class Grid:
             method=name,
             loss=method["loss"],
             options=method.get("options") or {},
-            training=training,
+            training=self._training(data, method),
             search=self._search(data, method),
             label_seed=self.label_seed,
             choose=self.choose,
@@ -96,8 +95,17 @@ class Grid:
         return about.get("reader", data) in known
 
     def applies(self, data: str, method: dict[str, Any]) -> bool:
-        """Features have no augmented views to compare."""
-        return not self.on_features(data) or _built(method).views == 1
+        """Whether a method can be trained there: features have neither views nor maps."""
+        inputs = {"features": "x"} if self.on_features(data) else {"images": ["x"]}
+        head = self._training(data, method).get("head", Config.head)
+        options = _numbered(method.get("options") or {})
+        config = Config(method=method["loss"], options=options, head=head, **inputs)
+        return not config._method_problems()
+
+    def _training(self, data: str, method: dict[str, Any]) -> dict[str, Any]:
+        """The settings of a method's runs: of the grid, the data set, the method."""
+        about, own = self.data[data].get("training", {}), method.get("training", {})
+        return {**self.training, **about, **own}
 
     def entries(self) -> dict[str, dict[str, Any]]:
         """The methods by the name of their row: loss, options, labels."""
@@ -148,9 +156,9 @@ class Grid:
                 benchmarks.hide([[1, -1]], setting)  # type: ignore[arg-type]
             except ValueError as error:
                 found.append(f"labels: {error}")
-        trainings = [self.training, *(about.get("training", {}) for about in self.data.values())]
-        for training in trainings:
-            found += _training_problems(training)
+        entries = (entry for _, entry in self._given() if isinstance(entry, Mapping))
+        for about in (*self.data.values(), *entries, {"training": self.training}):
+            found += _training_problems(about.get("training", {}))
         try:
             space = parse(self.search or {})
         except ValueError as error:
@@ -248,8 +256,12 @@ def with_needed(loss: str, entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _built(entry: dict[str, Any]) -> losses.Loss:
-    options = {k: 1.0 if v == PRIOR else v for k, v in (entry.get("options") or {}).items()}
-    return losses.create(entry["loss"], **options)
+    return losses.create(entry["loss"], **_numbered(entry.get("options") or {}))
+
+
+def _numbered(options: dict[str, Any]) -> dict[str, Any]:
+    """Options with some number where one is counted later."""
+    return {key: 1.0 if value == PRIOR else value for key, value in options.items()}
 
 
 def _training_problems(training: dict[str, Any]) -> list[str]:
@@ -258,7 +270,9 @@ def _training_problems(training: dict[str, Any]) -> list[str]:
     known = {f.name for f in dataclasses.fields(Config)}
     found += [f"training: there is no setting {key!r}" for key in sorted(training.keys() - known)]
     if not found:
-        config = Config(**collect(training))
+        # A head of its own is one over images.
+        inputs = {"images": ["x"]} if "head" in training else {}
+        config = Config(**collect(training), **inputs)
         texts = (text for text in config.problems() if text.split(":")[0] in training)
         found += [f"training: {text}" for text in texts]
     return found
