@@ -101,6 +101,7 @@ def test_needs_come_from_the_class():
     assert "sample index (memory)" in needs("em-apl")
     assert needs("consistency") == ["3 views of an image"]
     assert needs("ll-cp") == ["sample index (memory)"]
+    assert needs("scl") == ["sample index (memory)", "class maps (--head cam)"]
     assert needs("pseudo-label") == ["tau", "sample index (memory)", "two trainings"]
 
 

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from halftruth import losses
 from halftruth.losses.pseudo_label import PseudoLabel
+from halftruth.losses.spatial import SpatialConsistency
 
 
 def show_methods(console: Console, pattern: str) -> None:
@@ -47,6 +48,8 @@ def needs(name: str) -> list[str]:
         found.append(f"{loss.views} views of an image")
     if isinstance(loss, PseudoLabel):
         found.append("two trainings")
+    if isinstance(loss, SpatialConsistency):
+        found.append("class maps (--head cam)")
     return found
 
 

@@ -30,6 +30,7 @@ from halftruth.train.settings import collect, load_settings, to_yaml
 from halftruth.train.stage import Stage
 from halftruth.train.tables import csv_text, write_bad_images
 from halftruth.train.task import check_parts, load_task, without
+from halftruth.train.teacher import FOLDER as TEACHER
 from halftruth.train.teacher import Teacher, teacher, teacher_config
 from halftruth.train.watching import load_estimates
 
@@ -107,7 +108,7 @@ class Run:
             watch=self.watch,
         )
         if self.whole == self.folder:
-            if resume and saved is None:
+            if resume and saved is None and not (self.folder / TEACHER / LAST).exists():
                 self.journal.say("there is no checkpoint yet: training starts from the beginning")
             self.journal.say(self.task.describe())
         self.first = self._first_training(resume)

@@ -13,26 +13,20 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from halftruth.losses import Loss
-from halftruth.metrics import mean_average_precision
 from halftruth.models import Classifier
 from halftruth.train.config import Config
 from halftruth.train.crops import crop_boxes
-from halftruth.train.inputs import Features, Images, Inputs
+from halftruth.train.inputs import Images, Inputs
 from halftruth.train.journal import Journal
 from halftruth.train.keeping import BEST, HEAD, Keeper
 from halftruth.train.learner import Learner
 from halftruth.train.order import Batches, seed_step
 from halftruth.train.progress import Interrupted, Progress, TrainingStopped
+from halftruth.train.record import epoch_record
 from halftruth.train.schedule import rate
 from halftruth.train.scores import outputs
-from halftruth.train.spread import cut_of, look, watched_rows
 from halftruth.train.teacher import Teacher
-from halftruth.train.watching import (
-    estimates,
-    pseudo_label_quality,
-    show_scores,
-    takes_batches,
-)
+from halftruth.train.watching import estimates, show_scores, takes_batches
 
 # Looking at a loss waits for the device, asking about a stop for the other processes.
 _LOOK_EVERY = 50
@@ -98,7 +92,7 @@ class Stage:
             self.loss.start_epoch(at.epoch, self.epochs)
             self._train_epoch()
             self._end_epoch_of_loss()
-            record = self._evaluate()
+            record = epoch_record(self)
             # Without validation rows there is nothing to choose by: the last epoch is kept.
             improved = not len(self.val_rows) or record["select"] > at.best
             if improved:
@@ -169,7 +163,7 @@ class Stage:
             hear = self.loss.observe
             show_scores(hear, model, self.inputs, rows, place, self.accelerator, size)
         elif self.loss.needs_scores:
-            scores = self._score(self.train_rows)
+            scores = self.score(self.train_rows)
         self.learner.merge_memory()
         self.loss.end_epoch(scores)
 
@@ -219,46 +213,10 @@ class Stage:
         self.journal.say(f"no better epoch in {patience}: stage {self.name} stops early")
         return True
 
-    # ------------------------------------------------------------------ evaluation
-
-    def _score(self, rows: np.ndarray) -> Tensor:
+    def score(self, rows: np.ndarray) -> Tensor:
+        """The logits of the model as it is evaluated, on some rows."""
         model = self.learner.evaluated.eval()
         return outputs(model, self.inputs, rows, self.accelerator, 2 * self.config.batch_size)
-
-    def _evaluate(self) -> dict[str, Any]:
-        record: dict[str, Any] = {
-            "stage": self.name,
-            "epoch": self.progress.epoch,
-            "loss": self.progress.total / self.batches.steps,
-            "lr": self.learner.optimizer.param_groups[-1]["lr"],
-        }
-        if self.truth is not None:
-            rows = torch.as_tensor(self.train_rows)
-            truth = self.truth[rows].to(self.device)
-            record |= pseudo_label_quality(self.loss, self.labels[rows.to(self.device)], truth)
-            watched = watched_rows(self.train_rows, not isinstance(self.inputs, Features))
-            self._look("train", watched, self._score(watched), record)
-        if not len(self.val_rows):
-            return record
-        scores = self._score(self.val_rows)
-        self._look("val", self.val_rows, scores, record)
-        rows = torch.as_tensor(self.val_rows, device=self.device)
-        record["val_mAP_observed"] = mean_average_precision(scores, self.labels[rows])
-        if self.truth is not None:
-            truth = self.truth.to(self.device)[rows]
-            record["val_mAP"] = mean_average_precision(scores, truth)
-        record["select"] = record["val_mAP" if self.select_on_truth else "val_mAP_observed"]
-        return record
-
-    def _look(self, part: str, rows: np.ndarray, logits: Tensor, record: dict[str, Any]) -> None:
-        """Add to an epoch's record how the probabilities of some rows lie, for figures."""
-        if self.folder is None:
-            return
-        at = torch.as_tensor(rows, device=self.device)
-        truth = None if self.truth is None else self.truth.to(self.device)[at]
-        numbers, counts = look(part, logits, self.labels[at], truth, cut_of(self.loss))
-        record |= numbers
-        record.setdefault("histograms", {})[part] = counts
 
     # ------------------------------------------------------------------ what is kept
 

@@ -1,0 +1,58 @@
+"""What is written down of an epoch: a line of metrics.jsonl, and of histograms.jsonl."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from halftruth.metrics import mean_average_precision
+from halftruth.train.inputs import Features
+from halftruth.train.spread import cut_of, look, watched_rows
+from halftruth.train.watching import pseudo_label_quality
+
+if TYPE_CHECKING:
+    from halftruth.train.stage import Stage
+
+
+def epoch_record(stage: "Stage") -> dict[str, Any]:
+    """Loss, pseudo-labels against the truth where it is known, and the validation rows scored.
+
+    `select` is what epochs are chosen by; without validation rows there is none.
+    """
+    record: dict[str, Any] = {
+        "stage": stage.name,
+        "epoch": stage.progress.epoch,
+        "loss": stage.progress.total / stage.batches.steps,
+        "lr": stage.learner.optimizer.param_groups[-1]["lr"],
+    }
+    if stage.truth is not None:
+        rows = torch.as_tensor(stage.train_rows)
+        truth = stage.truth[rows].to(stage.device)
+        record |= pseudo_label_quality(stage.loss, stage.labels[rows.to(stage.device)], truth)
+        watched = watched_rows(stage.train_rows, not isinstance(stage.inputs, Features))
+        _add_spread(record, stage, "train", watched, stage.score(watched))
+    if not len(stage.val_rows):
+        return record
+    scores = stage.score(stage.val_rows)
+    _add_spread(record, stage, "val", stage.val_rows, scores)
+    rows = torch.as_tensor(stage.val_rows, device=stage.device)
+    record["val_mAP_observed"] = mean_average_precision(scores, stage.labels[rows])
+    if stage.truth is not None:
+        truth = stage.truth.to(stage.device)[rows]
+        record["val_mAP"] = mean_average_precision(scores, truth)
+    record["select"] = record["val_mAP" if stage.select_on_truth else "val_mAP_observed"]
+    return record
+
+
+def _add_spread(
+    record: dict[str, Any], stage: "Stage", part: str, rows: np.ndarray, logits: Tensor
+) -> None:
+    """How the probabilities of some rows lie, for figures; nothing where there is no folder."""
+    if stage.folder is None:
+        return
+    at = torch.as_tensor(rows, device=stage.device)
+    truth = None if stage.truth is None else stage.truth.to(stage.device)[at]
+    numbers, counts = look(part, logits, stage.labels[at], truth, cut_of(stage.loss))
+    record |= numbers
+    record.setdefault("histograms", {})[part] = counts
