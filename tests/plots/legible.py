@@ -62,8 +62,8 @@ def unnamed(figure: Figure) -> int:
 
 
 def _has_names(axes: Axes) -> bool:
-    """An axis of classes explains itself."""
-    return any(label.get_text().startswith("c") for label in axes.get_yticklabels())
+    """An axis of classes or methods explains itself."""
+    return any(label.get_text()[:1].isalpha() for label in axes.get_yticklabels())
 
 
 def assert_legible(figure: Figure) -> None:

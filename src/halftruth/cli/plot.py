@@ -146,6 +146,47 @@ def data(
     _keep(draw_data(matrix, complete), out, Path("plots"))
 
 
+@app.command("tune")
+def tune(
+    study: Annotated[
+        str, typer.Argument(help="Folder of `halftruth tune`, its study.db, or a storage's URL.")
+    ],
+    name: Annotated[
+        str | None, typer.Option("--study", help="The study, where a storage holds several.")
+    ] = None,
+    out: Out = None,
+) -> None:
+    """How a search went, and how its result hangs on each setting.
+
+    halftruth plot tune runs/tune
+    """
+    from halftruth.plots.search import draw_study
+
+    folder = Path(study) if Path(study).is_dir() else Path()
+    _keep(draw_study(study, name), out, folder / "plots")
+
+
+@app.command("bench")
+def bench(
+    results: Annotated[list[Path], typer.Argument(help="Files of results of `halftruth bench`.")],
+    metric: Annotated[str, typer.Option(help="mAP, CF1, OF1, ...")] = "mAP",
+    method: Annotated[
+        list[str] | None, typer.Option("--method", "-m", help="Only this; may be repeated.")
+    ] = None,
+    out: Out = None,
+) -> None:
+    """Methods side by side with published numbers, and what the settings tried change.
+
+    halftruth plot bench results/voc.jsonl --out figures/
+    """
+    from halftruth.plots.bench import draw_bench
+
+    drawings, left_out = draw_bench(results, metric, method or ())
+    _keep(drawings, out, Path("plots"))
+    for reason in left_out:
+        _say(f"left out: {reason}")
+
+
 def _numbers(text: str, option: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullLocator, SymmetricalLogLocator
 
 from halftruth.plots.records import NotRecorded, Record
 from halftruth.plots.spread import PARTS
@@ -33,8 +35,7 @@ def draw_classes(runs: Sequence[Record]) -> Drawing:
             mine["labelled"], 100 * mine["AP"], s=22, marker=marker, alpha=0.8, linewidths=0,
             color=line_look(number)["color"], label=run.name,
         )  # fmt: skip
-    axes.set_xscale("symlog" if (numbers["labelled"] == 0).any() else "log")
-    axes.xaxis.set_major_formatter("{x:,.0f}")
+    _count_scale(axes, least=int(numbers["labelled"].min()))
     axes.set_xlabel("labelled positives in the training rows")
     axes.set_ylabel(f"AP, %, {PARTS[str(numbers['part'].iloc[0])]}")
     axes.margins(x=0.12, y=0.08)
@@ -47,3 +48,16 @@ def draw_classes(runs: Sequence[Record]) -> Drawing:
     points = order.head(40)[["labelled", "AP", "class"]].itertuples(index=False)
     name_points(axes, [(x, 100 * y, str(name)) for x, y, name in points])
     return Drawing("classes", figure, numbers)
+
+
+def _count_scale(axes: Axes, least: int) -> None:
+    """1, 2, 5, 10, ... and 0 where a class is never labelled."""
+    steps = (1.0, 2.0, 5.0)
+    if least:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=steps))
+    else:
+        axes.set_xscale("symlog", linthresh=1)
+        axes.xaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=1, subs=steps))
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.xaxis.set_minor_locator(NullLocator())

@@ -41,7 +41,9 @@ def best_and_worst(seen: Seen, ap: np.ndarray) -> Raw:
     for k in order[:MOST_CLASSES]:
         cards = "".join(
             _card(seen, row, k, text, kind)
-            for text, kind, rows in _picked(seen.probabilities[:, k], seen.judged[:, k] == PRESENT)
+            for text, kind, rows in _picked(
+                seen.probabilities[:, k], seen.judged[:, k] == PRESENT, seen.truth is not None
+            )
             for row in rows
         )
         title = f"{escape(seen.classes[k])} <small>AP {100 * ap[k]:.1f}</small>"
@@ -49,7 +51,9 @@ def best_and_worst(seen: Seen, ap: np.ndarray) -> Raw:
     return Raw("".join(parts))
 
 
-def _picked(score: np.ndarray, there: np.ndarray) -> list[tuple[str, str, list[int]]]:
+def _picked(
+    score: np.ndarray, there: np.ndarray, certain: bool
+) -> list[tuple[str, str, list[int]]]:
     """Rows of a class: its surest, its most overlooked, and the surest wrong ones."""
     order = np.argsort(-score, kind="stable")
     right, wrong = order[there[order]], order[~there[order]]
@@ -57,7 +61,9 @@ def _picked(score: np.ndarray, there: np.ndarray) -> list[tuple[str, str, list[i
     return [
         ("found", "right", best.tolist()),
         ("overlooked", "wrong", worst.tolist()),
-        ("not labelled so", "", wrong[:EACH].tolist()),
+        ("not there", "wrong", wrong[:EACH].tolist())
+        if certain
+        else ("not labelled so", "", wrong[:EACH].tolist()),
     ]
 
 

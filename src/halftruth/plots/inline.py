@@ -24,6 +24,6 @@ def inline_svg(drawing: Drawing, words: str) -> Raw:
     text = re.sub(re.escape(GRID), "currentColor", text, flags=re.IGNORECASE)
     # Letters as large as the page's small print; on a phone smaller, and the rest by scrolling.
     width = drawing.figure.get_figwidth()
-    size = f"max-width: {100 * width:.0f}px; min-width: {66 * width:.0f}px"
+    size = f"width: {100 * width:.0f}px; min-width: {66 * width:.0f}px"
     text = text.replace("<svg ", f'<svg role="img" aria-label="{escape(words)}" style="{size}" ', 1)
     return Raw(f'<figure class="plot">{text}</figure>\n')

@@ -166,8 +166,8 @@ def _pictures(seen: Seen, classes: pd.DataFrame) -> str:
     some = f" The {MOST_CLASSES} classes with the lowest AP." if len(classes) > MOST_CLASSES else ""
     return (
         "<h2>Best and worst pictures</h2><p>Validation rows, which the model did not learn from: "
-        "the surest finds of each class, the positives it holds least likely, and pictures it "
-        f"finds the class in though they are not labelled so.{some}</p>"
+        "the surest finds of each class, the positives it holds least likely, and the surest finds "
+        f"that {'are wrong' if seen.truth is not None else 'are not labelled so'}.{some}</p>"
         + best_and_worst(seen, classes["val_AP"].to_numpy(dtype=float))
     )
 

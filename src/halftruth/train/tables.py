@@ -34,6 +34,10 @@ def prediction_table(
     return pd.concat([table, pd.DataFrame(probabilities, columns=list(classes))], axis=1)
 
 
+def _safe(cell: object) -> object:
+    return safe_cell(cell) if isinstance(cell, str) else cell
+
+
 def write_table(table: pd.DataFrame, path: Path) -> None:
     """Write predictions as Parquet, or as CSV whose texts no spreadsheet takes for formulas."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,5 +52,5 @@ def csv_text(table: pd.DataFrame) -> str:
     safe = table.rename(columns=safe_cell)
     for place, kind in enumerate(table.dtypes):
         if not pd.api.types.is_numeric_dtype(kind):
-            safe.isetitem(place, table.iloc[:, place].map(safe_cell).to_numpy())
+            safe.isetitem(place, table.iloc[:, place].map(_safe).to_numpy())
     return str(safe.to_csv(index=False, float_format="%.6g"))
