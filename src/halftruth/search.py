@@ -12,6 +12,7 @@ import torch
 import yaml
 
 from halftruth.losses import registry
+from halftruth.train.checks import as_number
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Axis:
     def of(cls, name: str, given: Any) -> "Axis":
         """From a list of choices, or a mapping with low, high and, optionally, log."""
         if isinstance(given, (list, tuple)) and given:
-            return cls(choices=tuple(given))
+            return cls(choices=tuple(as_number(value) for value in given))
         if not isinstance(given, Mapping) or not {"low", "high"} <= given.keys() <= _RANGE:
             raise ValueError(
                 f"search of {name}: expected a list of choices or {{low: ..., high: ..., "

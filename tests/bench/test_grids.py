@@ -122,6 +122,11 @@ def test_every_point_of_a_search_space_is_a_valid_loss(name):
         losses.create(name, **needed, **point)
 
 
+def test_numbers_that_yaml_takes_for_text_are_numbers():
+    (cell,) = tiny_grid(methods=["bce"], search={"head_lr": ["1e-3", "1e-2"]}).cells()
+    assert [job.training["head_lr"] for job in cell.trials(3, 0)] == [0.01, 0.001]
+
+
 def test_a_search_covers_its_space():
     values = sorted(p["a"] for p in spread(parse({"a": {"low": 0.1, "high": 10, "log": True}}), 8))
     edges = [0.1 * 10 ** (n / 4) for n in range(9)]

@@ -10,24 +10,22 @@ from typing import Any
 
 import yaml
 
-from halftruth import losses
-from halftruth.bench.job import PRIOR, Cell
+from halftruth.bench.entries import (
+    built,
+    method_rows,
+    numbered,
+    training_problems,
+    with_numbers_read,
+)
+from halftruth.bench.job import Cell
 from halftruth.data import benchmarks
 from halftruth.search import parse, space_of
 from halftruth.train.config import Config, ConfigError
-from halftruth.train.settings import collect
 
-# Settings of `halftruth train` that a grid fixes itself: files, the method, the seed.
-_NOT_TRAINING = {
-    "labels", "images", "features", "out", "truth", "reading", "reading_truth", "reading_features",
-    "val", "group_column", "method", "options", "seed", "device", "cache", "cache_dir", "workers",
-    "select", "tensorboard", "checkpoint_every", "bad_images",
-}  # fmt: skip
 _OF_METHOD = {"loss", "options", "labels", "search", "fixed", "training"}
 _OF_DATA = {"reader", "root", "frozen", "published", "val", "limit", "training"}
 _ON_FEATURES = {"head_lr": {"low": 1e-4, "high": 3e-2, "log": True}}
 _ON_IMAGES = {"lr": {"low": 1e-5, "high": 3e-4, "log": True}}
-COMPLETE = {"loss": "bce", "labels": "complete", "search": {}}
 
 
 @dataclass
@@ -98,7 +96,7 @@ class Grid:
         """Whether a method can be trained there: features have neither views nor maps."""
         inputs = {"features": "x"} if self.on_features(data) else {"images": ["x"]}
         head = self._training(data, method).get("head", Config.head)
-        options = _numbered(method.get("options") or {})
+        options = numbered(method.get("options") or {})
         config = Config(method=method["loss"], options=options, head=head, **inputs)
         return not config._method_problems()
 
@@ -111,7 +109,7 @@ class Grid:
         """The methods by the name of their row: loss, options, labels."""
         found: dict[str, dict[str, Any]] = {}
         for name, entry in self._given():
-            found |= _entries(name, entry)
+            found |= method_rows(name, entry)
         return found
 
     def _given(self) -> list[tuple[str, Any]]:
@@ -158,7 +156,7 @@ class Grid:
                 found.append(f"labels: {error}")
         entries = (entry for _, entry in self._given() if isinstance(entry, Mapping))
         for about in (*self.data.values(), *entries, {"training": self.training}):
-            found += _training_problems(about.get("training", {}))
+            found += training_problems(about.get("training", {}))
         try:
             space = parse(self.search or {})
         except ValueError as error:
@@ -184,28 +182,16 @@ class Grid:
         found = []
         for name, entry in self._given():
             try:
-                for row, made in _entries(name, entry).items():
+                for row, made in method_rows(name, entry).items():
                     if strange := made.keys() - _OF_METHOD:
                         found.append(
                             f"methods: {row}: there is no key {', '.join(sorted(strange))}"
                         )
-                    _built(made)
+                    built(made)
                     parse(made.get("search") or {})
             except (ValueError, TypeError) as error:
                 found.append(f"methods: {name}: {error}")
         return found
-
-
-def _entries(name: str, entry: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
-    """The rows that a name in `methods` stands for."""
-    if name == "all":
-        every = {loss: {**with_needed(loss, {}), "fixed": []} for loss in losses.names()}
-        return {"complete": dict(COMPLETE), **every}
-    if name == "complete" and entry is None:
-        return {name: dict(COMPLETE)}
-    entry = {"loss": name, **(entry or {})}
-    entry.setdefault("fixed", list(entry.get("options") or {}))
-    return {name: {**entry, **with_needed(entry["loss"], entry)}}
 
 
 def load_grid(path: str | Path, **changes: Any) -> Grid:
@@ -234,57 +220,11 @@ def make_grid(values: dict[str, Any]) -> Grid:
     grid = Grid(**{key: value for key, value in values.items() if key in known})
     if isinstance(grid.labels, str):
         grid.labels = [grid.labels]
-    grid.training = _numbers(grid.training)
+    grid.training = with_numbers_read(grid.training)
     problems += grid.problems()
     if problems:
         raise ConfigError(sorted(problems))
     return grid
-
-
-def with_needed(loss: str, entry: dict[str, Any]) -> dict[str, Any]:
-    """A method's entry with what it cannot do without: positives a row are counted on validation
-    rows, other numbers start in the middle of what is searched.
-    """
-    options = dict(entry.get("options") or {})
-    signature, space = losses.registry.signature(loss), space_of(loss)
-    for key, parameter in signature.items():
-        if key == "expected_positives":
-            options.setdefault(key, PRIOR)
-        elif parameter.default is parameter.empty and key in space:
-            options.setdefault(key, space[key].at(0.5))
-    return {"loss": losses.registry.resolve(loss), "options": options}
-
-
-def _built(entry: dict[str, Any]) -> losses.Loss:
-    return losses.create(entry["loss"], **_numbered(entry.get("options") or {}))
-
-
-def _numbered(options: dict[str, Any]) -> dict[str, Any]:
-    """Options with some number where one is counted later."""
-    return {key: 1.0 if value == PRIOR else value for key, value in options.items()}
-
-
-def _training_problems(training: dict[str, Any]) -> list[str]:
-    strange = training.keys() & _NOT_TRAINING
-    found = [f"training: {key} is not a grid's to say" for key in sorted(strange)]
-    known = {f.name for f in dataclasses.fields(Config)}
-    found += [f"training: there is no setting {key!r}" for key in sorted(training.keys() - known)]
-    if not found:
-        # A head of its own is one over images.
-        inputs = {"images": ["x"]} if "head" in training else {}
-        config = Config(**collect(training), **inputs)
-        texts = (text for text in config.problems() if text.split(":")[0] in training)
-        found += [f"training: {text}" for text in texts]
-    return found
-
-
-def _numbers(training: dict[str, Any]) -> dict[str, Any]:
-    """YAML takes 1e-4, which lacks a point, for text; `Config` does not."""
-    known = {f.name for f in dataclasses.fields(Config)}
-    if not training or training.keys() - known:
-        return dict(training)
-    config = Config(**training)
-    return {key: getattr(config, key) for key in training}
 
 
 def _matches(name: str, patterns: str | None) -> bool:
