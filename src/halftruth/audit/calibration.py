@@ -18,8 +18,8 @@ _MOST_LABELS = 400_000
 # How far logit P(there) is off, over all and in a single class, where the assumption on missing
 # labels holds roughly only: standard deviations, from data sets whose complete labels are known.
 SPREAD, CLASS_SPREAD = 0.5, 0.5
-# Likewise for counts: of the logarithm of the total under "random", and of that of a class.
-_DOUBT, _CLASS_DOUBT = 0.25, 0.5
+# Likewise for counts: of the logarithm of the total, by selection, and of that of a class.
+_DOUBT, _CLASS_DOUBT = {"random": 0.25, "one": 0.15}, 0.5
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,6 @@ def calibrate(
         spread = np.sqrt((there * (1 - there)).sum(axis=0))
         drawn.append(missing_count(there, data.labels) + spread * random.normal(size=len(spread)))
     chance = np.array(drawn)
-    doubt = 0.0 if how == "one" else _DOUBT
     estimate = np.sqrt(fewest * most)
     sides = zip(estimate, fewest, most, chance.T, strict=True)
     wrong = _wrong(data.labels, data.scores, verdicts, fitted)
@@ -105,7 +104,9 @@ def calibrate(
         present=present,
         wrong_probability=wrong,
         missing=[_count(*side, _CLASS_DOUBT) for side in sides],
-        missing_total=_count(estimate.sum(), fewest.sum(), most.sum(), chance.sum(axis=1), doubt),
+        missing_total=_count(
+            estimate.sum(), fewest.sum(), most.sum(), chance.sum(axis=1), _DOUBT[how]
+        ),
         wrong=[float(value) for value in wrong.sum(axis=0)],
         wrong_total=float(wrong.sum()),
         selection=how,

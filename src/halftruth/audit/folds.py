@@ -68,6 +68,7 @@ def cross_scores(
         write_labels(replace(labels, items=named, split=parts), table)
         tell(f"fold {number + 1} of {folds}: training without {int((fold == number).sum()):,} rows")
         values = {
+            "report": False,
             **settings,
             "labels": str(table),
             "reading": {"split_column": "split", "classes": list(labels.classes)},

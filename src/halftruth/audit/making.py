@@ -21,11 +21,11 @@ IN_SAMPLE = (
     "parts: halftruth audit LABELS --images ... --folds 5"
 )
 CANNOT_TELL = (
-    "whether this run was trained on the rows audited cannot be told ({labels} cannot be read): "
+    "Whether this run was trained on the rows audited cannot be told ({labels} cannot be read): "
     "if it was, the scores are in-sample and the estimates too low"
 )
 MUST_BE = (
-    "make sure that these probabilities are OUT-OF-SAMPLE: of a model that was not trained on the "
+    "Make sure that these probabilities are OUT-OF-SAMPLE: of a model that was not trained on the "
     "row it scores (k-fold); in-sample ones hide what is missing"
 )
 

@@ -1,0 +1,233 @@
+"""What an audit finds on VOC 2012 with one positive a picture, and what finding it is worth.
+
+    python benchmarks/audit.py DATA --out results/ [--seeds 0 1 2] [--cleanlab PYTHON]
+
+DATA holds labels.csv (image, split in train/test, observed, a 0/1 column a class), the images as
+zips and the weights tf_efficientnet_lite0.safetensors; `--features` names a matrix of features if
+there is one already. Everything is trained on frozen features. `--cleanlab` is a Python that has
+cleanlab installed: its filter is then given the very same scores. Finished seeds are not repeated.
+"""
+
+import argparse
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import halftruth
+from halftruth.audit import calibrate, missing_labels
+from halftruth.audit.folds import cross_scores
+from halftruth.audit.live import still_missing
+from halftruth.data import read_labels, split_rows, write_labels
+from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
+
+METHODS: dict[str, dict[str, Any]] = {
+    "assume negative": {"method": "bce"},
+    "em": {"method": "em", "options": {"alpha": 0.2}},
+    "wan": {"method": "wan"},
+}
+BEST = "em"
+CUTS, CLICKS = (100, 500, 1000), (250, 500, 1000)
+# The filter of cleanlab, each class by itself, ranked over all classes by self-confidence.
+CLEANLAB = """
+import json, sys
+import numpy as np
+from cleanlab.multilabel_classification.filter import find_multilabel_issues_per_class as find
+labels, scores = json.load(open(sys.argv[1])), np.load(sys.argv[2])
+masks = find(labels, scores)
+masks = masks[0] if isinstance(masks, tuple) else masks
+np.save(sys.argv[3], np.asarray(masks).reshape(len(labels), -1))
+"""
+
+
+def features(data: Path, out: Path) -> np.ndarray:
+    """Frozen features of all images, extracted once."""
+    found = list((out / "cache").glob("features-*.npy"))
+    if not found:
+        halftruth.fit(
+            data / "labels.csv", [str(path) for path in sorted(data.glob("*.zip"))],
+            reading={"label_column": "observed", "split_column": "split"}, method="bce",
+            backbone="tf_efficientnet_lite0", weights=data / "tf_efficientnet_lite0.safetensors",
+            tune="head", head_epochs=1, cache="disk", cache_dir=out / "cache", out=out / "extract",
+        )  # fmt: skip
+        found = list((out / "cache").glob("features-*.npy"))
+    return np.load(found[0])
+
+
+def trained(labels: LabelMatrix, folder: Path, seed: int, matrix: Path, **settings: Any) -> float:
+    """Test mAP of a head trained on these labels; the epoch is chosen on them, too."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "labels.parquet"
+    write_labels(labels, file)
+    result = halftruth.fit(
+        file, features=matrix, reading={"split_column": "split", "classes": list(labels.classes)},
+        truth=file.with_name("truth.parquet"), select="observed", seed=seed, quiet=True,
+        report=False,
+        reading_truth={"split_column": "split", "classes": list(labels.classes)},
+        out=folder / "run", **settings,
+    )  # fmt: skip
+    return 100 * result.test["mAP"]
+
+
+def precision(order: np.ndarray, there: np.ndarray, counts: Any) -> dict[str, float]:
+    """The share that is there of the first so many of a ranking."""
+    return {str(n): float(there[order[:n, 0], order[:n, 1]].mean()) for n in counts}
+
+
+def by_score(scores: np.ndarray, among: np.ndarray) -> np.ndarray:
+    places = np.argwhere(among)
+    return places[np.argsort(-scores[among], kind="stable")]
+
+
+def run(seed: int, data: Path, out: Path, matrix: Path, cleanlab: str | None) -> dict[str, Any]:
+    """Everything for one seed."""
+    torch.set_num_threads(1)
+    complete = read_labels(data / "labels.csv", zero="absent", drop_columns=["observed"])
+    observed = read_labels(data / "labels.csv", label_column="observed", classes=complete.classes)
+    split = np.array(complete.split, dtype="<U5")
+    taught = np.flatnonzero(split == "train")
+    _, held_out = split_rows(len(taught), seed=1200)
+    split[taught[held_out]] = "val"
+    there = complete.values[taught] == PRESENT
+    part = LabelMatrix(observed.values[taught], complete.classes, complete.items[taught])
+    hidden = int((there & (part.values == UNKNOWN)).sum())
+    found: dict[str, Any] = {"seed": seed, "hidden": hidden, "audit": {}, "loop": {}}
+    held = np.load(matrix)
+    rankings = {}
+    for name, settings in METHODS.items():
+        started = time.time()
+        folder = out / f"seed{seed}" / name.replace(" ", "-")
+        scores, _ = cross_scores(part, folder, features=held[taught], seed=seed, **settings)
+        known = calibrate(part.values, scores, seed=seed)
+        table = missing_labels(part.values, scores, calibration=known, classes=part.classes)
+        place = {label: k for k, label in enumerate(part.classes)}
+        order = np.stack([table["row"], table["class"].map(place)], axis=1).astype(int)
+        total = known.missing_total
+        cuts = (*CUTS, round(total.estimate))
+        expected = {str(n): float(table["expected_precision"][n - 1]) for n in cuts}
+        truth = (there & (part.values == UNKNOWN)).sum(axis=0)
+        inside = [c.low <= t <= c.high for c, t in zip(known.missing, truth, strict=True)]
+        record = {
+            "estimate": [total.estimate, total.low, total.high],
+            "expected": expected,
+            "halftruth": precision(order, there, cuts),
+            "by score": precision(by_score(scores, part.values == UNKNOWN), there, cuts),
+            "classes covered": float(np.mean(inside)),
+            "seconds": round(time.time() - started),
+        }
+        if cleanlab:
+            flagged = _cleanlab(cleanlab, part.values, scores, folder) & (part.values == UNKNOWN)
+            ranked = by_score(scores, flagged)
+            counts = [n for n in cuts if n <= len(ranked)]
+            record["cleanlab"] = precision(ranked, there, [*counts, len(ranked)])
+            record["cleanlab flags"] = len(ranked)
+        found["audit"][name] = record
+        rankings[name] = (order, table["probability"].to_numpy(), known)
+        print(seed, name, json.dumps(record), flush=True)
+    base = LabelMatrix(observed.values, complete.classes, complete.items, split)
+    folder = out / f"seed{seed}" / "loop"
+    folder.mkdir(exist_ok=True)
+    full = LabelMatrix(complete.values, complete.classes, complete.items, split)
+
+    def test(name: str, labels: LabelMatrix, **settings: Any) -> float:
+        place = folder / name
+        place.mkdir(exist_ok=True)
+        write_labels(full, place / "truth.parquet")
+        value = trained(labels, place, seed, matrix, **settings)
+        print(seed, "loop", name, round(value, 2), flush=True)
+        return value
+
+    loop = found["loop"]
+    loop["assume negative"] = test("an", base, method="bce")
+    loop["complete labels"] = test("complete", full, method="bce")
+    loop["0"] = test("start", base, **METHODS[BEST])
+    order, probability, known = rankings[BEST]
+    anywhere = np.random.default_rng(seed).permutation(np.argwhere(part.values == UNKNOWN))
+    for clicks in CLICKS:
+        for way, ranking in (("audit", order), ("random", anywhere)):
+            values = base.values.copy()
+            at = ranking[:clicks]
+            right = there[at[:, 0], at[:, 1]]
+            values[taught[at[:, 0]], at[:, 1]] = np.where(right, PRESENT, ABSENT)
+            labels = LabelMatrix(values, base.classes, base.items, split)
+            loop[f"{way} {clicks}"] = test(f"{way}-{clicks}", labels, **METHODS[BEST])
+            loop[f"{way} {clicks} found"] = int(right.sum())
+        verdicts = np.zeros(len(order), dtype=np.int8)
+        verdicts[:clicks] = np.where(there[order[:clicks, 0], order[:clicks, 1]], 1, -1)
+        mass = np.bincount(order[:, 1], probability, minlength=len(part.classes))
+        unlisted = np.maximum(np.array([c.estimate for c in known.missing]) - mass, 0)
+        left = still_missing(probability, order[:, 1], verdicts, unlisted)
+        loop[f"left after {clicks}"] = [left.estimate, left.low, left.high]
+    return found
+
+
+def _cleanlab(python: str, labels: np.ndarray, scores: np.ndarray, folder: Path) -> np.ndarray:
+    lists = [[int(k) for k in np.flatnonzero(row == PRESENT)] for row in labels]
+    (folder / "lists.json").write_text(json.dumps(lists))
+    np.save(folder / "scores.npy", scores)
+    names = [str(folder / name) for name in ("lists.json", "scores.npy", "issues.npy")]
+    subprocess.run([python, "-c", CLEANLAB, *names], check=True)
+    return np.load(folder / "issues.npy").astype(bool)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--features", type=Path)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--cleanlab", help="A Python with cleanlab.")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    matrix = options.features or options.out / "features.npy"
+    if not matrix.exists():
+        np.save(matrix, features(options.data, options.out))
+    for seed in options.seeds:
+        path = options.out / f"seed{seed}.json"
+        if not path.exists():
+            found = run(seed, options.data, options.out, matrix, options.cleanlab)
+            path.write_text(json.dumps(found, indent=1))
+    table([json.loads(path.read_text()) for path in sorted(options.out.glob("seed?.json"))])
+
+
+def table(records: list[dict[str, Any]]) -> None:
+    """Means over seeds, with standard deviations."""
+
+    def cell(values: list[float], digits: int = 1) -> str:
+        spread = f" ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
+        return f"{np.mean(values):.{digits}f}{spread}"
+
+    print("| scores of | ranking | 100 | 500 | 1,000 | all estimated (or flagged) |")
+    print("|---|---|---|---|---|---|")
+    for name in METHODS:
+        for way in ("halftruth", "by score", "cleanlab", "expected"):
+            rows = [r["audit"][name].get(way) for r in records]
+            if any(row is None for row in rows):
+                continue
+            cells = [
+                cell([100 * list(row.values())[k] for row in rows])
+                for k in range(min(4, *(len(row) for row in rows)))
+            ]
+            print(f"| {name} | {way} | {' | '.join(cells)} |")
+    for name in METHODS:
+        parts = [r["audit"][name] for r in records]
+        ends = [cell([p["estimate"][k] for p in parts], 0) for k in range(3)]
+        flags = [p.get("cleanlab flags", np.nan) for p in parts]
+        print(
+            f"{name}: estimated missing {ends[0]} ({ends[1]} to {ends[2]}), "
+            f"true {records[0]['hidden']:,}; cleanlab flags {cell(flags, 0)}; classes whose "
+            f"interval holds: {cell([100 * p['classes covered'] for p in parts])} %"
+        )
+    for key in records[0]["loop"]:
+        values = [r["loop"][key] for r in records]
+        several = np.ndim(values) > 1
+        shown = [cell(list(v), 0) for v in np.transpose(values)] if several else cell(values, 2)
+        print(f"{key}: {shown}")
+
+
+if __name__ == "__main__":
+    main()

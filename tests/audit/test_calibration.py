@@ -1,0 +1,177 @@
+"""Probabilities mean what they say, counts are near the truth, the ranking finds what is hidden."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import hide, knowing_scores
+from halftruth.audit import (
+    calibrate,
+    missing_labels,
+    missing_mask,
+    per_class,
+    precision_cuts,
+    ranked,
+    summary,
+    wrong_labels,
+)
+from halftruth.audit.presence import choose_selection, fit_presence
+from halftruth.audit.tables import cut_at
+from halftruth.hiding import single_positive
+from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix
+
+SHARES = (0.3, 0.2, 0.15, 0.1, 0.05)
+
+
+def world(rows: int = 2000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    truth = (np.random.default_rng(seed).random((rows, 5)) < SHARES).astype(np.int8)
+    return truth, knowing_scores(truth, seed)
+
+
+def missing(truth: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    return (truth == PRESENT) & (labels == UNKNOWN)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_labels_left_out_at_random_are_counted_and_their_probabilities_are_right(seed: int) -> None:
+    truth, scores = world(seed=seed)
+    labels = hide(truth, 0.5, seed)
+    known = calibrate(labels, scores, draws=5)
+    assert known.selection == "random"
+    there = missing(truth, labels)
+    assert known.missing_total.estimate == pytest.approx(there.sum(), rel=0.1)
+    assert known.missing_total.low < there.sum() < known.missing_total.high
+    among = known.present[labels == UNKNOWN]
+    for low, high in ((0.1, 0.4), (0.4, 0.7), (0.7, 0.95)):
+        inside = (among > low) & (among < high)
+        assert there[labels == UNKNOWN][inside].mean() == pytest.approx(
+            among[inside].mean(), abs=0.12
+        )
+
+
+def test_the_chance_to_be_labelled_is_found() -> None:
+    truth, scores = world(rows=6000)
+    fitted = fit_presence(hide(truth, 0.4), scores, selection="random")
+    assert np.allclose(fitted.chance, 0.6, atol=0.08)
+
+
+def test_one_label_a_row_gives_bounds_around_the_truth() -> None:
+    truth, scores = world()
+    labels = single_positive(truth)
+    known = calibrate(labels, scores, draws=5)
+    assert known.selection == "one"
+    total = known.missing_total
+    assert total.low < missing(truth, labels).sum() < total.high
+    assert total.high < 3 * total.low
+
+
+def test_what_is_hidden_comes_first() -> None:
+    truth, scores = world()
+    labels = hide(truth, 0.5)
+    table = missing_labels(labels, scores, classes=list("abcde"))
+    first = table.head(200)
+    columns = first["class"].map("abcde".index)
+    assert (truth[first["row"], columns] == PRESENT).mean() > 0.95
+    assert table["probability"].is_monotonic_decreasing
+    assert table["rank"].tolist() == list(range(1, len(table) + 1))
+    assert len(table) == (labels == UNKNOWN).sum()
+    assert table["expected_precision"].iloc[9] == pytest.approx(table["probability"][:10].mean())
+
+
+def test_wrong_labels_are_found() -> None:
+    truth, scores = world()
+    labels = hide(truth, 0.3)
+    mistaken = np.argwhere(truth == 0)[::200]
+    labels[tuple(mistaken.T)] = PRESENT
+    first = wrong_labels(labels, scores, classes=list("abcde")).head(len(mistaken))
+    hits = truth[first["row"], first["class"].map("abcde".index)] == 0
+    assert hits.mean() > 0.8
+    total = calibrate(labels, scores, draws=2).wrong_total
+    assert len(mistaken) / 2 < total < 2 * len(mistaken)
+
+
+def test_verdicts_overrule_scores() -> None:
+    truth, scores = world(rows=500)
+    labels = hide(truth, 0.5)
+    verified = np.zeros_like(labels)
+    verified[:100] = np.where(labels[:100] == UNKNOWN, np.where(truth[:100] > 0, 1, -1), 0)
+    present = calibrate(labels, scores, verified=verified, draws=2).present
+    looked = verified != 0
+    assert np.array_equal(present[looked], verified[looked] > 0)
+
+
+def test_known_labels_are_no_candidates() -> None:
+    labels = np.array([[1, -1, 0]] * 40)
+    scores = np.full((40, 3), 0.5)
+    assert set(missing_labels(labels, scores)["class"]) == {"class2"}
+    assert set(wrong_labels(labels, scores)["class"]) == {"class0"}
+
+
+def test_arrays_tensors_frames_and_label_matrices_say_the_same() -> None:
+    truth, scores = world(rows=300)
+    labels = hide(truth, 0.5)
+    names = list("abcde")
+    plain = missing_labels(labels, scores, classes=names)
+    items = [str(row) for row in range(300)]
+    for other in (
+        missing_labels(torch.from_numpy(labels), torch.from_numpy(scores), classes=names),
+        missing_labels(pd.DataFrame(labels, columns=names), scores),
+        missing_labels(LabelMatrix(labels, tuple(names), np.array(items)), scores),
+    ):
+        pd.testing.assert_frame_equal(plain, other, check_exact=False, rtol=1e-6)
+
+
+def test_mask_ranking_classes_and_summary_agree_with_the_table() -> None:
+    truth, scores = world(rows=400)
+    labels = hide(truth, 0.5)
+    table, mask = missing_labels(labels, scores), missing_mask(labels, scores, precision=0.9)
+    taken = int(mask.sum())
+    assert taken == cut_at(table["expected_precision"].to_numpy(), 0.9) > 0
+    assert ranked(labels, scores)[:taken].tolist() == [
+        [row, int(name.removeprefix("class"))]
+        for row, name in zip(table["row"][:taken], table["class"][:taken], strict=True)
+    ]
+    counts, short = per_class(labels, scores), summary(labels, scores)
+    assert counts["missing"].sum() == pytest.approx(short["missing"])
+    assert short["at_90_percent_precision"] == taken
+    cuts = precision_cuts(table["expected_precision"].to_numpy())
+    assert cuts.set_index("precision")["candidates"][0.9] == taken
+    assert (missing(truth, labels) & mask).sum() / taken > 0.8
+
+
+def test_how_labels_are_missing_is_told_from_the_labels() -> None:
+    assert choose_selection(np.eye(3, dtype=np.int8)) == "one"
+    assert choose_selection(np.array([[1, 1, 0]])) == "random"
+    assert choose_selection(np.array([[1, -1, 0]])) == "random"
+
+
+@pytest.mark.parametrize(
+    ("labels", "scores", "message"),
+    [
+        ([[1, 0]], [[0.5]], "shape"),
+        ([[1, 0]], [[0.5, 1.5]], r"scores\[0, 1\] is 1.5.*sigmoid"),
+        ([[1, 0]], [[0.5, np.nan]], "nan"),
+        ([[0, 0]], [[0.5, 0.5]], "no label is PRESENT"),
+        ([[2, 0]], [[0.5, 0.5]], "expected 1"),
+    ],
+)
+def test_bad_input_is_named(labels: list, scores: list, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        missing_labels(labels, scores)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(1, 4))
+def test_any_labels_and_scores_give_probabilities(seed: int, rows: int, classes: int) -> None:
+    random = np.random.default_rng(seed)
+    labels = random.integers(-1, 2, (rows, classes))
+    labels[0, 0] = PRESENT
+    scores = random.random((rows, classes)).round(int(seed % 3))
+    known = calibrate(labels, scores, draws=2)
+    assert np.isfinite(known.present).all()
+    assert ((known.present >= 0) & (known.present <= 1)).all()
+    assert ((known.wrong_probability >= 0) & (known.wrong_probability <= 1)).all()
+    for count in (*known.missing, known.missing_total):
+        assert 0 <= count.low <= count.estimate + 1e-9 <= count.high + 2e-9

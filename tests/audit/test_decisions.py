@@ -1,0 +1,97 @@
+"""Decisions are on disk before anyone hears of them, and survive crashes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halftruth.audit.decisions import VERDICTS, Decisions
+from halftruth.data import DataError
+
+
+def test_what_was_decided_is_there_again(tmp_path: Path) -> None:
+    log = Decisions(tmp_path / "d.jsonl", 10)
+    log.decide([1, 2], "accept", "a")
+    log.decide([2], "reject", "b")
+    assert Decisions(tmp_path / "d.jsonl", 10, write=False).verdicts == {1: "accept", 2: "reject"}
+    log.close()
+
+
+def test_undo_takes_back_what_this_tab_did_and_shows_what_held_before(tmp_path: Path) -> None:
+    log = Decisions(tmp_path / "d.jsonl", 10)
+    log.decide([3], "accept", "a")
+    log.decide([3, 4], "reject", "a")
+    log.decide([5], "skip", "b")
+    assert log.undo("a")["ids"] == [3, 4]
+    assert log.verdicts == {3: "accept", 5: "skip"}
+    log.undo("a")
+    assert log.undo("a") is None
+    assert log.verdicts == {5: "skip"}
+    log.close()
+    assert Decisions(tmp_path / "d.jsonl", 10, write=False).verdicts == {5: "skip"}
+
+
+def test_half_a_line_of_a_crash_is_forgotten_and_does_not_swallow_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    log = Decisions(path, 10)
+    log.decide([1], "accept")
+    log.close()
+    whole = path.read_bytes()
+    for cut in range(1, 20):
+        path.write_bytes(whole + whole[:cut].replace(b'"n": 0', b'"n": 1'))
+        log = Decisions(path, 10)
+        log.decide([2], "reject")
+        log.close()
+        assert Decisions(path, 10, write=False).verdicts == {1: "accept", 2: "reject"}
+        path.write_bytes(whole)
+
+
+def test_a_second_server_on_the_same_audit_is_refused(tmp_path: Path) -> None:
+    first = Decisions(tmp_path / "d.jsonl", 10)
+    with pytest.raises(DataError, match="another `halftruth review`"):
+        Decisions(tmp_path / "d.jsonl", 10)
+    first.close()
+    Decisions(tmp_path / "d.jsonl", 10).close()
+
+
+def test_a_damaged_log_is_an_error_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text('{"n": 0, "ids": [1], "verdict": "accept", "tab": ""}\nrubbish\n')
+    with pytest.raises(DataError, match="line 2"):
+        Decisions(path, 10)
+
+
+@pytest.mark.parametrize("ids", [[], [10], [-1], ["1"], [True], [1.0]])
+def test_strange_candidates_are_refused(tmp_path: Path, ids: list) -> None:
+    log = Decisions(tmp_path / "d.jsonl", 10)
+    with pytest.raises(DataError, match="ids of candidates"):
+        log.decide(ids, "accept")
+    log.close()
+    assert (tmp_path / "d.jsonl").read_bytes() == b""
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([*VERDICTS, "undo"]),
+            st.sampled_from("ab"),
+            st.sets(st.integers(0, 5), min_size=1),
+        )
+    )
+)
+def test_reading_the_log_gives_what_was_held_in_memory(events: list) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        log = Decisions(Path(folder) / "d.jsonl", 6)
+        for what, tab, ids in events:
+            if what == "undo":
+                log.undo(tab)
+            else:
+                log.decide(sorted(ids), what, tab)
+        log.close()
+        again = Decisions(log.path, 6, write=False)
+        assert again.verdicts == log.verdicts
+        assert [json.loads(line)["n"] for line in log.path.open()] == list(range(log.version))

@@ -1,0 +1,255 @@
+"""The user's own file comes back with the accepted changes and nothing else changed."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import CLASSES, Pictures, knowing_scores
+from halftruth.audit.cells import CellFile, same_cells
+from halftruth.audit.decisions import Decisions
+from halftruth.audit.exports import export_audit
+from halftruth.audit.folder import DECISIONS, AuditFolder
+from halftruth.audit.making import make_audit
+from halftruth.audit.repair import changes_of, repair
+from halftruth.data import DataError, read_labels
+from halftruth.labels import ABSENT, PRESENT
+
+
+def decide(audit: AuditFolder, ids: list[int], verdict: str) -> None:
+    log = Decisions(audit.path / DECISIONS, len(audit.candidates))
+    log.decide(ids, verdict)
+    log.close()
+
+
+def first(audit: AuditFolder, kind: str, count: int) -> list[int]:
+    table = audit.candidates
+    return [int(i) for i in table["id"][table["kind"] == kind][:count]]
+
+
+def test_accepted_labels_are_added_and_every_other_line_stays(pictures: Pictures) -> None:
+    audit = pictures.audit()
+    ids = first(audit, "missing", 5)
+    decide(audit, ids, "accept")
+    decide(audit, first(audit, "missing", 7)[5:], "reject")
+    out = pictures.folder / "fixed.csv"
+    done = repair(audit.path, out, provenance=False)
+    assert (done.added, done.removed) == (5, 0)
+    rows = set(audit.candidates["row"][ids])
+    old, new = pictures.labels.read_text().split("\n"), out.read_text().split("\n")
+    changed = {
+        number - 1 for number, pair in enumerate(zip(old, new, strict=True)) if len(set(pair)) > 1
+    }
+    assert changed == rows
+    labels = read_labels(out)
+    for _, one in audit.candidates.loc[ids].iterrows():
+        assert labels.values[one["row"], CLASSES.index(one["class"])] == PRESENT
+
+
+def test_provenance_columns_are_read_over_and_say_what_changed(pictures: Pictures) -> None:
+    audit = pictures.audit()
+    decide(audit, first(audit, "missing", 3), "accept")
+    decide(audit, first(audit, "wrong", 1), "accept")
+    out = pictures.folder / "fixed.csv"
+    done = repair(audit.path, out)
+    assert (done.added, done.removed) == (3, 1)
+    assert read_labels(out).classes == CLASSES
+    table = pd.read_csv(out)
+    marked = table[table["halftruth_by"].notna()]
+    assert set(marked["halftruth_by"]) == {"review"}
+    diff = pd.read_csv(done.diff)
+    assert diff["after"].tolist().count("present") == 3
+    assert not diff["class"].str.startswith("=").any()
+    assert not table["halftruth_added"].dropna().str.startswith("=").any()
+
+
+def test_rejected_candidates_can_be_written_down_as_absent(pictures: Pictures) -> None:
+    audit = pictures.audit()
+    decide(audit, first(audit, "missing", 4), "reject")
+    done = repair(audit.path, pictures.folder / "fixed.csv", rejected="absent")
+    assert done.verified_absent == 4
+    assert (read_labels(done.path).values == ABSENT).sum() == 4
+
+
+def test_a_precision_takes_as_many_as_are_expected_to_be_right(pictures: Pictures) -> None:
+    audit = pictures.audit()
+    refused = first(audit, "missing", 2)
+    decide(audit, refused, "reject")
+    done = repair(audit.path, pictures.folder / "fixed.csv", precision=0.9)
+    taken = changes_of(audit, precision=0.9)
+    assert done.added == len(taken) > 5
+    assert taken["probability"].mean() >= 0.9
+    assert not set(taken["id"]) & set(refused)
+    labels = read_labels(done.path).values
+    added = (labels == PRESENT) & (pictures.observed == 0)
+    assert pictures.truth[added].mean() > 0.8
+
+
+def audited(folder: Path, text: str, name: str = "labels.csv", **reading: Any) -> AuditFolder:
+    path = folder / name
+    path.write_bytes(text.encode("utf-8"))
+    labels = read_labels(path, **reading)
+    scores = knowing_scores((labels.values == PRESENT).astype(int))
+    # A label that is surely there in the first row without it.
+    row, column = np.argwhere(labels.values == 0)[0]
+    scores[row, column] = 0.999
+    np.save(folder / "probs.npy", scores)
+    return make_audit(folder / "probs.npy", path, out=folder / "audit", reading=reading, draws=2)
+
+
+def table(cell: str, *, end: str = "\n", count: int = 12) -> str:
+    rows = [
+        f'r{k},"a, ""b"" {k}",{cell if k % 3 else "1"},{"1" if k % 2 else cell}'
+        for k in range(count)
+    ]
+    return end.join(["id,text,cat,dog", *rows]) + end
+
+
+@pytest.mark.parametrize(
+    ("text", "reading", "written"),
+    [
+        (table("0"), {"drop_columns": ["text"]}, ",1,1"),
+        (table("0", end="\r\n"), {"drop_columns": ["text"]}, ",1,1\r\n"),
+        ("\ufeff" + table(""), {"drop_columns": ["text"]}, ",1,1"),
+        (table("0").replace(",1", ",1.0"), {"drop_columns": ["text"]}, ",1.0,1.0"),
+        (table("0").replace(",", ";").replace("a;", "a,"), {"drop_columns": ["text"]}, ";1;1"),
+        (table("false").replace(",1", ",true"), {"drop_columns": ["text"]}, ",true,true"),
+    ],
+)  # fmt: skip
+def test_a_file_keeps_its_own_way_of_writing(
+    tmp_path: Path, text: str, reading: dict, written: str
+) -> None:
+    audit = audited(tmp_path, text, **reading)
+    decide(audit, first(audit, "missing", 1), "accept")
+    repair(audit.path, tmp_path / "fixed.csv", provenance=False)
+    old, new = text.encode(), (tmp_path / "fixed.csv").read_bytes()
+    differing = [
+        pair
+        for pair in zip(old.splitlines(True), new.splitlines(True), strict=True)
+        if pair[0] != pair[1]
+    ]
+    assert len(differing) == 1
+    assert written in differing[0][1].decode()
+
+
+LISTED = "image,labels,note\n" + "".join(
+    f"p{k}.png,{'cat' if k % 3 else 'cat|dog'},n{k}\n" for k in range(12)
+)
+
+
+def test_a_name_is_added_to_the_list_of_a_row(tmp_path: Path) -> None:
+    audit = audited(tmp_path, LISTED, label_column="labels")
+    decide(audit, first(audit, "missing", 1), "accept")
+    repair(audit.path, tmp_path / "fixed.csv", provenance=False)
+    assert (tmp_path / "fixed.csv").read_text() == LISTED.replace("p1.png,cat,", "p1.png,cat|dog,")
+
+
+def test_a_name_that_a_spreadsheet_would_run_is_kept_from_it(tmp_path: Path) -> None:
+    text = LISTED.replace("dog", "=dog").replace("p1.png,cat", "p1.png,")
+    audit = audited(tmp_path, text, label_column="labels")
+    table = audit.candidates
+    wanted = table[(table["row"] == 1) & (table["class"] == "=dog")]["id"]
+    decide(audit, [int(wanted.iloc[0])], "accept")
+    repair(audit.path, tmp_path / "fixed.csv")
+    cells = list(csv.reader((tmp_path / "fixed.csv").open()))[2]
+    assert cells[1] == " =dog"
+    assert not any(cell.startswith("=") for cell in cells)
+    labels = read_labels(tmp_path / "fixed.csv", label_column="labels")
+    assert labels.values[1, labels.classes.index("=dog")] == PRESENT
+
+
+def test_parquet_keeps_its_types(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {
+            "image": [f"p{k}" for k in range(60)],
+            "cat": [1, 0, 1] * 20,
+            "dog": [True, False, False] * 20,
+        }
+    ).astype({"cat": "int8"})
+    frame["dog"] = frame["dog"].astype("int64")
+    frame.to_parquet(tmp_path / "labels.parquet")
+    np.save(tmp_path / "p.npy", np.tile([[0.9, 0.8], [0.1, 0.1], [0.9, 0.9]], (20, 1)))
+    audit = make_audit(tmp_path / "p.npy", tmp_path / "labels.parquet", out=tmp_path / "a", draws=2)
+    decide(audit, first(audit, "missing", 1), "accept")
+    repair(audit.path, tmp_path / "fixed.parquet", provenance=False)
+    again = pd.read_parquet(tmp_path / "fixed.parquet")
+    assert again.dtypes.equals(frame.dtypes)
+    assert (again != frame).to_numpy().sum() == 1
+
+
+def test_what_cannot_be_repaired_is_said(pictures: Pictures, tmp_path: Path) -> None:
+    audit = pictures.audit()
+    with pytest.raises(DataError, match="the audited file itself"):
+        repair(audit.path, pictures.labels)
+    with pytest.raises(DataError, match=r"ends like labels\.csv"):
+        repair(audit.path, tmp_path / "fixed.parquet")
+    pictures.labels.write_text(pictures.labels.read_text() + "x.png,0,0,0\n")
+    with pytest.raises(DataError, match="has changed since the audit"):
+        repair(audit.path, tmp_path / "fixed.csv")
+    coco = {
+        "images": [{"id": k, "file_name": f"{k}.jpg"} for k in range(4)],
+        "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}],
+        "annotations": [{"image_id": k, "category_id": 1 + k % 2} for k in range(4)],
+    }
+    (tmp_path / "coco.json").write_text(json.dumps(coco))
+    np.save(tmp_path / "p.npy", np.full((4, 2), 0.5))
+    other = make_audit(tmp_path / "p.npy", tmp_path / "coco.json", out=tmp_path / "c", draws=2)
+    with pytest.raises(DataError, match=r"repair writes CSV, TSV and Parquet.*write_labels"):
+        repair(other.path, tmp_path / "fixed.json")
+
+
+def test_other_tools_get_labels_and_suggestions(pictures: Pictures) -> None:
+    audit = pictures.audit()
+    ids = first(audit, "missing", 2)
+    decide(audit, ids, "accept")
+    tasks = json.loads((export_audit(audit.path, "label-studio") / "tasks.json").read_text())
+    assert len(tasks) == 90
+    one = audit.candidates.loc[ids[0]]
+    task = tasks[one["row"]]
+    assert task["data"]["image"].endswith(one["item"])
+    assert one["class"] in task["annotations"][0]["result"][0]["value"]["choices"]
+    config = (audit.path / "label-studio" / "config.xml").read_text()
+    assert "&lt;b&gt;cat&lt;/b&gt;" in config
+    samples = json.loads((export_audit(audit.path, "fiftyone") / "samples.json").read_text())
+    sample = samples["samples"][one["row"]]
+    assert Path(sample["filepath"]).is_file()
+    assert one["class"] in sample["labels"]
+    compile((audit.path / "fiftyone" / "load.py").read_text(), "load.py", "exec")
+    folder = export_audit(audit.path, "cleanlab")
+    lists = json.loads((folder / "labels.json").read_text())["labels"]
+    assert CLASSES.index(one["class"]) in lists[one["row"]]
+    assert np.load(folder / "pred_probs.npy").shape == (90, 3)
+    with pytest.raises(DataError, match="label-studio, fiftyone, cleanlab"):
+        export_audit(audit.path, "excel")
+
+
+CELL = st.text(st.sampled_from('ab ,;"\n\t=é'), max_size=5)
+
+
+@given(st.lists(st.lists(CELL, min_size=2, max_size=2), min_size=1, max_size=4), st.data())
+def test_any_csv_is_written_back_byte_for_byte(rows: list, data: st.DataObject) -> None:
+    import tempfile
+
+    text = io.StringIO()
+    style = {"quoting": data.draw(st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]))}
+    writer = csv.writer(text, lineterminator=data.draw(st.sampled_from(["\n", "\r\n"])), **style)
+    writer.writerows([["x", "y"], *rows])
+    with tempfile.TemporaryDirectory() as folder:
+        path, copy = Path(folder) / "a.csv", Path(folder) / "b.csv"
+        path.write_bytes(text.getvalue().encode())
+        file = CellFile(path, ",")
+        assert same_cells(path, file)
+        file.write(copy)
+        assert copy.read_bytes() == path.read_bytes()
+        row, new = data.draw(st.integers(0, file.rows - 1)), data.draw(CELL)
+        file.set(row, 1, new)
+        file.write(copy)
+        assert CellFile(copy, ",").get(row, 1) == new
+        assert CellFile(copy, ",").get(row, 0) == file.get(row, 0)

@@ -1,0 +1,212 @@
+"""The page in a real browser: keys, clicks, undo, reload, two tabs, a killed server."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import CLASSES, Pictures
+from halftruth.audit.decisions import Decisions
+from halftruth.audit.folder import DECISIONS
+from halftruth.audit.server import Review
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium or Chrome on the PATH")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def review(pictures: Pictures) -> Iterator[Review]:
+    running = Review(pictures.audit().path)
+    threading.Thread(target=running.serve, daemon=True).start()
+    yield running
+    running.server.shutdown()
+
+
+@pytest.fixture
+def page(browser: Any, review: Review) -> Iterator[Any]:
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    opened = open_page(context, review.address)
+    yield opened
+    assert opened.complaints == []
+    context.close()
+
+
+def open_page(context: Any, address: str) -> Any:
+    page = context.new_page()
+    page.complaints = []
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.goto(address)
+    page.wait_for_selector(".card.focus")
+    playwright.expect(page.locator("#accepted")).not_to_have_text("–")
+    return page
+
+
+def on_disk(folder: Path) -> dict[int, str]:
+    return Decisions(folder / DECISIONS, 10**9, write=False).verdicts
+
+
+def settled(page: Any, **counts: int) -> None:
+    """Wait until the page shows these numbers: then they must be on disk."""
+    for name, count in counts.items():
+        playwright.expect(page.locator(f"#{name}")).to_have_text(str(count))
+
+
+def shown(page: Any) -> list[int]:
+    ids: list[int] = page.evaluate(
+        "[...document.querySelectorAll('.card')].map(c => +c.dataset.id)"
+    )
+    return ids
+
+
+def focused(page: Any) -> int:
+    return int(page.get_attribute(".card.focus", "data-id"))
+
+
+def test_keys_move_decide_and_undo(page: Any, review: Review) -> None:
+    ids = shown(page)
+    page.keyboard.press("a")
+    settled(page, accepted=1)
+    assert focused(page) == ids[1]
+    page.keyboard.press("r")
+    page.keyboard.press("s")
+    settled(page, accepted=1, rejected=1, skipped=1)
+    folder = review.queue.audit.path
+    assert on_disk(folder) == {ids[0]: "accept", ids[1]: "reject", ids[2]: "skip"}
+    page.keyboard.press("k")
+    page.keyboard.press("k")
+    page.keyboard.press("j")
+    playwright.expect(page.locator(".card.focus")).to_have_attribute("data-id", str(ids[2]))
+    page.keyboard.press("u")
+    settled(page, skipped=0)
+    page.keyboard.press("u")
+    settled(page, rejected=0)
+    assert on_disk(folder) == {ids[0]: "accept"}
+    page.reload()
+    page.wait_for_selector(".card")
+    settled(page, accepted=1)
+    assert shown(page)[0] == ids[1]
+    # The tab is still the same one: its first decision can be taken back after a reload.
+    page.keyboard.press("u")
+    settled(page, accepted=0)
+    assert on_disk(folder) == {}
+    assert ids[0] in shown(page)
+
+
+def test_clicks_decide_one_and_several(page: Any, review: Review) -> None:
+    ids = shown(page)
+    page.click(f".card[data-id='{ids[3]}'] .no")
+    settled(page, rejected=1)
+    page.click(f".card[data-id='{ids[5]}'] .look")
+    page.click(f".card[data-id='{ids[8]}'] .look", modifiers=["Shift"])
+    assert page.inner_text("#chosen") == "4 selected"
+    page.click("#accept")
+    settled(page, accepted=4)
+    expected = {ids[3]: "reject"} | dict.fromkeys(ids[5:9], "accept")
+    assert on_disk(review.queue.audit.path) == expected
+    page.keyboard.press("x")
+    page.keyboard.press("a")
+    settled(page, accepted=4 + len(ids) - 5)
+
+
+def test_class_names_are_text_and_filters_hold(page: Any) -> None:
+    assert page.query_selector(".card b b") is None
+    names = {node.inner_text() for node in page.query_selector_all(".words b")}
+    assert names <= set(CLASSES)
+    assert CLASSES[0] in names
+    page.select_option("#class", CLASSES[0])
+    others = page.locator(".words b").filter(has_not_text=CLASSES[0])
+    playwright.expect(others).to_have_count(0)
+    page.fill("#high", "0.5")
+    page.press("#high", "Tab")
+    playwright.expect(page.locator(".words p span").filter(has_text="> 99 %")).to_have_count(0)
+    shares = [node.inner_text() for node in page.query_selector_all(".words p span")]
+    assert all(int(share.removesuffix(" %")) <= 50 for share in shares)
+
+
+def test_two_tabs_see_each_other_and_undo_their_own(browser: Any, review: Review) -> None:
+    context = browser.new_context()
+    one, two = (open_page(context, review.address) for _ in range(2))
+    ids = shown(one)
+    one.keyboard.press("a")
+    settled(one, accepted=1)
+    two.keyboard.press("j")
+    two.keyboard.press("r")
+    settled(two, accepted=1, rejected=1)
+    one.bring_to_front()
+    settled(one, accepted=1, rejected=1)
+    one.keyboard.press("u")
+    settled(one, accepted=0, rejected=1)
+    assert on_disk(review.queue.audit.path) == {ids[1]: "reject"}
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_fits(browser: Any, review: Review, width: int, scheme: str) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
+    page = open_page(context, review.address)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    bright = page.evaluate("parseInt(getComputedStyle(document.body).backgroundColor.slice(4))")
+    assert (bright < 128) == (scheme == "dark")
+    images = page.evaluate("[...document.images].filter(i => i.complete && i.naturalWidth).length")
+    assert images > 0
+    context.close()
+
+
+def serve(folder: Path) -> tuple[subprocess.Popen, str]:
+    command = [sys.executable, "-m", "halftruth", "review", str(folder), "--no-browser"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert "http://127.0.0.1:" in line
+    return process, line.split(": ", 1)[1].strip()
+
+
+def test_a_killed_server_loses_nothing(browser: Any, pictures: Pictures) -> None:
+    folder = pictures.audit().path
+    process, address = serve(folder)
+    context = browser.new_context()
+    page = open_page(context, address)
+    ids = shown(page)
+    page.keyboard.press("a")
+    settled(page, accepted=1)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    page.keyboard.press("a")
+    page.wait_for_selector(".error")
+    assert "not saved" in page.inner_text(".error")
+    assert focused(page) == ids[1]
+    assert on_disk(folder) == {ids[0]: "accept"}
+    process, again = serve(folder)
+    try:
+        assert again != address
+        page = open_page(context, again)
+        settled(page, accepted=1)
+        assert shown(page)[0] == ids[1]
+        page.keyboard.press("r")
+        settled(page, accepted=1, rejected=1)
+        lines = [json.loads(line) for line in (folder / DECISIONS).open()]
+        assert [line["verdict"] for line in lines] == ["accept", "reject"]
+    finally:
+        process.kill()
+        process.wait()
+        context.close()
