@@ -104,11 +104,15 @@ def draw_class_distributions(runs: Sequence[Record], classes: Sequence[str] = ()
 
 
 def _of_classes(run: Record) -> tuple[str, np.ndarray]:
-    for part in ("test", "val"):
-        counts = run.class_counts(part)
-        if counts is not None and run.classes is not None:
-            return part, counts
-    raise NotRecorded(f"{run.folder}: has no class_histograms.npz: it is not finished, or too old")
+    """A part and its counts: test rows, unless only the validation rows have labels."""
+    found = {part: run.class_counts(part) for part in ("test", "val")}
+    kept = {part: counts for part, counts in found.items() if counts is not None}
+    if not kept or run.classes is None:
+        raise NotRecorded(
+            f"{run.folder}: has no class_histograms.npz: it is not finished, or too old"
+        )
+    part = next((part for part, counts in kept.items() if counts[:, 0].any()), next(iter(kept)))
+    return part, kept[part]
 
 
 def _typical(classes: pd.DataFrame, count: int = 3) -> list[str]:
@@ -145,11 +149,13 @@ def draw_false_negatives(runs: Sequence[Record]) -> Drawing:
     for line, run in enumerate(runs):
         mine = numbers[numbers["run"] == run.name]
         for axes, (when, table) in zip(grid[line], mine.groupby("epoch"), strict=False):
-            size = np.sqrt(table["hidden"] + table["negative"]).clip(1, 6)
-            axes.scatter(
-                table["p"], 100 * table["share"], s=4 * size, color=GROUP_COLOURS["hidden"],
-                label="hidden / (hidden + negative)", linewidths=0,
-            )  # fmt: skip
+            many = table["hidden"] + table["negative"] >= 10
+            for some, alpha in ((table[many], 1.0), (table[~many], 0.3)):
+                axes.scatter(
+                    some["p"], 100 * some["share"], s=9, color=GROUP_COLOURS["hidden"], alpha=alpha,
+                    label="hidden / (hidden + negative)" + (", few" if alpha < 1 else ""),
+                    linewidths=0,
+                )  # fmt: skip
             axes.plot(table["p"], 100 * table["expected"], color="#0072B2", label="if calibrated")
             if table["k"].notna().any():
                 axes.plot(table["p"], 100 * table["k"], "--", color="#009E73", label="k(p) of gr")

@@ -192,8 +192,15 @@ def shared_legend(figure: Figure, grid: np.ndarray, *, least: int = 2) -> None:
         handles, names = axes.get_legend_handles_labels()
         found = dict(zip(names, handles, strict=True)) | found
     if len(found) >= least:
-        columns = min(len(found), 4)
-        figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns)
+        # About as many as fit side by side, in inches.
+        entry = 0.6 + 0.075 * max(map(len, found))
+        room = max(int(figure.get_figwidth() / entry), 1)
+        figure.legend(
+            list(found.values()),
+            list(found),
+            loc="outside lower center",
+            ncols=-(-len(found) // -(-len(found) // room)),
+        )
 
 
 def epochs_axis(axes: Axes, last: int) -> None:
