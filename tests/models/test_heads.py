@@ -24,6 +24,15 @@ def test_every_head_gives_one_logit_a_class_and_gradients(name):
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in head.parameters())
 
 
+@pytest.mark.parametrize("name", registry.names())
+def test_every_head_can_be_exported_for_any_batch(name):
+    head = create_head(name, 6, 4).eval()
+    x = torch.randn((5, 6, 5, 5) if head.wants_map else (5, 6))
+    shapes = ({0: torch.export.Dim("batch")},)
+    exported = torch.export.export(head, (x[:2],), dynamic_shapes=shapes).module()
+    torch.testing.assert_close(exported(x), head(x))
+
+
 @pytest.mark.parametrize("prior", [0.03, 0.8])
 @pytest.mark.parametrize("name", registry.names())
 def test_the_prior_is_the_first_answer(name, prior):

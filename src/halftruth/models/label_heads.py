@@ -62,7 +62,7 @@ class LabelQueryHead(Head):
     def forward(self, feature_map: Tensor) -> Tensor:
         places = self.project(feature_map)
         marked = places + position_code(places).to(places.dtype)
-        queries = self.queries.expand(len(feature_map), -1, -1)
+        queries = self.queries.expand(feature_map.shape[0], -1, -1)
         keys, values = (x.flatten(2).transpose(1, 2) for x in (marked, places))
         found, _ = self.attention(queries, keys, values, need_weights=False)
         codes = self.norms[0](queries + found)
