@@ -125,14 +125,14 @@ class _Schedule:
     def _trials(self, cell: Cell) -> list[Job]:
         return cell.trials(self.grid.trials, self.grid.seeds[0])
 
-    def _ask(self, job: Job) -> None:
+    def _ask(self, job: Job, first: bool = False) -> None:
         """Queue a run, unless it is there, or asked for by another column of the table."""
         if job.id in self.done or job.id in self.asked:
             self.count += 1
             return
         self.asked.add(job.id)
         self.open.add(job.id)
-        self.queue.append(job)
+        self.queue.appendleft(job) if first else self.queue.append(job)
 
     def _advance(self) -> None:
         """Give out the seeds of those cells whose trials are all there."""
@@ -152,8 +152,9 @@ class _Schedule:
                     self.failed.append(f"{name}: every trial failed")
                     continue
                 settings = {"training": best["training"], "options": best["options"]}
-            for seed in self.grid.seeds:
-                self._ask(cell.job(seed, **settings))
+            # In front of other cells' trials: rows of the table are finished one by one.
+            for seed in self.grid.seeds[:: -1 if trials else 1]:
+                self._ask(cell.job(seed, **settings), first=bool(trials))
 
     def _take(self, answer: Answer) -> None:
         job: Job = answer.task.job
