@@ -114,13 +114,18 @@ def _serve(pipe: Connection, place: Place) -> None:
         except (EOFError, OSError):
             return
         try:
-            pipe.send((bench.do(task), "", False))
+            outcome = (bench.do(task), "", False)
         except TrainingStopped as error:
-            pipe.send((None, str(error), True))
+            outcome = (None, str(error), True)
         except Exception as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{Path(last.filename).name}:{last.lineno}"
-            pipe.send((None, f"{type(error).__name__} ({where}): {error}", False))
+            outcome = (None, f"{type(error).__name__} ({where}): {error}", False)
+        try:
+            pipe.send(outcome)
+        except OSError:
+            # The main process is gone.
+            return
 
 
 def _alone_on_its_gpu(place: Place) -> Place:
