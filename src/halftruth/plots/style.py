@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 from halftruth.data import DataError
 from halftruth.train.tables import csv_text
@@ -157,24 +158,31 @@ def name_ticks(axis: Any, places: Sequence[float], names: Sequence[str], most: i
 
 
 def name_points(
-    axes: Axes, points: Iterable[tuple[float, float, str]], *, below: bool = True
+    axes: Axes, points: Sequence[tuple[float, float, str]], *, below: bool = True
 ) -> list[Text]:
-    """Write names beside points, in this order; one that would cover another is left out."""
+    """Write names beside points, in this order; one that would cover a name or a point is left out.
+
+    Room is left between them: in a file of vectors letters are as wide as they are, on a screen as
+    wide as its pixels allow.
+    """
     sides = [(4, 2, "left"), (-4, 2, "right"), (4, -8, "left"), (-4, -8, "right")]
     axes.figure.draw_without_rendering()  # type: ignore[union-attr]
     frame = axes.get_window_extent()
-    taken: list[Any] = []
+    at = axes.transData.transform([(x, y) for x, y, _ in points])
+    dots = [Bbox.from_bounds(x - 3, y - 3, 6, 6) for x, y in at]
+    taken: list[Bbox] = []
     written: list[Text] = []
-    for x, y, name in points:
+    for number, (x, y, name) in enumerate(points):
+        others = [*taken, *dots[:number], *dots[number + 1 :]] if below else taken
         for dx, dy, side in sides if below else sides[:1]:
             text = axes.annotate(
                 shortened(name, 16), (x, y), (dx, dy), textcoords="offset points",
                 fontsize=7, ha=side,
             )  # fmt: skip
-            box = text.get_window_extent()
+            box = text.get_window_extent().padded(2)
             inside = frame.x0 <= box.x0 and box.x1 <= frame.x1
             inside = inside and frame.y0 <= box.y0 and box.y1 <= frame.y1
-            if inside and not any(box.overlaps(other) for other in taken):
+            if inside and not any(box.overlaps(other) for other in others):
                 taken.append(box)
                 written.append(text)
                 break
