@@ -4,40 +4,12 @@ import os
 import signal
 
 import pytest
-from tiny_grid import tiny_grid
+from tiny_grid import HereOnly, tiny_grid
 
 from halftruth.bench import read_results, run_grid, runner, workers
 from halftruth.bench.execute import Bench, Train
-from halftruth.bench.workers import Answer, Place
 from halftruth.data import DataError
 from halftruth.train import TrainingStopped
-
-
-class HereOnly:
-    """Stands for the pool: the tasks are done in this process, one at a time."""
-
-    def __init__(self, jobs, devices, root, cache):
-        self.place = Place(root, cache, "cpu")
-        self.bench, self.task, self.done = Bench(self.place), None, []
-        self.workers = [self]
-
-    def free(self):
-        return [self] if self.task is None else []
-
-    def give(self, task):
-        self.task = task
-
-    def answers(self):
-        task, self.task = self.task, None
-        try:
-            return [Answer(task, self.bench.do(task))]
-        except TrainingStopped as error:
-            return [Answer(task, error=str(error), final=True)]
-        except (ValueError, MemoryError) as error:
-            return [Answer(task, error=str(error))]
-
-    def stop(self):
-        pass
 
 
 @pytest.fixture

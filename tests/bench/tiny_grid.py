@@ -4,7 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
+from halftruth.bench.execute import Bench
 from halftruth.bench.grid import Grid, make_grid
+from halftruth.bench.workers import Answer, Place
+from halftruth.train import TrainingStopped
 
 CLASSES = ("red", "green", "blue", "grey")
 
@@ -36,3 +39,30 @@ def tiny_grid(**changes) -> Grid:
         "training": {"epochs": 2, "batch_size": 8, "head_lr": 0.01},
     }
     return make_grid({**values, **changes})
+
+
+class HereOnly:
+    """Stands for the pool: the tasks are done in this process, one at a time."""
+
+    def __init__(self, jobs, devices, root, cache):
+        self.place = Place(root, cache, "cpu")
+        self.bench, self.task, self.done = Bench(self.place), None, []
+        self.workers = [self]
+
+    def free(self):
+        return [self] if self.task is None else []
+
+    def give(self, task):
+        self.task = task
+
+    def answers(self):
+        task, self.task = self.task, None
+        try:
+            return [Answer(task, self.bench.do(task))]
+        except TrainingStopped as error:
+            return [Answer(task, error=str(error), final=True)]
+        except (ValueError, MemoryError) as error:
+            return [Answer(task, error=str(error))]
+
+    def stop(self):
+        pass

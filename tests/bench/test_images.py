@@ -1,0 +1,99 @@
+"""Data sets of images: end to end, and as features of a backbone that is not trained."""
+
+import numpy as np
+import pytest
+from PIL import Image
+from tiny_grid import HereOnly, tiny_grid
+
+from halftruth.bench import frozen, read_results, run_grid, runner
+
+SOURCE = {"reader": "table", "root": "set/labels.csv", "images": ["set/*.zip", "set/photos"]}
+MODEL = {"backbone": "test_efficientnet", "weights": "none", "image_size": 32}
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """Pictures in which a bright channel is a class; complete labels, no validation part."""
+    root = tmp_path_factory.mktemp("pictures")
+    photos = root / "set" / "photos"
+    photos.mkdir(parents=True)
+    random, lines = np.random.default_rng(0), ["image,split,patient,red,green,blue"]
+    for row in range(30):
+        there = random.random(3) < 0.5
+        there[row % 3] = True
+        pixels = random.integers(0, 90, (32, 32, 3)) + 120 * there
+        Image.fromarray(pixels.astype(np.uint8)).save(photos / f"p{row}.png")
+        part = "test" if row % 3 == 2 else "train"
+        lines.append(f"p{row}.png,{part},{row // 2}," + ",".join(map(str, there.astype(int))))
+    (root / "set" / "labels.csv").write_text("\n".join(lines) + "\n")
+    import zipfile
+
+    with zipfile.ZipFile(root / "set" / "more.zip", "w") as file:
+        file.write(photos / "p0.png", "other.png")
+    return root
+
+
+@pytest.fixture
+def go(monkeypatch, pictures, tmp_path):
+    monkeypatch.setattr(runner, "Pool", HereOnly)
+
+    def run(grid):
+        failed = run_grid(grid, pictures, tmp_path / "r.jsonl", say=lambda text: None)
+        assert failed == []
+        return read_results(tmp_path / "r.jsonl")
+
+    run.cache = tmp_path / "r.cache"
+    return run
+
+
+def source(**more):
+    return {"toy": {**SOURCE, "reading": {"drop_columns": ["patient"]}, **more}}
+
+
+def test_methods_are_trained_end_to_end(go):
+    settings = {"epochs": 1, "head_epochs": 1, "batch_size": 8, "augment": "flip", **MODEL}
+    methods = {"em": None, "consistency": None, "scl": {"training": {"head": "cam", "tune": "all"}}}
+    records = go(tiny_grid(data=source(), methods=methods, training=settings, seeds=[0]))
+    assert [record["method"] for record in records] == ["em", "consistency", "scl"]
+    for record in records:
+        assert record["stage"] in ("head", "all")
+        assert 0 < record["test"]["mAP"] <= 1
+    assert list((go.cache / "runs").iterdir()) == []
+
+
+def test_features_of_a_frozen_backbone_are_extracted_once(go, monkeypatch):
+    seen, original = [], frozen.outputs
+
+    def counted(forward, inputs, rows, *more):
+        seen.append(len(rows))
+        return original(forward, inputs, rows, *more)
+
+    monkeypatch.setattr(frozen, "outputs", counted)
+    grid = tiny_grid(data=source(frozen=MODEL), labels=["single", "left-40"], methods=["bce", "em"])
+    records = go(grid)
+    assert len(records) == 8
+    assert seen == [30]
+    go(tiny_grid(data=source(frozen=MODEL), methods=["wan"]))
+    assert seen == [30]
+
+
+def test_rows_can_be_divided_by_patient(pictures):
+    from halftruth.bench.sources import load_benchmark
+
+    about = {**SOURCE, "patient_column": "patient", "reading": {"drop_columns": ["split"]}}
+    read = load_benchmark(about, "complete", 1200, pictures)
+    patients = [{row // 2 for row in part} for part in vars(read.splits).values()]
+    assert [len(part) > 0 for part in patients] == [True, True, True]
+    assert sum(map(len, patients)) == 15 == len(set().union(*patients))
+
+
+def test_a_limit_takes_the_first_rows_of_each_part(pictures):
+    from halftruth.bench.sources import load_benchmark
+
+    whole = load_benchmark(source()["toy"], "single", 1200, pictures)
+    few = load_benchmark({**source()["toy"], "limit": 3}, "single", 1200, pictures)
+    for part in ("train", "val", "test"):
+        rows, kept = getattr(whole.splits, part)[:3], getattr(few.splits, part)
+        assert (whole.observed.items[rows] == few.observed.items[kept]).all()
+        assert (whole.observed.values[rows] == few.observed.values[kept]).all()
+        assert (whole.truth[rows] == few.truth[kept]).all()
