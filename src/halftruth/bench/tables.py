@@ -52,10 +52,13 @@ def columns(
     records: Iterable[Record], metrics: Iterable[str] = ("mAP",), part: str = "test"
 ) -> list[Column]:
     """The columns of a table, best and second best of each marked."""
+    records = list(records)
     runs = [record for record in records if not record["trial"] and record.get(part)]
-    places = list(dict.fromkeys((run["data"], run["column"]) for run in runs))
+    measured = {(run["data"], run["column"]) for run in runs}
+    # In the grid's order, which is that of its trials.
+    places = dict.fromkeys((record["data"], record["column"]) for record in records)
     found = []
-    for data, labels in places:
+    for data, labels in (place for place in places if place in measured):
         here = [
             run
             for run in runs
