@@ -10,6 +10,7 @@ cleanlab installed: its filter is then given the very same scores. Finished seed
 
 import argparse
 import json
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -30,7 +31,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "em": {"method": "em", "options": {"alpha": 0.2}},
     "wan": {"method": "wan"},
 }
-BEST = "em"
+BEST = "wan"
 CUTS, CLICKS = (100, 500, 1000), (250, 500, 1000)
 # The filter of cleanlab, each class by itself, ranked over all classes by self-confidence.
 CLEANLAB = """
@@ -130,38 +131,51 @@ def run(seed: int, data: Path, out: Path, matrix: Path, cleanlab: str | None) ->
         print(seed, name, json.dumps(record), flush=True)
     base = LabelMatrix(observed.values, complete.classes, complete.items, split)
     folder = out / f"seed{seed}" / "loop"
-    folder.mkdir(exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     full = LabelMatrix(complete.values, complete.classes, complete.items, split)
 
     def test(name: str, labels: LabelMatrix, **settings: Any) -> float:
-        place = folder / name
-        place.mkdir(exist_ok=True)
+        place = folder / name.replace(" ", "-")
+        place.mkdir()
         write_labels(full, place / "truth.parquet")
         value = trained(labels, place, seed, matrix, **settings)
         print(seed, "loop", name, round(value, 2), flush=True)
         return value
 
     loop = found["loop"]
-    loop["assume negative"] = test("an", base, method="bce")
     loop["complete labels"] = test("complete", full, method="bce")
-    loop["0"] = test("start", base, **METHODS[BEST])
-    order, probability, known = rankings[BEST]
+
+    def reviewed(ranking: np.ndarray, clicks: int, absent: int = UNKNOWN) -> LabelMatrix:
+        """The labels after a perfect reviewer looked at the first so many."""
+        at = ranking[:clicks]
+        values = base.values.copy()
+        right = there[at[:, 0], at[:, 1]]
+        values[taught[at[:, 0]], at[:, 1]] = np.where(right, PRESENT, absent)
+        return LabelMatrix(values, base.classes, base.items, split)
+
+    for name, settings in METHODS.items():
+        order, probability, known = rankings[name]
+        loop[f"{name}, 0 clicks"] = test(f"{name}-0", base, **settings)
+        for clicks in CLICKS:
+            labels = reviewed(order, clicks)
+            loop[f"{name}, {clicks} clicks"] = test(f"{name}-{clicks}", labels, **settings)
+            right = there[order[:clicks, 0], order[:clicks, 1]]
+            loop[f"{name}, {clicks} clicks, found"] = int(right.sum())
+            verdicts = np.zeros(len(order), dtype=np.int8)
+            verdicts[:clicks] = np.where(right, 1, -1)
+            mass = np.bincount(order[:, 1], probability, minlength=len(part.classes))
+            unlisted = np.maximum(np.array([c.estimate for c in known.missing]) - mass, 0)
+            left = still_missing(probability, order[:, 1], verdicts, unlisted)
+            loop[f"{name}, {clicks} clicks, estimated left"] = [left.estimate, left.low, left.high]
+            loop[f"{name}, {clicks} clicks, truly left"] = hidden - int(right.sum())
+    last = CLICKS[-1]
+    refused = reviewed(rankings[BEST][0], last, ABSENT)
+    loop[f"{BEST}, {last}, rejected as absent"] = test("refused", refused, **METHODS[BEST])
     anywhere = np.random.default_rng(seed).permutation(np.argwhere(part.values == UNKNOWN))
-    for clicks in CLICKS:
-        for way, ranking in (("audit", order), ("random", anywhere)):
-            values = base.values.copy()
-            at = ranking[:clicks]
-            right = there[at[:, 0], at[:, 1]]
-            values[taught[at[:, 0]], at[:, 1]] = np.where(right, PRESENT, ABSENT)
-            labels = LabelMatrix(values, base.classes, base.items, split)
-            loop[f"{way} {clicks}"] = test(f"{way}-{clicks}", labels, **METHODS[BEST])
-            loop[f"{way} {clicks} found"] = int(right.sum())
-        verdicts = np.zeros(len(order), dtype=np.int8)
-        verdicts[:clicks] = np.where(there[order[:clicks, 0], order[:clicks, 1]], 1, -1)
-        mass = np.bincount(order[:, 1], probability, minlength=len(part.classes))
-        unlisted = np.maximum(np.array([c.estimate for c in known.missing]) - mass, 0)
-        left = still_missing(probability, order[:, 1], verdicts, unlisted)
-        loop[f"left after {clicks}"] = [left.estimate, left.low, left.high]
+    loop[f"{BEST}, {last} random clicks"] = test(
+        "random", reviewed(anywhere, last), **METHODS[BEST]
+    )
     return found
 
 

@@ -44,12 +44,11 @@ def test_labels_left_out_at_random_are_counted_and_their_probabilities_are_right
     there = missing(truth, labels)
     assert known.missing_total.estimate == pytest.approx(there.sum(), rel=0.1)
     assert known.missing_total.low < there.sum() < known.missing_total.high
-    among = known.present[labels == UNKNOWN]
-    for low, high in ((0.1, 0.4), (0.4, 0.7), (0.7, 0.95)):
-        inside = (among > low) & (among < high)
-        assert there[labels == UNKNOWN][inside].mean() == pytest.approx(
-            among[inside].mean(), abs=0.12
-        )
+    table = missing_labels(labels, scores, calibration=known, classes=list("abcde"))
+    right = truth[table["row"], table["class"].map("abcde".index)] == PRESENT
+    for taken in (300, 700, 1000):
+        expected = table["expected_precision"][taken - 1]
+        assert right[:taken].mean() == pytest.approx(expected, abs=0.05)
 
 
 def test_the_chance_to_be_labelled_is_found() -> None:

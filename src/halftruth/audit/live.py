@@ -1,9 +1,10 @@
 """How many labels are still missing, given the decisions so far: calibrated again as they come in.
 
-    logit P(there) = logit p + δ + δₖ          δ ~ N(0, SPREAD²),  δₖ ~ N(0, CLASS_SPREAD²)
+    logit P(there) = z − t max(z, 0) + δ + δₖ,    z = logit p
 
-p is what the audit said, δ how far it was off over all, δₖ for class k: what a reviewer accepts
-and rejects tells both, by maximum a posteriori; the curvature there gives the interval.
+p is what the audit said, δ how far it was off over all, δₖ for class k, and t how much too sure it
+was of what it was sure of; all have normal priors around 0. What a reviewer accepts and rejects
+tells them, by maximum a posteriori; the curvature there gives the interval.
 """
 
 from __future__ import annotations
@@ -15,47 +16,59 @@ import numpy as np
 from halftruth.audit.calibration import CLASS_SPREAD, SPREAD, Count
 from halftruth.audit.presence import logit, sigmoid
 
+# Beyond this no audit is to be believed, whatever its logit says.
+_SUREST = 0.99
+_SHARED = np.diag([SPREAD**-2, SPREAD**-2])
+
 
 @dataclass(frozen=True)
 class Shift:
-    """The fitted δ + δₖ of each class, and the curvature at that point."""
+    """δ and −t, which all classes share, δₖ, and the curvature at that point."""
 
-    offsets: np.ndarray
-    curvature: np.ndarray
+    shared: np.ndarray
+    own: np.ndarray
+    mixed: np.ndarray
+    diagonal: np.ndarray
+    left: np.ndarray
 
-    def spread_of(self, slopes: np.ndarray) -> float:
-        """Standard deviation of a sum that grows by slopes[k] where δ + δₖ does."""
-        diagonal = self.curvature + CLASS_SPREAD**-2
-        left = self.curvature.sum() + SPREAD**-2 - (self.curvature**2 / diagonal).sum()
-        rest = slopes.sum() - (self.curvature * slopes / diagonal).sum()
-        return float(np.sqrt((slopes**2 / diagonal).sum() + rest**2 / left))
+    def apply(self, probability: np.ndarray, column: np.ndarray) -> np.ndarray:
+        """P(there) after the decisions."""
+        design = _design(probability)
+        return sigmoid(design[:, 0] + design[:, 1:] @ self.shared + self.own[column])
+
+    def spread_of(self, slopes: np.ndarray, shared: np.ndarray) -> float:
+        """Standard deviation of a sum with these derivatives by δₖ, and by δ and −t."""
+        rest = shared - self.mixed @ (slopes / self.diagonal)
+        variance = (slopes**2 / self.diagonal).sum() + rest @ np.linalg.solve(self.left, rest)
+        return float(np.sqrt(variance))
 
 
 def fit_shift(
     probability: np.ndarray, column: np.ndarray, right: np.ndarray, classes: int
 ) -> Shift:
-    """Newton's steps to the most probable δ and δₖ, after verdicts (`right`) on candidates.
+    """Newton's steps to the most probable δ, t and δₖ, after verdicts (`right`) on candidates.
 
     >>> shift = fit_shift(np.full(50, 0.5), np.zeros(50, dtype=int), np.ones(50, dtype=bool), 2)
-    >>> bool(shift.offsets[0] > 2 > shift.offsets[1] > 0.5)
+    >>> bool(shift.own[0] > 0 == shift.own[1] and shift.shared[0] > 0)
     True
     """
-    z = logit(probability)
-    common, own = 0.0, np.zeros(classes)
-    curve: np.ndarray = np.zeros(classes)
-    for _ in range(30):
-        p = sigmoid(z + common + own[column])
-        gap = np.bincount(column, right - p, minlength=classes)
-        curve = np.bincount(column, p * (1 - p), minlength=classes).astype(float)
-        g_common, g_own = gap.sum() - common / SPREAD**2, gap - own / CLASS_SPREAD**2
-        diagonal = curve + CLASS_SPREAD**-2
-        left = curve.sum() + SPREAD**-2 - (curve**2 / diagonal).sum()
-        step = np.clip((g_common - (curve * g_own / diagonal).sum()) / left, -1, 1)
-        own_step = np.clip((g_own - curve * step) / diagonal, -1, 1)
-        common, own = common + step, own + own_step
-        if max(abs(step), np.abs(own_step).max(initial=0)) < 1e-6:
+    design = _design(probability)
+    z, x = design[:, 0], design[:, 1:]
+    shared, own = np.zeros(2), np.zeros(classes)
+    for _ in range(50):
+        p = sigmoid(z + x @ shared + own[column])
+        gap, curve = right - p, p * (1 - p)
+        by_own = np.bincount(column, gap, minlength=classes) - own / CLASS_SPREAD**2
+        by_shared = x.T @ gap - _SHARED @ shared
+        diagonal = np.bincount(column, curve, minlength=classes) + CLASS_SPREAD**-2
+        mixed = np.stack([np.bincount(column, curve * one, minlength=classes) for one in x.T])
+        left = (x * curve[:, None]).T @ x + _SHARED - (mixed / diagonal) @ mixed.T
+        step = np.clip(np.linalg.solve(left, by_shared - mixed @ (by_own / diagonal)), -1, 1)
+        own_step = np.clip((by_own - step @ mixed) / diagonal, -1, 1)
+        shared, own = shared + step, own + own_step
+        if max(np.abs(step).max(), np.abs(own_step).max(initial=0)) < 1e-6:
             break
-    return Shift(common + own, curve)
+    return Shift(shared, own, mixed, diagonal, left)
 
 
 def still_missing(
@@ -68,15 +81,21 @@ def still_missing(
 
     `unlisted` (K,) is the expected number of missing labels that are no candidates.
     """
-    known = verdicts != 0
+    known, open_ones = verdicts != 0, verdicts == 0
     shift = fit_shift(probability[known], column[known], verdicts[known] > 0, len(unlisted))
-    p = sigmoid(logit(probability[~known]) + shift.offsets[column[~known]])
-    listed = np.bincount(column[~known], p, minlength=len(unlisted))
-    slopes = np.bincount(column[~known], p * (1 - p), minlength=len(unlisted))
-    # Unlikely ones grow with their odds.
-    rest = unlisted * np.exp(np.clip(shift.offsets, -3, 3))
-    total = float(listed.sum() + rest.sum())
-    spread = shift.spread_of(slopes + rest) / max(total, 1e-9)
-    chance = np.sqrt(slopes.sum() + rest.sum()) / max(total, 1e-9)
-    factor = float(np.exp(1.96 * np.hypot(spread, chance)))
+    p = shift.apply(probability[open_ones], column[open_ones])
+    curve = p * (1 - p)
+    # Labels that the scores do not show grow with their odds.
+    rest = unlisted * np.exp(np.clip(shift.shared[0] + shift.own, -1, 1))
+    slopes = np.bincount(column[open_ones], curve, minlength=len(unlisted)) + rest
+    shared = _design(probability[open_ones])[:, 1:].T @ curve + [rest.sum(), 0.0]
+    total = max(float(p.sum() + rest.sum()), 1e-9)
+    spread = np.hypot(shift.spread_of(slopes, shared), np.sqrt(slopes.sum())) / total
+    factor = float(np.exp(1.96 * spread))
     return Count(total, total / factor, min(total * factor, len(p) + float(rest.sum()) * factor))
+
+
+def _design(probability: np.ndarray) -> np.ndarray:
+    """(M, 3): z, and what δ and −t are multiplied with."""
+    z = logit(np.minimum(probability, _SUREST))
+    return np.stack([z, np.ones_like(z), np.maximum(z, 0.0)], axis=1)

@@ -30,8 +30,11 @@ import numpy as np
 from halftruth.labels import ABSENT, PRESENT
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
-# Strengths of the priors, in rows: on a class's slope, its offset, and its chance to be labelled.
-_SLOPE, _OFFSET, _CHANCE = 10.0, 1.0, 20.0
+# How strongly a class's (offset, slope) and its chance to be labelled are drawn to those of all;
+# chosen on VOC 2012 and COCO 2014, where the complete labels are known.
+_DEVIATION, _CHANCE = np.diag([10.0, 300.0]), 20.0
+# So that the curve stays finite where few rows say everything.
+_CENTRE = np.diag([0.1, 1.0])
 _CLOSE = 1e-4
 
 
@@ -119,23 +122,32 @@ def _maximise(
 
     In `certain` rows at least one class is there: P(k | one at least) = p / (1 − Π (1 − pₘ)).
     """
-    a, b = now.offset, now.slope
-    centre_a, centre_b = a.mean(), np.median(b)
+    at = np.stack([now.offset, now.slope], axis=1)
     for _ in range(steps):
-        p = sigmoid(a + b * z)
+        p = sigmoid(at[:, 0] + at[:, 1] * z)
         if certain.any():
             none = np.exp(np.log1p(-np.minimum(p, 1 - 1e-12)).sum(axis=1, keepdims=True))
             p = np.where(certain, p / np.maximum(1 - none, 1e-12), p)
         gap, curve = rows * (there - p), rows * np.maximum(p * (1 - p), 1e-9)
-        g0 = gap.sum(axis=0) - _OFFSET * (a - centre_a)
-        g1 = (gap * z).sum(axis=0) - _SLOPE * (b - centre_b)
-        h00, h01 = curve.sum(axis=0) + _OFFSET, (curve * z).sum(axis=0)
-        h11 = (curve * z * z).sum(axis=0) + _SLOPE
-        det = h00 * h11 - h01**2
-        a = a + np.clip((h11 * g0 - h01 * g1) / det, -1, 1)
+        slopes = np.stack([gap.sum(axis=0), (gap * z).sum(axis=0)], axis=1)
+        h00, h01, h11 = curve.sum(axis=0), (curve * z).sum(axis=0), (curve * z * z).sum(axis=0)
+        bend = np.stack([np.stack([h00, h01], axis=1), np.stack([h01, h11], axis=1)], axis=1)
+        at = at + np.clip(_newton(at, slopes, bend), -0.5, 0.5)
         # A score that speaks against its class would turn the ranking round.
-        b = np.maximum(b + np.clip((h00 * g1 - h01 * g0) / det, -0.3, 0.3), 0.01)
-    return replace(now, offset=a, slope=b)
+        at[:, 1] = np.maximum(at[:, 1], 0.01)
+    return replace(now, offset=at[:, 0], slope=at[:, 1])
+
+
+def _newton(at: np.ndarray, slopes: np.ndarray, bend: np.ndarray) -> np.ndarray:
+    """(K, 2) step for each class = a common centre + its own deviation, which has the prior."""
+    centre = at.mean(axis=0)
+    held = bend + _DEVIATION
+    own = np.linalg.solve(held, (slopes - (at - centre) @ _DEVIATION)[..., None])
+    follow = np.linalg.solve(held, bend)
+    left = (bend - bend @ follow).sum(axis=0) + _CENTRE
+    pull = (slopes[..., None] - bend @ own).sum(axis=0)[:, 0] - _CENTRE @ (centre - [0.0, 1.0])
+    common = np.linalg.solve(left, pull)
+    return np.asarray(common + (own - follow @ common[:, None])[..., 0])
 
 
 def _beside_the_one_shown(p: np.ndarray, shown: np.ndarray) -> np.ndarray:
