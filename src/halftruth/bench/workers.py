@@ -1,13 +1,17 @@
 """Processes that stay: each loads its libraries and data once, then does run after run."""
 
+import dataclasses
 import multiprocessing
 import os
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
+
+from halftruth.data import DataError
 
 # Data sets under a label setting that a process keeps; the jobs come ordered by them.
 _KEPT = 3
@@ -43,8 +47,12 @@ class Worker:
     def start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, self.place), daemon=True)
-        self.process.start()
+        device, variables = own_device(self.place.device)
+        place = dataclasses.replace(self.place, device=device)
+        self.process = context.Process(target=_serve, args=(theirs, place), daemon=True)
+        # Libraries read them when they are loaded, which is before the process is asked anything.
+        with _environment(variables):
+            self.process.start()
         theirs.close()
 
     def give(self, task: Any) -> None:
@@ -72,14 +80,9 @@ class Pool:
     """Several workers, one after the other on each of the devices."""
 
     def __init__(self, jobs: int, devices: list[str], root: Path, cache: Path) -> None:
-        # Read by the processes when they load their libraries: one thread each.
-        before = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-        os.environ.update(dict.fromkeys(before, "1"))
         self.workers = [
             Worker(Place(root, cache, devices[number % len(devices)])) for number in range(jobs)
         ]
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
     def free(self) -> Iterator[Worker]:
         return (worker for worker in self.workers if worker.task is None)
@@ -98,7 +101,6 @@ def _serve(pipe: Connection, place: Place) -> None:
     """The life of a worker process."""
     import signal
 
-    place = _alone_on_its_gpu(place)
     import torch
 
     from halftruth.bench.execute import Bench
@@ -128,12 +130,32 @@ def _serve(pipe: Connection, place: Place) -> None:
             return
 
 
-def _alone_on_its_gpu(place: Place) -> Place:
-    """Hide the other GPUs: libraries that take the first one then take the right one."""
-    kind, _, number = place.device.partition(":")
+def own_device(device: str) -> tuple[str, dict[str, str]]:
+    """A worker's device by the name it has there, and the variables that make it so.
+
+    One thread each; of several GPUs a worker sees its own, so that libraries which take the first
+    one take the right one.
+
+    >>> own_device("cuda:1")[0], own_device("cpu")[0]
+    ('cuda', 'cpu')
+    """
+    variables = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    kind, _, number = device.partition(":")
     if kind != "cuda" or not number:
-        return place
+        return device, variables
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = visible.split(",") if visible else [str(n) for n in range(int(number) + 1)]
-    os.environ["CUDA_VISIBLE_DEVICES"] = names[int(number)]
-    return Place(place.root, place.cache, "cuda")
+    if int(number) >= len(names):
+        raise DataError(f"--device {device}: there are {len(names)} visible GPUs")
+    return "cuda", {**variables, "CUDA_VISIBLE_DEVICES": names[int(number)]}
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
