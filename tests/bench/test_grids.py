@@ -98,9 +98,8 @@ def test_every_mistake_is_told_at_once():
 
 
 def test_patterns_choose_methods_and_data():
-    grid = tiny_grid(methods="all").chosen(methods="em*,wan", labels="single,left-40")
+    grid = tiny_grid(methods="all").chosen(methods="em*,wan")
     assert {cell.method for cell in grid.cells()} == {"em", "em-apl", "wan"}
-    assert grid.labels == ["single", "left-40"]
     few = {cell.method: cell for cell in tiny_grid(methods="all").chosen(methods="*").cells()}
     for cell in tiny_grid(methods="all").cells():
         assert few[cell.method].trials(4, 0) == cell.trials(4, 0)

@@ -118,25 +118,13 @@ class Grid:
             return [(str(name), entry) for name, entry in given.items()]
         return [(str(name), None) for name in given]
 
-    def chosen(self, **patterns: str | None) -> "Grid":
-        """The grid with only those methods, data sets and label settings that match."""
+    def chosen(self, methods: str | None = None, data: str | None = None) -> "Grid":
+        """The grid with only those methods and data sets that match a pattern, or several."""
         kept = dataclasses.replace(self)
-        if patterns.get("data"):
-            kept.data = {k: v for k, v in self.data.items() if _matches(k, patterns["data"])}
-        if patterns.get("labels"):
-            kept.labels = str(patterns["labels"]).split(",")
-        if patterns.get("methods"):
-            entries = self.entries()
-            kept.methods = {k: v for k, v in entries.items() if _matches(k, patterns["methods"])}
-            if not kept.methods:
-                raise ConfigError(
-                    [f"methods: none matches {patterns['methods']!r}; there are: "
-                     f"{', '.join(entries)}"]
-                )  # fmt: skip
-        if not kept.data:
-            raise ConfigError(
-                [f"data: none matches {patterns['data']!r}; there are: {', '.join(self.data)}"]
-            )
+        if data is not None:
+            kept.data = _matching(self.data, data, "data")
+        if methods is not None:
+            kept.methods = _matching(self.entries(), methods, "methods")
         return kept
 
     def problems(self) -> list[str]:
@@ -227,5 +215,14 @@ def make_grid(values: dict[str, Any]) -> Grid:
     return grid
 
 
-def _matches(name: str, patterns: str | None) -> bool:
-    return any(fnmatch.fnmatch(name, pattern) for pattern in str(patterns).split(","))
+def _matching(entries: dict[str, Any], patterns: str, what: str) -> dict[str, Any]:
+    several = [pattern.strip() for pattern in patterns.split(",")]
+    found = {
+        name: entry
+        for name, entry in entries.items()
+        if any(fnmatch.fnmatch(name, pattern) for pattern in several)
+    }
+    if not found:
+        there = ", ".join(entries)
+        raise ConfigError([f"{what}: none matches {patterns!r}; there are: {there}"])
+    return found

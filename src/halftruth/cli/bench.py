@@ -46,15 +46,18 @@ def run(
     from halftruth.bench import load_grid, run_grid, table
     from halftruth.bench.results import read_results
 
-    numbers = None if seeds is None else [int(seed) for seed in seeds.split(",")]
-    spec = load_grid(grid, seeds=numbers, trials=trials)
+    # What is no number is for the grid to refuse, with everything else that is wrong.
+    numbers = seeds and [int(part) if part.isdigit() else part for part in seeds.split(",")]
+    spec = load_grid(
+        grid, seeds=numbers, trials=trials, labels=None if labels is None else labels.split(",")
+    )
     if epochs is not None:
         spec.training |= {"epochs": epochs, "head_epochs": epochs}
         for about in spec.data.values():
             about.get("training", {}).update(epochs=epochs, head_epochs=epochs)
     if limit is not None:
         spec.data = {name: {**about, "limit": limit} for name, about in spec.data.items()}
-    spec = spec.chosen(methods=methods, data=only, labels=labels)
+    spec = spec.chosen(methods=methods, data=only)
 
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
