@@ -51,7 +51,7 @@ def test_the_way_for_gpus_gives_the_same_ranks(unknown):
     for where in (slice(0, 7), slice(4, 6)):
         one, other = rank_each(data, where), rank_together(data, where)
         assert len(one.column) > 10
-        for name in ("column", "score", "positives", "samples", "below"):
+        for name in ("column", "score", "positives", "samples", "tied", "below"):
             mine, its = getattr(one, name), getattr(other, name)
             assert mine.dtype == its.dtype
             assert torch.equal(mine, its), name

@@ -2,6 +2,7 @@
 
 from halftruth.metrics import thresholds
 from halftruth.metrics.ap import average_precision, mean_average_precision
+from halftruth.metrics.auc import mean_roc_auc, roc_auc
 from halftruth.metrics.counts import Counts, UndefinedMetricWarning, count
 from halftruth.metrics.evaluate import evaluate
 from halftruth.metrics.evaluator import Evaluator
@@ -34,9 +35,11 @@ __all__ = [
     "hamming_loss",
     "macro_f_beta",
     "mean_average_precision",
+    "mean_roc_auc",
     "micro_f_beta",
     "precision_at_k",
     "predictive_values",
     "recall_at_k",
+    "roc_auc",
     "thresholds",
 ]

@@ -69,19 +69,20 @@ def mean_average_precision(
     return mean_of_classes(_average_precision(data, empty, block_bytes), empty)
 
 
-def mean_of_classes(values: Tensor, empty: Empty) -> float:
+def mean_of_classes(
+    values: Tensor, empty: Empty, why: str = "No class has a positive label: mAP is NaN."
+) -> float:
     """The mean under the ``empty`` policy of values that are NaN for classes without positives."""
     if empty != "skip":
         return values.mean().item()
     mean = values.nanmean().item()
     if mean != mean:
-        warnings.warn("No class has a positive label: mAP is NaN.", stacklevel=3)
+        warnings.warn(why, stacklevel=3)
     return mean
 
 
 def _average_precision(data: Data, empty: Empty, block_bytes: int | None) -> Tensor:
-    if empty not in get_args(Empty):
-        raise ValueError(f"Expected empty to be one of {get_args(Empty)}, but got {empty!r}.")
+    check_empty(empty)
     total = torch.zeros(data.shape[1], dtype=torch.float64, device=data.scores.device)
     count = torch.zeros_like(total)
     for ranks in rank_positives(data, block_bytes):
@@ -90,3 +91,9 @@ def _average_precision(data: Data, empty: Empty, block_bytes: int | None) -> Ten
         count.index_add_(0, ranks.column, torch.ones_like(precision))
     missing = 0.0 if empty == "zero" else torch.nan
     return torch.where(count > 0, total / count, missing)
+
+
+def check_empty(empty: Empty) -> None:
+    """Refuse a policy that does not exist."""
+    if empty not in get_args(Empty):
+        raise ValueError(f"Expected empty to be one of {get_args(Empty)}, but got {empty!r}.")

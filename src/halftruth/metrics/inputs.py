@@ -110,7 +110,7 @@ def as_tensor(values: Array) -> Tensor:
     if array.dtype.kind == "u" and array.itemsize > 1:
         array = array.astype(np.int64)  # torch does not calculate with these
     if any(stride < 0 for stride in array.strides):
-        array = np.ascontiguousarray(array)
+        array = array.copy()  # also where one row is contiguous with a negative stride
     with warnings.catch_warnings():
         # Memory-mapped scores are read-only; nothing here writes to them.
         warnings.filterwarnings("ignore", message=".*not writable.*")

@@ -1,4 +1,4 @@
-"""The ranks of the positives: all that average precision and the best thresholds need.
+"""The ranks of the positives: all that average precision, ROC-AUC and the best thresholds need.
 
 For a positive with score s, precision at s is (positives with score >= s) / (samples with score
 >= s). Both counts come from sorted values alone: no argsort, nothing for the negatives.
@@ -21,14 +21,15 @@ from halftruth.metrics.inputs import Data, block_bytes_on, slices
 class Ranks:
     """One entry a positive, class after class; tied scores share their counts.
 
-    ``positives`` and ``samples`` count those that score at least as high; ``below`` is the next
-    lower score of the class, -inf where there is none.
+    ``positives`` and ``samples`` count those that score at least as high, ``tied`` the samples
+    that score the same; ``below`` is the next lower score of the class, -inf where there is none.
     """
 
     column: Tensor
     score: Tensor
     positives: Tensor
     samples: Tensor
+    tied: Tensor
     below: Tensor
 
 
@@ -37,8 +38,8 @@ def rank_positives(data: Data, block_bytes: int | None = None) -> Iterator[Ranks
     samples, classes = data.shape
     budget = block_bytes or block_bytes_on(data.scores.device)
     if data.scores.device.type == "cuda":
-        # Sorted values and positions, running counts, group starts and what cummax returns.
-        for where in slices(classes, budget // (64 * samples)):
+        # Sorted values and positions, running counts, groups of ties and what cummax returns.
+        for where in slices(classes, budget // (80 * samples)):
             yield rank_together(data, where)
         return
     threads = torch.get_num_threads()
@@ -76,7 +77,9 @@ def _rank_column(
     first = np.searchsorted(ordered, hits)
     below = np.where(first > 0, ordered[first - 1], -np.inf)
     positives = len(hits) - np.searchsorted(hits, hits)
-    return hits.astype(np.float64), positives, len(ordered) - first, below.astype(np.float64)
+    tied = np.searchsorted(ordered, hits, side="right") - first
+    samples = len(ordered) - first
+    return hits.astype(np.float64), positives, samples, tied, below.astype(np.float64)
 
 
 def rank_together(data: Data, where: slice) -> Ranks:
@@ -100,11 +103,13 @@ def rank_together(data: Data, where: slice) -> Ranks:
     row, at = present.nonzero(as_tuple=True)
     start = first[row, at]
     below = torch.where(start > 0, ordered[row, (start - 1).clamp_min(0)], -torch.inf)
+    tied = torch.zeros_like(first).scatter_add_(1, first, known.long())
     return Ranks(
         row + where.start,
         ordered[row, at].double(),
         _count_from(present, row, start),
         _count_from(known, row, start),
+        tied[row, start],
         below.double(),
     )
 
