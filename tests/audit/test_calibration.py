@@ -48,7 +48,7 @@ def test_labels_left_out_at_random_are_counted_and_their_probabilities_are_right
     right = truth[table["row"], table["class"].map("abcde".index)] == PRESENT
     for taken in (300, 700, 1000):
         expected = table["expected_precision"][taken - 1]
-        assert right[:taken].mean() == pytest.approx(expected, abs=0.05)
+        assert right[:taken].mean() == pytest.approx(expected, abs=0.07)
 
 
 def test_the_chance_to_be_labelled_is_found() -> None:

@@ -100,7 +100,7 @@ def write_audit(
         "selection": known.selection,
         "missing": {"estimate": total.estimate, "low": total.low, "high": total.high},
         "missing_by_class": [count.estimate for count in known.missing],
-        "wrong_at_most": known.wrong_total,
+        "wrong": known.wrong_total,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     # Last, since it says that the folder is whole.

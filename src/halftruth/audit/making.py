@@ -86,9 +86,9 @@ def make_audit(
     warnings: list[str] = []
     bad: list[tuple[str, str]] = []
     if run is not None:
-        scores, bad, origin = *_of_run(run, part, stores, matrix, warnings), f"run {source}"
+        scores, bad, origin = *_of_run(run, part, stores, matrix, warnings), f"run {source.name}"
     elif labels is not None:
-        scores, origin = read_scores(source, given)[rows], f"probabilities {source}"
+        scores, origin = read_scores(source, given)[rows], f"probabilities {source.name}"
         warnings.append(MUST_BE)
     else:
         scores, bad = _by_folds(

@@ -30,7 +30,7 @@ def write_report(audit: AuditFolder, path: str | Path | None = None, each: int =
         (f"{int((audit.scored['labels'] > 0).sum()):,}", "labels present"),
         (f"{missing['estimate']:,.0f}", "labels estimated to be missing"),
         (f"{missing['low']:,.0f} – {missing['high']:,.0f}", "95 % interval of that"),
-        (f"{info['wrong_at_most']:,.0f}", "present labels that are wrong, at most"),
+        (f"{info['wrong']:,.0f}", "present labels that may be wrong"),
     ]
     template = Template((files("halftruth.audit") / "report.html").read_text(encoding="utf-8"))
     text = template.substitute(
@@ -76,7 +76,7 @@ def _classes(table: pd.DataFrame) -> Iterator[str]:
             f'<td class="bar" style="--share:{one["missing"] / most:.4f}">'
             f"<span>{one['missing']:,.0f}</span></td>"
             f"<td>{one['missing_low']:,.0f} – {one['missing_high']:,.0f}</td>"
-            f'<td class="wide">{one["wrong_at_most"]:,.1f}</td></tr>'
+            f'<td class="wide">{one["wrong"]:,.1f}</td></tr>'
         )
 
 

@@ -113,7 +113,7 @@ def per_class(
             "missing": [count.estimate for count in known.missing],
             "missing_low": [count.low for count in known.missing],
             "missing_high": [count.high for count in known.missing],
-            "wrong_at_most": known.wrong,
+            "wrong": known.wrong,
         }
     )
 
@@ -143,7 +143,7 @@ def summary(labels: Any, scores: Any, **options: Any) -> dict[str, Any]:
         "unknown": int((data.labels == UNKNOWN).sum()),
         "missing": total.estimate,
         "missing_interval": (total.low, total.high),
-        "wrong_at_most": known.wrong_total,
+        "wrong": known.wrong_total,
         "selection": known.selection,
         "at_90_percent_precision": cut_at(table["expected_precision"].to_numpy(), 0.9),
     }
