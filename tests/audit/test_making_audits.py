@@ -60,6 +60,8 @@ def test_scores_are_out_of_sample(tmp_path: Path) -> None:
     )
     assert np.array_equal(scores, again)
     assert (tmp_path / "fold0" / "result.json").stat().st_mtime_ns == before
+    with pytest.raises(DataError, match="other labels or other settings"):
+        cross_scores(lots, tmp_path, features=features, folds=4, epochs=10, method="em")
 
 
 def test_the_command_goes_from_labels_to_a_repaired_file(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -57,6 +59,7 @@ def cross_scores(
         named = np.array([str(row) for row in range(len(labels))])
     folder.mkdir(parents=True, exist_ok=True)
     fold = fold_of_rows(len(labels), folds, seed, groups)
+    _check_same(folder, labels, fold, features, {"images": images, **settings})
     scores = np.full(labels.values.shape, np.nan)
     bad: list[tuple[str, str]] = []
     if features is not None:
@@ -92,6 +95,27 @@ def cross_scores(
             rows = rows[[str(item) not in lost for item in named[rows]]]
             scores[rows], bad = found.probabilities, bad + found.bad
     return scores, bad
+
+
+def _check_same(
+    folder: Path,
+    labels: LabelMatrix,
+    fold: np.ndarray,
+    features: np.ndarray | None,
+    settings: dict[str, Any],
+) -> None:
+    """Refuse to go on with folds that were begun on other data or with other settings."""
+    now = hashlib.sha256(json.dumps([labels.classes, settings], default=str).encode())
+    items = [] if labels.items is None else labels.items.tolist()
+    for part in (labels.values, fold, features, np.array(items, dtype=str)):
+        now.update(b"" if part is None else np.ascontiguousarray(part).tobytes())
+    path = folder / "identity.txt"
+    if path.exists() and path.read_text(encoding="utf-8") != now.hexdigest():
+        raise DataError(
+            f"{folder}: holds folds of other labels or other settings; remove it, or choose "
+            "another folder (--out)"
+        )
+    path.write_text(now.hexdigest(), encoding="utf-8")
 
 
 def _parts(fold: np.ndarray, number: int, seed: int, groups: np.ndarray | None) -> np.ndarray:
