@@ -15,12 +15,19 @@ from halftruth.plots.data import (
 )
 
 
-@pytest.mark.parametrize("classes", [5, 45, 46, 312])
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("classes", [1, 5, 45, 312])
 def test_figures_can_be_read(labels, classes):
     drawings = draw_data(*labels(classes))
     assert [one.name for one in drawings] == ["counts", "positives", "co-occurrence", "hiding"]
     for drawing in drawings:
         assert_legible(drawing.figure)
+
+
+def test_an_empty_file_is_refused(labels):
+    observed, _ = labels(3)
+    with pytest.raises(DataError, match="no rows"):
+        draw_data(observed.select(slice(0, 0)))
 
 
 def test_without_the_truth_nothing_is_said_of_it(labels):

@@ -105,7 +105,7 @@ def test_mistakes_are_named(methods, at, message):
         loss_curves(methods, at)
 
 
-@pytest.mark.parametrize("methods", [["hill"], ["hill", "asl", "gr"], losses.names("[a-h]*")])
+@pytest.mark.parametrize("methods", [["hill"], losses.names("[a-h]*")])
 def test_the_figure_can_be_read(methods):
     assert_legible(draw_losses([with_arguments(m) for m in methods], [0, 0.5, 1], points=19).figure)
 
@@ -125,7 +125,7 @@ def test_vector_pixels_and_numbers(tmp_path):
 
 
 def test_the_same_figure_is_the_same_file(tmp_path):
-    one, two = (save(draw_losses(["em"], points=9), tmp_path / name) for name in ("a.svg", "b.svg"))
+    one, two = (save(draw_means(points=4), tmp_path / name) for name in ("a.svg", "b.svg"))
     assert one[0].read_bytes() == two[0].read_bytes()
 
 
@@ -159,7 +159,7 @@ def test_the_any_class_surface_is_equation_4():
     assert found[0, 1, "any-class"] == pytest.approx(whole)
 
 
-@pytest.mark.parametrize("method", ["any-class:lam=0.05", "hill", "class-balanced"])
+@pytest.mark.parametrize("method", ["any-class:lam=0.05", "hill"])
 def test_surfaces_can_be_read(method):
     assert_legible(draw_surface(method, points=12).figure)
 

@@ -2,6 +2,7 @@
 
 import sys
 
+import numpy as np
 import pandas as pd
 import pytest
 from legible import assert_legible
@@ -67,10 +68,11 @@ def test_run_writes_into_the_runs_folder_and_says_what_it_left_out(command, make
     code, said = command("run", folder, "-f", "curves", "-f", "labelled-loss")
     assert code == 0
     assert {path.stem for path in (folder / "plots").iterdir()} == {"curves", "labelled-loss"}
-    code, said = command("run", folder, "-o", "all.png")
+    (folder / "classes.csv").unlink()
+    code, said = command("run", folder, "-o", "all.pdf")
     assert code == 0
     assert "left out: separation" in said
-    assert "all-curves.png" in said
+    assert "all-curves.pdf" in said
 
 
 def test_data_with_hidden_labels(command, tmp_path):
@@ -84,19 +86,21 @@ def test_data_with_hidden_labels(command, tmp_path):
 
 
 def test_several_figures_in_a_file_name_or_a_folder(tmp_path):
-    from halftruth.plots.surface import draw_means, draw_surface
+    from halftruth.plots.losses import draw_losses
+    from halftruth.plots.surface import draw_means
 
-    both = [draw_means(points=6), draw_surface("bce", points=6)]
+    both = [draw_losses(["em"], points=5), draw_means(points=5)]
     named = save_all(both, tmp_path / "x.svg")
-    assert [path.name for path in named[::2]] == ["x-means.svg", "x-surface.svg"]
+    assert [path.name for path in named[::2]] == ["x-losses.svg", "x-means.svg"]
     assert (tmp_path / "x-means.csv").is_file()
     inside = save_all(both[:1], tmp_path)
-    assert inside[0] == tmp_path / "means.svg"
+    assert inside[0] == tmp_path / "losses.svg"
 
 
 def test_names_beside_points_never_meet():
     figure, grid = styled(panels)(1, 1)
-    points = [(x / 10, y / 10, f"name {x} {y}") for x in range(11) for y in range(11)]
+    random = np.random.default_rng(0)
+    points = [(x, y, f"name {n}") for n, (x, y) in enumerate(random.random((40, 2)))]
     grid[0, 0].plot([p[0] for p in points], [p[1] for p in points], ".")
     grid[0, 0].set_xlabel("x")
     grid[0, 0].set_ylabel("y")

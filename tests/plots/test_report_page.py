@@ -88,6 +88,7 @@ def pictures(data):
     fit(
         data / "labels.csv", data / "photos", truth=data / "truth.csv", out=out, quiet=True,
         backbone="test_efficientnet", weights="none", image_size=32, tune="head", head_epochs=2,
+        method="wan",
         device="cpu", workers=0, batch_size=8,
     )  # fmt: skip
     return out
@@ -99,6 +100,7 @@ def settings(data, tmp_path):
     return {
         "labels": data / "labels.csv",
         "features": data / "features.npy",
+        "method": "wan",
         "epochs": 1,
         "device": "cpu",
         "batch_size": 8,
@@ -176,6 +178,14 @@ def test_features_have_no_pictures_and_no_truth_no_verdicts(settings):
 def test_nothing_is_missing_where_all_is_known(settings):
     fit(**settings, zero="absent", quiet=True)
     assert "No label of the validation rows is unknown" in read(settings["out"]).text
+
+
+def test_validation_without_a_label_shown_is_told_of(data, tmp_path, settings):
+    table = pd.read_csv(data / "labels.csv")
+    table.loc[table["split"] == "val", list(CLASSES)] = 0
+    table.to_csv(tmp_path / "labels.csv", index=False)
+    fit(**{**settings, "labels": tmp_path / "labels.csv"}, truth=data / "truth.csv", quiet=True)
+    assert "nothing tells how" in read(settings["out"]).text
 
 
 def test_it_can_be_left_out(settings):

@@ -189,6 +189,32 @@ def test_a_run_that_is_not_finished_is_drawn_as_far_as_it_got(make_run):
     assert all("not finished" in reason for reason in left_out)
 
 
+def test_a_run_begun_by_an_older_version_keeps_its_epochs_in_order(make_run):
+    folder = make_run("one", epochs=4)
+    lines = (folder / "histograms.jsonl").read_text().splitlines()
+    (folder / "histograms.jsonl").write_text("\n".join(lines[2:]))
+    run = read_run(folder)
+    assert sorted(set(draw_distributions([run]).numbers["epoch"])) == [3, 4]
+    numbers = draw_separation([run]).numbers
+    missing = numbers[numbers["series"] == "validation rows"].set_index("epoch")["value"].isna()
+    assert missing.to_dict() == {1: True, 2: True, 3: False, 4: False}
+
+
+@pytest.mark.parametrize("name", ["_hidden", "a $ b $ c", "a very long name of a folder " * 3])
+def test_any_name_of_a_folder_is_shown(make_run, name):
+    folders = [make_run(name), make_run("other")]
+    drawing = draw_classes(read_runs(folders))
+    assert_legible(drawing.figure)
+    assert len(drawing.figure.legends[0].get_texts()) == 2
+
+
+def test_classes_that_validation_lacks_have_no_name_and_break_nothing(make_run):
+    folder = make_run("one")
+    table = pd.read_csv(folder / "classes.csv").assign(val_AP=np.nan)
+    table.to_csv(folder / "classes.csv", index=False)
+    assert_legible(draw_classes([read_run(folder)]).figure)
+
+
 def test_mistakes_are_named(make_run, tmp_path):
     folder = make_run("one")
     with pytest.raises(DataError, match=r"no figure curve; the figures are: curves, "):

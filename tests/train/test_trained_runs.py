@@ -28,6 +28,7 @@ def pictures_run(data, tmp_path_factory):
 def features_run(data, tmp_path_factory):
     out = tmp_path_factory.mktemp("features") / "run"
     settings = {"features": data / "features.npy", "hidden": 5, "dropout": 0.2, "head_lr": 0.05}
+    settings |= {"report": False}
     fit(data / "labels.csv", **settings, device="cpu", batch_size=6, epochs=4, out=out, quiet=True)
     return out
 
@@ -67,6 +68,7 @@ def test_the_file_of_training_is_read_and_split_as_in_training(data, tmp_path):
     labels = pd.read_csv(data / "truth.csv")
     labels.to_csv(tmp_path / "labels.csv", index=False)
     settings = {"features": data / "features.npy", "zero": "absent", "seed": 5, "val": 0.3}
+    settings |= {"report": False}
     run = tmp_path / "run"
     fit(tmp_path / "labels.csv", **settings, device="cpu", epochs=1, out=run, quiet=True)
     found = halftruth.evaluate(

@@ -10,7 +10,15 @@ from matplotlib.ticker import LogLocator, NullLocator, SymmetricalLogLocator
 
 from halftruth.plots.records import NotRecorded, Record
 from halftruth.plots.spread import PARTS
-from halftruth.plots.style import Drawing, line_look, name_points, panels, shared_legend, styled
+from halftruth.plots.style import (
+    Drawing,
+    legend_name,
+    line_look,
+    name_points,
+    panels,
+    shared_legend,
+    styled,
+)
 
 
 @styled
@@ -33,7 +41,7 @@ def draw_classes(runs: Sequence[Record]) -> Drawing:
         marker = "os^Dvp*"[number % 7]
         axes.scatter(
             mine["labelled"], 100 * mine["AP"], s=22, marker=marker, alpha=0.8, linewidths=0,
-            color=line_look(number)["color"], label=run.name,
+            color=line_look(number)["color"], label=legend_name(run.name),
         )  # fmt: skip
     _count_scale(axes, least=int(numbers["labelled"].min()))
     axes.set_xlabel("labelled positives in the training rows")

@@ -63,6 +63,8 @@ def read_hidden(
 
 def draw_data(labels: LabelMatrix, truth: np.ndarray | None = None) -> list[Drawing]:
     """All figures of a label file; `truth` is the complete labels (N, K), where they are known."""
+    if not len(labels):
+        raise DataError("there are no rows to draw")
     drawings = [draw_counts(labels, truth), draw_positives(labels, truth)]
     drawings.append(draw_co_occurrence(labels, truth))
     return drawings if truth is None else [*drawings, draw_hiding(labels, truth)]

@@ -14,6 +14,7 @@ from halftruth.plots.style import (
     GRID,
     Drawing,
     epochs_axis,
+    legend_name,
     line_look,
     panels,
     shared_legend,
@@ -186,7 +187,8 @@ def _lines(name: str, runs: Sequence[Record], tables: list[pd.DataFrame], text: 
         for place, run in enumerate(runs):
             line = numbers[(numbers["series"] == title) & (numbers["run"] == run.name)]
             if len(line):
-                axes.plot(line["epoch"], line["value"], label=run.name, **line_look(place))
+                shown = legend_name(run.name)
+                axes.plot(line["epoch"], line["value"], label=shown, **line_look(place))
         axes.set_title(title)
         axes.set_ylabel(text)
         _stages(axes, runs)

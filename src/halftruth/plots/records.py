@@ -88,7 +88,7 @@ def read_run(folder: str | Path) -> Record:
         folder=folder,
         config=config,
         epochs=epochs,
-        histograms=_lines(folder / HISTOGRAMS),
+        histograms=_aligned(_lines(folder / HISTOGRAMS), epochs),
         classes=pd.read_csv(table) if table.is_file() else None,
         result=json.loads(result.read_text(encoding="utf-8")) if result.is_file() else {},
     )
@@ -105,6 +105,12 @@ def read_runs(folders: Sequence[str | Path]) -> list[Record]:
         for run in runs:
             run.name = "/".join(run.folder.resolve().parts[-depth:])
     return runs
+
+
+def _aligned(lines: list[dict[str, Any]], epochs: pd.DataFrame) -> list[dict[str, Any]]:
+    """A line an epoch: empty ones where a run was begun by a version that kept none."""
+    kept = {(line["stage"], line["epoch"]): line for line in lines}
+    return [kept.get(key, {}) for key in zip(epochs["stage"], epochs["epoch"], strict=True)]
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

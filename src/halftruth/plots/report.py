@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from halftruth.audit import calibrate, missing_labels
-from halftruth.labels import UNKNOWN
+from halftruth.labels import PRESENT, UNKNOWN
 from halftruth.page import document, facts, table
 from halftruth.plots.classes import draw_classes
 from halftruth.plots.epochs import (
@@ -176,6 +176,8 @@ def _missing(seen: Seen) -> str:
     title = "<h2>Likely missing labels</h2>"
     if not (seen.labels == UNKNOWN).any():
         return f"{title}<p>No label of the validation rows is unknown.</p>"
+    if not (seen.labels == PRESENT).any():
+        return f"{title}<p>No label of the validation rows is present, so nothing tells how.</p>"
     known = calibrate(seen.labels, seen.probabilities, draws=20)
     found = missing_labels(
         seen.labels,

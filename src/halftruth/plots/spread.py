@@ -36,8 +36,9 @@ PARTS = {"train": "training rows", "val": "validation rows", "test": "test rows"
 
 
 def early_and_late(run: Record) -> list[int]:
-    """The first and the last epoch, from 0; one where there is no more."""
-    return sorted({0, len(run.histograms) - 1})
+    """The first and the last epoch that was recorded, from 0; one where there is no more."""
+    kept = [place for place, line in enumerate(run.histograms) if line]
+    return sorted({kept[0], kept[-1]})
 
 
 @styled

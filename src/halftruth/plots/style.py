@@ -151,6 +151,16 @@ def shortened(name: str, most: int = 22) -> str:
     return short.replace("$", r"\$")
 
 
+def legend_name(name: str) -> str:
+    """A name for a legend, which would pass over one that begins with an underscore.
+
+    >>> legend_name("_first")
+    ' _first'
+    """
+    short = shortened(name, 36)
+    return f" {short}" if short.startswith("_") else short
+
+
 def name_ticks(axis: Any, places: Sequence[float], names: Sequence[str], most: int) -> None:
     """Tick labels of at most `most` classes, evenly picked."""
     picked = np.unique(np.linspace(0, len(names) - 1, min(most, len(names))).round().astype(int))
@@ -166,6 +176,8 @@ def name_points(
     wide as its pixels allow.
     """
     sides = [(4, 2, "left"), (-4, 2, "right"), (4, -8, "left"), (-4, -8, "right")]
+    if not points:
+        return []
     axes.figure.draw_without_rendering()  # type: ignore[union-attr]
     frame = axes.get_window_extent()
     at = axes.transData.transform([(x, y) for x, y, _ in points])
