@@ -1,6 +1,7 @@
 """A scikit-learn classifier for features and incomplete labels, trained like `halftruth.fit`."""
 
 import copy
+import inspect
 import threading
 from typing import Any
 
@@ -23,6 +24,7 @@ from halftruth import losses
 from halftruth.data.splits import split_rows
 from halftruth.metrics import mean_average_precision, thresholds
 from halftruth.models import Classifier, build_feature_model
+from halftruth.train.auto import settled
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.journal import Journal
 from halftruth.train.one_process import (
@@ -46,8 +48,9 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     `fit(X, y)` takes (N, D) features, dense or sparse, and (N, K) labels: +1 present, 0 unknown,
     -1 absent. A multi-hot matrix of 0 and 1 therefore says what is there and nothing of the rest;
     where its zeros are a verified no, give `halftruth.labels.from_zero_absent(y)`.
-    `method` and `options` name the loss (`halftruth.losses.names()`). Columns are
-    standardised. `val` is a share of the rows that are not trained on but choose the epoch (and
+    `method` and `options` name the loss (`halftruth.losses.names()`); "auto" looks at the labels,
+    chooses method, rate and epochs, and leaves its `reasons_`. Columns are standardised.
+    `val` is a share of the rows that are not trained on but choose the epoch (and
     end training after `patience` epochs without gain). `threshold` is a probability, one a class,
     or "fit": the best F1 of each class on those held-out rows, unknown counting as absent.
 
@@ -62,7 +65,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        method: str = "wan",
+        method: str = "auto",
         *,
         options: dict[str, Any] | None = None,
         hidden: int = 0,
@@ -102,7 +105,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         names = getattr(y, "columns", None)
         X, y = validate_data(self, X, y, multi_output=True, ensure_min_samples=2, **_FLOATS)
         y = _labels(y)
-        config = self._config(y.shape[1])
+        config, self.reasons_ = self._settled(self._config(y.shape[1]), X, y)
         if not (y > 0).any():
             raise ValueError(
                 f"no label of the {len(y):,} rows is present (1), so there is no class to learn; "
@@ -164,6 +167,11 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ConfigError(problems)
         return config
 
+    def _settled(self, config: Config, X: Any, y: np.ndarray) -> tuple[Config, list[str]]:
+        """What "auto" means for these labels; other methods are trained as they are set."""
+        usual = {key: p.default for key, p in inspect.signature(type(self)).parameters.items()}
+        return settled(config, y, X.shape[1], {**usual, "head_lr": usual["lr"]})
+
     def _learn(
         self,
         config: Config,
@@ -198,8 +206,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             journal=Journal(None, quiet=True),
             folder=None,
             epochs=config.epochs,
-            lr=config.lr,
-            head_lr=config.lr,
+            lr=config.head_lr,
+            head_lr=config.head_lr,
             select_on_truth=False,
             identity={},
             teacher=label,

@@ -6,6 +6,7 @@ from typing import Any
 from halftruth import losses
 from halftruth.bench.job import PRIOR
 from halftruth.search import space_of
+from halftruth.train.auto import AUTO
 from halftruth.train.config import Config
 from halftruth.train.settings import collect
 
@@ -15,6 +16,8 @@ _NOT_TRAINING = {
     "val", "group_column", "method", "options", "seed", "device", "cache", "cache_dir", "workers",
     "select", "tensorboard", "checkpoint_every", "bad_images", "report",
 }  # fmt: skip
+# Chooses everything by itself, from the labels that are shown.
+BY_ITSELF = {"loss": AUTO, "options": {}, "search": {}, "fixed": []}
 COMPLETE = {"loss": "bce", "labels": "complete", "search": {}}
 
 
@@ -25,6 +28,8 @@ def method_rows(name: str, entry: dict[str, Any] | None) -> dict[str, dict[str, 
         return {"complete": dict(COMPLETE), **every}
     if name == "complete" and entry is None:
         return {name: dict(COMPLETE)}
+    if name == AUTO:
+        return {name: dict(BY_ITSELF)}
     entry = {"loss": name, **(entry or {})}
     entry.setdefault("fixed", list(entry.get("options") or {}))
     return {name: {**entry, **with_needed(entry["loss"], entry)}}
@@ -44,7 +49,9 @@ def with_needed(loss: str, entry: dict[str, Any]) -> dict[str, Any]:
     return {"loss": losses.registry.resolve(loss), "options": options}
 
 
-def built(entry: dict[str, Any]) -> losses.Loss:
+def built(entry: dict[str, Any]) -> losses.Loss | None:
+    if entry["loss"] == AUTO:
+        return None
     return losses.create(entry["loss"], **numbered(entry.get("options") or {}))
 
 

@@ -1,5 +1,6 @@
 """One run on features in memory: the library's own stage of training, without files."""
 
+import dataclasses
 import warnings
 from typing import Any
 
@@ -10,9 +11,11 @@ from torch import Tensor, nn
 from halftruth import losses
 from halftruth.bench.job import PRIOR, Job
 from halftruth.bench.sources import Matrix
+from halftruth.data import Splits
 from halftruth.metrics import evaluate, thresholds
 from halftruth.metrics.counts import UndefinedMetricWarning
 from halftruth.models import Classifier, build_feature_model
+from halftruth.train.auto import AUTO, settled
 from halftruth.train.config import OVER_FEATURES, Config
 from halftruth.train.inputs import Features
 from halftruth.train.journal import Journal
@@ -23,6 +26,8 @@ from halftruth.train.teacher import Teacher, teacher, teacher_config
 # A linear head has too little to do for capturing or compiling it to pay.
 _LEAN = {"ema": 0.99, "graphs": False, "compile": False}
 
+NONE = np.arange(0)
+
 
 def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
     """Train a linear head (or one with a hidden layer) and measure it.
@@ -30,6 +35,14 @@ def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
     The epoch is the best on the complete labels of the validation rows; the test rows are looked
     at once, and not at all in a trial.
     """
+    if job.loss == AUTO:
+        # By the labels that are shown alone: no setting of the grid, no choice on validation rows.
+        config = Config.of({"method": AUTO, "features": "X", "labels": "Y", "seed": job.seed})
+        shown = matrix.labels[torch.as_tensor(matrix.splits.train)].cpu().numpy()
+        config, _ = settled(config, shown, matrix.x.shape[1])
+        alone = dataclasses.replace(matrix, splits=Splits(matrix.splits.train, NONE, NONE))
+        model, epoch = trained(config, alone)
+        return {"epoch": epoch, **measured(job, model, matrix)}
     config = Config(
         **{**OVER_FEATURES, **_LEAN, **job.training},
         method=job.loss,
@@ -40,8 +53,8 @@ def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
     first, label = teacher_config(config), None
     if first is not None:
         model, _ = trained(first, matrix)
-        alone: Any = OneProcess(str(matrix.x.device))
-        label = teacher(model, Features(matrix.x), alone, 2 * config.batch_size)
+        accelerator: Any = OneProcess(str(matrix.x.device))
+        label = teacher(model, Features(matrix.x), accelerator, 2 * config.batch_size)
     model, epoch = trained(config, matrix, label)
     return {"epoch": epoch, **measured(job, model, matrix)}
 

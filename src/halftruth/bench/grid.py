@@ -20,6 +20,7 @@ from halftruth.bench.entries import (
 from halftruth.bench.job import Cell
 from halftruth.data import benchmarks
 from halftruth.search import parse, space_of
+from halftruth.train.auto import AUTO
 from halftruth.train.config import Config, ConfigError
 
 _OF_METHOD = {"loss", "options", "labels", "search", "fixed", "training"}
@@ -74,7 +75,7 @@ class Grid:
         )
 
     def _search(self, data: str, method: dict[str, Any]) -> dict[str, Any]:
-        common = self.search
+        common = {} if method["loss"] == AUTO else self.search
         if common is None:
             common = _ON_FEATURES if self.on_features(data) else _ON_IMAGES
         given = method.get("search")

@@ -10,6 +10,7 @@ from halftruth.bench.feature_runs import with_numbers
 from halftruth.bench.job import Job
 from halftruth.bench.sources import load_benchmark, prior_of, seen_labels, source_key
 from halftruth.data import write_labels
+from halftruth.train.auto import AUTO
 
 
 def run_on_images(job: Job, root: Path, cache: Path, device: str) -> dict[str, Any]:
@@ -41,6 +42,11 @@ def run_on_images(job: Job, root: Path, cache: Path, device: str) -> dict[str, A
         "report": False,
         "out": str(folder),
     }
+    if job.loss == AUTO:
+        # By the labels that are shown alone: the model is given, nothing else of the grid.
+        given = ("backbone", "weights", "image_size")
+        settings = {k: v for k, v in settings.items() if k in given or k not in job.training}
+        settings |= {"select": "last", "options": {}}
     result = train(settings, resume=True, quiet=True)
     found: dict[str, Any] = {"stage": result.best_stage, "epoch": result.best_epoch}
     found["val"] = result.val

@@ -37,6 +37,8 @@ class Loss(nn.Module):
     needs_index: bool = False
     needs_scores: bool = False
     views: int = 1
+    # The prior variance of a logit, where a linear head is trained on features; 0: no prior.
+    ridge: float = 0.0
     # Whether a row's entries hang together, so that "none" can only mean a value a row.
     couples_rows: bool = False
 

@@ -31,6 +31,7 @@ class Wrapper(Loss):
         self.base = built
         self.needs_index, self.needs_scores = built.needs_index, built.needs_scores
         self.views, self.couples_rows = built.views, built.couples_rows
+        self.ridge = built.ridge
 
     def present(self, s: Logit) -> Curve:
         return self.base.present(s)

@@ -59,7 +59,7 @@ class Config:
     group_column: str | None = None
     bad_images: str = "fail"
 
-    method: str = "wan"
+    method: str = "auto"
     options: dict[str, Any] = field(default_factory=dict)
 
     backbone: str = "resnet50"
@@ -80,6 +80,7 @@ class Config:
     optimizer: str = "adam"
     weight_decay: float = 0.0
     l1: float = 0.0
+    ridge: float | None = None
     schedule: str = "one-cycle"
     warmup: float = 0.2
     ema: float = 0.999
@@ -209,6 +210,9 @@ class Config:
         return found
 
     def _method_problems(self) -> list[str]:
+        if self.method == "auto":
+            given = ", ".join(map(str, self.options))
+            return [f"options: auto chooses them, got {given}; name a method"] * bool(given)
         try:
             loss = losses.create(self.method, **self.options)
         except (ValueError, TypeError) as error:

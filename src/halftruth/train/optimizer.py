@@ -19,6 +19,19 @@ def make_groups(
     return [{**group, "full_lr": group["lr"]} for group in groups]
 
 
+def ridge_decay(loss: Loss, config: Config, rows: int, dim: int, classes: int) -> float:
+    """The weight decay that is the prior W ~ N(0, v/D) of a linear head on D standardised features.
+
+    −log prior = ‖W‖² D/(2v), and the loss is the −log likelihood divided by N K where it is a mean
+    over entries. Not for AdamW, whose decay is no penalty.
+    """
+    variance = loss.ridge if config.ridge is None else config.ridge
+    if not variance or config.optimizer == "adamw":
+        return 0.0
+    units = {"mean": 1.0, "batch": float(classes), "sum": float(classes * config.batch_size)}
+    return dim / (variance * rows * classes) * units.get(loss.reduction, 1.0)
+
+
 def make_optimizer(
     name: str, groups: list[dict[str, Any]], device: torch.device
 ) -> torch.optim.Optimizer:

@@ -1,5 +1,6 @@
 """`fit`: from a configuration to a trained run in a folder."""
 
+import dataclasses
 import math
 import shlex
 import time
@@ -16,6 +17,7 @@ from halftruth.data.decoding import describe_bad
 from halftruth.losses.wrapper import Wrapper
 from halftruth.models import Classifier, freeze_batchnorm, transfer_head
 from halftruth.train import checkpoint
+from halftruth.train.auto import AUTO, settled
 from halftruth.train.building import build_model, extract_features, head_model, image_inputs
 from halftruth.train.config import Config
 from halftruth.train.identity import check_same, identify
@@ -111,6 +113,7 @@ class Run:
             if resume and saved is None and not (self.folder / TEACHER / LAST).exists():
                 self.journal.say("there is no checkpoint yet: training starts from the beginning")
             self.journal.say(self.task.describe())
+        self._settle()
         self.first = self._first_training(resume)
         model = build_model(self.config, self.task)
         inputs, bad = self._inputs(model)
@@ -155,6 +158,19 @@ class Run:
                 "folder (--out)"
             )
         return None
+
+    def _settle(self) -> None:
+        """Replace "auto" by a method and a recipe, and tell the reasons."""
+        if self.config.method != AUTO:
+            return
+        task = self.task
+        if task.features is not None:
+            dim = int(task.features.shape[1])
+        else:
+            dim = build_model(dataclasses.replace(self.config, weights="none"), task).feature_dim
+        labels = task.labels.values[task.splits.train]
+        self.config, reasons = settled(self.config, labels, dim)
+        self.journal.say("auto: " + "\n      ".join(reasons))
 
     def _first_training(self, resume: bool) -> "Run | None":
         """Train the model that labels the training set, where the method has one."""

@@ -1,5 +1,6 @@
 """One stage of training, to be read from top to bottom: `Stage.run` is the whole story."""
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from halftruth.train.inputs import Images, Inputs
 from halftruth.train.journal import Journal
 from halftruth.train.keeping import BEST, HEAD, Keeper
 from halftruth.train.learner import Learner
+from halftruth.train.optimizer import ridge_decay
 from halftruth.train.order import Batches, seed_step
 from halftruth.train.progress import Interrupted, Progress, TrainingStopped
 from halftruth.train.record import epoch_record
@@ -77,6 +79,10 @@ class Stage:
         self.loss.begin(self.labels[rows])
         if self.teacher is not None:
             self.teacher(self.loss, self.train_rows, self.place)
+        if not self.model.image_size and not config.hidden and not config.weight_decay:
+            dim, classes = self.model.feature_dim, self.labels.shape[1]
+            decay = ridge_decay(self.loss, config, len(rows), dim, classes)
+            config = dataclasses.replace(config, weight_decay=decay)
         pictures = self.epochs * len(self.train_rows)
         self.learner = Learner(
             self.model, self.loss, accelerator, config, self.lr, self.head_lr, pictures
