@@ -37,7 +37,8 @@ def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
     """
     if job.loss == AUTO:
         # By the labels that are shown alone: no setting of the grid, no choice on validation rows.
-        config = Config.of({"method": AUTO, "features": "X", "labels": "Y", "seed": job.seed})
+        usual: dict[str, Any] = {**OVER_FEATURES, "method": AUTO, "features": "X"}
+        config = Config(**usual, seed=job.seed)
         shown = matrix.labels[torch.as_tensor(matrix.splits.train)].cpu().numpy()
         config, _ = settled(config, shown, matrix.x.shape[1])
         alone = dataclasses.replace(matrix, splits=Splits(matrix.splits.train, NONE, NONE))
