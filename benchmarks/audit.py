@@ -179,6 +179,31 @@ def run(seed: int, data: Path, out: Path, matrix: Path, cleanlab: str | None) ->
     return found
 
 
+def dropped(seed: int, data: Path, out: Path, matrix: Path) -> dict[str, Any]:
+    """How good the count is where each positive is left out with a chance of one half."""
+    torch.set_num_threads(1)
+    complete = read_labels(data / "labels.csv", zero="absent", drop_columns=["observed"])
+    rows = np.flatnonzero(complete.split == "train")
+    there = complete.values[rows] == PRESENT
+    kept = there & (np.random.default_rng(seed).random(there.shape) < 0.5)
+    part = LabelMatrix(kept.astype(np.int8), complete.classes)
+    folder = out / f"seed{seed}" / "dropped"
+    held = np.load(matrix)[rows]
+    scores, _ = cross_scores(part, folder, features=held, seed=seed, **METHODS[BEST])
+    known = calibrate(part.values, scores, seed=seed)
+    total = known.missing_total
+    table = missing_labels(part.values, scores, calibration=known, classes=part.classes)
+    place = {label: k for k, label in enumerate(part.classes)}
+    order = np.stack([table["row"], table["class"].map(place)], axis=1).astype(int)
+    cuts = (*CUTS, round(total.estimate))
+    return {
+        "hidden": int((there & ~kept).sum()),
+        "estimate": [total.estimate, total.low, total.high],
+        "expected": {str(n): float(table["expected_precision"][n - 1]) for n in cuts},
+        "halftruth": precision(order, there, cuts),
+    }
+
+
 def _cleanlab(python: str, labels: np.ndarray, scores: np.ndarray, folder: Path) -> np.ndarray:
     lists = [[int(k) for k in np.flatnonzero(row == PRESENT)] for row in labels]
     (folder / "lists.json").write_text(json.dumps(lists))
@@ -205,6 +230,11 @@ def main() -> None:
         if not path.exists():
             found = run(seed, options.data, options.out, matrix, options.cleanlab)
             path.write_text(json.dumps(found, indent=1))
+        path = options.out / f"dropped{seed}.json"
+        if not path.exists():
+            found = dropped(seed, options.data, options.out, matrix)
+            path.write_text(json.dumps(found, indent=1))
+            print("half dropped", seed, json.dumps(found), flush=True)
     table([json.loads(path.read_text()) for path in sorted(options.out.glob("seed?.json"))])
 
 

@@ -101,7 +101,7 @@ def make_audit(
     if not good.any():
         raise DataError(f"{file}: none of its {len(part):,} rows could be scored: {bad[:3]}")
     if bad:
-        warnings.append(f"{len(bad):,} images could not be read; their rows are left out")
+        warnings.append(f"Rows without a readable image are left out: {len(bad):,}")
     for warning in warnings:
         tell(f"WARNING: {warning}")
     known = calibrate(part.values[good], scores[good], selection=selection, draws=draws, seed=seed)
