@@ -14,7 +14,7 @@ from typing import Any
 __version__ = "0.1.0.dev0"
 
 # Where a public name lives: nothing is imported before it is asked for.
-_MODULES = ("data", "hiding", "labels", "losses", "memory", "metrics", "models", "train")
+_MODULES = ("audit", "data", "hiding", "labels", "losses", "memory", "metrics", "models", "train")
 _NAMES = {
     "HalftruthClassifier": "estimator",
     "TrainedRun": "train.trained",
