@@ -144,6 +144,17 @@ def test_equal_settings_have_no_curve():
         draw_sensitivity("x", table, ["lr"], "data", "mAP, %")
 
 
+@pytest.mark.parametrize(("other", "lines"), [([1, 1, 1, 1, 1, 1], 1), ([3, 1, 4, 1, 5, 9], 0)])
+def test_a_line_joins_a_sweep_and_no_search(other, lines):
+    columns = {"data": "a", "lr": [1, 2, 3, 4, 5, 5], "other": other}
+    table = pd.DataFrame({**columns, "value": [1.0, 2.0, 4.0, 3.0, 2.0, 1.0]})
+    figure = draw_sensitivity("x", table, ["lr", "other"], "data", "mAP, %").figure
+    drawn = figure.axes[0].get_lines()
+    assert len(drawn) == lines
+    if drawn:
+        assert drawn[0].get_ydata().tolist() == [1, 2, 4, 3, 1.5]
+
+
 def test_many_methods_can_be_read(results):
     lines = []
     for number in range(30):

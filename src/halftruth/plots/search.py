@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from halftruth.data import DataError
 from halftruth.plots.style import INK, Drawing, line_look, panels, shared_legend, shortened, styled
 
-# Values that come again and again are a grid: a line joins their means.
+# So many values may be a sweep, joined by a line, where nothing else varies or each comes again.
 _GRID = 12
 _COLUMNS = 3
 
@@ -92,8 +92,9 @@ def draw_sensitivity(
 ) -> Drawing:
     """`value` over each setting, a panel each (002 Fig. 2; 004 Fig. 1; 000 Fig. 4).
 
-    A dot a run; where few values come again and again, a line joins their means. Data sets, whose
-    values lie far apart, are shown by how far a run stays behind the best of its data set.
+    A dot a run; a line joins the means of a sweep: few values, each with several runs, or nothing
+    else varied. Where everything varies at once, a line would tell of the other settings. Data
+    sets, whose values lie far apart, are shown by how far a run stays behind the best of its own.
     """
     varied = [key for key in settings if _shown(table[key]).nunique() > 1]
     if not varied:
@@ -106,7 +107,7 @@ def draw_sensitivity(
     rows = -(-len(varied) // columns)
     figure, grid = panels(rows, columns, width=3.3, height=2.6)
     for axes, key in zip(grid.flat, varied, strict=False):
-        _setting(axes, table.dropna(subset=[key, "value"]), key, group)
+        _setting(axes, table.dropna(subset=[key, "value"]), key, group, len(varied) == 1)
         axes.set_xlabel(shortened(key))
     for axes in list(grid.flat)[len(varied) :]:
         axes.set_visible(False)
@@ -116,7 +117,7 @@ def draw_sensitivity(
     return Drawing(name, figure, numbers)
 
 
-def _setting(axes: Axes, table: pd.DataFrame, key: str, group: str) -> None:
+def _setting(axes: Axes, table: pd.DataFrame, key: str, group: str, alone: bool) -> None:
     shown = _shown(table[key])
     names: list[str] = []
     if pd.api.types.is_numeric_dtype(shown):
@@ -133,9 +134,10 @@ def _setting(axes: Axes, table: pd.DataFrame, key: str, group: str) -> None:
         x, y = at[rows.index], rows["value"]
         marker = "osx^Dv"[place % 6]
         axes.scatter(x, y, s=16, marker=marker, color=look["color"], alpha=0.7, label=str(title))
-        means = y.groupby(x).mean()
-        if 1 < len(means) <= _GRID and len(means) < len(y) and not names:
-            axes.plot(means.index, means, **look)
+        runs = y.groupby(x)
+        again = alone or int(runs.size().min()) > 1
+        if 1 < len(runs) <= _GRID and again and not names:
+            axes.plot(runs.mean().index, runs.mean(), **look)
 
 
 def _shown(values: pd.Series[Any]) -> pd.Series[Any]:
