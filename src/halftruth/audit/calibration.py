@@ -92,10 +92,11 @@ def calibrate(
     for _ in range(draws):
         weights = random.poisson(1.0, len(some)).astype(float)
         once = fit(given_one=how == "one", weights=weights, start=fitted, steps=5)
-        there = once.posterior(data.labels, data.scores, verdicts)
+        there = once.posterior(data.labels[some], data.scores[some], verdicts[some])
         # Of labels that are there with p each, another number than their sum p may be.
         spread = np.sqrt((there * (1 - there)).sum(axis=0))
-        drawn.append(missing_count(there, data.labels) + spread * random.normal(size=len(spread)))
+        count = missing_count(there, data.labels[some]) + spread * random.normal(size=len(spread))
+        drawn.append(count * len(present) / len(some))
     chance = np.array(drawn)
     estimate = np.sqrt(fewest * most)
     sides = zip(estimate, fewest, most, chance.T, strict=True)
