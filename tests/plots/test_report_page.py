@@ -225,6 +225,18 @@ def test_many_classes_give_no_page_of_many_megabytes():
     assert "c0 <small>" not in page
 
 
+def test_of_many_rows_some_are_looked_at():
+    shape = (1000, 4)
+    labels = np.arange(4000).reshape(shape)
+    names = [f"r{n}" for n in range(1000)]
+    seen = Seen(names, list("abcd"), labels / 4000, labels, labels, None)
+    some = seen.at_most(40)
+    assert len(some.names) == len(some.probabilities) == len(some.labels) == 10
+    assert (some.names[0], some.names[-1]) == ("r0", "r999")
+    assert some.labels[-1].tolist() == some.truth[-1].tolist() == labels[-1].tolist()
+    assert seen.at_most(4000) is seen
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(1.26, "1.3 s"), (125, "2 min 5 s"), (12000, "3 h 20 min")]
 )

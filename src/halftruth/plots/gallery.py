@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
 import numpy as np
@@ -28,6 +28,20 @@ class Seen:
     labels: np.ndarray
     truth: np.ndarray | None
     store: ImageStore | None
+
+    def at_most(self, labels: int) -> Seen:
+        """So many rows, evenly picked, that they have no more labels than that."""
+        count = max(labels // max(len(self.classes), 1), 1)
+        if count >= len(self.names):
+            return self
+        rows = np.linspace(0, len(self.names) - 1, count).round().astype(int)
+        return replace(
+            self,
+            names=[self.names[row] for row in rows],
+            probabilities=self.probabilities[rows],
+            labels=self.labels[rows],
+            truth=None if self.truth is None else self.truth[rows],
+        )
 
     @property
     def judged(self) -> np.ndarray:

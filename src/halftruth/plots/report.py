@@ -33,6 +33,9 @@ from halftruth.train.measuring import Measured
 from halftruth.train.settings import to_yaml
 from halftruth.train.task import Task
 
+# Estimating what is missing takes a second for so many labels.
+_MOST_LABELS = 1_000_000
+
 Draw = Callable[[Sequence[Record]], Drawing]
 
 FIGURES: tuple[tuple[str, str, Draw], ...] = (
@@ -174,6 +177,9 @@ def _pictures(seen: Seen, classes: pd.DataFrame) -> str:
 
 def _missing(seen: Seen) -> str:
     title = "<h2>Likely missing labels</h2>"
+    every = len(seen.names)
+    seen = seen.at_most(_MOST_LABELS)
+    some = "the" if len(seen.names) == every else f"{len(seen.names):,} of {every:,}"
     if not (seen.labels == UNKNOWN).any():
         return f"{title}<p>No label of the validation rows is unknown.</p>"
     if not (seen.labels == PRESENT).any():
@@ -188,9 +194,10 @@ def _missing(seen: Seen) -> str:
         calibration=known,
     )
     total = known.missing_total
+    count = int((seen.labels == UNKNOWN).sum())
     text = (
-        f"<p>Of the {int((seen.labels == UNKNOWN).sum()):,} unknown labels of the validation rows "
-        f"about <b>{total.estimate:,.0f}</b> are probably there (95 % interval {total.low:,.0f} to "
+        f"<p>Of the {count:,} unknown labels of {some} validation rows about "
+        f"<b>{total.estimate:,.0f}</b> are probably there (95 % interval {total.low:,.0f} to "
         f"{total.high:,.0f}), estimated without complete labels. The likeliest first; "
         "<code>halftruth audit</code> goes through all rows.</p>"
     )

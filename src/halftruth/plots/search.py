@@ -113,7 +113,7 @@ def draw_sensitivity(
         axes.set_visible(False)
     for axes in grid[:, 0]:
         axes.set_ylabel(text)
-    shared_legend(figure, grid)
+    shared_legend(figure, grid, least=1)
     return Drawing(name, figure, numbers)
 
 
