@@ -18,6 +18,8 @@ from halftruth.audit.presence import logit, sigmoid
 
 # Beyond this no audit is to be believed, whatever its logit says.
 _SUREST = 0.99
+# Standard deviation of how many labels the scores do not show, as a share of them.
+_UNSEEN = 0.5
 _SHARED = np.diag([SPREAD**-2, SPREAD**-2])
 
 
@@ -85,14 +87,15 @@ def still_missing(
     shift = fit_shift(probability[known], column[known], verdicts[known] > 0, len(unlisted))
     p = shift.apply(probability[open_ones], column[open_ones])
     curve = p * (1 - p)
-    # Labels that the scores do not show grow with their odds.
-    rest = unlisted * np.exp(np.clip(shift.shared[0] + shift.own, -1, 1))
-    slopes = np.bincount(column[open_ones], curve, minlength=len(unlisted)) + rest
-    shared = _design(probability[open_ones])[:, 1:].T @ curve + [rest.sum(), 0.0]
-    total = max(float(p.sum() + rest.sum()), 1e-9)
-    spread = np.hypot(shift.spread_of(slopes, shared), np.sqrt(slopes.sum())) / total
+    slopes = np.bincount(column[open_ones], curve, minlength=len(unlisted)).astype(float)
+    shared = _design(probability[open_ones])[:, 1:].T @ curve
+    # What the scores do not show, no decision on a candidate tells of.
+    rest = float(unlisted.sum())
+    total = max(float(p.sum()) + rest, 1e-9)
+    parts = (shift.spread_of(slopes, shared), np.sqrt(slopes.sum()), _UNSEEN * rest)
+    spread = float(np.linalg.norm(parts)) / total
     factor = float(np.exp(1.96 * spread))
-    return Count(total, total / factor, min(total * factor, len(p) + float(rest.sum()) * factor))
+    return Count(total, total / factor, min(total * factor, len(p) + rest * factor))
 
 
 def _design(probability: np.ndarray) -> np.ndarray:
