@@ -234,7 +234,8 @@ def main() -> None:
         if not path.exists():
             found = dropped(seed, options.data, options.out, matrix)
             path.write_text(json.dumps(found, indent=1))
-            print("half dropped", seed, json.dumps(found), flush=True)
+    for path in sorted(options.out.glob("dropped?.json")):
+        print("half dropped at random:", json.dumps(json.loads(path.read_text())))
     table([json.loads(path.read_text()) for path in sorted(options.out.glob("seed?.json"))])
 
 
