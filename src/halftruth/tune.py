@@ -12,6 +12,7 @@ import yaml
 from halftruth import losses
 from halftruth.search import Axis, Space, parse, space_of
 from halftruth.train.config import Config, ConfigError
+from halftruth.train.criterion import CRITERIA
 from halftruth.train.progress import TrainingStopped
 from halftruth.train.run import Run
 from halftruth.train.settings import load_settings
@@ -49,7 +50,8 @@ def tune(
     study, over all workers. search: axes to add or replace, see `halftruth.search`; a key that the
     method takes is its argument, any other a setting. storage: any URL of Optuna's; workers on
     several machines share a study by naming the same one (by default a file in OUT). A trial is
-    judged by its validation mAP; the test rows have no say.
+    judged as its epochs are (`select`): without complete labels (`truth`) by AUC on the observed
+    ones, see docs/auto.md. The test rows have no say.
     """
     library = import_optuna()
     out = Path(out)
@@ -149,7 +151,7 @@ class _Teller:
 
 
 def _judged(trial: "optuna.Trial", config: Config, space: Space, out: Path) -> float:
-    """One training; its best validation mAP."""
+    """One training; what its kept epoch is worth on validation."""
     library = import_optuna()
     values = {name: _suggested(trial, name, axis) for name, axis in space.items()}
     folder = out / "trials" / f"{trial.study.study_name}-{trial.number}"
@@ -164,8 +166,8 @@ def _judged(trial: "optuna.Trial", config: Config, space: Space, out: Path) -> f
 
     def watch(record: dict[str, Any]) -> None:
         seen.append(record["select"])
-        # Of all epochs so far, as the run itself keeps the best.
-        trial.report(max(seen), len(seen) - 1)
+        # Of all epochs so far, as the run itself keeps the best, or the last.
+        trial.report(seen[-1] if chosen.select == "last" else max(seen), len(seen) - 1)
         if trial.should_prune():
             raise library.TrialPruned
 
@@ -177,6 +179,7 @@ def _judged(trial: "optuna.Trial", config: Config, space: Space, out: Path) -> f
         raise library.TrialPruned from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    trial.set_user_attr("criterion", result.criterion)
     return result.best_score
 
 
@@ -226,11 +229,13 @@ def _write_best(
         if key not in _OF_THE_RUN and (value != default[key] or key in values)
     }
     path = out / "best.yaml"
+    # A study of an earlier version does not say what it was judged by.
+    words = CRITERIA.get(best.user_attrs.get("criterion", ""), "validation score")
     head = (
         f"# halftruth train {path} --out runs/best\n"
-        f"# Validation mAP {100 * study.best_value:.2f}, the best of {len(study.trials)} trials "
-        f"(study {study.study_name}).\n"
+        f"# The best of {len(study.trials)} trials (study {study.study_name}): {words} "
+        f"{100 * study.best_value:.2f}.\n"
     )
     path.write_text(head + yaml.safe_dump(kept, sort_keys=False), encoding="utf-8")
-    say(f"best validation mAP {100 * study.best_value:.2f}; the recipe is {path}")
+    say(f"best {words} {100 * study.best_value:.2f}; the recipe is {path}")
     return path

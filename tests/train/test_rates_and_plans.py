@@ -146,20 +146,30 @@ def test_average_of_weights_on_and_off(on_features, tmp_path):
 
 
 def test_patience_ends_a_stage(on_features, tmp_path):
-    settings = {**on_features, "epochs": 40, "head_lr": 0.3, "patience": 3}
+    settings = {**on_features, "method": "wan", "epochs": 40, "head_lr": 0.3}
+    settings["patience"] = 3
     result = fit(**settings, out=tmp_path / "run", quiet=True)
     epochs = len(records(tmp_path / "run"))
     assert epochs < 40
     assert epochs == result.best_epoch + 1 + 3
 
 
-@pytest.mark.parametrize("select", ["truth", "observed"])
-def test_the_epoch_is_chosen_by_the_labels_that_are_asked_for(on_features, data, tmp_path, select):
+@pytest.mark.parametrize(
+    ("select", "key"),
+    [
+        ("truth", "val_mAP"),
+        ("auto", "val_mAP"),
+        ("observed", "val_mAP_observed"),
+        ("auc", "val_AUC_observed"),
+    ],
+)
+def test_the_epoch_is_chosen_by_what_is_asked_for(on_features, data, tmp_path, select, key):
     settings = {**on_features, "truth": str(data / "truth.csv"), "epochs": 12, "head_lr": 0.2}
+    settings["method"] = "wan"
     result = fit(**settings, select=select, out=tmp_path / "run", quiet=True)
-    key = {"truth": "val_mAP", "observed": "val_mAP_observed"}[select]
     series = [record[key] for record in records(tmp_path / "run")]
     assert result.best_epoch == int(np.argmax(series))
+    assert (result.criterion, result.best_score) == (key, max(series))
     # Whatever chose the epoch, the result is measured against the truth.
     assert result.val["mAP"] == pytest.approx(
         records(tmp_path / "run")[result.best_epoch]["val_mAP"], abs=1e-9

@@ -106,7 +106,9 @@ def train(
         typer.Option("--freeze-bn/--train-bn", help="Batch-norm statistics.", rich_help_panel=PLAN),
     ] = None,
     patience: Annotated[int | None, _panel(PLAN, "Epochs without gain before stopping.")] = None,
-    select: Annotated[str | None, _panel(PLAN, "Choose epochs on: observed, truth, auto.")] = None,
+    select: Annotated[
+        str | None, _panel(PLAN, "Choose epochs by: auto, auc, observed (mAP), truth, last.")
+    ] = None,
     seed: Annotated[int | None, _panel(MACHINE, "Of everything random.")] = None,
     device: o.Device = None,
     precision: Annotated[str | None, _panel(MACHINE, "auto, no, fp16 or bf16.")] = None,

@@ -133,7 +133,7 @@ class Config:
 
     @property
     def selects_on_truth(self) -> bool:
-        """Whether epochs are chosen on complete labels."""
+        """Whether epochs and thresholds are chosen on complete labels."""
         return self.select == "truth" or (self.select == "auto" and self.truth is not None)
 
     def to_dict(self) -> dict[str, Any]:

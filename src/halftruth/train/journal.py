@@ -18,6 +18,7 @@ from rich.progress import (
 )
 
 from halftruth.train.checkpoint import write_text
+from halftruth.train.criterion import CRITERIA
 from halftruth.train.result import plain_json
 
 # Both have a line an epoch: numbers, and counts of probabilities for figures.
@@ -52,14 +53,14 @@ class Journal:
         """One message to the user."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def tell(self, record: dict[str, Any], epochs: int, on_truth: bool, improved: bool) -> None:
+    def tell(self, record: dict[str, Any], epochs: int, criterion: str, improved: bool) -> None:
         """An epoch's record in a line; a star where it is the best so far."""
         shown = f"{record['stage']} epoch {record['epoch'] + 1}/{epochs}: loss {record['loss']:.5f}"
         if "select" in record:
-            shown += f", validation mAP {100 * record['select']:.2f}"
-            shown += "" if on_truth else " on the observed labels"
-        if "val_mAP" in record and not on_truth:
-            shown += f" ({100 * record['val_mAP']:.2f} on the truth)"
+            kind, _, on = CRITERIA[criterion].partition(" on ")
+            shown += f", {kind} {100 * record['select']:.2f}{' on ' + on if on else ''}"
+        if "val_mAP" in record and criterion != "val_mAP":
+            shown += f" (mAP {100 * record['val_mAP']:.2f} on the truth)"
         self.say(f"{shown}, {record['seconds']:.1f} s{'  *' if improved else ''}")
         if self.watch is not None:
             self.watch(record)

@@ -23,5 +23,8 @@ class Progress:
     total: float = 0.0
     best: float = -math.inf
     best_epoch: int = -1
+    # What `best` is a value of, a key of an epoch's record, and the value of the epoch kept.
+    criterion: str = ""
+    kept: float = math.nan
     # Lines of metrics.jsonl written so far, those of earlier stages among them.
     records: int = 0

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from halftruth.metrics import mean_average_precision
+from halftruth.metrics import mean_average_precision, mean_roc_auc
 from halftruth.train.inputs import Features
 from halftruth.train.spread import cut_of, look, watched_rows
 from halftruth.train.watching import pseudo_label_quality
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def epoch_record(stage: "Stage") -> dict[str, Any]:
     """Loss, pseudo-labels against the truth where it is known, and the validation rows scored.
 
-    `select` is what epochs are chosen by; without validation rows there is none.
+    `select` is what epochs are compared by; without validation rows there is none.
     """
     record: dict[str, Any] = {
         "stage": stage.name,
@@ -37,11 +37,13 @@ def epoch_record(stage: "Stage") -> dict[str, Any]:
     scores = stage.score(stage.val_rows)
     _add_spread(record, stage, "val", stage.val_rows, scores)
     rows = torch.as_tensor(stage.val_rows, device=stage.device)
-    record["val_mAP_observed"] = mean_average_precision(scores, stage.labels[rows])
+    observed = stage.labels[rows]
+    record["val_mAP_observed"] = mean_average_precision(scores, observed)
+    record["val_AUC_observed"] = mean_roc_auc(scores, observed)
     if stage.truth is not None:
         truth = stage.truth.to(stage.device)[rows]
         record["val_mAP"] = mean_average_precision(scores, truth)
-    record["select"] = record["val_mAP" if stage.select_on_truth else "val_mAP_observed"]
+    record["select"] = record[stage.criterion]
     return record
 
 

@@ -17,7 +17,8 @@ class Result:
     best_stage: str
     best_epoch: int
     thresholds: list[float]
-    # The validation mAP that chose the epoch.
+    # What epochs are compared by, a key of metrics.jsonl, and the kept epoch's value of it.
+    criterion: str = ""
     best_score: float = math.nan
     val: dict[str, float] = field(default_factory=dict)
     test: dict[str, float] = field(default_factory=dict)

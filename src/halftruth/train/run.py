@@ -1,7 +1,6 @@
 """`fit`: from a configuration to a trained run in a folder."""
 
 import dataclasses
-import math
 import shlex
 import time
 from pathlib import Path
@@ -26,7 +25,7 @@ from halftruth.train.journal import HISTOGRAMS, METRICS, Journal, Watch
 from halftruth.train.keeping import HEAD, LAST, Keeper
 from halftruth.train.machine import make_accelerator, stop_signals
 from halftruth.train.measuring import Measured, measure
-from halftruth.train.progress import Interrupted
+from halftruth.train.progress import Interrupted, Progress
 from halftruth.train.result import Result
 from halftruth.train.settings import collect, load_settings, to_yaml
 from halftruth.train.stage import Stage
@@ -134,7 +133,8 @@ class Run:
         finally:
             self.journal.close()
         result = measured.result
-        result.best_score, result.bad_images = self.best_score, bad
+        result.criterion, result.best_score = self.criterion, self.best_score
+        result.bad_images = bad
         if self.main:
             checkpoint.write_text(self.folder / "result.json", result.to_json())
             checkpoint.write_text(self.folder / "classes.csv", csv_text(measured.classes))
@@ -228,21 +228,21 @@ class Run:
         """Head first, on features extracted once, then everything; or one of the two."""
         plan = PLANS[self.config.tune if self.task.features is None else "all"]
         reached = 0 if saved is None else plan.index(saved["progress"]["stage"])
-        best, records, head = -math.inf, 0, dict[str, Any]()
+        before, head = Progress(""), dict[str, Any]()
         for number, name in enumerate(plan):
             if number < reached:
                 continue
             stage = self._head_stage(model, inputs) if name == "head" else self._all(model, inputs)
             # Training everything has to beat the head alone, or the head alone is kept.
-            stage.progress.best, stage.progress.records = best, records
+            stage.progress.best, stage.progress.kept = before.best, before.kept
+            stage.progress.records = before.records
             load_estimates(stage.loss, head)
             if saved is not None and number == reached:
                 stage.resume(saved)
-            at = stage.run()
-            best, records = at.best, at.records
+            before, self.criterion = stage.run(), stage.criterion
             if name == "head":
                 head = self._take_head(stage, model)
-        self.best_score = best
+        self.best_score = before.kept
 
     def _head_stage(self, model: Classifier, inputs: Inputs) -> Stage:
         features = self._features(model, inputs)

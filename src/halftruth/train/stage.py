@@ -16,6 +16,7 @@ from torch import Tensor
 from halftruth.losses import Loss
 from halftruth.models import Classifier
 from halftruth.train.config import Config
+from halftruth.train.criterion import criterion
 from halftruth.train.crops import crop_boxes
 from halftruth.train.inputs import Images, Inputs
 from halftruth.train.journal import Journal
@@ -63,7 +64,6 @@ class Stage:
         config, accelerator = self.config, self.accelerator
         self.device = device = accelerator.device
         self.rank, self.world = accelerator.process_index, accelerator.num_processes
-        self.progress = Progress(self.name)
         self.kept = Keeper(
             self.folder, accelerator, self.identity, HEAD if self.name == "head" else BEST
         )
@@ -72,6 +72,8 @@ class Stage:
         )
         rows = torch.as_tensor(self.train_rows, device=device)
         self.labels = self.labels.to(device)
+        self.criterion = criterion(self)
+        self.progress = Progress(self.name, criterion=self.criterion)
         # A lookup from rows of the table to rows of the training set: what a memory is indexed by.
         self.place = torch.full((len(self.labels),), -1, device=device)
         self.place[rows] = torch.arange(len(rows), device=device)
@@ -99,10 +101,12 @@ class Stage:
             self._train_epoch()
             self._end_epoch_of_loss()
             record = epoch_record(self)
-            # Without validation rows there is nothing to choose by: the last epoch is kept.
-            improved = not len(self.val_rows) or record["select"] > at.best
+            score = record.get("select", math.nan)
+            improved = self._is_better(score)
             if improved:
-                at.best, at.best_epoch = record.get("select", math.nan), at.epoch
+                at.best, at.best_epoch, at.criterion = score, at.epoch, self.criterion
+            if improved or self.config.select == "last":
+                at.kept = score
                 # Only the stage after a head alone has a use for labels estimated beside it.
                 more = estimates(self.loss) if self.name == "head" else {}
                 self.kept.save_best(self.learner.evaluated, self.name, at.epoch, more)
@@ -110,10 +114,15 @@ class Stage:
             record["seconds"] = time.perf_counter() - started
             self.journal.write(record)
             self.save()
-            self.journal.tell(record, self.epochs, self.select_on_truth, improved)
+            self.journal.tell(record, self.epochs, self.criterion, improved)
             if self._all_stop():
                 raise Interrupted
         return at
+
+    def _is_better(self, score: float) -> bool:
+        """Whether an epoch is the best so far; any is, where there is nothing to choose by."""
+        at = self.progress
+        return at.criterion != self.criterion or not score <= at.best
 
     def _train_epoch(self) -> None:
         at, steps = self.progress, self.batches.steps

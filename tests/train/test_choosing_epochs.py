@@ -1,0 +1,100 @@
+"""Which epoch is kept, with and without complete labels, and after going on with a run."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from halftruth import fit
+from halftruth.metrics import roc_auc
+from halftruth.train import checkpoint
+from halftruth.train.trained import TrainedRun
+
+LONG = {"epochs": 12, "head_lr": 0.2}
+
+
+@pytest.fixture
+def on_features(on_features):
+    """A method that is trained as it is set."""
+    return {**on_features, "method": "wan"}
+
+
+def records(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").open()]
+
+
+def test_incomplete_labels_are_compared_by_auc(on_features, data, tmp_path):
+    result = fit(**on_features | LONG, out=tmp_path, quiet=True)
+    series = [record["val_AUC_observed"] for record in records(tmp_path)]
+    assert result.criterion == "val_AUC_observed"
+    assert (result.best_epoch, result.best_score) == (int(np.argmax(series)), max(series))
+    table = pd.read_csv(data / "labels.csv")
+    rows = np.flatnonzero(table["split"] == "val")
+    run = TrainedRun(tmp_path)
+    scores = run.score(features=np.load(data / "features.npy")[rows]).probabilities
+    observed = table[list(run.classes)].to_numpy()[rows]
+    assert np.nanmean(roc_auc(scores, observed)) == pytest.approx(max(series), abs=1e-9)
+
+
+def test_labels_that_lack_nothing_are_compared_by_map(on_features, tmp_path):
+    result = fit(**on_features, zero="absent", out=tmp_path, quiet=True)
+    assert result.criterion == "val_mAP_observed"
+    assert result.best_score == max(record["val_mAP_observed"] for record in records(tmp_path))
+
+
+def test_the_last_epoch_is_kept_where_there_is_no_choice(on_features, tmp_path):
+    # A rate this high makes the last epoch worse than others.
+    settings = on_features | LONG | {"head_lr": 3.0}
+    result = fit(**settings, select="last", out=tmp_path, quiet=True)
+    series = [record["select"] for record in records(tmp_path)]
+    assert len(series) == 12
+    assert max(series) > series[-1] == result.best_score
+    assert result.best_epoch == 11
+    kept, last = (checkpoint.load(tmp_path / f"{name}.safetensors") for name in ("best", "last"))
+    for name, weights in kept["model"].items():
+        assert torch.equal(weights, last["ema"]["module." + name])
+
+
+def test_patience_ends_a_run_that_keeps_the_last_epoch(on_features, tmp_path):
+    settings = on_features | {"epochs": 40, "head_lr": 0.3, "patience": 3, "select": "last"}
+    result = fit(**settings, out=tmp_path, quiet=True)
+    series = [record["select"] for record in records(tmp_path)]
+    assert len(series) == int(np.argmax(series)) + 1 + 3 < 40
+    assert (result.best_epoch, result.best_score) == (len(series) - 1, series[-1])
+
+
+def test_going_on_with_another_criterion_does_not_compare_the_two(on_features, data, tmp_path):
+    truth = str(data / "truth.csv")
+    short = on_features | {"epochs": 2, "schedule": "constant", "truth": truth}
+    before = fit(**short, out=tmp_path, quiet=True)
+    more = {**short, "epochs": 5, "select": "observed"}
+    after = fit(**more, out=tmp_path, resume=True, quiet=True)
+    series = [record["val_mAP_observed"] for record in records(tmp_path)]
+    assert before.best_score > max(series)
+    assert after.best_epoch == 2 + int(np.argmax(series[2:]))
+    assert after.best_score == max(series[2:])
+
+
+def test_a_stopped_run_goes_on_to_the_same_choice(on_features, tmp_path):
+    whole = fit(**on_features | LONG, out=tmp_path / "whole", quiet=True)
+    part = on_features | LONG | {"schedule": "constant"}
+    fit(**part | {"epochs": 5}, out=tmp_path / "parts", quiet=True)
+    parts = fit(**part, out=tmp_path / "parts", resume=True, quiet=True)
+    alone = fit(**part, out=tmp_path / "alone", quiet=True)
+    assert whole.criterion == parts.criterion == "val_AUC_observed"
+    assert (parts.best_epoch, parts.best_score) == (alone.best_epoch, alone.best_score)
+
+
+def test_a_class_without_contrast_keeps_the_last_epoch(tmp_path):
+    """Every validation row has the one class: no AUC, nothing to choose by, still a model."""
+    rows = [("train", 1), ("train", 0)] * 8 + [("val", 1)] * 4
+    table = pd.DataFrame({"split": [s for s, _ in rows], "cat": [y for _, y in rows]})
+    table.to_csv(tmp_path / "labels.csv", index=False)
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(20, 3)))
+    given = {"features": str(tmp_path / "x.npy"), "epochs": 2, "device": "cpu"}
+    given |= {"method": "wan", "select": "auc"}
+    with pytest.warns(UserWarning, match="both positive and negative"):
+        result = fit(tmp_path / "labels.csv", **given, out=tmp_path / "run", quiet=True)
+    assert result.best_epoch == 1
