@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from audited_pictures import hide, knowing_scores
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import hide, knowing_scores
 from halftruth.audit import (
     calibrate,
     missing_labels,

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from audited_pictures import CLASSES, Pictures, hide, knowing_scores, write_rows
 from typer.testing import CliRunner
 
-from conftest import CLASSES, Pictures, hide, knowing_scores, write_rows
 from halftruth import fit
 from halftruth.audit.folder import open_audit
 from halftruth.audit.folds import cross_scores, fold_of_rows

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from audited_pictures import CLASSES, Pictures, knowing_scores
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import CLASSES, Pictures, knowing_scores
 from halftruth.audit.cells import CellFile, same_cells
 from halftruth.audit.decisions import Decisions
 from halftruth.audit.exports import export_audit

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from audited_pictures import CLASSES, Pictures
 
-from conftest import CLASSES, Pictures
 from halftruth.audit.decisions import Decisions
 from halftruth.audit.folder import DECISIONS
 from halftruth.audit.server import Review

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from audited_pictures import CLASSES, Pictures, write_rows
 
-from conftest import CLASSES, Pictures, write_rows
 from halftruth.audit.folder import CANDIDATES, AuditFolder
 from halftruth.audit.live import still_missing
 from halftruth.audit.queue import Queue
