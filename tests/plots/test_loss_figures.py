@@ -124,11 +124,6 @@ def test_vector_pixels_and_numbers(tmp_path):
     assert again[0].read_bytes().startswith(b"%PDF")
 
 
-def test_the_same_figure_is_the_same_file(tmp_path):
-    one, two = (save(draw_means(points=4), tmp_path / name) for name in ("a.svg", "b.svg"))
-    assert one[0].read_bytes() == two[0].read_bytes()
-
-
 def test_means_by_hand():
     table = mean_surfaces(10)
     at = table[np.isclose(table["p1"], 0.25) & np.isclose(table["p2"], 0.05)]

@@ -8,7 +8,15 @@ import pytest
 from legible import assert_legible
 
 from halftruth.cli import main
-from halftruth.plots.style import name_points, panels, save_all, shortened, styled
+from halftruth.plots.style import (
+    Drawing,
+    name_points,
+    panels,
+    save,
+    save_all,
+    shortened,
+    styled,
+)
 
 
 @pytest.fixture
@@ -69,10 +77,10 @@ def test_run_writes_into_the_runs_folder_and_says_what_it_left_out(command, make
     assert code == 0
     assert {path.stem for path in (folder / "plots").iterdir()} == {"curves", "labelled-loss"}
     (folder / "classes.csv").unlink()
-    code, said = command("run", folder, "-o", "all.pdf")
+    code, said = command("run", folder, "-o", "all.svg")
     assert code == 0
     assert "left out: separation" in said
-    assert "all-curves.pdf" in said
+    assert "all-curves.svg" in said
 
 
 def test_data_with_hidden_labels(command, tmp_path):
@@ -85,16 +93,23 @@ def test_data_with_hidden_labels(command, tmp_path):
     assert counts["hidden"].sum() == 2
 
 
-def test_several_figures_in_a_file_name_or_a_folder(tmp_path):
-    from halftruth.plots.losses import draw_losses
-    from halftruth.plots.surface import draw_means
+def small(name: str) -> Drawing:
+    figure, _ = styled(panels)(1, 1)
+    return Drawing(name, figure, pd.DataFrame({"x": [1, 2]}))
 
-    both = [draw_losses(["em"], points=5), draw_means(points=5)]
+
+def test_several_figures_in_a_file_name_or_a_folder(tmp_path):
+    both = [small("one"), small("two")]
     named = save_all(both, tmp_path / "x.svg")
-    assert [path.name for path in named[::2]] == ["x-losses.svg", "x-means.svg"]
-    assert (tmp_path / "x-means.csv").is_file()
+    assert [path.name for path in named] == ["x-one.svg", "x-one.csv", "x-two.svg", "x-two.csv"]
+    assert [path.name for path in save_all(both[:1], tmp_path / "y.png")] == ["y.png", "y.csv"]
     inside = save_all(both[:1], tmp_path)
-    assert inside[0] == tmp_path / "losses.svg"
+    assert inside == [tmp_path / f"one{suffix}" for suffix in (".svg", ".png", ".csv")]
+
+
+def test_the_same_figure_is_the_same_file(tmp_path):
+    one, two = (save(small("a"), tmp_path / f"{n}.svg")[0].read_bytes() for n in range(2))
+    assert one == two
 
 
 def test_names_beside_points_never_meet():
