@@ -50,8 +50,8 @@ def tune(
     study, over all workers. search: axes to add or replace, see `halftruth.search`; a key that the
     method takes is its argument, any other a setting. storage: any URL of Optuna's; workers on
     several machines share a study by naming the same one (by default a file in OUT). A trial is
-    judged as its epochs are (`select`): without complete labels (`truth`) by AUC on the observed
-    ones, see docs/auto.md. The test rows have no say.
+    judged as its epochs are (`select`): without complete labels (`truth`) by mAP and AUC on the
+    observed ones, see docs/auto.md. The test rows have no say.
     """
     library = import_optuna()
     out = Path(out)

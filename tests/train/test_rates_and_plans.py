@@ -161,6 +161,7 @@ def test_patience_ends_a_stage(on_features, tmp_path):
         ("auto", "val_mAP"),
         ("observed", "val_mAP_observed"),
         ("auc", "val_AUC_observed"),
+        ("both", "val_both_observed"),
     ],
 )
 def test_the_epoch_is_chosen_by_what_is_asked_for(on_features, data, tmp_path, select, key):

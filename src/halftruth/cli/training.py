@@ -107,7 +107,7 @@ def train(
     ] = None,
     patience: Annotated[int | None, _panel(PLAN, "Epochs without gain before stopping.")] = None,
     select: Annotated[
-        str | None, _panel(PLAN, "Choose epochs by: auto, auc, observed (mAP), truth, last.")
+        str | None, _panel(PLAN, "Choose epochs by: auto, both, auc, observed, truth, last.")
     ] = None,
     seed: Annotated[int | None, _panel(MACHINE, "Of everything random.")] = None,
     device: o.Device = None,

@@ -15,7 +15,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "augment": ("none", "flip", "weak", "strong"),
     "cache": ("auto", "memory", "disk", "none"),
     "bad_images": ("fail", "skip"),
-    "select": ("auto", "auc", "observed", "truth", "last"),
+    "select": ("auto", "both", "auc", "observed", "truth", "last"),
 }
 AT_LEAST = {
     "epochs": 1, "head_epochs": 1, "batch_size": 1, "patience": 1, "image_size": 8,

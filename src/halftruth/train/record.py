@@ -1,5 +1,6 @@
 """What is written down of an epoch: a line of metrics.jsonl, and of histograms.jsonl."""
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +41,8 @@ def epoch_record(stage: "Stage") -> dict[str, Any]:
     observed = stage.labels[rows]
     record["val_mAP_observed"] = mean_average_precision(scores, observed)
     record["val_AUC_observed"] = mean_roc_auc(scores, observed)
+    both = record["val_mAP_observed"] * record["val_AUC_observed"]
+    record["val_both_observed"] = math.sqrt(both)
     if stage.truth is not None:
         truth = stage.truth.to(stage.device)[rows]
         record["val_mAP"] = mean_average_precision(scores, truth)

@@ -1,0 +1,316 @@
+"""Can epochs, settings and methods be chosen without complete labels? Regret in test mAP.
+
+    python benchmarks/selection.py --data DATA --out selection.jsonl [--sets yeast scene ...]
+
+DATA holds tabular/, voc2012/ with weights/ and coco2014/features.npz (docs/datasets.md). Linear
+heads are trained by every method with several rates and parameters; after each epoch every
+criterion looks at the validation rows, and mAP is taken on the test rows. Then each criterion
+chooses, and what the best choice would have had more on test is its regret. Prints Markdown.
+What is in OUT already is not repeated: several processes may fill it, each with sets of its own.
+"""
+
+import argparse
+import itertools
+import json
+import math
+import sys
+import time
+import warnings
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from halftruth import losses
+from halftruth.bench.frozen import frozen_features
+from halftruth.bench.sources import load_benchmark
+from halftruth.metrics import average_precision, mean_average_precision, roc_auc
+from halftruth.train.one_process import in_blocks, standardization
+from halftruth.train.schedule import rate
+
+FROZEN = {
+    "backbone": "tf_efficientnet_lite0",
+    "weights": "weights/tf_efficientnet_lite0.safetensors",
+    "image_size": 224,
+}
+VOC = {
+    "reader": "table",
+    "root": "voc2012/labels.csv",
+    "images": ["voc2012/*.zip"],
+    "reading": {"drop_columns": ["observed"]},
+}
+SOURCES: dict[str, dict[str, Any]] = {
+    **{
+        name: {"reader": name, "root": "tabular"}
+        for name in ("yeast", "scene", "corel5k", "bibtex")
+    },
+    "voc": VOC,
+    "coco": {"reader": "coco2014-features", "root": "coco2014"},
+}
+# The larger sets: one seed, two rates, and so many rows of train, val and test at most.
+LARGE = {"corel5k": (3000, 900, 500), "bibtex": (3000, 900, 1500), "voc": (4574, 1143, 5823),
+         "coco": (8000, 2000, 6000)}  # fmt: skip
+RATES = (1e-3, 3e-3, 1e-2)
+SETTINGS: dict[str, list[dict[str, Any]]] = {
+    "bce": [{}],
+    "wan": [{"weight": 0.03}, {"weight": 0.3}],
+    "em": [{"alpha": 0.03}, {"alpha": 0.3}],
+    "lasd": [{"lam_pos": 0.02}, {"lam_pos": 0.2}],
+    "gr": [{"w": [0, 2], "b": [-2, -2]}, {"w": [0, 10], "b": [-2, -8]}],
+    "hill": [{"lam": 1.5}, {"lam": 1.0}],
+    "splc": [{"tau": 0.6}, {"tau": 0.85}],
+    "ll-r": [{"delta": 0.001}, {"delta": 0.01}],
+}
+CRITERIA = {
+    "complete": "complete labels, mAP",
+    "both": "observed, √(mAP·AUC): `auto`",
+    "mAP": "observed, mAP",
+    "AUC": "observed, AUC",
+    "AUC weighted": "observed, AUC weighted by √count",
+    "AUC IPW": "observed, AUC with rows by expected positives",
+    "log rank": "observed, log rank",
+    "recall@k": "observed, recall@k",
+    "SCAR mAP": "observed, mAP over label frequency",
+    "agreement": "agreement with the EMA teacher",
+    "last": "last epoch, then √(mAP·AUC)",
+}
+
+
+@dataclass
+class Data:
+    """Standardised features, what is shown of the labels, and all of them, in three parts."""
+
+    x: dict[str, Tensor]
+    shown: dict[str, Tensor]
+    truth: dict[str, Tensor]
+
+
+def load(name: str, labels: str, seed: int, root: Path, cache: Path, limit: bool) -> Data:
+    """A data set under a label setting; in train and val only `shown` may be looked at."""
+    read = load_benchmark(SOURCES[name], labels, 1200 + seed, root)
+    features = read.features
+    if features is None:
+        features = frozen_features(read, FROZEN, root, cache, "cpu")
+    x = in_blocks(standardization(features[read.splits.train]), features).float()
+    most = LARGE[name] if limit and name in LARGE else (len(x),) * 3
+    order = np.random.default_rng(seed)
+    rows = {
+        part: np.sort(order.permutation(at)[:count])
+        for (part, at), count in zip(vars(read.splits).items(), most, strict=True)
+    }
+    shown, truth = torch.from_numpy(read.observed.values), torch.from_numpy(read.truth)
+    return Data(
+        *({part: all_[at] for part, at in rows.items()} for all_ in (x, shown, truth))  # type: ignore[index]
+    )
+
+
+class Judge:
+    """What each criterion says of scores of the validation rows."""
+
+    def __init__(self, data: Data) -> None:
+        self.shown, self.truth = data.shown["val"], data.truth["val"]
+        self.present = self.shown == 1
+        count = self.present.sum(0)
+        self.weight = count.double().sqrt() / count.double().sqrt().sum()
+        self.k = max(1, round(self.shown.shape[1] / 10))
+        # How often a positive is shown, by class, and how many a row has: see `learn`.
+        self.frequency = torch.ones(self.shown.shape[1], dtype=torch.float64)
+        self.positives = torch.ones(len(self.shown), 1, dtype=torch.float64)
+
+    def learn(self, scores: Tensor) -> None:
+        """P(shown | present) by Elkan and Noto: the mean output of a model of what is shown."""
+        p, there = torch.sigmoid(scores.double()), self.present
+        mean = (p * there).sum(0) / there.sum(0).clamp_min(1)
+        self.frequency = mean.clamp(0.05, 1)
+        self.positives = (p / self.frequency).clamp(max=1).sum(1, keepdim=True).clamp_min(1)
+
+    def __call__(self, scores: Tensor, raw: Tensor) -> dict[str, float]:
+        """`scores` of the averaged weights, `raw` of those that are trained."""
+        ap = average_precision(scores, self.shown)
+        area = roc_auc(scores, self.shown)
+        there = self.present.sum(0).double()
+        rank = scores.size(0) - scores.argsort(0).argsort(0)
+        weights = self.positives * self.present
+        higher = (weights * rank).sum(0) / weights.sum(0)
+        logs = (rank.double().log() * self.present).sum(0) / there
+        top = torch.zeros_like(self.present).scatter_(1, scores.topk(self.k).indices, True)
+        centred, other = scores - scores.mean(0), raw - raw.mean(0)
+        alike = torch.nn.functional.cosine_similarity(centred, other, dim=0)
+        return {
+            "complete": mean_average_precision(scores, self.truth),
+            "mAP": ap.nanmean().item(),
+            "AUC": area.nanmean().item(),
+            "AUC weighted": (area.nan_to_num() * self.weight).sum().item(),
+            "AUC IPW": -higher.nanmean().item(),
+            "log rank": -logs.nanmean().item(),
+            "recall@k": ((top & self.present).sum() / self.present.sum()).item(),
+            "SCAR mAP": (ap / self.frequency).clamp(max=1).nanmean().item(),
+            "agreement": alike.mean().item(),
+        }
+
+
+def train(
+    data: Data,
+    judge: Judge,
+    method: str,
+    options: dict[str, Any],
+    lr: float,
+    epochs: int,
+    seed: int,
+) -> tuple["Curve", Tensor]:
+    """Every criterion and the test mAP after each epoch; the last scores of the validation rows."""
+    torch.manual_seed(seed)
+    x, labels = data.x["train"], data.shown["train"]
+    size, batch = len(x), 128 if len(x) < 4000 else 256
+    head = torch.nn.Linear(x.shape[1], labels.shape[1])
+    mean = [p.detach().clone() for p in head.parameters()]
+    optimizer = torch.optim.Adam(head.parameters(), lr=lr, fused=True)
+    loss = losses.create(method, **options)
+    loss.begin(labels)
+    steps, found, step = math.ceil(size / batch), [], 0
+    val: Tensor = torch.empty(0)
+    for epoch in range(epochs):
+        loss.start_epoch(epoch, epochs)
+        for index in torch.randperm(size).split(batch):
+            optimizer.param_groups[0]["lr"] = lr * rate("one-cycle", step, steps * epochs, 0.2)
+            value = loss(head(x[index]), labels[index], index=index if loss.needs_index else None)
+            optimizer.zero_grad()
+            value.backward()
+            optimizer.step()
+            step += 1
+            decay = min(0.99, (1 + step) / (10 + step))
+            for kept, now in zip(mean, head.parameters(), strict=True):
+                kept.lerp_(now.detach(), 1 - decay)
+        scored = {part: torch.nn.functional.linear(data.x[part], *mean) for part in ("val", "test")}
+        if loss.needs_scores:
+            loss.end_epoch(torch.nn.functional.linear(x, *mean))
+        val = scored["val"]
+        with torch.no_grad():
+            row = judge(val, head(data.x["val"]))
+        row["test"] = mean_average_precision(scored["test"], data.truth["test"])
+        found.append({"epoch": epoch, **row})
+    return found, val
+
+
+Curve = list[dict[str, float]]
+Runs = dict[str, list[Curve]]
+
+
+def all_runs(data: Data, rates: tuple[float, ...], epochs: int, seed: int) -> Runs:
+    """Every method with every setting: for each the records of its epochs."""
+    judge, runs = Judge(data), Runs()
+    _, scores = train(data, judge, "bce", {}, 3e-3, epochs, seed)
+    judge.learn(scores)
+    for method, settings in SETTINGS.items():
+        runs[method] = [
+            train(data, judge, method, options, lr, epochs, seed)[0]
+            for options, lr in itertools.product(settings, rates)
+        ]
+    return runs
+
+
+def chosen(pool: list[Curve], criterion: str) -> float:
+    """The test mAP of what a criterion takes from some runs, epochs included."""
+    rows = [row for run in pool for row in (run[-1:] if criterion == "last" else run)]
+    if criterion in ("both", "last"):
+        return max(rows, key=lambda row: row["mAP"] * row["AUC"])["test"]
+    return max(rows, key=lambda row: row[criterion])["test"]
+
+
+def regrets(runs: Runs) -> dict[tuple[str, str, str], float]:
+    """Regret in points by (criterion, what is chosen, method): means over what there is."""
+    found: dict[tuple[str, str, str], float] = {}
+    every = [run for own in runs.values() for run in own]
+    # A single best of everything says little; a search meets a part, so many parts are drawn.
+    draw = np.random.default_rng(0)
+    parts = [draw.choice(len(every), len(every) // 3, replace=False) for _ in range(200)]
+    pools = [("method", "all", [[every[at] for at in part] for part in parts])]
+    for method, own in runs.items():
+        pools += [("epoch", method, [[run] for run in own]), ("settings", method, [own])]
+    for criterion in CRITERIA:
+        for what, method, several in pools:
+            lost = [
+                max(row["test"] for run in pool for row in run) - chosen(pool, criterion)
+                for pool in several
+            ]
+            found[criterion, what, method] = 100 * float(np.mean(lost))
+    return found
+
+
+def finished(path: Path) -> dict[tuple[str, str, int], Runs]:
+    """The cases that a file holds."""
+    if not path.exists():
+        return {}
+    lines = map(json.loads, path.read_text().splitlines())
+    return {(name, labels, seed): runs for name, labels, seed, runs in lines}
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="every run, a line a case")
+    parser.add_argument("--sets", nargs="+", default=list(SOURCES), choices=list(SOURCES))
+    parser.add_argument("--labels", nargs="+", default=["single", "left-40"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--epochs", type=int, default=15)
+    parser.add_argument("--cache", type=Path, default=Path("cache"), help="of frozen features")
+    parser.add_argument("--whole", action="store_true", help="large sets with all rows and seeds")
+    given = parser.parse_args()
+    warnings.filterwarnings("ignore", message="No class")
+
+    found: dict[tuple[str, str], list[dict[tuple[str, str, str], float]]] = defaultdict(list)
+    done = finished(given.out)
+    for name, labels in itertools.product(given.sets, given.labels):
+        large = name in LARGE and not given.whole
+        for seed in given.seeds[:1] if large else given.seeds:
+            if (name, labels, seed) not in done:
+                started = time.perf_counter()
+                data = load(name, labels, seed, given.data, given.cache, large)
+                rates = RATES[::2] if large else RATES
+                runs = all_runs(data, rates, given.epochs, seed)
+                done[name, labels, seed] = runs
+                with given.out.open("a") as file:
+                    file.write(json.dumps([name, labels, seed, runs]) + "\n")
+                spent = time.perf_counter() - started
+                print(f"{name} {labels} seed {seed}: {spent:.0f} s", file=sys.stderr, flush=True)
+            found[name, labels].append(regrets(done[name, labels, seed]))
+
+    def mean(criterion: str, what: str, method: str, cases: Any) -> float:
+        per_case = [np.mean([one[criterion, what, method] for one in found[c]]) for c in cases]
+        return float(np.mean(per_case))
+
+    def over_methods(criterion: str, what: str, cases: Any) -> float:
+        return float(np.mean([mean(criterion, what, method, cases) for method in SETTINGS]))
+
+    for what in ("epoch", "settings", "method"):
+        rows = []
+        for criterion, words in CRITERIA.items():
+            by_case = [
+                mean(criterion, what, "all", [case])
+                if what == "method"
+                else over_methods(criterion, what, [case])
+                for case in found
+            ]
+            rows.append([words, *(f"{v:.2f}" for v in by_case), f"**{np.mean(by_case):.2f}**"])
+        print(f"\nRegret of the chosen {what}\n")
+        print(table(["by", *(f"{n} {s}" for n, s in found), "mean"], rows))
+    for what in ("epoch", "settings"):
+        print(f"\nRegret of the chosen {what} by method, mean over sets\n")
+        rows = [
+            [words, *(f"{mean(criterion, what, m, found):.2f}" for m in SETTINGS)]
+            for criterion, words in CRITERIA.items()
+        ]
+        print(table(["by", *SETTINGS], rows))
+
+
+if __name__ == "__main__":
+    main()
