@@ -51,7 +51,7 @@ SOURCES: dict[str, dict[str, Any]] = {
     "voc": VOC,
     "coco": {"reader": "coco2014-features", "root": "coco2014"},
 }
-# The larger sets: one seed, two rates, and so many rows of train, val and test at most.
+# The larger sets: two seeds, two rates, and so many rows of train, val and test at most.
 LARGE = {"corel5k": (3000, 900, 500), "bibtex": (3000, 900, 1500), "voc": (4574, 1143, 5823),
          "coco": (8000, 2000, 6000)}  # fmt: skip
 RATES = (1e-3, 3e-3, 1e-2)
@@ -77,6 +77,11 @@ CRITERIA = {
     "SCAR mAP": "observed, mAP over label frequency",
     "agreement": "agreement with the EMA teacher",
     "last": "last epoch, then √(mAP·AUC)",
+}
+LEVELS = {
+    "epoch": "epoch",
+    "settings": "epoch and settings",
+    "method": "epoch, settings and method",
 }
 
 
@@ -198,6 +203,8 @@ def train(
 
 Curve = list[dict[str, float]]
 Runs = dict[str, list[Curve]]
+Case = tuple[str, str]
+Regrets = dict[tuple[str, str, str], float]
 
 
 def all_runs(data: Data, rates: tuple[float, ...], epochs: int, seed: int) -> Runs:
@@ -221,9 +228,9 @@ def chosen(pool: list[Curve], criterion: str) -> float:
     return max(rows, key=lambda row: row[criterion])["test"]
 
 
-def regrets(runs: Runs) -> dict[tuple[str, str, str], float]:
+def regrets(runs: Runs) -> Regrets:
     """Regret in points by (criterion, what is chosen, method): means over what there is."""
-    found: dict[tuple[str, str, str], float] = {}
+    found: Regrets = {}
     every = [run for own in runs.values() for run in own]
     # A single best of everything says little; a search meets a part, so many parts are drawn.
     draw = np.random.default_rng(0)
@@ -267,11 +274,11 @@ def main() -> None:
     given = parser.parse_args()
     warnings.filterwarnings("ignore", message="No class")
 
-    found: dict[tuple[str, str], list[dict[tuple[str, str, str], float]]] = defaultdict(list)
+    found: dict[Case, list[Regrets]] = defaultdict(list)
     done = finished(given.out)
     for name, labels in itertools.product(given.sets, given.labels):
         large = name in LARGE and not given.whole
-        for seed in given.seeds[:1] if large else given.seeds:
+        for seed in given.seeds[:2] if large else given.seeds:
             if (name, labels, seed) not in done:
                 started = time.perf_counter()
                 data = load(name, labels, seed, given.data, given.cache, large)
@@ -284,31 +291,39 @@ def main() -> None:
                 print(f"{name} {labels} seed {seed}: {spent:.0f} s", file=sys.stderr, flush=True)
             found[name, labels].append(regrets(done[name, labels, seed]))
 
-    def mean(criterion: str, what: str, method: str, cases: Any) -> float:
-        per_case = [np.mean([one[criterion, what, method] for one in found[c]]) for c in cases]
-        return float(np.mean(per_case))
+    report(found)
 
-    def over_methods(criterion: str, what: str, cases: Any) -> float:
-        return float(np.mean([mean(criterion, what, method, cases) for method in SETTINGS]))
 
-    for what in ("epoch", "settings", "method"):
-        rows = []
-        for criterion, words in CRITERIA.items():
-            by_case = [
-                mean(criterion, what, "all", [case])
-                if what == "method"
-                else over_methods(criterion, what, [case])
-                for case in found
-            ]
-            rows.append([words, *(f"{v:.2f}" for v in by_case), f"**{np.mean(by_case):.2f}**"])
-        print(f"\nRegret of the chosen {what}\n")
-        print(table(["by", *(f"{n} {s}" for n, s in found), "mean"], rows))
+def report(found: dict[Case, list[Regrets]]) -> None:
+    """The tables: over all, by data set, by method."""
+
+    def mean(case: Case, criterion: str, what: str, methods: list[str]) -> float:
+        each = [one[criterion, what, method] for one in found[case] for method in methods]
+        return float(np.mean(each))
+
+    def by_case(criterion: str, what: str) -> np.ndarray:
+        methods = ["all"] if what == "method" else list(SETTINGS)
+        return np.array([mean(case, criterion, what, methods) for case in found])
+
+    rows = []
+    for criterion, words in CRITERIA.items():
+        values = [by_case(criterion, what) for what in LEVELS]
+        more = [by_case(criterion, what) - by_case("complete", what) for what in LEVELS]
+        error = [m.std(ddof=1) / math.sqrt(len(m)) if len(m) > 1 else math.nan for m in more]
+        shown = zip(values, error, strict=True)
+        rows.append([words, *(f"{v.mean():.2f} ± {e:.2f}" for v, e in shown)])
+    print("\nMean regret; ±: standard error, over cases, of the distance to complete labels\n")
+    print(table(["by", *LEVELS.values()], rows))
+    for what, words in LEVELS.items():
+        rows = [[w, *(f"{v:.2f}" for v in by_case(c, what))] for c, w in CRITERIA.items()]
+        print(f"\nRegret of the {words}\n")
+        print(table(["by", *(" ".join(case) for case in found)], rows))
     for what in ("epoch", "settings"):
-        print(f"\nRegret of the chosen {what} by method, mean over sets\n")
         rows = [
-            [words, *(f"{mean(criterion, what, m, found):.2f}" for m in SETTINGS)]
-            for criterion, words in CRITERIA.items()
+            [w, *(f"{np.mean([mean(k, c, what, [m]) for k in found]):.2f}" for m in SETTINGS)]
+            for c, w in CRITERIA.items()
         ]
+        print(f"\nRegret of the {LEVELS[what]}, by method\n")
         print(table(["by", *SETTINGS], rows))
 
 

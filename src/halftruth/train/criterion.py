@@ -14,7 +14,7 @@ CRITERIA = {
     "val_mAP": "validation mAP",
     "val_mAP_observed": "validation mAP on the observed labels",
     "val_AUC_observed": "validation AUC on the observed labels",
-    "val_both_observed": "validation √(mAP·AUC) on the observed labels",
+    "val_both_observed": "validation geometric mean of mAP and AUC on the observed labels",
 }
 _NAMED = {
     "observed": "val_mAP_observed",
