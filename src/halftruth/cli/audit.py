@@ -1,5 +1,6 @@
 """`halftruth audit`, `halftruth review` and `halftruth repair`."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -139,10 +140,10 @@ def review(
         import webbrowser
 
         webbrowser.open(running.address)
-    try:
+    # Ctrl-C ends it, wherever it strikes.
+    with suppress(KeyboardInterrupt):
         running.serve()
-    except KeyboardInterrupt:
-        print(f"\nthe decisions are in {folder}/decisions.jsonl; go on with: halftruth repair")
+    print(f"\nthe decisions are in {folder}/decisions.jsonl; go on with: halftruth repair {folder}")
 
 
 def repair(
