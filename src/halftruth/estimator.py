@@ -24,7 +24,7 @@ from halftruth import losses
 from halftruth.data.splits import split_rows
 from halftruth.metrics import mean_average_precision, thresholds
 from halftruth.models import Classifier, build_feature_model
-from halftruth.train.auto import settled
+from halftruth.train.auto import AUTO, settled
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.journal import Journal
 from halftruth.train.one_process import (
@@ -36,6 +36,7 @@ from halftruth.train.one_process import (
 )
 from halftruth.train.stage import Stage
 from halftruth.train.teacher import Teacher, teacher, teacher_config
+from halftruth.train.trying import tried
 
 _FLOATS = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
 # Training seeds torch's random state, of which a process has one.
@@ -169,8 +170,17 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _settled(self, config: Config, X: Any, y: np.ndarray) -> tuple[Config, list[str]]:
         """What "auto" means for these labels; other methods are trained as they are set."""
+        if config.method != AUTO:
+            return config, []
         usual = {key: p.default for key, p in inspect.signature(type(self)).parameters.items()}
-        return settled(config, y, X.shape[1], {**usual, "head_lr": usual["lr"]})
+        config, choice = settled(config, y, X.shape[1], {**usual, "head_lr": usual["lr"]})
+        scale = standardization(X)
+        x = in_blocks(scale, X).float()
+        alone: Any = OneProcess(config.device)
+        rows, labels = np.arange(len(y)), torch.from_numpy(y)
+        with _one_at_a_time, torch.random.fork_rng(_gpus()):
+            config, found = tried(config, choice, x, labels, rows, alone)
+        return config, [*choice.reasons, *found]
 
     def _learn(
         self,

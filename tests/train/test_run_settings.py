@@ -131,7 +131,8 @@ def test_every_setting_has_an_option_of_the_command():
 
 
 def test_a_run_from_its_own_config_is_the_same_run(on_features, tmp_path):
-    first = {**on_features, "options": {"weight": 0.3}, "patience": 3, "zero": "absent"}
+    chosen = {"method": "wan", "options": {"weight": 0.3}}
+    first = {**on_features, **chosen, "patience": 3, "zero": "absent"}
     fit(**first, out=tmp_path / "one", quiet=True)
     config = tmp_path / "one" / "config.yaml"
     assert command("train", config, "--out", tmp_path / "two", "--quiet") == 0
@@ -158,6 +159,7 @@ def test_a_folder_with_a_run_is_not_overwritten(on_features, tmp_path, capsys):
 
 
 def test_a_checkpoint_of_something_else_is_refused(on_features, data, tmp_path):
+    on_features = {**on_features, "method": "wan"}
     fit(**on_features, out=tmp_path / "run", quiet=True)
     before = (tmp_path / "run" / "config.yaml").read_text()
 

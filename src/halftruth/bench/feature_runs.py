@@ -22,6 +22,7 @@ from halftruth.train.journal import Journal
 from halftruth.train.one_process import OneProcess
 from halftruth.train.stage import Stage
 from halftruth.train.teacher import Teacher, teacher, teacher_config
+from halftruth.train.trying import tried
 
 # A linear head has too little to do for capturing or compiling it to pay.
 _LEAN = {"ema": 0.99, "graphs": False, "compile": False}
@@ -40,7 +41,10 @@ def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
         usual: dict[str, Any] = {**OVER_FEATURES, "method": AUTO, "features": "X"}
         config = Config(**usual, seed=job.seed)
         shown = matrix.labels[torch.as_tensor(matrix.splits.train)].cpu().numpy()
-        config, _ = settled(config, shown, matrix.x.shape[1])
+        config, choice = settled(config, shown, matrix.x.shape[1])
+        accelerator: Any = OneProcess(str(matrix.x.device))
+        rows = matrix.splits.train
+        config, _ = tried(config, choice, matrix.x, matrix.labels, rows, accelerator)
         alone = dataclasses.replace(matrix, splits=Splits(matrix.splits.train, NONE, NONE))
         model, epoch = trained(config, alone)
         return {"epoch": epoch, **measured(job, model, matrix)}
@@ -54,7 +58,7 @@ def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
     first, label = teacher_config(config), None
     if first is not None:
         model, _ = trained(first, matrix)
-        accelerator: Any = OneProcess(str(matrix.x.device))
+        accelerator = OneProcess(str(matrix.x.device))
         label = teacher(model, Features(matrix.x), accelerator, 2 * config.batch_size)
     model, epoch = trained(config, matrix, label)
     return {"epoch": epoch, **measured(job, model, matrix)}

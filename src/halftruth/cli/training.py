@@ -14,8 +14,8 @@ PASSED_ON = {
     "drop_column", "delimiter", "duplicates", "key", "bad_images", "backbone", "weights",
     "image_size", "head", "hidden", "dropout", "tune", "epochs", "head_epochs", "batch_size", "lr",
     "head_lr", "head_lr_mult", "optimizer", "weight_decay", "l1", "schedule", "warmup", "ema",
-    "clip", "augment", "freeze_bn", "patience", "select", "seed", "device", "precision",
-    "workers", "cache", "cache_dir", "channels_last", "compile", "graphs",
+    "clip", "augment", "freeze_bn", "ridge", "budget", "patience", "select", "seed", "device",
+    "precision", "workers", "cache", "cache_dir", "channels_last", "compile", "graphs",
     "checkpoint_every", "tensorboard", "report",
 }  # fmt: skip
 MODEL, PLAN, MACHINE = "The model", "How it is trained", "Where it runs"
@@ -34,7 +34,10 @@ def train(
     features: o.Features = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the run.")] = None,
     method: Annotated[
-        str | None, typer.Option("--method", "-m", help="See `halftruth methods`.")
+        str | None, typer.Option("--method", "-m", help="auto, or one of `halftruth methods`.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help='What auto may try: 12 trials, or "10 minutes".')
     ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="key=value: an argument of the method.")
@@ -104,6 +107,9 @@ def train(
     freeze_bn: Annotated[
         bool | None,
         typer.Option("--freeze-bn/--train-bn", help="Batch-norm statistics.", rich_help_panel=PLAN),
+    ] = None,
+    ridge: Annotated[
+        float | None, _panel(PLAN, "Prior variance of a logit for a head on features; 0: none.")
     ] = None,
     patience: Annotated[int | None, _panel(PLAN, "Epochs without gain before stopping.")] = None,
     select: Annotated[

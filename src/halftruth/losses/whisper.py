@@ -15,12 +15,12 @@ class Whisper(WeakNegative):
     """Weak negatives whose joint noise stays below the voice of one positive, and a ridge prior.
 
         ℓ⁺ = −log p      ℓ⁻ = −log(1−p)      ℓ° = −w log(1−p),  w = 1/√(2K) unless given
-        linear head on standardised features:  + ‖W‖² D / (2 v N K),  v = 4     (loss as a mean)
+        linear head on standardised features:  + ‖W‖² D / (2 v N K),  v = 2     (loss as a mean)
 
     A positive pulls at its logit with a force of up to 1. The K unknown labels of a row, right or
     wrong, push with w each; as independent pushes they add up to w√K, which w = 1/√(2K) keeps at
     0.7 for any number of classes, where 1/(K−1) lets it vanish and 1 lets it win. The second part
-    says before any data that a logit has the standard deviation √v = 2: W ~ N(0, v/D) on D
+    says before any data that a logit has the standard deviation √v = 1.4: W ~ N(0, v/D) on D
     standardised features. The trainer adds it where a head is trained on features (`ridge`).
     Ours (docs/auto.md). UNKNOWN: negative of weight w; ABSENT keeps its full weight.
     Needs: nothing.
@@ -28,7 +28,7 @@ class Whisper(WeakNegative):
 
     paper = "halftruth"
     unknown_is = "weak negative"
-    ridge = 4.0
+    ridge = 2.0
 
     def __init__(self, weight: float | None = None, **options: Any) -> None:
         super().__init__(weight, **options)

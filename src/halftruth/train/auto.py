@@ -1,108 +1,186 @@
-"""`method="auto"`: look at the labels, choose method and recipe, and say why in words."""
+"""`method="auto"`: look at the labels, choose method and recipe, and say why in words.
+
+docs/auto.md has the reasons and the measurements behind every number here.
+"""
 
 import dataclasses
 import math
+import re
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
-from halftruth.train.config import OVER_FEATURES, Config
+from halftruth.train.config import OVER_FEATURES, Config, ConfigError
 
 AUTO = "auto"
 # Steps of an epoch on features: more of them cost time and change nothing.
 STEPS = 300
 # Where rows without any class teach something of their own.
 MANY_EMPTY = 0.2
+RIDGE = 2.0
+# Settings tried by default where rows have several positives.
+USUAL_TRIALS = 6
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Settings, and the reasons for them."""
+    """Settings, the reasons for them, and what else may be tried in their place."""
 
     settings: dict[str, Any]
     reasons: list[str] = field(default_factory=list)
+    rivals: list[dict[str, Any]] = field(default_factory=list)
+    trials: int = 0
 
 
 def choose(labels: np.ndarray, dim: int, *, features: bool) -> Choice:
     """Method and recipe for the labels (N, K) of the training rows and D features.
 
-    >>> one_each = np.eye(4, dtype=np.int8)
-    >>> choose(one_each, 100, features=True).settings["method"]
+    >>> choose(np.eye(4, dtype=np.int8), 100, features=True).settings["method"]
     'whisper'
     """
-    rows, classes = labels.shape
     there = (labels == PRESENT).sum(axis=1)
     unknown = float((labels == UNKNOWN).mean())
-    empty = float((there == 0).mean())
     if unknown == 0:
-        method, reasons = _for_known(empty)
+        method, reasons = _for_known(float((there == 0).mean()))
+        rivals, trials = [], 0
     else:
-        weight = 1 / math.sqrt(2 * classes)
-        method = {"method": "whisper", "options": {}}
         reasons = [
-            f"{unknown:.1%} of the labels are unknown, with {there.mean():.2f} positives a row: "
-            f"whisper takes an unknown label for a negative of weight {weight:.2g} (1/√(2K), "
-            f"K = {classes}), so that a row's unknowns together never outvote one positive",
+            f"{unknown:.1%} of the labels are unknown, with {there.mean():.2f} positives a row"
         ]
         if verified := int((labels == ABSENT).sum()):
             reasons.append(f"{verified:,} labels are verified as absent and count in full")
-    rate = _two_digits(0.04 / math.sqrt(dim))
-    recipe: dict[str, Any] = {"ridge": 4.0, "head_lr": rate, "select": "last"}
-    reasons.append(
-        f"on {dim} standardised features a head gets a ridge prior (logits of standard deviation "
-        f"2, {rows:,} rows) and the rate {rate:g} (0.04/√D); with both it does not overfit, so "
-        "that no epoch has to be chosen"
-    )
-    if features:
-        size = 2 ** round(math.log2(min(max(rows / STEPS, 32), 1024)))
-        recipe |= {"batch_size": int(size), "ema": 0.99, "epochs": 20}
-    else:
-        recipe |= {"head_epochs": 20, "epochs": 6}
-        reasons.append(
-            "head first on frozen features, then everything gently with crops, batch-norm "
-            "statistics kept, and averaged weights"
-        )
-        # Training everything can go wrong where training a head cannot: there an epoch is chosen.
-        del recipe["select"]
-        reasons[-2] = reasons[-2].replace(", so that no epoch has to be chosen", "")
-    return Choice({**method, **recipe}, reasons)
+        if there.max(initial=0) <= 1:
+            method, reason = _for_one(labels.shape[1], features)
+            rivals, trials = [{"ridge": v} for v in (4.0, 1.0, 8.0, 0.5)], 0
+        else:
+            method, reason = _for_several(labels.shape[1])
+            rivals, trials = _weights(labels.shape[1]), USUAL_TRIALS
+        reasons.append(reason)
+    recipe, reason = _recipe(len(labels), dim, features)
+    return Choice({**method, **recipe}, [*reasons, reason], rivals, trials)
 
 
 def _for_known(empty: float) -> tuple[dict[str, Any], list[str]]:
     """Nothing is missing: cross-entropy, with the any-class term where many rows are empty."""
     if empty < MANY_EMPTY:
-        return {"method": "bce", "options": {}}, [
-            "all labels are known, so nothing has to be corrected for: cross-entropy"
-        ]
-    return {"method": "any-class", "options": {"base": "bce"}}, [
+        reason = "all labels are known, so nothing has to be corrected for: cross-entropy"
+        return {"method": "bce", "options": {}}, [reason]
+    reason = (
         f"all labels are known and {empty:.0%} of the rows have no class at all: cross-entropy "
         "with the any-class term"
+    )
+    return {"method": "any-class", "options": {"base": "bce"}}, [reason]
+
+
+def _for_one(classes: int, features: bool) -> tuple[dict[str, Any], str]:
+    """One positive a row: most of what is there may be missing."""
+    if features:
+        return {"method": "whisper", "options": {}}, (
+            "no row has more than one positive, so many are missing: whisper takes an unknown "
+            f"label for a negative of weight {1 / math.sqrt(2 * classes):.2g} (1/√(2K), "
+            f"K = {classes}), and a row's unknowns together never outvote its positive"
+        )
+    return {"method": "em", "options": {}}, (
+        "no row has more than one positive, so many are missing: em keeps unknown labels "
+        "undecided, which does best where the whole network is trained"
+    )
+
+
+def _for_several(classes: int) -> tuple[dict[str, Any], str]:
+    """Several positives a row: how much is missing shows in rows held out."""
+    weight = _two_digits(2 / math.sqrt(2 * classes))
+    return {"method": "whisper", "options": {"weight": min(weight, 1.0)}}, (
+        "rows have several positives, so some, or most, of what is there is labelled: whisper "
+        "takes unknown labels for weak negatives; how weak is tried on held-out training rows"
+    )
+
+
+def _weights(classes: int) -> list[dict[str, Any]]:
+    """From full weight to that for one positive a row, with more and less of the prior."""
+    small = 1 / math.sqrt(2 * classes)
+    weights = sorted({1.0, *(_two_digits(min(f * small, 1.0)) for f in (1, 2, 4))}, reverse=True)
+    found = [
+        {"options": {"weight": w}, "ridge": v} for v in (RIDGE, 8.0, 1.0, 0.5) for w in weights
     ]
+    return found
+
+
+def _recipe(rows: int, dim: int, features: bool) -> tuple[dict[str, Any], str]:
+    """Rate, prior, steps: from the sizes alone."""
+    rate = _two_digits(0.04 / math.sqrt(dim))
+    recipe: dict[str, Any] = {"ridge": RIDGE, "head_lr": rate}
+    reason = (
+        f"on {dim} standardised features a head gets a ridge prior that fades with its {rows:,} "
+        f"rows, and the rate {rate:g} (0.04/√D)"
+    )
+    if features:
+        size = 2 ** round(math.log2(min(max(rows / STEPS, 32), 1024)))
+        recipe |= {"batch_size": int(size), "ema": 0.99, "epochs": 20, "select": "last"}
+        return recipe, f"{reason}; it does not overfit then, so the last epoch is taken"
+    recipe |= {"head_epochs": 20, "epochs": 6}
+    return recipe, (
+        f"{reason}; then everything is trained gently, with crops, batch-norm statistics kept and "
+        "weights averaged"
+    )
 
 
 def settled(
     config: Config, labels: np.ndarray, dim: int, defaults: dict[str, Any] | None = None
-) -> tuple[Config, list[str]]:
-    """The configuration with "auto" replaced by what it means for these labels, and the reasons.
+) -> tuple[Config, Choice]:
+    """The configuration with "auto" replaced by what it means for these labels, and the choice.
 
     What differs from the `defaults` (of `Config` unless given) is the user's wish and stays.
     """
-    if config.method != AUTO:
-        return config, []
     features = bool(config.features)
     choice = choose(labels, dim, features=features)
     usual = {f.name: f.default for f in dataclasses.fields(Config)}
     usual |= (OVER_FEATURES if features else {}) | (defaults or {})
+    if config.patience is not None:
+        # Who stops early wants an epoch to be chosen.
+        choice.settings.pop("select", None)
     kept = {
         name: value
         for name, value in choice.settings.items()
         if name in ("method", "options") or getattr(config, name) == usual[name]
     }
-    own = sorted(set(choice.settings) - set(kept))
-    reasons = [*choice.reasons, f"as you set it: {', '.join(own)}"] if own else choice.reasons
-    return dataclasses.replace(config, **kept), reasons
+    if own := sorted(set(choice.settings) - set(kept)):
+        choice = dataclasses.replace(
+            choice,
+            reasons=[*choice.reasons, f"as you set it: {', '.join(own)}"],
+            rivals=[rival for rival in choice.rivals if not rival.keys() & set(own)],
+        )
+    return dataclasses.replace(config, **kept), choice
+
+
+class Budget:
+    """How many settings may be tried: "12", "12 trials", or as many as "10 minutes" allow.
+
+    >>> Budget("3 trials", usual=6).trials
+    3
+    """
+
+    def __init__(self, text: str | None, usual: int) -> None:
+        self.trials, self.seconds = float(usual), math.inf
+        self.started = time.monotonic()
+        if text is None:
+            return
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(trials?|minutes?|min|m)?\s*", str(text))
+        if match is None:
+            raise ConfigError(
+                [f"budget: expected a number of trials or of minutes (12, 10 minutes), got {text}"]
+            )
+        number = float(match[1])
+        if (match[2] or "trials").startswith("t"):
+            self.trials = number
+        else:
+            self.trials, self.seconds = math.inf, 60 * number
+
+    def allows(self, done: int) -> bool:
+        """Whether another trial may begin after so many."""
+        return done < self.trials and time.monotonic() - self.started < self.seconds
 
 
 def _two_digits(value: float) -> float:

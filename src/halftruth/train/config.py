@@ -60,6 +60,8 @@ class Config:
     bad_images: str = "fail"
 
     method: str = "auto"
+    # What `auto` may try: a number of trials, or "10 minutes".
+    budget: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
     backbone: str = "resnet50"

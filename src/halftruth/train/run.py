@@ -1,6 +1,5 @@
 """`fit`: from a configuration to a trained run in a folder."""
 
-import dataclasses
 import shlex
 import time
 from pathlib import Path
@@ -16,7 +15,7 @@ from halftruth.data.decoding import describe_bad
 from halftruth.losses.wrapper import Wrapper
 from halftruth.models import Classifier, freeze_batchnorm, transfer_head
 from halftruth.train import checkpoint
-from halftruth.train.auto import AUTO, settled
+from halftruth.train.auto import AUTO, Budget, settled
 from halftruth.train.building import build_model, extract_features, head_model, image_inputs
 from halftruth.train.config import Config
 from halftruth.train.identity import check_same, identify
@@ -33,6 +32,7 @@ from halftruth.train.tables import csv_text, write_bad_images
 from halftruth.train.task import check_parts, load_task, without
 from halftruth.train.teacher import FOLDER as TEACHER
 from halftruth.train.teacher import Teacher, teacher, teacher_config
+from halftruth.train.trying import tried
 from halftruth.train.watching import load_estimates
 
 PLANS = {"head": ("head",), "all": ("all",), "head-first": ("head", "all")}
@@ -112,10 +112,10 @@ class Run:
             if resume and saved is None and not (self.folder / TEACHER / LAST).exists():
                 self.journal.say("there is no checkpoint yet: training starts from the beginning")
             self.journal.say(self.task.describe())
-        self._settle()
         self.first = self._first_training(resume)
         model = build_model(self.config, self.task)
         inputs, bad = self._inputs(model)
+        self._settle(model, inputs)
         self.identity = identify(self.config, self.task)
         self._write_config(saved)
         try:
@@ -159,17 +159,25 @@ class Run:
             )
         return None
 
-    def _settle(self) -> None:
+    def _settle(self, model: Classifier, inputs: Inputs) -> None:
         """Replace "auto" by a method and a recipe, and tell the reasons."""
         if self.config.method != AUTO:
             return
         task = self.task
-        if task.features is not None:
-            dim = int(task.features.shape[1])
-        else:
-            dim = build_model(dataclasses.replace(self.config, weights="none"), task).feature_dim
-        labels = task.labels.values[task.splits.train]
-        self.config, reasons = settled(self.config, labels, dim)
+        labels = task.labels.values
+        dim = model.feature_dim if task.features is None else int(task.features.shape[1])
+        self.config, choice = settled(self.config, labels[task.splits.train], dim)
+        reasons = choice.reasons
+        if task.features is not None or self.config.tune != "all":
+            features = torch.as_tensor(task.features) if task.features is not None else None
+            if features is None and Budget(self.config.budget, choice.trials).allows(0):
+                features = self._features(model, inputs)
+            if features is not None:
+                self.config, found = tried(
+                    self.config, choice, features.float(), torch.from_numpy(labels),
+                    task.splits.train, self.accelerator,
+                )  # fmt: skip
+                reasons = [*reasons, *found]
         self.journal.say("auto: " + "\n      ".join(reasons))
 
     def _first_training(self, resume: bool) -> "Run | None":

@@ -24,7 +24,7 @@ Teacher = Callable[[Loss, np.ndarray, Tensor], None]
 
 def teacher_config(config: Config) -> Config | None:
     """The first of two trainings, with the base loss alone; None for a method that has but one."""
-    if losses.registry.get(config.method) is not PseudoLabel:
+    if config.method == "auto" or losses.registry.get(config.method) is not PseudoLabel:
         return None
     options = dict(config.options)
     base: Any = options.pop("base", losses.registry.signature("pseudo-label")["base"].default)

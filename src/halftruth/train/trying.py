@@ -1,0 +1,85 @@
+"""The short search of `auto`: settings tried on features, on training rows held out for it."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from halftruth import losses
+from halftruth.data.splits import split_rows
+from halftruth.models import build_feature_model, set_standardization
+from halftruth.train.auto import Budget, Choice
+from halftruth.train.config import Config
+from halftruth.train.inputs import Features, Inputs
+from halftruth.train.journal import Journal
+from halftruth.train.stage import Stage
+
+HELD_OUT = 0.2
+
+
+def tried(
+    config: Config,
+    choice: Choice,
+    features: Tensor,
+    labels: Tensor,
+    rows: np.ndarray,
+    accelerator: Any,
+) -> tuple[Config, list[str]]:
+    """The configuration with the best of the choice's rivals, and what was found, in words.
+
+    A fifth of the training rows is held out; the incomplete labels of those rows decide, by the
+    geometric mean of mAP and AUC. No other row is looked at.
+    """
+    budget = Budget(config.budget, choice.trials)
+    if not budget.allows(0) or not choice.rivals or len(rows) < 20:
+        return config, []
+    train, held = split_rows(len(rows), val=HELD_OUT, seed=config.seed)
+    scores: list[tuple[float, dict[str, Any]]] = []
+    for rival in [{}, *choice.rivals]:
+        if not budget.allows(len(scores)):
+            break
+        setting = dataclasses.replace(config, **rival, select="both")
+        score = _score(setting, features, labels, rows[train], rows[held], accelerator)
+        scores.append((score, rival))
+    best, rival = max(scores, key=lambda found: found[0])
+    told = ", ".join(f"{key} {value}" for key, value in rival.items()) or "the settings above"
+    words = f"tried {len(scores)} settings on {len(held):,} held-out training rows: best is {told}"
+    return dataclasses.replace(config, **rival), [f"{words} (score {best:.4f})"]
+
+
+def _score(
+    config: Config,
+    features: Tensor,
+    labels: Tensor,
+    train: np.ndarray,
+    held: np.ndarray,
+    accelerator: Any,
+) -> float:
+    """The criterion of a linear head's last epoch on the rows held out."""
+    torch.manual_seed(config.seed)
+    model = build_feature_model(features.shape[1], labels.shape[1], dropout=config.dropout)
+    set_standardization(model, features[torch.from_numpy(train)])
+    inputs: Inputs = Features(features)
+    epochs = config.epochs if config.features else config.head_epochs
+    stage = Stage(
+        name="trial",
+        model=model,
+        inputs=inputs,
+        loss=losses.create(config.method, **config.options),
+        labels=labels,
+        truth=None,
+        train_rows=train,
+        val_rows=held,
+        config=config,
+        accelerator=accelerator,
+        journal=Journal(None, quiet=True),
+        folder=None,
+        epochs=epochs,
+        lr=config.head_lr,
+        head_lr=config.head_lr,
+        select_on_truth=False,
+        identity={},
+    )
+    return stage.run().best

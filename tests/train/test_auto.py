@@ -1,0 +1,140 @@
+"""`auto`: what it chooses, what it leaves alone, and what it says."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from halftruth import fit, losses
+from halftruth.train.auto import Budget, choose, settled
+from halftruth.train.config import Config, ConfigError
+from halftruth.train.one_process import OneProcess
+from halftruth.train.optimizer import ridge_decay
+from halftruth.train.trying import tried
+
+ONE = np.eye(6, dtype=np.int8)
+SEVERAL = (np.arange(60).reshape(10, 6) % 3 == 0).astype(np.int8)
+CHECKED = np.where(SEVERAL == 1, 1, -1).astype(np.int8)
+
+
+@pytest.mark.parametrize(
+    ("labels", "features", "method"),
+    [
+        (ONE, True, "whisper"),
+        (ONE, False, "em"),
+        (SEVERAL, True, "whisper"),
+        (CHECKED, True, "bce"),
+        (np.concatenate([CHECKED, -np.ones_like(CHECKED)]), True, "any-class"),
+    ],
+)
+def test_the_labels_decide(labels, features, method):
+    choice = choose(labels, 50, features=features)
+    assert choice.settings["method"] == method
+    losses.create(method, **choice.settings["options"])
+    assert all(choice.reasons)
+
+
+def test_only_rows_with_several_positives_are_searched_by_default():
+    assert choose(ONE, 50, features=True).trials == 0
+    assert choose(SEVERAL, 50, features=True).trials > 0
+    assert not choose(CHECKED, 50, features=True).rivals
+
+
+def test_what_the_user_set_stays():
+    given = Config(method="auto", features="x", ridge=8.0, batch_size=7, epochs=30, head_lr=1e-3)
+    config, choice = settled(given, SEVERAL, 64)
+    assert (config.ridge, config.batch_size) == (8.0, 7)
+    assert (config.method, config.epochs, config.head_lr) == ("whisper", 20, 0.005)
+    assert "batch_size, ridge" in choice.reasons[-1]
+    assert not any("ridge" in rival for rival in choice.rivals)
+
+
+def test_early_stopping_keeps_the_choice_of_an_epoch():
+    config, _ = settled(Config(method="auto", features="x", patience=3), ONE, 10)
+    assert config.select == "auto"
+
+
+@pytest.mark.parametrize(
+    ("text", "done", "more"),
+    [(None, 1, True), (None, 2, False), ("5", 4, True), ("5 trials", 5, False), ("0", 0, False)],
+)
+def test_budgets_in_trials(text, done, more):
+    assert Budget(text, usual=2).allows(done) is more
+
+
+def test_budgets_in_minutes(monkeypatch):
+    budget = Budget("10 minutes", usual=0)
+    assert budget.allows(1000)
+    budget.started -= 601
+    assert not budget.allows(0)
+
+
+def test_a_strange_budget_is_refused():
+    with pytest.raises(ConfigError, match="a number of trials or of minutes"):
+        Budget("an hour", usual=1)
+
+
+def test_the_ridge_is_the_prior():
+    """Weight decay of Adam = gradient of ‖W‖² D/(2v), in units of the loss."""
+    loss = losses.create("whisper")
+    assert ridge_decay(loss, Config(), 1000, 64, 10) == pytest.approx(64 / (2.0 * 1000 * 10))
+    assert ridge_decay(loss, Config(ridge=8.0), 1000, 64, 10) == pytest.approx(64 / (8 * 1e4))
+    assert ridge_decay(loss, Config(ridge=0.0), 1000, 64, 10) == 0
+    assert ridge_decay(loss, Config(optimizer="adamw"), 1000, 64, 10) == 0
+    assert ridge_decay(losses.create("bce"), Config(), 1000, 64, 10) == 0
+    total = losses.create("whisper", reduction="sum")
+    assert ridge_decay(total, Config(batch_size=32), 1000, 64, 10) == pytest.approx(64 / 2e3 * 32)
+    wrapped = losses.create("any-class", base="whisper")
+    assert wrapped.ridge == loss.ridge
+
+
+def data(complete: bool) -> tuple[torch.Tensor, np.ndarray]:
+    """Rows of a linear rule, several positives each; half of them left out unless complete."""
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(400, 8)).astype(np.float32)
+    there = x @ draw.normal(size=(8, 6)) > 0.5
+    shown = there if complete else there & (draw.random(there.shape) < 0.3)
+    return torch.from_numpy(x), shown.astype(np.int8)
+
+
+def test_the_search_looks_at_training_rows_only():
+    x, labels = data(complete=True)
+    config, choice = settled(Config(method="auto", features="x"), labels, 8)
+    rows = np.arange(300)
+    config = dataclasses.replace(config, budget="3", epochs=4)
+    found, words = tried(config, choice, x, torch.from_numpy(labels), rows, OneProcess("cpu"))
+    poisoned = labels.copy()
+    poisoned[300:] = 1 - poisoned[300:]
+    same, again = tried(config, choice, x, torch.from_numpy(poisoned), rows, OneProcess("cpu"))
+    assert (found, words) == (same, again)
+    assert words[0].startswith("tried 3 settings on 60 held-out training rows")
+
+
+def test_complete_labels_in_disguise_get_more_weight_than_few():
+    """Where every positive is labelled, unknown means absent; where few are, it does not."""
+    weights = []
+    for complete in (True, False):
+        x, labels = data(complete)
+        config, choice = settled(Config(method="auto", features="x"), labels, 8)
+        config, _ = tried(
+            config, choice, x, torch.from_numpy(labels), np.arange(400), OneProcess("cpu")
+        )
+        weights.append(config.options["weight"])
+    assert weights[0] >= weights[1]
+
+
+def test_a_run_says_what_it_chose_and_writes_it_down(tmp_path, capsys):
+    x, labels = data(complete=False)
+    lines = [f"{i}," + ",".join(map(str, row)) for i, row in enumerate(labels)]
+    (tmp_path / "labels.csv").write_text("\n".join(["id,a,b,c,d,e,f", *lines]) + "\n")
+    np.save(tmp_path / "x.npy", x.numpy())
+    settings = {"features": str(tmp_path / "x.npy"), "budget": "2", "epochs": 3, "report": False}
+    fit(str(tmp_path / "labels.csv"), out=str(tmp_path / "run"), **settings)
+    said = "".join(capsys.readouterr())
+    assert "auto: " in said
+    assert "tried 2 settings" in said
+    written = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert written["method"] == "whisper"
+    assert written["epochs"] == 3
