@@ -7,7 +7,8 @@
 
 Inputs are those of training: logits from N(-3, 2), 3 % of the labels present, the others unknown;
 int8 labels here, float targets there (`benchmarks/published.py`). Before anything is timed, values
-and gradients of the two must agree. Runs alternate; times are medians.
+and gradients of the two must agree. Rounds of ten steps alternate; times are medians of all but the
+first step of a round.
 
 Memory is the peak above the inputs during one forward + backward, the gradient included, as torch's
 allocator counts it (on a CPU from the profiler's allocation events, on CUDA from its statistics).
@@ -36,6 +37,8 @@ Shape = tuple[int, int]
 Step = Callable[[], Tensor]
 
 EPOCH, EPOCHS = 4, 8
+# Steps of one form before it is the other's turn.
+ROUND = 10
 CHECKED = (512, 61)
 # For smaller logits the resident set says nothing: their memory is there from the step before.
 RESIDENT_FROM = 32 * 2**20
@@ -127,12 +130,14 @@ def seconds(step: Step, device: str, clock: Callable[[], float]) -> float:
 def median_times(pair: tuple[Step, Step], device: str, clock: Any, budget: float) -> list[float]:
     """Medians of alternating runs, as many as `budget` seconds allow, 5 to 400."""
     once = [seconds(step, device, clock) for step in pair for _ in range(2)]
-    runs = int(min(max(budget / max(once[1] + once[3], 1e-6), 5), 400))
+    rounds = int(min(max(budget / (ROUND * max(once[1] + once[3], 1e-6)), 2), 40))
     times: list[list[float]] = [[], []]
-    for _ in range(runs):
+    for _ in range(rounds):
         for step, found in zip(pair, times, strict=True):
-            found.append(seconds(step, device, clock))
-    return [sorted(found)[runs // 2] for found in times]
+            # The first of a round pays for what the other left in caches and spinning threads.
+            taken = [seconds(step, device, clock) for _ in range(ROUND)]
+            found += taken[1:]
+    return [sorted(found)[len(found) // 2] for found in times]
 
 
 def peak_bytes(step: Step, device: str) -> float:

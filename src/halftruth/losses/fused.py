@@ -7,6 +7,7 @@ schedule are arguments.
 
 import importlib.util
 import linecache
+import re
 from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -94,7 +95,8 @@ def _by_row(lines: tuple[Line, ...], loads: list[tuple[str, str]], write: list[s
     body += _assigned(first)
     for entries, sums, after in walks[:-1]:
         adds = [
-            f"{line.name} += tl.sum(tl.where(mask, {line.text}, 0.0), axis=1, keep_dims=True)"
+            f"{line.name} += "
+            f"tl.sum(tl.where(mask, {_triton(line.text)}, 0.0), axis=1, keep_dims=True)"
             for line in sums
         ]
         body += [f"{line.name} = tl.zeros([ROWS, 1], tl.float32)" for line in sums]
@@ -104,7 +106,14 @@ def _by_row(lines: tuple[Line, ...], loads: list[tuple[str, str]], write: list[s
 
 
 def _assigned(lines: Iterable[Line]) -> list[str]:
-    return [f"{line.name} = {line.text}" for line in lines]
+    return [f"{line.name} = {_triton(line.text)}" for line in lines]
+
+
+def _triton(text: str) -> str:
+    """log(1 + e), with r = 1/(1 + e): the rounding of 1 + e made good by its first term."""
+    return re.sub(
+        r"LOG1P\((\w+), (\w+)\)", r"tl.log(1.0 + \1) + (\1 - ((1.0 + \1) - 1.0)) * \2", text
+    )
 
 
 def _text(block: str) -> list[str]:

@@ -50,9 +50,8 @@ class KernelLogit(Logit):
 
     @once
     def log1p_tail(self) -> Any:
-        """log(1 + e), the rounding of 1 + e made good by the first term of its series."""
-        u = _call("1.0 + {a}", self.tail)
-        return _call("tl.log({b}) + ({a} - ({b} - 1.0)) * {c}", self.tail, u, self.large)
+        """log(1 + e) of 0 <= e <= 1."""
+        return _call("LOG1P({a}, {b})", self.tail, self.large)
 
     @once
     def log_p(self) -> Any:

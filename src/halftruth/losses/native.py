@@ -17,9 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +31,14 @@ if TYPE_CHECKING:
     from halftruth.losses.base import Loss
 
 # Smaller batches are not worth waiting for a compiler; a thread should have this much to do.
-ENOUGH, A_THREAD = 1 << 14, 1 << 18
+# Threads are started anew for each batch: a pool's wake-up takes as long, and idles in between.
+ENOUGH, A_THREAD, MOST = 1 << 14, 1 << 18, 64
 # Entries that are added up in float32 before the sum goes on in float64.
 CHUNK = 128
 FLAGS = (
     "-std=gnu11", "-O3", "-fPIC", "-shared", "-ffp-contract=fast", "-fno-math-errno",
-    "-fno-trapping-math", "-fsingle-precision-constant", "-fopenmp-simd",
+    "-fno-trapping-math", "-fsingle-precision-constant", "-fopenmp-simd", "-pthread",
+    f"-DMOST={MOST}",
 )  # fmt: skip
 _TYPES = {
     torch.float32: "float", torch.int8: "int8_t", torch.bool: "uint8_t",
@@ -51,12 +51,44 @@ static inline __attribute__((always_inline)) double walk(
     const float *restrict c, void *const *restrict t, const int want)
 """
 _TAIL = """
-double run(
-    const float *z_at, const int8_t *y_at, float *slope_at,
-    int64_t first, int64_t last, int64_t columns, double scale, const float *c, void *const *t)
+typedef struct {
+    const float *z_at; const int8_t *y_at; float *slope_at;
+    int64_t first, last, columns; float scale; const float *c; void *const *t; double sum;
+} part;
+
+static void *work(void *given)
 {
-    if (slope_at) return walk(z_at, y_at, slope_at, first, last, columns, scale, c, t, 1);
-    return walk(z_at, y_at, slope_at, first, last, columns, scale, c, t, 0);
+    part *p = given;
+    if (p->slope_at)
+        p->sum = walk(p->z_at, p->y_at, p->slope_at, p->first, p->last, p->columns, p->scale,
+                      p->c, p->t, 1);
+    else
+        p->sum = walk(p->z_at, p->y_at, 0, p->first, p->last, p->columns, p->scale, p->c, p->t, 0);
+    return 0;
+}
+
+double run(
+    const float *z_at, const int8_t *y_at, float *slope_at, int64_t count, int64_t columns,
+    double scale, const float *c, void *const *t, int64_t hands)
+{
+    part parts[MOST];
+    pthread_t threads[MOST];
+    int started[MOST];
+    double sum = 0;
+    for (int64_t i = 0; i < hands; i++) {
+        part one = {z_at, y_at, slope_at, count * i / hands, count * (i + 1) / hands, columns,
+                    scale, c, t, 0};
+        parts[i] = one;
+    }
+    for (int64_t i = 1; i < hands; i++)
+        started[i] = !pthread_create(&threads[i], 0, work, &parts[i]);
+    work(&parts[0]);
+    for (int64_t i = 1; i < hands; i++) {
+        if (started[i]) pthread_join(threads[i], 0);
+        else work(&parts[i]);
+    }
+    for (int64_t i = 0; i < hands; i++) sum += parts[i].sum;
+    return sum;
 }
 """
 
@@ -139,7 +171,7 @@ def _assigned(lines: Iterable[Line]) -> list[str]:
 
 
 def _c(text: str) -> str:
-    return text.replace("tl.", "ht_")
+    return text.replace("tl.", "ht_").replace("LOG1P", "ht_LOG1P")
 
 
 def _plain(tensor: Tensor) -> Tensor:
@@ -190,7 +222,7 @@ def compiled(text: str) -> Callable[..., float] | None:
     function.restype = ctypes.c_double
     pointer, long = ctypes.c_void_p, ctypes.c_int64
     function.argtypes = [
-        pointer, pointer, pointer, long, long, long, ctypes.c_double, pointer, pointer,
+        pointer, pointer, pointer, long, long, ctypes.c_double, pointer, pointer, long,
     ]  # fmt: skip
     return function  # type: ignore[no-any-return]
 
@@ -210,11 +242,6 @@ def _compile(command: str, flags: tuple[str, ...], text: str, library: Path) -> 
 programs = Programs(lambda tape: compiled(source(tape)))
 
 
-@cache
-def _threads(count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count, thread_name_prefix="halftruth-loss")
-
-
 def run(
     loss: "Loss", logits: Tensor, labels: Tensor, context: Any, scale: float, want_slope: bool
 ) -> tuple[Tensor, Tensor | None]:
@@ -229,19 +256,9 @@ def run(
     pointers = (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
     rows, columns = logits.shape
     count = rows if by_row(tape) else logits.numel()
-
-    def part(first: int, last: int) -> float:
-        return function(  # type: ignore[no-any-return]
-            logits.data_ptr(), labels.data_ptr(), None if slopes is None else slopes.data_ptr(),
-            first, last, columns, scale, numbers, pointers,
-        )  # fmt: skip
-
-    hands = max(min(torch.get_num_threads(), logits.numel() // A_THREAD, count), 1)
-    if hands == 1:
-        total = part(0, count)
-    else:
-        # The call lets go of the interpreter, so threads of Python's do.
-        edges = [count * i // hands for i in range(hands + 1)]
-        rest = [_threads(hands - 1).submit(part, *edge) for edge in pairwise(edges[1:])]
-        total = part(*edges[:2]) + sum(share.result() for share in rest)
+    hands = max(min(torch.get_num_threads(), logits.numel() // A_THREAD, count, MOST), 1)
+    total = function(
+        logits.data_ptr(), labels.data_ptr(), None if slopes is None else slopes.data_ptr(),
+        count, columns, scale, numbers, pointers, hands,
+    )  # fmt: skip
     return torch.tensor(total * scale, dtype=torch.float32), slopes

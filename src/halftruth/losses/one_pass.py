@@ -89,7 +89,8 @@ class OnePass(torch.autograd.Function):
         unit: str,
         scale: float,
     ) -> Tensor:
-        ctx.save_for_backward(logits, labels)
+        # Not through save_for_backward: by then they have done their part, but for a second time.
+        ctx.batch = logits, labels
         ctx.loss, ctx.context, ctx.unit, ctx.scale = loss, context, unit, scale
         value, ctx.slopes = measure(ctx, logits, labels, logits.requires_grad)
         return value
@@ -101,19 +102,22 @@ class OnePass(torch.autograd.Function):
                 "the losses of halftruth state their gradient and have no second derivative: "
                 "expected backward without create_graph=True"
             )
-        logits, labels = ctx.saved_tensors
+        logits, labels = ctx.batch
         slopes = ctx.slopes
         # The slopes are scaled in place, so a second backward has to compute them anew.
         ctx.slopes = None
         if slopes is None:
             _, slopes = measure(ctx, logits, labels, True)
         assert slopes is not None
-        upstream = upstream.to(slopes.dtype)
+        if upstream.dtype != slopes.dtype:
+            upstream = upstream.to(slopes.dtype)
         if ctx.unit == "all":
             fused.multiply_(slopes, upstream)
         else:
             slopes.mul_(upstream.unsqueeze(1) if ctx.unit == "row" else upstream)
-        return slopes.to(logits.dtype), None, None, None, None, None
+        if slopes.dtype != logits.dtype:
+            slopes = slopes.to(logits.dtype)
+        return slopes, None, None, None, None, None
 
 
 def measure(
