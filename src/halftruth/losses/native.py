@@ -50,47 +50,6 @@ static inline __attribute__((always_inline)) double walk(
     int64_t first, int64_t last, int64_t columns, float scale,
     const float *restrict c, void *const *restrict t, const int want)
 """
-_TAIL = """
-typedef struct {
-    const float *z_at; const int8_t *y_at; float *slope_at;
-    int64_t first, last, columns; float scale; const float *c; void *const *t; double sum;
-} part;
-
-static void *work(void *given)
-{
-    part *p = given;
-    if (p->slope_at)
-        p->sum = walk(p->z_at, p->y_at, p->slope_at, p->first, p->last, p->columns, p->scale,
-                      p->c, p->t, 1);
-    else
-        p->sum = walk(p->z_at, p->y_at, 0, p->first, p->last, p->columns, p->scale, p->c, p->t, 0);
-    return 0;
-}
-
-double run(
-    const float *z_at, const int8_t *y_at, float *slope_at, int64_t count, int64_t columns,
-    double scale, const float *c, void *const *t, int64_t hands)
-{
-    part parts[MOST];
-    pthread_t threads[MOST];
-    int started[MOST];
-    double sum = 0;
-    for (int64_t i = 0; i < hands; i++) {
-        part one = {z_at, y_at, slope_at, count * i / hands, count * (i + 1) / hands, columns,
-                    scale, c, t, 0};
-        parts[i] = one;
-    }
-    for (int64_t i = 1; i < hands; i++)
-        started[i] = !pthread_create(&threads[i], 0, work, &parts[i]);
-    work(&parts[0]);
-    for (int64_t i = 1; i < hands; i++) {
-        if (started[i]) pthread_join(threads[i], 0);
-        else work(&parts[i]);
-    }
-    for (int64_t i = 0; i < hands; i++) sum += parts[i].sum;
-    return sum;
-}
-"""
 
 
 def fits(logits: Tensor, labels: Tensor) -> bool:
@@ -142,7 +101,7 @@ def source(tape: Tape) -> str:
     else:
         body += ["double sum_value = 0;", "const int64_t start = first, end = last;"]
         body += [*inside, *last, "total = sum_value;"]
-    return "\n".join([_HEAD.strip(), "{", *body, "return total;", "}", _TAIL])
+    return "\n".join([_HEAD.strip(), "{", *body, "return total;", "}", ""])
 
 
 def by_row(tape: Tape) -> bool:
@@ -207,7 +166,13 @@ def compiled(text: str) -> Callable[..., float] | None:
         return None
     arm = platform.machine().lower() in ("arm64", "aarch64")
     flags = (*FLAGS, "-mcpu=native" if arm else "-march=native")
-    whole = Path(__file__).with_name("native.c").read_text() + text
+    here = Path(__file__)
+    parts = [
+        here.with_name("native.c").read_text(),
+        text,
+        here.with_name("native_run.c").read_text(),
+    ]
+    whole = "\n".join(parts)
     key = "\n".join([whole, command, *flags, _processor()])
     name = hashlib.sha256(key.encode()).hexdigest()[:32]
     try:
