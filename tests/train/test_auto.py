@@ -36,10 +36,28 @@ def test_the_labels_decide(labels, features, method):
     assert all(choice.reasons)
 
 
-def test_only_rows_with_several_positives_are_searched_by_default():
-    assert choose(ONE, 50, features=True).trials == 0
-    assert choose(SEVERAL, 50, features=True).trials > 0
-    assert not choose(CHECKED, 50, features=True).rivals
+def test_what_is_tried_by_default():
+    """On features whether a hidden layer helps; how weak unknowns are, where rows tell."""
+    assert choose(ONE, 50, features=True).trials == 2
+    assert choose(ONE, 50, features=False).trials == 0
+    assert "hidden" in choose(CHECKED, 50, features=True).rivals[0]
+    tried_on_several = choose(SEVERAL, 50, features=True)
+    assert any("options" in r for r in tried_on_several.rivals[: tried_on_several.trials - 1])
+
+
+def test_a_hidden_layer_is_found_where_one_is_needed():
+    draw = np.random.default_rng(0)
+    x = torch.from_numpy(draw.normal(size=(2000, 4)).astype(np.float32))
+    # Which of four quadrants: no linear rule.
+    ring = (x[:, 0] * x[:, 1] > 0).int() + 2 * (x[:, 2] * x[:, 3] > 0).int()
+    labels = torch.nn.functional.one_hot(ring.long(), 4).to(torch.int8)
+    config, choice = settled(Config(method="auto", features="x"), labels.numpy(), 4)
+    config, words = tried(config, choice, x, labels, np.arange(2000), OneProcess("cpu"))
+    assert config.hidden
+    assert "hidden 128" in words[0]
+    given, choice = settled(Config(method="auto", features="x", hidden=8), labels.numpy(), 4)
+    assert given.hidden == 8
+    assert not any("hidden" in rival for rival in choice.rivals)
 
 
 def test_what_the_user_set_stays():

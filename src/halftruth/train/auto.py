@@ -7,7 +7,7 @@ import dataclasses
 import math
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ STEPS = 300
 # Where rows without any class teach something of their own.
 MANY_EMPTY = 0.2
 RIDGE = 2.0
+HIDDEN = {"hidden": 128, "dropout": 0.5, "head_lr": 1e-3}
 # Settings tried by default where rows have several positives.
 USUAL_TRIALS = 6
 
@@ -59,6 +60,9 @@ def choose(labels: np.ndarray, dim: int, *, features: bool) -> Choice:
             method, reason = _for_several(labels.shape[1])
             rivals, trials = _weights(labels.shape[1]), USUAL_TRIALS
         reasons.append(reason)
+    if features:
+        # Raw measurements often need a hidden layer, learnt features and word counts do not.
+        rivals, trials = [dict(HIDDEN), *rivals], max(trials, 2) + (trials > 0)
     recipe, reason = _recipe(len(labels), dim, features)
     return Choice({**method, **recipe}, [*reasons, reason], rivals, trials)
 
@@ -136,8 +140,8 @@ def settled(
     """
     features = bool(config.features)
     choice = choose(labels, dim, features=features)
-    usual = {f.name: f.default for f in dataclasses.fields(Config)}
-    usual |= (OVER_FEATURES if features else {}) | (defaults or {})
+    plain = {f.name: f.default for f in dataclasses.fields(Config) if f.default is not MISSING}
+    usual = plain | (OVER_FEATURES if features else {}) | (defaults or {})
     if config.patience is not None:
         # Who stops early wants an epoch to be chosen.
         choice.settings.pop("select", None)
@@ -146,12 +150,16 @@ def settled(
         for name, value in choice.settings.items()
         if name in ("method", "options") or getattr(config, name) == usual[name]
     }
-    if own := sorted(set(choice.settings) - set(kept)):
-        choice = dataclasses.replace(
-            choice,
-            reasons=[*choice.reasons, f"as you set it: {', '.join(own)}"],
-            rivals=[rival for rival in choice.rivals if not rival.keys() & set(own)],
-        )
+    own = {
+        name
+        for name, value in usual.items()
+        if getattr(config, name, value) not in (value, plain.get(name, value))
+    }
+    rivals = [rival for rival in choice.rivals if not rival.keys() & own]
+    reasons = choice.reasons
+    if stays := sorted(set(choice.settings) - set(kept)):
+        reasons = [*reasons, f"as you set it: {', '.join(stays)}"]
+    choice = dataclasses.replace(choice, reasons=reasons, rivals=rivals)
     return dataclasses.replace(config, **kept), choice
 
 

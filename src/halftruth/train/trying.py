@@ -57,9 +57,11 @@ def _score(
     held: np.ndarray,
     accelerator: Any,
 ) -> float:
-    """The criterion of a linear head's last epoch on the rows held out."""
+    """The criterion of a head's best epoch on the rows held out."""
     torch.manual_seed(config.seed)
-    model = build_feature_model(features.shape[1], labels.shape[1], dropout=config.dropout)
+    model = build_feature_model(
+        features.shape[1], labels.shape[1], hidden=config.hidden, dropout=config.dropout
+    )
     set_standardization(model, features[torch.from_numpy(train)])
     inputs: Inputs = Features(features)
     epochs = config.epochs if config.features else config.head_epochs
