@@ -15,6 +15,7 @@ def on_features(data):
     return {
         "labels": str(data / "labels.csv"),
         "features": str(data / "features.npy"),
+        "method": "wan",
         "device": "cpu",
         "epochs": 3,
         "batch_size": 6,

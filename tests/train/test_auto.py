@@ -12,6 +12,7 @@ from halftruth.train.auto import Budget, choose, settled
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.one_process import OneProcess
 from halftruth.train.optimizer import ridge_decay
+from halftruth.train.trained import TrainedRun
 from halftruth.train.trying import tried
 
 ONE = np.eye(6, dtype=np.int8)
@@ -156,3 +157,28 @@ def test_a_run_says_what_it_chose_and_writes_it_down(tmp_path, capsys):
     written = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert written["method"] == "whisper"
     assert written["epochs"] == 3
+
+
+def test_a_hidden_layer_that_was_chosen_is_the_one_that_is_kept(tmp_path):
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(2000, 4)).astype(np.float32)
+    ring = (x[:, 0] * x[:, 1] > 0).astype(int) + 2 * (x[:, 2] * x[:, 3] > 0)
+    labels = np.eye(4, dtype=int)[ring]
+    lines = [f"{i}," + ",".join(map(str, row)) for i, row in enumerate(labels)]
+    (tmp_path / "labels.csv").write_text("\n".join(["id,a,b,c,d", *lines]) + "\n")
+    np.save(tmp_path / "x.npy", x)
+    settings = {"features": str(tmp_path / "x.npy"), "report": False, "quiet": True}
+    fit(str(tmp_path / "labels.csv"), out=str(tmp_path / "run"), **settings)
+    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["hidden"]
+    model = TrainedRun(tmp_path / "run", device="cpu").model
+    assert model.feature_dim == 128
+
+
+def test_a_trial_that_breaks_has_lost():
+    x, labels = data(complete=True)
+    config, choice = settled(Config(method="auto", features="x"), labels, 8)
+    config = dataclasses.replace(config, budget="2", epochs=2)
+    rivals = [{"head_lr": 1e30}]
+    choice = dataclasses.replace(choice, rivals=rivals)
+    found, _ = tried(config, choice, x, torch.from_numpy(labels), np.arange(400), OneProcess("cpu"))
+    assert found.head_lr == config.head_lr

@@ -210,7 +210,7 @@ def test_resuming_before_the_first_checkpoint_starts_anew(on_features, tmp_path,
 
 
 def test_what_is_not_given_anew_stays_as_it_was(on_features, tmp_path):
-    fit(**on_features, method="hill", out=tmp_path / "run", quiet=True)
+    fit(**{**on_features, "method": "hill"}, out=tmp_path / "run", quiet=True)
     line = ("train", on_features["labels"], "--out", tmp_path / "run", "--resume", "-q")
     assert command(*line, "--epochs", 5) == 0
     assert len(records(tmp_path / "run")) == 5

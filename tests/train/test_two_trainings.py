@@ -27,7 +27,7 @@ def labels_of(folder) -> torch.Tensor:
 
 def test_the_first_run_fills_in_what_the_second_learns_from(settings, on_features, data, tmp_path):
     fit(**settings, out=tmp_path / "both", quiet=True)
-    fit(**on_features, method="wan", out=tmp_path / "alone", quiet=True)
+    fit(**on_features, out=tmp_path / "alone", quiet=True)
     assert records(tmp_path / "both" / "teacher") == records(tmp_path / "alone")
     scores = TrainedRun(tmp_path / "alone", device="cpu").score(features=on_features["features"])
     rows = [row for row in range(44) if row % 5 < 3]

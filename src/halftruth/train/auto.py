@@ -166,8 +166,8 @@ def settled(
 class Budget:
     """How many settings may be tried: "12", "12 trials", or as many as "10 minutes" allow.
 
-    >>> Budget("3 trials", usual=6).trials
-    3
+    >>> Budget("3 trials", usual=6).allows(3)
+    False
     """
 
     def __init__(self, text: str | None, usual: int) -> None:

@@ -115,7 +115,7 @@ class Run:
         self.first = self._first_training(resume)
         model = build_model(self.config, self.task)
         inputs, bad = self._inputs(model)
-        self._settle(model, inputs)
+        model = self._settle(model, inputs)
         self.identity = identify(self.config, self.task)
         self._write_config(saved)
         try:
@@ -159,16 +159,18 @@ class Run:
             )
         return None
 
-    def _settle(self, model: Classifier, inputs: Inputs) -> None:
-        """Replace "auto" by a method and a recipe, and tell the reasons."""
+    def _settle(self, model: Classifier, inputs: Inputs) -> Classifier:
+        """Replace "auto" by a method and a recipe, and tell the reasons; the model for it."""
         if self.config.method != AUTO:
-            return
+            return model
         task = self.task
         labels = task.labels.values
         dim = model.feature_dim if task.features is None else int(task.features.shape[1])
         self.config, choice = settled(self.config, labels[task.splits.train], dim)
         reasons = choice.reasons
-        if task.features is not None or self.config.tune != "all":
+        if self.config.head == "linear" and (
+            task.features is not None or self.config.tune != "all"
+        ):
             features = torch.as_tensor(task.features) if task.features is not None else None
             if features is None and Budget(self.config.budget, choice.trials).allows(0):
                 features = self._features(model, inputs)
@@ -179,6 +181,7 @@ class Run:
                 )  # fmt: skip
                 reasons = [*reasons, *found]
         self.journal.say("auto: " + "\n      ".join(reasons))
+        return model if task.features is None else build_model(self.config, task)
 
     def _first_training(self, resume: bool) -> "Run | None":
         """Train the model that labels the training set, where the method has one."""

@@ -1,6 +1,7 @@
 """The short search of `auto`: settings tried on features, on training rows held out for it."""
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from halftruth.train.auto import Budget, Choice
 from halftruth.train.config import Config
 from halftruth.train.inputs import Features, Inputs
 from halftruth.train.journal import Journal
+from halftruth.train.progress import TrainingStopped
 from halftruth.train.stage import Stage
 
 HELD_OUT = 0.2
@@ -84,4 +86,8 @@ def _score(
         select_on_truth=False,
         identity={},
     )
-    return stage.run().best
+    try:
+        return stage.run().best
+    except TrainingStopped:
+        # A loss that is no number has lost.
+        return -math.inf
