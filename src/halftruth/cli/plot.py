@@ -111,6 +111,9 @@ def data(
         typer.Option(help="Take the file for complete and hide: single, drop-0.8, known-0.1."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of what is hidden.")] = 1200,
+    groups: Annotated[
+        Path | None, typer.Option(help="YAML file of categories: `vehicles: [car, bus]`.")
+    ] = None,
     read_truth: Annotated[
         list[str] | None, typer.Option(help="key=value: how to read the truth, where it differs.")
     ] = None,
@@ -143,6 +146,10 @@ def data(
     reading |= o.assignments(read, "--read")
     how = o.assignments(read_truth, "--read-truth")
     matrix, complete = read_hidden(labels, reading, truth, how, hide, seed)
+    if groups is not None:
+        from halftruth.plots.groups import grouped, read_groups
+
+        matrix, complete = grouped(matrix, complete, read_groups(groups))
     _keep(draw_data(matrix, complete), out, Path("plots"))
 
 
