@@ -1,5 +1,6 @@
 """The command itself: help, methods, check, exit codes, what it prints and where."""
 
+import inspect
 import io
 import re
 import subprocess
@@ -7,11 +8,15 @@ import sys
 
 import numpy as np
 import pytest
+import typer
 from rich.console import Console
 
 from halftruth import losses
 from halftruth.cli import main
+from halftruth.cli.app import app
+from halftruth.cli.reading import READ
 from halftruth.cli.show import needs
+from halftruth.data import read_labels
 from halftruth.train.journal import Journal
 
 COMMANDS = [
@@ -58,6 +63,31 @@ def test_every_command_explains_itself(command, words):
     assert code == 0
     assert " ".join(("halftruth", *words)) in out
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_label_file_is_read_with_the_same_options_everywhere():
+    found = {}
+    for words in ["train", "evaluate", "audit", "data check", "plot data"]:
+        at = typer.main.get_command(app)
+        for word in words.split():
+            at = at.commands[word]
+        options = [p for p in at.params if getattr(p, "rich_help_panel", None) == READ]
+        found[words] = {p.name: p.help for p in options}
+    extra = {"group_column", "bad_images"}
+    train = {name: text for name, text in found["train"].items() if name not in extra}
+    assert len(train) == 13
+    assert all(options == train for name, options in found.items() if name != "train")
+    own = {"drop_columns" if name == "drop_column" else name for name in train} - {"read"}
+    assert own <= set(inspect.signature(read_labels).parameters)
+
+
+@pytest.mark.parametrize(
+    "words", [("data", "check"), ("train",), ("audit",), ("plot", "data")], ids=" ".join
+)
+def test_an_option_that_read_labels_does_not_have(command, table, words):
+    code, _, err = command(*words, table, "--read", "epochs=3")
+    assert code == 2
+    assert "there is no epochs" in " ".join(err.replace("│", " ").split())
 
 
 def test_help_does_not_wait_for_torch():

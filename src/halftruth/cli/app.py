@@ -12,6 +12,7 @@ from halftruth.cli import options as o
 from halftruth.cli.audit import audit, repair, review
 from halftruth.cli.bench import app as bench_app
 from halftruth.cli.plot import app as plot_app
+from halftruth.cli.reading import reads_labels
 from halftruth.cli.results import evaluate, export, predict
 from halftruth.cli.training import train
 from halftruth.cli.tune import tune
@@ -51,34 +52,18 @@ def methods(
 
 
 @data_app.command("check")
+@reads_labels
 def check(
     labels: Annotated[Path, typer.Argument(help="Label file.")],
+    reading: dict[str, Any],
     images: o.Images = None,
     features: o.Features = None,
-    zero: o.Zero = None,
-    blank: o.Blank = None,
-    minus_one: o.MinusOne = None,
-    image_column: o.ImageColumn = None,
-    label_column: o.LabelColumn = None,
-    sep: o.Sep = None,
-    nothing: o.Nothing = None,
-    split_column: o.SplitColumn = None,
-    drop_column: o.DropColumn = None,
-    delimiter: o.Delimiter = None,
-    key: o.Key = None,
-    read: o.Read = None,
     workers: Annotated[int, typer.Option(help="Threads that read images.")] = 2,
 ) -> None:
     """Statistics and problems of a label file, and a method that fits."""
     from halftruth.data import ImageStore, check_data, read_features, read_labels
 
-    reading = o.given(
-        zero=zero, blank=blank, minus_one=minus_one, image_column=image_column,
-        label_column=label_column, sep=sep, nothing=nothing, split_column=split_column,
-        drop_column=drop_column, delimiter=delimiter, key=key,
-    )  # fmt: skip
-    reading |= o.assignments(read, "--read")
-    matrix = read_labels(labels, **_duplicates_kept(labels), **reading)
+    matrix = read_labels(labels, **{**_duplicates_kept(labels), **reading})
     report = check_data(
         matrix,
         ImageStore(images) if images else None,

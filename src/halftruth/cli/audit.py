@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from halftruth.cli import options as o
+from halftruth.cli.reading import reads_labels
 
 console = Console()
 TRAINING = "Training by folds (where no scores are given)"
@@ -17,11 +18,13 @@ def _trained(text: str) -> Any:
     return typer.Option(help=text, rich_help_panel=TRAINING)
 
 
+@reads_labels
 def audit(
     source: Annotated[
         Path,
         typer.Argument(help="A run, a file of probabilities, or the label file itself (k-fold)."),
     ],
+    reading: dict[str, Any],
     labels: Annotated[
         Path | None, typer.Argument(help="Label file, where SOURCE is a run or probabilities.")
     ] = None,
@@ -57,18 +60,6 @@ def audit(
     group_column: Annotated[
         str | None, _trained("Rows that share its value (a patient) stay in one fold.")
     ] = None,
-    zero: o.Zero = None,
-    blank: o.Blank = None,
-    minus_one: o.MinusOne = None,
-    image_column: o.ImageColumn = None,
-    label_column: o.LabelColumn = None,
-    sep: o.Sep = None,
-    nothing: o.Nothing = None,
-    split_column: o.SplitColumn = None,
-    drop_column: o.DropColumn = None,
-    delimiter: o.Delimiter = None,
-    key: o.Key = None,
-    read: o.Read = None,
     read_features: Annotated[
         list[str] | None, typer.Option(help="key=value: how to read the features.")
     ] = None,
@@ -85,11 +76,6 @@ def audit(
     from halftruth.audit.making import make_audit
     from halftruth.train.progress import Interrupted
 
-    reading = o.given(
-        zero=zero, blank=blank, minus_one=minus_one, image_column=image_column,
-        label_column=label_column, sep=sep, nothing=nothing, split_column=split_column,
-        drop_column=drop_column, delimiter=delimiter, key=key,
-    )  # fmt: skip
     training = o.given(
         method=method, backbone=backbone, weights=weights, image_size=image_size, tune=tune,
         epochs=epochs, head_epochs=head_epochs,
@@ -108,7 +94,7 @@ def audit(
             folds=folds,
             seed=seed,
             group_column=group_column,
-            reading={**reading, **o.assignments(read, "--read")},
+            reading=reading,
             reading_features=o.assignments(read_features, "--read-features"),
             training=training,
             selection=selection,  # type: ignore[arg-type]

@@ -6,57 +6,6 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-READ = "What the label file means"
-
-Zero = Annotated[
-    str | None, typer.Option(help='What 0 means: "unknown" or "absent".', rich_help_panel=READ)
-]
-Blank = Annotated[
-    str | None,
-    typer.Option(help='What an empty cell means: "unknown" or "absent".', rich_help_panel=READ),
-]
-MinusOne = Annotated[
-    str | None, typer.Option(help='What -1 means: "absent" or "unknown".', rich_help_panel=READ)
-]
-ImageColumn = Annotated[
-    str | None, typer.Option(help="The column that names the image.", rich_help_panel=READ)
-]
-LabelColumn = Annotated[
-    str | None,
-    typer.Option(help="The column that lists the labels, if there is one.", rich_help_panel=READ),
-]
-Sep = Annotated[
-    str | None, typer.Option(help="What separates labels in that column.", rich_help_panel=READ)
-]
-Nothing = Annotated[
-    str | None,
-    typer.Option(help='The name that stands for no label ("No Finding").', rich_help_panel=READ),
-]
-SplitColumn = Annotated[
-    str | None,
-    typer.Option(help="The column that says train, val or test.", rich_help_panel=READ),
-]
-DropColumn = Annotated[
-    list[str] | None,
-    typer.Option(help="A column that is no label; may be repeated.", rich_help_panel=READ),
-]
-Delimiter = Annotated[
-    str | None, typer.Option(help="Of the CSV file, where it is not found.", rich_help_panel=READ)
-]
-Duplicates = Annotated[
-    str | None,
-    typer.Option(help="Rows of the same item: error, merge or keep.", rich_help_panel=READ),
-]
-Key = Annotated[
-    str | None, typer.Option(help="The label matrix in an .npz file.", rich_help_panel=READ)
-]
-Read = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="key=value: any other option of read_labels (classes, difficult, arff_labels, ...).",
-        rich_help_panel=READ,
-    ),
-]
 Images = Annotated[
     list[Path] | None,
     typer.Option("--images", "-i", help="Folder or zip of images; may be repeated."),
@@ -70,8 +19,6 @@ Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")]
 def given(**options: Any) -> dict[str, Any]:
     """The options that were given, so that what was not keeps its default or a recipe's value."""
     found = {name: value for name, value in options.items() if value is not None and value != []}
-    if "drop_column" in found:
-        found["drop_columns"] = found.pop("drop_column")
     return {name: str(value) if isinstance(value, Path) else value for name, value in found.items()}
 
 

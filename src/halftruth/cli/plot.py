@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from halftruth.cli import options as o
+from halftruth.cli.reading import known_only, reads_labels
 
 if TYPE_CHECKING:
     from halftruth.plots.style import Drawing
@@ -103,8 +104,10 @@ def run(
 
 
 @app.command("data")
+@reads_labels
 def data(
     labels: Annotated[Path, typer.Argument(help="Label file.")],
+    reading: dict[str, Any],
     truth: Annotated[Path | None, typer.Option(help="Complete labels of the same items.")] = None,
     hide: Annotated[
         str | None,
@@ -117,19 +120,6 @@ def data(
     read_truth: Annotated[
         list[str] | None, typer.Option(help="key=value: how to read the truth, where it differs.")
     ] = None,
-    zero: o.Zero = None,
-    blank: o.Blank = None,
-    minus_one: o.MinusOne = None,
-    image_column: o.ImageColumn = None,
-    label_column: o.LabelColumn = None,
-    sep: o.Sep = None,
-    nothing: o.Nothing = None,
-    split_column: o.SplitColumn = None,
-    drop_column: o.DropColumn = None,
-    delimiter: o.Delimiter = None,
-    duplicates: o.Duplicates = None,
-    key: o.Key = None,
-    read: o.Read = None,
     out: Out = None,
 ) -> None:
     """Label counts, positives a row, co-occurrence, and what is hidden where that is known.
@@ -138,13 +128,7 @@ def data(
     """
     from halftruth.plots.data import draw_data, read_hidden
 
-    reading = o.given(
-        zero=zero, blank=blank, minus_one=minus_one, image_column=image_column,
-        label_column=label_column, sep=sep, nothing=nothing, split_column=split_column,
-        drop_column=drop_column, delimiter=delimiter, duplicates=duplicates, key=key,
-    )  # fmt: skip
-    reading |= o.assignments(read, "--read")
-    how = o.assignments(read_truth, "--read-truth")
+    how = known_only(o.assignments(read_truth, "--read-truth"), "--read-truth")
     matrix, complete = read_hidden(labels, reading, truth, how, hide, seed)
     if groups is not None:
         from halftruth.plots.groups import grouped, read_groups

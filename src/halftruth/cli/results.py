@@ -9,29 +9,19 @@ import typer
 from rich.console import Console
 
 from halftruth.cli import options as o
+from halftruth.cli.reading import reads_labels
 
 console = Console()
 
 
+@reads_labels
 def evaluate(
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
     labels: Annotated[Path, typer.Argument(help="Label file to measure against.")],
+    reading: dict[str, Any],
     images: o.Images = None,
     features: o.Features = None,
     split: Annotated[str | None, typer.Option(help="Only this part: train, val or test.")] = None,
-    zero: o.Zero = None,
-    blank: o.Blank = None,
-    minus_one: o.MinusOne = None,
-    image_column: o.ImageColumn = None,
-    label_column: o.LabelColumn = None,
-    sep: o.Sep = None,
-    nothing: o.Nothing = None,
-    split_column: o.SplitColumn = None,
-    drop_column: o.DropColumn = None,
-    delimiter: o.Delimiter = None,
-    duplicates: o.Duplicates = None,
-    key: o.Key = None,
-    read: o.Read = None,
     ignore_unknown: Annotated[
         bool, typer.Option("--ignore-unknown", help="Leave unknown labels out.")
     ] = False,
@@ -48,18 +38,13 @@ def evaluate(
     from halftruth.train.evaluation import evaluate as measure
     from halftruth.train.result import plain_json
 
-    reading = o.given(
-        zero=zero, blank=blank, minus_one=minus_one, image_column=image_column,
-        label_column=label_column, sep=sep, nothing=nothing, split_column=split_column,
-        drop_column=drop_column, delimiter=delimiter, duplicates=duplicates, key=key,
-    )  # fmt: skip
     metrics, table, bad = measure(
         _opened(run, device),
         labels,
         images=images or None,
         features=features,
         split=split,
-        reading={**reading, **o.assignments(read, "--read")},
+        reading=reading,
         ignore_unknown=ignore_unknown,
     )
     show_metrics(console, metrics, table, bad)

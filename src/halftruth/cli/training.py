@@ -6,17 +6,16 @@ from typing import Annotated, Any
 import typer
 
 from halftruth.cli import options as o
+from halftruth.cli.reading import READ, reads_labels
 
-# What `train` hands on as it is: settings and options of `read_labels`.
+# The settings that `train` hands on as they are.
 PASSED_ON = {
-    "images", "features", "out", "method", "truth", "val", "zero", "blank", "minus_one",
-    "image_column", "label_column", "sep", "nothing", "split_column", "group_column",
-    "drop_column", "delimiter", "duplicates", "key", "bad_images", "backbone", "weights",
-    "image_size", "head", "hidden", "dropout", "tune", "epochs", "head_epochs", "batch_size", "lr",
-    "head_lr", "head_lr_mult", "optimizer", "weight_decay", "l1", "schedule", "warmup", "ema",
-    "clip", "augment", "freeze_bn", "ridge", "budget", "patience", "select", "seed", "device",
-    "precision", "workers", "cache", "cache_dir", "channels_last", "compile", "graphs",
-    "checkpoint_every", "tensorboard", "report",
+    "images", "features", "out", "method", "truth", "val", "group_column", "bad_images", "backbone",
+    "weights", "image_size", "head", "hidden", "dropout", "tune", "epochs", "head_epochs",
+    "batch_size", "lr", "head_lr", "head_lr_mult", "optimizer", "weight_decay", "l1", "schedule",
+    "warmup", "ema", "clip", "augment", "freeze_bn", "ridge", "budget", "patience", "select",
+    "seed", "device", "precision", "workers", "cache", "cache_dir", "channels_last", "compile",
+    "graphs", "checkpoint_every", "tensorboard", "report",
 }  # fmt: skip
 MODEL, PLAN, MACHINE = "The model", "How it is trained", "Where it runs"
 
@@ -25,7 +24,9 @@ def _panel(name: str, text: str) -> Any:
     return typer.Option(help=text, rich_help_panel=name)
 
 
+@reads_labels
 def train(
+    reading: dict[str, Any],
     labels: Annotated[
         Path | None,
         typer.Argument(help="Label file (or a recipe / a run's config.yaml)."),
@@ -53,31 +54,18 @@ def train(
     read_truth: Annotated[
         list[str] | None, typer.Option(help="key=value: how to read the truth, where it differs.")
     ] = None,
-    read: o.Read = None,
     read_features: Annotated[
         list[str] | None,
         typer.Option(help="key=value: how to read the features (key, drop_columns, ...)."),
     ] = None,
-    zero: o.Zero = None,
-    blank: o.Blank = None,
-    minus_one: o.MinusOne = None,
-    image_column: o.ImageColumn = None,
-    label_column: o.LabelColumn = None,
-    sep: o.Sep = None,
-    nothing: o.Nothing = None,
-    split_column: o.SplitColumn = None,
     group_column: Annotated[
         str | None,
         typer.Option(
-            help="Rows that share its value (a patient) stay together.", rich_help_panel=o.READ
+            help="Rows that share its value (a patient) stay together.", rich_help_panel=READ
         ),
     ] = None,
-    drop_column: o.DropColumn = None,
-    delimiter: o.Delimiter = None,
-    duplicates: o.Duplicates = None,
-    key: o.Key = None,
     bad_images: Annotated[
-        str | None, typer.Option(help="Unreadable images: fail or skip.", rich_help_panel=o.READ)
+        str | None, typer.Option(help="Unreadable images: fail or skip.", rich_help_panel=READ)
     ] = None,
     backbone: Annotated[str | None, _panel(MODEL, "Any timm model.")] = None,
     weights: Annotated[str | None, _panel(MODEL, "pretrained, none or a file.")] = None,
@@ -154,7 +142,7 @@ def train(
 
     here = locals()
     values = {name: here[name] for name in PASSED_ON}
-    settings = collect({**o.given(**values), **o.assignments(read, "--read")})
+    settings = collect({**o.given(**values), **reading})
     nested = {
         "options": o.assignments(set_, "--set"),
         "reading_truth": o.assignments(read_truth, "--read-truth"),
