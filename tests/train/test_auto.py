@@ -1,6 +1,7 @@
 """`auto`: what it chooses, what it leaves alone, and what it says."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import yaml
 
 from halftruth import fit, losses
 from halftruth.train.auto import Budget, choose, settled
+from halftruth.train.checks import limits
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.one_process import OneProcess
 from halftruth.train.optimizer import ridge_decay
@@ -91,8 +93,20 @@ def test_budgets_in_minutes(monkeypatch):
 
 
 def test_a_strange_budget_is_refused():
-    with pytest.raises(ConfigError, match="a number of trials or of minutes"):
+    with pytest.raises(ConfigError, match="expected trials or a time"):
         Budget("an hour", usual=1)
+
+
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    [
+        (3, (3, math.inf)), ("0", (0, math.inf)), (" 1 trial ", (1, math.inf)),
+        ("2m", (math.inf, 120)), ("1.5 hours", (math.inf, 5400)), ("30 sec", (math.inf, 30)),
+        ("1.5 trials", None), ("-1", None), ("", None), ("minutes", None), ("5 days", None),
+    ],
+)  # fmt: skip
+def test_what_a_budget_allows(budget, expected):
+    assert limits(budget) == expected
 
 
 def test_the_ridge_is_the_prior():

@@ -39,8 +39,9 @@ def test_all_mistakes_are_told_at_once(data):
         tensorboard="yes",
         precision="fp16",
         device="gpu",
+        budget="soon",
     )
-    assert "19 mistakes" in text
+    assert "20 mistakes" in text
     for piece in (
         "images, features: expected one of the two, got both",
         "features: there is no file or folder nowhere.npy",
@@ -61,6 +62,7 @@ def test_all_mistakes_are_told_at_once(data):
         "workers: expected a whole number, got True",
         "tensorboard: expected true or false, got 'yes'",
         "device: expected one of auto, cpu, cuda, mps, got 'gpu'",
+        "budget: expected a number of trials or a time (12, 10 minutes), got 'soon'",
     ):
         assert piece in text
 

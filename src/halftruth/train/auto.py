@@ -5,7 +5,6 @@ docs/auto.md has the reasons and the measurements behind every number here.
 
 import dataclasses
 import math
-import re
 import time
 from dataclasses import MISSING, dataclass, field
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
+from halftruth.train.checks import limits
 from halftruth.train.config import OVER_FEATURES, Config, ConfigError
 
 AUTO = "auto"
@@ -170,21 +170,14 @@ class Budget:
     False
     """
 
-    def __init__(self, text: str | None, usual: int) -> None:
+    def __init__(self, text: str | int | None, usual: int) -> None:
         self.trials, self.seconds = float(usual), math.inf
         self.started = time.monotonic()
         if text is None:
             return
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(trials?|minutes?|min|m)?\s*", str(text))
-        if match is None:
-            raise ConfigError(
-                [f"budget: expected a number of trials or of minutes (12, 10 minutes), got {text}"]
-            )
-        number = float(match[1])
-        if (match[2] or "trials").startswith("t"):
-            self.trials = number
-        else:
-            self.trials, self.seconds = math.inf, 60 * number
+        if (found := limits(text)) is None:
+            raise ConfigError([f"budget: expected trials or a time (12, 10 minutes), got {text!r}"])
+        self.trials, self.seconds = found
 
     def allows(self, done: int) -> bool:
         """Whether another trial may begin after so many."""

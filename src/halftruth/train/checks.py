@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import re
 import types
 import typing
 from typing import Any
@@ -24,6 +25,11 @@ AT_LEAST = {
 }  # fmt: skip
 MORE_THAN_0 = ("lr", "head_lr", "head_lr_mult")
 BELOW_1 = ("ema", "dropout", "warmup")
+_BUDGET = re.compile(
+    r"\s*(?:(?P<trials>\d+)\s*(?:trials?)?"
+    r"|(?P<time>\d+(?:\.\d+)?)\s*(?P<unit>s|m|h|sec|min|seconds?|minutes?|hours?))\s*"
+)
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 def expected(name: str, kind: Any, value: Any) -> str | None:
@@ -46,7 +52,23 @@ def expected(name: str, kind: Any, value: Any) -> str | None:
         return "a number in [0, 1)"
     if name == "val" and not 0 < value < 1:
         return "a share between 0 and 1"
+    if name == "budget" and limits(value) is None:
+        return "a number of trials or a time (12, 10 minutes)"
     return "less than 2^32" if name == "seed" and value >= 2**32 else None
+
+
+def limits(budget: str | int) -> tuple[float, float] | None:
+    """The most trials and seconds that a budget such as "12" or "10 minutes" allows.
+
+    >>> limits("12 trials"), limits("1.5 h"), limits("soon")
+    ((12.0, inf), (inf, 5400.0), None)
+    """
+    match = _BUDGET.fullmatch(str(budget))
+    if match is None:
+        return None
+    if match["trials"]:
+        return float(match["trials"]), math.inf
+    return math.inf, float(match["time"]) * _SECONDS[match["unit"][0]]
 
 
 def _fits(value: Any, kind: Any) -> bool:

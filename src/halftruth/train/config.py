@@ -61,7 +61,7 @@ class Config:
 
     method: str = "auto"
     # What `auto` may try: a number of trials, or "10 minutes".
-    budget: str | None = None
+    budget: str | int | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
     backbone: str = "resnet50"
