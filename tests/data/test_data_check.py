@@ -96,23 +96,26 @@ def test_nothing_to_learn():
 
 
 @pytest.mark.parametrize(
-    ("rows", "method", "options"),
+    ("rows", "dim", "chosen", "options"),
     [
-        ([[1, 0], [0, 1]], "em", {}),
-        ([[1, 0], [0, 0]], "em", {}),
-        ([[1, 1], [0, 1]], "em", {}),
-        ([[1, -1], [0, 1]], "bce", {"unknown": "ignore"}),
-        ([[1, -1], [-1, 1]], "bce", {}),
-        ([[1, -1], [-1, -1]], "any-class", {"base": "bce"}),
+        ([[1, 0], [0, 1]], None, "em", {}),
+        ([[1, 0], [0, 1]], 5, "whisper", {}),
+        ([[1, 1], [0, 1]], None, "whisper", {"weight": 1.0}),
+        ([[1, -1], [-1, 1]], 5, "bce", {}),
+        ([[1, -1], [-1, -1]], None, "any-class", {"base": "bce"}),
     ],
 )
-def test_suggested_method(rows, method, options):
-    advice = suggest_method(matrix(rows))
-    assert (advice.method, advice.options) == (method, options)
-    assert advice.reason
-    assert method not in advice.also
+def test_suggested_method(rows, dim, chosen, options):
+    advice = suggest_method(matrix(rows), dim)
+    assert (advice.method, advice.chosen, advice.options) == ("auto", chosen, options)
+    assert chosen not in advice.also
+    assert chosen in advice.text()
+    # What hangs on the features is told only where there are some.
+    assert ("standardised" in advice.reason) == (dim is not None)
+    assert "unknown" in advice.reason or "all labels are known" in advice.reason
 
 
 def test_suggestion_looks_at_the_training_rows():
     labels = matrix([[1, 0], [0, 1], [-1, 1]], split=["train", "train", "test"])
-    assert check_data(labels).advice.method == "em"
+    report = check_data(labels, features=np.ones((3, 4), np.float32))
+    assert (report.advice.chosen, check_data(labels).advice.chosen) == ("whisper", "em")

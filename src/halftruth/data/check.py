@@ -41,6 +41,7 @@ def check_data(
         raise DataError(f"expected at least one row and one class, got {labels.values.shape}")
     parts, split_error = _parts(labels)
     taught = labels if parts is None or not len(parts.train) else labels.select(parts.train)
+    dim = features.shape[1] if features is not None and features.ndim == 2 else None
     positives = (labels.values == PRESENT).sum(axis=1)
     counts = [(labels.values == code).sum(axis=0) for code in (PRESENT, ABSENT, UNKNOWN)]
     classes = [
@@ -59,7 +60,7 @@ def check_data(
         unannotated_rows=int((labels.values == UNKNOWN).all(axis=1).sum()),
         classes=classes,
         splits=_count_splits(labels),
-        advice=suggest_method(taught),
+        advice=suggest_method(taught, dim),
         never_present=[entry.name for entry in classes if entry.present == 0],
         rarely_present=[entry.name for entry in classes if 0 < entry.present < RARE],
     )

@@ -77,9 +77,5 @@ class Report:
         ]
         lines += [f"error: {message}" for message in self.errors]
         lines += [f"warning: {message}" for message in self.warnings]
-        options = "".join(f" --set {key}={value}" for key, value in self.advice.options.items())
-        lines.append(
-            f"try first: {self.advice.method}{options} ({self.advice.reason}); also worth trying: "
-            f"{', '.join(self.advice.also)}"
-        )
+        lines.append(self.advice.text())
         return "\n".join(lines)
