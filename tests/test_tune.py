@@ -7,8 +7,9 @@ import pytest
 import yaml
 
 from halftruth.cli import main
-from halftruth.train import ConfigError, fit, load_settings
-from halftruth.tune import TuneError, search_space, tune, with_values
+from halftruth.search import RATES, search_space
+from halftruth.train import Config, ConfigError, fit, load_settings
+from halftruth.tune import TuneError, tune, with_values
 
 optuna = pytest.importorskip("optuna")
 
@@ -108,6 +109,29 @@ def test_what_is_searched(settings):
         search_space(config, {"alfa": [1]})
     with pytest.raises(ConfigError, match="search of alpha: expected"):
         search_space(config, {"alpha": {"low": 2}})
+
+
+@pytest.mark.parametrize(
+    ("given", "rates"),
+    [
+        ({"tune": "head"}, ["head_lr"]),
+        ({"tune": "all"}, ["lr"]),
+        ({"tune": "head-first"}, ["lr", "head_lr"]),
+        ({"tune": "all", "features": "x.npy"}, ["head_lr"]),
+    ],
+)
+def test_rates_without_effect_are_not_searched(given, rates):
+    config = Config(**{"images": ["photos"], "method": "wan", **given})
+    assert [name for name in search_space(config, {}) if name in RATES] == rates
+    for idle in RATES.keys() - set(rates):
+        with pytest.raises(ConfigError, match=f"{idle} has no effect here"):
+            search_space(config, {idle: [1e-3]})
+
+
+def test_auto_is_no_method_to_search(settings):
+    config = load_settings(None, {**settings, "method": "auto", "options": {}})
+    with pytest.raises(ConfigError, match="name one"):
+        search_space(config, {})
 
 
 def test_without_optuna_the_error_says_what_to_do(settings, tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
-"""Search spaces: what may be tuned of a method, and a spread of points in it."""
+"""Search spaces: what may be tuned of a method and its training, and a spread of points in it."""
 
+import dataclasses
 import functools
 import importlib.resources
 import itertools
@@ -13,6 +14,13 @@ import yaml
 
 from halftruth.losses import registry
 from halftruth.train.checks import as_number
+from halftruth.train.config import Config, ConfigError
+
+# Searched beside the method's own arguments, where they have an effect.
+RATES: dict[str, Any] = {
+    "lr": {"low": 1e-5, "high": 1e-3, "log": True},
+    "head_lr": {"low": 1e-4, "high": 1e-2, "log": True},
+}
 
 
 @dataclass(frozen=True)
@@ -87,6 +95,44 @@ def space_of(method: str) -> Space:
     {'alpha': Axis(low=0.01, high=0.9, log=True, choices=())}
     """
     return parse(_declared().get(registry.resolve(method), {}))
+
+
+def search_space(config: Config, given: dict[str, Any]) -> Space:
+    """The rates, the method's declared space, and what is given, which goes before both."""
+    if config.method == "auto":
+        raise ConfigError(
+            [
+                "method: a search is of one method's arguments, so name one (em, hill, ...); auto "
+                "searches as it trains: halftruth train --budget 20"
+            ]
+        )
+    used = _rates_used(config)
+    if idle := [name for name in RATES.keys() & given.keys() if name not in used]:
+        raise ConfigError(
+            [f"search: {name} has no effect here, search {' and '.join(used)}" for name in idle]
+        )
+    try:
+        space = {
+            **parse({name: RATES[name] for name in used}),
+            **space_of(config.method),
+            **parse(given),
+        }
+    except ValueError as error:
+        raise ConfigError([str(error)]) from error
+    fields = {f.name for f in dataclasses.fields(Config)}
+    known = fields | registry.signature(config.method).keys()
+    if strange := space.keys() - known:
+        raise ConfigError(
+            [f"search: neither {config.method} nor training takes {name!r}" for name in strange]
+        )
+    return space
+
+
+def _rates_used(config: Config) -> list[str]:
+    """`lr` trains everything, which features have not; `head_lr` a head alone."""
+    everything = not config.features and config.tune != "head"
+    alone = bool(config.features) or config.tune != "all"
+    return ["lr"] * everything + ["head_lr"] * alone
 
 
 def spread(space: Space, count: int, seed: int = 0) -> list[dict[str, Any]]:

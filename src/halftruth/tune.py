@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from halftruth import losses
-from halftruth.search import Axis, Space, parse, space_of
-from halftruth.train.config import Config, ConfigError
+from halftruth.search import Axis, Space, search_space, space_of
+from halftruth.train.config import Config
 from halftruth.train.criterion import CRITERIA
 from halftruth.train.progress import TrainingStopped
 from halftruth.train.run import Run
@@ -20,11 +20,6 @@ from halftruth.train.settings import load_settings
 if TYPE_CHECKING:
     import optuna
 
-# Searched beside the method's own arguments: over features one rate, else two.
-RATES: dict[str, Any] = {
-    "lr": {"low": 1e-5, "high": 1e-3, "log": True},
-    "head_lr": {"low": 1e-4, "high": 1e-2, "log": True},
-}
 # Of a run, not of a recipe.
 _OF_THE_RUN = ("out", "cache_dir", "seed", "device", "workers", "report")
 
@@ -97,24 +92,6 @@ def _with_needed(settings: dict[str, Any]) -> dict[str, Any]:
         if parameter.default is parameter.empty and name in space:
             options.setdefault(name, space[name].at(0.5))
     return {**settings, "options": options}
-
-
-def search_space(config: Config, given: dict[str, Any]) -> Space:
-    """The rates, the method's declared space, and what is given, which goes before both."""
-    rates = {"head_lr": RATES["head_lr"]} if config.features else RATES
-    if config.images and config.tune == "all":
-        rates = {"lr": RATES["lr"]}
-    try:
-        space = {**parse(rates), **space_of(config.method), **parse(given)}
-    except ValueError as error:
-        raise ConfigError([str(error)]) from error
-    fields = {f.name for f in dataclasses.fields(Config)}
-    known = fields | losses.registry.signature(config.method).keys()
-    if strange := space.keys() - known:
-        raise ConfigError(
-            [f"search: neither {config.method} nor training takes {name!r}" for name in strange]
-        )
-    return space
 
 
 def with_values(config: Config, values: dict[str, Any]) -> Config:
