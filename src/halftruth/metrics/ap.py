@@ -1,25 +1,16 @@
 """Average precision: how well each class ranks its positives above the rest."""
 
-import warnings
-from typing import Any, Literal, get_args
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
-from halftruth.metrics.inputs import Array, Data, read
+from halftruth.metrics.by_class import ByClass, by_class, mean_of_classes
+from halftruth.metrics.inputs import Array, Data
 from halftruth.metrics.ranks import rank_positives
 
-Empty = Literal["skip", "zero", "nan"]
 
-
-def average_precision(
-    scores: Array,
-    labels: Array,
-    *,
-    empty: Empty = "skip",
-    ignore_unknown: bool = False,
-    block_bytes: int | None = None,
-) -> Any:
+def average_precision(scores: Array, labels: Array, **options: Unpack[ByClass]) -> Any:
     """Average precision of each class, as scikit-learn defines it.
 
         AP = 1/P · Σ  (positives with score >= s) / (samples with score >= s)
@@ -31,8 +22,9 @@ def average_precision(
     Args:
         scores: (N, K) of any precision, without NaN; numpy, torch (CPU or CUDA) or lists.
         labels: (N, K) of +1, 0, -1. Everything that is not +1 is negative.
-        empty: a class without positives is 0 with ``"zero"``, NaN otherwise.
-        ignore_unknown: leave the 0 (unknown) entries of each class out instead.
+        empty: a class without positives is 0 with ``"zero"``, NaN otherwise (the default,
+            ``"skip"``, and ``"nan"`` differ in the mean).
+        ignore_unknown: leave the 0 (unknown) entries of each class out instead (False).
         block_bytes: working memory beside scores and labels; at least one class is held at a time.
 
     Returns:
@@ -43,18 +35,11 @@ def average_precision(
         >>> average_precision(scores, [[1, 0], [-1, 0], [1, 0]])
         array([0.83333333,        nan])
     """
-    data = read(scores, labels, ignore_unknown)
-    return data.result(_average_precision(data, empty, block_bytes))
+    data, values = by_class(_precision_sums, scores, labels, **options)
+    return data.result(values)
 
 
-def mean_average_precision(
-    scores: Array,
-    labels: Array,
-    *,
-    empty: Empty = "skip",
-    ignore_unknown: bool = False,
-    block_bytes: int | None = None,
-) -> float:
+def mean_average_precision(scores: Array, labels: Array, **options: Unpack[ByClass]) -> float:
     """Mean of ``average_precision`` over the classes: mAP, in 0..1.
 
     ``empty`` says what a class without positives does to the mean: ``"skip"`` leaves it out,
@@ -65,35 +50,17 @@ def mean_average_precision(
         >>> mean_average_precision([[0.9, 0.2], [0.8, 0.7]], [[1, 0], [0, 0]], empty="zero")
         0.5
     """
-    data = read(scores, labels, ignore_unknown)
-    return mean_of_classes(_average_precision(data, empty, block_bytes), empty)
+    _, values = by_class(_precision_sums, scores, labels, **options)
+    why = "No class has a positive label: mAP is NaN."
+    return mean_of_classes(values, options.get("empty", "skip"), why)
 
 
-def mean_of_classes(
-    values: Tensor, empty: Empty, why: str = "No class has a positive label: mAP is NaN."
-) -> float:
-    """The mean under the ``empty`` policy of values that are NaN for classes without positives."""
-    if empty != "skip":
-        return values.mean().item()
-    mean = values.nanmean().item()
-    if mean != mean:
-        warnings.warn(why, stacklevel=3)
-    return mean
-
-
-def _average_precision(data: Data, empty: Empty, block_bytes: int | None) -> Tensor:
-    check_empty(empty)
+def _precision_sums(data: Data, block_bytes: int | None) -> tuple[Tensor, Tensor]:
+    """Of each class: the precision at every positive, summed, and how many there are."""
     total = torch.zeros(data.shape[1], dtype=torch.float64, device=data.scores.device)
     count = torch.zeros_like(total)
     for ranks in rank_positives(data, block_bytes):
         precision = ranks.positives.double() / ranks.samples
         total.index_add_(0, ranks.column, precision)
         count.index_add_(0, ranks.column, torch.ones_like(precision))
-    missing = 0.0 if empty == "zero" else torch.nan
-    return torch.where(count > 0, total / count, missing)
-
-
-def check_empty(empty: Empty) -> None:
-    """Refuse a policy that does not exist."""
-    if empty not in get_args(Empty):
-        raise ValueError(f"Expected empty to be one of {get_args(Empty)}, but got {empty!r}.")
+    return total, count

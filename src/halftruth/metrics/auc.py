@@ -1,23 +1,16 @@
 """ROC-AUC: how often a positive of a class scores higher than a negative."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
-from halftruth.metrics.ap import Empty, check_empty, mean_of_classes
-from halftruth.metrics.inputs import Array, Data, read
+from halftruth.metrics.by_class import ByClass, by_class, mean_of_classes
+from halftruth.metrics.inputs import Array, Data
 from halftruth.metrics.ranks import rank_positives
 
 
-def roc_auc(
-    scores: Array,
-    labels: Array,
-    *,
-    empty: Empty = "skip",
-    ignore_unknown: bool = False,
-    block_bytes: int | None = None,
-) -> Any:
+def roc_auc(scores: Array, labels: Array, **options: Unpack[ByClass]) -> Any:
     """Area under the ROC curve of each class, as scikit-learn defines it.
 
         AUC = P(s⁺ > s⁻) + P(s⁺ = s⁻) / 2        s⁺, s⁻: scores of a positive and of a negative
@@ -31,31 +24,24 @@ def roc_auc(
         >>> roc_auc([[0.9, 0.2], [0.8, 0.7], [0.3, 0.6]], [[1, 0], [-1, 0], [1, 0]])
         array([0.5, nan])
     """
-    data = read(scores, labels, ignore_unknown)
-    return data.result(_roc_auc(data, empty, block_bytes))
+    data, values = by_class(_pairs_won, scores, labels, **options)
+    return data.result(values)
 
 
-def mean_roc_auc(
-    scores: Array,
-    labels: Array,
-    *,
-    empty: Empty = "skip",
-    ignore_unknown: bool = False,
-    block_bytes: int | None = None,
-) -> float:
+def mean_roc_auc(scores: Array, labels: Array, **options: Unpack[ByClass]) -> float:
     """Mean of ``roc_auc`` over the classes (macro AUC); ``empty`` as in ``mean_average_precision``.
 
     Example:
         >>> mean_roc_auc([[0.9, 0.2], [0.8, 0.7], [0.3, 0.6]], [[1, 0], [-1, 0], [1, 1]])
         0.5
     """
-    data = read(scores, labels, ignore_unknown)
+    _, values = by_class(_pairs_won, scores, labels, **options)
     why = "No class has both positive and negative labels: AUC is NaN."
-    return mean_of_classes(_roc_auc(data, empty, block_bytes), empty, why)
+    return mean_of_classes(values, options.get("empty", "skip"), why)
 
 
-def _roc_auc(data: Data, empty: Empty, block_bytes: int | None) -> Tensor:
-    check_empty(empty)
+def _pairs_won(data: Data, block_bytes: int | None) -> tuple[Tensor, Tensor]:
+    """Of each class: pairs of a positive and a negative in the right order, and all pairs."""
     samples = _samples(data)
     below, positives = torch.zeros_like(samples), torch.zeros_like(samples)
     for ranks in rank_positives(data, block_bytes):
@@ -64,9 +50,7 @@ def _roc_auc(data: Data, empty: Empty, block_bytes: int | None) -> Tensor:
         positives.index_add_(0, ranks.column, torch.ones_like(lower))
     pairs = positives * (samples - positives)
     # Every pair of positives was counted as well, once each way or as a tie: P²/2 in all.
-    won = below - positives**2 / 2
-    missing = 0.0 if empty == "zero" else torch.nan
-    return torch.where(pairs > 0, won / pairs, missing)
+    return below - positives**2 / 2, pairs
 
 
 def _samples(data: Data) -> Tensor:

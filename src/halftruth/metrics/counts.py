@@ -1,7 +1,9 @@
 """Right and wrong answers, counted once; every thresholded metric is made of these counts."""
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -70,14 +72,16 @@ def f_beta_of(tp: Tensor, fp: Tensor, fn: Tensor, beta: float) -> Tensor:
     return ratio(hits, hits + beta**2 * fn.double() + fp)
 
 
+class Cut(TypedDict, total=False):
+    """Options of ``count``, which explains them."""
+
+    top_k: int | None
+    inclusive: bool
+    ignore_unknown: bool
+
+
 def count(
-    scores: Array,
-    labels: Array,
-    threshold: float | Array = 0.5,
-    *,
-    top_k: int | None = None,
-    inclusive: bool = False,
-    ignore_unknown: bool = False,
+    scores: Array, labels: Array, threshold: float | Array = 0.5, **options: Unpack[Cut]
 ) -> Counts:
     """Count right and wrong predictions of each class.
 
@@ -96,20 +100,32 @@ def count(
         >>> counts.tp.tolist(), counts.fp.tolist(), counts.precision.tolist()
         ([1, 1], [1, 0], [0.5, 1.0])
     """
-    data = read(scores, labels, ignore_unknown)
-    rule = Rule(data, threshold, top_k, inclusive)
     total: Counts | None = None
-    for block in data.rows():
-        predicted, present, known = rule(block.scores), block.present, block.known
+    for predicted, present, known in predictions(scores, labels, threshold, **options):
         normal = _count_normal(predicted, present, known)
-        if known is not None:
-            predicted = predicted & known
+        answered = predicted if known is None else predicted & known
         entries = known.sum(0) if known is not None else len(predicted)
-        right, said, there = _sum(predicted & present), _sum(predicted), _sum(present)
+        right, said, there = _sum(answered & present), _sum(answered), _sum(present)
         part = Counts(right, said - right, there - right, entries - said - there + right, normal)
         total = part if total is None else total + part
     assert total is not None
     return total
+
+
+def predictions(
+    scores: Array,
+    labels: Array,
+    threshold: float | Array,
+    *,
+    top_k: int | None = None,
+    inclusive: bool = False,
+    ignore_unknown: bool = False,
+) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    """Which entries are predicted, present and known (None: all), some rows at a time."""
+    data = read(scores, labels, ignore_unknown)
+    rule = Rule(data, threshold, top_k, inclusive)
+    for block in data.rows():
+        yield rule(block.scores), block.present, block.known
 
 
 def _count_normal(predicted: Tensor, present: Tensor, known: Tensor | None) -> Tensor:
@@ -160,7 +176,7 @@ class Rule:
                 f"Scores from {low:.3g} to {high:.3g} are cut at {self.threshold.item():.3g}, but "
                 "probabilities lie in [0, 1]. If these are logits, pass torch.sigmoid(scores) or a "
                 "threshold for logits (0 is probability 0.5).",
-                stacklevel=4,
+                stacklevel=5,
             )
 
 

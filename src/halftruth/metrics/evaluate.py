@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from halftruth.metrics.ap import Empty, mean_average_precision
+from halftruth.metrics.ap import mean_average_precision
+from halftruth.metrics.by_class import Empty
 from halftruth.metrics.counts import count, warn_undefined
 from halftruth.metrics.f1 import (
     Weights,

@@ -5,11 +5,11 @@ numbers come from the counts, so that one pass over the scores serves all. 0/0 c
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from torch import Tensor
 
-from halftruth.metrics.counts import Counts, count, f_beta_of, ratio, warn_undefined
+from halftruth.metrics.counts import Counts, Cut, count, f_beta_of, ratio, warn_undefined
 from halftruth.metrics.inputs import Array, as_tensor
 
 # Class importance weights of Sewer-ML (Haurum and Moeslund, CVPR 2021), in the data set's order.
@@ -23,7 +23,11 @@ Weights = Mapping[str, float] | Array
 
 
 def f_beta(
-    scores: Array, labels: Array, beta: float = 1.0, threshold: float | Array = 0.5, **options: Any
+    scores: Array,
+    labels: Array,
+    beta: float = 1.0,
+    threshold: float | Array = 0.5,
+    **options: Unpack[Cut],
 ) -> Any:
     """F_β of each class, (K,): recall weighs β times as much as precision.
 
@@ -39,7 +43,7 @@ def f_beta(
 
 
 def predictive_values(
-    scores: Array, labels: Array, threshold: float | Array = 0.5, **options: Any
+    scores: Array, labels: Array, threshold: float | Array = 0.5, **options: Unpack[Cut]
 ) -> tuple[Any, Any]:
     """PPV = tp/(tp+fp) and NPV = tn/(tn+fn) of each class, (K,) both: can an answer be trusted?
 

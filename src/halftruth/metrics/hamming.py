@@ -1,20 +1,16 @@
 """Hamming losses: the share of wrong entries, plain and with the classes' imbalance taken out.
 
-``threshold``, ``top_k``, ``inclusive`` and ``ignore_unknown`` are explained at ``count``.
+``threshold`` and the options are explained at ``count``.
 """
 
-from halftruth.metrics.counts import Rule, count, ratio
-from halftruth.metrics.inputs import Array, read
+from typing import Unpack
+
+from halftruth.metrics.counts import Cut, count, predictions, ratio
+from halftruth.metrics.inputs import Array
 
 
 def hamming_loss(
-    scores: Array,
-    labels: Array,
-    threshold: float | Array = 0.5,
-    *,
-    top_k: int | None = None,
-    inclusive: bool = False,
-    ignore_unknown: bool = False,
+    scores: Array, labels: Array, threshold: float | Array = 0.5, **options: Unpack[Cut]
 ) -> float:
     """Share of the (known) entries that are predicted wrong.
 
@@ -22,14 +18,7 @@ def hamming_loss(
         >>> hamming_loss([[0.9, 0.2], [0.8, 0.7]], [[1, 0], [0, 1]])
         0.25
     """
-    counts = count(
-        scores,
-        labels,
-        threshold,
-        top_k=top_k,
-        inclusive=inclusive,
-        ignore_unknown=ignore_unknown,
-    )
+    counts = count(scores, labels, threshold, **options)
     wrong, right = (counts.fp + counts.fn).sum(), (counts.tp + counts.tn).sum()
     if wrong + right == 0:
         raise ValueError("Expected at least one known label, but all entries are unknown.")
@@ -37,13 +26,7 @@ def hamming_loss(
 
 
 def cost_sensitive_hamming_loss(
-    scores: Array,
-    labels: Array,
-    threshold: float | Array = 0.5,
-    *,
-    top_k: int | None = None,
-    inclusive: bool = False,
-    ignore_unknown: bool = False,
+    scores: Array, labels: Array, threshold: float | Array = 0.5, **options: Unpack[Cut]
 ) -> float:
     """Mean over the rows of the share of missed positives plus the share of false alarms.
 
@@ -58,12 +41,9 @@ def cost_sensitive_hamming_loss(
         >>> cost_sensitive_hamming_loss([[0.9, 0.2, 0.1, 0.6]], [[1, 1, -1, -1]])
         1.0
     """
-    data = read(scores, labels, ignore_unknown)
-    rule = Rule(data, threshold, top_k, inclusive)
     total, rows = 0.0, 0
-    for block in data.rows():
-        predicted, present = rule(block.scores), block.present
-        absent = ~present if block.known is None else ~present & block.known
+    for predicted, present, known in predictions(scores, labels, threshold, **options):
+        absent = ~present if known is None else ~present & known
         missed, alarms = (present & ~predicted).sum(1), (absent & predicted).sum(1)
         positives, negatives = present.sum(1), absent.sum(1)
         total += (ratio(missed, positives) + ratio(alarms, negatives)).sum().item()
