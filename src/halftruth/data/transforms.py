@@ -11,6 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from halftruth.data.boxes import random_boxes, resampling
+from halftruth.data.keyed import keyed_uniform
+
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
     "flip": {"flip": True},
@@ -27,7 +30,6 @@ PRESETS: dict[str, dict[str, Any]] = {
 # What is drawn for each picture, always all of it, so that one option does not shift another's.
 _DRAWN = ("flip", "area", "aspect", "x", "y", "brightness", "contrast", "saturation", "ex", "ey")
 _GREY = (0.299, 0.587, 0.114)
-_ASPECT = math.log(4 / 3)
 
 
 @dataclass(eq=False)
@@ -141,21 +143,14 @@ class Augment:
 
     def _geometry(self, images: Tensor, draws: dict[str, Tensor]) -> Tensor:
         """Crop, flip and resize; 0..255."""
-        flipped = draws["flip"] < (0.5 if self.flip else 0.0)
         if self.crop_scale is None:
             if self.flip:
+                flipped = draws["flip"] < 0.5
                 images = torch.where(flipped[:, None, None, None], images.flip(2), images)
             return self._whole(images)
-        low, high = self.crop_scale
-        area = low + (high - low) * draws["area"]
-        # Aspects are drawn among those whose box fits: the area is exact, and never redrawn.
-        bound = (-area.log()).clamp(max=_ASPECT)
-        aspect = ((2 * draws["aspect"] - 1) * bound).exp()
-        width, height = (area * aspect).sqrt(), (area / aspect).sqrt()
-        left, top = (1 - width) * draws["x"], (1 - height) * draws["y"]
-        start = torch.where(flipped, left + width, left)
+        left, top, width, height = random_boxes(draws, self.crop_scale, self.flip)
         rows = resampling(top, height, images.shape[1], self.size)
-        columns = resampling(start, torch.where(flipped, -width, width), images.shape[2], self.size)
+        columns = resampling(left, width, images.shape[2], self.size)
         # Two products of per-picture matrices; bytes become floats only here. A GPU multiplies
         # halves much faster: exact for the bytes, off by a quarter of a grey level in the end.
         kind = torch.float16 if images.is_cuda else torch.float32
@@ -219,36 +214,6 @@ class Augment:
             values = (1 / (255 * std), -mean / std, grey)
             self._kept[device] = [v.float().to(device) for v in values]
         return self._kept[device]
-
-
-def resampling(start: Tensor, length: Tensor, pixels: int, size: int) -> Tensor:
-    """(B, size, pixels) weights that resample the span start .. start + length to `size` points.
-
-    Spans are shares of the picture's side; a negative length runs backwards, which is a flip. The
-    weights are those of bilinear interpolation; where the span shrinks, the triangle widens with
-    it (antialias), as in Pillow and in `F.interpolate(antialias=True)`.
-    """
-    points = (torch.arange(size, device=start.device) + 0.5) / size
-    centres = (start[:, None] + length[:, None] * points) * pixels
-    reach = (length.abs() * pixels / size).clamp(min=1)[:, None, None]
-    taps = torch.arange(pixels, device=start.device) + 0.5
-    weights = (1 - (taps - centres[:, :, None]).abs() / reach).clamp(min=0)
-    return weights / weights.sum(2, keepdim=True)
-
-
-def keyed_uniform(keys: Tensor, count: int) -> Tensor:
-    """(B, count) numbers in [0, 1) that depend on each row's integer key alone (SplitMix64).
-
-    >>> one, two = keyed_uniform(torch.tensor([7, 8]), 3), keyed_uniform(torch.tensor([8]), 3)
-    >>> bool((one[1] == two[0]).all())
-    True
-    """
-    step = torch.arange(1, count + 1, device=keys.device)
-    z = keys.long()[:, None] + step * -0x61C8864680B583EB
-    for bits, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):
-        z = (z ^ ((z >> bits) & ((1 << (64 - bits)) - 1))) * factor
-    z = z ^ ((z >> 31) & ((1 << 33) - 1))
-    return ((z >> 40) & 0xFFFFFF).float() / (1 << 24)
 
 
 def _check(images: Tensor) -> None:
