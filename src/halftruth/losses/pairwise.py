@@ -25,6 +25,10 @@ class PairwiseRanking(Loss):
     unknown_is = "ranked below positives"
     couples_rows = True
 
+    # There is no logarithm that `eps` could guard.
+    def __init__(self, *, reduction: str = "mean") -> None:
+        super().__init__(reduction=reduction)
+
     def terms(self, s: Logit, labels: Tensor, context: Any, rows: slice) -> Curve:
         there = (labels > 0).to(s.z.dtype)
         other = 1 - there

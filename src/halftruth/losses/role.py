@@ -67,6 +67,11 @@ class ROLE(Loss):
         self.init = require(0.5 <= init < 1, init, "init", "in [0.5, 1)")
         self.lr_mult = require(lr_mult > 0, lr_mult, "lr_mult", "> 0")
         self.rate = self.own_rate = require(rate is None or rate > 0, rate, "rate", "> 0 or None")
+        if rate is not None and not light:
+            raise ValueError(
+                f"expected rate only with light=True, got {rate}: otherwise the estimates learn at "
+                "lr_mult times the optimiser's rate"
+            )
         self.light, self.seed = light, seed
         self.memory = Memory(memory_dtype or "float16") if light else None
         if self.memory is None:
