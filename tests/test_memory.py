@@ -1,6 +1,9 @@
 """The table by sample index: reading, writing, saving, where it lies, several processes."""
 
+import copy
 import io
+import os
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from halftruth import losses, memory
+from halftruth import losses, memory, placement
 from halftruth.memory import Memory, packed, unpacked
 
 TYPES = ["float16", "float32", "float64", "int8", "bool"]
@@ -85,33 +88,98 @@ def test_the_type_stays_whatever_happens_around():
 
 
 @pytest.mark.parametrize(
-    ("device", "limit", "place"),
+    ("place", "free", "found"),
     [
-        ("auto", 10 * 6 * 2, "meta"),
-        ("auto", 10 * 6 * 2 - 1, "cpu"),
+        ("auto", 8 * 10 * 6 * 2, "meta"),
+        ("auto", 8 * 10 * 6 * 2 - 1, "cpu"),
+        ("auto", None, "meta"),
         ("host", None, "cpu"),
-        ("training", 0, "meta"),
+        ("device", 0, "meta"),
     ],
 )
-def test_a_table_over_the_limit_stays_in_host_memory(device: str, limit: int | None, place: str):
+def test_a_table_that_would_fill_the_device_lies_in_host_memory(
+    place: str, free: int | None, found: str
+):
     """The device "meta" stands for an accelerator here: it holds no values, only places."""
-    before, after = (Memory("float16", device=device, limit=limit) for _ in range(2))
+    # In host memory itself there is room for all.
+    left = {"meta": free, "cpu": None}
+    before, after = (
+        Memory("float16", place=place, free=lambda device: left[device.type]) for _ in range(2)
+    )
     before.to("meta")
     before.allocate(10, 6)
     after.allocate(10, 6)
     after.to("meta")
     for table in (before, after):
-        assert table.values.device.type == table.touched.device.type == place
+        assert table.values.device.type == table.touched.device.type == found
         assert table.near.type == "meta"
-    if place == "cpu":
+        assert table.in_host == (found == "cpu")
+        table.half()
+        assert table.values.device.type == found, "what stays on its device stays in its place"
+    if found == "cpu":
         assert before.read(torch.tensor([1, 2])).shape == (2, 6)
+
+
+def test_free_memory_is_that_of_the_machine():
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    free = placement.free_memory(torch.device("cpu"))
+    assert free is not None
+    assert 0 < free < pages
+    assert placement.free_memory(torch.device("meta")) is None
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape", [(), (5,), (3, 11)])
+def test_host_memory_holds_what_device_memory_does(dtype: str, shape: tuple[int, ...]):
+    random = torch.Generator().manual_seed(1)
+    tables = [Memory(dtype, place=place) for place in ("device", "host")]
+    for table in tables:
+        table.allocate(9, *shape, fill=1)
+    assert [table.in_host for table in tables] == [False, True]
+    index = torch.tensor([7, 0, 3])
+    rows = torch.randint(0, 2, (3, *shape), generator=random)
+    for table in tables:
+        table.write(index, rows)
+    assert torch.equal(*(table.values for table in tables))
+    assert torch.equal(*(table.read(torch.arange(9)) for table in tables))
+    copied = copy.deepcopy(tables[1])
+    copied.write(index, 1 - rows)
+    assert torch.equal(tables[1].read(index), rows.to(tables[1].dtype)), "a copy is its own table"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", TYPES)
+def test_a_cuda_device_reaches_into_host_memory(dtype: str):
+    tables = [Memory(dtype, place=place).to("cuda") for place in ("device", "host")]
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    tables[1].allocate(1000, 300)
+    assert torch.cuda.memory_allocated() - before < tables[1].values.nbytes
+    tables[0].allocate(1000, 300)
+    random = torch.Generator("cuda").manual_seed(0)
+    for _ in range(3):
+        index = torch.randperm(1000, generator=random, device="cuda")[:64]
+        rows = torch.randint(0, 2, (64, 300), generator=random, device="cuda")
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for table in tables:
+                table.write(index, rows)
+                table.read(index)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        assert torch.equal(*(table.read(index) for table in tables))
+    assert torch.equal(*(table.state_dict()["values"].cpu() for table in tables))
+    views = tables[1].values[5:7]
+    kept = views.clone()
+    del tables, table
+    assert torch.equal(views, kept), "pages are let go with the last tensor over them"
 
 
 def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match=r"such as .float16.*got 'float17'"):
         Memory("float17")
     with pytest.raises(ValueError, match="got 'gpu'"):
-        Memory(device="gpu")
+        Memory(place="gpu")
     table, _ = filled("float32", 5, 3)
     with pytest.raises(ValueError, match=r"rows of shape \(2, 3\) for 2 samples, got \(2, 4\)"):
         table.write(torch.tensor([0, 1]), torch.zeros(2, 4))
@@ -195,13 +263,34 @@ def labels_of_all() -> Tensor:
     return torch.randint(-1, 2, (SAMPLES, CLASSES), generator=random, dtype=torch.int8)
 
 
-def share(epoch: int, rank: int) -> list[tuple[Tensor, Tensor]]:
-    """(logits, index) of the batches of one of two processes; both have sample 0 in the last."""
+def share(epoch: int, rank: int, both: bool = True) -> list[tuple[Tensor, Tensor]]:
+    """(logits, index) of the batches of one of two processes; `both` have sample 0 in the last."""
     random = torch.Generator().manual_seed(epoch)
     order = torch.randperm(SAMPLES - 1, generator=random) + 1
     logits = torch.randn(SAMPLES, CLASSES, generator=random) * 2
-    mine = torch.cat([order[rank::2], torch.zeros(1, dtype=torch.long)])
+    mine = torch.cat([order[rank::2], torch.zeros(int(both or rank == 0), dtype=torch.long)])
     return [(logits[part], part) for part in mine.split(4)]
+
+
+def remember_together(name: str, ranks: list[int], place: str) -> losses.Loss:
+    """The same, each sample in one process only, as in a run: two of them can hold one table."""
+    labels = labels_of_all()
+    loss = losses.create(name, **METHODS[name])
+    loss.place_memory(place, together=True)
+    loss.begin(labels)
+    for epoch in range(EPOCHS):
+        loss.start_epoch(epoch, EPOCHS)
+        for rank in ranks:
+            for logits, index in share(epoch, rank, both=False):
+                loss(logits, labels[index], index=index)
+                if loss.needs_scores:
+                    loss.observe(logits, index)
+        loss.merge()
+        loss.end_epoch()
+        if epoch == 1:
+            saved = copy.deepcopy(loss.state_dict())
+            loss.load_state_dict(saved)
+    return loss
 
 
 def remember(name: str, ranks: list[int]) -> losses.Loss:
@@ -238,7 +327,30 @@ def process(rank: int, folder: str) -> dict[str, Any]:
         timeout=timedelta(seconds=60),
     )
     try:
-        return {name: remember(name, [rank]).state_dict() for name in METHODS}
+        found = {name: remember(name, [rank]).state_dict() for name in METHODS}
+        placement.FOLDER = Path(folder)
+        for name in METHODS:
+            loss = remember_together(name, [rank], "host")
+            assert loss.memory.sharing == placement.Sharing(leads=rank == 0, all_here=True)
+            # What one writes the other reads, before any merge.
+            torch.distributed.barrier()
+            if rank == 1:
+                loss.memory.write(torch.tensor([3]), loss.memory.read(torch.tensor([4])))
+            torch.distributed.barrier()
+            assert torch.equal(*loss.memory.read(torch.tensor([3, 4])))
+            found[f"{name}, host"] = loss.state_dict()
+        placement.FOLDER = Path(folder) / "missing"
+        with pytest.warns(UserWarning, match="no room") if rank == 0 else nullcontext():
+            loss = remember_together("em-apl", [rank], "host")
+        assert loss.memory.sharing is None
+        found["em-apl, own"] = loss.state_dict()
+        placement.FOLDER = Path(folder)
+        # One of the two has too little left: both have to know.
+        table = Memory("float16", free=lambda device: 100 * rank)
+        table.settle(together=True)
+        table.allocate(1, 6)
+        assert table.sharing is not None
+        return found
     finally:
         torch.distributed.destroy_process_group()
 
@@ -259,3 +371,12 @@ def test_two_processes_remember_what_one_would(tmp_path: Path):
         for key, value in alone.items():
             assert torch.equal(first[name][key], value), (name, key)
             assert torch.equal(second[name][key], value), (name, key)
+    for name in METHODS:
+        alone = remember_together(name, [0, 1], "device").state_dict()
+        alone["memory.values"][3] = alone["memory.values"][4]
+        for key, value in alone.items():
+            assert torch.equal(first[f"{name}, host"][key], value), (name, key)
+            assert torch.equal(second[f"{name}, host"][key], value), (name, key)
+    alone = remember_together("em-apl", [0, 1], "device").state_dict()
+    assert torch.equal(first["em-apl, own"]["memory.values"], alone["memory.values"])
+    assert not list(tmp_path.glob("halftruth-*")), "the file goes as soon as all have it"

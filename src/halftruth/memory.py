@@ -5,12 +5,14 @@ it, and is the same in every process after `merge`.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from halftruth.bits import as_bytes, packed, unpacked
+from halftruth.placement import PLACES, SHARE, Sharing, everyone, free_memory, host_table, several
 
 # Entries worked on at once where all samples are gone through: the temporary copies of a block of
 # four million take about 0.1 GB, however large the table is.
@@ -21,10 +23,19 @@ Exchange = Callable[[Tensor], Tensor]
 class Memory(nn.Module):
     """A row for each training sample, read and written by index.
 
-    `dtype` is a torch type or its name; bool is kept as bits, eight entries to a byte. The table
-    follows the module to the training device if it takes no more than `limit` bytes there
-    (default: an eighth of the device's memory), else it stays in host memory and only the rows of
-    a batch travel; `device="training"` or `"host"` decides it by hand.
+    `dtype` is a torch type or its name; bool is kept as bits, eight entries to a byte.
+
+    `place`: "device", "host", or "auto", which takes the training device unless the table would
+    need more than an eighth of the memory that is `free` there, else host memory. There the pages
+    are locked where the device is a CUDA one, and its kernels read and write the rows of a batch
+    over the bus: no copy of the table, nothing waits. Whatever the place, the values are the same.
+
+    Several processes: on their devices each holds a table of its own, since a row is needed where
+    it is computed. In host memory those of one machine hold one table, where the trainer says
+    that all of them build it (`together`): eight copies of 2 GB, exchanged after each epoch, would
+    be a waste where one reaches all. A row is written by one process an epoch, so they do not get
+    into each other's way; what goes over all samples is done inside `whole`, by one of them, since
+    a relabelling that each repeated would find what the others had left.
 
     >>> memory = Memory("float32")
     >>> memory.allocate(4, 3, fill=0.5)
@@ -38,25 +49,32 @@ class Memory(nn.Module):
 
     values: Tensor
     touched: Tensor
+    sharing: Sharing | None
 
     def __init__(
         self,
         dtype: str | torch.dtype = "float16",
         *,
-        device: str = "auto",
-        limit: int | None = None,
+        place: str = "auto",
+        free: Callable[[torch.device], int | None] = free_memory,
     ) -> None:
         super().__init__()
         kind = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
         if not isinstance(kind, torch.dtype):
             raise ValueError(f'expected a type such as "float16" or "int8", got {dtype!r}')
-        if device not in ("auto", "training", "host"):
-            raise ValueError(f'expected device "auto", "training" or "host", got {device!r}')
-        self.dtype, self.device, self.limit = kind, device, limit
+        self.dtype, self.free = kind, free
         self.near = torch.device("cpu")
+        self.in_host, self.sharing = False, None
+        self.settle(place)
         self.shape: tuple[int, ...] = ()
         self.register_buffer("values", torch.empty(0, dtype=self._stored))
         self.register_buffer("touched", torch.empty(0, dtype=torch.bool), persistent=False)
+
+    def settle(self, place: str = "auto", together: bool = False) -> None:
+        """Where the next table lies, and whether all processes build it at the same time."""
+        if place not in PLACES:
+            raise ValueError(f"expected a place for the memory in {PLACES}, got {place!r}")
+        self.place, self.together = place, together
 
     @property
     def _stored(self) -> torch.dtype:
@@ -68,9 +86,10 @@ class Memory(nn.Module):
         if self.dtype == torch.bool:
             fill = 255 if fill else 0
             shape = (*shape[:-1], -(-shape[-1] // 8)) if shape else ()
-        place = self._place(torch.Size((rows, *shape)).numel() * self._stored.itemsize)
-        self.values = torch.full((rows, *shape), fill, dtype=self._stored, device=place)
-        self.touched = torch.zeros(rows, dtype=torch.bool, device=place)
+        self._make_room((rows, *shape))
+        with self.whole() as mine:
+            if mine:
+                self.values.fill_(fill)
 
     @property
     def nbytes(self) -> int:
@@ -98,7 +117,7 @@ class Memory(nn.Module):
         if self.dtype == torch.bool:
             rows = packed(rows)
         self.values[at] = rows.detach().to(self.values)
-        self.touched[at] = True
+        self.touched.index_fill_(0, at, True)
 
     def _at(self, index: Tensor) -> Tensor:
         return checked_index(index, len(self.values)).to(self.values.device)
@@ -116,6 +135,25 @@ class Memory(nn.Module):
 
     # Several processes.
 
+    @contextmanager
+    def whole(self) -> Iterator[bool]:
+        """Work on all samples, from what all processes know; nobody else writes rows meanwhile.
+
+        True for who may change the table: one process of those that share it, or each that has
+        its own. All hold the same afterwards, so nothing of it is left to merge.
+        """
+        self._wait()
+        yield self.sharing is None or self.sharing.leads
+        self.touched.zero_()
+        self._wait()
+
+    def _wait(self) -> None:
+        """Let all who hold this table come to the same point, their devices, too."""
+        if self.sharing is not None:
+            if self.near.type == "cuda":
+                torch.cuda.synchronize(self.near)
+            torch.distributed.barrier()
+
     def merge(self, exchange: Exchange | None = None) -> None:
         """Give every process the rows that any of them has written since the last merge.
 
@@ -124,9 +162,10 @@ class Memory(nn.Module):
         used where it runs. Of a row that several processes have written the lowest rank's counts.
         """
         exchange = exchange or gathering()
-        if exchange is not None:
+        if exchange is not None and not (self.sharing and self.sharing.all_here):
             self._take_all(exchange)
         self.touched.zero_()
+        self._wait()
 
     def _take_all(self, exchange: Exchange) -> None:
         home = self.values.device
@@ -151,23 +190,42 @@ class Memory(nn.Module):
 
     # Where it lies, and how it is saved.
 
-    def _place(self, nbytes: int) -> torch.device:
-        if self.device == "host":
-            return torch.device("cpu")
-        if self.device == "training" or self.near.type == "cpu":
-            return self.near
-        limit = self.limit
-        if limit is None and self.near.type == "cuda":
-            limit = torch.cuda.get_device_properties(self.near).total_memory // 8
-        return self.near if limit is None or nbytes <= limit else torch.device("cpu")
+    def _make_room(self, size: tuple[int, ...]) -> None:
+        """A table of this size in the place it belongs to, whatever is in it."""
+        nbytes = torch.Size(size).numel() * self._stored.itemsize
+        self.sharing, together = None, self.together and several()
+        self.in_host = nbytes > 0 and self._goes_to_host(nbytes, together)
+        if self.in_host:
+            table, self.sharing = host_table(nbytes, self.near, together)
+            self.values = table.view(self._stored).view(size)
+        else:
+            self.values = torch.empty(size, dtype=self._stored, device=self.near)
+        self.touched = torch.zeros(size[0], dtype=torch.bool, device=self.values.device)
+
+    def _goes_to_host(self, nbytes: int, together: bool) -> bool:
+        if self.place != "auto":
+            return self.place == "host"
+        free = self.free(self.near)
+        too_large = free is not None and nbytes > SHARE * free
+        # One device may be fuller than another, and a table is shared by all or by none.
+        return any(everyone(too_large)) if together else too_large
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Memory":
         # A change of the floating-point type of the modules around is not meant for the table: a
         # whole number shows where things move, and nothing else.
-        self.near = fn(torch.empty(0, dtype=torch.uint8, device=self.near)).device
-        place = self._place(self.values.nbytes)
-        self.values, self.touched = self.values.to(place), self.touched.to(place)
+        near = fn(torch.empty(0, dtype=torch.uint8, device=self.near)).device
+        if near != self.near:
+            self.near, values, touched = near, self.values, self.touched
+            self._make_room(tuple(values.shape))
+            with self.whole() as mine:
+                if mine:
+                    self.values.copy_(values)
+            self.touched.copy_(touched)
         return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy is a table of its own.
+        return {**self.__dict__, "sharing": None}
 
     def get_extra_state(self) -> Tensor:
         """The shape of a row, which its bits do not tell."""
@@ -180,8 +238,9 @@ class Memory(nn.Module):
         saved = state_dict.get(prefix + "values")
         if saved is not None and len(self.values) == 0:
             self.allocate(len(saved), *state_dict[prefix + "_extra_state"].tolist())
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-        self.touched.zero_()
+        # Each process has the same saved table at hand, so it does no harm that all copy it.
+        with self.whole():
+            super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
 def _slices(count: int, step: int) -> Iterator[slice]:

@@ -22,6 +22,7 @@ METHODS = {
     "mime": (["warmup=1", "theta=0.45"], "memory.values", (0,)),
     "pseudo-label": (["tau=0.35", "base=ll-ct"], "positive.values", (0,)),
     "role": (["expected_positives=1.5"], "estimator", (0.0,)),
+    "role, light": (["expected_positives=1.5", "light=true"], "memory.values", (0.0,)),
     "smile": ([], "memory.values", (-1.0,)),
 }
 
@@ -65,11 +66,14 @@ def train(tmp_path):
     return start
 
 
-def check(train, tmp_path, settings, method, count):
+def check(train, tmp_path, settings, method, count, place="auto"):
+    """`place`: where the run that is killed, but not the whole one, keeps what it remembers."""
     given, name, empty = METHODS[method]
-    settings |= {"method": method, "set": given, "checkpoint_every": 1, "dropout": 0.2}
+    settings |= {"method": method.split(",")[0], "set": given, "dropout": 0.2}
     settings |= {"epochs": 3, "batch_size": 7, "ema": 0, "schedule": "constant"}
-    train(settings, "whole", count=count)
+    settings |= {"checkpoint_every": 1}
+    train({**settings, "memory": "device"}, "whole", count=count)
+    settings |= {"memory": place}
     train(settings, "killed", count=count, killed=True)
     folder = tmp_path / "killed" / ("teacher" if method == "pseudo-label" else "")
     progress = checkpoint.load(folder / "last.safetensors")["progress"]
@@ -83,6 +87,15 @@ def check(train, tmp_path, settings, method, count):
 @pytest.mark.parametrize("method", METHODS)
 def test_two_processes_on_features(on_features, tmp_path, train, method):
     check(train, tmp_path, {**on_features, "head_lr": 0.02}, method, count=2)
+
+
+@pytest.mark.parametrize(
+    ("method", "count"),
+    [("em-apl", 1), ("em-apl", 2), ("en", 2), ("mime", 2), ("pseudo-label", 2), ("role, light", 2)],
+)
+def test_in_host_memory_the_same_as_on_the_device(on_features, tmp_path, train, method, count):
+    """Two processes share one table there: had each relabelled it, there would be twice as many."""
+    check(train, tmp_path, {**on_features, "head_lr": 0.02}, method, count, place="host")
 
 
 @pytest.mark.parametrize(("method", "count"), [("em-apl", 1), ("ll-cp", 2)])

@@ -40,8 +40,9 @@ def test_all_mistakes_are_told_at_once(data):
         precision="fp16",
         device="gpu",
         budget="soon",
+        memory="gpu",
     )
-    assert "20 mistakes" in text
+    assert "21 mistakes" in text
     for piece in (
         "images, features: expected one of the two, got both",
         "features: there is no file or folder nowhere.npy",
@@ -63,6 +64,7 @@ def test_all_mistakes_are_told_at_once(data):
         "tensorboard: expected true or false, got 'yes'",
         "device: expected one of auto, cpu, cuda, mps, got 'gpu'",
         "budget: expected a number of trials or a time (12, 10 minutes), got 'soon'",
+        "memory: expected one of auto, device, host, got 'gpu'",
     ):
         assert piece in text
 
@@ -81,6 +83,11 @@ def test_mistakes_about_the_model_and_the_method(data):
     common = {"labels": common["labels"], "features": str(data / "features.npy")}
     assert "features have none" in mistakes(**common, method="consistency")
     assert "needs the complete labels" in mistakes(**common, select="truth")
+    text = mistakes(**common, method="bce", memory="host")
+    assert text.endswith("memory: bce has no table that could lie in host memory")
+    dense = {"method": "role", "options": {"expected_positives": 1.5}, "memory": "host"}
+    assert "could lie in host memory; take light=True" in mistakes(**common, **dense)
+    Config.of({**common, **dense, "options": {"expected_positives": 1.5, "light": True}})
 
 
 def test_the_command_tells_all_mistakes_and_starts_nothing(data, tmp_path, capsys):

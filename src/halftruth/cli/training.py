@@ -15,7 +15,7 @@ PASSED_ON = {
     "batch_size", "lr", "head_lr", "head_lr_mult", "optimizer", "weight_decay", "l1", "schedule",
     "warmup", "ema", "clip", "augment", "freeze_bn", "ridge", "budget", "patience", "select",
     "seed", "device", "precision", "workers", "cache", "cache_dir", "channels_last", "compile",
-    "graphs", "checkpoint_every", "tensorboard", "report",
+    "graphs", "memory", "checkpoint_every", "tensorboard", "report",
 }  # fmt: skip
 MODEL, PLAN, MACHINE = "The model", "How it is trained", "Where it runs"
 
@@ -120,6 +120,9 @@ def train(
     graphs: Annotated[
         bool | None,
         typer.Option("--graphs/--no-graphs", help="CUDA graphs.", rich_help_panel=MACHINE),
+    ] = None,
+    memory: Annotated[
+        str | None, _panel(MACHINE, "A method's table by sample: auto, device, host.")
     ] = None,
     checkpoint_every: Annotated[int | None, _panel(MACHINE, "Steps; 0 = each epoch.")] = None,
     tensorboard: Annotated[

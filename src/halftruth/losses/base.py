@@ -97,6 +97,16 @@ class Loss(nn.Module):
     def begin(self, labels: Tensor) -> None:
         """Once before training, with the labels (N, K) of the training set; rows go by index."""
 
+    def place_memory(self, place: str = "auto", together: bool = False) -> None:
+        """Before `begin`: where what is remembered lies, "auto", "device" or "host".
+
+        `together`: all processes of a run call every hook at the same time, so that those of one
+        machine can share a table in host memory. See :class:`halftruth.memory.Memory`.
+        """
+        for part in self.modules():
+            if isinstance(part, Memory):
+                part.settle(place, together)
+
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
         """What the optimiser has to train besides the model, with its own learning rate.
 

@@ -65,10 +65,12 @@ class EMAPL(EM):
         self.memory.allocate(*labels.shape, fill=KNOWN)
         table = self.memory.values
         counts = torch.zeros(labels.shape[1], dtype=torch.long, device=labels.device)
-        for rows in self.memory.row_blocks():
-            unknown = labels[rows] == label_codes.UNKNOWN
-            counts += unknown.sum(dim=0)
-            table[rows].masked_fill_(unknown.to(table.device), NOT_SCORED)
+        with self.memory.whole() as mine:
+            for rows in self.memory.row_blocks():
+                unknown = labels[rows] == label_codes.UNKNOWN
+                counts += unknown.sum(dim=0)
+                if mine:
+                    table[rows].masked_fill_(unknown.to(table.device), NOT_SCORED)
         self.unknown_labels = counts.to(self.unknown_labels.device)
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
@@ -110,7 +112,9 @@ class EMAPL(EM):
             for rows in self.memory.row_blocks():
                 self.observe(scores[rows], samples[rows])
         self._refuse_unscored()
-        self._give_pseudo_labels()
+        with self.memory.whole() as mine:
+            if mine:
+                self._give_pseudo_labels()
 
     def _refuse_unscored(self) -> None:
         masks = [(self.memory.values[r] == NOT_SCORED).any(dim=1) for r in self.memory.row_blocks()]
@@ -128,7 +132,8 @@ class EMAPL(EM):
         quota = self.quota().to(near)
         samples = torch.arange(len(table), device=near)
         for columns in self.memory.column_blocks():
-            block = table[:, columns].to(near)
+            # Copied once, since every further look at host memory goes over the bus.
+            block = table[:, columns].to(near, copy=True)
             unknown = block < 0
             p = torch.where(unknown, -block, torch.inf)
             counts = torch.minimum(quota[columns], unknown.sum(dim=0))

@@ -103,11 +103,12 @@ class ExpectedNegative(Loss):
         self._new_epoch = True
 
     def end_epoch(self, scores: Tensor | None = None) -> None:
-        for columns in self.memory.column_blocks():
-            block = self.memory.values[:, columns].to(self.memory.near)
-            value, row = lowest(block, self.expected_negatives[columns].to(block.device))
-            self.bound[columns] = value.to(self.bound)
-            self.last_row[columns] = row.to(self.bound.device)
+        with self.memory.whole():
+            for columns in self.memory.column_blocks():
+                block = self.memory.values[:, columns].to(self.memory.near, copy=True)
+                value, row = lowest(block, self.expected_negatives[columns].to(block.device))
+                self.bound[columns] = value.to(self.bound)
+                self.last_row[columns] = row.to(self.bound.device)
 
     def _negative(self, average: Tensor, index: Tensor) -> Tensor:
         bound, last_row = self.bound.to(average.device), self.last_row.to(average.device)

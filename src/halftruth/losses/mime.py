@@ -65,8 +65,9 @@ class MIME(Loss):
                     f"index, got {tuple(scores.shape)}"
                 )
             samples = torch.arange(len(scores), device=scores.device)
-            for rows in self.memory.row_blocks():
-                self.observe(scores[rows], samples[rows])
+            with self.memory.whole():
+                for rows in self.memory.row_blocks():
+                    self.observe(scores[rows], samples[rows])
         if self.needs_scores and not self._observed:
             raise ValueError(
                 f"mime looks at all samples after epoch {self.epoch + 1}: call end_epoch(scores) "

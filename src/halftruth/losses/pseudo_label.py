@@ -51,9 +51,10 @@ class PseudoLabel(Wrapper):
         labels = label_codes.check(torch.as_tensor(labels))
         for memory in (self.positive, self.negative):
             memory.allocate(*labels.shape)
-        for index in self._blocks(labels.device) if len(labels) else ():
-            self.positive.write(index, labels[index] == label_codes.PRESENT)
-            self.negative.write(index, labels[index] == label_codes.ABSENT)
+        with self.positive.whole(), self.negative.whole():
+            for index in self._blocks(labels.device) if len(labels) else ():
+                self.positive.write(index, labels[index] == label_codes.PRESENT)
+                self.negative.write(index, labels[index] == label_codes.ABSENT)
         self.base.begin(labels)
 
     def fill_in(self, logits: Tensor, index: Tensor) -> None:

@@ -2,6 +2,8 @@
 
 import math
 import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -95,10 +97,19 @@ class ROLE(Loss):
             self.memory.allocate(*labels.shape)
         # The same numbers in every process and on every device.
         random = torch.Generator().manual_seed(self.seed)
-        for part, into in zip(labels.split(ROWS), self.table.split(ROWS), strict=True):
+
+        def start(part: Tensor) -> Tensor:
             guess = (2 * torch.rand(part.shape, generator=random) - 1) * logit(self.init)
-            known = part.float() * logit(SURE)
-            into.copy_(torch.where(part == 0, guess.to(part.device), known))
+            return torch.where(part == 0, guess.to(part.device), part.float() * logit(SURE))
+
+        self._fill(labels, start)
+
+    def _fill(self, values: Tensor, entries: Callable[[Tensor], Tensor]) -> None:
+        """The whole table from values (N, K), some rows at a time."""
+        with nullcontext(True) if self.memory is None else self.memory.whole() as mine:
+            for part, into in zip(values.split(ROWS), self.table.split(ROWS), strict=True):
+                if mine:
+                    into.copy_(entries(part))
 
     def _warn_of_size(self, labels: Tensor) -> None:
         tables = 4 * labels.numel() * self.table.element_size()
@@ -111,7 +122,9 @@ class ROLE(Loss):
 
     def estimates(self) -> Tensor:
         """q of every sample, (N, K), in the type g is kept in."""
-        return torch.sigmoid(self.table)
+        if self.memory is None or not self.memory.in_host:
+            return torch.sigmoid(self.table)
+        return torch.cat([torch.sigmoid(part).cpu() for part in self.table.split(ROWS)])
 
     def load_estimates(self, estimates: Tensor) -> None:
         """After begin(): go on from the q (N, K) of an earlier stage (LinearInit)."""
@@ -121,9 +134,12 @@ class ROLE(Loss):
                 f"expected estimates of shape {tuple(self.table.shape)}, as the labels given to "
                 f"begin(), got {tuple(q.shape)}"
             )
-        for part, into in zip(q.split(ROWS), self.table.split(ROWS), strict=True):
+
+        def as_logits(part: Tensor) -> Tensor:
             wide = part.to(torch.promote_types(part.dtype, torch.float32)).clamp(CLAMP, 1 - CLAMP)
-            into.copy_(torch.log(wide / (1 - wide)))
+            return torch.log(wide / (1 - wide))
+
+        self._fill(q, as_logits)
 
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
         if self.memory is not None:

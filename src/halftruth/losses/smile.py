@@ -59,7 +59,7 @@ class SMILE(Loss):
         self.memory.allocate(*labels.shape, fill=NOT_SEEN)
 
     def load_degrees(self, index: Tensor, degrees: Tensor) -> None:
-        """d₁ of some samples, in [0, 1], from elsewhere."""
+        """d₁ of some samples, in [0, 1], from elsewhere; several processes `merge` then."""
         inside = bool(((degrees >= 0) & (degrees <= 1)).all())
         require(inside, degrees, "degrees", "in [0, 1]")
         self.memory.write(index, degrees)

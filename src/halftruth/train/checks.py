@@ -15,6 +15,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "precision": ("auto", "no", "fp16", "bf16"),
     "augment": ("none", "flip", "weak", "strong"),
     "cache": ("auto", "memory", "disk", "none"),
+    "memory": ("auto", "device", "host"),
     "bad_images": ("fail", "skip"),
     "select": ("auto", "both", "auc", "observed", "truth", "last"),
 }

@@ -13,6 +13,7 @@ import torch
 from halftruth import losses
 from halftruth.data import read_features, read_labels
 from halftruth.losses.spatial import SpatialConsistency
+from halftruth.memory import Memory
 from halftruth.train.checks import as_number, expected
 
 # What a label file and a matrix of features may be read with.
@@ -23,7 +24,7 @@ READING_FEATURES = tuple(set(inspect.signature(read_features).parameters) - {"pa
 OF_THE_MACHINE = (
     "labels", "images", "features", "out", "truth", "reading", "reading_truth", "reading_features",
     "val", "group_column", "bad_images", "device", "workers", "cache", "cache_dir",
-    "channels_last", "compile", "graphs", "checkpoint_every", "tensorboard", "report",
+    "channels_last", "compile", "graphs", "memory", "checkpoint_every", "tensorboard", "report",
 )  # fmt: skip
 
 
@@ -100,6 +101,8 @@ class Config:
     channels_last: bool = True
     compile: bool | None = None
     graphs: bool = True
+    # Where a method's table by sample lies.
+    memory: str = "auto"
     checkpoint_every: int = 0
     tensorboard: bool = False
     report: bool = True
@@ -154,6 +157,7 @@ class Config:
             (("reading", "reading_truth", "reading_features"), self._reading_problems),
             (("device", "precision"), self._device_problems),
             (("method", "options", "images", "features", "head"), self._method_problems),
+            (("method", "options", "memory"), self._memory_problems),
             (("backbone", "head", "images", "tune", "hidden"), self._model_problems),
         ]
         more = [
@@ -228,6 +232,19 @@ class Config:
                 "'boostlu' have (--head cam --tune all)"
             ]
         return []
+
+    def _memory_problems(self) -> list[str]:
+        if self.memory != "host" or self.method == "auto":
+            return []
+        try:
+            loss = losses.create(self.method, **self.options)
+        except (ValueError, TypeError):
+            # Told among the mistakes of the method.
+            return []
+        if any(isinstance(part, Memory) for part in loss.modules()):
+            return []
+        hint = "; take light=True" if "light" in losses.registry.signature(self.method) else ""
+        return [f"memory: {self.method} has no table that could lie in host memory{hint}"]
 
     def _model_problems(self) -> list[str]:
         from halftruth.models import import_timm

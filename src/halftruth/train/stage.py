@@ -77,6 +77,7 @@ class Stage:
         # A lookup from rows of the table to rows of the training set: what a memory is indexed by.
         self.place = torch.full((len(self.labels),), -1, device=device)
         self.place[rows] = torch.arange(len(rows), device=device)
+        self.loss.place_memory(config.memory, together=self.world > 1)
         self.loss.to(device)
         self.loss.begin(self.labels[rows])
         if self.teacher is not None:
