@@ -156,15 +156,15 @@ def untouched(older: Path) -> bool:
 
 
 def test_wrong_outputs_are_found_out(older, feature_model, monkeypatch):
-    load = exporting._load_torch
-    monkeypatch.setattr(exporting, "_load_torch", lambda path: lambda x: load(path)(x) + 2e-4)
+    load = exporting.load_torch
+    monkeypatch.setattr(exporting, "load_torch", lambda path: lambda x: load(path)(x) + 2e-4)
     with pytest.raises(ExportError, match=r"differ from the model.s by 0\.0002"):
         export_torch(feature_model, older, classes=NAMES)
     assert untouched(older)
 
 
 def test_a_batch_size_that_fails_is_found_out(older, feature_model, monkeypatch):
-    monkeypatch.setattr(exporting, "_load_torch", lambda path: lambda x: torch.zeros(1, 3))
+    monkeypatch.setattr(exporting, "load_torch", lambda path: lambda x: torch.zeros(1, 3))
     with pytest.raises(ExportError):
         export_torch(feature_model, older, classes=NAMES)
     assert untouched(older)

@@ -4,7 +4,6 @@ import copy
 import importlib.util
 import json
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +14,13 @@ import torch
 from torch import Tensor, nn
 
 import halftruth
+from halftruth.export_formats import load_onnx, load_torch, write_onnx, write_torch
 from halftruth.models import Classifier
 from halftruth.models.classifier import Standardize
 
 TOLERANCE = 1e-4
 SUFFIXES = {"onnx": ".onnx", "torch-export": ".pt2"}
 _ONNX_PACKAGES = ("onnx", "onnxruntime", "onnxscript")
-_NOTES = "halftruth.json"
 
 
 class ExportError(RuntimeError):
@@ -78,7 +77,7 @@ def export_onnx(
             f'ONNX export needs {", ".join(missing)}: pip install "halftruth[export]"; '
             "torch-export needs nothing more"
         )
-    return _Export(source, path, ".onnx", classes, thresholds).go(_write_onnx, _load_onnx)
+    return _Export(source, path, ".onnx", classes, thresholds).go(write_onnx, load_onnx)
 
 
 def export_torch(
@@ -92,7 +91,7 @@ def export_torch(
 
     torch.export.load("first.pt2").module()(batch)
     """
-    return _Export(source, path, ".pt2", classes, thresholds).go(_write_torch, _load_torch)
+    return _Export(source, path, ".pt2", classes, thresholds).go(write_torch, load_torch)
 
 
 class _Export:
@@ -219,49 +218,3 @@ def _checked(what: str, values: Any, count: int) -> list[Any]:
     if len(listed) != count:
         raise ExportError(f"expected {count} {what}, one a class, got {len(listed)}")
     return listed if what == "thresholds" else [str(name) for name in listed]
-
-
-def _shapes() -> dict[str, Any]:
-    return {"input": {0: torch.export.Dim("batch", min=1)}}
-
-
-def _write_torch(model: nn.Module, example: Tensor, notes: str, path: Path) -> None:
-    program = torch.export.export(model, (example,), dynamic_shapes=_shapes())
-    for node in program.graph.nodes:
-        node.meta.pop("stack_trace", None)  # lines of source code and the paths of this machine
-    torch.export.save(program, path, extra_files={_NOTES: notes})
-
-
-def _load_torch(path: Path) -> Callable[[Tensor], Tensor]:
-    return torch.export.load(path).module()
-
-
-def _write_onnx(model: nn.Module, example: Tensor, notes: str, path: Path) -> None:
-    import onnx
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            model,
-            (example,),
-            path,
-            dynamo=True,
-            verbose=False,
-            external_data=False,
-            input_names=["input"],
-            output_names=["probabilities"],
-            dynamic_shapes=_shapes(),
-        )
-    proto = onnx.load(path)
-    for part in (proto.graph, *proto.graph.node, *proto.graph.value_info, *proto.functions):
-        del part.metadata_props[:]  # lines of source code and the paths of this machine
-    onnx.helper.set_model_props(proto, {"halftruth": notes})
-    onnx.checker.check_model(proto)
-    onnx.save(proto, path)
-
-
-def _load_onnx(path: Path) -> Callable[[Tensor], Tensor]:
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return lambda x: torch.from_numpy(session.run(["probabilities"], {"input": x.numpy()})[0])

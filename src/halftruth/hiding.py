@@ -5,16 +5,15 @@ returns new int8 arrays, and depends on nothing but its arguments: same seed, sa
 """
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
-from halftruth.labels import PRESENT, check, check_classes, unknown_class
-
-# Rows are worked on in blocks of about this many labels, so that memory stays small.
-_BLOCK = 1 << 22
+from halftruth.class_filters import class_filter as class_filter
+from halftruth.class_filters import co_occurrence as co_occurrence
+from halftruth.class_filters import correlated_classes as correlated_classes
+from halftruth.label_values import row_blocks
+from halftruth.labels import PRESENT, as_array
 
 
 def single_positive(labels: Any, seed: int = 0) -> np.ndarray:
@@ -26,7 +25,7 @@ def single_positive(labels: Any, seed: int = 0) -> np.ndarray:
     >>> single_positive([[1, 1, -1], [-1, 1, -1], [-1, -1, -1]], seed=0).tolist()
     [[0, 1, 0], [0, 1, 0], [0, 0, 0]]
     """
-    values = _array(labels)
+    values = _table(labels)
     counts = _positives(values)
     rank = _rng(seed).integers(0, np.maximum(counts, 1))
     return _keep_nth(values, rank)
@@ -44,12 +43,12 @@ def single_positive_published(labels: Any, seed: int = 1200) -> np.ndarray:
     >>> single_positive_published([[1, 1, 0], [0, 1, 1]]).tolist()
     [[1, 0, 0], [0, 1, 0]]
     """
-    values = _array(labels)
+    values = _table(labels)
     width = values.shape[1]
     stream = np.random.RandomState(_seed(seed))
     rank = np.zeros(len(values), dtype=np.int64)
     column = np.arange(width)
-    for rows in _blocks(values):
+    for rows in row_blocks(values):
         counts = _positives(values[rows])
         # A legacy shuffle of n entries draws one number up to i for i = n-1, ..., 1, by the same
         # rejections as randint with an array of bounds; a bound of 0 draws nothing in either.
@@ -75,10 +74,10 @@ def drop_positives(labels: Any, r: float, seed: int = 0) -> np.ndarray:
     """
     if not 0 <= r <= 1:
         raise ValueError(f"expected r, the share to drop, between 0 and 1, got {r!r}")
-    values = _array(labels)
+    values = _table(labels)
     rng = _rng(seed)
     kept = np.zeros_like(values)
-    for rows in _blocks(values):
+    for rows in row_blocks(values):
         counts = _positives(values[rows])
         # Rounded first: 5 x (1 - 0.8) is 0.9999999999999998 in floating point.
         quota = np.floor(np.round(counts * (1 - r), 9)).astype(np.int64) + 1
@@ -102,10 +101,10 @@ def keep_known(labels: Any, fraction: float, seed: int = 0) -> np.ndarray:
     """
     if not 0 <= fraction <= 1:
         raise ValueError(f"expected fraction between 0 and 1, got {fraction!r}")
-    values = _array(labels)
+    values = _table(labels)
     rng = _rng(seed)
     kept = np.zeros_like(values)
-    blocks = list(_blocks(values))
+    blocks = list(row_blocks(values))
     known = np.array([np.count_nonzero(values[rows]) for rows in blocks], dtype=np.int64)
     quota = round(fraction * int(known.sum()))
     for rows, share in zip(blocks, rng.multivariate_hypergeometric(known, quota), strict=True):
@@ -128,7 +127,7 @@ def subsample_negatives(
     """
     if not (ratio >= 0 and np.isfinite(ratio)):
         raise ValueError(f"expected ratio, negative rows for each positive one, got {ratio!r}")
-    counts = _positives(_array(labels))
+    counts = _positives(_table(labels))
     positive, negative = np.flatnonzero(counts), np.flatnonzero(counts == 0)
     if not len(positive):
         raise ValueError(
@@ -145,107 +144,24 @@ def subsample_negatives(
     return np.sort(np.concatenate([positive, chosen]))
 
 
-def class_filter(
-    labels: Any,
-    classes: Iterable[str],
-    *,
-    keep: Iterable[str] | None = None,
-    drop: Iterable[str] | None = None,
-) -> tuple[np.ndarray, tuple[str, ...]]:
-    """The columns of the classes to keep, or of all but those to drop, in their old order.
-
-    Rows stay, even those left without a PRESENT label: they are what the any-class presence
-    paper (section 6.7) makes from COCO so. Labels of the kept classes stay as they are.
-
-    >>> class_filter([[1, 0, -1]], ["person", "tie", "cat"], drop=["person", "tie"])
-    (array([[-1]], dtype=int8), ('cat',))
-    """
-    if (keep is None) == (drop is None):
-        raise ValueError("expected either keep= or drop=, a list of class names")
-    names = check_classes(classes)
-    values = _array(labels, names)
-    if keep is not None:
-        columns = np.unique(_columns(keep, names))
-    else:
-        columns = np.setdiff1d(np.arange(len(names)), _columns(drop or (), names))
-    if not len(columns):
-        raise ValueError(f"no class of {len(names)} would be left")
-    return np.ascontiguousarray(values[:, columns]), tuple(names[k] for k in columns)
-
-
-def co_occurrence(labels: Any) -> np.ndarray:
-    """(K, K) how many rows hold both classes as PRESENT; the diagonal counts each class.
-
-    >>> co_occurrence([[1, 1], [1, 0], [1, -1]]).tolist()
-    [[3, 1], [1, 1]]
-    """
-    values = _array(labels)
-    counts = np.zeros((values.shape[1], values.shape[1]), dtype=np.int64)
-    for rows in _blocks(values):
-        present = (values[rows] == PRESENT).astype(np.float32)
-        counts += (present.T @ present).astype(np.int64)  # exact: a block has under 2^24 rows
-    return counts
-
-
-def correlated_classes(
-    labels: Any, classes: Iterable[str], anchor: str, threshold: float = 0.5
-) -> dict[str, float]:
-    """Classes of whose rows at least `threshold` also hold the anchor, and that share, falling.
-
-    share(c) = rows with c and anchor / rows with c; a class never PRESENT has none. As drop= of
-    :func:`class_filter`, with the anchor, these leave rows empty (any-class presence, 6.7).
-
-    >>> labels = [[1, 1, 0], [1, 1, 0], [1, 0, 1], [0, 0, 1], [0, 0, 1]]
-    >>> correlated_classes(labels, ["person", "tie", "cat"], "person")
-    {'tie': 1.0}
-    """
-    names = check_classes(classes)
-    together = co_occurrence(_array(labels, names))
-    anchor_column = _columns([anchor], names)[0]
-    rows = np.diagonal(together)
-    share = np.divide(together[anchor_column], rows, out=np.full(len(names), -1.0), where=rows > 0)
-    share[anchor_column] = -1.0
-    order = np.argsort(-share, kind="stable")
-    return {names[k]: float(share[k]) for k in order if share[k] >= max(threshold, 0)}
-
-
-def _array(labels: Any, classes: Sequence[str] | None = None) -> np.ndarray:
-    checked = check(labels, classes=classes)
-    if isinstance(checked, torch.Tensor):
-        checked = checked.numpy(force=True)
-    return np.ascontiguousarray(checked)
+def _table(labels: Any) -> np.ndarray:
+    # Flat views of it are written to.
+    return np.ascontiguousarray(as_array(labels))
 
 
 def _positives(values: np.ndarray) -> np.ndarray:
     return np.count_nonzero(values == PRESENT, axis=1)
 
 
-def _blocks(values: np.ndarray) -> Iterator[slice]:
-    step = max(1, _BLOCK // max(1, values.shape[1]))
-    return (slice(start, start + step) for start in range(0, len(values), step))
-
-
 def _keep_nth(values: np.ndarray, rank: np.ndarray) -> np.ndarray:
     """Only the PRESENT label number rank[i] of row i, counted from 0."""
     kept = np.zeros_like(values)
-    for rows in _blocks(values):
+    for rows in row_blocks(values):
         where = np.flatnonzero(values[rows] == PRESENT)
         counts = _positives(values[rows])
         nth = np.cumsum(counts) - counts + rank[rows]
         kept[rows].reshape(-1)[where[nth[counts > 0]]] = PRESENT
     return kept
-
-
-def _columns(wanted: Iterable[str], names: Sequence[str]) -> list[int]:
-    if isinstance(wanted, str):
-        raise TypeError(f"expected a list of class names, got the text {wanted!r}")
-    position = {name: k for k, name in enumerate(names)}
-    columns = []
-    for name in wanted:
-        if name not in position:
-            raise ValueError(unknown_class(name, names))
-        columns.append(position[name])
-    return columns
 
 
 def _seed(seed: int) -> int:

@@ -7,15 +7,19 @@ The functions that hide labels (:mod:`halftruth.hiding`) can be had from here, t
 
 import difflib
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from halftruth.class_names import check_classes as check_classes
+from halftruth.class_names import unknown_class as unknown_class
+from halftruth.label_values import check_shape, like, read_values, refuse
+
 if TYPE_CHECKING:
-    from halftruth.hiding import class_filter as class_filter
-    from halftruth.hiding import co_occurrence as co_occurrence
-    from halftruth.hiding import correlated_classes as correlated_classes
+    from halftruth.class_filters import class_filter as class_filter
+    from halftruth.class_filters import co_occurrence as co_occurrence
+    from halftruth.class_filters import correlated_classes as correlated_classes
     from halftruth.hiding import drop_positives as drop_positives
     from halftruth.hiding import keep_known as keep_known
     from halftruth.hiding import single_positive as single_positive
@@ -26,8 +30,6 @@ if TYPE_CHECKING:
 PRESENT, UNKNOWN, ABSENT = 1, 0, -1
 
 _CODE = {"present": PRESENT, "unknown": UNKNOWN, "absent": ABSENT}
-# What blank text, None, NaN and pandas' NA become when objects are read as text.
-_BLANK = frozenset({"", "nan", "none", "<na>"})
 _UNSET = 127
 # Types that torch cannot compare with int8, or would shorten without a word.
 _AWKWARD = (torch.uint16, torch.uint32, torch.uint64, torch.complex64, torch.complex128)
@@ -49,19 +51,25 @@ def check(labels: Any, *, classes: Sequence[str] | None = None) -> Any:
 coding one of 'halftruth', 'multi-hot', 'zero-absent', 'chexpert'
     """
     if isinstance(labels, torch.Tensor) and _stays_in_torch(labels):
-        _check_shape(labels.shape, classes)
+        check_shape(labels.shape, classes)
         small = labels.to(torch.int8)
         if _right(small, labels):
             return small
     expected = "1 (present), 0 (unknown) or -1 (absent)"
-    array, values = _read(labels, expected, classes)
+    array, values = read_values(labels, expected, classes)
     with np.errstate(invalid="ignore"):
         narrow = values.astype(np.int8, copy=False)
     if _right(narrow, values):
-        return labels if _is_int8(labels) else _like(labels, narrow)
+        return labels if _is_int8(labels) else like(labels, narrow)
     wrong = (narrow != values) | (narrow < ABSENT) | (narrow > PRESENT)
     first = int(wrong.argmax())
-    _refuse(array, first, expected, _advice(float(values.flat[first])), classes)
+    refuse(array, first, expected, _advice(float(values.flat[first])), classes)
+
+
+def as_array(labels: Any, *, classes: Sequence[str] | None = None) -> np.ndarray:
+    """`check`, and a numpy array whatever was given."""
+    checked = check(labels, classes=classes)
+    return checked.numpy(force=True) if isinstance(checked, torch.Tensor) else checked
 
 
 def from_multi_hot(values: Any) -> Any:
@@ -157,31 +165,6 @@ def convert(values: Any, coding: str = "halftruth", **options: Any) -> Any:
     return _CODINGS[coding](values, **options)
 
 
-def check_classes(classes: Iterable[str]) -> tuple[str, ...]:
-    """The class names as a tuple, once each is text, not blank and there only once."""
-    if isinstance(classes, str):
-        raise TypeError(f"expected a list of class names, got the text {classes!r}")
-    names = tuple(classes)
-    seen: dict[str, int] = {}
-    for k, name in enumerate(names):
-        if not isinstance(name, str) or not name.strip():
-            raise ValueError(f"expected classes[{k}] to be a name, got {name!r}")
-        if seen.setdefault(name, k) != k:
-            raise ValueError(
-                f"class names must differ: {name!r} is both classes[{seen[name]}] and classes[{k}]"
-            )
-    return names
-
-
-def unknown_class(name: object, classes: Sequence[str]) -> str:
-    """A sentence that says which names come near one that is no class."""
-    near = difflib.get_close_matches(str(name), classes, n=3)
-    if near:
-        return f"{name!r} is no class; did you mean {' or '.join(map(repr, near))}?"
-    some = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
-    return f"{name!r} is no class; the classes are: {some or '(none)'}"
-
-
 def _stays_in_torch(labels: torch.Tensor) -> bool:
     # numpy reads a tensor in main memory in place, and many times faster than torch does int8.
     elsewhere = not labels.is_cpu or labels.dtype == torch.bfloat16
@@ -202,7 +185,7 @@ def _right(small: Any, values: Any) -> bool:
 
 
 def _recode(values: Any, codes: dict[int, int], blank: int | None, expected: str) -> Any:
-    array, numbers = _read(values, expected, None)
+    array, numbers = read_values(values, expected, None)
     coded = np.full(numbers.shape, _UNSET, dtype=np.int8)
     for number, code in codes.items():
         np.copyto(coded, code, where=numbers == number)
@@ -212,61 +195,8 @@ def _recode(values: Any, codes: dict[int, int], blank: int | None, expected: str
     if unset.any():
         first = int(unset.argmax())
         hint = _advice(float(numbers.flat[first]))
-        _refuse(array, first, expected, hint, None)
-    return _like(values, coded)
-
-
-def _read(
-    values: Any, expected: str, classes: Sequence[str] | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """The values as they came and as numbers, blanks being NaN."""
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu()
-        array = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
-    elif isinstance(values, np.ma.MaskedArray):
-        array = np.ma.filled(values.astype(np.float64), np.nan)
-    else:
-        try:
-            array = np.asarray(values)
-        except ValueError as error:
-            raise ValueError(f"expected rows of one length, an (N, K) table: {error}") from None
-    _check_shape(array.shape, classes)
-    if array.dtype.kind in "biuf":
-        return array, array
-    if array.dtype.kind not in "OUT":
-        raise TypeError(f"expected labels to be numbers, got an array of {array.dtype}")
-    try:
-        return array, array.astype(np.float64)
-    except (TypeError, ValueError):  # blank text or pandas' NA among them
-        words, which = np.unique(array.astype(str), return_inverse=True)
-    numbers = np.empty(len(words))
-    for k, word in enumerate(map(str, words)):
-        try:
-            numbers[k] = np.nan if word.strip().lower() in _BLANK else float(word)
-        except ValueError:
-            first = int((which.ravel() == k).argmax())
-            _refuse(array, first, expected, "Text is read as a number, or as blank", classes)
-    return array, numbers[which].reshape(array.shape)
-
-
-def _check_shape(shape: Sequence[int], classes: Sequence[str] | None) -> None:
-    if len(shape) != 2:
-        raise ValueError(
-            f"expected labels of shape (N, K), rows by classes, got shape {tuple(shape)}"
-            + ("; one row is labels[None, :], one class labels[:, None]" if len(shape) == 1 else "")
-        )
-    if classes is not None and len(classes) != shape[1]:
-        raise ValueError(f"got {len(classes)} class names for labels of {shape[1]} columns")
-
-
-def _refuse(
-    array: np.ndarray, first: int, expected: str, hint: str, classes: Sequence[str] | None
-) -> NoReturn:
-    row, column = divmod(first, array.shape[1])
-    name = f" (class {classes[column]!r})" if classes is not None else ""
-    value = array[row, column]
-    shown = value.item() if isinstance(value, np.generic) else value
-    raise ValueError(f"labels[{row}, {column}]{name} is {shown!r}; expected {expected}. {hint}")
+        refuse(array, first, expected, hint, None)
+    return like(values, coded)
 
 
 def _advice(value: float) -> str:
@@ -281,11 +211,6 @@ def _advice(value: float) -> str:
         "Other codings are converted by name: halftruth.labels.convert(values, coding), with "
         f"coding one of {', '.join(map(repr, _CODINGS))}"
     )
-
-
-def _like(given: Any, values: np.ndarray) -> Any:
-    """An array, or a tensor where a tensor was given."""
-    return torch.from_numpy(values).to(given.device) if isinstance(given, torch.Tensor) else values
 
 
 _HIDING = {

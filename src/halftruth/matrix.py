@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
-from halftruth.labels import ABSENT, PRESENT, check, check_classes
+from halftruth.labels import ABSENT, PRESENT, as_array, check_classes
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,9 +25,7 @@ class LabelMatrix:
 
     def __post_init__(self) -> None:
         classes = check_classes(self.classes)
-        values = check(self.values, classes=classes)
-        if isinstance(values, torch.Tensor):
-            values = values.numpy(force=True)
+        values = as_array(self.values, classes=classes)
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "classes", classes)
         for field in ("items", "split"):

@@ -1,0 +1,78 @@
+"""Tables of labels as they come: read as numbers, with an error that names the cell."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+
+# What blank text, None, NaN and pandas' NA become when objects are read as text.
+_BLANK = frozenset({"", "nan", "none", "<na>"})
+# Rows are worked on in blocks of about this many labels, so that memory stays small.
+BLOCK = 1 << 22
+
+
+def read_values(
+    values: Any, expected: str, classes: Sequence[str] | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The values as they came and as numbers, blanks being NaN."""
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+        array = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    elif isinstance(values, np.ma.MaskedArray):
+        array = np.ma.filled(values.astype(np.float64), np.nan)
+    else:
+        try:
+            array = np.asarray(values)
+        except ValueError as error:
+            raise ValueError(f"expected rows of one length, an (N, K) table: {error}") from None
+    check_shape(array.shape, classes)
+    if array.dtype.kind in "biuf":
+        return array, array
+    if array.dtype.kind not in "OUT":
+        raise TypeError(f"expected labels to be numbers, got an array of {array.dtype}")
+    try:
+        return array, array.astype(np.float64)
+    except (TypeError, ValueError):  # blank text or pandas' NA among them
+        words, which = np.unique(array.astype(str), return_inverse=True)
+    numbers = np.empty(len(words))
+    for k, word in enumerate(map(str, words)):
+        try:
+            numbers[k] = np.nan if word.strip().lower() in _BLANK else float(word)
+        except ValueError:
+            first = int((which.ravel() == k).argmax())
+            refuse(array, first, expected, "Text is read as a number, or as blank", classes)
+    return array, numbers[which].reshape(array.shape)
+
+
+def check_shape(shape: Sequence[int], classes: Sequence[str] | None) -> None:
+    """Refuse what is not (N, K), with K names where there are names."""
+    if len(shape) != 2:
+        raise ValueError(
+            f"expected labels of shape (N, K), rows by classes, got shape {tuple(shape)}"
+            + ("; one row is labels[None, :], one class labels[:, None]" if len(shape) == 1 else "")
+        )
+    if classes is not None and len(classes) != shape[1]:
+        raise ValueError(f"got {len(classes)} class names for labels of {shape[1]} columns")
+
+
+def refuse(
+    array: np.ndarray, first: int, expected: str, hint: str, classes: Sequence[str] | None
+) -> NoReturn:
+    """An error that names row, column and class of entry number `first`, and what to do."""
+    row, column = divmod(first, array.shape[1])
+    name = f" (class {classes[column]!r})" if classes is not None else ""
+    value = array[row, column]
+    shown = value.item() if isinstance(value, np.generic) else value
+    raise ValueError(f"labels[{row}, {column}]{name} is {shown!r}; expected {expected}. {hint}")
+
+
+def like(given: Any, values: np.ndarray) -> Any:
+    """An array, or a tensor where a tensor was given."""
+    return torch.from_numpy(values).to(given.device) if isinstance(given, torch.Tensor) else values
+
+
+def row_blocks(values: np.ndarray) -> Iterator[slice]:
+    """Slices of rows that cover a table."""
+    step = max(1, BLOCK // max(1, values.shape[1]))
+    return (slice(start, start + step) for start in range(0, len(values), step))
