@@ -4,12 +4,14 @@ Triton's interpreter has to be chosen (TRITON_INTERPRET=1) before Triton is impo
 process of its own, with this folder on the path.
 """
 
+import itertools
 import sys
 import warnings
 
 import torch
 
 from cases import CASES
+from halftruth import losses
 from halftruth.losses import fused
 from halftruth.losses.one_pass import walk
 from halftruth.losses.tracing import Untraceable
@@ -52,5 +54,23 @@ for shape in ((4, 7), (11, 33), (3, 5000)):
             failures += 1
             worst = (slope - wanted_slope * 0.5).abs().max()
             print(f"{case!r} {shape}: {value} for {wanted_value * 0.5}, slopes differ by {worst}")
+
+# A whole step as on a device, with one program and with many, twice through one graph.
+fused.fits = lambda logits: True
+for shape, dtype in itertools.product(((4, 7), (3, 5000)), (torch.float32, torch.bfloat16)):
+    z, y = batch(*shape)
+    z = z.clamp(-50, 50).to(dtype).requires_grad_()
+    loss = losses.create("any-class", base="hill", reduction="batch")
+    value = loss(z, y)
+    wanted_value, wanted_slope = walk(loss, z.detach(), y, None, "all", True)
+    near = torch.allclose(value.double(), wanted_value / shape[0], rtol=2e-6, atol=1e-6)
+    for _ in range(2):
+        (grad,) = torch.autograd.grad(value * 3, z, retain_graph=True)
+        wanted = (wanted_slope * 3 / shape[0]).to(dtype)
+        near &= torch.allclose(grad, wanted, rtol=4e-6 if dtype == torch.float32 else 8e-3)
+    compared += 1
+    if not near:
+        failures += 1
+        print(f"a step of {shape} {dtype}: {value} for {wanted_value / shape[0]}")
 print(f"{compared} compared, {failures} failed")
 sys.exit(1 if failures or not compared else 0)

@@ -1,7 +1,9 @@
 """The generated kernels, on the CPU by Triton's interpreter (on a GPU: benchmarks/losses.py)."""
 
+import gc
 import importlib.util
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -47,3 +49,64 @@ def test_settings_tell_apart_what_is_traced():
 def test_logits_on_a_cpu_or_in_float64_are_left_to_the_definition():
     assert not fused.fits(torch.zeros(2, 2))
     assert not fused.fits(torch.zeros(2, 2, dtype=torch.float64))
+
+
+class Traced:
+    """Programs that are tapes, and how often one was made."""
+
+    def __init__(self):
+        self.tapes = []
+        self.programs = traces.Programs(lambda tape: self.tapes.append(tape) or tape)
+
+    def numbers(self, loss, shape=(4, 6)):
+        return self.programs.get(loss, torch.zeros(shape), None)[1].numbers
+
+
+def test_a_loss_is_traced_once_a_shape():
+    traced, loss, other = Traced(), losses.create("hill"), losses.create("gr")
+    for epoch in range(3):
+        traced.numbers(loss)
+        traced.numbers(loss, (2, 6))
+        # Another loss goes on with its schedule: nothing to this one.
+        other.start_epoch(epoch, 3)
+    assert len(traced.tapes) == 2
+
+
+def test_a_changed_setting_is_seen_however_deep_it_lies():
+    traced = Traced()
+    loss = losses.create("any-class", base={"name": "splc", "base": "hill", "start": 0})
+    before = traced.numbers(loss)
+    loss.base.base.lam = 1.25
+    assert 1.25 in traced.numbers(loss)
+    assert 1.25 not in before
+    loss.base = losses.create("hill", lam=1.75)
+    assert 1.75 in traced.numbers(loss)
+
+
+def test_a_part_that_does_not_count_its_changes_is_looked_at_every_time():
+    class Weighted(losses.BCE):
+        def __init__(self):
+            super().__init__()
+            self.part = torch.nn.Identity()
+            self.part.weight = 2.5
+
+        def unknown(self, s):
+            value, slope = self.absent(s)
+            return value * self.part.weight, slope * self.part.weight
+
+    traced, loss = Traced(), Weighted()
+    assert 2.5 in traced.numbers(loss)
+    loss.part.weight = 3.5
+    assert 3.5 in traced.numbers(loss)
+
+
+def test_what_was_traced_is_no_part_of_the_loss():
+    traced, loss = Traced(), losses.create("hill")
+    traced.numbers(loss)
+    copied = pickle.loads(pickle.dumps(loss))
+    copied.lam = 1.25
+    assert 1.25 in traced.numbers(copied)
+    assert 1.25 not in traced.numbers(loss)
+    del loss, copied
+    gc.collect()
+    assert not traced.programs.known

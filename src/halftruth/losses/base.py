@@ -1,17 +1,17 @@
 """What every loss shares: checks, precision, the three label values, reduction, hooks."""
 
 import warnings
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from halftruth import labels as label_codes
 from halftruth.losses import curves
 from halftruth.losses.curves import Curve
 from halftruth.losses.logit import Logit
-from halftruth.losses.one_pass import one_pass
+from halftruth.losses.one_pass import compute_dtype, one_pass
+from halftruth.losses.traces import Watched
 from halftruth.memory import Exchange, Memory, take_sizes
 from halftruth.registry import Registry
 
@@ -20,7 +20,7 @@ registry: "Registry[Loss]" = Registry("loss")
 register = registry.register
 
 
-class Loss(nn.Module):
+class Loss(Watched):
     """A loss over (B, K) logits and labels in {+1 present, 0 unknown, -1 absent}.
 
     `reduction`: "mean" over all B·K entries, "sum", "batch" (sum over classes, mean over rows) or
@@ -87,6 +87,11 @@ class Loss(nn.Module):
     def extra(self, logits: Tensor, labels: Tensor) -> Tensor | None:
         """A term beside the sum over entries, in the units of the mean."""
         return None
+
+    @property
+    def has_extra(self) -> bool:
+        """Whether there is such a term."""
+        return type(self).extra is not Loss.extra
 
     def normalizer(self, labels: Tensor) -> float | Tensor:
         """What "mean" divides by."""
@@ -162,13 +167,24 @@ class Loss(nn.Module):
 
     def forward(self, logits: Tensor, labels: Tensor, index: Tensor | None = None) -> Tensor:
         logits, labels = self._checked(logits, labels, index)
-        with _without_autocast(logits.device.type):
-            first = logits[0] if logits.dim() == 3 else logits
-            context = self.prepare(first.detach(), labels, index)
-            unit = {"none": "row" if self.couples_rows else "entry"}.get(self.reduction, "all")
-            scale, divisor = self._scale(labels)
-            value = one_pass(self, first, labels, context, unit, scale)
-            extra = self.extra(logits, labels)
+        if self.has_extra:
+            # The gradients of both parts meet here: they are added as they were computed, and the
+            # sum is rounded once, to the type that was given.
+            logits = logits.to(compute_dtype(logits))
+        device = logits.device.type
+        # The switch itself takes a while.
+        if not torch.is_autocast_enabled(device):
+            return self._value(logits, labels, index)
+        with torch.autocast(device, enabled=False):
+            return self._value(logits, labels, index)
+
+    def _value(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
+        first = logits if self.views == 1 else logits[0]
+        context = self.prepare(first.detach(), labels, index)
+        unit = "all" if self.reduction != "none" else "row" if self.couples_rows else "entry"
+        scale, divisor = self._scale(labels)
+        value = one_pass(self, first, labels, context, unit, scale)
+        extra = self.extra(logits, labels)
         if divisor is not None:
             value = value / divisor.to(value.dtype)
         if extra is None:
@@ -220,7 +236,7 @@ class Loss(nn.Module):
             labels = label_codes.check(labels)
             if not self._seen_batch:
                 self._warn_of_probabilities(logits)
-        self._seen_batch = True
+                self._seen_batch = True
         return logits, labels
 
     @staticmethod
@@ -234,13 +250,6 @@ class Loss(nn.Module):
                 "the logits, before the sigmoid; halftruth applies it itself",
                 stacklevel=6,  # past torch's module call, to the line that called the loss
             )
-
-
-def _without_autocast(device: str) -> AbstractContextManager[Any]:
-    """Autocast off; where it is off already, nothing, since the switch itself takes a while."""
-    if torch.is_autocast_enabled(device):
-        return torch.autocast(device, enabled=False)
-    return nullcontext()
 
 
 def require(ok: bool, value: Any, name: str, expected: str) -> Any:

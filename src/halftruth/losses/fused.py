@@ -21,8 +21,8 @@ from halftruth.losses.tracing import Line, Tape
 if TYPE_CHECKING:
     from halftruth.losses.base import Loss
 
-# Entries of a program; how many make a pass over them worth avoiding, and how few cost nothing.
-FLAT, SMALL, FEW = 2048, 1 << 20, 1 << 17
+# Entries of a program, and how many make a pass over them worth avoiding.
+FLAT, SMALL = 2048, 1 << 20
 
 _START = """
 row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -123,78 +123,85 @@ def _text(block: str) -> list[str]:
 class Kernel:
     """A compiled source, launched without Triton's own search for the right variant.
 
-    That search takes longer than a small batch does on the device. What it looks at (types, shape,
-    alignment) is the key here, so the first launch of a kind finds the variant for all that follow.
+    That search takes longer than a small batch does on the device. What it looks at (types, sizes,
+    alignment) is the `kind` here, so the first launch of a kind finds the variant for all others.
     """
 
     def __init__(self, text: str) -> None:
         self.jit = kernel_from(text)
         self.variants: dict[Any, Any] = {}
 
-    def launch(self, grid: int, arguments: tuple[Any, ...], **constants: Any) -> None:
-        key = (*map(_kind, arguments), *constants.values())
-        variant = self.variants.get(key)
+    def launch(self, kind: Any, grid: int, arguments: tuple[Any, ...], **constants: Any) -> None:
+        device = arguments[0].get_device()
+        if device >= 0 and device != torch.cuda.current_device():
+            with torch.cuda.device(device):
+                return self.launch(kind, grid, arguments, **constants)
+        variant = self.variants.get((device, kind))
         if variant is None:
             # None from Triton's interpreter, which has no variants.
-            self.variants[key] = self.jit[(grid,)](*arguments, **constants, num_warps=4)
+            variant = self.jit[(grid,)](*arguments, **constants, num_warps=4)
+            self.variants[device, kind] = variant
             return
-        stream = torch._C._cuda_getCurrentRawStream(arguments[0].device.index)
         # As `variant[grid](...)` does, without looking for hooks that nobody has set.
         variant.run(
-            grid, 1, 1, stream, variant.function, variant.packed_metadata, None, None, None,
-            *arguments, *constants.values(),
+            grid, 1, 1, torch._C._cuda_getCurrentRawStream(device), variant.function,
+            variant.packed_metadata, None, None, None, *arguments, *constants.values(),
         )  # fmt: skip
 
 
-def build(tape: Tape) -> Kernel:
-    """The kernel of a tape."""
-    layouts = tuple(layout for _, layout in tape.tensors)
-    return Kernel(source(tuple(tape.lines), len(tape.numbers), layouts))
+class Program:
+    """The kernel of a tape, and how it is spread over a batch."""
+
+    def __init__(self, tape: Tape) -> None:
+        layouts = tuple(layout for _, layout in tape.tensors)
+        self.kernel = kernel(source(tuple(tape.lines), len(tape.numbers), layouts))
+        self.sizes = tape.rows, tape.columns
+        self.tensors = tuple(tensor for tensor, _ in tape.tensors)
+        self.given = (*tape.numbers, *self.tensors)
+        if tape.by_row:
+            self.block = min(1 << (tape.columns - 1).bit_length(), FLAT)
+            self.rows_each = min(FLAT // self.block, 1 << (tape.rows - 1).bit_length())
+            self.grid = -(-tape.rows // self.rows_each)
+        else:
+            self.block, self.rows_each = FLAT, 1
+            self.grid = -(-tape.rows * tape.columns // self.block)
 
 
-def _kind(argument: Any) -> Any:
+def _kind(tensor: Tensor) -> tuple[torch.dtype, bool]:
     """What a variant of a kernel depends on."""
-    if type(argument) is float:
-        return None
-    if type(argument) is int:
-        return argument
-    return argument.dtype, argument.data_ptr() % 16 == 0
+    return tensor.dtype, tensor.data_ptr() % 16 == 0
 
 
-programs = Programs(build)
+programs = Programs(Program)
 
 
 def run(
     loss: "Loss", logits: Tensor, labels: Tensor, context: Any, scale: float, want_slope: bool
 ) -> tuple[Tensor, Tensor | None]:
     """scale · sum, and scale · slope of every entry, in one pass."""
-    tape, kernel = programs.get(loss, logits, context)
-    rows, columns = logits.shape
+    _, program = programs.get(loss, logits, context)
     logits, labels = logits.contiguous(), labels.contiguous()
-    if tape.by_row:
-        block = min(1 << (columns - 1).bit_length(), FLAT)
-        rows_each = min(FLAT // block, 1 << (rows - 1).bit_length())
-        grid = -(-rows // rows_each)
-    else:
-        block, rows_each = FLAT, 1
-        grid = -(-logits.numel() // block)
-    sums = torch.empty(grid, dtype=torch.float32, device=logits.device)
+    grid = program.grid
+    sums = logits.new_empty(() if grid == 1 else grid, dtype=torch.float32)
     slopes = torch.empty_like(logits, dtype=torch.float32) if want_slope else None
     target = sums if slopes is None else slopes
-    given = (*tape.numbers, *(tensor for tensor, _ in tape.tensors))
-    arguments = (logits, labels, target, sums, rows, columns, scale, *given)
-    kernel.launch(grid, arguments, WANT=want_slope, ROWS=rows_each, BLOCK=block)
-    return (sums[0] if grid == 1 else sums.sum()), slopes
+    kind = (program.sizes, want_slope, *map(_kind, (logits, labels, *program.tensors)))
+    arguments = (logits, labels, target, sums, *program.sizes, scale, *program.given)
+    program.kernel.launch(
+        kind, grid, arguments, WANT=want_slope, ROWS=program.rows_each, BLOCK=program.block
+    )
+    return (sums if grid == 1 else sums.sum()), slopes
 
 
 def multiply_(slopes: Tensor, factor: Tensor) -> Tensor:
     """slopes · factor in place; the usual factor 1 is found out on the device and costs no pass."""
-    if slopes.device.type == "cpu" and factor.item() == 1:
-        return slopes
-    if not slopes.is_cuda or slopes.numel() < SMALL or not available():
+    if not slopes.is_cuda:
+        return slopes if slopes.device.type == "cpu" and factor.item() == 1 else slopes.mul_(factor)
+    if slopes.numel() < SMALL or not available():
         return slopes.mul_(factor)
     # Few programs with much to do each: if there is nothing to do, they are gone at once.
-    _multiplier().launch(2048, (slopes, factor, slopes.numel()), BLOCK=FLAT)
+    kind = slopes.numel(), _kind(slopes), _kind(factor)
+    kernel(_MULTIPLY).launch(kind, 2048, (slopes, factor, slopes.numel()), BLOCK=FLAT)
     return slopes
 
 
@@ -212,11 +219,11 @@ def kernel(slope_at, factor_at, count, BLOCK: tl.constexpr):
 
 
 @cache
-def _multiplier() -> Kernel:
-    return Kernel(_MULTIPLY)
+def kernel(text: str) -> Kernel:
+    """One a source, so that its variants are found once."""
+    return Kernel(text)
 
 
-@cache
 def kernel_from(text: str) -> Any:
     """The kernel of a source; Triton reads it again, so it is made to look like a file."""
     import triton

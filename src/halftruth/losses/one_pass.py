@@ -5,8 +5,7 @@ their slopes, so one walk is enough: rows are taken in blocks that stay in the p
 and what is kept for the backward pass is one copy, the gradient itself.
 """
 
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -76,23 +75,24 @@ def walk(
     return torch.cat(sums) if sums else logits.new_zeros(shape, dtype=dtype), slopes
 
 
+class Task(NamedTuple):
+    """What is to be computed of some logits."""
+
+    loss: "Loss"
+    labels: Tensor
+    context: Any
+    unit: str
+    scale: float
+
+
 class OnePass(torch.autograd.Function):
-    """Autograd node around `walk`: the slopes are ready when backward asks for them."""
+    """Autograd node around `measure`: the slopes are ready when backward asks for them."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any,
-        logits: Tensor,
-        labels: Tensor,
-        loss: "Loss",
-        context: Any,
-        unit: str,
-        scale: float,
-    ) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, task: Task) -> Tensor:  # type: ignore[override]
         # Not through save_for_backward: by then they have done their part, but for a second time.
-        ctx.batch = logits, labels
-        ctx.loss, ctx.context, ctx.unit, ctx.scale = loss, context, unit, scale
-        value, ctx.slopes = measure(ctx, logits, labels, logits.requires_grad)
+        ctx.logits, ctx.task = logits, task
+        value, ctx.slopes = measure(logits, task, logits.requires_grad)
         return value
 
     @staticmethod
@@ -102,38 +102,36 @@ class OnePass(torch.autograd.Function):
                 "the losses of halftruth state their gradient and have no second derivative: "
                 "expected backward without create_graph=True"
             )
-        logits, labels = ctx.batch
-        slopes = ctx.slopes
+        slopes, dtype, unit = ctx.slopes, ctx.logits.dtype, ctx.task.unit
         # The slopes are scaled in place, so a second backward has to compute them anew.
         ctx.slopes = None
         if slopes is None:
-            _, slopes = measure(ctx, logits, labels, True)
+            _, slopes = measure(ctx.logits, ctx.task, True)
         assert slopes is not None
         if upstream.dtype != slopes.dtype:
             upstream = upstream.to(slopes.dtype)
-        if ctx.unit == "all":
+        if unit == "all":
             fused.multiply_(slopes, upstream)
         else:
-            slopes.mul_(upstream.unsqueeze(1) if ctx.unit == "row" else upstream)
-        if slopes.dtype != logits.dtype:
-            slopes = slopes.to(logits.dtype)
-        return slopes, None, None, None, None, None
+            slopes.mul_(upstream.unsqueeze(1) if unit == "row" else upstream)
+        return slopes if slopes.dtype == dtype else slopes.to(dtype), None
 
 
-def measure(
-    ctx: Any, logits: Tensor, labels: Tensor, want_slope: bool
-) -> tuple[Tensor, Tensor | None]:
+def measure(logits: Tensor, task: Task, want_slope: bool) -> tuple[Tensor, Tensor | None]:
     """The scaled value and slopes: by one kernel where there is one, by `walk` elsewhere."""
-    if ctx.unit == "all":
-        with suppress(Untraceable):
+    loss, labels, context, unit, scale = task
+    if unit == "all":
+        try:
             if fused.fits(logits):
-                return fused.run(ctx.loss, logits, labels, ctx.context, ctx.scale, want_slope)
+                return fused.run(loss, logits, labels, context, scale, want_slope)
             if native.fits(logits, labels):
-                return native.run(ctx.loss, logits, labels, ctx.context, ctx.scale, want_slope)
-    value, slopes = walk(ctx.loss, logits, labels, ctx.context, ctx.unit, want_slope)
-    if ctx.scale != 1:
-        value = value * ctx.scale
-        slopes = None if slopes is None else slopes.mul_(ctx.scale)
+                return native.run(loss, logits, labels, context, scale, want_slope)
+        except Untraceable:
+            pass
+    value, slopes = walk(loss, logits, labels, context, unit, want_slope)
+    if scale != 1:
+        value = value * scale
+        slopes = None if slopes is None else slopes.mul_(scale)
     return value.to(compute_dtype(logits)), slopes
 
 
@@ -143,28 +141,9 @@ def one_pass(
     """scale · the loss summed over everything, a row, or nothing (`unit` all, row, entry)."""
     if torch.compiler.is_compiling():
         return traced(loss, logits, labels, context, unit) * scale
-    if unit == "all" and logits.numel() <= fused.FEW and fused.fits(logits):
-        with suppress(Untraceable):
-            return attached(loss, logits, labels, context, scale)
     return OnePass.apply(  # type: ignore[no-any-return]
-        logits, labels, loss, context, unit, scale
+        logits, Task(loss, labels, context, unit, scale)
     )
-
-
-def attached(loss: "Loss", logits: Tensor, labels: Tensor, context: Any, scale: float) -> Tensor:
-    """The same for a small batch on an accelerator, where Python takes longer than the device.
-
-    z·s has the slopes s for its gradient, by a node of torch's own that never comes back to
-    Python; its value is then overwritten by the loss. As everywhere here the slopes are constants:
-    there are no second derivatives.
-    """
-    wanted = logits.requires_grad and torch.is_grad_enabled()
-    value, slopes = fused.run(loss, logits, labels, context, scale, wanted)
-    if slopes is None:
-        return value
-    link = torch.dot(logits.reshape(-1).to(slopes.dtype), slopes.view(-1))
-    link.detach().copy_(value)
-    return link
 
 
 def traced(loss: "Loss", logits: Tensor, labels: Tensor, context: Any, unit: str) -> Tensor:

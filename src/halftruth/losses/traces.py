@@ -5,9 +5,11 @@ What `fused` (Triton, for accelerators) and `native` (C, for processors) have in
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from weakref import WeakKeyDictionary
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from halftruth.losses.kernel_rules import KernelLogit
 from halftruth.losses.tracing import Line, Symbol, Tape
@@ -15,7 +17,8 @@ from halftruth.losses.tracing import Line, Symbol, Tape
 if TYPE_CHECKING:
     from halftruth.losses.base import Loss
 
-KEPT = 1000
+# Shapes of batches, for each loss.
+KEPT = 100
 
 
 class Loop(NamedTuple):
@@ -85,22 +88,61 @@ def settings(loss: "Loss") -> tuple[Any, ...]:
     return tuple(found)
 
 
+class Watched(nn.Module):
+    """A module that counts changes of its attributes, over all of its kind.
+
+    To read every setting at every step takes longer than a small batch does on a device; while the
+    count stands still, none of them can have changed.
+    """
+
+    changes: ClassVar[int] = 0
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        Watched.changes += 1
+
+
+class Known(NamedTuple):
+    """What was traced of a loss as it is set, by shape."""
+
+    changes: int
+    settings: tuple[Any, ...]
+    programs: dict[torch.Size, tuple[Tape, Any]]
+
+
 class Programs:
-    """Tape and kernel of a loss as it is set now: traced anew only when a setting has changed."""
+    """Tape and program of a loss as it is set now: traced anew only when a setting has changed."""
 
     def __init__(self, build: Callable[[Tape], Any]) -> None:
         self.build = build
-        self.kept: dict[Any, tuple[Tape, Any]] = {}
+        # Beside the losses, not in them: a loss can be copied and pickled, a program cannot.
+        self.known: WeakKeyDictionary[Loss, Known] = WeakKeyDictionary()
 
     def get(self, loss: "Loss", logits: Tensor, context: Any) -> tuple[Tape, Any]:
-        key = (logits.shape, settings(loss)) if context is None else None
-        if key in self.kept:
-            return self.kept[key]
+        if context is not None:
+            return self._made(loss, logits, context)
+        known = self.known.get(loss)
+        if known is None or known.changes != Watched.changes:
+            known = self._looked_up(loss, known)
+        found = known.programs.get(logits.shape)
+        if found is None:
+            found = self._made(loss, logits, context)
+            # What read tensors may read others the next time.
+            if not found[0].tensors:
+                if len(known.programs) >= KEPT:
+                    known.programs.clear()
+                known.programs[logits.shape] = found
+        return found
+
+    def _made(self, loss: "Loss", logits: Tensor, context: Any) -> tuple[Tape, Any]:
         tape = trace(loss, logits, context)
-        program = self.build(tape)
-        # What read tensors may read others the next time.
-        if key is not None and not tape.tensors:
-            if len(self.kept) >= KEPT:
-                self.kept.clear()
-            self.kept[key] = tape, program
-        return tape, program
+        return tape, self.build(tape)
+
+    def _looked_up(self, loss: "Loss", known: Known | None) -> Known:
+        """What is known of a loss that may have been changed."""
+        now = settings(loss)
+        programs = known.programs if known is not None and known.settings == now else {}
+        # A part that does not count its changes has to be looked at every time.
+        counted = all(isinstance(module, Watched) for module in loss.modules())
+        self.known[loss] = Known(Watched.changes if counted else -1, now, programs)
+        return self.known[loss]
