@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from halftruth.bits import as_bytes, packed, unpacked
-from halftruth.placement import PLACES, SHARE, Sharing, everyone, free_memory, host_table, several
+from halftruth.placement import PLACES, SHARE, Sharing, free_memory, host_table
+from halftruth.processes import Exchange, everyone, gathering, several
 
 # Entries worked on at once where all samples are gone through: the temporary copies of a block of
 # four million take about 0.1 GB, however large the table is.
 BLOCK = 1 << 22
-Exchange = Callable[[Tensor], Tensor]
 
 
 class Memory(nn.Module):
@@ -246,24 +246,6 @@ class Memory(nn.Module):
 def _slices(count: int, step: int) -> Iterator[slice]:
     for start in range(0, count, step):
         yield slice(start, min(start + step, count))
-
-
-def gathering() -> Exchange | None:
-    """An exchange over `torch.distributed`, or None where this process is alone."""
-    distributed = torch.distributed
-    if not distributed.is_available() or not distributed.is_initialized():
-        return None
-    world = distributed.get_world_size()
-    if world == 1:
-        return None
-
-    def gather(tensor: Tensor) -> Tensor:
-        tensor = tensor.contiguous()
-        parts = [torch.empty_like(tensor) for _ in range(world)]
-        distributed.all_gather(parts, tensor)
-        return torch.cat(parts)
-
-    return gather
 
 
 def checked_index(index: Tensor, samples: int) -> Tensor:

@@ -13,10 +13,11 @@ import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, distributed
+
+from halftruth.processes import everyone
 
 PLACES = ("auto", "device", "host")
 # Of what is free on the training device before the model, its optimiser and activations come.
@@ -33,22 +34,6 @@ def free_memory(device: torch.device) -> int | None:
     if device.type == "cpu" and "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", {}):
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return None
-
-
-def everyone(said: Any) -> list[Any]:
-    """What each process says, in the order of their ranks; all have to ask."""
-    answers: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(answers, said)
-    return answers
-
-
-def several() -> bool:
-    """Whether `torch.distributed` runs more than this process."""
-    return (
-        distributed.is_available()
-        and distributed.is_initialized()
-        and distributed.get_world_size() > 1
-    )
 
 
 @dataclass(frozen=True)

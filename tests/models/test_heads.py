@@ -57,6 +57,18 @@ def test_boostlu_equals_the_reference_values():
     torch.testing.assert_close(head.conv.bias.grad, golden["dlogits_dcam"].sum((0, 2, 3)))
 
 
+def test_maps_and_their_mean_have_one_gradient_that_is_rounded_once():
+    """As `scl` wants it, over a convolution that is computed in half precision."""
+    head = create_head("cam", 8, 3)
+    head.conv = torch.nn.Identity()
+    random = torch.Generator().manual_seed(0)
+    cam = torch.randn(4, 3, 7, 7, generator=random).bfloat16().requires_grad_()
+    of_mean, of_maps = (torch.randn(*s, generator=random) for s in ((4, 3), (4, 3, 7, 7)))
+    ((head(cam) * of_mean).sum() + (head.maps * of_maps).sum()).backward()
+    both = (of_mean / 49)[:, :, None, None] + of_maps
+    assert torch.equal(cam.grad, both.bfloat16())
+
+
 def test_boostlu_equals_loops():
     head = create_head("boostlu", 2, 3, alpha=2.0).double()
     torch.nn.init.normal_(head.conv.weight, generator=torch.Generator().manual_seed(0))

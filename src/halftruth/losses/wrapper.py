@@ -54,6 +54,10 @@ class Wrapper(Loss):
     def extra(self, logits: Tensor, labels: Tensor) -> Tensor | None:
         return self.base.extra(logits, labels)
 
+    @property
+    def has_extra(self) -> bool:
+        return type(self).extra is not Wrapper.extra or self.base.has_extra
+
     def normalizer(self, labels: Tensor) -> float | Tensor:
         return self.base.normalizer(labels)
 

@@ -90,6 +90,8 @@ class BoostLUHead(Head):
 
     def forward(self, feature_map: Tensor) -> Tensor:
         cam = self.conv(self.dropout(feature_map))
+        # A loss may look at the maps and at their mean: both gradients are added before rounding.
+        cam = cam.to(torch.promote_types(cam.dtype, torch.float32))
         maps = torch.where(cam > 0, self.alpha * cam, cam)
         if self.training:
             self.maps = maps
