@@ -190,6 +190,24 @@ def test_a_run_prints_plain_lines_where_there_is_no_terminal(command, table):
     assert (code, out, err) == (0, "", "")
 
 
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [("run.tried", "with --budget 0 nothing is tried"), ("run.load_task", "stopped at once")],
+)
+def test_ctrl_c_before_training(command, table, monkeypatch, where, words):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"halftruth.train.{where}", interrupt)
+    run = table.parent / "run"
+    line = ("train", table, "--features", table.parent / "x.npy", "--out", run, "--val", 0.3)
+    code, _, err = command(*line)
+    assert code == 130
+    assert words in " ".join(err.split())
+    # The same command may begin again.
+    assert not (run / "last.safetensors").exists()
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 def test_the_bar_is_for_terminals(terminal):
     journal, screen = Journal(None), io.StringIO()

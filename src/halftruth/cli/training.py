@@ -165,3 +165,10 @@ def train(
         start(settings, recipe, resume=resume, quiet=quiet)
     except Interrupted as stop:
         raise typer.Exit(130) from stop
+    except KeyboardInterrupt as stop:
+        typer.echo(
+            "stopped at once. Where a checkpoint was written, go on with --resume; otherwise the "
+            "same command begins again",
+            err=True,
+        )
+        raise typer.Exit(130) from stop

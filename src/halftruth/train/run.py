@@ -115,7 +115,14 @@ class Run:
         self.first = self._first_training(resume)
         model = build_model(self.config, self.task)
         inputs, bad = self._inputs(model)
-        model = self._settle(model, inputs)
+        try:
+            model = self._settle(model, inputs)
+        except KeyboardInterrupt as stop:
+            self.journal.say(
+                "stopped while auto tried settings; nothing is trained yet. The same command "
+                "begins again; with --budget 0 nothing is tried"
+            )
+            raise Interrupted from stop
         self.identity = identify(self.config, self.task)
         self._write_config(saved)
         try:
