@@ -2,10 +2,14 @@
 
     python benchmarks/memory.py                                            # PASCAL VOC
     python benchmarks/memory.py --samples 1742125 --classes 567 --batch 256 --device cuda
+    ... --place host             # what is remembered lies in host memory
+    ... --places                 # the bare table in both places, instead of methods
 
 One table a run: bytes kept, the most that is in use at any time (on a GPU), milliseconds of a
 step (loss and gradient; the smallest of several rounds, taken in turn) and seconds of the work
 between two epochs without the pass over the training set. The labels themselves are not counted.
+Of the bare table: bytes on the device, rows read and written a second (the best of several rounds,
+taken in turn), and whether both places hold the same in the end.
 """
 
 import argparse
@@ -18,6 +22,7 @@ import torch
 from torch import Tensor
 
 from halftruth import losses
+from halftruth.memory import Memory
 
 METHODS: dict[str, dict[str, Any]] = {
     "bce": {},
@@ -33,15 +38,33 @@ METHODS: dict[str, dict[str, Any]] = {
 TOO_LARGE = 2e9
 
 
+def start_counting(device: torch.device) -> int:
+    """Bytes in use on a GPU, from which its peak is counted."""
+    gc.collect()
+    if device.type != "cuda":
+        return 0
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    return torch.cuda.memory_allocated()
+
+
+def now(device: torch.device) -> float:
+    """The time when all work so far is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
 class Trial:
     """One method on one training set."""
 
-    def __init__(self, name: str, labels: Tensor) -> None:
+    def __init__(self, name: str, labels: Tensor, place: str) -> None:
         self.labels, self.device = labels, labels.device
         self.rounds: list[float] = []
         self.between = 0.0
-        before = self._start_counting()
+        before = start_counting(self.device)
         self.loss = losses.create(name.split(",")[0], **METHODS[name]).to(self.device)
+        self.loss.place_memory(place)
         self.loss.begin(labels)
         self.optimizer = None
         if groups := self.loss.parameter_groups(1e-4):
@@ -56,32 +79,19 @@ class Trial:
         gpu = self.device.type == "cuda"
         self.most = torch.cuda.max_memory_allocated() - before if gpu else None
 
-    def _start_counting(self) -> int:
-        gc.collect()
-        if self.device.type != "cuda":
-            return 0
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        return torch.cuda.memory_allocated()
-
-    def _now(self) -> float:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-        return time.perf_counter()
-
     def round(self, steps: int, batch: int) -> None:
         """Some steps over batches that hold no sample twice."""
         rows = torch.randint(len(self.labels), (steps, batch), device=self.device)
         rows = (rows[:, :1] + torch.arange(batch, device=self.device)) % len(self.labels)
         batches = [(index, self.labels[index]) for index in rows]
         logits = torch.randn(batch, self.labels.shape[1], device=self.device, requires_grad=True)
-        started = self._now()
+        started = now(self.device)
         for index, labels in batches:
             self.loss(logits, labels, index=index).backward()
             if self.optimizer is not None:
                 self.optimizer.step()
                 self.optimizer.zero_grad()
-        self.rounds.append((self._now() - started) / steps * 1e3)
+        self.rounds.append((now(self.device) - started) / steps * 1e3)
 
     def end_epoch(self) -> None:
         """Scores in pieces where they are asked for, then the work that is timed."""
@@ -89,9 +99,56 @@ class Trial:
             for index in torch.arange(len(self.labels), device=self.device).split(4096):
                 logits = torch.randn(len(index), self.labels.shape[1], device=self.device)
                 self.loss.observe(logits, index)
-        started = self._now()
+        started = now(self.device)
         self.loss.end_epoch()
-        self.between = self._now() - started
+        self.between = now(self.device) - started
+
+
+class Bare:
+    """A table by itself, in one place."""
+
+    def __init__(self, dtype: str, place: str, shape: tuple[int, int], device: torch.device):
+        self.device, self.read, self.written = device, 0.0, 0.0
+        before = start_counting(device)
+        self.memory = Memory(dtype, place=place).to(device)
+        self.memory.allocate(*shape)
+        used = torch.cuda.memory_allocated() - before if device.type == "cuda" else 0
+        self.on_device = used or self.memory.nbytes * (not self.memory.in_host)
+
+    def round(self, batches: list[tuple[Tensor, Tensor]]) -> None:
+        """Read, then write, all batches."""
+        count = sum(len(index) for index, _ in batches)
+        started = now(self.device)
+        for index, _ in batches:
+            self.memory.read(index)
+        self.read = max(self.read, count / (now(self.device) - started))
+        started = now(self.device)
+        for index, rows in batches:
+            self.memory.write(index, rows)
+        self.written = max(self.written, count / (now(self.device) - started))
+
+
+def compare_places(shape: tuple[int, int], batch: int, device: torch.device, rounds: int) -> None:
+    """Print the bare table in both places."""
+    print("| type | place | on the device | in all | rows read/s | rows written/s | same |")
+    print("|---|---|---|---|---|---|---|")
+    for dtype in ("float16", "bool"):
+        tables = {place: Bare(dtype, place, shape, device) for place in ("device", "host")}
+        for _ in range(rounds):
+            order = torch.randperm(shape[0], device=device)[: 100 * batch].split(batch)
+            batches = [(at, torch.rand(len(at), shape[1], device=device) > 0.5) for at in order]
+            for table in tables.values():
+                table.round(batches)
+        same = all(
+            torch.equal(*(table.memory.values[rows] for table in tables.values()))
+            for rows in tables["host"].memory.row_blocks()
+        )
+        for place, table in tables.items():
+            print(
+                f"| {dtype} | {place} | {table.on_device / 1e6:,.1f} MB | "
+                f"{table.memory.nbytes / 1e6:,.1f} MB | {table.read:,.0f} | {table.written:,.0f} | "
+                f"{same} |"
+            )
 
 
 def main() -> None:
@@ -105,23 +162,29 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--place", choices=["auto", "device", "host"], default="auto")
+    parser.add_argument("--places", action="store_true")
     chosen = parser.parse_args()
-    warnings.simplefilter("ignore")
+    # Of a short schedule, and of the size of role.
+    warnings.filterwarnings("ignore", message="em-apl|role|epoch")
     samples, classes = chosen.samples, chosen.classes
+    print(
+        f"{samples:,} x {classes}, batch {chosen.batch}, {chosen.device}, torch {torch.__version__}"
+    )
+    if chosen.places:
+        device = torch.device(chosen.device)
+        return compare_places((samples, classes), chosen.batch, device, chosen.rounds)
     labels = torch.zeros(samples, classes, dtype=torch.int8, device=chosen.device)
     rows = torch.arange(samples, device=chosen.device)
     labels[rows, torch.randint(classes, (samples,), device=chosen.device)] = 1
     trials = {
-        name: Trial(name, labels)
+        name: Trial(name, labels, chosen.place)
         for name in dict.fromkeys(["bce", *chosen.methods])
         if name != "role" or 16 * labels.numel() < TOO_LARGE
     }
     for _ in range(chosen.rounds):
         for trial in trials.values():
             trial.round(chosen.steps, chosen.batch)
-    print(
-        f"{samples:,} x {classes}, batch {chosen.batch}, {chosen.device}, torch {torch.__version__}"
-    )
     print("| method | kept | at most | a step | more than bce | between epochs |")
     print("|---|---|---|---|---|---|")
     plain = min(trials["bce"].rounds)
