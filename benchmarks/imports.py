@@ -1,0 +1,52 @@
+"""What importing halftruth costs above importing torch, in fresh processes that take turns.
+
+    python benchmarks/imports.py [--rounds 15]
+
+A time is that of a whole Python process, from start to end; medians. `halftruth` itself loads
+nothing until one of its names is used; "the core" uses labels, losses and metrics. The aim: the
+core at most 0.15 s above torch.
+"""
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+
+AIM = 0.15
+IMPORTS = {
+    "torch": "import torch",
+    "torch, then halftruth": "import torch, halftruth",
+    "torch, then the core": "import torch; from halftruth import labels, losses, metrics",
+}
+
+
+def seconds(code: str) -> float:
+    """Of a Python process that runs `code` and nothing else."""
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], check=True)
+    return time.perf_counter() - start
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=15, help="processes of each kind (15)")
+    options = parser.parse_args(argv)
+    for code in IMPORTS.values():
+        seconds(code)  # compiles what was never imported, and reads it into memory
+    times: dict[str, list[float]] = {name: [] for name in IMPORTS}
+    for _ in range(options.rounds):
+        for name, code in IMPORTS.items():
+            times[name].append(seconds(code))
+    plain = statistics.median(times["torch"])
+    print("| import of | median, s | fastest, s | above torch, s |\n|---|---:|---:|---:|")
+    for name, found in times.items():
+        median = statistics.median(found)
+        print(f"| {name} | {median:.3f} | {min(found):.3f} | {median - plain:+.3f} |")
+    above = statistics.median(times["torch, then the core"]) - plain
+    verdict = "met" if above <= AIM else "missed"
+    print(f"\n{options.rounds} processes each. At most {AIM} s above torch: {verdict}.")
+
+
+if __name__ == "__main__":
+    main()
