@@ -218,7 +218,7 @@ def parse(text: str) -> Shape:
     return int(rows), int(columns)
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--shapes", nargs="+", default=["256x567", "4096x10000"], metavar="BxK")
     parser.add_argument("--methods", nargs="+", choices=list(cases(8)), metavar="NAME")
@@ -227,7 +227,7 @@ def main() -> None:
     parser.add_argument("--clock", default="wall", choices=["wall", "process"])
     parser.add_argument("--seconds", type=float, default=4.0, help="a method and shape (4)")
     parser.add_argument("--resident", action="store_true", help="also the resident set (Linux)")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     torch.set_num_threads(options.threads)
     name = torch.cuda.get_device_name() if options.device == "cuda" else f"{os.cpu_count()} cores"
     print(f"torch {torch.__version__}, {name}, {options.threads} threads, {options.clock} clock")

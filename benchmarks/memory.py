@@ -5,9 +5,10 @@
     ... --place host             # what is remembered lies in host memory
     ... --places                 # the bare table in both places, instead of methods
 
-One table a run: bytes kept, the most that is in use at any time (on a GPU), milliseconds of a
-step (loss and gradient; the smallest of several rounds, taken in turn) and seconds of the work
-between two epochs without the pass over the training set. The labels themselves are not counted.
+One table a run: bytes kept, also as a share of a float32 table (N, K), the usual way to remember a
+number of every label; the most that is in use at any time (on a GPU), milliseconds of a step (loss
+and gradient; the smallest of several rounds, taken in turn) and seconds of the work between two
+epochs without the pass over the training set. The labels themselves are not counted.
 Of the bare table: bytes on the device, rows read and written a second (the best of several rounds,
 taken in turn), and whether both places hold the same in the end.
 """
@@ -151,7 +152,7 @@ def compare_places(shape: tuple[int, int], batch: int, device: torch.device, rou
             )
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -164,13 +165,12 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--place", choices=["auto", "device", "host"], default="auto")
     parser.add_argument("--places", action="store_true")
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(argv)
     # Of a short schedule, and of the size of role.
     warnings.filterwarnings("ignore", message="em-apl|role|epoch")
     samples, classes = chosen.samples, chosen.classes
-    print(
-        f"{samples:,} x {classes}, batch {chosen.batch}, {chosen.device}, torch {torch.__version__}"
-    )
+    print(f"{samples:,} x {classes}, batch {chosen.batch}, {chosen.device}, ", end="")
+    print(f"torch {torch.__version__}\n")
     if chosen.places:
         device = torch.device(chosen.device)
         return compare_places((samples, classes), chosen.batch, device, chosen.rounds)
@@ -185,14 +185,15 @@ def main() -> None:
     for _ in range(chosen.rounds):
         for trial in trials.values():
             trial.round(chosen.steps, chosen.batch)
-    print("| method | kept | at most | a step | more than bce | between epochs |")
-    print("|---|---|---|---|---|---|")
+    print("| method | kept | of float32 | at most | a step | more than bce | between epochs |")
+    print("|---|---|---|---|---|---|---|")
     plain = min(trials["bce"].rounds)
     for name, trial in trials.items():
         step = min(trial.rounds)
         most = "" if trial.most is None else f"{trial.most / 1e6:,.1f} MB"
         print(
-            f"| {name} | {trial.kept / 1e6:,.2f} MB | {most} | {step:.2f} ms | "
+            f"| {name} | {trial.kept / 1e6:,.2f} MB | {trial.kept / (4 * labels.numel()):.2f} | "
+            f"{most} | {step:.2f} ms | "
             f"{step - plain:.2f} ms | {trial.between:.2f} s |"
         )
 

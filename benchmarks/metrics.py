@@ -5,7 +5,7 @@
     python benchmarks/metrics.py --device cuda
 
 Prints times (the best of a few runs), ratios, the largest difference of a class's AP, and the peak
-of memory beside the scores and labels.
+of memory beside the scores and labels. What is not installed is left out.
 """
 
 import argparse
@@ -81,23 +81,36 @@ def compare(samples: int, classes: int, device: str, peers: bool) -> None:
     ours, values = best_of(lambda: average_precision(*on_device), 5, device)
     size = (scores.nbytes + labels.nbytes) / 2**20
     column = samples * scores.itemsize / 2**20
-    print(f"\n{samples:,} x {classes} float32 on {device}: scores and labels {size:.0f} MiB")
-    print(f"  halftruth     {ours * 1e3:10.1f} ms", end="")
-    print(f"   peak of memory +{extra:.0f} MiB ({extra / column:.1f} columns of scores)")
+    print(f"\n{samples:,} x {classes} float32 on {device}: scores and labels {size:.0f} MiB;")
+    print(f"AP takes {extra:.0f} MiB more, {extra / column:.1f} columns of scores.\n")
+    print("| | ms | times ours | largest gap |\n|---|---:|---:|---:|")
+    print(f"| AP of every class | {ours * 1e3:.1f} | 1 | |", flush=True)
+    if peers:
+        for name, call in peer_calls(scores, labels, on_device).items():
+            try:
+                theirs, reference = best_of(call, 1 if name == "torchmetrics" else 3, device)
+            except ImportError:
+                print(f"| the same, {name} | not installed | | |")
+                continue
+            gap = np.abs(values.cpu().numpy() - reference).max()
+            cells = f"{theirs * 1e3:.1f} | {theirs / ours:.1f} | {gap:.1e}"
+            print(f"| the same, {name} | {cells} |", flush=True)
     best, _ = best_of(lambda: thresholds.best(*on_device), 2, device)
     whole, _ = best_of(lambda: evaluate(*on_device), 2, device)
-    print(f"  thresholds.best {best * 1e3:8.1f} ms\n  evaluate      {whole * 1e3:10.1f} ms")
-    if not peers:
-        return
+    print(f"| thresholds.best | {best * 1e3:.1f} | | |\n| evaluate | {whole * 1e3:.1f} | | |")
 
-    from sklearn.metrics import average_precision_score
 
-    theirs, reference = best_of(lambda: average_precision_score(labels, scores, average=None), 3)
-    gap = np.abs(values.cpu().numpy() - reference).max()
-    print(f"  scikit-learn  {theirs * 1e3:10.1f} ms   {theirs / ours:6.1f}x   max gap {gap:.1e}")
-    theirs, reference = best_of(lambda: torchmetrics_ap(*on_device), 1, device)
-    gap = np.abs(values.cpu().numpy() - reference).max()
-    print(f"  torchmetrics  {theirs * 1e3:10.1f} ms   {theirs / ours:6.1f}x   max gap {gap:.1e}")
+def peer_calls(
+    scores: np.ndarray, labels: np.ndarray, on_device: tuple[torch.Tensor, torch.Tensor]
+) -> dict[str, Callable[[], np.ndarray]]:
+    """AP of every class by others; scikit-learn works on the CPU whatever the device."""
+
+    def sklearn_ap() -> np.ndarray:
+        from sklearn.metrics import average_precision_score
+
+        return average_precision_score(labels, scores, average=None)
+
+    return {"scikit-learn": sklearn_ap, "torchmetrics": lambda: torchmetrics_ap(*on_device)}
 
 
 def declare_torchvision_ops() -> None:
@@ -113,14 +126,14 @@ def declare_torchvision_ops() -> None:
             _ops.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="only 40,000 x 80")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--threads", type=int, default=2, help="CPU threads (2)")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     torch.set_num_threads(options.threads)
-    warnings.filterwarnings("ignore")
+    warnings.filterwarnings("ignore", module="sklearn|torchmetrics")
     declare_torchvision_ops()
     compare(40_000, 80, options.device, peers=True)
     if not options.quick:

@@ -10,7 +10,6 @@ told beside it. Run on a CUDA device.
 """
 
 import argparse
-import json
 import tempfile
 import time
 from pathlib import Path
@@ -73,7 +72,7 @@ def reference(files: list[Path], backbone: str, size: int, batch: int, workers: 
     return len(loader) * batch / (time.perf_counter() - started)
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", type=Path, required=True)
     parser.add_argument("--backbone", default="resnet50")
@@ -82,32 +81,30 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=12)
     parser.add_argument("--modes", nargs="+", default=["plain", "graphs", "compile+graphs"])
     parser.add_argument("--no-reference", action="store_true")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     files = sorted(path for path in options.images.rglob("*.jpg"))
     store = ImageStore(options.images)
     names = [str(path.relative_to(options.images)) for path in files]
     build_image_model(options.backbone, CLASSES, weights="none")
     started = time.perf_counter()
     pixels = decode_all(store, names, options.size, workers=options.workers).pixels
-    print(f"{len(files)} pictures decoded in {time.perf_counter() - started:.1f} s", flush=True)
+    print(f"{options.backbone}, {options.size} px; {len(files)} pictures decoded once, ", end="")
+    print(f"in {time.perf_counter() - started:.1f} s\n\n| batch | loop | images/s | ratio |")
+    print("|---|---|---:|---:|", flush=True)
     for batch in options.batches:
-        row: dict[str, Any] = {"backbone": options.backbone, "size": options.size, "batch": batch}
+        theirs = None
         if not options.no_reference:
-            row["reference img/s"] = reference(
-                files, options.backbone, options.size, batch, options.workers
-            )
+            theirs = reference(files, options.backbone, options.size, batch, options.workers)
+            print(f"| {batch} | reference | {theirs:,.0f} | 1 |", flush=True)
         for mode in options.modes:
             config = Config(
                 backbone=options.backbone, batch_size=batch, workers=options.workers,
                 compile="compile" in mode, graphs="graphs" in mode, freeze_bn="frozen" in mode,
             )  # fmt: skip
             with tempfile.TemporaryDirectory() as folder:
-                row[f"{mode} img/s"] = loop(config, options.size, pixels, Path(folder), True)
-            if not options.no_reference:
-                row[f"{mode} ratio"] = row[f"{mode} img/s"] / row["reference img/s"]
-            print(json.dumps({mode: row[f"{mode} img/s"]}), flush=True)
-        shown = {k: round(v, 2) if isinstance(v, float) else v for k, v in row.items()}
-        print(json.dumps(shown), flush=True)
+                ours = loop(config, options.size, pixels, Path(folder), True)
+            ratio = f"{ours / theirs:.2f}" if theirs else ""
+            print(f"| {batch} | {mode} | {ours:,.0f} | {ratio} |", flush=True)
 
 
 if __name__ == "__main__":
