@@ -65,6 +65,15 @@ def test_spatial_consistency_goes_on_as_if_nothing_had_been(
     assert (maps > 0).float().mean() > 0.9
 
 
+def test_of_several_views_the_picture_itself_is_remembered_in_places(on_pictures, tmp_path):
+    settings = {**on_pictures, "tune": "all", "head": "cam", "method": "consistency", "epochs": 1}
+    settings |= {"options": {"base": {"name": "scl", "side": 3}}}
+    fit(**settings, out=tmp_path / "run", quiet=True)
+    kept = checkpoint.load(tmp_path / "run" / "last.safetensors")["loss"]["base.memory.values"]
+    assert kept.shape == (27, 3, 3, 3)
+    assert (kept > 0).all(), "nothing of it was cropped away"
+
+
 def test_the_penalty_of_a_head_is_part_of_the_loss(on_features, tmp_path, monkeypatch):
     seen = []
     original = Learner._loss

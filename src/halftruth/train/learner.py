@@ -117,7 +117,8 @@ class Learner:
         if self.spatial is not None:
             assert index is not None
             assert boxes is not None
-            value = value + self.spatial.spatial(self.model.head.maps, index, boxes)
+            maps = self.model.head.maps[: len(labels)]
+            value = value + self.spatial.spatial(maps, index, boxes)
         if self.model.head.has_penalty:
             value = value + self.model.head.penalty
         if self.l1:

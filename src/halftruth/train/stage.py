@@ -168,6 +168,9 @@ class Stage:
         if self.learner.spatial is None:
             return None
         assert isinstance(self.inputs, Images)
+        if self.loss.views > 1:
+            # Of several views the first is the picture itself.
+            return torch.tensor([[0.0, 0.0, 1.0, 1.0]], device=keys.device).expand(len(keys), 4)
         return crop_boxes(self.inputs.augment, keys)
 
     def _end_epoch_of_loss(self) -> None:
