@@ -22,7 +22,7 @@ OTHER: dict[str, Any] = {
 }  # fmt: skip
 OTHER_OF = {
     ("any-class", "empty_rows"): "verified", ("gr", "schedule"): "code", ("smile", "mu"): 0.9,
-    ("role", "memory_dtype"): "float16", ("role", "init"): 0.8,
+    ("role", "memory_dtype"): "float16", ("role", "init"): 0.8, ("role", "light"): True,
     ("pseudo-label", "tau"): 0.9, ("scl", "side"): 3,
 }  # fmt: skip
 # What has to be set beside an argument for it to mean anything.

@@ -436,11 +436,15 @@ def test_light_role_moves_only_the_rows_of_the_batch_and_needs_a_rate():
     assert changed.nonzero().flatten().tolist() == [1, 4]
 
 
-def test_role_says_that_its_four_tables_are_large(monkeypatch):
+def test_role_keeps_four_large_tables_only_if_asked(monkeypatch):
+    monkeypatch.setattr(losses.role, "MOST_BYTES", 4 * 4 * 8 * 3 - 1)
+    labels = torch.zeros(8, 3, dtype=torch.int8)
+    message = r"role would keep four tables for 8 samples, .* give light=True.* or light=False"
+    with pytest.raises(ValueError, match=message):
+        begun("role", labels, expected_positives=1.5)
+    for light in (False, True):
+        assert len(begun("role", labels, expected_positives=1.5, light=light).table) == 8
     loss = losses.create("role", expected_positives=1.5)
-    huge = torch.empty(1_742_125, 567, dtype=torch.int8, device="meta")
-    with pytest.warns(UserWarning, match=r"15\.8 GB under Adam; light=True keeps one of 2\.0 GB"):
-        loss._warn_of_size(huge)
     with pytest.raises(ValueError, match="call begin"):
         loss.parameter_groups(1e-3)
 

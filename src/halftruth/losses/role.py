@@ -1,7 +1,6 @@
 """Regularised online label estimation: a table of estimated labels that learns with the model."""
 
 import math
-import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -23,6 +22,8 @@ SURE, CLAMP = 0.995, 1e-5
 # One visit of a row under Adam (beta2 = 0.999, eps = 1e-8), all it moves until the next one.
 ROOT, GUARD = math.sqrt(1 - 0.999), 1e-8
 ROWS = 1 << 12
+# The most its tables may take unless it is told to take more.
+MOST_BYTES = 2.5e9
 
 
 def logit(p: float) -> float:
@@ -41,9 +42,10 @@ class ROLE(Loss):
     within ±logit(`init`) for unknown ones. It is a parameter of the loss: give the optimiser
     `loss.parameter_groups(lr)`, which trains it at `lr_mult` times the rate. Dense Adam, as
     published, keeps four tables and moves all rows at every step; several processes average its
-    gradient as they do the model's. `light=True` keeps one table, in half precision, and moves
-    the batch's rows as far as one visit under Adam does, g ← g − rate · d / (√.001 |d| + 1e-8) with
-    d = ∂L/∂g. Cole et al., CVPR 2021; k as in `epr`.
+    gradient as they do the model's; over 2.5 GB that has to be asked for, `light=False`.
+    `light=True` keeps one table, in half precision, and moves the batch's rows as far as one visit
+    under Adam does, g ← g − rate · d / (√.001 |d| + 1e-8) with d = ∂L/∂g. Cole et al., CVPR 2021;
+    k as in `epr`.
     UNKNOWN: as estimated. Needs: index, begin(), `expected_positives` (k).
     """
 
@@ -56,7 +58,7 @@ class ROLE(Loss):
         expected_positives: float,
         init: float = 0.6,
         lr_mult: float = 10.0,
-        light: bool = False,
+        light: bool | None = None,
         rate: float | None = None,
         memory_dtype: str | None = None,
         seed: int = 0,
@@ -90,7 +92,7 @@ class ROLE(Loss):
     def begin(self, labels: Tensor) -> None:
         labels = label_codes.check(torch.as_tensor(labels))
         if self.memory is None:
-            self._warn_of_size(labels)
+            self._refuse_size(labels)
             fresh = torch.empty(labels.shape, dtype=self.table.dtype, device=self.table.device)
             self.estimator = nn.Parameter(fresh)
         else:
@@ -111,13 +113,13 @@ class ROLE(Loss):
                 if mine:
                     into.copy_(entries(part))
 
-    def _warn_of_size(self, labels: Tensor) -> None:
+    def _refuse_size(self, labels: Tensor) -> None:
         tables = 4 * labels.numel() * self.table.element_size()
-        if tables > 2.5e9:
-            warnings.warn(
-                f"role keeps four tables for {len(labels):,} samples, {tables / 1e9:.1f} GB under "
-                f"Adam; light=True keeps one of {2 * labels.numel() / 1e9:.1f} GB",
-                stacklevel=3,
+        if tables > MOST_BYTES and self.light is None:
+            raise ValueError(
+                f"role would keep four tables for {len(labels):,} samples, {tables / 1e9:.1f} GB "
+                f"under Adam, expected at most {MOST_BYTES / 1e9:g}: give light=True, which keeps "
+                f"one of {2 * labels.numel() / 1e9:.1f} GB, or light=False if there is room"
             )
 
     def estimates(self) -> Tensor:

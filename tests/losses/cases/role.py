@@ -10,7 +10,7 @@ from halftruth import losses
 class ROLE(Case):
     name = "role"
     needed = {"expected_positives": 1.5}
-    defaults = {"init": 0.6, "lr_mult": 10.0, "light": False, "rate": None, "seed": 0}
+    defaults = {"init": 0.6, "lr_mult": 10.0, "light": None, "rate": None, "seed": 0}
     variants = ({"expected_positives": 3.0, "light": True, "rate": 0.1}, {"init": 0.5, "seed": 3})
     has_constants = True
 
