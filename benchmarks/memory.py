@@ -1,4 +1,4 @@
-"""What methods with a memory cost over plain cross-entropy, at any size of the training set.
+"""What methods with a memory, or several parts, cost over plain cross-entropy, at any size.
 
     python benchmarks/memory.py                                            # PASCAL VOC
     python benchmarks/memory.py --samples 1742125 --classes 567 --batch 256 --device cuda
@@ -27,6 +27,12 @@ from halftruth.memory import Memory
 
 METHODS: dict[str, dict[str, Any]] = {
     "bce": {},
+    "epr": {"expected_positives": 1.5},
+    "splc": {"start": 0},
+    "lasd": {"expected_positives": 1.5},
+    "consistency": {"base": "bce"},
+    "ll-r": {},
+    "ll-ct": {},
     "em-apl": {"warmup": 1},
     "ll-cp": {"delta": 0.001},
     "en": {"expected_positives": 1.5},
@@ -85,7 +91,9 @@ class Trial:
         rows = torch.randint(len(self.labels), (steps, batch), device=self.device)
         rows = (rows[:, :1] + torch.arange(batch, device=self.device)) % len(self.labels)
         batches = [(index, self.labels[index]) for index in rows]
-        logits = torch.randn(batch, self.labels.shape[1], device=self.device, requires_grad=True)
+        shape = (self.loss.views, batch, self.labels.shape[1])
+        shape = shape if self.loss.views > 1 else shape[1:]
+        logits = torch.randn(shape, device=self.device, requires_grad=True)
         started = now(self.device)
         for index, labels in batches:
             self.loss(logits, labels, index=index).backward()
