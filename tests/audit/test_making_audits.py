@@ -175,6 +175,7 @@ def test_probabilities_that_do_not_fit_are_named(pictures: Pictures) -> None:
         (whole.replace("bird", "brid"), "did you mean 'brid'"),
         (whole.replace("\np5.png", "\nother.png"), "'p5.png'"),
         (whole.replace("\np5.png", "\np6.png"), "more than one row"),
+        (whole.replace("\np", "\nq"), "no probabilities for.*; its rows are named 'q"),
         (whole.replace("0.", "x.", 1), "expected a probability"),
         (whole.replace(",0.", ",7.", 1), "expected probabilities in 0..1"),
     ):

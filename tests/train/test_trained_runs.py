@@ -115,8 +115,10 @@ def test_what_a_run_was_not_trained_on(features_run, pictures_run, data, tmp_pat
         halftruth.predict(features_run, images=data / "photos")
     with pytest.raises(DataError, match="was trained on images"):
         halftruth.predict(pictures_run, features=data / "features.npy")
-    with pytest.raises(DataError, match="images or features"):
+    with pytest.raises(DataError, match=r"on images; expected them \(--images\).*got neither"):
         halftruth.predict(pictures_run)
+    with pytest.raises(DataError, match=r"on features; expected them \(--features\).*got both"):
+        halftruth.predict(features_run, images=data / "photos", features=data / "features.npy")
     (tmp_path / "other.csv").write_text("image,red,green\np0.png,1,0\n")
     with pytest.raises(DataError, match="classes that the labels lack: 'blue'"):
         halftruth.evaluate(pictures_run, tmp_path / "other.csv", images=data / "photos")

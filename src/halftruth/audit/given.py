@@ -77,5 +77,6 @@ def _order(table: Table, labels: LabelMatrix, path: Path) -> np.ndarray:
         raise DataError(f"{path}: {twice!r} has more than one row of probabilities")
     lost = [str(item) for item in labels.items if str(item) not in place]
     if lost:
-        raise DataError(f"{path}: has no probabilities for {len(lost):,} rows: {some(lost)}")
+        hint = f"; its rows are named {some(items, 3)}" if len(lost) == len(labels) else ""
+        raise DataError(f"{path}: has no probabilities for {len(lost):,} rows: {some(lost)}{hint}")
     return np.array([place[str(item)] for item in labels.items])

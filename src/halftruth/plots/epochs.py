@@ -177,7 +177,7 @@ def _lines(name: str, runs: Sequence[Record], tables: list[pd.DataFrame], text: 
     if not tables:
         asked = ", ".join(str(run.folder) for run in runs)
         raise NotRecorded(
-            f"{name}: not recorded by {asked}: the complete labels were not given (--truth), or "
+            f"not recorded by {asked}: the complete labels were not given (--truth), or "
             "an older version trained it"
         )
     numbers = pd.concat(tables, ignore_index=True)

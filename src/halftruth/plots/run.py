@@ -59,6 +59,6 @@ def draw_runs(
                 drawn.append(FIGURES[name](runs))
         except NotRecorded as reason:
             if asked:
-                raise
+                raise NotRecorded(f"{name}: {reason}") from reason
             left_out.append(f"{name}: {reason}")
     return drawn, left_out

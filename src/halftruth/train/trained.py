@@ -121,7 +121,11 @@ class TrainedRun:
     ) -> Scores:
         """Probabilities of a feature matrix, or of images (all of the folder, or those named)."""
         if (images is None) == (features is None):
-            raise DataError("expected images or features, and not both")
+            kind = "images" if self.inputs is None else "features"
+            raise DataError(
+                f"{self.folder}: was trained on {kind}; expected them (--{kind}) and nothing else, "
+                f"got {'neither images nor features' if images is None else 'both'}"
+            )
         names = None if items is None else [str(item) for item in items]
         if features is not None:
             return self._score_features(features, names)
