@@ -1,0 +1,166 @@
+"""Everything that is measured against the usual style, in one run, as one Markdown page.
+
+    python benchmarks/run.py                            # what this machine has: minutes
+    python benchmarks/run.py --quick --out page.md      # smaller shapes, fewer repetitions
+    python benchmarks/run.py --only losses metrics
+    python benchmarks/run.py --images photos/           # JPEG files for the training loops
+
+Losses, mean average precision and training loops run beside their peers in the same process, import
+times in processes of their own; what needs a GPU is left out where there is none. A part that
+breaks is told in the page, the others go on, and the exit status is 1.
+"""
+
+import argparse
+import datetime
+import importlib
+import importlib.metadata
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import numpy as np
+import torch
+
+PACKAGES = ("halftruth", "torch", "triton", "numpy", "scikit-learn", "torchmetrics", "timm")
+
+
+class Part(NamedTuple):
+    """One script of this folder, with its arguments: always, in a long run, in a quick one."""
+
+    title: str
+    script: str
+    always: str = ""
+    whole: str = ""
+    quick: str = ""
+    gpu: bool = False
+
+
+PARTS = {
+    "imports": Part("Imports", "imports", quick="--rounds 10"),
+    "losses": Part("Losses on a CPU", "losses", quick="--shapes 256x567 --seconds 1"),
+    "kernels": Part("Losses on a GPU", "kernels", quick="--quick", gpu=True),
+    "metrics": Part("Metrics on a CPU", "metrics", quick="--quick"),
+    "metrics-gpu": Part(
+        "Metrics on a GPU", "metrics", always="--device cuda", quick="--quick", gpu=True
+    ),
+    "memory": Part("What methods remember", "memory", quick="--rounds 2 --steps 50"),
+    "memory-gpu": Part(
+        "What methods remember, on a GPU",
+        "memory",
+        always="--device cuda --samples 82081 --classes 80 --batch 64",
+        quick="--rounds 2 --steps 50",
+        gpu=True,
+    ),
+    "training": Part(
+        "Training on JPEG files",
+        "reference_loop",
+        whole="--modes plain graphs compile+graphs",
+        quick="--modes graphs --batches 16",
+        gpu=True,
+    ),
+}
+
+
+class Tee:
+    """Everything to the screen, and into the page if there is one."""
+
+    def __init__(self, screen: TextIO, page: TextIO | None) -> None:
+        self.files = [file for file in (screen, page) if file is not None]
+
+    def write(self, text: str) -> None:
+        for file in self.files:
+            file.write(text)
+
+    def flush(self) -> None:
+        for file in self.files:
+            file.flush()
+
+
+def machine() -> str:
+    """The processors, the GPU and the versions, as a list."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if sys.platform == "linux" else []
+    named = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    rows = [f"{os.cpu_count()} cores ({named[0] if named else platform.processor()})"]
+    rows += [torch.cuda.get_device_name()] if torch.cuda.is_available() else ["no GPU"]
+    versions = [f"Python {platform.python_version()}"]
+    for package in PACKAGES:
+        try:
+            versions.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            versions.append(f"no {package}")
+    rows += [", ".join(versions), f"{datetime.date.today()}"]
+    return "\n".join(f"- {row}" for row in rows)
+
+
+@contextmanager
+def photographs(count: int) -> Iterator[Path]:
+    """A folder of JPEG files of the usual size, of clouds of colour."""
+    from PIL import Image
+
+    draw = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as folder:
+        for i in range(count):
+            clouds = draw.integers(0, 256, (12, 16, 3), dtype=np.uint8)
+            picture = Image.fromarray(clouds).resize((500, 375), Image.Resampling.BICUBIC)
+            picture.save(Path(folder) / f"{i:05d}.jpg", quality=90)
+        yield Path(folder)
+
+
+def measure(part: Part, options: argparse.Namespace) -> None:
+    """Run one part here."""
+    arguments = [*part.always.split(), *(part.quick if options.quick else part.whole).split()]
+    shown = " ".join(["python", f"benchmarks/{part.script}.py", *arguments])
+    print(f"\n## {part.title}\n\n    {shown}\n", flush=True)
+    call: Any = importlib.import_module(part.script).main
+    if part.script != "reference_loop":
+        call(arguments)
+    elif options.images:
+        call([*arguments, "--images", str(options.images)])
+    else:
+        with photographs(512 if options.quick else 2048) as folder:
+            call([*arguments, "--images", str(folder)])
+
+
+def report(options: argparse.Namespace) -> int:
+    """Print the page; the number of parts that broke."""
+    print(f"# Benchmarks of halftruth\n\n{machine()}", flush=True)
+    broken = 0
+    for name in options.only or PARTS:
+        part, started, threads = PARTS[name], time.perf_counter(), torch.get_num_threads()
+        if part.gpu and not torch.cuda.is_available():
+            print(f"\n## {part.title}\n\nLeft out: there is no GPU.")
+            continue
+        try:
+            measure(part, options)
+        except (Exception, SystemExit) as error:
+            broken += 1
+            print(f"\n**Broken**: {type(error).__name__}: {error}")
+        torch.set_num_threads(threads)  # which a part may have changed
+        print(f"\n{time.perf_counter() - started:.0f} s", flush=True)
+    return broken
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="small shapes, few repetitions")
+    parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--images", type=Path, help="a folder of JPEG files to train on")
+    parser.add_argument("--out", type=Path, help="a file for the page, written as it grows")
+    options = parser.parse_args(argv)
+    page = options.out.open("w") if options.out else None
+    try:
+        with redirect_stdout(Tee(sys.stdout, page)):  # type: ignore[type-var]
+            return min(report(options), 1)
+    finally:
+        if page is not None:
+            page.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
