@@ -64,6 +64,24 @@ def test_scores_are_out_of_sample(tmp_path: Path) -> None:
         cross_scores(lots, tmp_path, features=features, folds=4, epochs=10, method="em")
 
 
+def test_rows_of_one_item_stay_in_one_fold(tmp_path: Path) -> None:
+    """Few rows, few labels, and every item twice: each fold has something to choose by."""
+    random = np.random.default_rng(0)
+    values = np.zeros((40, 2), np.int8)
+    values[::5, 0] = 1
+    items = np.array([f"i{row // 2}" for row in range(40)])
+    features = random.normal(size=(40, 4)).astype(np.float32)
+    labels = LabelMatrix(values, ("a", "b"), items)
+    scores, _ = cross_scores(
+        labels, tmp_path, features=features, folds=3, epochs=1, device="cpu", method="bce"
+    )
+    assert not np.isnan(scores).any()
+    for number in range(3):
+        part = read_labels(tmp_path / f"fold{number}.parquet", duplicates="keep").split
+        assert np.array_equal(part[::2], part[1::2])
+        assert (values[part == "val"] == 1).any()
+
+
 def test_the_command_goes_from_labels_to_a_repaired_file(
     matrix: tuple[Path, Path, np.ndarray], tmp_path: Path
 ) -> None:

@@ -57,6 +57,9 @@ def cross_scores(
     named = labels.items
     if named is None:
         named = np.array([str(row) for row in range(len(labels))])
+    if groups is None and len(np.unique(named)) < len(named):
+        # A model that has seen an item is no judge of its other rows.
+        groups = named
     folder.mkdir(parents=True, exist_ok=True)
     fold = fold_of_rows(len(labels), folds, seed, groups)
     _check_same(folder, labels, fold, features, {"images": images, **settings})
@@ -66,7 +69,7 @@ def cross_scores(
         np.save(folder / "features.npy", features)
     for number in range(folds):
         out = folder / f"fold{number}"
-        parts = _parts(fold, number, seed, groups)
+        parts = _parts(fold, number, seed, groups, (labels.values == PRESENT).any(axis=1))
         table = folder / f"fold{number}.parquet"
         write_labels(replace(labels, items=named, split=parts), table)
         tell(f"fold {number + 1} of {folds}: training without {int((fold == number).sum()):,} rows")
@@ -74,7 +77,11 @@ def cross_scores(
             "report": False,
             **settings,
             "labels": str(table),
-            "reading": {"split_column": "split", "classes": list(labels.classes)},
+            "reading": {
+                "split_column": "split",
+                "classes": list(labels.classes),
+                "duplicates": "keep",
+            },
             "out": str(out),
             "seed": seed,
             "cache_dir": settings.get("cache_dir") or str(folder / "cache"),
@@ -118,13 +125,20 @@ def _check_same(
     path.write_text(now.hexdigest(), encoding="utf-8")
 
 
-def _parts(fold: np.ndarray, number: int, seed: int, groups: np.ndarray | None) -> np.ndarray:
+def _parts(
+    fold: np.ndarray, number: int, seed: int, groups: np.ndarray | None, positive: np.ndarray
+) -> np.ndarray:
     """train, val or test for each row; the fold itself is the test part, which chooses nothing."""
     from halftruth.data import split_rows
 
     rest = np.flatnonzero(fold != number)
     inside = None if groups is None else groups[rest]
-    _, held_out = split_rows(len(rest), val=VALIDATION, seed=seed + number, groups=inside)
+    for attempt in range(100):
+        # Of few rows those held out may all be without a label, and then they choose nothing.
+        draw = seed + number + 1000 * attempt
+        _, held_out = split_rows(len(rest), val=VALIDATION, seed=draw, groups=inside)
+        if positive[rest[held_out]].any():
+            break
     parts = np.where(fold == number, "test", "train").astype("<U5")
     parts[rest[held_out]] = "val"
     return parts
