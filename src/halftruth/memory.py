@@ -159,7 +159,8 @@ class Memory(nn.Module):
 
         `exchange` gathers equally shaped tensors of all processes along the first dimension, in
         the order of their ranks, as `Accelerator.gather` does; without it `torch.distributed` is
-        used where it runs. Of a row that several processes have written the lowest rank's counts.
+        used where it runs. Of a row that several processes have written the lowest rank's counts;
+        those that share a table have nothing to exchange, and wait for each other.
         """
         exchange = exchange or gathering()
         if exchange is not None and not (self.sharing and self.sharing.all_here):
