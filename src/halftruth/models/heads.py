@@ -16,6 +16,9 @@ class Head(nn.Module):
 
     `has_penalty = True`: a forward pass in training leaves a `penalty` to add to the loss, in the
     units of its mean over entries. `keeps_maps = True`: it leaves its class maps, `maps`.
+
+    All take `dropout` and `prior`, the share of positives: the first answer is then logit(prior),
+    so that training does not begin by unlearning one half everywhere; without it 0.
     """
 
     wants_map: ClassVar[bool] = False
@@ -24,6 +27,17 @@ class Head(nn.Module):
     penalty: Tensor
     maps: Tensor
 
+    def __init__(
+        self, dim: int, num_classes: int, dropout: float = 0.0, prior: float | None = None
+    ) -> None:
+        super().__init__()
+        for what, value in (("dim", dim), ("num_classes", num_classes)):
+            if value < 1:
+                raise ValueError(f"expected {what} of at least 1, got {value}")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"expected 0 <= dropout < 1, got {dropout}")
+        self.dropped, self.start = dropout, bias_of(prior)
+
     def __getstate__(self) -> dict[str, Any]:
         # What a pass has left is part of its graph and cannot be copied.
         return {k: v for k, v in self.__dict__.items() if k not in ("penalty", "maps")}
@@ -31,24 +45,19 @@ class Head(nn.Module):
 
 @registry.register("linear")
 class LinearHead(Head):
-    """z = W f + b on pooled features.
-
-    Starts with small weights and b = 0, or b = logit(prior): with `prior` set to the share of
-    positives, training does not begin by unlearning one half everywhere.
+    """z = W f + b on pooled features; starts with small weights.
 
     >>> head = LinearHead(8, 3, prior=0.1)
     >>> torch.sigmoid(head(torch.zeros(1, 8))).mul(10).round().tolist()
     [[1.0, 1.0, 1.0]]
     """
 
-    def __init__(
-        self, dim: int, num_classes: int, dropout: float = 0.0, prior: float | None = None
-    ) -> None:
-        super().__init__()
-        self.dropout = nn.Dropout(dropout)
+    def __init__(self, dim: int, num_classes: int, **shared: Any) -> None:
+        super().__init__(dim, num_classes, **shared)
+        self.dropout = nn.Dropout(self.dropped)
         self.linear = nn.Linear(dim, num_classes)
         nn.init.normal_(self.linear.weight, std=0.01)
-        nn.init.constant_(self.linear.bias, bias_of(prior))
+        nn.init.constant_(self.linear.bias, self.start)
 
     def forward(self, features: Tensor) -> Tensor:
         return self.linear(self.dropout(features))
@@ -70,23 +79,16 @@ class BoostLUHead(Head):
     wants_map: ClassVar[bool] = True
     keeps_maps: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        dim: int,
-        num_classes: int,
-        dropout: float = 0.0,
-        prior: float | None = None,
-        alpha: float = 5.0,
-    ) -> None:
-        super().__init__()
+    def __init__(self, dim: int, num_classes: int, *, alpha: float = 5.0, **shared: Any) -> None:
+        super().__init__(dim, num_classes, **shared)
         if not alpha > 0:
             raise ValueError(f"expected alpha > 0, got {alpha}")
         self.alpha = alpha
-        self.dropout = nn.Dropout2d(dropout)
+        self.dropout = nn.Dropout2d(self.dropped)
         self.conv = nn.Conv2d(dim, num_classes, kernel_size=1)
-        start = bias_of(prior)
+        bias = self.start / alpha if self.start > 0 else self.start
         nn.init.normal_(self.conv.weight, std=0.01)
-        nn.init.constant_(self.conv.bias, start / alpha if start > 0 else start)  # type: ignore[arg-type]
+        nn.init.constant_(self.conv.bias, bias)  # type: ignore[arg-type]
 
     def forward(self, feature_map: Tensor) -> Tensor:
         cam = self.conv(self.dropout(feature_map))
@@ -99,26 +101,14 @@ class BoostLUHead(Head):
 
 
 def create_head(
-    name: str,
-    dim: int,
-    num_classes: int,
-    dropout: float = 0.0,
-    prior: float | None = None,
-    **options: Any,
+    name: str, dim: int, num_classes: int, dropout: float = 0.0, **options: Any
 ) -> Head:
-    """A head by name.
+    """A head by name; `options` are `prior` and the head's own.
 
     >>> create_head("linear", 8, 3)(torch.zeros(2, 8)).shape
     torch.Size([2, 3])
     """
-    for what, value in (("dim", dim), ("num_classes", num_classes)):
-        if value < 1:
-            raise ValueError(f"expected {what} of at least 1, got {value}")
-    if not 0 <= dropout < 1:
-        raise ValueError(f"expected 0 <= dropout < 1, got {dropout}")
-    return registry.create(
-        name, dim=dim, num_classes=num_classes, dropout=dropout, prior=prior, **options
-    )
+    return registry.create(name, dim=dim, num_classes=num_classes, dropout=dropout, **options)
 
 
 def bias_of(prior: float | None) -> float:

@@ -1,22 +1,22 @@
 """Heads with a code for each class: one looks for it in the picture, one makes it uncertain."""
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from halftruth.models.heads import Head, bias_of, registry
+from halftruth.models.heads import Head, registry
 
 
 class ClassDots(nn.Module):
     """z_k = w_k · h_k + b_k for codes (B, K, d), a weight vector a class."""
 
-    def __init__(self, num_classes: int, width: int, prior: float | None) -> None:
+    def __init__(self, num_classes: int, width: int, start: float) -> None:
         super().__init__()
         # So small that the bias is nearly the first answer, whatever the width.
         self.weight = nn.Parameter(torch.randn(num_classes, width) * 0.03 / width**0.5)
-        self.bias = nn.Parameter(torch.full((num_classes,), bias_of(prior)))
+        self.bias = nn.Parameter(torch.full((num_classes,), start))
 
     def forward(self, codes: Tensor) -> Tensor:
         return (codes * self.weight).sum(dim=-1) + self.bias
@@ -39,25 +39,22 @@ class LabelQueryHead(Head):
     wants_map: ClassVar[bool] = True
 
     def __init__(
-        self,
-        dim: int,
-        num_classes: int,
-        dropout: float = 0.0,
-        prior: float | None = None,
-        width: int = 256,
-        heads: int = 4,
+        self, dim: int, num_classes: int, *, width: int = 256, heads: int = 4, **shared: Any
     ) -> None:
-        super().__init__()
+        super().__init__(dim, num_classes, **shared)
         if width < 4 or width % 4 or width % heads:
             raise ValueError(f"expected a width divisible by 4 and by {heads} heads, got {width}")
         self.project = nn.Conv2d(dim, width, kernel_size=1)
         self.queries = nn.Parameter(torch.randn(num_classes, width) * 0.02)
-        self.attention = nn.MultiheadAttention(width, heads, dropout, batch_first=True)
+        self.attention = nn.MultiheadAttention(width, heads, self.dropped, batch_first=True)
         self.mlp = nn.Sequential(
-            nn.Linear(width, 2 * width), nn.GELU(), nn.Dropout(dropout), nn.Linear(2 * width, width)
+            nn.Linear(width, 2 * width),
+            nn.GELU(),
+            nn.Dropout(self.dropped),
+            nn.Linear(2 * width, width),
         )
         self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
-        self.dots = ClassDots(num_classes, width, prior)
+        self.dots = ClassDots(num_classes, width, self.start)
 
     def forward(self, feature_map: Tensor) -> Tensor:
         places = self.project(feature_map)
@@ -101,23 +98,17 @@ class VariationalHead(Head):
     has_penalty: ClassVar[bool] = True
 
     def __init__(
-        self,
-        dim: int,
-        num_classes: int,
-        dropout: float = 0.0,
-        prior: float | None = None,
-        width: int = 64,
-        beta: float = 1e-4,
+        self, dim: int, num_classes: int, *, width: int = 64, beta: float = 1e-4, **shared: Any
     ) -> None:
-        super().__init__()
+        super().__init__(dim, num_classes, **shared)
         if not beta >= 0:
             raise ValueError(f"expected beta >= 0, got {beta}")
         self.beta = beta
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(self.dropped)
         self.embed = nn.Linear(dim, width)
         self.classes = nn.Parameter(torch.randn(num_classes, width))
         self.mean, self.log_std = nn.Linear(width, width), nn.Linear(width, width)
-        self.dots = ClassDots(num_classes, width, prior)
+        self.dots = ClassDots(num_classes, width, self.start)
 
     def forward(self, features: Tensor) -> Tensor:
         evidence = torch.tanh(self.embed(self.dropout(features)).unsqueeze(1) * self.classes)
