@@ -58,8 +58,11 @@ class Traced:
         self.tapes = []
         self.programs = traces.Programs(lambda tape: self.tapes.append(tape) or tape)
 
+    def get(self, loss, context=None, shape=(4, 6)):
+        return self.programs.get(loss, torch.zeros(shape), context)
+
     def numbers(self, loss, shape=(4, 6)):
-        return self.programs.get(loss, torch.zeros(shape), None)[1].numbers
+        return self.get(loss, None, shape)[1].numbers
 
 
 def test_a_loss_is_traced_once_a_shape():
@@ -110,3 +113,48 @@ def test_what_was_traced_is_no_part_of_the_loss():
     del loss, copied
     gc.collect()
     assert not traced.programs.known
+
+
+def test_tensors_of_a_batch_are_read_anew_without_a_new_trace():
+    traced, loss = Traced(), losses.create("ll-cp")
+    for _ in range(3):
+        threshold, before = torch.randn(()), torch.rand(4, 6) > 0.5
+        *_, tensors = traced.get(loss, (threshold, before))
+        assert torch.equal(tensors[0], threshold)
+        assert torch.equal(tensors[1], before)
+    assert len(traced.tapes) == 1
+    assert all(tensor.numel() == 0 for tensor, _ in traced.tapes[0].tensors)
+    traced.get(loss, (threshold, None))
+    assert len(traced.tapes) == 2
+
+
+class Factor(losses.BCE):
+    """A loss with a factor in its context."""
+
+    def factor(self, context):
+        return context["factor"]
+
+    def terms(self, s, labels, context, rows):
+        value, slope = super().terms(s, labels, None, rows)
+        factor = self.factor(context)
+        return value * factor, slope * factor
+
+
+class Decided(Factor):
+    """... that hangs on the values of the context."""
+
+    def factor(self, context):
+        return 2.5 if context.max() > 0 else 1.5
+
+
+@pytest.mark.parametrize(
+    ("loss", "contexts"),
+    [
+        (Factor(), ({"factor": 2.5}, {"factor": 1.5})),
+        (Decided(), (torch.ones(4, 6), -torch.ones(4, 6))),
+    ],
+)
+def test_a_trace_that_hangs_on_values_is_that_of_one_batch(loss, contexts):
+    traced = Traced()
+    for context, factor in zip(contexts * 2, (2.5, 1.5) * 2, strict=True):
+        assert factor in traced.get(loss, context)[1].numbers

@@ -30,8 +30,11 @@ def test_a_loop_gives_what_the_curves_give(name):
     shapes = SHAPES[:1] if name == "class-balanced" else SHAPES
     for z, y in (batch(*shape) for shape in shapes):
         loss.begin(y)
-        context = loss.prepare(z, y, torch.arange(len(z)))
-        value, slope = native.run(loss, z, y, context, 0.5, True)
+        case.remember(loss, y)
+        # The second time, what is remembered has to be that of the second batch.
+        for index in (torch.arange(len(z)), torch.arange(len(z)).flip(0)):
+            context = loss.prepare(z, y, index)
+            value, slope = native.run(loss, z, y, context, 0.5, True)
         alone, none = native.run(loss, z, y, context, 0.5, False)
         wanted_value, wanted_slope = walk(loss, z, y, context, "all", True)
         torch.testing.assert_close(value.double(), wanted_value * 0.5, rtol=2e-6, atol=1e-6)

@@ -49,6 +49,7 @@ _LOADS = {
     "row": "tl.load({pointer} + row, mask=row < rows, other=0)",
     "entry": "tl.load({pointer} + at, mask=mask, other=0)",
 }
+_AS_FLOAT = ".to(tl.float32)"
 
 
 @cache
@@ -62,15 +63,17 @@ def fits(logits: Tensor) -> bool:
     return logits.is_cuda and logits.dtype != torch.float64 and logits.numel() > 0 and available()
 
 
-def source(lines: tuple[Line, ...], numbers: int, layouts: tuple[str, ...]) -> str:
+def source(tape: Tape) -> str:
     """The kernel as text: flat over all entries, or row by row where rows are summed."""
+    lines = tuple(tape.lines)
     arguments = ["z_at", "y_at", "slope_at", "sum_at", "rows", "columns", "scale"]
-    arguments += [f"c{i}" for i in range(numbers)] + [f"t{i}_at" for i in range(len(layouts))]
+    arguments += [f"c{i}" for i in range(len(tape.numbers))]
+    arguments += [f"t{i}_at" for i in range(len(tape.tensors))]
     arguments += ["WANT: tl.constexpr", "ROWS: tl.constexpr", "BLOCK: tl.constexpr"]
-    loads = [
-        (layout, f"t{i} = {_LOADS[layout].format(pointer=f't{i}_at')}")
-        for i, layout in enumerate(layouts)
-    ]
+    loads = []
+    for i, (tensor, layout) in enumerate(tape.tensors):
+        load = _LOADS[layout].format(pointer=f"t{i}_at")
+        loads.append((layout, f"t{i} = {load}{_AS_FLOAT * tensor.is_floating_point()}"))
     write = ["if WANT:", "    tl.store(slope_at + at, slope * scale, mask=mask)"]
     if any(line.sums for line in lines):
         body = _by_row(lines, loads, write)
@@ -153,11 +156,8 @@ class Program:
     """The kernel of a tape, and how it is spread over a batch."""
 
     def __init__(self, tape: Tape) -> None:
-        layouts = tuple(layout for _, layout in tape.tensors)
-        self.kernel = kernel(source(tuple(tape.lines), len(tape.numbers), layouts))
-        self.sizes = tape.rows, tape.columns
-        self.tensors = tuple(tensor for tensor, _ in tape.tensors)
-        self.given = (*tape.numbers, *self.tensors)
+        self.kernel = kernel(source(tape))
+        self.sizes, self.numbers = (tape.rows, tape.columns), tuple(tape.numbers)
         if tape.by_row:
             self.block = min(1 << (tape.columns - 1).bit_length(), FLAT)
             self.rows_each = min(FLAT // self.block, 1 << (tape.rows - 1).bit_length())
@@ -179,14 +179,15 @@ def run(
     loss: "Loss", logits: Tensor, labels: Tensor, context: Any, scale: float, want_slope: bool
 ) -> tuple[Tensor, Tensor | None]:
     """scale · sum, and scale · slope of every entry, in one pass."""
-    _, program = programs.get(loss, logits, context)
+    _, program, tensors = programs.get(loss, logits, context)
     logits, labels = logits.contiguous(), labels.contiguous()
     grid = program.grid
     sums = logits.new_empty(() if grid == 1 else grid, dtype=torch.float32)
     slopes = torch.empty_like(logits, dtype=torch.float32) if want_slope else None
     target = sums if slopes is None else slopes
-    kind = (program.sizes, want_slope, *map(_kind, (logits, labels, *program.tensors)))
-    arguments = (logits, labels, target, sums, *program.sizes, scale, *program.given)
+    kind = (program.sizes, want_slope, *map(_kind, (logits, labels, *tensors)))
+    given = (*program.sizes, scale, *program.numbers, *tensors)
+    arguments = (logits, labels, target, sums, *given)
     program.kernel.launch(
         kind, grid, arguments, WANT=want_slope, ROWS=program.rows_each, BLOCK=program.block
     )

@@ -211,12 +211,12 @@ def run(
     loss: "Loss", logits: Tensor, labels: Tensor, context: Any, scale: float, want_slope: bool
 ) -> tuple[Tensor, Tensor | None]:
     """scale · sum, and scale · slope of every entry, in one pass."""
-    tape, function = programs.get(loss, logits, context)
+    tape, function, read = programs.get(loss, logits, context)
     if function is None:
         raise Untraceable("no compiler")
     logits, labels = logits.contiguous(), labels.contiguous()
     slopes = torch.empty_like(logits) if want_slope else None
-    tensors = [_plain(tensor) for tensor, _ in tape.tensors]
+    tensors = [_plain(tensor) for tensor in read]
     numbers = (ctypes.c_float * len(tape.numbers))(*tape.numbers)
     pointers = (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
     rows, columns = logits.shape

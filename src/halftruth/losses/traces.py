@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from weakref import WeakKeyDictionary
 
-import torch
 from torch import Tensor, nn
 
 from halftruth.losses.kernel_rules import KernelLogit
-from halftruth.losses.tracing import Line, Symbol, Tape
+from halftruth.losses.tracing import Line, Symbol, Tape, Untraceable
 
 if TYPE_CHECKING:
     from halftruth.losses.base import Loss
@@ -32,9 +31,13 @@ class Loop(NamedTuple):
     after: list[Line]
 
 
-def trace(loss: "Loss", logits: Tensor, context: Any) -> Tape:
-    """What the loss does with a batch of this shape, ending in `value` and `slope`."""
+def trace(loss: "Loss", logits: Tensor, context: Any, symbolic: bool = False) -> Tape:
+    """What the loss does with a batch of this shape, ending in `value` and `slope`.
+
+    `symbolic`: also with the tensors of its context, so that the tape is that of every context.
+    """
     tape = Tape(*logits.shape)
+    context = as_symbols(context, tape) if symbolic else context
     s = KernelLogit(Symbol(tape, "z", "float"), loss.eps)  # type: ignore[arg-type]
     labels: Any = Symbol(tape, "y", "int")
     value, slope = loss.terms(s, labels, context, slice(0, logits.shape[0]))
@@ -102,12 +105,46 @@ class Watched(nn.Module):
         Watched.changes += 1
 
 
+def is_plain(context: Any) -> bool:
+    """Whether it is a tensor, None, or a tuple of such: all that a program can take anew."""
+    if type(context) is tuple:
+        return all(map(is_plain, context))
+    return context is None or isinstance(context, Tensor)
+
+
+def tensors_of(context: Any) -> list[Tensor]:
+    """The tensors of a plain context."""
+    if context is None:
+        return []
+    if isinstance(context, Tensor):
+        return [context]
+    return [tensor for part in context for tensor in tensors_of(part)]
+
+
+def kind_of(context: Any) -> Any:
+    """What a program depends on: types and shapes, not values."""
+    if context is None:
+        return None
+    if isinstance(context, Tensor):
+        return context.dtype, context.shape
+    return tuple(map(kind_of, context))
+
+
+def as_symbols(context: Any, tape: Tape) -> Any:
+    """The same context without values."""
+    if context is None:
+        return None
+    if isinstance(context, Tensor):
+        return tape.symbol(context)
+    return tuple(as_symbols(part, tape) for part in context)
+
+
 class Known(NamedTuple):
-    """What was traced of a loss as it is set, by shape."""
+    """What was traced of a loss as it is set, by shape and kind of context; None: in vain."""
 
     changes: int
     settings: tuple[Any, ...]
-    programs: dict[torch.Size, tuple[Tape, Any]]
+    programs: dict[Any, tuple[Tape, Any] | None]
 
 
 class Programs:
@@ -118,25 +155,41 @@ class Programs:
         # Beside the losses, not in them: a loss can be copied and pickled, a program cannot.
         self.known: WeakKeyDictionary[Loss, Known] = WeakKeyDictionary()
 
-    def get(self, loss: "Loss", logits: Tensor, context: Any) -> tuple[Tape, Any]:
-        if context is not None:
-            return self._made(loss, logits, context)
+    def get(self, loss: "Loss", logits: Tensor, context: Any) -> tuple[Tape, Any, list[Tensor]]:
+        """The tape, the program, and the tensors that it reads of this batch."""
+        if context is None or is_plain(context):
+            found = self._kept(loss, logits, context)
+            if found is not None:
+                return *found, [tensor.contiguous() for tensor in tensors_of(context)]
+        tape = trace(loss, logits, context)
+        return tape, self.build(tape), [tensor for tensor, _ in tape.tensors]
+
+    def _kept(self, loss: "Loss", logits: Tensor, context: Any) -> tuple[Tape, Any] | None:
         known = self.known.get(loss)
         if known is None or known.changes != Watched.changes:
             known = self._looked_up(loss, known)
-        found = known.programs.get(logits.shape)
-        if found is None:
-            found = self._made(loss, logits, context)
-            # What read tensors may read others the next time.
-            if not found[0].tensors:
-                if len(known.programs) >= KEPT:
-                    known.programs.clear()
-                known.programs[logits.shape] = found
-        return found
+        key = logits.shape, kind_of(context)
+        if key not in known.programs:
+            if len(known.programs) >= KEPT:
+                known.programs.clear()
+            known.programs[key] = self._for_every_batch(loss, logits, context)
+        return known.programs[key]
 
-    def _made(self, loss: "Loss", logits: Tensor, context: Any) -> tuple[Tape, Any]:
-        tape = trace(loss, logits, context)
-        return tape, self.build(tape)
+    def _for_every_batch(
+        self, loss: "Loss", logits: Tensor, context: Any
+    ) -> tuple[Tape, Any] | None:
+        """Tape and program if they hold for all batches of the kind."""
+        try:
+            tape = trace(loss, logits, context, symbolic=True)
+        except (Untraceable, AttributeError, TypeError):
+            # What a symbol cannot do, the tensors of the batch may.
+            return None
+        if len(tape.tensors) > len(tensors_of(context)):
+            return None  # it reads tensors of the loss, and may read others the next time
+        program = self.build(tape)
+        # Their types and layouts are of use, their values are of this batch.
+        tape.tensors = [(tensor.new_empty(0), layout) for tensor, layout in tape.tensors]
+        return tape, program
 
     def _looked_up(self, loss: "Loss", known: Known | None) -> Known:
         """What is known of a loss that may have been changed."""

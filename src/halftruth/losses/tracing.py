@@ -60,15 +60,19 @@ class Tape:
             # An argument of the kernel: a schedule may change it without compiling anew.
             self.numbers.append(value)
             return f"c{len(self.numbers) - 1}", "float", True
-        if isinstance(value, Tensor):
+        if isinstance(value, Tensor) and value.dtype != torch.float64:
             return self._tensor(value)
         raise Untraceable(f"operand {type(value).__name__}")
+
+    def symbol(self, value: Tensor) -> "Symbol":
+        """A tensor that each batch brings anew: what is done with it is written down, too."""
+        return Symbol(self, *self._tensor(value))
 
     def _tensor(self, value: Tensor) -> tuple[str, str, bool]:
         shapes = {(): "one", (self.rows, 1): "row", (self.rows, self.columns): "entry"}
         layout = shapes.get(tuple(value.shape))
-        if layout is None or value.dtype == torch.float64:
-            raise Untraceable(f"tensor of shape {tuple(value.shape)} and type {value.dtype}")
+        if layout is None:
+            raise Untraceable(f"tensor of shape {tuple(value.shape)}")
         self.tensors.append((value.contiguous(), layout))
         kind = "float" if value.is_floating_point() else "bool"
         kind = "int" if kind == "bool" and value.dtype != torch.bool else kind
@@ -124,6 +128,9 @@ class Symbol:
     def __lt__(self, other: Any) -> "Symbol":
         return self._binary("{a} < {b}", other, "bool")
 
+    def __le__(self, other: Any) -> "Symbol":
+        return self._binary("{a} <= {b}", other, "bool")
+
     def __eq__(self, other: Any) -> "Symbol":  # type: ignore[override]
         return self._binary("{a} == {b}", other, "bool")
 
@@ -144,6 +151,14 @@ class Symbol:
 
     def __invert__(self) -> "Symbol":
         return self._unary("{a} == 0", "bool")
+
+    def __bool__(self) -> bool:
+        raise Untraceable("a decision by values")
+
+    def __getitem__(self, rows: Any) -> "Symbol":
+        if rows != slice(0, self.tape.rows):
+            raise Untraceable("a part of the batch")
+        return self
 
     def detach(self) -> "Symbol":
         return self
