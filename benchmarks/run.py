@@ -16,6 +16,7 @@ import importlib
 import importlib.metadata
 import os
 import platform
+import subprocess
 import sys
 import tempfile
 import time
@@ -39,12 +40,20 @@ class Part(NamedTuple):
     whole: str = ""
     quick: str = ""
     gpu: bool = False
+    # In a process of its own: it changes the library.
+    alone: bool = False
 
 
 PARTS = {
     "imports": Part("Imports", "imports", quick="--rounds 10"),
     "losses": Part("Losses on a CPU", "losses", quick="--shapes 256x567 --seconds 1"),
     "kernels": Part("Losses on a GPU", "kernels", quick="--quick", gpu=True),
+    "python": Part(
+        "Python's own time of a loss on a GPU",
+        "python_time",
+        quick="--steps 500 --rounds 4",
+        alone=True,
+    ),
     "metrics": Part("Metrics on a CPU", "metrics", quick="--quick"),
     "metrics-gpu": Part(
         "Metrics on a GPU", "metrics", always="--device cuda", quick="--quick", gpu=True
@@ -117,6 +126,11 @@ def measure(part: Part, options: argparse.Namespace) -> None:
     arguments = [*part.always.split(), *(part.quick if options.quick else part.whole).split()]
     shown = " ".join(["python", f"benchmarks/{part.script}.py", *arguments])
     print(f"\n## {part.title}\n\n    {shown}\n", flush=True)
+    if part.alone:
+        script = Path(__file__).with_name(f"{part.script}.py")
+        command = [sys.executable, str(script), *arguments]
+        print(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+        return
     call: Any = importlib.import_module(part.script).main
     if part.script != "reference_loop":
         call(arguments)
