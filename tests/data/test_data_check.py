@@ -100,7 +100,7 @@ def test_nothing_to_learn():
     [
         ([[1, 0], [0, 1]], None, "em", {}),
         ([[1, 0], [0, 1]], 5, "whisper", {}),
-        ([[1, 1], [0, 1]], None, "whisper", {"weight": 1.0}),
+        ([[1, 1], [0, 1]], None, "whisper", {}),
         ([[1, -1], [-1, 1]], 5, "bce", {}),
         ([[1, -1], [-1, -1]], None, "any-class", {"base": "bce"}),
     ],

@@ -40,12 +40,46 @@ def test_the_labels_decide(labels, features, method):
 
 
 def test_what_is_tried_by_default():
-    """On features whether a hidden layer helps; how weak unknowns are, where rows tell."""
-    assert choose(ONE, 50, features=True).trials == 2
-    assert choose(ONE, 50, features=False).trials == 0
-    assert "hidden" in choose(CHECKED, 50, features=True).rivals[0]
-    tried_on_several = choose(SEVERAL, 50, features=True)
-    assert any("options" in r for r in tried_on_several.rivals[: tried_on_several.trials - 1])
+    """On features whether a hidden layer helps; the prior, always; weights only on request."""
+    for labels in (ONE, SEVERAL, CHECKED):
+        for features in (True, False):
+            choice = choose(labels, 50, features=features)
+            usual = choice.rivals[: choice.trials - 1]
+            assert ("hidden" in usual[0]) == features
+            assert all("ridge" in rival for rival in usual[features:])
+    assert "weight" in choose(ONE, 50, features=True).rivals[-1]["options"]
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_the_prior_goes_by_the_noise(exact):
+    """Small differences that decide want large weights; much that hardly tells wants small ones."""
+    draw = np.random.default_rng(0)
+    common, own = draw.normal(size=(2, 400, 10))
+    if exact:
+        x = np.concatenate([common, common + 0.1 * own], axis=1)
+        rule = own @ draw.normal(size=(10, 5))
+    else:
+        x = np.concatenate([common, draw.normal(size=(400, 140))], axis=1)
+        rule = common @ draw.normal(size=(10, 5)) + 6 * draw.normal(size=(400, 5))
+    labels = torch.from_numpy(np.where(rule > 1, 1, -1).astype(np.int8))
+    config, choice = settled(Config(method="auto", features="x"), labels.numpy(), x.shape[1])
+    choice = dataclasses.replace(choice, rivals=[r for r in choice.rivals if "ridge" in r])
+    features = torch.from_numpy(x.astype(np.float32))
+    config, _ = tried(config, choice, features, labels, np.arange(400), OneProcess("cpu"))
+    assert (config.ridge >= 2) == exact
+
+
+def test_a_rival_has_to_be_clearly_better(monkeypatch):
+    x, labels = data(complete=True)
+    config, choice = settled(Config(method="auto", features="x"), labels, 8)
+    config = dataclasses.replace(config, budget="2")
+    choice = dataclasses.replace(choice, rivals=[{"ridge": 8.0}])
+    for ahead, ridge in ((1.004, 2.0), (1.006, 8.0)):
+        scores = iter([0.5, 0.5 * ahead])
+        monkeypatch.setattr("halftruth.train.trying._score", lambda *_, s=scores: next(s))
+        rows = np.arange(400)
+        found, _ = tried(config, choice, x, torch.from_numpy(labels), rows, OneProcess("cpu"))
+        assert found.ridge == ridge
 
 
 def test_a_hidden_layer_is_found_where_one_is_needed():
@@ -143,19 +177,6 @@ def test_the_search_looks_at_training_rows_only():
     same, again = tried(config, choice, x, torch.from_numpy(poisoned), rows, OneProcess("cpu"))
     assert (found, words) == (same, again)
     assert words[0].startswith("tried 3 settings on 60 held-out training rows")
-
-
-def test_complete_labels_in_disguise_get_more_weight_than_few():
-    """Where every positive is labelled, unknown means absent; where few are, it does not."""
-    weights = []
-    for complete in (True, False):
-        x, labels = data(complete)
-        config, choice = settled(Config(method="auto", features="x"), labels, 8)
-        config, _ = tried(
-            config, choice, x, torch.from_numpy(labels), np.arange(400), OneProcess("cpu")
-        )
-        weights.append(config.options["weight"])
-    assert weights[0] >= weights[1]
 
 
 def test_a_run_says_what_it_chose_and_writes_it_down(tmp_path, capsys):

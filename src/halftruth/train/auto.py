@@ -22,8 +22,9 @@ STEPS = 300
 MANY_EMPTY = 0.2
 RIDGE = 2.0
 HIDDEN = {"hidden": 128, "dropout": 0.5, "head_lr": 1e-3}
-# Settings tried by default where rows have several positives.
-USUAL_TRIALS = 6
+# Noisy features want a stronger prior than 2, many exact ones a weaker: rows held out tell.
+PRIORS = (0.5, 8.0, 0.125)
+MORE_PRIORS = (32.0, 0.03)
 
 
 @dataclass(frozen=True)
@@ -46,23 +47,22 @@ def choose(labels: np.ndarray, dim: int, *, features: bool) -> Choice:
     unknown = float((labels == UNKNOWN).mean())
     if unknown == 0:
         method, reasons = _for_known(float((there == 0).mean()))
-        rivals, trials = [], 0
     else:
         reasons = [
             f"{unknown:.1%} of the labels are unknown, with {there.mean():.2f} positives a row"
         ]
         if verified := int((labels == ABSENT).sum()):
             reasons.append(f"{verified:,} labels are verified as absent and count in full")
-        if there.max(initial=0) <= 1:
-            method, reason = _for_one(labels.shape[1], features)
-            rivals, trials = [{"ridge": v} for v in (4.0, 1.0, 8.0, 0.5)], 0
-        else:
-            method, reason = _for_several(labels.shape[1])
-            rivals, trials = _weights(labels.shape[1]), USUAL_TRIALS
+        method, reason = _for_unknown(features or bool(there.max(initial=0) > 1))
         reasons.append(reason)
-    if features:
-        # Raw measurements often need a hidden layer, learnt features and word counts do not.
-        rivals, trials = [dict(HIDDEN), *rivals], max(trials, 2) + (trials > 0)
+    # Raw measurements often need a hidden layer, learnt features and word counts do not.
+    rivals: list[dict[str, Any]] = [dict(HIDDEN)] * features
+    rivals += [{"ridge": v} for v in PRIORS]
+    trials = 1 + len(rivals)
+    rivals += [{"ridge": v} for v in MORE_PRIORS]
+    if method["method"] == "whisper":
+        small = _two_digits(1 / math.sqrt(2 * labels.shape[1]))
+        rivals += [{"options": {"weight": w}} for w in (small, 1.0)]
     recipe, reason = _recipe(len(labels), dim, features)
     return Choice({**method, **recipe}, [*reasons, reason], rivals, trials)
 
@@ -79,37 +79,18 @@ def _for_known(empty: float) -> tuple[dict[str, Any], list[str]]:
     return {"method": "any-class", "options": {"base": "bce"}}, [reason]
 
 
-def _for_one(classes: int, features: bool) -> tuple[dict[str, Any], str]:
-    """One positive a row: most of what is there may be missing."""
-    if features:
+def _for_unknown(by_share: bool) -> tuple[dict[str, Any], str]:
+    """What is missing differs from row to row, or, with one positive each, is hard to tell."""
+    if by_share:
         return {"method": "whisper", "options": {}}, (
-            "no row has more than one positive, so many are missing: whisper takes an unknown "
-            f"label for a negative of weight {1 / math.sqrt(2 * classes):.2g} (1/√(2K), "
-            f"K = {classes}), and a row's unknowns together never outvote its positive"
+            "whisper takes an unknown label for a negative that weighs as much as it would have "
+            "been shown, had it been there: less in rows where the model expects more positives "
+            "than are labelled"
         )
     return {"method": "em", "options": {}}, (
         "no row has more than one positive, so many are missing: em keeps unknown labels "
         "undecided, which does best where the whole network is trained"
     )
-
-
-def _for_several(classes: int) -> tuple[dict[str, Any], str]:
-    """Several positives a row: how much is missing shows in rows held out."""
-    weight = _two_digits(2 / math.sqrt(2 * classes))
-    return {"method": "whisper", "options": {"weight": min(weight, 1.0)}}, (
-        "rows have several positives, so some, or most, of what is there is labelled: whisper "
-        "takes unknown labels for weak negatives; how weak is tried on held-out training rows"
-    )
-
-
-def _weights(classes: int) -> list[dict[str, Any]]:
-    """From full weight to that for one positive a row, with more and less of the prior."""
-    small = 1 / math.sqrt(2 * classes)
-    weights = sorted({1.0, *(_two_digits(min(f * small, 1.0)) for f in (1, 2, 4))}, reverse=True)
-    found = [
-        {"options": {"weight": w}, "ridge": v} for v in (RIDGE, 8.0, 1.0, 0.5) for w in weights
-    ]
-    return found
 
 
 def _recipe(rows: int, dim: int, features: bool) -> tuple[dict[str, Any], str]:

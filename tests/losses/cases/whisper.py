@@ -1,6 +1,6 @@
-"""Weak negatives of weight 1/sqrt(2K): our own default (docs/auto.md)."""
+"""Negatives weighed by the share of a row's positives that is shown: our own default."""
 
-from cases import Case
+from cases import PRESENT, UNKNOWN, Case, Matrix, sigmoid
 
 
 class Whisper(Case):
@@ -8,6 +8,22 @@ class Whisper(Case):
     defaults = {"weight": None}
     variants = ({"weight": 0.1},)
 
-    def unknown(self, z: float, at: float) -> float:
-        weight = (2 * self.classes) ** -0.5 if self.weight is None else self.weight
-        return weight * self.absent(z, at)
+    def __init__(self, **settings: object) -> None:
+        super().__init__(**settings)
+        self.has_constants = self.weight is None
+
+    def share(self, y: list[int], at: list[float]) -> float:
+        if self.weight is not None:
+            return self.weight
+        shown = y.count(PRESENT) + 1
+        more = sum(sigmoid(a) for a, label in zip(at, y, strict=True) if label == UNKNOWN)
+        return shown / (shown + more)
+
+    def entries(self, logits: Matrix, labels: list[list[int]], at: Matrix) -> Matrix:
+        costs = super().entries(logits, labels, at)
+        for y, a, cost in zip(labels, at, costs, strict=True):
+            share = self.share(y, a)
+            cost[:] = [
+                c * share if label == UNKNOWN else c for c, label in zip(cost, y, strict=True)
+            ]
+        return costs
