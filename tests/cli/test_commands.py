@@ -195,7 +195,7 @@ def test_a_run_prints_plain_lines_where_there_is_no_terminal(command, table):
     [("run.tried", "with --budget 0 nothing is tried"), ("run.load_task", "stopped at once")],
 )
 def test_ctrl_c_before_training(command, table, monkeypatch, where, words):
-    def interrupt(*_):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(f"halftruth.train.{where}", interrupt)

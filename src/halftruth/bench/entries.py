@@ -28,8 +28,8 @@ def method_rows(name: str, entry: dict[str, Any] | None) -> dict[str, dict[str, 
         return {"complete": dict(COMPLETE), **every}
     if name == "complete" and entry is None:
         return {name: dict(COMPLETE)}
-    if name == AUTO:
-        return {name: dict(BY_ITSELF)}
+    if AUTO in (name, (entry or {}).get("loss")):
+        return {name: {**BY_ITSELF, **(entry or {})}}
     entry = {"loss": name, **(entry or {})}
     entry.setdefault("fixed", list(entry.get("options") or {}))
     return {name: {**entry, **with_needed(entry["loss"], entry)}}

@@ -37,9 +37,10 @@ def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
     at once, and not at all in a trial.
     """
     if job.loss == AUTO:
-        # By the labels that are shown alone: no setting of the grid, no choice on validation rows.
+        # By the labels that are shown alone: of the grid's settings only what may be tried, no
+        # choice on validation rows.
         usual: dict[str, Any] = {**OVER_FEATURES, "method": AUTO, "features": "X"}
-        config = Config(**usual, seed=job.seed)
+        config = Config(**usual, seed=job.seed, budget=job.training.get("budget"))
         shown = matrix.labels[torch.as_tensor(matrix.splits.train)].cpu().numpy()
         config, choice = settled(config, shown, matrix.x.shape[1])
         accelerator: Any = OneProcess(str(matrix.x.device))

@@ -44,7 +44,7 @@ def run_on_images(job: Job, root: Path, cache: Path, device: str) -> dict[str, A
     }
     if job.loss == AUTO:
         # By the labels that are shown alone: the model is given, nothing else of the grid.
-        given = ("backbone", "weights", "image_size")
+        given = ("backbone", "weights", "image_size", "budget")
         settings = {k: v for k, v in settings.items() if k in given or k not in job.training}
         settings |= {"select": "last", "options": {}}
     result = train(settings, resume=True, quiet=True)

@@ -174,21 +174,23 @@ class Run:
         labels = task.labels.values
         dim = model.feature_dim if task.features is None else int(task.features.shape[1])
         self.config, choice = settled(self.config, labels[task.splits.train], dim)
-        reasons = choice.reasons
-        if self.config.head == "linear" and (
-            task.features is not None or self.config.tune != "all"
-        ):
-            features = torch.as_tensor(task.features) if task.features is not None else None
-            if features is None and Budget(self.config.budget, choice.trials).allows(0):
-                features = self._features(model, inputs)
-            if features is not None:
-                self.config, found = tried(
-                    self.config, choice, features.float(), torch.from_numpy(labels),
-                    task.splits.train, self.accelerator,
-                )  # fmt: skip
-                reasons = [*reasons, *found]
-        self.journal.say("auto: " + "\n      ".join(reasons))
+        found: list[str] = []
+        if (features := self._to_try_on(model, inputs, choice.trials)) is not None:
+            self.config, found = tried(
+                self.config, choice, features, torch.from_numpy(labels),
+                task.splits.train, self.accelerator, say=self.journal.say,
+            )  # fmt: skip
+        self.journal.say("auto: " + "\n      ".join([*choice.reasons, *found]))
         return model if task.features is None else build_model(self.config, task)
+
+    def _to_try_on(self, model: Classifier, inputs: Inputs, trials: int) -> Tensor | None:
+        """Features of all rows, where settings of a linear head on them may be tried."""
+        config, given = self.config, self.task.features
+        if config.head != "linear" or not Budget(config.budget, trials).allows(0):
+            return None
+        if given is not None:
+            return torch.as_tensor(given).float()
+        return None if config.tune == "all" else self._features(model, inputs).float()
 
     def _first_training(self, resume: bool) -> "Run | None":
         """Train the model that labels the training set, where the method has one."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,22 +31,24 @@ def tried(
     labels: Tensor,
     rows: np.ndarray,
     accelerator: Any,
+    say: Callable[[str], None] = lambda text: None,
 ) -> tuple[Config, list[str]]:
     """The configuration with the best of the choice's rivals, and what was found, in words.
 
-    A fifth of the training rows is held out; the incomplete labels of those rows decide, by the
-    geometric mean of mAP and AUC, where one is ahead of the choice itself by half a percent or
-    more. No other row is looked at.
+    A fifth of the training rows is held out; the labels of those rows decide (by the geometric mean
+    of mAP and AUC where some are unknown), where one is ahead of the choice itself by half a
+    percent or more. No other row is looked at.
     """
     budget = Budget(config.budget, choice.trials)
     if not budget.allows(0) or not choice.rivals or len(rows) < 20:
         return config, []
     train, held = split_rows(len(rows), val=HELD_OUT, seed=config.seed)
     scores: list[tuple[float, dict[str, Any]]] = []
+    say(f"auto: trying settings on {len(held):,} held-out training rows (--budget 0 tries none)")
     for rival in [{}, *choice.rivals]:
         if not budget.allows(len(scores)):
             break
-        setting = dataclasses.replace(config, **rival, select="both")
+        setting = dataclasses.replace(config, **rival)
         score = _score(setting, features, labels, rows[train], rows[held], accelerator)
         scores.append((score, rival))
     best, rival = max(scores, key=lambda found: found[0])
@@ -64,7 +67,7 @@ def _score(
     held: np.ndarray,
     accelerator: Any,
 ) -> float:
-    """The criterion of a head's best epoch on the rows held out."""
+    """The criterion of a head on the rows held out, at the epoch that the run itself would keep."""
     torch.manual_seed(config.seed)
     model = build_feature_model(
         features.shape[1], labels.shape[1], hidden=config.hidden, dropout=config.dropout
@@ -92,7 +95,7 @@ def _score(
         identity={},
     )
     try:
-        return stage.run().best
+        return stage.run().kept
     except TrainingStopped:
         # A loss that is no number has lost.
         return -math.inf
