@@ -194,7 +194,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Train `model_`; return it as one that can fill in labels for another."""
         torch.manual_seed(config.seed)
         model = build_feature_model(
-            X.shape[1], y.shape[1], hidden=config.hidden, dropout=config.dropout
+            X.shape[1], y.shape[1], hidden=config.hidden, head=config.head, dropout=config.dropout
         )
         # Apart from the model, in double precision: in float32 a column such as a date in seconds
         # would lose its digits, and every step would do again what can be done once.

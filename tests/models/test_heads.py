@@ -18,7 +18,7 @@ def test_every_head_gives_one_logit_a_class_and_gradients(name):
     shape = (3, 6, 5, 5) if head.wants_map else (3, 6)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     logits = head(x)
-    assert logits.shape == (3, 4)
+    assert logits.shape == (3 * head.voices, 4)
     assert logits.abs().max() < 0.3, "starts near one half"
     logits.sum().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in head.parameters())
@@ -38,9 +38,11 @@ def test_every_head_can_be_exported_for_any_batch(name):
 def test_the_prior_is_the_first_answer(name, prior):
     head = create_head(name, 6, 4, prior=prior)
     x = torch.zeros((2, 6, 5, 5) if head.wants_map else (2, 6))
-    # Codes are never zero: their heads begin near the prior, not at it.
-    near = 0.03 if name in ("label-query", "variational") else 1e-6
-    torch.testing.assert_close(torch.sigmoid(head(x)), torch.full((2, 4), prior), rtol=0, atol=near)
+    # Codes and hidden layers are never zero: their heads begin near the prior, not at it.
+    near = 0.03 if name in ("duet", "label-query", "variational") else 1e-6
+    for answer in (head(x), head.eval()(x)):
+        wanted = torch.full((len(answer), 4), prior)
+        torch.testing.assert_close(torch.sigmoid(answer), wanted, rtol=0, atol=near)
 
 
 def test_boostlu_equals_the_reference_values():

@@ -69,7 +69,11 @@ def trained(config: Config, matrix: Matrix, label: Teacher | None = None) -> tup
     """The model of the best epoch, and which that is."""
     torch.manual_seed(config.seed)
     model = build_feature_model(
-        matrix.x.shape[1], matrix.labels.shape[1], hidden=config.hidden, dropout=config.dropout
+        matrix.x.shape[1],
+        matrix.labels.shape[1],
+        hidden=config.hidden,
+        head=config.head,
+        dropout=config.dropout,
     )
     # The features are standardised already, once for all runs.
     model.backbone[0] = nn.Identity()  # type: ignore[operator]

@@ -8,6 +8,7 @@ from halftruth.models.classifier import (
     set_standardization,
     transfer_head,
 )
+from halftruth.models.duet import DuetHead
 from halftruth.models.ema import EMA
 from halftruth.models.groups import freeze_backbone, freeze_batchnorm, parameter_groups, unfreeze
 from halftruth.models.heads import create_head
@@ -18,6 +19,7 @@ from halftruth.models.weights import ModelError
 __all__ = [
     "EMA",
     "Classifier",
+    "DuetHead",
     "LabelQueryHead",
     "ModelError",
     "VariationalHead",

@@ -24,6 +24,10 @@ class Head(nn.Module):
     wants_map: ClassVar[bool] = False
     has_penalty: ClassVar[bool] = False
     keeps_maps: ClassVar[bool] = False
+    # Answers a row in training, one block below the other, each to be judged by the labels.
+    voices: ClassVar[int] = 1
+    # Parts with a learning rate of their own, and no decay.
+    own_rates: ClassVar[dict[str, float]] = {}
     penalty: Tensor
     maps: Tensor
 

@@ -21,7 +21,7 @@ STEPS = 300
 # Where rows without any class teach something of their own.
 MANY_EMPTY = 0.2
 RIDGE = 2.0
-HIDDEN = {"hidden": 128, "dropout": 0.5, "head_lr": 1e-3}
+HIDDEN = {"head": "linear", "hidden": 512, "dropout": 0.8, "head_lr": 1e-3}
 # Noisy features want a stronger prior than 2, many exact ones a weaker: rows held out tell.
 PRIORS = (0.5, 8.0, 0.125)
 MORE_PRIORS = (32.0, 0.03)
@@ -55,9 +55,9 @@ def choose(labels: np.ndarray, dim: int, *, features: bool) -> Choice:
             reasons.append(f"{verified:,} labels are verified as absent and count in full")
         method, reason = _for_unknown(features or bool(there.max(initial=0) > 1))
         reasons.append(reason)
-    # Raw measurements often need a hidden layer, learnt features and word counts do not.
-    rivals: list[dict[str, Any]] = [dict(HIDDEN)] * features
-    rivals += [{"ridge": v} for v in PRIORS]
+    rivals: list[dict[str, Any]] = [{"ridge": v} for v in PRIORS]
+    # Where no line helps, the second voice does better alone.
+    rivals += [dict(HIDDEN)] * features
     trials = 1 + len(rivals)
     rivals += [{"ridge": v} for v in MORE_PRIORS]
     if method["method"] == "whisper":
@@ -104,7 +104,10 @@ def _recipe(rows: int, dim: int, features: bool) -> tuple[dict[str, Any], str]:
     if features:
         size = 2 ** round(math.log2(min(max(rows / STEPS, 32), 1024)))
         recipe |= {"batch_size": int(size), "ema": 0.99, "epochs": 20, "select": "last"}
-        return recipe, f"{reason}; it does not overfit then, so the last epoch is taken"
+        return {**recipe, "head": "duet"}, (
+            f"{reason}; beside it speaks a hidden layer, and the two are averaged (head duet); "
+            "neither overfits much, so the last epoch is taken"
+        )
     recipe |= {"head_epochs": 20, "epochs": 6}
     return recipe, (
         f"{reason}; then everything is trained gently, with crops, batch-norm statistics kept and "
@@ -123,6 +126,9 @@ def settled(
     choice = choose(labels, dim, features=features)
     plain = {f.name: f.default for f in dataclasses.fields(Config) if f.default is not MISSING}
     usual = plain | (OVER_FEATURES if features else {}) | (defaults or {})
+    if config.hidden:
+        # Who asks for a hidden layer wants that one alone.
+        choice.settings.pop("head", None)
     if config.patience is not None:
         # Who stops early wants an epoch to be chosen.
         choice.settings.pop("select", None)

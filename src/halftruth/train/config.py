@@ -223,6 +223,11 @@ class Config:
             loss = losses.create(self.method, **self.options)
         except (ValueError, TypeError) as error:
             return [f"method: {error}"]
+        if self.head == "duet" and loss.needs_index:
+            return [
+                f"head: 'duet' answers twice for a row, and {self.method} remembers rows; take "
+                "another of the two"
+            ]
         if loss.views > 1 and self.features:
             return [f"method: {self.method} compares views of an image; features have none"]
         spatial = any(isinstance(part, SpatialConsistency) for part in loss.modules())
@@ -262,6 +267,8 @@ class Config:
             close = difflib.get_close_matches(name, timm.list_models(), n=3)
             hint = f"; did you mean {' or '.join(close)}?" if close else ""
             found.append(f"backbone: timm has no model called {self.backbone!r}{hint}")
+        if self.head == "duet":
+            found.append("head: 'duet' is for features; a model of images takes another")
         if self.hidden:
             found.append(f"hidden: is for features; a model of images takes 0, got {self.hidden}")
         if self.head != "linear" and self.tune != "all":

@@ -113,6 +113,8 @@ class Learner:
             return 0.0 * logits.sum()
         if self.loss.views > 1:
             logits = logits.view(self.loss.views, len(labels), -1)
+        elif (voices := self.model.head.voices) > 1:
+            labels = labels.repeat(voices, 1)
         value = self.loss(logits, labels, index=index)
         if self.spatial is not None:
             assert index is not None

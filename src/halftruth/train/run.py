@@ -186,7 +186,7 @@ class Run:
     def _to_try_on(self, model: Classifier, inputs: Inputs, trials: int) -> Tensor | None:
         """Features of all rows, where settings of a linear head on them may be tried."""
         config, given = self.config, self.task.features
-        if config.head != "linear" or not Budget(config.budget, trials).allows(0):
+        if config.head not in ("linear", "duet") or not Budget(config.budget, trials).allows(0):
             return None
         if given is not None:
             return torch.as_tensor(given).float()

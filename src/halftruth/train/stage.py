@@ -85,6 +85,8 @@ class Stage:
         if not self.model.image_size and not config.hidden and not config.weight_decay:
             dim, classes = self.model.feature_dim, self.labels.shape[1]
             decay = ridge_decay(self.loss, config, len(rows), dim, classes)
+            # A mean over the answers of several voices is a share of the mean over those of one.
+            decay /= self.model.head.voices
             config = dataclasses.replace(config, weight_decay=decay)
         pictures = self.epochs * len(self.train_rows)
         self.learner = Learner(
