@@ -65,8 +65,11 @@ class Cell:
     threshold: float | str = "fit"
 
     def trials(self, count: int, seed: int) -> list[Job]:
-        """The settings to try: those of the grid, then points spread over the search space."""
-        if count <= 1:
+        """The settings to try: those of the grid, then points spread over the search space.
+
+        None where there is nothing to choose between.
+        """
+        if count <= 1 or not any(self.search.values()):
             return []
         joined = {
             (part, key): axis for part, space in self.search.items() for key, axis in space.items()
