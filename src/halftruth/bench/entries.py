@@ -66,8 +66,9 @@ def training_problems(training: dict[str, Any]) -> list[str]:
     known = {f.name for f in dataclasses.fields(Config)}
     found += [f"training: there is no setting {key!r}" for key in sorted(training.keys() - known)]
     if not found:
-        # A head of its own is one over images.
-        inputs: dict[str, Any] = {"images": ["x"]} if "head" in training else {}
+        # A head of its own is one over images, but for that of two voices.
+        over_images = training.get("head", "duet") != "duet"
+        inputs: dict[str, Any] = {"images": ["x"]} if over_images else {}
         config = Config(**collect(training), **inputs)
         texts = (text for text in config.problems() if text.split(":")[0] in training)
         found += [f"training: {text}" for text in texts]
