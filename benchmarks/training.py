@@ -26,7 +26,6 @@ from halftruth.models import Classifier, build_image_model, freeze_batchnorm
 from halftruth.train import inputs as inputs_module
 from halftruth.train.config import Config
 from halftruth.train.inputs import Images
-from halftruth.train.journal import Journal
 from halftruth.train.learner import Learner
 from halftruth.train.machine import make_accelerator
 from halftruth.train.stage import Stage
@@ -94,18 +93,13 @@ def loop(
         inputs=inputs,
         loss=losses.create("wan"),
         labels=labels_of(len(pixels)),
-        truth=None,
         train_rows=np.arange(len(pixels)),
         val_rows=np.arange(0),
         config=config,
         accelerator=accelerator,
-        journal=Journal(None, quiet=True),
-        folder=None,
         epochs=3,
         lr=1e-4,
         head_lr=1e-4,
-        select_on_truth=False,
-        identity={},
     )
     times = []
     for epoch in range(3):

@@ -26,7 +26,6 @@ from halftruth.metrics import mean_average_precision, thresholds
 from halftruth.models import Classifier, build_feature_model
 from halftruth.train.auto import AUTO, settled
 from halftruth.train.config import Config, ConfigError
-from halftruth.train.journal import Journal
 from halftruth.train.one_process import (
     OneProcess,
     dense,
@@ -208,18 +207,13 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             inputs=inputs,
             loss=losses.create(config.method, **config.options),
             labels=torch.from_numpy(y),
-            truth=None,
             train_rows=train,
             val_rows=val,
             config=config,
             accelerator=alone,
-            journal=Journal(None, quiet=True),
-            folder=None,
             epochs=config.epochs,
             lr=config.head_lr,
             head_lr=config.head_lr,
-            select_on_truth=False,
-            identity={},
             teacher=label,
         )
         self.n_iter_ = stage.run().epoch

@@ -5,6 +5,7 @@ from typing import Any
 
 from halftruth import losses
 from halftruth.bench.job import PRIOR
+from halftruth.models.heads import registry as heads
 from halftruth.search import space_of
 from halftruth.train.auto import AUTO
 from halftruth.train.config import Config
@@ -66,9 +67,9 @@ def training_problems(training: dict[str, Any]) -> list[str]:
     known = {f.name for f in dataclasses.fields(Config)}
     found += [f"training: there is no setting {key!r}" for key in sorted(training.keys() - known)]
     if not found:
-        # A head of its own is one over images, but for that of two voices.
-        over_images = training.get("head", "duet") != "duet"
-        inputs: dict[str, Any] = {"images": ["x"]} if over_images else {}
+        head = training.get("head", Config.head)
+        maps = head in heads.names() and heads.get(head).wants_map
+        inputs: dict[str, Any] = {"images": ["x"]} if maps else {}
         config = Config(**collect(training), **inputs)
         texts = (text for text in config.problems() if text.split(":")[0] in training)
         found += [f"training: {text}" for text in texts]

@@ -18,7 +18,6 @@ from halftruth.models import Classifier, build_feature_model
 from halftruth.train.auto import AUTO, settled
 from halftruth.train.config import OVER_FEATURES, Config
 from halftruth.train.inputs import Features
-from halftruth.train.journal import Journal
 from halftruth.train.one_process import OneProcess
 from halftruth.train.stage import Stage
 from halftruth.train.teacher import Teacher, teacher, teacher_config
@@ -84,18 +83,13 @@ def trained(config: Config, matrix: Matrix, label: Teacher | None = None) -> tup
         loss=losses.create(config.method, **config.options),
         # Complete in the validation rows: no other truth is needed to choose an epoch.
         labels=matrix.labels,
-        truth=None,
         train_rows=matrix.splits.train,
         val_rows=matrix.splits.val,
         config=config,
         accelerator=OneProcess(str(matrix.x.device)),  # type: ignore[arg-type]
-        journal=Journal(None, quiet=True),
-        folder=None,
         epochs=config.epochs,
         lr=config.head_lr,
         head_lr=config.head_lr,
-        select_on_truth=False,
-        identity={},
         teacher=label,
     )
     stage.run()

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -38,25 +38,28 @@ _ASK_EVERY = 20
 
 @dataclass
 class Stage:
-    """A model, its inputs, a loss and a plan; `run()` trains it."""
+    """A model, its inputs, a loss and a plan; `run()` trains it.
+
+    As it is by default it says nothing and leaves nothing on disk.
+    """
 
     name: str
     model: Classifier
     inputs: Inputs
     loss: Loss
     labels: Tensor
-    truth: Tensor | None
     train_rows: np.ndarray
     val_rows: np.ndarray
     config: Config
     accelerator: Accelerator
-    journal: Journal
-    folder: Path | None
     epochs: int
     lr: float
     head_lr: float
-    select_on_truth: bool
-    identity: dict[str, Any]
+    truth: Tensor | None = None
+    journal: Journal = field(default_factory=lambda: Journal(None, quiet=True))
+    folder: Path | None = None
+    select_on_truth: bool = False
+    identity: dict[str, Any] = field(default_factory=dict)
     stop_asked: Callable[[], bool] = lambda: False
     teacher: Teacher | None = None
 

@@ -13,6 +13,7 @@ from halftruth import losses
 from halftruth.losses import Loss
 from halftruth.losses.pseudo_label import PseudoLabel
 from halftruth.models import Classifier
+from halftruth.train.auto import AUTO
 from halftruth.train.config import Config
 from halftruth.train.inputs import Inputs
 from halftruth.train.watching import show_scores
@@ -24,7 +25,7 @@ Teacher = Callable[[Loss, np.ndarray, Tensor], None]
 
 def teacher_config(config: Config) -> Config | None:
     """The first of two trainings, with the base loss alone; None for a method that has but one."""
-    if config.method == "auto" or losses.registry.get(config.method) is not PseudoLabel:
+    if config.method == AUTO or losses.registry.get(config.method) is not PseudoLabel:
         return None
     options = dict(config.options)
     base: Any = options.pop("base", losses.registry.signature("pseudo-label")["base"].default)

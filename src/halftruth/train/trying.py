@@ -14,8 +14,7 @@ from halftruth.data.splits import split_rows
 from halftruth.models import build_feature_model, set_standardization
 from halftruth.train.auto import Budget, Choice
 from halftruth.train.config import Config
-from halftruth.train.inputs import Features, Inputs
-from halftruth.train.journal import Journal
+from halftruth.train.inputs import Features
 from halftruth.train.progress import TrainingStopped
 from halftruth.train.stage import Stage
 
@@ -56,7 +55,8 @@ def tried(
         best, rival = scores[0]
     told = ", ".join(f"{key} {value}" for key, value in rival.items()) or "the settings above"
     words = f"tried {len(scores)} settings on {len(held):,} held-out training rows: best is {told}"
-    return dataclasses.replace(config, **rival), [f"{words} (score {best:.4f})"]
+    told = f" (score {best:.4f})" if math.isfinite(best) else ", since no score could be taken"
+    return dataclasses.replace(config, **rival), [words + told]
 
 
 def _score(
@@ -77,26 +77,20 @@ def _score(
         dropout=config.dropout,
     )
     set_standardization(model, features[torch.from_numpy(train)])
-    inputs: Inputs = Features(features)
     epochs = config.epochs if config.features else config.head_epochs
     stage = Stage(
         name="trial",
         model=model,
-        inputs=inputs,
+        inputs=Features(features),
         loss=losses.create(config.method, **config.options),
         labels=labels,
-        truth=None,
         train_rows=train,
         val_rows=held,
         config=config,
         accelerator=accelerator,
-        journal=Journal(None, quiet=True),
-        folder=None,
         epochs=epochs,
         lr=config.head_lr,
         head_lr=config.head_lr,
-        select_on_truth=False,
-        identity={},
     )
     try:
         score = stage.run().kept
