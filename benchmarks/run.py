@@ -69,7 +69,7 @@ PARTS = {
     "training": Part(
         "Training on JPEG files",
         "reference_loop",
-        whole="--modes plain graphs compile+graphs",
+        whole="--modes graphs graphs+frozen compile+graphs",
         quick="--modes graphs --batches 16",
         gpu=True,
     ),

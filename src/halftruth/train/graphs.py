@@ -1,10 +1,13 @@
 """Forward and backward as CUDA graphs: at small batches a GPU waits for Python, not for memory."""
 
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from halftruth.models.folding import folded
 
 # A shape is worth a capture when it keeps coming; the first steps also choose cuDNN's algorithms.
 SEEN = 3
@@ -34,7 +37,8 @@ class Replayed:
 
     Other shapes (the last batch), evaluation, and whatever cannot be captured go through the model
     as it is. `compiled`: what is captured is torch.compile's form of the model, which is made for
-    one shape only. Weights are changed in place by optimisers, so a replay sees the current ones.
+    one shape only; otherwise frozen batch norms are folded into the convolutions before them.
+    Weights are changed in place by optimisers, so a replay sees the current ones.
     """
 
     def __init__(
@@ -63,7 +67,9 @@ class Replayed:
         # Warming up runs the model: what it remembers of its batches must not change by that.
         kept = {name: value.clone() for name, value in self.model.named_buffers()}
         try:
-            replay = torch.cuda.make_graphed_callables(body, (x.detach().clone(),))
+            # What the compiler makes of a frozen batch norm is as good.
+            with nullcontext() if self.compiled else folded(self.model, x[:2].detach()):
+                replay = torch.cuda.make_graphed_callables(body, (x.detach().clone(),))
         except Exception:
             # A model that cannot be compiled or captured is still a model.
             torch.cuda.synchronize()

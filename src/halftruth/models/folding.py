@@ -1,0 +1,137 @@
+"""Frozen batch norms taken over by the convolutions in front of them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
+
+from halftruth.models.classifier import apply_frozen, is_frozen
+
+Pair = tuple[_ConvNd, _BatchNorm]
+# The two forms of a network differ by rounding alone, or are not the same network.
+_ROUNDING = 1e-3
+
+
+@contextmanager
+def folded(model: nn.Module, example: Tensor) -> Iterator[int]:
+    """Within, frozen batch norms cost nothing; the number of them.
+
+        bn(conv(x)) = conv'(x),   w' = s·w,  b' = s·b + t,   s = γ/√(σ²+ε),  t = β − s·μ
+
+    Each pass over the pixels that a batch norm takes in a forward and a backward pass is saved; the
+    convolution's weights are scaled anew at every step and get their gradients through it. Pairs
+    are found by running the model once on an example; where the outputs then differ (a
+    convolution that others read, too), nothing is folded.
+    """
+    pairs = _pairs(model, example)
+    with _in_place(pairs):
+        same = bool(pairs) and _agree(model, example, pairs)
+    with _in_place(pairs if same else []):
+        yield len(pairs) if same else 0
+
+
+@contextmanager
+def _in_place(pairs: list[Pair]) -> Iterator[None]:
+    try:
+        for conv, norm in pairs:
+            scale, shift = _scale_and_shift(conv, norm)
+            conv.forward = partial(_scaled, conv, scale, shift)  # type: ignore[method-assign]
+            norm.forward = partial(_rest_of, norm)  # type: ignore[method-assign]
+        yield
+    finally:
+        for pair in pairs:
+            for module in pair:
+                module.__dict__.pop("forward", None)
+
+
+def _pairs(model: nn.Module, example: Tensor) -> list[Pair]:
+    """Each frozen batch norm that is given just what a convolution has put out."""
+    made: dict[int, tuple[_ConvNd, Tensor]] = {}
+    found: list[Pair] = []
+
+    def note(conv: nn.Module, _: Any, out: Tensor) -> None:
+        assert isinstance(conv, _ConvNd)
+        # Kept with its tensor: an id is used again once a tensor is gone.
+        made[id(out)] = (conv, out)
+
+    def look(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        assert isinstance(norm, _BatchNorm)
+        if id(inputs[0]) in made:
+            found.append((made[id(inputs[0])][0], norm))
+
+    handles = []
+    for module in model.modules():
+        if isinstance(module, _ConvNd):
+            handles.append(module.register_forward_hook(note))
+        elif isinstance(module, _BatchNorm) and is_frozen(module) and _is_known(module):
+            handles.append(module.register_forward_pre_hook(look))
+    try:
+        _quiet_pass(model, example)
+    finally:
+        for handle in handles:
+            handle.remove()
+    convs, norms = ({id(pair[i]) for pair in found} for i in (0, 1))
+    return found if len(convs) == len(norms) == len(found) else []
+
+
+def _is_known(norm: _BatchNorm) -> bool:
+    """A plain batch norm, or timm's, which has an activation in it."""
+    return type(norm) is nn.BatchNorm2d or type(norm).__name__ == "BatchNormAct2d"
+
+
+def _agree(model: nn.Module, example: Tensor, pairs: list[Pair]) -> bool:
+    ours = _quiet_pass(model, example)
+    kept = [(module, module.__dict__.pop("forward")) for pair in pairs for module in pair]
+    theirs = _quiet_pass(model, example)
+    for module, forward in kept:
+        module.forward = forward  # type: ignore[method-assign]
+    return bool((ours - theirs).abs().max() <= _ROUNDING * theirs.abs().max().clamp_min(1e-6))
+
+
+@torch.no_grad()
+def _quiet_pass(model: nn.Module, example: Tensor) -> Tensor:
+    """The output in the precision of the weights, with nothing random in it."""
+    training, dtype = model.training, next(model.parameters()).dtype
+    model.eval()
+    try:
+        with torch.autocast(example.device.type, enabled=False):
+            # As its class does it: Accelerate puts a precision of its own around a model.
+            return type(model).forward(model, example.to(dtype))
+    finally:
+        model.train(training)
+        apply_frozen(model)
+
+
+@torch.no_grad()
+def _scale_and_shift(conv: _ConvNd, norm: _BatchNorm) -> tuple[Tensor, Tensor]:
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    scale = (norm.running_var + norm.eps).rsqrt()
+    if norm.weight is not None:
+        scale = scale * norm.weight
+    shift = -norm.running_mean * scale
+    if norm.bias is not None:
+        shift = shift + norm.bias
+    return scale, shift
+
+
+def _scaled(conv: _ConvNd, scale: Tensor, shift: Tensor, x: Tensor) -> Tensor:
+    """The convolution as its class does it, padding and all, with other weights."""
+    weight, bias = conv._parameters["weight"], conv._parameters["bias"]
+    assert weight is not None
+    own: Any = conv._parameters
+    own["weight"] = weight * scale.view(-1, *[1] * (weight.dim() - 1))
+    own["bias"] = shift if bias is None else bias * scale + shift
+    try:
+        return type(conv).forward(conv, x)
+    finally:
+        own["weight"], own["bias"] = weight, bias
+
+
+def _rest_of(norm: Any, x: Tensor) -> Tensor:
+    return x if type(norm) is nn.BatchNorm2d else norm.act(norm.drop(x))
