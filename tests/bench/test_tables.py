@@ -70,6 +70,25 @@ def test_complete_labels_stand_in_every_column():
     assert found[1].values["em"].published is None
 
 
+def test_complete_labels_alone_make_no_column():
+    """Taken over from another label setting or data set, where nothing else was run."""
+    left = [record(m, 0, 0.8, column="left-40") for m in ("em", "bce")]
+    elsewhere = record("complete", 0, 0.7, data="other")
+    found = columns([record("complete", 0, 0.9), *left, elsewhere])
+    assert [(column.data, column.labels) for column in found] == [("voc", "left-40")]
+    assert found[0].values["complete"].mean == 90
+    head = table([record("complete", 0, 0.9), *left]).split("\n")[0]
+    assert head == "| method | voc, left-40 |"
+
+
+def test_complete_labels_are_shown_where_there_is_nothing_else():
+    found = columns([record("complete", 0, 0.9), record("complete", 0, 0.7, data="other")])
+    assert [(column.data, column.values.keys()) for column in found] == [
+        ("voc", {"complete"}),
+        ("other", {"complete"}),
+    ]
+
+
 def test_several_metrics_are_several_columns():
     head = table(RECORDS, metrics=("mAP", "CF1")).split("\n")[0]
     assert head == "| method | voc, single, mAP | published | difference | voc, single, CF1 |"

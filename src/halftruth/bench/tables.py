@@ -54,7 +54,9 @@ def columns(
     """The columns of a table, best and second best of each marked."""
     records = list(records)
     runs = [record for record in records if not record["trial"] and record.get(part)]
-    measured = {(run["data"], run["column"]) for run in runs}
+    # A row that stands in every column makes none of its own, unless there is no other.
+    contest = [run for run in runs if run["method"] not in REFERENCES] or runs
+    measured = {(run["data"], run["column"]) for run in contest}
     # In the grid's order, which is that of its trials.
     places = dict.fromkeys((record["data"], record["column"]) for record in records)
     found = []
