@@ -97,6 +97,18 @@ def test_every_mistake_is_told_at_once():
         assert part in text, part
 
 
+def test_a_budget_is_of_the_rows_of_auto():
+    rows = {"auto": None, "auto-0": {"loss": "auto", "training": {"budget": "0"}}, "em": None}
+    grid = tiny_grid(methods=rows, training={"budget": 3, "epochs": 2})
+    assert {cell.method: cell.training.get("budget") for cell in grid.cells()} == {
+        "auto": 3, "auto-0": "0", "em": None,
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match="methods: em: budget is what auto may try"):
+        tiny_grid(methods={"em": {"training": {"budget": 3}}})
+    with pytest.raises(ConfigError, match="no row is of auto"):
+        tiny_grid(training={"budget": 3})
+
+
 def test_patterns_choose_methods_and_data():
     grid = tiny_grid(methods="all").chosen(methods="em*,wan")
     assert {cell.method for cell in grid.cells()} == {"em", "em-apl", "wan"}

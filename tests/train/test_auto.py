@@ -14,6 +14,7 @@ from halftruth.train.checks import limits
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.one_process import OneProcess
 from halftruth.train.optimizer import ridge_decay
+from halftruth.train.settings import load_settings, overruled
 from halftruth.train.trained import TrainedRun
 from halftruth.train.trying import tried
 
@@ -44,7 +45,7 @@ def test_what_is_tried_by_default():
     for labels in (ONE, SEVERAL, CHECKED):
         for features in (True, False):
             choice = choose(labels, 50, features=features)
-            usual = choice.rivals[: choice.trials - 1]
+            usual = choice.rivals[: choice.budget - 1]
             assert all("ridge" in rival for rival in usual[: len(usual) - features])
             assert ("hidden" in usual[-1]) == features
             assert (choice.settings.get("head") == "duet") == features
@@ -74,8 +75,7 @@ def test_the_prior_goes_by_the_noise(exact):
 def test_a_rival_has_to_be_clearly_better(monkeypatch):
     x, labels = data(complete=True)
     config, choice = settled(Config(method="auto", features="x"), labels, 8)
-    config = dataclasses.replace(config, budget="2")
-    choice = dataclasses.replace(choice, rivals=[{"ridge": 8.0}])
+    choice = dataclasses.replace(choice, rivals=[{"ridge": 8.0}], budget="2")
     for ahead, ridge in ((1.009, 2.0), (1.011, 8.0)):
         scores = iter([0.5, 0.5 * ahead])
         monkeypatch.setattr("halftruth.train.trying._score", lambda *_, s=scores: next(s))
@@ -115,14 +115,14 @@ def test_early_stopping_keeps_the_choice_of_an_epoch():
 
 @pytest.mark.parametrize(
     ("text", "done", "more"),
-    [(None, 1, True), (None, 2, False), ("5", 4, True), ("5 trials", 5, False), ("0", 0, False)],
+    [(2, 1, True), (2, 2, False), ("5", 4, True), ("5 trials", 5, False), ("0", 0, False)],
 )
 def test_budgets_in_trials(text, done, more):
-    assert Budget(text, usual=2).allows(done) is more
+    assert Budget(text).allows(done) is more
 
 
 def test_budgets_in_minutes(monkeypatch):
-    budget = Budget("10 minutes", usual=0)
+    budget = Budget("10 minutes")
     assert budget.allows(1000)
     budget.started -= 601
     assert not budget.allows(0)
@@ -130,7 +130,7 @@ def test_budgets_in_minutes(monkeypatch):
 
 def test_a_strange_budget_is_refused():
     with pytest.raises(ConfigError, match="expected trials or a time"):
-        Budget("an hour", usual=1)
+        Budget("an hour")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,8 @@ def test_the_search_looks_at_training_rows_only():
     x, labels = data(complete=True)
     config, choice = settled(Config(method="auto", features="x"), labels, 8)
     rows = np.arange(300)
-    config = dataclasses.replace(config, budget="3", epochs=4)
+    config = dataclasses.replace(config, epochs=4)
+    choice = dataclasses.replace(choice, budget="3")
     found, words = tried(config, choice, x, torch.from_numpy(labels), rows, OneProcess("cpu"))
     poisoned = labels.copy()
     poisoned[300:] = 1 - poisoned[300:]
@@ -194,6 +195,27 @@ def test_a_run_says_what_it_chose_and_writes_it_down(tmp_path, capsys):
     written = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert written["method"] == "whisper"
     assert written["epochs"] == 3
+    # A named method has nothing to try: what is written down is taken again, here and elsewhere.
+    assert written["budget"] is None
+    assert load_settings(tmp_path / "run", {}).method == "whisper"
+    for more in ({}, {"budget": "2"}, {"method": "auto", "budget": "2"}):
+        result = fit(out=str(tmp_path / "run"), resume=True, **more)
+        assert result.method == "whisper"
+        told = "nothing more is tried" in "".join(capsys.readouterr())
+        assert told == (more == {"budget": "2"})
+    with pytest.raises(ConfigError, match="budget: is what method auto may try; em is trained"):
+        fit(str(tmp_path / "labels.csv"), method="em", **settings)
+
+
+def test_a_budget_is_of_auto():
+    """A recipe's is dropped with its method, as its options are."""
+    recipe = {"method": "auto", "budget": 5}
+    assert overruled(recipe, {"method": "em"}) == {"method": "em"}
+    assert overruled({"budget": 5}, {"method": "em"}) == {"method": "em"}
+    assert overruled(recipe, {"method": "auto"}) == recipe
+    config, choice = settled(Config(method="auto", features="x", budget="10 min"), ONE, 10)
+    assert (config.budget, choice.budget) == (None, "10 min")
+    assert "budget" in Config(method="em", budget=0).problems()[-1]
 
 
 def test_a_hidden_layer_that_was_chosen_is_the_one_that_is_kept(tmp_path):
@@ -215,8 +237,7 @@ def test_a_hidden_layer_that_was_chosen_is_the_one_that_is_kept(tmp_path):
 def test_a_trial_that_breaks_has_lost():
     x, labels = data(complete=True)
     config, choice = settled(Config(method="auto", features="x"), labels, 8)
-    config = dataclasses.replace(config, budget="2", epochs=2)
-    rivals = [{"head_lr": 1e30}]
-    choice = dataclasses.replace(choice, rivals=rivals)
+    config = dataclasses.replace(config, epochs=2)
+    choice = dataclasses.replace(choice, rivals=[{"head_lr": 1e30}], budget="2")
     found, _ = tried(config, choice, x, torch.from_numpy(labels), np.arange(400), OneProcess("cpu"))
     assert found.head_lr == config.head_lr

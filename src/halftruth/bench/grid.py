@@ -104,7 +104,11 @@ class Grid:
     def _training(self, data: str, method: dict[str, Any]) -> dict[str, Any]:
         """The settings of a method's runs: of the grid, the data set, the method."""
         about, own = self.data[data].get("training", {}), method.get("training", {})
-        return {**self.training, **about, **own}
+        shared = {**self.training, **about}
+        if method["loss"] != AUTO:
+            # What auto may try is no setting of the other rows.
+            shared.pop("budget", None)
+        return {**shared, **own}
 
     def entries(self) -> dict[str, dict[str, Any]]:
         """The methods by the name of their row: loss, options, labels."""
@@ -168,18 +172,25 @@ class Grid:
         return [f"there is no option {key!r}; there are: {options}" for key in sorted(strange)]
 
     def _of_methods(self) -> list[str]:
-        found = []
+        found, with_auto = [], False
         for name, entry in self._given():
             try:
                 for row, made in method_rows(name, entry).items():
+                    with_auto |= made["loss"] == AUTO
                     if strange := made.keys() - _OF_METHOD:
                         found.append(
                             f"methods: {row}: there is no key {', '.join(sorted(strange))}"
                         )
+                    budget = (made.get("training") or {}).get("budget")
+                    if budget is not None and made["loss"] != AUTO:
+                        found.append(f"methods: {row}: budget is what auto may try")
                     built(made)
                     parse(made.get("search") or {})
             except (ValueError, TypeError) as error:
                 found.append(f"methods: {name}: {error}")
+        shared = (self.training, *(about.get("training", {}) for about in self.data.values()))
+        if not with_auto and any("budget" in training for training in shared):
+            found.append("training: budget is what auto may try, and no row is of auto")
         return found
 
 

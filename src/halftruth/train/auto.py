@@ -29,12 +29,12 @@ MORE_PRIORS = (32.0, 0.03)
 
 @dataclass(frozen=True)
 class Choice:
-    """Settings, the reasons for them, and what else may be tried in their place."""
+    """Settings, the reasons for them, what else may be tried in their place, and how much of it."""
 
     settings: dict[str, Any]
     reasons: list[str] = field(default_factory=list)
     rivals: list[dict[str, Any]] = field(default_factory=list)
-    trials: int = 0
+    budget: str | int = 0
 
 
 def choose(labels: np.ndarray, dim: int, *, features: bool) -> Choice:
@@ -120,7 +120,8 @@ def settled(
 ) -> tuple[Config, Choice]:
     """The configuration with "auto" replaced by what it means for these labels, and the choice.
 
-    What differs from the `defaults` (of `Config` unless given) is the user's wish and stays.
+    What differs from the `defaults` (of `Config` unless given) is the user's wish and stays; the
+    budget goes over to the choice, since a method that is named has nothing to try.
     """
     features = bool(config.features)
     choice = choose(labels, dim, features=features)
@@ -132,6 +133,7 @@ def settled(
     if config.patience is not None:
         # Who stops early wants an epoch to be chosen.
         choice.settings.pop("select", None)
+    budget = choice.budget if config.budget is None else config.budget
     kept = {
         name: value
         for name, value in choice.settings.items()
@@ -146,22 +148,19 @@ def settled(
     reasons = choice.reasons
     if stays := sorted(set(choice.settings) - set(kept)):
         reasons = [*reasons, f"as you set it: {', '.join(stays)}"]
-    choice = dataclasses.replace(choice, reasons=reasons, rivals=rivals)
-    return dataclasses.replace(config, **kept), choice
+    choice = dataclasses.replace(choice, reasons=reasons, rivals=rivals, budget=budget)
+    return dataclasses.replace(config, **kept, budget=None), choice
 
 
 class Budget:
     """How many settings may be tried: "12", "12 trials", or as many as "10 minutes" allow.
 
-    >>> Budget("3 trials", usual=6).allows(3)
+    >>> Budget("3 trials").allows(3)
     False
     """
 
-    def __init__(self, text: str | int | None, usual: int) -> None:
-        self.trials, self.seconds = float(usual), math.inf
+    def __init__(self, text: str | int) -> None:
         self.started = time.monotonic()
-        if text is None:
-            return
         if (found := limits(text)) is None:
             raise ConfigError([f"budget: expected trials or a time (12, 10 minutes), got {text!r}"])
         self.trials, self.seconds = found

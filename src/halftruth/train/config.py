@@ -157,6 +157,7 @@ class Config:
             (("reading", "reading_truth", "reading_features"), self._reading_problems),
             (("device", "precision"), self._device_problems),
             (("method", "options", "images", "features", "head"), self._method_problems),
+            (("method", "budget"), self._budget_problems),
             (("method", "options", "memory"), self._memory_problems),
             (("backbone", "head", "images", "tune", "hidden"), self._model_problems),
         ]
@@ -237,6 +238,14 @@ class Config:
                 "'boostlu' have (--head cam --tune all)"
             ]
         return []
+
+    def _budget_problems(self) -> list[str]:
+        if self.budget is None or self.method == "auto":
+            return []
+        return [
+            f"budget: is what method auto may try; {self.method} is trained as it is set. Leave "
+            "one of the two out, or search its arguments with `halftruth tune`"
+        ]
 
     def _memory_problems(self) -> list[str]:
         if self.memory != "host" or self.method == "auto":

@@ -15,7 +15,7 @@ from halftruth.data.decoding import describe_bad
 from halftruth.losses.wrapper import Wrapper
 from halftruth.models import Classifier, freeze_batchnorm, transfer_head
 from halftruth.train import checkpoint
-from halftruth.train.auto import AUTO, Budget, settled
+from halftruth.train.auto import AUTO, Budget, Choice, settled
 from halftruth.train.building import build_model, extract_features, head_model, image_inputs
 from halftruth.train.config import Config
 from halftruth.train.identity import check_same, identify
@@ -70,10 +70,16 @@ def train(
     values: dict[str, Any], recipe: Path | None = None, *, resume: bool = False, quiet: bool = False
 ) -> Result:
     """Start a run, or go on with that in the folder `out`: by its own settings and `values`."""
-    folder = Path(values.get("out", Config.out))
+    folder, spent = Path(values.get("out", Config.out)), None
     if resume and recipe is None and (folder / "config.yaml").is_file():
         recipe, values = folder, {**values, "out": str(folder)}
-    return Run(load_settings(recipe, values), quiet=quiet).go(resume=resume)
+        # The same command may have begun the run, with auto as its method by default.
+        spent = None if "method" in values else values.pop("budget", None)
+    run = Run(load_settings(recipe, values), quiet=quiet)
+    if spent is not None:
+        there = f"the run in {folder} has its method, {run.config.method}"
+        Journal(None, main=run.main, quiet=quiet).say(f"budget: {there}; nothing more is tried")
+    return run.go(resume=resume)
 
 
 class Run:
@@ -175,7 +181,7 @@ class Run:
         dim = model.feature_dim if task.features is None else int(task.features.shape[1])
         self.config, choice = settled(self.config, labels[task.splits.train], dim)
         found: list[str] = []
-        if (features := self._to_try_on(model, inputs, choice.trials)) is not None:
+        if (features := self._to_try_on(model, inputs, choice)) is not None:
             self.config, found = tried(
                 self.config, choice, features, torch.from_numpy(labels),
                 task.splits.train, self.accelerator, say=self.journal.say,
@@ -183,10 +189,10 @@ class Run:
         self.journal.say("auto: " + "\n      ".join([*choice.reasons, *found]))
         return model if task.features is None else build_model(self.config, task)
 
-    def _to_try_on(self, model: Classifier, inputs: Inputs, trials: int) -> Tensor | None:
+    def _to_try_on(self, model: Classifier, inputs: Inputs, choice: Choice) -> Tensor | None:
         """Features of all rows, where settings of a linear head on them may be tried."""
         config, given = self.config, self.task.features
-        if config.head not in ("linear", "duet") or not Budget(config.budget, trials).allows(0):
+        if config.head not in ("linear", "duet") or not Budget(choice.budget).allows(0):
             return None
         if given is not None:
             return torch.as_tensor(given).float()

@@ -55,11 +55,12 @@ def load_settings(source: Path | None, settings: dict[str, Any]) -> Config:
 def overruled(values: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     """`values` with `settings` laid over them.
 
-    Options belong to a method: where the method changes, those of the old one are dropped.
+    Options, and what auto may try, belong to a method: where that changes, they are dropped.
     """
     below = dict(values)
     if settings.get("method", below.get("method")) != below.get("method"):
         below.pop("options", None)
+        below.pop("budget", None)
     nested = {
         name: {**below[name], **settings[name]}
         for name in _NESTED

@@ -38,7 +38,7 @@ def tried(
     of mAP and AUC where some are unknown), where one is ahead of the choice itself by a percent or
     more. No other row is looked at.
     """
-    budget = Budget(config.budget, choice.trials)
+    budget = Budget(choice.budget)
     if not budget.allows(0) or not choice.rivals or len(rows) < 20:
         return config, []
     train, held = split_rows(len(rows), val=HELD_OUT, seed=config.seed)
