@@ -23,8 +23,9 @@ from halftruth import labels as label_codes
 from halftruth import losses
 from halftruth.data.splits import split_rows
 from halftruth.metrics import mean_average_precision, thresholds
-from halftruth.models import Classifier, build_feature_model
+from halftruth.models import Classifier
 from halftruth.train.auto import AUTO, settled
+from halftruth.train.building import head_model
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.one_process import (
     OneProcess,
@@ -192,9 +193,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Teacher:
         """Train `model_`; return it as one that can fill in labels for another."""
         torch.manual_seed(config.seed)
-        model = build_feature_model(
-            X.shape[1], y.shape[1], hidden=config.hidden, head=config.head, dropout=config.dropout
-        )
+        model = head_model(config, X.shape[1], y.shape[1])
         # Apart from the model, in double precision: in float32 a column such as a date in seconds
         # would lose its digits, and every step would do again what can be done once.
         scale = standardization(X[train] if len(val) else X)

@@ -66,7 +66,7 @@ def test_the_hidden_voice_has_a_rate_of_its_own_and_no_decay():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"features": "x", "method": "ll-cp"}, "remembers rows"),
+        ({"features": "x", "method": "ll-cp"}, "2 times for a row, and ll-cp remembers rows"),
         ({"images": ["x"], "method": "em"}, "is for features"),
     ],
 )

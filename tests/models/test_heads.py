@@ -8,6 +8,7 @@ import torch
 
 from halftruth.models import LabelQueryHead, VariationalHead, create_head
 from halftruth.models.heads import registry
+from halftruth.train.config import Config
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "boostlu.npz"
 
@@ -22,6 +23,21 @@ def test_every_head_gives_one_logit_a_class_and_gradients(name):
     logits.sum().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in head.parameters())
     assert head.eval()(x).abs().max() < 0.3, "starts near one half"
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_a_head_says_where_it_can_stand(name):
+    """Settings are checked by what the class says, whatever it is called."""
+    head = registry.get(name)
+    weights = [tuple(p.shape) for p in create_head(name, 6, 4).parameters()]
+    assert head.has_line == ((4, 6) in weights)
+    pictures = Config(images=["x"], head=name, tune="all", method="scl").problems()
+    assert any("is for features" in text for text in pictures) == head.only_features
+    refused = any("scl looks at class maps" in t or "scl remembers rows" in t for t in pictures)
+    assert refused == (not head.keeps_maps)
+    features = Config(features="x", head=name, method="ll-cp").problems()
+    assert any("ll-cp remembers rows" in text for text in features) == (head.voices > 1)
+    assert any("needs feature maps" in text for text in features) == head.wants_map
 
 
 @pytest.mark.parametrize("name", registry.names())

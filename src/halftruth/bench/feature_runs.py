@@ -14,8 +14,9 @@ from halftruth.bench.sources import Matrix
 from halftruth.data import Splits
 from halftruth.metrics import evaluate, thresholds
 from halftruth.metrics.counts import UndefinedMetricWarning
-from halftruth.models import Classifier, build_feature_model
+from halftruth.models import Classifier
 from halftruth.train.auto import AUTO, settled
+from halftruth.train.building import head_model
 from halftruth.train.config import OVER_FEATURES, Config
 from halftruth.train.inputs import Features
 from halftruth.train.one_process import OneProcess
@@ -67,13 +68,7 @@ def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
 def trained(config: Config, matrix: Matrix, label: Teacher | None = None) -> tuple[Classifier, int]:
     """The model of the best epoch, and which that is."""
     torch.manual_seed(config.seed)
-    model = build_feature_model(
-        matrix.x.shape[1],
-        matrix.labels.shape[1],
-        hidden=config.hidden,
-        head=config.head,
-        dropout=config.dropout,
-    )
+    model = head_model(config, matrix.x.shape[1], matrix.labels.shape[1])
     # The features are standardised already, once for all runs.
     model.backbone[0] = nn.Identity()  # type: ignore[operator]
     stage = Stage(

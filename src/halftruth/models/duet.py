@@ -29,6 +29,8 @@ class DuetHead(Head):
     (torch.Size([4, 3]), torch.Size([2, 3]))
     """
 
+    only_features: ClassVar[bool] = True
+    has_line: ClassVar[bool] = True
     voices: ClassVar[int] = 2
     # Dropout makes it indifferent to its rate; that of the head is the linear voice's.
     own_rates: ClassVar[dict[str, float]] = {"hidden": 1e-3}

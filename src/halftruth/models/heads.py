@@ -24,6 +24,10 @@ class Head(nn.Module):
     wants_map: ClassVar[bool] = False
     has_penalty: ClassVar[bool] = False
     keeps_maps: ClassVar[bool] = False
+    # Of no use on a backbone that is trained with it.
+    only_features: ClassVar[bool] = False
+    # Whether it is, at least in part, a line over the features: what a ridge prior is for.
+    has_line: ClassVar[bool] = False
     # Answers a row in training, one block below the other, each to be judged by the labels.
     voices: ClassVar[int] = 1
     # Parts with a learning rate of their own, and no decay.
@@ -55,6 +59,8 @@ class LinearHead(Head):
     >>> torch.sigmoid(head(torch.zeros(1, 8))).mul(10).round().tolist()
     [[1.0, 1.0, 1.0]]
     """
+
+    has_line: ClassVar[bool] = True
 
     def __init__(self, dim: int, num_classes: int, **shared: Any) -> None:
         super().__init__(dim, num_classes, **shared)

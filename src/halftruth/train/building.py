@@ -29,7 +29,7 @@ def build_model(config: Config, task: Task) -> Classifier:
     """The model that is trained, as it starts."""
     torch.manual_seed(config.seed)
     if task.features is not None:
-        return head_model(config, task, torch.from_numpy(task.features), hidden=config.hidden)
+        return standardized_head(config, task, torch.from_numpy(task.features))
     return build_image_model(
         config.backbone,
         len(task.classes),
@@ -40,16 +40,17 @@ def build_model(config: Config, task: Task) -> Classifier:
     )
 
 
-def head_model(config: Config, task: Task, features: Tensor, hidden: int = 0) -> Classifier:
+def head_model(config: Config, dim: int, classes: int) -> Classifier:
+    """A head over features, as it starts; drawn from torch's random state."""
+    return build_feature_model(
+        dim, classes, hidden=config.hidden, head=config.head, dropout=config.dropout
+    )
+
+
+def standardized_head(config: Config, task: Task, features: Tensor) -> Classifier:
     """A head over features, which are standardised as in the training rows."""
     torch.manual_seed(config.seed)
-    model = build_feature_model(
-        features.shape[1],
-        len(task.classes),
-        hidden=hidden,
-        head=config.head,
-        dropout=config.dropout,
-    )
+    model = head_model(config, features.shape[1], len(task.classes))
     set_standardization(model, features[torch.from_numpy(task.splits.train)])
     return model
 

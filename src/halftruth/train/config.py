@@ -6,7 +6,7 @@ import inspect
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,6 +15,9 @@ from halftruth.data import read_features, read_labels
 from halftruth.losses.spatial import SpatialConsistency
 from halftruth.memory import Memory
 from halftruth.train.checks import as_number, expected
+
+if TYPE_CHECKING:
+    from halftruth.models.heads import Head
 
 # What a label file and a matrix of features may be read with.
 READING = tuple(list(inspect.signature(read_labels).parameters)[1:])
@@ -224,15 +227,16 @@ class Config:
             loss = losses.create(self.method, **self.options)
         except (ValueError, TypeError) as error:
             return [f"method: {error}"]
-        if self.head == "duet" and loss.needs_index:
+        head = self._head()
+        if head.voices > 1 and loss.needs_index:
             return [
-                f"head: 'duet' answers twice for a row, and {self.method} remembers rows; take "
-                "another of the two"
+                f"head: {self.head!r} answers {head.voices} times for a row, and {self.method} "
+                "remembers rows; take another of the two"
             ]
         if loss.views > 1 and self.features:
             return [f"method: {self.method} compares views of an image; features have none"]
         spatial = any(isinstance(part, SpatialConsistency) for part in loss.modules())
-        if spatial and (self.features or self.head not in ("boostlu", "cam")):
+        if spatial and (self.features or not head.keeps_maps):
             return [
                 f"method: {self.method} looks at class maps, which images with the head 'cam' or "
                 "'boostlu' have (--head cam --tune all)"
@@ -260,15 +264,21 @@ class Config:
         hint = "; take light=True" if "light" in losses.registry.signature(self.method) else ""
         return [f"memory: {self.method} has no table that could lie in host memory{hint}"]
 
+    def _head(self) -> "type[Head]":
+        """The head's class; one that claims nothing where the name is wrong: that is told apart."""
+        from halftruth.models.heads import Head, registry
+
+        return registry.get(self.head) if self.head in registry.names() else Head
+
     def _model_problems(self) -> list[str]:
         from halftruth.models import import_timm
         from halftruth.models.heads import registry as heads
 
-        found, known = [], self.head in heads.names()
-        if not known:
+        found, head = [], self._head()
+        if self.head not in heads.names():
             found.append(f"head: expected one of {', '.join(heads.names())}, got {self.head!r}")
         if not self.images:
-            if known and heads.get(self.head).wants_map:
+            if head.wants_map:
                 found.append(f"head: {self.head!r} needs feature maps, which only images have")
             return found
         timm, name = import_timm(), self.backbone.partition(".")[0]
@@ -276,8 +286,8 @@ class Config:
             close = difflib.get_close_matches(name, timm.list_models(), n=3)
             hint = f"; did you mean {' or '.join(close)}?" if close else ""
             found.append(f"backbone: timm has no model called {self.backbone!r}{hint}")
-        if self.head == "duet":
-            found.append("head: 'duet' is for features; a model of images takes another")
+        if head.only_features:
+            found.append(f"head: {self.head!r} is for features; a model of images takes another")
         if self.hidden:
             found.append(f"hidden: is for features; a model of images takes 0, got {self.hidden}")
         if self.head != "linear" and self.tune != "all":

@@ -14,9 +14,15 @@ from halftruth.data import DataError
 from halftruth.data.decoding import describe_bad
 from halftruth.losses.wrapper import Wrapper
 from halftruth.models import Classifier, freeze_batchnorm, transfer_head
+from halftruth.models.heads import registry as heads
 from halftruth.train import checkpoint
 from halftruth.train.auto import AUTO, Budget, Choice, settled
-from halftruth.train.building import build_model, extract_features, head_model, image_inputs
+from halftruth.train.building import (
+    build_model,
+    extract_features,
+    image_inputs,
+    standardized_head,
+)
 from halftruth.train.config import Config
 from halftruth.train.identity import check_same, identify
 from halftruth.train.inputs import Features, Inputs
@@ -190,9 +196,9 @@ class Run:
         return model if task.features is None else build_model(self.config, task)
 
     def _to_try_on(self, model: Classifier, inputs: Inputs, choice: Choice) -> Tensor | None:
-        """Features of all rows, where settings of a linear head on them may be tried."""
+        """Features of all rows, where settings of a line over them may be tried."""
         config, given = self.config, self.task.features
-        if config.head not in ("linear", "duet") or not Budget(choice.budget).allows(0):
+        if not heads.get(config.head).has_line or not Budget(choice.budget).allows(0):
             return None
         if given is not None:
             return torch.as_tensor(given).float()
@@ -272,7 +278,8 @@ class Run:
 
     def _head_stage(self, model: Classifier, inputs: Inputs) -> Stage:
         features = self._features(model, inputs)
-        return self._stage("head", head_model(self.config, self.task, features), Features(features))
+        model = standardized_head(self.config, self.task, features)
+        return self._stage("head", model, Features(features))
 
     def _features(self, model: Classifier, inputs: Any) -> Tensor:
         task, config = self.task, self.config
@@ -335,7 +342,7 @@ class Run:
         if best["stage"] != "head":
             return model, inputs
         features = self._features(model, inputs)
-        small = head_model(self.config, self.task, features)
+        small = standardized_head(self.config, self.task, features)
         small.load_state_dict(checkpoint.load(self.folder / HEAD)["model"])
         return small, Features(features)
 

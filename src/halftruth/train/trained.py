@@ -16,8 +16,9 @@ import torch
 from halftruth.data import DataError, ImageStore, decode_all, read_features
 from halftruth.data.decoding import describe_bad
 from halftruth.data.transforms import Augment
-from halftruth.models import Classifier, build_feature_model, build_image_model
+from halftruth.models import Classifier, build_image_model
 from halftruth.train import checkpoint
+from halftruth.train.building import head_model
 from halftruth.train.checks import expected
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.inputs import Features, Images, Inputs
@@ -91,9 +92,7 @@ class TrainedRun:
         """The best weights, ready to answer."""
         config = self.config
         if self.inputs is not None:
-            model = build_feature_model(
-                self.inputs, len(self.classes), hidden=config.hidden, head=config.head
-            )
+            model = head_model(config, self.inputs, len(self.classes))
         else:
             model = build_image_model(
                 config.backbone,

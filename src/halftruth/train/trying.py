@@ -11,8 +11,9 @@ from torch import Tensor
 
 from halftruth import losses
 from halftruth.data.splits import split_rows
-from halftruth.models import build_feature_model, set_standardization
+from halftruth.models import set_standardization
 from halftruth.train.auto import Budget, Choice
+from halftruth.train.building import head_model
 from halftruth.train.config import Config
 from halftruth.train.inputs import Features
 from halftruth.train.progress import TrainingStopped
@@ -69,13 +70,7 @@ def _score(
 ) -> float:
     """The criterion of a head on the rows held out, at the epoch that the run itself would keep."""
     torch.manual_seed(config.seed)
-    model = build_feature_model(
-        features.shape[1],
-        labels.shape[1],
-        hidden=config.hidden,
-        head=config.head,
-        dropout=config.dropout,
-    )
+    model = head_model(config, features.shape[1], labels.shape[1])
     set_standardization(model, features[torch.from_numpy(train)])
     epochs = config.epochs if config.features else config.head_epochs
     stage = Stage(
