@@ -86,6 +86,31 @@ def test_a_changed_setting_is_seen_however_deep_it_lies():
     assert 1.75 in traced.numbers(loss)
 
 
+@pytest.mark.parametrize("change", ["add_module", "register_module", "set_submodule"])
+def test_a_part_that_is_exchanged_is_seen(change):
+    traced, loss = Traced(), losses.create("any-class", base="hill")
+    # Made beforehand: to make one is a change as well.
+    other = losses.create("hill", lam=1.25)
+    traced.numbers(loss)
+    getattr(loss, change)("base", other)
+    assert 1.25 in traced.numbers(loss)
+
+
+def test_a_setting_that_is_taken_back_is_seen():
+    class Weighted(losses.BCE):
+        weight = 2.5
+
+        def unknown(self, s):
+            value, slope = self.absent(s)
+            return value * self.weight, slope * self.weight
+
+    traced, loss = Traced(), Weighted()
+    loss.weight = 3.5
+    assert 3.5 in traced.numbers(loss)
+    del loss.weight
+    assert 2.5 in traced.numbers(loss)
+
+
 def test_a_part_that_does_not_count_its_changes_is_looked_at_every_time():
     class Weighted(losses.BCE):
         def __init__(self):

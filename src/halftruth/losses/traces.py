@@ -104,6 +104,15 @@ class Watched(nn.Module):
         super().__setattr__(name, value)
         Watched.changes += 1
 
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(name)
+        Watched.changes += 1
+
+    def add_module(self, name: str, module: nn.Module | None) -> None:
+        # Goes past __setattr__.
+        super().add_module(name, module)
+        Watched.changes += 1
+
 
 def is_plain(context: Any) -> bool:
     """Whether it is a tensor, None, or a tuple of such: all that a program can take anew."""
