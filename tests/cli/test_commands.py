@@ -3,6 +3,7 @@
 import inspect
 import io
 import re
+import shlex
 import subprocess
 import sys
 
@@ -142,6 +143,26 @@ def test_data_check_reports_and_suggests(command, table):
     # eel never occurs.
     assert "eel" in out
     assert code in (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong", "hint"),
+    [
+        ("image,cat,Patient age\na,1,57\nb,1,\n", 2, "--drop-column 'Patient age'"),
+        ("image,cat,dog\na,1,\nb,,\n", 0, "--blank absent"),
+        ("image,cat\na,1\na,-1\nb,1\n", 1, "--duplicates merge"),
+        ("image,labels\na,cat|dog;cow\nb,cat\n", 2, "(--sep)"),
+        ("image,cat,dog\na,1,0\nb,0,0\n", 0, "--zero absent"),
+    ],
+)
+def test_hints_about_reading_can_be_typed(command, tmp_path, text, wrong, hint):
+    path = tmp_path / "labels.csv"
+    path.write_text(text)
+    code, out, err = command("data", "check", path)
+    assert (code, hint in " ".join((out + err).split())) == (wrong, True)
+    if not hint.startswith("("):
+        code, out, err = command("data", "check", path, *shlex.split(hint))
+        assert hint not in " ".join((out + err).split())
 
 
 def test_data_check_reads_formats_without_duplicates(command, tmp_path):

@@ -11,7 +11,7 @@ from halftruth.data.advice import suggest_method
 from halftruth.data.decode import BadImage
 from halftruth.data.decoding import check_images
 from halftruth.data.duplicates import repeated_rows
-from halftruth.data.errors import DataError, some
+from halftruth.data.errors import DataError, option, some
 from halftruth.data.features import check_features
 from halftruth.data.images import ImageStore
 from halftruth.data.report import ClassCount, Report
@@ -121,7 +121,7 @@ def _check_classes(report: Report) -> None:
         if name in NOTHING:
             report.warnings.append(
                 f"the class {spellings[0]!r} may stand for no label at all; if so, read the labels "
-                f"with nothing={spellings[0]!r}, or drop its column"
+                f"with {option('nothing', spellings[0])}, or drop its column"
             )
 
 
@@ -131,8 +131,9 @@ def _check_rows(report: Report, labels: LabelMatrix, taught: LabelMatrix) -> Non
     if unsaid and unsaid == empty:
         report.warnings.append(
             f"{unsaid:,} of {len(taught.values):,} rows to learn from say nothing about any class; "
-            "if a row without labels means that nothing is there, read it with blank='absent' (an "
-            "empty cell) or zero='absent' (0, or a class that is not listed)"
+            "if a row without labels means that nothing is there, read it with "
+            f"{option('blank', 'absent')} for an empty cell, {option('zero', 'absent')} for 0 or a "
+            "class that is not listed"
         )
     if labels.items is not None:
         again = labels.items[repeated_rows(labels.items)]
@@ -140,7 +141,8 @@ def _check_rows(report: Report, labels: LabelMatrix, taught: LabelMatrix) -> Non
         if report.duplicate_items:
             report.errors.append(
                 f"{len(report.duplicate_items):,} items have more than one row: "
-                f"{some(report.duplicate_items)}; remove them or read with duplicates='merge'"
+                f"{some(report.duplicate_items)}; remove them or read with "
+                f"{option('duplicates', 'merge')}"
             )
 
 
@@ -174,7 +176,9 @@ def _check_store(
     progress: Callable[[int], None] | None,
 ) -> None:
     if labels.items is None:
-        report.errors.append("the labels name no images; say which column does (image_column=)")
+        report.errors.append(
+            f"the labels name no images; say which column does: {option('image_column')}"
+        )
         return
     found: dict[str, str] = {}
     for name in dict.fromkeys(map(str, labels.items)):

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from halftruth.data.errors import DataError
+from halftruth.data.errors import DataError, option
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 
 Meaning = Literal["unknown", "absent"]
@@ -38,7 +38,8 @@ class Coding:
                 raise DataError(f"{field.name} must be 'unknown' or 'absent', got {value!r}")
         if self.minus_one == self.zero == "unknown":
             raise DataError(
-                "minus_one='unknown' needs zero='absent', else 0 and -1 would both mean unknown"
+                f"minus_one='unknown' needs {option('zero', 'absent')}, else 0 and -1 would both "
+                "mean unknown"
             )
 
     def meanings(self) -> dict[str, int]:
@@ -128,12 +129,20 @@ def _refuse(
         raise DataError(
             f"{place}: expected a label of 1, 0, -1, true, false or blank, got "
             f"{cells[wrong[0]]!r} ({len(wrong):,} such cells in this column); correct them, or set "
-            f"the column aside with drop_columns=[{name!r}] (--drop-column)"
+            f"the column aside with {option('drop_columns', name)}"
         )
     raise DataError(
         f"{place}: this is not a column of labels, it holds {cells[wrong[0]]!r} where 1, 0, -1 or "
-        f"blank was expected; set it aside with drop_columns=[{name!r}] (--drop-column), or pass "
-        f"label_column={name!r} (--label-column) if it lists label names"
+        f"blank was expected; set it aside with {option('drop_columns', name)}, or pass "
+        f"{option('label_column', name)} if it lists label names"
+    )
+
+
+def which_is_unknown() -> str:
+    """What to say where both 0 and -1 would mean the same."""
+    return (
+        f"if -1 means unknown pass {option('minus_one', 'unknown')}, if 0 means unknown pass "
+        f"{option('zero', 'unknown')}"
     )
 
 
@@ -156,6 +165,5 @@ def _check_mixture(
     if "0" in seen and "-1" in seen and coding.zero == coding.minus_one:
         raise DataError(
             f"contradictory codes: {place('0')} and {place('-1')} would both mean "
-            f"{coding.zero}; if -1 means unknown pass minus_one='unknown', if 0 means unknown "
-            "pass zero='unknown'"
+            f"{coding.zero}; {which_is_unknown()}"
         )

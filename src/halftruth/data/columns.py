@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from halftruth.data.coding import holds_codes
-from halftruth.data.errors import DataError, some
+from halftruth.data.errors import DataError, option, some
 from halftruth.data.splits import SPLIT_NAMES
 from halftruth.data.table import Table
 
@@ -81,7 +81,8 @@ def assign_roles(
     if not free:
         raise DataError(
             f"{table.where(0)}: no column is left for labels among {some(list(table.columns))}; "
-            "expected a column a class, or one column that lists label names (label_column=)"
+            "expected a column a class, or one that lists label names: "
+            f"{option('label_column')}"
         )
     for name in free:
         if not name.strip():
@@ -136,8 +137,8 @@ def _find_listing(table: Table, free: list[str]) -> str | None:
     if len(lists) > 1 or coded:
         raise DataError(
             f"{table.where(0)}: labels could be in column {lists[0]!r} or in columns "
-            f"{some(lists[1:] + coded)}; say which with label_column=, or set the others aside "
-            "with drop_columns="
+            f"{some(lists[1:] + coded)}; say which with {option('label_column')}, or set the "
+            f"others aside with {option('drop_columns')}"
         )
     return lists[0]
 

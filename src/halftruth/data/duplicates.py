@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from halftruth.data.errors import DataError
+from halftruth.data.errors import DataError, option
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 
 Duplicates = Literal["error", "merge", "keep"]
@@ -47,7 +47,8 @@ def resolve_duplicates(
         first = int(np.flatnonzero(labels.items == name)[0])
         raise DataError(
             f"{where(int(again[0]))}: {name!r} already has a row at {where(first)} ({len(again):,} "
-            "rows repeat an item); remove them, or pass duplicates='merge' to unite their labels"
+            f"rows repeat an item); remove them, or pass {option('duplicates', 'merge')} to unite "
+            "their labels"
         )
     return _merge(labels, listed)
 

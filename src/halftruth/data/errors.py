@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Iterable, Sequence
 
 from halftruth.labels import check_classes
@@ -28,6 +29,21 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def option(name: str, value: str | None = None) -> str:
+    """An option of `read_labels`, and what it is on the command line.
+
+    >>> option("blank", "absent")
+    "blank='absent' (--blank absent)"
+    >>> option("drop_columns", "Patient age"), option("sep")
+    ("drop_columns=['Patient age'] (--drop-column 'Patient age')", 'sep= (--sep)')
+    """
+    several = name == "drop_columns"
+    flag = "--drop-column" if several else f"--{name.replace('_', '-')}"
+    if value is None:
+        return f"{name}= ({flag})"
+    return f"{name}={[value] if several else value!r} ({flag} {shlex.quote(value)})"
 
 
 def some(names: Sequence[object], limit: int = 5) -> str:

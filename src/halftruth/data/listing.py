@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from halftruth.data.coding import Coding
-from halftruth.data.errors import DataError, nearest, some
+from halftruth.data.errors import DataError, nearest, option, some
 from halftruth.labels import PRESENT
 
 SEPARATORS = ("|", ";", ",")
@@ -100,7 +100,7 @@ def detect_separator(cells: Sequence[str], where: Callable[[int], str]) -> str:
     marks = [mark for mark in SEPARATORS if mark in found]
     if len(marks) > 1:
         places = " and ".join(f"{mark!r} ({where(found[mark])})" for mark in marks)
-        raise DataError(f"labels could be separated by {places}; say which with sep=")
+        raise DataError(f"labels could be separated by {places}; say which with {option('sep')}")
     if not marks and " " in found:
         row = found[" "]
         raise DataError(

@@ -113,7 +113,8 @@ def label_positions(arff: Arff, given: ArffLabels) -> list[int]:
         if mark is None:
             raise DataError(
                 f"{arff.path}: which attributes are labels? Put MULAN's XML file beside it, or "
-                "pass arff_labels= (names, an XML file, n for the first or -n for the last n)"
+                "pass arff_labels= (--read arff_labels=...): names, an XML file, n for the first "
+                "or -n for the last n"
             )
         given = int(mark[1])
     if isinstance(given, int):

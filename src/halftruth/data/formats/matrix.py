@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from halftruth.data.arrays import find_matrix, load_arrays
-from halftruth.data.coding import Coding
+from halftruth.data.coding import Coding, which_is_unknown
 from halftruth.data.duplicates import Duplicates, resolve_duplicates
 from halftruth.data.errors import DataError, class_names, nearest
 from halftruth.labels import LabelMatrix
@@ -72,8 +72,7 @@ def _decode(matrix: np.ndarray, coding: Coding, names: Sequence[str], path: Path
         )
     if coding.zero == coding.minus_one and (matrix == 0).any() and (matrix == -1).any():
         raise DataError(
-            f"{path}: holds both 0 and -1, and both would mean {coding.zero}; if -1 means unknown "
-            "pass minus_one='unknown', if 0 means unknown pass zero='unknown'"
+            f"{path}: holds both 0 and -1, and both would mean {coding.zero}; {which_is_unknown()}"
         )
     meanings = coding.meanings()
     values = np.full(matrix.shape, meanings["blank"], dtype=np.int8)

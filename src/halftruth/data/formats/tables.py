@@ -10,7 +10,7 @@ import numpy as np
 from halftruth.data.coding import Coding, decode
 from halftruth.data.columns import assign_roles
 from halftruth.data.duplicates import Duplicates, resolve_duplicates
-from halftruth.data.errors import DataError
+from halftruth.data.errors import DataError, option
 from halftruth.data.listing import matrix_of_lists, split_cells
 from halftruth.data.table import Table, read_table
 from halftruth.labels import LabelMatrix
@@ -58,7 +58,7 @@ def labels_of_table(
         if sep is not None or nothing is not None:
             raise DataError(
                 "sep= and nothing= are for a column that lists labels; this table has a column a "
-                "class (name the listing column with label_column=)"
+                f"class; name the listing column with {option('label_column')}"
             )
         names = roles.classes
         values = decode(_texts(table, names), names, table.where, coding)
@@ -74,7 +74,8 @@ def _texts(table: Table, names: Sequence[str]) -> list[list[str]]:
     for name in names:
         if any(isinstance(cell, list) for cell in table.columns[name]):
             raise DataError(
-                f"{table.where(0)}: column {name!r} holds lists; pass label_column={name!r} if it "
-                f"lists the labels, else drop_columns=[{name!r}]"
+                f"{table.where(0)}: column {name!r} holds lists; pass "
+                f"{option('label_column', name)} if it lists the labels, else "
+                f"{option('drop_columns', name)}"
             )
     return [table.columns[name] for name in names]
