@@ -3,8 +3,10 @@
     python benchmarks/kernels.py [--quick] [--out results.json]
 
 The floor is a kernel that reads logits and int8 labels once and writes one float32 an entry: no
-loss with a gradient can move fewer bytes. Times are medians of CUDA events, ours and theirs taken
-in turn; inputs rotate among several sets so that the cache does not serve them. "device" is the
+loss with a gradient can move fewer bytes. Times are medians of CUDA events; ours and theirs take
+many short turns, and "times faster" is the median over the turns, so that a processor which others
+slow down for a while slows down both. Inputs rotate among several sets so that the cache does not
+serve them. "device" is the
 same step replayed as a CUDA graph, "Python" what a step takes the processor where it waits for
 nothing: a step takes the longer of the two. Memory is the allocator's peak above the inputs, in
 copies of the logits. Every kernel is first compared with its definition, in values and gradients,
@@ -30,7 +32,7 @@ from losses import EPOCH, EPOCHS, cases
 
 SHAPES = ((4096, 10000), (16, 80), (256, 567))
 # Turns of ours and theirs.
-TURNS = 3
+TURNS = 30
 COLUMNS = {
     "method": "method", "ms": "step, ms", "graph ms": "device, ms", "Python ms": "Python, ms",
     "floors": "floors", "published ms": "published, ms", "times faster": "times faster",
@@ -47,18 +49,8 @@ def floor_kernel(z_at, y_at, out_at, n, BLOCK: tl.constexpr):
     tl.store(out_at + at, z * y.to(tl.float32), mask=mask)
 
 
-def sampled_ms(step: Callable[[int], None], budget_ms: float) -> list[float]:
-    """Milliseconds of as many steps as the budget allows, 10 at least."""
-    for i in range(5):
-        step(i)
-    torch.cuda.synchronize()
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for i in range(5):
-        step(i)
-    end.record()
-    torch.cuda.synchronize()
-    count = max(int(budget_ms / (start.elapsed_time(end) / 5)), 10)
+def sampled_ms(step: Callable[[int], None], count: int) -> list[float]:
+    """Milliseconds of some steps."""
     times = []
     for i in range(count):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -70,13 +62,15 @@ def sampled_ms(step: Callable[[int], None], budget_ms: float) -> list[float]:
     return [a.elapsed_time(b) for a, b in times]
 
 
-def median_ms(*steps: Callable[[int], None], budget_ms: float = 300) -> list[float]:
-    """Of each of some steps that take turns: the processors of a large machine are shared."""
-    times: list[list[float]] = [[] for _ in steps]
-    for _ in range(TURNS):
-        for step, found in zip(steps, times, strict=True):
-            found += sampled_ms(step, budget_ms / TURNS)
-    return [statistics.median(found) for found in times]
+def turns_ms(*steps: Callable[[int], None], budget_ms: float = 300) -> list[list[float]]:
+    """The medians of each turn of some steps; the first steps of all are not counted."""
+    counts = []
+    for step in steps:
+        sampled_ms(step, 5)
+        expected = statistics.median(sampled_ms(step, 5))
+        counts.append(max(int(budget_ms / TURNS / expected), 4))
+    turns = [[sampled_ms(*pair) for pair in zip(steps, counts, strict=True)] for _ in range(TURNS)]
+    return [[statistics.median(turn[i]) for turn in turns] for i in range(len(steps))]
 
 
 def python_ms(step: Callable[[int], None], steps: int = 50) -> float:
@@ -106,7 +100,7 @@ def graph_ms(steps: list[Callable[[], Any]]) -> float:
         with torch.cuda.graph(graph):
             step()
         graphs.append(graph)
-    return median_ms(lambda i: graphs[i % len(graphs)].replay())[0]
+    return statistics.median(turns_ms(lambda i: graphs[i % len(graphs)].replay())[0])
 
 
 def peak_copies(step: Callable[[int], None], entries: int) -> float:
@@ -171,10 +165,11 @@ def measure(shape: tuple[int, int]) -> list[dict[str, Any]]:
             backward(case.peer, targets, i)
 
         row = {"method": name, "gradient error": error, "Python ms": python_ms(ours)}
-        row["ms"], row["published ms"] = median_ms(ours, peer)
+        own, others = turns_ms(ours, peer)
+        row["ms"], row["published ms"] = statistics.median(own), statistics.median(others)
+        row["times faster"] = statistics.median(b / a for a, b in zip(own, others, strict=True))
         row["graph ms"] = graph_ms([partial(ours, i) for i in range(sets)])
         row["floors"] = row["graph ms"] / floor_ms
-        row["times faster"] = row["published ms"] / row["ms"]
         if entries > 1e6:
             row["copies"] = peak_copies(ours, entries)
             row["published copies"] = peak_copies(peer, entries)

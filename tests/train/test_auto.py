@@ -29,6 +29,7 @@ CHECKED = np.where(SEVERAL == 1, 1, -1).astype(np.int8)
         (ONE, True, "whisper"),
         (ONE, False, "em"),
         (SEVERAL, True, "whisper"),
+        (SEVERAL, False, "em"),
         (CHECKED, True, "bce"),
         (np.concatenate([CHECKED, -np.ones_like(CHECKED)]), True, "any-class"),
     ],
@@ -38,6 +39,12 @@ def test_the_labels_decide(labels, features, method):
     assert choice.settings["method"] == method
     losses.create(method, **choice.settings["options"])
     assert all(choice.reasons)
+
+
+def test_a_head_alone_on_images_is_as_on_features():
+    for tune, method in (("head", "whisper"), ("head-first", "em"), ("all", "em")):
+        config, _ = settled(Config(method="auto", images=["x"], tune=tune), SEVERAL, 50)
+        assert (config.method, config.head, config.select) == (method, "linear", "last")
 
 
 def test_what_is_tried_by_default():

@@ -46,7 +46,7 @@ def run_on_images(job: Job, root: Path, cache: Path, device: str) -> dict[str, A
         # By the labels that are shown alone: the model is given, nothing else of the grid.
         given = ("backbone", "weights", "image_size", "budget")
         settings = {k: v for k, v in settings.items() if k in given or k not in job.training}
-        settings |= {"select": "last", "options": {}}
+        settings["options"] = {}
     result = train(settings, resume=True, quiet=True)
     found: dict[str, Any] = {"stage": result.best_stage, "epoch": result.best_epoch}
     found["val"] = result.val

@@ -13,13 +13,16 @@ from torch.nn.modules.conv import _ConvNd
 from halftruth.models.classifier import apply_frozen, is_frozen
 
 Pair = tuple[_ConvNd, _BatchNorm]
+Scales = tuple[Tensor, Tensor]
 # The two forms of a network differ by rounding alone, or are not the same network.
 _ROUNDING = 1e-3
 
 
 @contextmanager
-def folded(model: nn.Module, example: Tensor) -> Iterator[int]:
-    """Within, frozen batch norms cost nothing; the number of them.
+def folded(model: nn.Module, example: Tensor) -> Iterator[list[Scales]]:
+    """Within, frozen batch norms cost nothing; what each was replaced by.
+
+    A CUDA graph captured within reads these tensors at every replay: keep them as long as it.
 
         bn(conv(x)) = conv'(x),   w' = s·w,  b' = s·b + t,   s = γ/√(σ²+ε),  t = β − s·μ
 
@@ -29,17 +32,19 @@ def folded(model: nn.Module, example: Tensor) -> Iterator[int]:
     convolution that others read, too), nothing is folded.
     """
     pairs = _pairs(model, example)
-    with _in_place(pairs):
+    scales = [_scale_and_shift(norm) for _, norm in pairs]
+    with _in_place(pairs, scales):
         same = bool(pairs) and _agree(model, example, pairs)
-    with _in_place(pairs if same else []):
-        yield len(pairs) if same else 0
+    if not same:
+        pairs, scales = [], []
+    with _in_place(pairs, scales):
+        yield scales
 
 
 @contextmanager
-def _in_place(pairs: list[Pair]) -> Iterator[None]:
+def _in_place(pairs: list[Pair], scales: list[Scales]) -> Iterator[None]:
     try:
-        for conv, norm in pairs:
-            scale, shift = _scale_and_shift(conv, norm)
+        for (conv, norm), (scale, shift) in zip(pairs, scales, strict=True):
             conv.forward = partial(_scaled, conv, scale, shift)  # type: ignore[method-assign]
             norm.forward = partial(_rest_of, norm)  # type: ignore[method-assign]
         yield
@@ -108,7 +113,7 @@ def _quiet_pass(model: nn.Module, example: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _scale_and_shift(conv: _ConvNd, norm: _BatchNorm) -> tuple[Tensor, Tensor]:
+def _scale_and_shift(norm: _BatchNorm) -> Scales:
     assert norm.running_mean is not None
     assert norm.running_var is not None
     scale = (norm.running_var + norm.eps).rsqrt()

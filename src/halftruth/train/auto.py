@@ -37,8 +37,10 @@ class Choice:
     budget: str | int = 0
 
 
-def choose(labels: np.ndarray, dim: int, *, features: bool) -> Choice:
+def choose(labels: np.ndarray, dim: int, *, features: bool, frozen: bool = False) -> Choice:
     """Method and recipe for the labels (N, K) of the training rows and D features.
+
+    `frozen`: of images, too, nothing but a head is trained.
 
     >>> choose(np.eye(4, dtype=np.int8), 100, features=True).settings["method"]
     'whisper'
@@ -53,7 +55,7 @@ def choose(labels: np.ndarray, dim: int, *, features: bool) -> Choice:
         ]
         if verified := int((labels == ABSENT).sum()):
             reasons.append(f"{verified:,} labels are verified as absent and count in full")
-        method, reason = _for_unknown(features or bool(there.max(initial=0) > 1))
+        method, reason = _for_unknown(head_alone=features or frozen)
         reasons.append(reason)
     rivals: list[dict[str, Any]] = [{"ridge": v} for v in PRIORS]
     # Where no line helps, the second voice does better alone.
@@ -79,17 +81,17 @@ def _for_known(empty: float) -> tuple[dict[str, Any], list[str]]:
     return {"method": "any-class", "options": {"base": "bce"}}, [reason]
 
 
-def _for_unknown(by_share: bool) -> tuple[dict[str, Any], str]:
-    """What is missing differs from row to row, or, with one positive each, is hard to tell."""
-    if by_share:
+def _for_unknown(head_alone: bool) -> tuple[dict[str, Any], str]:
+    """A whole network learns by heart which labels are left out, a head can hardly do so."""
+    if head_alone:
         return {"method": "whisper", "options": {}}, (
             "whisper takes an unknown label for a negative that weighs as much as it would have "
             "been shown, had it been there: less in rows where the model expects more positives "
             "than are labelled"
         )
     return {"method": "em", "options": {}}, (
-        "no row has more than one positive, so many are missing: em keeps unknown labels "
-        "undecided, which does best where the whole network is trained"
+        "em keeps unknown labels undecided, which does best where the whole network is trained: it "
+        "would learn by heart which labels were left out"
     )
 
 
@@ -108,10 +110,10 @@ def _recipe(rows: int, dim: int, features: bool) -> tuple[dict[str, Any], str]:
             f"{reason}; beside it speaks a hidden layer, and the two are averaged (head duet); "
             "neither overfits much, so the last epoch is taken"
         )
-    recipe |= {"head_epochs": 20, "epochs": 6}
+    recipe |= {"head_epochs": 20, "epochs": 6, "select": "last"}
     return recipe, (
         f"{reason}; then everything is trained gently, with crops, batch-norm statistics kept and "
-        "weights averaged"
+        "weights averaged, to the last epoch"
     )
 
 
@@ -124,7 +126,7 @@ def settled(
     budget goes over to the choice, since a method that is named has nothing to try.
     """
     features = bool(config.features)
-    choice = choose(labels, dim, features=features)
+    choice = choose(labels, dim, features=features, frozen=config.tune == "head")
     plain = {f.name: f.default for f in dataclasses.fields(Config) if f.default is not MISSING}
     usual = plain | (OVER_FEATURES if features else {}) | (defaults or {})
     if config.hidden:

@@ -48,6 +48,7 @@ class Replayed:
         self.shape: torch.Size | None = None
         self.seen = 0
         self.replay: Any = None
+        self.kept: Any = None  # what a replay reads and nobody else holds
         self.tried = False
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -68,7 +69,8 @@ class Replayed:
         kept = {name: value.clone() for name, value in self.model.named_buffers()}
         try:
             # What the compiler makes of a frozen batch norm is as good.
-            with nullcontext() if self.compiled else folded(self.model, x[:2].detach()):
+            folding = nullcontext() if self.compiled else folded(self.model, x[:2].detach())
+            with folding as self.kept:
                 replay = torch.cuda.make_graphed_callables(body, (x.detach().clone(),))
         except Exception:
             # A model that cannot be compiled or captured is still a model.
