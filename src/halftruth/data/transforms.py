@@ -149,12 +149,17 @@ class Augment:
                 images = torch.where(flipped[:, None, None, None], images.flip(2), images)
             return self._whole(images)
         left, top, width, height = random_boxes(draws, self.crop_scale, self.flip)
-        rows = resampling(top, height, images.shape[1], self.size)
-        columns = resampling(left, width, images.shape[2], self.size)
+        batch, high_px, wide_px, _ = images.shape
+        if high_px == wide_px:
+            # Both sides at once: a small batch takes as long as the calls that it needs.
+            starts, lengths = torch.cat([top, left]), torch.cat([height, width])
+            rows, columns = resampling(starts, lengths, high_px, self.size).tensor_split(2)
+        else:
+            rows = resampling(top, height, high_px, self.size)
+            columns = resampling(left, width, wide_px, self.size)
         # Two products of per-picture matrices; bytes become floats only here. A GPU multiplies
         # halves much faster: exact for the bytes, off by a quarter of a grey level in the end.
         kind = torch.float16 if images.is_cuda else torch.float32
-        batch, high_px, wide_px, _ = images.shape
         lines = rows.to(kind) @ images.reshape(batch, high_px, wide_px * 3).to(kind)
         lines = lines.view(batch, self.size, wide_px, 3).permute(0, 3, 1, 2)
         lines = lines.reshape(batch, 3 * self.size, wide_px)
@@ -163,18 +168,19 @@ class Augment:
 
     def _colours(self, pixels: Tensor, draws: dict[str, Tensor], grey: Tensor) -> None:
         """b [c (s x + (1 − s) grey(x)) + (1 − c) mean grey], in place."""
-        if not (self.brightness or self.contrast or self.saturation):
-            return
-        b, c, s = (
-            (1 + getattr(self, name) * (2 * draws[name] - 1))[:, None, None, None]
-            for name in ("brightness", "contrast", "saturation")
-        )
+
+        def factor(name: str) -> Tensor:
+            return (1 + getattr(self, name) * (2 * draws[name] - 1))[:, None, None, None]
+
         if self.contrast or self.saturation:
+            b, c, s = factor("brightness"), factor("contrast"), factor("saturation")
             greys = (pixels * grey).sum(1, keepdim=True)
             average = greys.mean(dim=(2, 3), keepdim=True)
             pixels.mul_(b * c * s).add_(greys.mul_(b * c * (1 - s)).add_(b * (1 - c) * average))
+        elif self.brightness:
+            pixels.mul_(factor("brightness"))
         else:
-            pixels.mul_(b)
+            return
         pixels.clamp_(0, 255)
 
     def _square(self, draws: dict[str, Tensor]) -> Tensor:

@@ -63,10 +63,11 @@ def seed_step(seed: int, epoch: int, step: int, rank: int, device: torch.device)
     state = 0
     for number in (seed, epoch, step, rank):
         state = _mixed(state + number)
-    if device.type == "cpu":
-        # torch.manual_seed also visits every kind of accelerator: longer than a small step takes.
-        torch.default_generator.manual_seed(state)
-    else:
+    # torch.manual_seed visits every kind of accelerator: longer than a small step takes.
+    torch.default_generator.manual_seed(state)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(state)
+    elif device.type != "cpu":
         torch.manual_seed(state)
 
 
