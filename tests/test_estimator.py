@@ -17,10 +17,11 @@ from sklearn.preprocessing import MultiLabelBinarizer, StandardScaler
 from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from halftruth import losses
+from halftruth import estimator, losses
 from halftruth.estimator import HalftruthClassifier
 from halftruth.labels import from_zero_absent, single_positive
 from halftruth.metrics import mean_average_precision, thresholds
+from halftruth.train import trying
 
 CODES = "gives labels 1 and 2; halftruth's are 1, 0 and -1 (run on recoded labels below)"
 TWO_COLUMNS = "wants two probabilities for one class, of yes and of no"
@@ -271,3 +272,26 @@ def test_every_method_learns_from_features(data, method):
     model = HalftruthClassifier(method, options=options, epochs=4, lr=0.03).fit(X, Y)
     chance = mean_average_precision(np.zeros(Y.shape), Y)
     assert model.score(X, Y) > chance + 0.15
+
+
+def test_groups_are_held_out_together(monkeypatch):
+    """Rows of one group are on one side only: when settings are tried, and for thresholds."""
+    x, y = make_multilabel_classification(n_samples=90, n_classes=4, random_state=0)
+    groups, seen = np.arange(90) // 3, []
+    real_score, real_parts = trying._score, estimator.split_rows
+
+    def score(config, features, labels, rows, held, alone):
+        seen.append(np.isin(groups[held], groups[np.setdiff1d(rows, held)]).any())
+        return real_score(config, features, labels, rows, held, alone)
+
+    def parts(count, **options):
+        train, val = real_parts(count, **options)
+        seen.append(np.isin(groups[val], groups[train]).any())
+        return train, val
+
+    monkeypatch.setattr(trying, "_score", score)
+    monkeypatch.setattr(estimator, "split_rows", parts)
+    HalftruthClassifier(epochs=1, budget="1", val=0.3).fit(x, y, groups=groups)
+    assert seen == [False] * 6
+    with pytest.raises(ValueError, match="inconsistent"):
+        HalftruthClassifier(epochs=1, budget="0").fit(x, y, groups=groups[:-1])

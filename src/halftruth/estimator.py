@@ -11,7 +11,7 @@ from torch import nn
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
-    from sklearn.utils import check_random_state
+    from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
     from sklearn.utils.multiclass import check_classification_targets, type_of_target
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
@@ -50,7 +50,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     -1 absent. A multi-hot matrix of 0 and 1 therefore says what is there and nothing of the rest;
     where its zeros are a verified no, give `halftruth.labels.from_zero_absent(y)`.
     `method` and `options` name the loss (`halftruth.losses.names()`); "auto" looks at the labels,
-    chooses method, rate and epochs, and leaves its `reasons_`. Columns are standardised.
+    chooses method, rate and epochs, and leaves its `reasons_`; `budget` is how many settings it may
+    try, or for how long (None: a handful, 0: none, "2 minutes"). Columns are standardised.
     `val` is a share of the rows that are not trained on but choose the epoch (and
     end training after `patience` epochs without gain). `threshold` is a probability, one a class,
     or "fit": the best F1 of each class on those held-out rows, unknown counting as absent.
@@ -69,6 +70,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         method: str = "auto",
         *,
         options: dict[str, Any] | None = None,
+        budget: str | int | None = None,
         hidden: int = 0,
         dropout: float = 0.0,
         epochs: int = 20,
@@ -86,6 +88,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.method = method
         self.options = options
+        self.budget = budget
         self.hidden = hidden
         self.dropout = dropout
         self.epochs = epochs
@@ -101,20 +104,28 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.device = device
 
-    def fit(self, X: Any, y: Any) -> "HalftruthClassifier":
-        """Learn from (N, D) features and (N, K) labels."""
+    def fit(self, X: Any, y: Any, groups: Any = None) -> "HalftruthClassifier":
+        """Learn from (N, D) features and (N, K) labels.
+
+        `groups`: (N,) a name or number a row; rows that share one (a patient's) are held out
+        together where rows are held out.
+        """
         names = getattr(y, "columns", None)
         X, y = validate_data(self, X, y, multi_output=True, ensure_min_samples=2, **_FLOATS)
         y = _labels(y)
-        config, self.reasons_ = self._settled(self._config(y.shape[1]), X, y)
+        if groups is not None:
+            groups = column_or_1d(groups)
+            check_consistent_length(X, groups)
+        config = self._config(y.shape[1])
         if not (y > 0).any():
             raise ValueError(
                 f"no label of the {len(y):,} rows is present (1), so there is no class to learn; "
                 "1 means present, 0 unknown, -1 absent"
             )
+        config, self.reasons_ = self._settled(config, X, y, groups)
         train, val = np.arange(len(y)), np.arange(0)
         if self.val:
-            train, val = split_rows(len(y), val=self.val, seed=config.seed)
+            train, val = split_rows(len(y), val=self.val, seed=config.seed, groups=groups)
         with _one_at_a_time, torch.random.fork_rng(_gpus()):
             first, label = teacher_config(config), None
             if first is not None:
@@ -168,7 +179,9 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ConfigError(problems)
         return config
 
-    def _settled(self, config: Config, X: Any, y: np.ndarray) -> tuple[Config, list[str]]:
+    def _settled(
+        self, config: Config, X: Any, y: np.ndarray, groups: np.ndarray | None
+    ) -> tuple[Config, list[str]]:
         """What "auto" means for these labels; other methods are trained as they are set."""
         if config.method != AUTO:
             return config, []
@@ -179,7 +192,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         alone: Any = OneProcess(config.device)
         rows, labels = np.arange(len(y)), torch.from_numpy(y)
         with _one_at_a_time, torch.random.fork_rng(_gpus()):
-            config, found = tried(config, choice, x, labels, rows, alone)
+            config, found = tried(config, choice, x, labels, rows, alone, groups=groups)
         return config, [*choice.reasons, *found]
 
     def _learn(

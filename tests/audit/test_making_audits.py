@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from halftruth import fit
 from halftruth.audit.folder import open_audit
-from halftruth.audit.folds import cross_scores, fold_of_rows
+from halftruth.audit.folds import cross_scores
 from halftruth.audit.making import make_audit
 from halftruth.cli.app import app
 from halftruth.data import DataError, read_labels
@@ -29,17 +29,6 @@ def matrix(tmp_path: Path) -> tuple[Path, Path, np.ndarray]:
     rows = [[f"r{k}", f"patient{k // 4}", *labels] for k, labels in enumerate(hide(truth, 0.4))]
     labels = write_rows(tmp_path / "labels.csv", ("id", "patient", "cat", "dog", "bird"), rows)
     return labels, tmp_path / "features.npy", truth
-
-
-def test_folds_are_even_and_keep_groups_whole() -> None:
-    assert np.bincount(fold_of_rows(11, 3)).tolist() == [4, 4, 3]
-    groups = np.repeat(["a", "b", "c", "d"], [5, 1, 3, 2])
-    folds = fold_of_rows(11, 2, seed=3, groups=groups)
-    assert all(len(set(folds[groups == name])) == 1 for name in "abcd")
-    assert not np.array_equal(fold_of_rows(50, 5, seed=0), fold_of_rows(50, 5, seed=1))
-    for folds in (1, 12):
-        with pytest.raises(DataError, match="2 to 11"):
-            fold_of_rows(11, folds)
 
 
 def test_scores_are_out_of_sample(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halftruth.data import DataError, choose_splits, named_splits, split_rows
+from halftruth.data import DataError, choose_splits, fold_of_rows, named_splits, split_rows
 
 
 @pytest.mark.parametrize(("n", "train", "val"), [(5717, 4574, 1143), (5994, 4795, 1199)])
@@ -81,3 +81,14 @@ def test_groups_across_a_given_split_are_refused():
 def test_impossible_splits(arguments, message):
     with pytest.raises(DataError, match=message):
         split_rows(arguments.pop("n"), **arguments)
+
+
+def test_folds_are_even_and_keep_groups_whole() -> None:
+    assert np.bincount(fold_of_rows(11, 3)).tolist() == [4, 4, 3]
+    groups = np.repeat(["a", "b", "c", "d"], [5, 1, 3, 2])
+    folds = fold_of_rows(11, 2, seed=3, groups=groups)
+    assert all(len(set(folds[groups == name])) == 1 for name in "abcd")
+    assert not np.array_equal(fold_of_rows(50, 5, seed=0), fold_of_rows(50, 5, seed=1))
+    for folds in (1, 12):
+        with pytest.raises(DataError, match="2 to 11"):
+            fold_of_rows(11, folds)

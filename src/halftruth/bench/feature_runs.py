@@ -45,7 +45,8 @@ def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
         config, choice = settled(config, shown, matrix.x.shape[1])
         accelerator: Any = OneProcess(str(matrix.x.device))
         rows = matrix.splits.train
-        config, _ = tried(config, choice, matrix.x, matrix.labels, rows, accelerator)
+        given = (matrix.x, matrix.labels, rows, accelerator)
+        config, _ = tried(config, choice, *given, groups=matrix.groups)
         alone = dataclasses.replace(matrix, splits=Splits(matrix.splits.train, NONE, NONE))
         model, epoch = trained(config, alone)
         return {"epoch": epoch, **measured(job, model, matrix)}

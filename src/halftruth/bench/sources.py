@@ -37,6 +37,7 @@ class Matrix:
     labels: Tensor
     splits: Splits
     prior: float
+    groups: np.ndarray | None = None
 
 
 def load_benchmark(source: dict[str, Any], labels: str, seed: int, root: Path) -> Benchmark:
@@ -66,7 +67,7 @@ def load_matrix(
     splits = read.splits
     x = in_blocks(standardization(features[splits.train]), features).float()
     seen = torch.from_numpy(seen_labels(read))
-    return Matrix(x.to(device), seen.to(device), splits, prior_of(read))
+    return Matrix(x.to(device), seen.to(device), splits, prior_of(read), read.groups)
 
 
 def seen_labels(read: Benchmark) -> np.ndarray:
@@ -103,6 +104,7 @@ def first_rows(read: Benchmark, count: int) -> Benchmark:
         truth=read.truth[kept],
         splits=splits,
         features=None if read.features is None else read.features[kept],
+        groups=None if read.groups is None else read.groups[kept],
     )
 
 

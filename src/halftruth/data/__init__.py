@@ -9,7 +9,13 @@ from halftruth.data.features import check_features, read_features
 from halftruth.data.formats import read_labels
 from halftruth.data.images import ImageStore
 from halftruth.data.report import ClassCount, Report
-from halftruth.data.splits import Splits, choose_splits, named_splits, split_rows
+from halftruth.data.splits import (
+    Splits,
+    choose_splits,
+    fold_of_rows,
+    named_splits,
+    split_rows,
+)
 from halftruth.data.table import read_column, write_labels
 
 __all__ = [
@@ -26,6 +32,7 @@ __all__ = [
     "check_images",
     "choose_splits",
     "decode_all",
+    "fold_of_rows",
     "named_splits",
     "read_column",
     "read_features",

@@ -56,6 +56,22 @@ def split_rows(
     return train, held_out
 
 
+def fold_of_rows(n: int, folds: int, seed: int = 0, groups: np.ndarray | None = None) -> np.ndarray:
+    """(N,) the fold of each row, as even as can be; rows of one group stay together.
+
+    >>> np.bincount(fold_of_rows(10, 3))
+    array([4, 3, 3])
+    """
+    random = np.random.default_rng(seed)
+    which = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1].ravel()
+    units = int(which.max(initial=-1)) + 1
+    if not 2 <= folds <= units:
+        raise DataError(f"folds: expected 2 to {units:,}, as many as rows (or groups), got {folds}")
+    fold = np.empty(units, dtype=np.intp)
+    fold[random.permutation(units)] = np.arange(units) % folds
+    return fold[which]
+
+
 def named_splits(column: np.ndarray, names: Mapping[str, str] | None = None) -> Splits:
     """Rows by a column of split names: train / val / test and their usual spellings.
 

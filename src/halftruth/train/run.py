@@ -79,8 +79,10 @@ def train(
     folder, spent = Path(values.get("out", Config.out)), None
     if resume and recipe is None and (folder / "config.yaml").is_file():
         recipe, values = folder, {**values, "out": str(folder)}
-        # The same command may have begun the run, with auto as its method by default.
-        spent = None if "method" in values else values.pop("budget", None)
+        # The same command may have begun the run, with auto as its method, which has chosen then.
+        if values.get("method", AUTO) == AUTO:
+            values.pop("method", None)
+            spent = values.pop("budget", None)
     run = Run(load_settings(recipe, values), quiet=quiet)
     if spent is not None:
         there = f"the run in {folder} has its method, {run.config.method}"
@@ -190,7 +192,7 @@ class Run:
         if (features := self._to_try_on(model, inputs, choice)) is not None:
             self.config, found = tried(
                 self.config, choice, features, torch.from_numpy(labels),
-                task.splits.train, self.accelerator, say=self.journal.say,
+                task.splits.train, self.accelerator, say=self.journal.say, groups=task.groups,
             )  # fmt: skip
         self.journal.say("auto: " + "\n      ".join([*choice.reasons, *found]))
         return model if task.features is None else build_model(self.config, task)

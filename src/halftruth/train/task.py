@@ -22,6 +22,8 @@ class Task:
     truth: np.ndarray | None = None
     features: np.ndarray | None = None
     store: ImageStore | None = None
+    # Of every row, where rows belong together.
+    groups: np.ndarray | None = None
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -60,7 +62,8 @@ def load_task(config: Config) -> Task:
     labels = read(config.labels, **reading_options(config))
     if len(labels.values) == 0:
         raise DataError(f"{config.labels}: there are no rows to learn from")
-    task = Task(labels=labels, splits=choose_parts(config, labels))
+    groups = read_groups(config)
+    task = Task(labels=labels, splits=choose_parts(config, labels), groups=groups)
     if config.truth:
         task.truth = align_truth(labels, read(config.truth, **truth_options(config)), config.truth)
     if config.features:
@@ -75,14 +78,21 @@ def load_task(config: Config) -> Task:
 
 def choose_parts(config: Config, labels: LabelMatrix) -> Splits:
     """The rows for training, validation and test: a function of the file and the settings."""
-    groups = None
-    if config.group_column:
-        groups = read_column(
-            config.labels, config.group_column, delimiter=config.reading.get("delimiter")
-        )
     return choose_splits(
-        len(labels.values), column=labels.split, val=config.val, seed=config.seed, groups=groups
+        len(labels.values),
+        column=labels.split,
+        val=config.val,
+        seed=config.seed,
+        groups=read_groups(config),
     )
+
+
+def read_groups(config: Config) -> np.ndarray | None:
+    """Which rows belong together (a patient's), where a column says so."""
+    if not config.group_column:
+        return None
+    delimiter = config.reading.get("delimiter")
+    return np.asarray(read_column(config.labels, config.group_column, delimiter=delimiter))
 
 
 def check_parts(task: Task, config: Config) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from halftruth import losses
-from halftruth.data.splits import split_rows
+from halftruth.data.splits import fold_of_rows, split_rows
 from halftruth.models import set_standardization
 from halftruth.train.auto import Budget, Choice
 from halftruth.train.building import head_model
@@ -19,7 +19,8 @@ from halftruth.train.inputs import Features
 from halftruth.train.progress import TrainingStopped
 from halftruth.train.stage import Stage
 
-HELD_OUT = 0.2
+# One part of the training rows is held out; of few rows one after the other, until so many were.
+PARTS, ENOUGH = 5, 500
 # By how much of the default's score another setting has to be ahead: less is chance.
 MARGIN = 0.01
 
@@ -32,43 +33,59 @@ def tried(
     rows: np.ndarray,
     accelerator: Any,
     say: Callable[[str], None] = lambda text: None,
+    groups: np.ndarray | None = None,
 ) -> tuple[Config, list[str]]:
     """The configuration with the best of the choice's rivals, and what was found, in words.
 
-    A fifth of the training rows is held out; the labels of those rows decide (by the geometric mean
-    of mAP and AUC where some are unknown), where one is ahead of the choice itself by a percent or
-    more. No other row is looked at.
+    A fifth of the training rows is held out, of few rows several times; the labels of those rows
+    decide (by the geometric mean of mAP and AUC where some are unknown), where one is ahead of the
+    choice itself by a percent or more. No other row is looked at. `groups`: of all rows; those of
+    one group (a patient) are held out together, or what was learnt by heart would look good.
     """
     budget = Budget(choice.budget)
     if not budget.allows(0) or not choice.rivals or len(rows) < 20:
         return config, []
-    train, held = split_rows(len(rows), val=HELD_OUT, seed=config.seed)
+    held = _held_out(rows, config.seed, groups)
+    where = f"{sum(map(len, held)):,} held-out training rows"
     scores: list[tuple[float, dict[str, Any]]] = []
-    say(f"auto: trying settings on {len(held):,} held-out training rows (--budget 0 tries none)")
+    say(f"auto: trying settings on {where} (--budget 0 tries none)")
     for rival in [{}, *choice.rivals]:
         if not budget.allows(len(scores)):
             break
         setting = dataclasses.replace(config, **rival)
-        score = _score(setting, features, labels, rows[train], rows[held], accelerator)
-        scores.append((score, rival))
+        found = [_score(setting, features, labels, rows, part, accelerator) for part in held]
+        scores.append((sum(found) / len(found), rival))
     best, rival = max(scores, key=lambda found: found[0])
     if best <= scores[0][0] * (1 + MARGIN):
         best, rival = scores[0]
     told = ", ".join(f"{key} {value}" for key, value in rival.items()) or "the settings above"
-    words = f"tried {len(scores)} settings on {len(held):,} held-out training rows: best is {told}"
+    words = f"tried {len(scores)} settings on {where}: best is {told}"
     told = f" (score {best:.4f})" if math.isfinite(best) else ", since no score could be taken"
     return dataclasses.replace(config, **rival), [words + told]
+
+
+def _held_out(rows: np.ndarray, seed: int, groups: np.ndarray | None) -> list[np.ndarray]:
+    """The rows that are held out, each time; too few groups to be divided are left alone."""
+    inside = None if groups is None else groups[rows]
+    if inside is not None and len(np.unique(inside)) < PARTS:
+        inside = None
+    if ENOUGH * PARTS <= len(rows):
+        return [rows[split_rows(len(rows), val=1 / PARTS, seed=seed, groups=inside)[1]]]
+    fold = fold_of_rows(len(rows), PARTS, seed, inside)
+    times = min(math.ceil(ENOUGH * PARTS / len(rows)), PARTS)
+    return [rows[fold == part] for part in range(times)]
 
 
 def _score(
     config: Config,
     features: Tensor,
     labels: Tensor,
-    train: np.ndarray,
+    rows: np.ndarray,
     held: np.ndarray,
     accelerator: Any,
 ) -> float:
     """The criterion of a head on the rows held out, at the epoch that the run itself would keep."""
+    train = np.setdiff1d(rows, held)
     torch.manual_seed(config.seed)
     model = head_model(config, features.shape[1], labels.shape[1])
     set_standardization(model, features[torch.from_numpy(train)])

@@ -58,6 +58,7 @@ class Benchmark:
     splits: the rows of train, val and test.
     images: the folders and zip files that hold images and exist; `store()` opens them.
     features: (N, D) float32 instead of images, where the data set is one of features.
+    groups: (N,) which rows belong together (a patient's), where that is known.
     setting, val: the label setting and the share held out (None: the published validation part).
     notes: what was odd in the files.
     """
@@ -68,6 +69,7 @@ class Benchmark:
     splits: Splits
     images: tuple[Path, ...] = ()
     features: np.ndarray | None = None
+    groups: np.ndarray | None = None
     setting: str = "complete"
     val: float | None = None
     published: tuple[Published, ...] = ()

@@ -54,6 +54,7 @@ def load(
         splits=splits,
         images=contents.images,
         features=contents.features,
+        groups=contents.groups,
         setting=labels,
         val=val,
         published=dataset.published(),

@@ -50,14 +50,14 @@ class LabelFile(Dataset):
         self.patient_column = patient_column
 
     def read(self, root: Path) -> Contents:
-        labels = read_labels(root, **self._reading())
+        labels, patients = read_labels(root, **self._reading()), None
         if self.patient_column is not None:
             patients = np.array(read_column(root, self.patient_column))
             labels = dataclasses.replace(labels, split=patient_parts(patients))
         if labels.split is None:
             raise self.incomplete(f"{root}: no column says which rows are for training and test")
         rows = None if self.features is None else read_features(self.features, rows=len(labels))
-        return Contents(labels, self.images, features=rows)
+        return Contents(labels, self.images, features=rows, groups=patients)
 
     def _reading(self) -> dict[str, Any]:
         if self.patient_column is None:
