@@ -69,7 +69,7 @@ def _held_out(rows: np.ndarray, seed: int, groups: np.ndarray | None) -> list[np
     inside = None if groups is None else groups[rows]
     if inside is not None and len(np.unique(inside)) < PARTS:
         inside = None
-    if ENOUGH * PARTS <= len(rows):
+    if len(rows) >= ENOUGH * PARTS:
         return [rows[split_rows(len(rows), val=1 / PARTS, seed=seed, groups=inside)[1]]]
     fold = fold_of_rows(len(rows), PARTS, seed, inside)
     times = min(math.ceil(ENOUGH * PARTS / len(rows)), PARTS)
