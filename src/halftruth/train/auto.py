@@ -58,8 +58,8 @@ def choose(labels: np.ndarray, dim: int, *, features: bool, frozen: bool = False
         method, reason = _for_unknown(head_alone=features or frozen)
         reasons.append(reason)
     rivals: list[dict[str, Any]] = [{"ridge": v} for v in PRIORS]
-    # Where no line helps, the second voice does better alone.
-    rivals += [dict(HIDDEN)] * features
+    # Where lines are all there is, or no line helps, one voice does better alone.
+    rivals += [{"head": "linear"}, dict(HIDDEN)] if features else []
     trials = 1 + len(rivals)
     rivals += [{"ridge": v} for v in MORE_PRIORS]
     if method["method"] == "whisper":

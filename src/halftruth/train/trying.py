@@ -21,7 +21,7 @@ from halftruth.train.stage import Stage
 
 # One part of the training rows is held out; of few rows one after the other, until so many were.
 PARTS, ENOUGH = 5, 500
-# By how much of the default's score another setting has to be ahead: less is chance.
+# By how much of the default's score another setting has to be ahead on one part: less is chance.
 MARGIN = 0.01
 
 
@@ -39,8 +39,9 @@ def tried(
 
     A fifth of the training rows is held out, of few rows several times; the labels of those rows
     decide (by the geometric mean of mAP and AUC where some are unknown), where one is ahead of the
-    choice itself by a percent or more. No other row is looked at. `groups`: of all rows; those of
-    one group (a patient) are held out together, or what was learnt by heart would look good.
+    choice itself by a percent or more (k times held out: 1/√k percent). No other row is looked at.
+    `groups`: of all rows; those of one group (a patient) are held out together, or what was learnt
+    by heart would look good.
     """
     budget = Budget(choice.budget)
     if not budget.allows(0) or not choice.rivals or len(rows) < 20:
@@ -56,7 +57,7 @@ def tried(
         found = [_score(setting, features, labels, rows, part, accelerator) for part in held]
         scores.append((sum(found) / len(found), rival))
     best, rival = max(scores, key=lambda found: found[0])
-    if best <= scores[0][0] * (1 + MARGIN):
+    if best <= scores[0][0] * (1 + MARGIN / math.sqrt(len(held))):
         best, rival = scores[0]
     told = ", ".join(f"{key} {value}" for key, value in rival.items()) or "the settings above"
     words = f"tried {len(scores)} settings on {where}: best is {told}"
