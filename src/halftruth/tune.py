@@ -46,7 +46,7 @@ def tune(
     method takes is its argument, any other a setting. storage: any URL of Optuna's; workers on
     several machines share a study by naming the same one (by default a file in OUT). A trial is
     judged as its epochs are (`select`): without complete labels (`truth`) by mAP and AUC on the
-    observed ones, see docs/auto.md. The test rows have no say.
+    observed ones, see docs/selection.md. The test rows have no say.
     """
     library = import_optuna()
     out = Path(out)

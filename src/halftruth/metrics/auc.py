@@ -17,7 +17,7 @@ def roc_auc(scores: Array, labels: Array, **options: Unpack[ByClass]) -> Any:
 
     Where positives were left unlabelled by chance, they count as negatives, and AUC becomes an
     affine function of what it would be with all labels, the same for every model: the order of
-    models is kept (docs/auto.md). Arguments and result are those of ``average_precision``, but a
+    models is kept (docs/selection.md). Arguments and result are those of ``average_precision``, but a
     class without negatives is empty, too.
 
     Example:
