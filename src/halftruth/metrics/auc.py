@@ -17,8 +17,8 @@ def roc_auc(scores: Array, labels: Array, **options: Unpack[ByClass]) -> Any:
 
     Where positives were left unlabelled by chance, they count as negatives, and AUC becomes an
     affine function of what it would be with all labels, the same for every model: the order of
-    models is kept (docs/selection.md). Arguments and result are those of ``average_precision``, but a
-    class without negatives is empty, too.
+    models is kept (docs/selection.md). Arguments and result are those of ``average_precision``, but
+    a class without negatives is empty, too.
 
     Example:
         >>> roc_auc([[0.9, 0.2], [0.8, 0.7], [0.3, 0.6]], [[1, 0], [-1, 0], [1, 0]])

@@ -27,7 +27,8 @@ def criterion(stage: "Stage") -> str:
     """The key that a stage is told to choose by.
 
     Left to itself: mAP where complete labels are given, or the validation rows lack none; else
-    the geometric mean of mAP and AUC, which comes closer to that choice than either (docs/selection.md).
+    the geometric mean of mAP and AUC, which comes closer to that choice than either: see
+    docs/selection.md.
     """
     if stage.select_on_truth:
         return "val_mAP"
