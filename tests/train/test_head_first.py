@@ -53,7 +53,8 @@ def test_training_everything_starts_from_the_best_head(on_pictures, tmp_path, mo
         return run(self)
 
     monkeypatch.setattr(Stage, "run", watched)
-    settings = {**on_pictures, "lr": 1e-12, "head_epochs": 3, "schedule": "constant"}
+    settings = {**on_pictures, "method": "em", "lr": 1e-12, "head_epochs": 3}
+    settings["schedule"] = "constant"
     fit(**settings, tune="head-first", out=tmp_path / "both", quiet=True)
     fit(**settings, tune="head", out=tmp_path / "head", quiet=True)
     alone = checkpoint.load(tmp_path / "head" / "best.safetensors")["model"]
@@ -106,8 +107,8 @@ def test_role_goes_on_from_the_labels_estimated_beside_the_best_head(
 
 def test_the_best_of_both_stages_is_kept(on_pictures, data, tmp_path):
     """A rate that destroys the backbone: the head alone stays the best."""
-    settings = {**on_pictures, "lr": 10.0, "optimizer": "sgd", "clip": 1.0, "head_lr": 0.1}
-    settings |= {"truth": str(data / "truth.csv"), "head_epochs": 4, "ema": 0.0}
+    settings = {**on_pictures, "method": "bce", "lr": 10.0, "optimizer": "sgd", "clip": 1.0}
+    settings |= {"truth": str(data / "truth.csv"), "head_epochs": 4, "ema": 0.0, "head_lr": 0.1}
     result = fit(**settings, tune="head-first", out=tmp_path / "run", quiet=True)
     by_stage = {
         name: max(r["select"] for r in records(tmp_path / "run") if r["stage"] == name)
