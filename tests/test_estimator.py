@@ -70,7 +70,8 @@ def data():
 @pytest.fixture(scope="module")
 def fitted(data):
     X, Y = data
-    return HalftruthClassifier(epochs=8, lr=0.01).fit(X, single_positive(Y, seed=0))
+    model = HalftruthClassifier(budget=2, epochs=8, lr=0.01)
+    return model.fit(X, single_positive(Y, seed=0))
 
 
 def test_learns_from_one_positive_a_row(data, fitted):
@@ -177,7 +178,9 @@ def test_texts_and_tags_in_a_pipeline():
 
 def test_held_out_rows_choose_the_epoch_and_the_thresholds(data):
     X, Y = data
-    model = HalftruthClassifier(epochs=30, lr=0.1, val=0.3, patience=2, threshold="fit").fit(X, Y)
+    model = HalftruthClassifier(
+        budget=0, epochs=30, lr=0.1, val=0.3, patience=2, threshold="fit"
+    ).fit(X, Y)
     assert model.n_iter_ < 30
     assert model.n_iter_ == model.best_epoch_ + 3
     assert model.thresholds_.shape == (5,)

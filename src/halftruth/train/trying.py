@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -106,7 +107,10 @@ def _score(
         head_lr=config.head_lr,
     )
     try:
-        score = stage.run().kept
+        with warnings.catch_warnings():
+            # Of few rows some part may lack every positive; what cannot be compared is told below.
+            warnings.filterwarnings("ignore", message="No class has")
+            score = stage.run().kept
     except TrainingStopped:
         score = math.nan
     # What is no number has lost: a loss, or a score of rows without a positive.
