@@ -10,7 +10,7 @@ import numpy as np
 from halftruth.data import DataError, read_labels
 from halftruth.data.errors import some
 from halftruth.labels import LabelMatrix
-from halftruth.train.task import choose_parts, reading_options
+from halftruth.train.task import choose_parts, read_groups, reading_options
 from halftruth.train.trained import TrainedRun
 
 
@@ -48,7 +48,7 @@ def trained_on(run: TrainedRun, labels: LabelMatrix) -> np.ndarray | None:
     """(N,) True for rows that the run was trained on; None where that cannot be told."""
     try:
         taught = read_labels(run.config.labels, **reading_options(run.config))
-        rows = choose_parts(run.config, taught).train
+        rows = choose_parts(run.config, taught, read_groups(run.config)).train
     except (DataError, OSError):
         return None
     if taught.items is None or labels.items is None:

@@ -13,7 +13,7 @@ from halftruth.labels import LabelMatrix
 from halftruth.metrics import average_precision
 from halftruth.metrics import evaluate as score_labels
 from halftruth.metrics.counts import UndefinedMetricWarning
-from halftruth.train.task import choose_parts, reading_options, truth_options
+from halftruth.train.task import choose_parts, read_groups, reading_options, truth_options
 from halftruth.train.trained import Source, TrainedRun, opened
 
 
@@ -92,7 +92,7 @@ def _part(run: TrainedRun, given: LabelMatrix, labels: str | Path, split: str) -
         raise DataError(f"split: expected train, val or test, got {split!r}")
     config = run.config
     if _same_file(config.labels, labels) and (given.split is not None or split != "test"):
-        parts = choose_parts(config, given)
+        parts = choose_parts(config, given, read_groups(config))
     elif given.split is None:
         raise DataError(f"{labels}: there is no split column, so no part {split!r}")
     else:

@@ -66,7 +66,7 @@ class Replayed:
         self.tried = True
         body = _Body(self.model, self.dtype, self.compiled).train(self.model.training)
         # Warming up runs the model: what it remembers of its batches must not change by that.
-        kept = {name: value.clone() for name, value in self.model.named_buffers()}
+        buffers = {name: value.clone() for name, value in self.model.named_buffers()}
         try:
             # What the compiler makes of a frozen batch norm is as good.
             folding = nullcontext() if self.compiled else folded(self.model, x[:2].detach())
@@ -78,7 +78,7 @@ class Replayed:
             return None
         finally:
             for name, value in self.model.named_buffers():
-                value.copy_(kept[name])
+                value.copy_(buffers[name])
         # Gradients of a replay come from another stream than those of the first steps, and wait for
         # each other as they should; torch warns of it.
         if silence := getattr(torch.autograd.graph, _WARNING, None):

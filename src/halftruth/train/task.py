@@ -63,7 +63,7 @@ def load_task(config: Config) -> Task:
     if len(labels.values) == 0:
         raise DataError(f"{config.labels}: there are no rows to learn from")
     groups = read_groups(config)
-    task = Task(labels=labels, splits=choose_parts(config, labels), groups=groups)
+    task = Task(labels=labels, splits=choose_parts(config, labels, groups), groups=groups)
     if config.truth:
         task.truth = align_truth(labels, read(config.truth, **truth_options(config)), config.truth)
     if config.features:
@@ -76,14 +76,10 @@ def load_task(config: Config) -> Task:
     return task
 
 
-def choose_parts(config: Config, labels: LabelMatrix) -> Splits:
+def choose_parts(config: Config, labels: LabelMatrix, groups: np.ndarray | None) -> Splits:
     """The rows for training, validation and test: a function of the file and the settings."""
     return choose_splits(
-        len(labels.values),
-        column=labels.split,
-        val=config.val,
-        seed=config.seed,
-        groups=read_groups(config),
+        len(labels.values), column=labels.split, val=config.val, seed=config.seed, groups=groups
     )
 
 
