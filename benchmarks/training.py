@@ -62,7 +62,8 @@ def bare(config: Config, size: int, steps: int) -> float:
     y = labels_of(config.batch_size).to(device)
     index = torch.arange(config.batch_size, device=device)
     learner.forward.train()
-    for count in (5, steps):
+    # The first steps are plain, then captured: passes first, what follows the gradients after them.
+    for count in (20, steps):
         wait(device)
         started = time.perf_counter()
         for _ in range(count):

@@ -156,3 +156,18 @@ def test_a_classifiers_average_gives_logits():
 def test_impossible_decays_are_refused(model, decay):
     with pytest.raises(ValueError, match="0 <= decay < 1"):
         EMA(model, decay=decay)
+
+
+def test_a_weight_in_a_tensor_does_the_same() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    plain, graphed = EMA(model, decay=0.8), EMA(model, decay=0.8)
+    for _ in range(5):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter))
+        model(torch.randn(6, 3))
+        plain.update(model)
+        graphed.follow(model, torch.tensor(graphed.next_weight()))
+    for (name, a), b in zip(plain.state_dict().items(), graphed.state_dict().values(), strict=True):
+        torch.testing.assert_close(a, b, msg=name)

@@ -201,8 +201,10 @@ def multiply_(slopes: Tensor, factor: Tensor) -> Tensor:
     if slopes.numel() < SMALL or not available():
         return slopes.mul_(factor)
     # Few programs with much to do each: if there is nothing to do, they are gone at once.
-    kind = slopes.numel(), _kind(slopes), _kind(factor)
-    kernel(_MULTIPLY).launch(kind, 2048, (slopes, factor, slopes.numel()), BLOCK=FLAT)
+    count = slopes.numel()
+    grid = min(-(-count // FLAT), 2048)
+    kind = count, _kind(slopes), _kind(factor)
+    kernel(_MULTIPLY).launch(kind, grid, (slopes, factor, count), BLOCK=FLAT)
     return slopes
 
 

@@ -49,15 +49,28 @@ class EMA:
             return self.decay
         return min(self.decay, (1 + self.updates) / (10 + self.updates))
 
-    @torch.no_grad()
     def update(self, model: nn.Module) -> None:
         """Take one step towards the model, after the optimiser's step."""
+        self.follow(model, self.next_weight())
+
+    def next_weight(self) -> float:
+        """1 − d of the update that follows, which is counted."""
+        weight = 1 - self.current_decay()
+        self.updates += 1
+        return weight
+
+    @torch.no_grad()
+    def follow(self, model: nn.Module, weight: float | Tensor) -> None:
+        """Go this share of the way; a tensor's value can change under a CUDA graph of it."""
         averaged, copied = self._pairs(model)
-        if averaged[0]:
-            torch._foreach_lerp_(averaged[0], averaged[1], 1 - self.current_decay())
+        if not isinstance(weight, Tensor):
+            torch._foreach_lerp_(averaged[0], averaged[1], weight)
+        elif averaged[0]:
+            gaps = torch._foreach_sub(averaged[1], averaged[0])
+            torch._foreach_mul_(gaps, weight)
+            torch._foreach_add_(averaged[0], gaps)
         if copied[0]:
             torch._foreach_copy_(copied[0], copied[1])
-        self.updates += 1
 
     def _pairs(self, model: nn.Module) -> tuple[Pairs, Pairs]:
         """(shadow, live) tensors to be averaged and to be copied.

@@ -104,12 +104,24 @@ def _quiet_pass(model: nn.Module, example: Tensor) -> Tensor:
     training, dtype = model.training, next(model.parameters()).dtype
     model.eval()
     try:
-        with torch.autocast(example.device.type, enabled=False):
+        with torch.autocast(example.device.type, enabled=False), _exact_convolutions():
             # As its class does it: Accelerate puts a precision of its own around a model.
             return type(model).forward(model, example.to(dtype))
     finally:
         model.train(training)
         apply_frozen(model)
+
+
+@contextmanager
+def _exact_convolutions() -> Iterator[None]:
+    """TF32 would make two forms of one network differ by as much as two networks."""
+    cudnn: Any = torch.backends.cudnn
+    before = cudnn.allow_tf32
+    cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        cudnn.allow_tf32 = before
 
 
 @torch.no_grad()

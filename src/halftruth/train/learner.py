@@ -1,6 +1,6 @@
 """What changes while training: weights, their average, the optimiser, what a loss remembers."""
 
-from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -11,8 +11,15 @@ from halftruth.losses import Loss
 from halftruth.losses.spatial import SpatialConsistency
 from halftruth.models import EMA, Classifier
 from halftruth.train.config import Config
-from halftruth.train.graphs import Replayed
-from halftruth.train.optimizer import load_optimizer, make_groups, make_optimizer, scale_rates
+from halftruth.train.graphs import Captured, Passes
+from halftruth.train.optimizer import (
+    capturable,
+    keep_rates_on,
+    load_optimizer,
+    make_groups,
+    make_optimizer,
+    scale_rates,
+)
 
 # Pictures of 224 px from which the minute a compiler takes has come back on one large GPU.
 WORTH_COMPILING = 400_000
@@ -51,8 +58,9 @@ class Learner:
         alone = self.bare and accelerator.distributed_type == DistributedType.NO
         parts = (part for part in loss.modules() if isinstance(part, SpatialConsistency))
         self.spatial = next(parts, None)
-        # A head that notes down something in its forward pass would do so at the capture only.
-        notes = model.head.has_penalty or self.spatial is not None
+        # A head that notes down something in its forward pass would do so at the capture only, and
+        # a penalty on the weights has a gradient beside that of the logits.
+        notes = model.head.has_penalty or self.spatial is not None or bool(config.l1)
         replays = config.graphs and alone and device.type == "cuda" and not notes
         compiled = config.compile
         if compiled is None:
@@ -61,12 +69,17 @@ class Learner:
         self.forward, self.stepper = accelerator.prepare(forward, self.optimizer)
         if self.bare:
             self.stepper = self.optimizer
-        self.pass_on = self.forward
+        self.passes, self.update = None, Captured(self._update)
+        self.ema_weight: float | Tensor = 0.0
         if replays:
             dtype = torch.bfloat16 if accelerator.mixed_precision == "bf16" else None
-            self.pass_on = Replayed(model, self.forward, dtype, compiled)
+            self.passes = Passes(model, dtype, compiled)
+            keep_rates_on(self.optimizer, device)
+            self.ema_weight = torch.zeros((), device=device)
+        # Gradients of what a loss trains of its own lie elsewhere at every step.
+        self.update_moves = any(True for _ in loss.parameters())
 
-    pass_on: Callable[[Tensor], Tensor]
+    passes: Passes | None
 
     def step(
         self,
@@ -85,20 +98,43 @@ class Learner:
         """
         if self.channels_last and x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
-        value = self._loss(self.pass_on(x), labels, index, weight, boxes)
+        replayed = self.passes if self.passes is not None and self.passes.take(x) else None
+        logits = self.forward(x) if replayed is None else replayed.forward(x)
+        value = self._loss(logits, labels, index, weight, boxes)
         if self.bare:
             value.backward()
         else:
             self.accelerator.backward(value)
         self._exchange_own_gradients()
+        scale_rates(self.optimizer, rate)
+        if self.ema is not None:
+            self._set_ema_weight(self.ema.next_weight())
+        if replayed is None:
+            self._update()
+        else:
+            assert logits.grad is not None
+            replayed.backward(logits.grad)
+            if self.update_moves or self.update.graph is None:
+                replayed.lend_gradients()
+            (self._update if self.update_moves else self.update)()
+        return value.detach()
+
+    def _update(self) -> None:
+        """What follows the gradients, and can be one CUDA graph."""
         if self.clip:
             self.accelerator.clip_grad_norm_(self.model.parameters(), self.clip)
-        scale_rates(self.optimizer, rate)
-        self.stepper.step()
+        captured = self.passes is not None and torch.cuda.is_current_stream_capturing()
+        with capturable(self.optimizer) if captured else nullcontext():
+            self.stepper.step()
         self.stepper.zero_grad(set_to_none=True)
         if self.ema is not None:
-            self.ema.update(self.model)
-        return value.detach()
+            self.ema.follow(self.model, self.ema_weight)
+
+    def _set_ema_weight(self, weight: float) -> None:
+        if isinstance(self.ema_weight, Tensor):
+            self.ema_weight.fill_(weight)
+        else:
+            self.ema_weight = weight
 
     def _loss(
         self,

@@ -1,8 +1,11 @@
 """Optimisers, and the rate of each of their parameter groups."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from halftruth.losses import Loss
 from halftruth.models import Classifier, parameter_groups
@@ -52,7 +55,32 @@ def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> N
         group.update(values)
 
 
+def keep_rates_on(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+    """Rates as tensors, whose values can change under a CUDA graph of the optimiser's step."""
+    for group in optimizer.param_groups:
+        group["lr"] = torch.tensor(group["lr"], device=device)
+
+
 def scale_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:
     """Set every group to its full rate times a factor."""
     for group in optimizer.param_groups:
-        group["lr"] = group["full_lr"] * factor
+        rate = group["full_lr"] * factor
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+@contextmanager
+def capturable(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Let a CUDA graph take up a step; all its state and rates must be on the device."""
+    before = [group.get("capturable") for group in optimizer.param_groups]
+    try:
+        for group in optimizer.param_groups:
+            group["capturable"] = True
+        yield
+    finally:
+        for group, value in zip(optimizer.param_groups, before, strict=True):
+            group["capturable"] = value
+            if value is None:
+                del group["capturable"]

@@ -18,6 +18,7 @@ from halftruth.models import Classifier
 from halftruth.train.config import Config
 from halftruth.train.criterion import criterion
 from halftruth.train.crops import crop_boxes
+from halftruth.train.graphs import Captured
 from halftruth.train.inputs import Images, Inputs
 from halftruth.train.journal import Journal
 from halftruth.train.keeping import BEST, HEAD, Keeper
@@ -91,6 +92,10 @@ class Stage:
             # A mean over the answers of several voices is a share of the mean over those of one.
             decay /= self.model.head.voices
             config = dataclasses.replace(config, weight_decay=decay)
+        # Augmentation is some forty small calls: on a GPU one graph of them.
+        self.prepare: Callable[[Tensor, Tensor], Tensor] = self._augmented
+        if config.graphs and device.type == "cuda" and self.model.image_size:
+            self.prepare = Captured(self._augmented)
         pictures = self.epochs * len(self.train_rows)
         self.learner = Learner(
             self.model, self.loss, accelerator, config, self.lr, self.head_lr, pictures
@@ -157,7 +162,7 @@ class Stage:
         # A row's augmentation is drawn from its key: the same in any batch, on any process.
         epoch = config.seed * 1_000_003 + at.epoch
         keys = epoch * len(self.labels) + rows
-        x = self.inputs.prepare(raw, keys=keys, views=self.loss.views)
+        x = self.prepare(raw, keys)
         return self.learner.step(
             x,
             self.labels[rows],
@@ -168,6 +173,9 @@ class Stage:
             ),
             boxes=self._boxes(keys),
         )
+
+    def _augmented(self, raw: Tensor, keys: Tensor) -> Tensor:
+        return self.inputs.prepare(raw, keys=keys, views=self.loss.views)
 
     def _boxes(self, keys: Tensor) -> Tensor | None:
         if self.learner.spatial is None:
