@@ -25,7 +25,7 @@ def epoch_record(stage: "Stage") -> dict[str, Any]:
         "stage": stage.name,
         "epoch": stage.progress.epoch,
         "loss": stage.progress.total / stage.batches.steps,
-        "lr": stage.learner.optimizer.param_groups[-1]["lr"],
+        "lr": float(stage.learner.optimizer.param_groups[-1]["lr"]),
     }
     if stage.truth is not None:
         rows = torch.as_tensor(stage.train_rows)
