@@ -7,7 +7,8 @@ loss with a gradient can move fewer bytes. Times are medians of CUDA events; our
 many short turns, and "times faster" is the median over the turns, so that a processor which others
 slow down for a while slows down both. Inputs rotate among several sets so that the cache does not
 serve them. "device" is the same step replayed as a CUDA graph, "Python" what a step takes the
-processor where it waits for nothing: a step takes the longer of the two. Memory is the allocator's
+processor where it waits for nothing: a step takes the longer of the two. "value_and_grad" gives the
+same two tensors without autograd, as the training loop takes them. Memory is the allocator's
 peak above the inputs, in copies of the logits. Every kernel is first compared with its definition,
 in values and gradients, apart from entries that rounding may put on the other side of a threshold.
 """
@@ -35,6 +36,7 @@ TURNS = 30
 COLUMNS = {
     "method": "method", "ms": "step, ms", "graph ms": "device, ms", "Python ms": "Python, ms",
     "floors": "floors", "published ms": "published, ms", "times faster": "times faster",
+    "direct ms": "value_and_grad, ms", "direct faster": "times faster",
     "copies": "copies", "published copies": "published copies", "gradient error": "gradient error",
 }  # fmt: skip
 
@@ -160,13 +162,21 @@ def measure(shape: tuple[int, int]) -> list[dict[str, Any]]:
         def ours(i: int, loss: Any = loss) -> None:
             backward(loss, ys, i)
 
+        def direct(i: int, loss: Any = loss) -> None:
+            loss.value_and_grad(zs[i % sets], ys[i % sets])
+
         def peer(i: int, case: Any = case) -> None:
             backward(case.peer, targets, i)
 
         row = {"method": name, "gradient error": error, "Python ms": python_ms(ours)}
-        own, others = turns_ms(ours, peer)
-        row["ms"], row["published ms"] = statistics.median(own), statistics.median(others)
-        row["times faster"] = statistics.median(b / a for a, b in zip(own, others, strict=True))
+        own, plain, others = turns_ms(ours, direct, peer)
+        row["published ms"] = statistics.median(others)
+        for key, faster, taken in (
+            ("ms", "times faster", own),
+            ("direct ms", "direct faster", plain),
+        ):
+            row[key] = statistics.median(taken)
+            row[faster] = statistics.median(b / a for a, b in zip(taken, others, strict=True))
         row["graph ms"] = graph_ms([partial(ours, i) for i in range(sets)])
         row["floors"] = row["graph ms"] / floor_ms
         if entries > 1e6:

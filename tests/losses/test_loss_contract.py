@@ -57,6 +57,41 @@ def test_upstream_gradient_of_a_scalar(name):
 
 
 @every_method()
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("reduction", ["mean", "batch"])
+def test_value_and_gradient_without_autograd(name, dtype, reduction):
+    loss, logits, labels = ready(name, reduction=reduction)
+    logits = logits.to(dtype)
+    index = torch.arange(len(labels)) if loss.needs_index else None
+    expected, slope = value_and_gradient(loss, logits, labels)
+    own = [parameter.grad for parameter in loss.parameters()]
+    loss.zero_grad()
+    value, gradient = loss.value_and_grad(logits, labels, index)
+    assert gradient.dtype == dtype
+    assert not value.requires_grad
+    assert not gradient.requires_grad
+    close = {"rtol": 0, "atol": 0}
+    torch.testing.assert_close(value, expected, **close)
+    torch.testing.assert_close(gradient, slope, **close)
+    torch.testing.assert_close([parameter.grad for parameter in loss.parameters()], own, **close)
+
+
+def test_value_and_gradient_need_one_value():
+    with pytest.raises(ValueError, match="reduction to one value"):
+        losses.create("bce", reduction="none").value_and_grad(*mixed())
+
+
+@pytest.mark.parametrize("wrapper", ["any-class", "class-balanced"])
+def test_value_and_gradient_of_a_mean_over_labels(wrapper):
+    logits, labels = mixed()
+    loss = fresh(wrapper, labels, normalizer="labels")
+    value, gradient = loss.value_and_grad(logits, labels)
+    expected, slope = value_and_gradient(loss, logits, labels)
+    torch.testing.assert_close(value, expected, rtol=1e-13, atol=0)
+    torch.testing.assert_close(gradient, slope, rtol=1e-13, atol=0)
+
+
+@every_method()
 def test_upstream_gradient_of_each_entry_or_row(name):
     """The values weighted one by one: as much as the sum over those with a weight of 1."""
     loss, logits, labels = ready(name, reduction="none")

@@ -1,6 +1,7 @@
 """What every loss shares: checks, precision, the three label values, reduction, hooks."""
 
 import warnings
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -10,7 +11,7 @@ from halftruth import labels as label_codes
 from halftruth.losses import curves
 from halftruth.losses.curves import Curve
 from halftruth.losses.logit import Logit
-from halftruth.losses.one_pass import compute_dtype, one_pass
+from halftruth.losses.one_pass import Task, compute_dtype, measure, one_pass
 from halftruth.losses.traces import Watched
 from halftruth.memory import Exchange, Memory, take_sizes
 from halftruth.registry import Registry
@@ -171,12 +172,50 @@ class Loss(Watched):
             # The gradients of both parts meet here: they are added as they were computed, and the
             # sum is rounded once, to the type that was given.
             logits = logits.to(compute_dtype(logits))
+        return self._outside_autocast(self._value, logits, labels, index)  # type: ignore[no-any-return]
+
+    def value_and_grad(
+        self, logits: Tensor, labels: Tensor, index: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The loss and its gradient with respect to the logits, both without a graph.
+
+            value, gradient = loss.value_and_grad(logits, labels)
+            logits.backward(gradient)
+
+        is `loss(logits, labels).backward()` without autograd's part in the loss, which at small
+        batches takes longer than the loss itself. What a loss trains of its own gets its gradients
+        added to `.grad`, as there.
+        """
+        if self.reduction == "none":
+            raise ValueError("expected a reduction to one value, which alone has one gradient")
+        if self.views > 1 or self.has_extra or any(True for _ in self.parameters()):
+            leaf = logits.detach().requires_grad_()
+            with torch.enable_grad():
+                value = self(leaf, labels, index)
+            value.backward()
+            assert leaf.grad is not None
+            return value.detach(), leaf.grad
+        logits, labels = self._checked(logits.detach(), labels, index)
+        return self._outside_autocast(self._measured, logits, labels, index)  # type: ignore[no-any-return]
+
+    def _measured(
+        self, logits: Tensor, labels: Tensor, index: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        context = self.prepare(logits, labels, index)
+        scale, divisor = self._scale(labels)
+        value, slopes = measure(logits, Task(self, labels, context, "all", scale), True)
+        assert slopes is not None
+        if divisor is not None:
+            value, slopes = value / divisor.to(value.dtype), slopes.div_(divisor)
+        return value, slopes if slopes.dtype == logits.dtype else slopes.to(logits.dtype)
+
+    def _outside_autocast(self, call: Callable[..., Any], logits: Tensor, *rest: Any) -> Any:
         device = logits.device.type
         # The switch itself takes a while.
         if not torch.is_autocast_enabled(device):
-            return self._value(logits, labels, index)
+            return call(logits, *rest)
         with torch.autocast(device, enabled=False):
-            return self._value(logits, labels, index)
+            return call(logits, *rest)
 
     def _value(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
         first = logits if self.views == 1 else logits[0]

@@ -6,7 +6,7 @@ place (weights, averages), so a replay sees the current ones.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -45,11 +45,15 @@ class Captured:
     """A function of tensors, replayed for the shapes that keep coming.
 
     It must draw nothing at random and read nothing else that is moved. What it returns is
-    overwritten by the next call.
+    overwritten by the next call. `around`: what holds during the capture only.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        around: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
+        self.function, self.around = function, around
         self.shapes = Recurring()
         self.inputs: Sequence[Tensor] = ()
         self.output: Any = None
@@ -70,7 +74,7 @@ class Captured:
         self.inputs = [tensor.clone() for tensor in tensors]
         graph = torch.cuda.CUDAGraph()
         try:
-            with _capturing(graph):
+            with self.around(), _capturing(graph):
                 self.output = self.function(*self.inputs)
         except Exception:
             # What cannot be captured can still be called.
@@ -100,8 +104,8 @@ class _Body(nn.Module):
 class Passes:
     """Forward and backward pass of a model, captured for the first shape that keeps coming.
 
-    Between the two, logits are a leaf of autograd: a loss is whatever it is, and `backward` takes
-    its gradient with respect to them. `compiled`: what is captured is torch.compile's form of the
+    `backward` takes the gradient with respect to the logits, however a loss has come by it.
+    `compiled`: what is captured is torch.compile's form of the
     model, which is made for one shape only; otherwise frozen batch norms are folded into the
     convolutions before them.
     """
@@ -119,11 +123,11 @@ class Passes:
         return self.graphs is not None and x.shape == self.shapes.shape
 
     def forward(self, x: Tensor) -> Tensor:
-        """The logits, as a leaf that wants a gradient."""
+        """The logits, overwritten by the next pass."""
         assert self.graphs is not None
         self.x.copy_(x)
         self.graphs[0].replay()
-        return self.logits.detach().requires_grad_()
+        return self.logits
 
     def backward(self, gradient: Tensor) -> None:
         """Put the gradient of every weight into `gradients`, over that of the step before."""

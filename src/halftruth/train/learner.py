@@ -1,6 +1,6 @@
 """What changes while training: weights, their average, the optimiser, what a loss remembers."""
 
-from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -69,7 +69,8 @@ class Learner:
         self.forward, self.stepper = accelerator.prepare(forward, self.optimizer)
         if self.bare:
             self.stepper = self.optimizer
-        self.passes, self.update = None, Captured(self._update)
+        self.passes = None
+        self.update = Captured(self._update, partial(capturable, self.optimizer))
         self.ema_weight: float | Tensor = 0.0
         if replays:
             dtype = torch.bfloat16 if accelerator.mixed_precision == "bf16" else None
@@ -99,33 +100,42 @@ class Learner:
         if self.channels_last and x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         replayed = self.passes if self.passes is not None and self.passes.take(x) else None
-        logits = self.forward(x) if replayed is None else replayed.forward(x)
-        value = self._loss(logits, labels, index, weight, boxes)
-        if self.bare:
-            value.backward()
+        if replayed is None:
+            value = self._loss(self.forward(x), labels, index, weight, boxes)
+            if self.bare:
+                value.backward()
+            else:
+                self.accelerator.backward(value)
         else:
-            self.accelerator.backward(value)
+            value = self._replay(replayed, x, labels, index)
         self._exchange_own_gradients()
         scale_rates(self.optimizer, rate)
         if self.ema is not None:
             self._set_ema_weight(self.ema.next_weight())
-        if replayed is None:
-            self._update()
-        else:
-            assert logits.grad is not None
-            replayed.backward(logits.grad)
-            if self.update_moves or self.update.graph is None:
-                replayed.lend_gradients()
-            (self._update if self.update_moves else self.update)()
+        (self._update if replayed is None or self.update_moves else self.update)()
         return value.detach()
+
+    def _replay(self, passes: Passes, x: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
+        """Both passes with the loss between them; a batch is whole where there is one process."""
+        logits = passes.forward(x)
+        value, gradient = self.loss.value_and_grad(*self._heard(logits, labels), index)
+        passes.backward(gradient.view_as(logits))
+        if self.update_moves or self.update.graph is None:
+            passes.lend_gradients()
+        return value
+
+    def _heard(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits and labels as the loss takes them: by view, or the labels for every voice."""
+        if self.loss.views > 1:
+            return logits.view(self.loss.views, len(labels), -1), labels
+        voices = self.model.head.voices
+        return logits, labels.repeat(voices, 1) if voices > 1 else labels
 
     def _update(self) -> None:
         """What follows the gradients, and can be one CUDA graph."""
         if self.clip:
             self.accelerator.clip_grad_norm_(self.model.parameters(), self.clip)
-        captured = self.passes is not None and torch.cuda.is_current_stream_capturing()
-        with capturable(self.optimizer) if captured else nullcontext():
-            self.stepper.step()
+        self.stepper.step()
         self.stepper.zero_grad(set_to_none=True)
         if self.ema is not None:
             self.ema.follow(self.model, self.ema_weight)
@@ -147,11 +157,7 @@ class Learner:
         if weight == 0:
             # A row borrowed to take part in the exchange; a memory must not hear of it.
             return 0.0 * logits.sum()
-        if self.loss.views > 1:
-            logits = logits.view(self.loss.views, len(labels), -1)
-        elif (voices := self.model.head.voices) > 1:
-            labels = labels.repeat(voices, 1)
-        value = self.loss(logits, labels, index=index)
+        value = self.loss(*self._heard(logits, labels), index=index)
         if self.spatial is not None:
             assert index is not None
             assert boxes is not None
