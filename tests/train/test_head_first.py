@@ -105,19 +105,31 @@ def test_role_goes_on_from_the_labels_estimated_beside_the_best_head(
     assert close == [chosen]
 
 
-def test_the_best_of_both_stages_is_kept(on_pictures, data, tmp_path):
+@pytest.mark.parametrize(("select", "of"), [("auto", max), ("last", lambda scores: scores[-1])])
+def test_the_better_of_both_stages_is_kept(select, of, on_pictures, data, tmp_path):
     """A rate that destroys the backbone: the head alone stays the best."""
-    settings = {**on_pictures, "method": "bce", "lr": 10.0, "optimizer": "sgd", "clip": 1.0}
+    settings = {**on_pictures, "method": "bce", "lr": 100.0, "optimizer": "sgd", "clip": 1.0}
     settings |= {"truth": str(data / "truth.csv"), "head_epochs": 4, "ema": 0.0, "head_lr": 0.1}
-    result = fit(**settings, tune="head-first", out=tmp_path / "run", quiet=True)
+    result = fit(**settings, select=select, tune="head-first", out=tmp_path / "run", quiet=True)
     by_stage = {
-        name: max(r["select"] for r in records(tmp_path / "run") if r["stage"] == name)
+        name: of([r["select"] for r in records(tmp_path / "run") if r["stage"] == name])
         for name in ("head", "all")
     }
     assert by_stage["head"] > by_stage["all"]
     assert result.best_stage == "head"
     assert result.best_score == by_stage["head"]
-    assert result.val["mAP"] == pytest.approx(by_stage["head"])
+    if select == "auto":
+        assert result.val["mAP"] == pytest.approx(by_stage["head"])
+
+
+def test_the_last_epoch_of_all_is_kept_where_it_is_better(on_pictures, data, tmp_path):
+    settings = {**on_pictures, "method": "bce", "head_lr": 1e-9, "lr": 3e-3, "epochs": 4}
+    settings |= {"truth": str(data / "truth.csv"), "ema": 0.0, "select": "last"}
+    result = fit(**settings, tune="head-first", out=tmp_path / "run", quiet=True)
+    scores = [(r["stage"], r["select"]) for r in records(tmp_path / "run")]
+    assert scores[-1][1] > scores[1][1]
+    assert (result.best_stage, result.best_epoch) == ("all", 3)
+    assert result.best_score == scores[-1][1]
 
 
 def test_all_alone_and_head_alone(on_pictures, tmp_path):

@@ -26,5 +26,7 @@ class Progress:
     # What `best` is a value of, a key of an epoch's record, and the value of the epoch kept.
     criterion: str = ""
     kept: float = math.nan
+    # What the stage before came to: an epoch below it is not kept.
+    floor: float = -math.inf
     # Lines of metrics.jsonl written so far, those of earlier stages among them.
     records: int = 0

@@ -269,6 +269,7 @@ class Run:
             stage = self._head_stage(model, inputs) if name == "head" else self._all(model, inputs)
             # Training everything has to beat the head alone, or the head alone is kept.
             stage.progress.best, stage.progress.kept = before.best, before.kept
+            stage.progress.floor = before.kept
             stage.progress.records = before.records
             load_estimates(stage.loss, head)
             if saved is not None and number == reached:

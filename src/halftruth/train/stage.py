@@ -116,7 +116,7 @@ class Stage:
             improved = self._is_better(score)
             if improved:
                 at.best, at.best_epoch, at.criterion = score, at.epoch, self.criterion
-            if improved or self.config.select == "last":
+            if improved or (self.config.select == "last" and not score < at.floor):
                 at.kept = score
                 # Only the stage after a head alone has a use for labels estimated beside it.
                 more = estimates(self.loss) if self.name == "head" else {}
@@ -262,6 +262,8 @@ class Stage:
         """Take up a checkpoint of this stage."""
         self.learner.load(saved)
         self.progress = Progress(**saved["progress"])
+        if self.progress.criterion != self.criterion:
+            self.progress.floor = -math.inf
         self.journal.rewind(self.progress.records)
 
     def best(self) -> dict[str, Any]:
