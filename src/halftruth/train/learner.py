@@ -1,6 +1,5 @@
 """What changes while training: weights, their average, the optimiser, what a loss remembers."""
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -11,15 +10,9 @@ from halftruth.losses import Loss
 from halftruth.losses.spatial import SpatialConsistency
 from halftruth.models import EMA, Classifier
 from halftruth.train.config import Config
-from halftruth.train.graphs import Captured, Passes
-from halftruth.train.optimizer import (
-    capturable,
-    keep_rates_on,
-    load_optimizer,
-    make_groups,
-    make_optimizer,
-    scale_rates,
-)
+from halftruth.train.graphs import Passes
+from halftruth.train.optimizer import load_optimizer, make_groups, make_optimizer
+from halftruth.train.update import Update
 
 # Pictures of 224 px from which the minute a compiler takes has come back on one large GPU.
 WORTH_COMPILING = 400_000
@@ -41,7 +34,7 @@ class Learner:
     ) -> None:
         """`pictures`: how many will pass in all, which decides whether compiling is worth it."""
         self.model, self.loss, self.accelerator = model, loss, accelerator
-        self.l1, self.clip = config.l1, config.clip
+        self.l1 = config.l1
         # The model gives logits, however small at first; the labels were checked when read.
         loss._seen_batch = True
         device = accelerator.device
@@ -66,21 +59,16 @@ class Learner:
         if compiled is None:
             compiled = replays and pictures * (model.image_size / 224) ** 2 >= WORTH_COMPILING
         forward = torch.compile(model) if compiled and not replays else model
-        self.forward, self.stepper = accelerator.prepare(forward, self.optimizer)
-        if self.bare:
-            self.stepper = self.optimizer
-        self.passes = None
-        self.update = Captured(self._update, partial(capturable, self.optimizer))
-        self.ema_weight: float | Tensor = 0.0
+        self.forward, stepper = accelerator.prepare(forward, self.optimizer)
+        stepper = self.optimizer if self.bare else stepper
+        self.update = Update(model, self.optimizer, self.ema, config.clip, accelerator, stepper)
+        self.passes: Passes | None = None
         if replays:
             dtype = torch.bfloat16 if accelerator.mixed_precision == "bf16" else None
             self.passes = Passes(model, dtype, compiled)
-            keep_rates_on(self.optimizer, device)
-            self.ema_weight = torch.zeros((), device=device)
+            self.update.on_device()
         # Gradients of what a loss trains of its own lie elsewhere at every step.
-        self.update_moves = any(True for _ in loss.parameters())
-
-    passes: Passes | None
+        self.update_stays = next(loss.parameters(), None) is None
 
     def step(
         self,
@@ -99,28 +87,25 @@ class Learner:
         """
         if self.channels_last and x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
-        replayed = self.passes if self.passes is not None and self.passes.take(x) else None
-        if replayed is None:
+        passes = self.passes if self.passes is not None and self.passes.take(x) else None
+        if passes is None:
             value = self._loss(self.forward(x), labels, index, weight, boxes)
             if self.bare:
                 value.backward()
             else:
                 self.accelerator.backward(value)
         else:
-            value = self._replay(replayed, x, labels, index)
+            value = self._replayed(passes, x, labels, index)
         self._exchange_own_gradients()
-        scale_rates(self.optimizer, rate)
-        if self.ema is not None:
-            self._set_ema_weight(self.ema.next_weight())
-        (self._update if replayed is None or self.update_moves else self.update)()
+        self.update(rate, replayed=passes is not None and self.update_stays)
         return value.detach()
 
-    def _replay(self, passes: Passes, x: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
+    def _replayed(self, passes: Passes, x: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
         """Both passes with the loss between them; a batch is whole where there is one process."""
         logits = passes.forward(x)
         value, gradient = self.loss.value_and_grad(*self._heard(logits, labels), index)
         passes.backward(gradient.view_as(logits))
-        if self.update_moves or self.update.graph is None:
+        if not self.update_stays or not self.update.is_captured:
             passes.lend_gradients()
         return value
 
@@ -130,21 +115,6 @@ class Learner:
             return logits.view(self.loss.views, len(labels), -1), labels
         voices = self.model.head.voices
         return logits, labels.repeat(voices, 1) if voices > 1 else labels
-
-    def _update(self) -> None:
-        """What follows the gradients, and can be one CUDA graph."""
-        if self.clip:
-            self.accelerator.clip_grad_norm_(self.model.parameters(), self.clip)
-        self.stepper.step()
-        self.stepper.zero_grad(set_to_none=True)
-        if self.ema is not None:
-            self.ema.follow(self.model, self.ema_weight)
-
-    def _set_ema_weight(self, weight: float) -> None:
-        if isinstance(self.ema_weight, Tensor):
-            self.ema_weight.fill_(weight)
-        else:
-            self.ema_weight = weight
 
     def _loss(
         self,
