@@ -277,4 +277,16 @@ def test_what_is_learnt_by_heart_of_a_group_does_not_count(monkeypatch):
     given = (x, torch.from_numpy(labels), rows, OneProcess("cpu"))
     tried(config, choice, *given, groups=groups)
     assert seen
-    assert len(_held_out(rows, 0, np.zeros(len(x)))) == len(_held_out(rows, 0, None))
+
+
+def test_too_few_groups_are_told_of(monkeypatch):
+    x, labels = data(complete=True)
+    monkeypatch.setattr("halftruth.train.trying._score", lambda *_: 0.5)
+    config, choice = settled(Config(method="auto", features="x"), labels, x.shape[1])
+    said: list[str] = []
+    given = (x, torch.from_numpy(labels), np.arange(len(x)), OneProcess("cpu"), said.append)
+    _, words = tried(config, choice, *given, groups=np.arange(len(x)) % 3)
+    assert "each by itself: 3 groups are too few to hold some of them out" in said[0]
+    assert "3 groups are too few" in words[0]
+    _, words = tried(config, choice, *given, groups=np.arange(len(x)) % 5)
+    assert "too few" not in words[0]

@@ -47,8 +47,13 @@ def tried(
     budget = Budget(choice.budget)
     if not budget.allows(0) or not choice.rivals or len(rows) < 20:
         return config, []
-    held = _held_out(rows, config.seed, groups)
+    inside = None if groups is None else groups[rows]
+    few = 0 if inside is None else len(np.unique(inside))
+    # Too few groups to be divided are left alone.
+    held = _held_out(rows, config.seed, None if few < PARTS else inside)
     where = f"{sum(map(len, held)):,} held-out training rows"
+    if 0 < few < PARTS:
+        where += f" (each by itself: {few} groups are too few to hold some of them out)"
     scores: list[tuple[float, dict[str, Any]]] = []
     say(f"auto: trying settings on {where} (--budget 0 tries none)")
     for rival in [{}, *choice.rivals]:
@@ -66,11 +71,8 @@ def tried(
     return dataclasses.replace(config, **rival), [words + told]
 
 
-def _held_out(rows: np.ndarray, seed: int, groups: np.ndarray | None) -> list[np.ndarray]:
-    """The rows that are held out, each time; too few groups to be divided are left alone."""
-    inside = None if groups is None else groups[rows]
-    if inside is not None and len(np.unique(inside)) < PARTS:
-        inside = None
+def _held_out(rows: np.ndarray, seed: int, inside: np.ndarray | None) -> list[np.ndarray]:
+    """The rows that are held out, each time; `inside`: the group of each."""
     if len(rows) >= ENOUGH * PARTS:
         return [rows[split_rows(len(rows), val=1 / PARTS, seed=seed, groups=inside)[1]]]
     fold = fold_of_rows(len(rows), PARTS, seed, inside)
