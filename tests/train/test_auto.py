@@ -83,9 +83,9 @@ def test_a_rival_has_to_be_clearly_better(monkeypatch):
     x, labels = data(complete=True)
     config, choice = settled(Config(method="auto", features="x"), labels, 8)
     choice = dataclasses.replace(choice, rivals=[{"ridge": 8.0}], budget="2")
-    # Of five parts: a percent by the root of five.
-    for ahead, ridge in ((1.0044, 2.0), (1.0046, 8.0)):
-        scores = {2.0: 0.5, 8.0: 0.5 * ahead}
+    # Of five parts: a percent by the root of five. And it must not be behind in AUC.
+    for ahead, auc, ridge in ((1.0044, 0.8, 2.0), (1.0046, 0.8, 8.0), (1.1, 0.799, 2.0)):
+        scores = {2.0: (0.5, 0.8), 8.0: (0.5 * ahead, auc)}
         monkeypatch.setattr("halftruth.train.trying._score", lambda c, *_, s=scores: s[c.ridge])
         rows = np.arange(400)
         found, _ = tried(config, choice, x, torch.from_numpy(labels), rows, OneProcess("cpu"))
@@ -269,7 +269,7 @@ def test_what_is_learnt_by_heart_of_a_group_does_not_count(monkeypatch):
         rest = np.setdiff1d(rows, held)
         assert not np.isin(groups[held], groups[rest]).any()
         seen.append(len(held))
-        return 0.5
+        return 0.5, 0.5
 
     monkeypatch.setattr("halftruth.train.trying._score", score)
     config, choice = settled(Config(method="auto", features="x"), labels, x.shape[1])
@@ -281,7 +281,7 @@ def test_what_is_learnt_by_heart_of_a_group_does_not_count(monkeypatch):
 
 def test_too_few_groups_are_told_of(monkeypatch):
     x, labels = data(complete=True)
-    monkeypatch.setattr("halftruth.train.trying._score", lambda *_: 0.5)
+    monkeypatch.setattr("halftruth.train.trying._score", lambda *_: (0.5, 0.5))
     config, choice = settled(Config(method="auto", features="x"), labels, x.shape[1])
     said: list[str] = []
     given = (x, torch.from_numpy(labels), np.arange(len(x)), OneProcess("cpu"), said.append)

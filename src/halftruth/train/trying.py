@@ -4,7 +4,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from halftruth import losses
 from halftruth.data.splits import fold_of_rows, split_rows
+from halftruth.metrics import mean_roc_auc
 from halftruth.models import set_standardization
 from halftruth.train.auto import Budget, Choice
 from halftruth.train.building import head_model
@@ -24,6 +25,13 @@ from halftruth.train.stage import Stage
 PARTS, ENOUGH = 5, 500
 # By how much of the default's score another setting has to be ahead on one part: less is chance.
 MARGIN = 0.01
+
+
+class Score(NamedTuple):
+    """What the run's criterion says of held-out rows, and their AUC."""
+
+    value: float
+    auc: float
 
 
 def tried(
@@ -40,7 +48,9 @@ def tried(
 
     A fifth of the training rows is held out, of few rows several times; the labels of those rows
     decide (by the geometric mean of mAP and AUC where some are unknown), where one is ahead of the
-    choice itself by a percent or more (k times held out: 1/√k percent). No other row is looked at.
+    choice itself by a percent or more (k times held out: 1/√k percent) and not behind in AUC: with
+    positives missing, mAP prefers a model that has learnt which of them are shown, AUC does not.
+    No other row is looked at.
     `groups`: of all rows; those of one group (a patient) are held out together, or what was learnt
     by heart would look good.
     """
@@ -54,20 +64,23 @@ def tried(
     where = f"{sum(map(len, held)):,} held-out training rows"
     if 0 < few < PARTS:
         where += f" (each by itself: {few} groups are too few to hold some of them out)"
-    scores: list[tuple[float, dict[str, Any]]] = []
+    scores: list[Score] = []
     say(f"auto: trying settings on {where} (--budget 0 tries none)")
     for rival in [{}, *choice.rivals]:
         if not budget.allows(len(scores)):
             break
         setting = dataclasses.replace(config, **rival)
         found = [_score(setting, features, labels, rows, part, accelerator) for part in held]
-        scores.append((sum(found) / len(found), rival))
-    best, rival = max(scores, key=lambda found: found[0])
-    if best <= scores[0][0] * (1 + MARGIN / math.sqrt(len(held))):
-        best, rival = scores[0]
+        scores.append(Score(*(sum(values) / len(held) for values in zip(*found, strict=True))))
+    enough = scores[0].value * (1 + MARGIN / math.sqrt(len(held)))
+    ahead = [s for s in scores[1:] if s.value > enough and not s.auc < scores[0].auc]
+    best = max(ahead, key=lambda score: score.value, default=scores[0])
+    rival = [{}, *choice.rivals][scores.index(best)]
     told = ", ".join(f"{key} {value}" for key, value in rival.items()) or "the settings above"
     words = f"tried {len(scores)} settings on {where}: best is {told}"
-    told = f" (score {best:.4f})" if math.isfinite(best) else ", since no score could be taken"
+    told = ", since no score could be taken"
+    if math.isfinite(best.value):
+        told = f" (score {best.value:.4f})"
     return dataclasses.replace(config, **rival), [words + told]
 
 
@@ -87,8 +100,8 @@ def _score(
     rows: np.ndarray,
     held: np.ndarray,
     accelerator: Any,
-) -> float:
-    """The criterion of a head on the rows held out, at the epoch that the run itself would keep."""
+) -> tuple[float, float]:
+    """Criterion and AUC of a head on the rows held out, at the epoch that the run would keep."""
     train = np.setdiff1d(rows, held)
     torch.manual_seed(config.seed)
     model = head_model(config, features.shape[1], labels.shape[1])
@@ -113,7 +126,10 @@ def _score(
             # Of few rows some part may lack every positive; what cannot be compared is told below.
             warnings.filterwarnings("ignore", message="No class has")
             score = stage.run().kept
+            stage.learner.evaluated.load_state_dict(stage.best()["model"])
+            at = torch.as_tensor(held, device=labels.device)
+            auc = mean_roc_auc(stage.score(held), labels[at])
     except TrainingStopped:
-        score = math.nan
+        score = auc = math.nan
     # What is no number has lost: a loss, or a score of rows without a positive.
-    return score if math.isfinite(score) else -math.inf
+    return score if math.isfinite(score) else -math.inf, auc
