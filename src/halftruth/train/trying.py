@@ -102,25 +102,7 @@ def _score(
     accelerator: Any,
 ) -> tuple[float, float]:
     """Criterion and AUC of a head on the rows held out, at the epoch that the run would keep."""
-    train = np.setdiff1d(rows, held)
-    torch.manual_seed(config.seed)
-    model = head_model(config, features.shape[1], labels.shape[1])
-    set_standardization(model, features[torch.from_numpy(train)])
-    epochs = config.epochs if config.features else config.head_epochs
-    stage = Stage(
-        name="trial",
-        model=model,
-        inputs=Features(features),
-        loss=losses.create(config.method, **config.options),
-        labels=labels,
-        train_rows=train,
-        val_rows=held,
-        config=config,
-        accelerator=accelerator,
-        epochs=epochs,
-        lr=config.head_lr,
-        head_lr=config.head_lr,
-    )
+    stage = trial(config, features, labels, rows, held, accelerator)
     try:
         with warnings.catch_warnings():
             # Of few rows some part may lack every positive; what cannot be compared is told below.
@@ -133,3 +115,32 @@ def _score(
         score = auc = math.nan
     # What is no number has lost: a loss, or a score of rows without a positive.
     return score if math.isfinite(score) else -math.inf, auc
+
+
+def trial(
+    config: Config,
+    features: Tensor,
+    labels: Tensor,
+    rows: np.ndarray,
+    held: np.ndarray,
+    accelerator: Any,
+) -> Stage:
+    """A head to be trained on the other rows."""
+    train = np.setdiff1d(rows, held)
+    torch.manual_seed(config.seed)
+    model = head_model(config, features.shape[1], labels.shape[1])
+    set_standardization(model, features[torch.from_numpy(train)])
+    return Stage(
+        name="trial",
+        model=model,
+        inputs=Features(features),
+        loss=losses.create(config.method, **config.options),
+        labels=labels,
+        train_rows=train,
+        val_rows=held,
+        config=config,
+        accelerator=accelerator,
+        epochs=config.epochs if config.features else config.head_epochs,
+        lr=config.head_lr,
+        head_lr=config.head_lr,
+    )

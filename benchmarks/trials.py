@@ -1,0 +1,161 @@
+"""What `auto` should compare its trials by, where labels are incomplete.
+
+    python benchmarks/trials.py --data DATA --out trials.jsonl [--only scene yeast] [--seeds 0 1 2]
+
+Every setting that `auto` tries is trained on the training rows that are not held out, as it does
+it, and measured on the held-out rows by their observed labels, and on the test rows by complete
+ones. The criterion is √(mAP·AUC), or mAP where no label is unknown. The table says what each rule
+of choosing among them would have brought on test, against choosing nothing: mean and worst over
+draws of the labels. Runs in the file are not repeated.
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from halftruth.bench.execute import Bench
+from halftruth.bench.grid import load_grid
+from halftruth.bench.workers import Place
+from halftruth.metrics import mean_average_precision, mean_roc_auc
+from halftruth.train.auto import settled
+from halftruth.train.config import OVER_FEATURES, Config
+from halftruth.train.one_process import OneProcess
+from halftruth.train.trying import MARGIN, _held_out, trial
+
+GRIDS = Path(__file__).parent / "grids"
+LABELS = {"auto-ablation": ["single", "left-40"], "chest": ["complete"]}
+Found = dict[str, Any]
+
+
+def is_ahead(found: Found, first: Found) -> bool:
+    """By a percent, as a chance of k parts."""
+    return bool(found["criterion"] > first["criterion"] * (1 + MARGIN / math.sqrt(first["parts"])))
+
+
+def by_criterion(found: Found) -> float:
+    return float(found["criterion"])
+
+
+Rule = tuple[Callable[[Found, Found], bool], Callable[[Found], float]]
+RULES: dict[str, Rule] = {
+    "the criterion a percent ahead": (is_ahead, by_criterion),
+    "and AUC not behind": (
+        lambda f, first: is_ahead(f, first) and f["AUC"] >= first["AUC"],
+        by_criterion,
+    ),
+    "AUC ahead, mAP not behind": (
+        lambda f, first: f["AUC"] > first["AUC"] and f["mAP"] >= first["mAP"],
+        lambda f: float(f["AUC"]),
+    ),
+    "the best on test": (lambda f, first: f["test"] > first["test"], lambda f: float(f["test"])),
+}
+
+
+def settings(matrix: Any, seed: int) -> tuple[Config, list[dict[str, Any]]]:
+    """What `auto` takes, and what it tries in its place unless told how much."""
+    usual: dict[str, Any] = {**OVER_FEATURES, "method": "auto", "features": "X"}
+    config = Config(**usual, seed=seed)
+    shown = matrix.labels[torch.as_tensor(matrix.splits.train)].numpy()
+    config, choice = settled(config, shown, matrix.x.shape[1])
+    return config, choice.rivals[: int(choice.budget) - 1]
+
+
+def measured(config: Config, matrix: Any) -> Found:
+    """The means over the parts that are held out."""
+    rows = matrix.splits.train
+    inside = None if matrix.groups is None else matrix.groups[rows]
+    parts = _held_out(rows, config.seed, inside)
+    found = defaultdict(list)
+    for held in parts:
+        stage = trial(config, matrix.x, matrix.labels, rows, held, OneProcess("cpu"))
+        found["criterion"].append(stage.run().kept)
+        for part, metrics in (
+            (held, {"mAP": mean_average_precision, "AUC": mean_roc_auc}),
+            (matrix.splits.test, {"test": mean_average_precision}),
+        ):
+            scores, labels = stage.score(part), matrix.labels[torch.as_tensor(part)]
+            for name, metric in metrics.items():
+                found[name].append(metric(scores, labels))
+    return {"parts": len(parts), **{name: fmean(values) for name, values in found.items()}}
+
+
+def runs(options: argparse.Namespace) -> Iterator[Found]:
+    """All that is missing."""
+    done = {tuple(run[key] for key in ("data", "labels", "seed", "rival")) for run in read(options)}
+    place = Place(options.data, options.cache or options.out.with_suffix(".cache"), "cpu")
+    bench = Bench(place)
+    for name, labels in LABELS.items():
+        grid = load_grid(GRIDS / f"{name}.yaml").chosen(methods="auto")
+        grid.labels = labels
+        for cell in grid.cells():
+            for seed in options.seeds:
+                if cell.method != "auto" or (options.only and cell.data not in options.only):
+                    continue
+                matrix = bench.matrix(cell.job(seed))
+                config, rivals = settings(matrix, seed)
+                for rival in [{}, *rivals]:
+                    about = (cell.data, cell.column, seed, json.dumps(rival))
+                    if about not in done:
+                        taken = measured(dataclasses.replace(config, **rival), matrix)
+                        yield {
+                            **dict(zip(("data", "labels", "seed", "rival"), about, strict=True)),
+                            **taken,
+                        }
+
+
+def read(options: argparse.Namespace) -> list[Found]:
+    if not options.out.is_file():
+        return []
+    return [json.loads(line) for line in options.out.read_text().splitlines()]
+
+
+def show(found: list[Found]) -> None:
+    """For each rule and set what it brings on test."""
+    draws: dict[tuple[str, int, str], dict[str, Found]] = defaultdict(dict)
+    for run in found:
+        draws[run["data"], run["seed"], run["labels"]][run["rival"]] = run
+    sets = list(dict.fromkeys(data for data, *_ in draws))
+    count = {name: sum(data == name for data, *_ in draws) for name in sets}
+    print("| rule | " + " | ".join(f"{name} ({count[name]} draws)" for name in sets) + " |")
+    print("|---|" + "---|" * len(sets))
+    for title, (allowed, key) in RULES.items():
+        brought = defaultdict(list)
+        for (data, *_), tried in draws.items():
+            first = tried["{}"]
+            chosen = max(
+                (run for run in tried.values() if run is not first and allowed(run, first)),
+                key=key,
+                default=first,
+            )
+            brought[data].append(100 * (chosen["test"] - first["test"]))
+        cells = (f"{fmean(brought[name]):+.2f}, {min(brought[name]):+.2f}" for name in sets)
+        print(f"| {title} | " + " | ".join(cells) + " |")
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="as for the grids")
+    parser.add_argument("--out", type=Path, required=True, help="file of results (.jsonl)")
+    parser.add_argument("--cache", type=Path, help="for features of images")
+    parser.add_argument("--only", nargs="+", help="data sets")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    options = parser.parse_args(argv)
+    warnings.simplefilter("ignore")
+    for run in runs(options):
+        print(json.dumps(run), flush=True)
+        with options.out.open("a") as file:
+            file.write(json.dumps(run) + "\n")
+    show(read(options))
+
+
+if __name__ == "__main__":
+    main()
