@@ -1,13 +1,15 @@
 """Training steps replayed as CUDA graphs: on a GPU against plain ones, elsewhere what can be."""
 
 import gc
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from halftruth import losses
+from halftruth import fit, losses
 from halftruth.models import Classifier, build_image_model, freeze_batchnorm
 from halftruth.train.config import Config
 from halftruth.train.graphs import SEEN, Captured, Passes, Recurring
@@ -216,3 +218,21 @@ def test_rates_on_the_device_are_scaled_in_place(name: str) -> None:
     scale_rates(optimizer, 0.5)
     assert [group["lr"] for group in optimizer.param_groups] == [0.25, 0.125]
     assert all(a is g["lr"] for a, g in zip(places, optimizer.param_groups, strict=True))
+
+
+def test_a_run_with_its_rates_on_the_device_writes_numbers(
+    on_features: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = Learner.__init__
+
+    def on_device(self: Learner, *given: Any, **named: Any) -> None:
+        prepared(self, *given, **named)
+        self.update.on_device()
+
+    plain = fit(**on_features, out=tmp_path / "plain", quiet=True)
+    monkeypatch.setattr(Learner, "__init__", on_device)
+    result = fit(**on_features, out=tmp_path / "device", quiet=True)
+    lines = [(tmp_path / name / "metrics.jsonl").read_text() for name in ("plain", "device")]
+    rates = [[json.loads(line)["lr"] for line in text.splitlines()] for text in lines]
+    assert rates[1] == pytest.approx(rates[0], rel=1e-6)
+    assert result.best_score == pytest.approx(plain.best_score, rel=1e-3)
