@@ -283,9 +283,9 @@ def test_groups_are_held_out_together(monkeypatch):
     groups, seen = np.arange(90) // 3, []
     real_score, real_parts = trying._score, estimator.split_rows
 
-    def score(config, features, labels, rows, held, alone):
-        seen.append(np.isin(groups[held], groups[np.setdiff1d(rows, held)]).any())
-        return real_score(config, features, labels, rows, held, alone)
+    def score(stage):
+        seen.append(np.isin(groups[stage.val_rows], groups[stage.train_rows]).any())
+        return real_score(stage)
 
     def parts(count, **options):
         train, val = real_parts(count, **options)

@@ -86,7 +86,9 @@ def test_a_rival_has_to_be_clearly_better(monkeypatch):
     # Of five parts: a percent by the root of five. And it must not be behind in AUC.
     for ahead, auc, ridge in ((1.0044, 0.8, 2.0), (1.0046, 0.8, 8.0), (1.1, 0.799, 2.0)):
         scores = {2.0: (0.5, 0.8), 8.0: (0.5 * ahead, auc)}
-        monkeypatch.setattr("halftruth.train.trying._score", lambda c, *_, s=scores: s[c.ridge])
+        monkeypatch.setattr(
+            "halftruth.train.trying._score", lambda stage, s=scores: s[stage.config.ridge]
+        )
         rows = np.arange(400)
         found, _ = tried(config, choice, x, torch.from_numpy(labels), rows, OneProcess("cpu"))
         assert found.ridge == ridge
@@ -265,8 +267,8 @@ def test_what_is_learnt_by_heart_of_a_group_does_not_count(monkeypatch):
     x, labels = data(complete=True)
     groups, seen = np.arange(len(x)) // 4, []
 
-    def score(config, features, labels, rows, held, accelerator):
-        rest = np.setdiff1d(rows, held)
+    def score(stage):
+        held, rest = stage.val_rows, stage.train_rows
         assert not np.isin(groups[held], groups[rest]).any()
         seen.append(len(held))
         return 0.5, 0.5

@@ -187,7 +187,10 @@ class Loss(Watched):
         added to `.grad`, as there.
         """
         if self.reduction == "none":
-            raise ValueError("expected a reduction to one value, which alone has one gradient")
+            raise ValueError(
+                'expected a reduction to one value ("mean", "sum" or "batch"), which alone has one '
+                'gradient, got "none"'
+            )
         if self.views > 1 or self.has_extra or any(True for _ in self.parameters()):
             leaf = logits.detach().requires_grad_()
             with torch.enable_grad():

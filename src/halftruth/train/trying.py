@@ -70,7 +70,8 @@ def tried(
         if not budget.allows(len(scores)):
             break
         setting = dataclasses.replace(config, **rival)
-        found = [_score(setting, features, labels, rows, part, accelerator) for part in held]
+        stages = (trial(setting, features, labels, rows, part, accelerator) for part in held)
+        found = [_score(stage) for stage in stages]
         scores.append(Score(*(sum(values) / len(held) for values in zip(*found, strict=True))))
     enough = scores[0].value * (1 + MARGIN / math.sqrt(len(held)))
     ahead = [s for s in scores[1:] if s.value > enough and not s.auc < scores[0].auc]
@@ -93,24 +94,17 @@ def _held_out(rows: np.ndarray, seed: int, inside: np.ndarray | None) -> list[np
     return [rows[fold == part] for part in range(times)]
 
 
-def _score(
-    config: Config,
-    features: Tensor,
-    labels: Tensor,
-    rows: np.ndarray,
-    held: np.ndarray,
-    accelerator: Any,
-) -> tuple[float, float]:
+def _score(stage: Stage) -> tuple[float, float]:
     """Criterion and AUC of a head on the rows held out, at the epoch that the run would keep."""
-    stage = trial(config, features, labels, rows, held, accelerator)
     try:
         with warnings.catch_warnings():
             # Of few rows some part may lack every positive; what cannot be compared is told below.
             warnings.filterwarnings("ignore", message="No class has")
             score = stage.run().kept
             stage.learner.evaluated.load_state_dict(stage.best()["model"])
-            at = torch.as_tensor(held, device=labels.device)
-            auc = mean_roc_auc(stage.score(held), labels[at])
+            held = stage.val_rows
+            at = torch.as_tensor(held, device=stage.device)
+            auc = mean_roc_auc(stage.score(held), stage.labels[at])
     except TrainingStopped:
         score = auc = math.nan
     # What is no number has lost: a loss, or a score of rows without a positive.
