@@ -1,7 +1,6 @@
 """Two processes (gloo) learn and measure what one does."""
 
 import signal
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -92,7 +91,6 @@ def test_every_row_is_scored_once_and_in_its_place(world, count):
             num_processes=world,
             process_index=rank,
             device=torch.device("cpu"),
-            autocast=nullcontext,
             gather=lambda values: sent.append(values) or torch.cat([values] * world),
         )
         result = outputs(lambda x: 10 * x, Features(torch.arange(20.0)[:, None]), rows, alone, 2)

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from halftruth.search import Space, spread
@@ -34,7 +35,7 @@ class Job:
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
-    @property
+    @cached_property
     def id(self) -> str:
         """A digest of all that decides the result: the same settings are never run twice."""
         parts = {key: value for key, value in self.to_dict().items() if key not in _NO_PART}

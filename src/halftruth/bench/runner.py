@@ -71,14 +71,16 @@ class _Schedule:
         # Asked for at any time, and those of them that are not answered yet.
         self.asked: set[str] = set()
         self.open: set[str] = set()
-        self.waiting = list(self.cells)
+        # Each with its trials, which take long to write down.
+        first = grid.seeds[0]
+        self.waiting = [(cell, cell.trials(grid.trials, first)) for cell in cells]
         seeds, trials = len(grid.seeds), grid.trials if grid.trials > 1 else 0
         self.total, self.count = len(self.cells) * (seeds + trials), 0
 
     def go(self) -> list[str]:
         self._prepare()
-        for cell in self.cells:
-            for job in self._trials(cell):
+        for _, trials in self.waiting:
+            for job in trials:
                 self._ask(job)
         self._advance()
         self._first_alone()
@@ -122,9 +124,6 @@ class _Schedule:
                     self._take(answer)
                 self._advance()
 
-    def _trials(self, cell: Cell) -> list[Job]:
-        return cell.trials(self.grid.trials, self.grid.seeds[0])
-
     def _ask(self, job: Job, first: bool = False) -> None:
         """Queue a run, unless it is there, or asked for by another column of the table."""
         if job.id in self.done or job.id in self.asked:
@@ -136,11 +135,11 @@ class _Schedule:
 
     def _advance(self) -> None:
         """Give out the seeds of those cells whose trials are all there."""
-        for cell in list(self.waiting):
-            trials = self._trials(cell)
+        waiting, self.waiting = self.waiting, []
+        for cell, trials in waiting:
             if any(job.id in self.open for job in trials):
+                self.waiting.append((cell, trials))
                 continue
-            self.waiting.remove(cell)
             if any(job.id not in self.done for job in trials):
                 # Chosen among fewer trials than the others had, it would not compare.
                 continue

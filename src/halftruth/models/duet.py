@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from halftruth.models.heads import Head, LinearHead, registry
+from halftruth.models.heads import FullLinear, Head, LinearHead, registry
 
 # The share of the newest batch in the running statistics, once there are enough.
 _NEWEST = 0.01
@@ -49,7 +49,7 @@ class DuetHead(Head):
             {
                 "wide": nn.Sequential(nn.Linear(dim, width), nn.ReLU()),
                 "dropout": nn.Dropout(silence),
-                "out": nn.Linear(width, num_classes),
+                "out": FullLinear(width, num_classes),
             }
         )
         nn.init.normal_(self.hidden["out"].weight, std=0.01)  # type: ignore[arg-type]

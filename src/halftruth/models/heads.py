@@ -51,6 +51,21 @@ class Head(nn.Module):
         return {k: v for k, v in self.__dict__.items() if k not in ("penalty", "maps")}
 
 
+class FullLinear(nn.Linear):
+    """A linear layer in the precision of its weights, within autocast, too.
+
+    It costs nothing beside a backbone, and logits in bfloat16 have three digits: too few to rank.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        device = x.device.type
+        # Asked first: an exported model should not carry a context that changes nothing.
+        if not torch.is_autocast_enabled(device):
+            return super().forward(x)
+        with torch.autocast(device, enabled=False):
+            return super().forward(x.to(self.weight.dtype))
+
+
 @registry.register("linear")
 class LinearHead(Head):
     """z = W f + b on pooled features; starts with small weights.
@@ -65,7 +80,7 @@ class LinearHead(Head):
     def __init__(self, dim: int, num_classes: int, **shared: Any) -> None:
         super().__init__(dim, num_classes, **shared)
         self.dropout = nn.Dropout(self.dropped)
-        self.linear = nn.Linear(dim, num_classes)
+        self.linear = FullLinear(dim, num_classes)
         nn.init.normal_(self.linear.weight, std=0.01)
         nn.init.constant_(self.linear.bias, self.start)
 

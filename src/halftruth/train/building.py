@@ -91,7 +91,7 @@ def extract_features(
     """Features of all rows, once; kept on disk for the next run over the same images."""
     rows = np.sort(np.concatenate([*vars(task.splits).values()]))
     folder = Path(config.cache_dir or Path(config.out) / "cache")
-    path = folder / f"features-{_features_key(config, task, model, rows, accelerator)}.npy"
+    path = folder / f"features-{_features_key(config, task, model, rows)}.npy"
     accelerator.wait_for_everyone()
     if path.exists():
         return torch.from_numpy(np.load(path))
@@ -115,9 +115,7 @@ def extract_features(
     return features
 
 
-def _features_key(
-    config: Config, task: Task, model: Classifier, rows: np.ndarray, accelerator: Accelerator
-) -> str:
+def _features_key(config: Config, task: Task, model: Classifier, rows: np.ndarray) -> str:
     """What a file of features depends on, as a name."""
     assert task.store is not None
     weights: Any = config.weights
@@ -131,7 +129,6 @@ def _features_key(
         weights,
         seed,
         model.image_size,
-        str(accelerator.mixed_precision),
         [names[row] for row in rows],
         rows.tolist(),
         stamp(task.store),

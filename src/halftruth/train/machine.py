@@ -19,8 +19,8 @@ def make_accelerator(config: Config) -> Accelerator:
     on_cpu = config.device == "cpu" or not torch.cuda.is_available()
     if precision == "auto":
         precision = "bf16" if not on_cpu and torch.cuda.is_bf16_supported() else "no"
-    # Accelerate keeps one state a process: a second run may ask for another precision.
-    AcceleratorState._reset_state(reset_partial_state=config.device == "cpu" and not _distributed())
+    # Accelerate keeps one state a process: a second run may ask for another precision or device.
+    AcceleratorState._reset_state(reset_partial_state=not _distributed())
     return Accelerator(mixed_precision=precision, cpu=config.device == "cpu")
 
 

@@ -1,11 +1,13 @@
 """Outputs of a model for many rows, gathered over processes, no row twice."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import torch
 from accelerate import Accelerator
-from torch import Tensor
+from torch import Tensor, nn
 
 from halftruth.train.inputs import Inputs
 
@@ -24,7 +26,13 @@ def outputs(
     Process r of w takes every w-th row; what they found is then laid together by place. So that
     all have as many, the last place may be filled up with the first row, which is thrown away.
     `progress` hears how many rows are done, over all processes.
+
+    In float32, whatever the precision of training: what is compared, ranked and kept should not
+    hang on the third digit, all that bfloat16 has.
     """
+    if isinstance(forward, nn.Module):
+        # As its class does it: Accelerate puts the precision of training around a model.
+        forward = partial(type(forward).forward, forward)
     rows, world, device = np.asarray(rows), accelerator.num_processes, accelerator.device
     if not len(rows):
         return torch.empty(0, device=device)
@@ -32,14 +40,31 @@ def outputs(
     mine = rows[np.where(places < len(rows), places, 0)]
     batches = [mine[at : at + batch_size] for at in range(0, len(mine), batch_size)]
     results = []
-    for raw, index in inputs.load(batches, device):
-        with accelerator.autocast():
+    with _tensor_cores():
+        for raw, index in inputs.load(batches, device):
             results.append(forward(inputs.prepare(raw)).float())
-        if progress is not None:
-            progress(len(index) * world)
+            if progress is not None:
+                progress(len(index) * world)
     values = torch.cat(results)
     if world == 1:
         return values
     # Rank after rank, every w-th row each: turned over, they are in the order of the rows.
     gathered = accelerator.gather(values.contiguous())
     return gathered.unflatten(0, (world, -1)).transpose(0, 1).flatten(0, 1)[: len(rows)]
+
+
+@contextmanager
+def _tensor_cores() -> Iterator[None]:
+    """On CUDA, float32 products of factors with ten bits (TF32), as convolutions have them anyway.
+
+    They are several times as fast, and eight times as exact as products in bfloat16.
+    """
+    if not torch.cuda.is_available():
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -65,13 +65,12 @@ class TrainedRun:
             raise ConfigError([f"device: expected {wanted}, got {device!r}"])
         # Not checked further: files that training needed may be gone by now.
         self.config = dataclasses.replace(Config(**values), device=device)
-        if self.config.precision == "fp16" and (device == "cpu" or not torch.cuda.is_available()):
-            self.config.precision = "no"
         self.saved = checkpoint.load(self.folder / BEST)
         self.classes: tuple[str, ...] = tuple(self.saved["identity"]["classes"])
         # The number of features of a row; None where the run looks at images.
         self.inputs: int | None = self.saved["identity"]["inputs"]
-        self.accelerator = make_accelerator(self.config)
+        # The precision of training may be one that this device does not have.
+        self.accelerator = make_accelerator(dataclasses.replace(self.config, precision="no"))
         self.journal = Journal(None, quiet=quiet)
 
     @cached_property

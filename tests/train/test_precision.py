@@ -1,0 +1,67 @@
+"""Half precision is for the steps of training: what is measured, ranked and kept is float32."""
+
+import functools
+
+import pytest
+import torch
+from accelerate.state import PartialState
+
+from halftruth import fit, losses
+from halftruth.models import build_feature_model, build_image_model
+from halftruth.train.config import Config
+from halftruth.train.inputs import Features
+from halftruth.train.learner import Learner
+from halftruth.train.machine import make_accelerator
+from halftruth.train.scores import outputs
+from halftruth.train.trained import TrainedRun
+
+
+@functools.cache
+def pictures() -> torch.Tensor:
+    return torch.randn(4, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("average", [0.0, 0.9])
+def test_scores_of_a_model_that_trains_in_bfloat16_are_those_of_float32(average):
+    config = Config(device="cpu", precision="bf16", ema=average)
+    accelerator = make_accelerator(config)
+    torch.manual_seed(0)
+    model = build_image_model("resnet18", 3, weights="none", image_size=64)
+    learner = Learner(model, losses.create("wan"), accelerator, config, 1e-3, 1e-2)
+    labels = torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]], dtype=torch.int8)
+    learner.step(pictures(), labels, torch.arange(4), 1.0, rate=1.0)
+    kept = learner.evaluated.eval()
+    scores = outputs(kept, Features(pictures()), range(4), accelerator, 4)
+    with torch.no_grad():
+        expected = type(kept).forward(kept, pictures())
+        with accelerator.autocast():
+            rounded = type(kept).forward(kept, pictures())
+    assert torch.equal(scores, expected)
+    assert not torch.equal(rounded, expected)
+
+
+def test_a_run_of_bfloat16_answers_as_a_process_without_it_would(on_features, data, tmp_path):
+    fit(**on_features, precision="bf16", out=tmp_path / "run", quiet=True)
+    run = TrainedRun(tmp_path / "run", device="cpu")
+    assert run.config.precision == "bf16"
+    features = run.read_features(on_features["features"], rows=44)
+    with torch.no_grad():
+        expected = torch.sigmoid(run.model(torch.as_tensor(features).float()).double())
+    assert (run.score(features=features).probabilities == expected.numpy()).all()
+
+
+@pytest.mark.parametrize("head", ["linear", "duet"])
+def test_logits_are_not_rounded_within_autocast(head):
+    model = build_feature_model(8, 3, head=head).eval()
+    x = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        logits = model(x)
+    assert logits.dtype == torch.float32
+    assert not torch.equal(logits, logits.bfloat16().float())
+
+
+def test_a_run_on_another_device_is_not_held_on_that_of_the_run_before():
+    make_accelerator(Config(device="cpu"))
+    assert PartialState()._cpu
+    make_accelerator(Config(device="auto"))
+    assert not PartialState()._cpu
