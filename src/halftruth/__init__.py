@@ -21,7 +21,7 @@ _NAMES = {
     "evaluate": "train.evaluation",
     "export_onnx": "export",
     "export_torch": "export",
-    "fit": "train.run",
+    "fit": "train.start",
     "predict": "train.trained",
 }
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import halftruth.cli
 import halftruth.train.evaluation
-import halftruth.train.run
+import halftruth.train.start
 from halftruth.models import import_timm
 
 import_timm()

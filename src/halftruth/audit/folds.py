@@ -35,7 +35,7 @@ def cross_scores(
     `settings` are those of `halftruth.fit`. The runs are in folder/fold0, fold1, ... and share
     what they decode; a finished one is not repeated. Rows of bad images score NaN.
     """
-    from halftruth.train.run import train
+    from halftruth.train.start import train
     from halftruth.train.trained import TrainedRun
 
     named = labels.items

@@ -19,7 +19,7 @@ def run_on_images(job: Job, root: Path, cache: Path, device: str) -> dict[str, A
     A run that was cut off goes on from its last checkpoint; the folder of a finished one is
     removed, its metrics are kept.
     """
-    from halftruth.train.run import train
+    from halftruth.train.start import train
 
     files = label_files(job, root, cache)
     folder = cache / "runs" / job.id

@@ -140,8 +140,8 @@ def train(
     halftruth train labels.csv --images photos/ --method hill --out runs/first
     """
     from halftruth.train.progress import Interrupted
-    from halftruth.train.run import train as start
     from halftruth.train.settings import collect
+    from halftruth.train.start import train as start
 
     here = locals()
     values = {name: here[name] for name in PASSED_ON}

@@ -4,8 +4,8 @@ from halftruth.train.checkpoint import CheckpointError
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.progress import Interrupted, TrainingStopped
 from halftruth.train.result import Result
-from halftruth.train.run import fit
 from halftruth.train.settings import load_settings
+from halftruth.train.start import fit
 
 __all__ = [
     "CheckpointError",
