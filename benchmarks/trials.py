@@ -29,7 +29,7 @@ from halftruth.metrics import mean_average_precision, mean_roc_auc
 from halftruth.train.auto import settled
 from halftruth.train.config import OVER_FEATURES, Config
 from halftruth.train.one_process import OneProcess
-from halftruth.train.trying import MARGIN, _held_out, trial
+from halftruth.train.trying import MARGIN, held_out, trial
 
 GRIDS = Path(__file__).parent / "grids"
 LABELS = {"auto-ablation": ["single", "left-40"], "chest": ["complete"]}
@@ -73,7 +73,7 @@ def measured(config: Config, matrix: Any) -> Found:
     """The means over the parts that are held out."""
     rows = matrix.splits.train
     inside = None if matrix.groups is None else matrix.groups[rows]
-    parts = _held_out(rows, config.seed, inside)
+    parts = held_out(rows, config.seed, inside)
     found = defaultdict(list)
     for held in parts:
         stage = trial(config, matrix.x, matrix.labels, rows, held, OneProcess("cpu"))

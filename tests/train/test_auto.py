@@ -16,7 +16,7 @@ from halftruth.train.one_process import OneProcess
 from halftruth.train.optimizer import ridge_decay
 from halftruth.train.settings import load_settings, overruled
 from halftruth.train.trained import TrainedRun
-from halftruth.train.trying import _held_out, tried
+from halftruth.train.trying import held_out, tried
 
 ONE = np.eye(6, dtype=np.int8)
 SEVERAL = (np.arange(60).reshape(10, 6) % 3 == 0).astype(np.int8)
@@ -256,7 +256,7 @@ def test_a_trial_that_breaks_has_lost():
 def test_few_rows_are_held_out_one_part_after_the_other():
     for count, times in ((100, 5), (1000, 3), (2500, 1), (10_000, 1)):
         rows = np.arange(count) * 2
-        held = _held_out(rows, 0, None)
+        held = held_out(rows, 0, None)
         assert len(held) == times
         assert len(np.unique(np.concatenate(held))) == sum(map(len, held)) == times * count // 5
         assert np.isin(held[0], rows).all()

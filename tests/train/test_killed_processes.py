@@ -1,5 +1,7 @@
 """`halftruth train` in a process of its own: kill -9, Ctrl-C, SIGTERM, several processes."""
 
+import multiprocessing
+import os
 import signal
 import time
 
@@ -9,6 +11,7 @@ from real_processes import Command
 from tiny_data import arguments, assert_same_run
 
 from halftruth.train import checkpoint
+from halftruth.train.inputs import _follow
 from halftruth.train.stage import Stage
 
 
@@ -46,6 +49,17 @@ def test_killed_again_and_again_at_random_moments(on_pictures, tmp_path, train):
     assert killed >= 3
     assert train(settings, "killed", "--resume").wait() == 0
     assert_same_run(tmp_path / "whole", tmp_path / "killed")
+
+
+@pytest.mark.parametrize(("stranger", "code"), [(0, 0), (1, 1)])
+def test_a_decoding_worker_ends_where_its_parent_is_gone_already(stranger, code):
+    """Killed right after the fork, a parent would be taken for init, which never ends."""
+    worker = multiprocessing.get_context("fork").Process(
+        target=_follow, args=(os.getpid() + stranger, 0)
+    )
+    worker.start()
+    worker.join(30)
+    assert worker.exitcode == code
 
 
 class Replaced:

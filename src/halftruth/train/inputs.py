@@ -132,6 +132,7 @@ class Images:
             prefetch_factor=4 if workers else None,
             # New workers each epoch: where a process can be forked, they start in no time.
             multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
+            worker_init_fn=partial(_follow, os.getpid()),
         )
         return iter(loader)
 
@@ -161,6 +162,12 @@ def _copied(pixels: np.ndarray | None, device: torch.device) -> Tensor:
 
 def _as_it_is(batch: Any) -> Any:
     return batch
+
+
+def _follow(parent: int, _: int) -> None:
+    """Do not outlive who started this worker: torch asks who that was when it may be gone."""
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def decode(

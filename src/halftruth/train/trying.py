@@ -60,7 +60,7 @@ def tried(
     inside = None if groups is None else groups[rows]
     few = 0 if inside is None else len(np.unique(inside))
     # Too few groups to be divided are left alone.
-    held = _held_out(rows, config.seed, None if few < PARTS else inside)
+    held = held_out(rows, config.seed, None if few < PARTS else inside)
     where = f"{sum(map(len, held)):,} held-out training rows"
     if 0 < few < PARTS:
         where += f" (each by itself: {few} groups are too few to hold some of them out)"
@@ -85,7 +85,7 @@ def tried(
     return dataclasses.replace(config, **rival), [words + told]
 
 
-def _held_out(rows: np.ndarray, seed: int, inside: np.ndarray | None) -> list[np.ndarray]:
+def held_out(rows: np.ndarray, seed: int, inside: np.ndarray | None) -> list[np.ndarray]:
     """The rows that are held out, each time; `inside`: the group of each."""
     if len(rows) >= ENOUGH * PARTS:
         return [rows[split_rows(len(rows), val=1 / PARTS, seed=seed, groups=inside)[1]]]
