@@ -16,6 +16,7 @@ import math
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -29,34 +30,36 @@ from halftruth.metrics import mean_average_precision, mean_roc_auc
 from halftruth.train.auto import settled
 from halftruth.train.config import OVER_FEATURES, Config
 from halftruth.train.one_process import OneProcess
-from halftruth.train.trying import MARGIN, held_out, trial
+from halftruth.train.trying import held_out, trial
 
 GRIDS = Path(__file__).parent / "grids"
 LABELS = {"auto-ablation": ["single", "left-40"], "chest": ["complete"]}
 Found = dict[str, Any]
 
 
-def is_ahead(found: Found, first: Found) -> bool:
-    """By a percent, as a chance of k parts."""
-    return bool(found["criterion"] > first["criterion"] * (1 + MARGIN / math.sqrt(first["parts"])))
+def clearly(found: Found, first: Found) -> bool:
+    """The criterion is ahead by a percent; of k parts, as chance goes, by 1/√k percent."""
+    return bool(found["criterion"] > first["criterion"] * (1 + 0.01 / math.sqrt(first["parts"])))
 
 
-def by_criterion(found: Found) -> float:
-    return float(found["criterion"])
+def safely(found: Found, first: Found) -> bool:
+    return bool(found["AUC"] >= first["AUC"])
 
 
-Rule = tuple[Callable[[Found, Found], bool], Callable[[Found], float]]
+# What may be taken in place of the first, and the number by which one of them is.
+Rule = tuple[Callable[[Found, Found], bool], str]
 RULES: dict[str, Rule] = {
-    "the criterion a percent ahead": (is_ahead, by_criterion),
-    "and AUC not behind": (
-        lambda f, first: is_ahead(f, first) and f["AUC"] >= first["AUC"],
-        by_criterion,
+    "criterion a percent ahead; best criterion": (clearly, "criterion"),
+    "and AUC not behind; best criterion": (
+        lambda f, first: clearly(f, first) and safely(f, first),
+        "criterion",
     ),
-    "AUC ahead, mAP not behind": (
-        lambda f, first: f["AUC"] > first["AUC"] and f["mAP"] >= first["mAP"],
-        lambda f: float(f["AUC"]),
+    "criterion ahead, AUC not behind; best AUC": (
+        lambda f, first: f["criterion"] > first["criterion"] and safely(f, first),
+        "AUC",
     ),
-    "the best on test": (lambda f, first: f["test"] > first["test"], lambda f: float(f["test"])),
+    "AUC ahead; best AUC": (lambda f, first: f["AUC"] > first["AUC"], "AUC"),
+    "the best on test": (lambda f, first: f["test"] > first["test"], "test"),
 }
 
 
@@ -133,7 +136,7 @@ def show(found: list[Found]) -> None:
             first = tried["{}"]
             chosen = max(
                 (run for run in tried.values() if run is not first and allowed(run, first)),
-                key=key,
+                key=itemgetter(key),
                 default=first,
             )
             brought[data].append(100 * (chosen["test"] - first["test"]))

@@ -23,8 +23,6 @@ from halftruth.train.stage import Stage
 
 # One part of the training rows is held out; of few rows one after the other, until so many were.
 PARTS, ENOUGH = 5, 500
-# By how much of the default's score another setting has to be ahead on one part: less is chance.
-MARGIN = 0.01
 
 
 class Score(NamedTuple):
@@ -46,11 +44,11 @@ def tried(
 ) -> tuple[Config, list[str]]:
     """The configuration with the best of the choice's rivals, and what was found, in words.
 
-    A fifth of the training rows is held out, of few rows several times; the labels of those rows
-    decide (by the geometric mean of mAP and AUC where some are unknown), where one is ahead of the
-    choice itself by a percent or more (k times held out: 1/√k percent) and not behind in AUC: with
-    positives missing, mAP prefers a model that has learnt which of them are shown, AUC does not.
-    No other row is looked at.
+    A fifth of the training rows is held out, of few rows several times, and their labels decide: of
+    the rivals ahead of the choice itself in the run's criterion (the geometric mean of mAP and AUC
+    where labels are unknown) and not behind it in AUC, the one with the highest AUC. With positives
+    missing, mAP prefers a model that has learnt which of them are shown, AUC does not; and of few
+    positives AUC is the surer. No other row is looked at.
     `groups`: of all rows; those of one group (a patient) are held out together, or what was learnt
     by heart would look good.
     """
@@ -73,9 +71,9 @@ def tried(
         stages = (trial(setting, features, labels, rows, part, accelerator) for part in held)
         found = [_score(stage) for stage in stages]
         scores.append(Score(*(sum(values) / len(held) for values in zip(*found, strict=True))))
-    enough = scores[0].value * (1 + MARGIN / math.sqrt(len(held)))
-    ahead = [s for s in scores[1:] if s.value > enough and not s.auc < scores[0].auc]
-    best = max(ahead, key=lambda score: score.value, default=scores[0])
+    first = scores[0]
+    ahead = [score for score in scores if score.value > first.value and score.auc >= first.auc]
+    best = max(ahead, key=lambda score: score.auc, default=first)
     rival = [{}, *choice.rivals][scores.index(best)]
     told = ", ".join(f"{key} {value}" for key, value in rival.items()) or "the settings above"
     words = f"tried {len(scores)} settings on {where}: best is {told}"
@@ -107,8 +105,12 @@ def _score(stage: Stage) -> tuple[float, float]:
             auc = mean_roc_auc(stage.score(held), stage.labels[at])
     except TrainingStopped:
         score = auc = math.nan
-    # What is no number has lost: a loss, or a score of rows without a positive.
-    return score if math.isfinite(score) else -math.inf, auc
+    return _or_lost(score), _or_lost(auc)
+
+
+def _or_lost(score: float) -> float:
+    """What is no number has lost: a loss, or a score of rows without a positive."""
+    return score if math.isfinite(score) else -math.inf
 
 
 def trial(
