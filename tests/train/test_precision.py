@@ -1,7 +1,5 @@
 """Half precision is for the steps of training: what is measured, ranked and kept is float32."""
 
-import functools
-
 import pytest
 import torch
 from accelerate.state import PartialState
@@ -15,10 +13,7 @@ from halftruth.train.machine import make_accelerator
 from halftruth.train.scores import outputs
 from halftruth.train.trained import TrainedRun
 
-
-@functools.cache
-def pictures() -> torch.Tensor:
-    return torch.randn(4, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+PICTURES = torch.randn(4, 3, 64, 64, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("average", [0.0, 0.9])
@@ -29,18 +24,18 @@ def test_scores_of_a_model_that_trains_in_bfloat16_are_those_of_float32(average)
     model = build_image_model("resnet18", 3, weights="none", image_size=64)
     learner = Learner(model, losses.create("wan"), accelerator, config, 1e-3, 1e-2)
     labels = torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]], dtype=torch.int8)
-    learner.step(pictures(), labels, torch.arange(4), 1.0, rate=1.0)
+    learner.step(PICTURES, labels, torch.arange(4), 1.0, rate=1.0)
     kept = learner.evaluated.eval()
-    scores = outputs(kept, Features(pictures()), range(4), accelerator, 4)
+    scores = outputs(kept, Features(PICTURES), range(4), accelerator, 4)
     with torch.no_grad():
-        expected = type(kept).forward(kept, pictures())
+        expected = type(kept).forward(kept, PICTURES)
         with accelerator.autocast():
-            rounded = type(kept).forward(kept, pictures())
+            rounded = type(kept).forward(kept, PICTURES)
     assert torch.equal(scores, expected)
     assert not torch.equal(rounded, expected)
 
 
-def test_a_run_of_bfloat16_answers_as_a_process_without_it_would(on_features, data, tmp_path):
+def test_a_run_of_bfloat16_answers_as_a_process_without_it_would(on_features, tmp_path):
     fit(**on_features, precision="bf16", out=tmp_path / "run", quiet=True)
     run = TrainedRun(tmp_path / "run", device="cpu")
     assert run.config.precision == "bf16"

@@ -1,6 +1,7 @@
 """A classifier is a backbone and a head: over images with timm, or over ready-made features."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,11 @@ class Classifier(nn.Module):
         super().train(mode)
         apply_frozen(self)
         return self
+
+
+def bare_forward(model: nn.Module) -> Callable[..., Any]:
+    """The forward pass as its class does it; Accelerate puts the precision of training around."""
+    return partial(type(model).forward, model)
 
 
 def apply_frozen(model: nn.Module) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
-from halftruth.models.classifier import apply_frozen, is_frozen
+from halftruth.models.classifier import apply_frozen, bare_forward, is_frozen
 
 Pair = tuple[_ConvNd, _BatchNorm]
 Scales = tuple[Tensor, Tensor]
@@ -105,8 +105,7 @@ def _quiet_pass(model: nn.Module, example: Tensor) -> Tensor:
     model.eval()
     try:
         with torch.autocast(example.device.type, enabled=False), _exact_convolutions():
-            # As its class does it: Accelerate puts a precision of its own around a model.
-            return type(model).forward(model, example.to(dtype))
+            return bare_forward(model)(example.to(dtype))  # type: ignore[no-any-return]
     finally:
         model.train(training)
         apply_frozen(model)

@@ -19,7 +19,7 @@ from halftruth.models import (
     set_standardization,
 )
 from halftruth.train.config import Config
-from halftruth.train.inputs import Images, decode, stamp
+from halftruth.train.inputs import Images, Inputs, decode, stamp
 from halftruth.train.journal import Journal
 from halftruth.train.scores import outputs
 from halftruth.train.task import Task
@@ -84,7 +84,7 @@ def extract_features(
     config: Config,
     task: Task,
     model: Classifier,
-    inputs: Images,
+    inputs: Inputs,
     journal: Journal,
     accelerator: Accelerator,
 ) -> Tensor:

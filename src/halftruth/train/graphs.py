@@ -7,12 +7,12 @@ place (weights, averages), so a replay sees the current ones.
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from halftruth.models.classifier import bare_forward
 from halftruth.models.folding import folded
 
 # A shape is worth a capture when it keeps coming; the first steps also choose cuDNN's algorithms.
@@ -89,8 +89,7 @@ class _Body(nn.Module):
     def __init__(self, model: nn.Module, dtype: torch.dtype | None, compiled: bool) -> None:
         super().__init__()
         self.model, self.dtype = model, dtype
-        # Around Accelerate, which would put its own precision on top.
-        self.inner: Any = partial(type(model).forward, model)
+        self.inner = bare_forward(model)
         if compiled:
             self.inner = torch.compile(self.inner)
 

@@ -23,7 +23,7 @@ from halftruth.train.building import (
 )
 from halftruth.train.config import Config
 from halftruth.train.identity import check_same, identify
-from halftruth.train.inputs import Features, Images, Inputs
+from halftruth.train.inputs import Features, Inputs
 from halftruth.train.journal import HISTOGRAMS, METRICS, Journal, Watch
 from halftruth.train.keeping import LAST
 from halftruth.train.machine import make_accelerator, stop_signals
@@ -157,7 +157,6 @@ class Run:
             return torch.as_tensor(given).float()
         if config.tune == "all":
             return None
-        assert isinstance(inputs, Images)
         task, journal = self.task, self.journal
         return extract_features(config, task, model, inputs, journal, self.accelerator).float()
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import numpy as np
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
+from halftruth.models.classifier import bare_forward
 from halftruth.train.inputs import Inputs
 
 
@@ -31,8 +31,7 @@ def outputs(
     hang on the third digit, all that bfloat16 has.
     """
     if isinstance(forward, nn.Module):
-        # As its class does it: Accelerate puts the precision of training around a model.
-        forward = partial(type(forward).forward, forward)
+        forward = bare_forward(forward)
     rows, world, device = np.asarray(rows), accelerator.num_processes, accelerator.device
     if not len(rows):
         return torch.empty(0, device=device)

@@ -14,7 +14,7 @@ from halftruth.models import Classifier, freeze_batchnorm, transfer_head
 from halftruth.train import checkpoint
 from halftruth.train.building import extract_features, standardized_head
 from halftruth.train.config import Config
-from halftruth.train.inputs import Features, Images, Inputs
+from halftruth.train.inputs import Features, Inputs
 from halftruth.train.journal import Journal
 from halftruth.train.keeping import HEAD, Keeper
 from halftruth.train.progress import Progress
@@ -128,7 +128,6 @@ class Stages:
         return best
 
     def _features(self, model: Classifier, inputs: Inputs) -> torch.Tensor:
-        assert isinstance(inputs, Images)
         task, config = self.task, self.config
         return extract_features(config, task, model, inputs, self.journal, self.accelerator)
 
