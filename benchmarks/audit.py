@@ -21,8 +21,8 @@ import torch
 
 import halftruth
 from halftruth.audit import calibrate, missing_labels
-from halftruth.audit.folds import cross_scores
-from halftruth.audit.live import still_missing
+from halftruth.audit.cross_scores import cross_scores
+from halftruth.audit.remaining import still_missing
 from halftruth.data import read_labels, split_rows, write_labels
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from halftruth import hiding, labels
+from halftruth import labels
+from halftruth.labels import hiding
 
 ROWS, CLASSES, SHARE_PRESENT = 1_000_000, 80, 0.036  # COCO's 2.9 present labels a row
 
@@ -26,8 +27,8 @@ def main() -> None:
         "drop_positives r=0.5": lambda: hiding.drop_positives(complete, 0.5),
         "keep_known 10 %": lambda: hiding.keep_known(complete, 0.1),
         "subsample_negatives 1:0.05": lambda: hiding.subsample_negatives(complete, 0.05),
-        "class_filter": lambda: hiding.class_filter(complete, names, keep=names[::2]),
-        "co_occurrence": lambda: hiding.co_occurrence(complete),
+        "class_filter": lambda: labels.class_filter(complete, names, keep=names[::2]),
+        "co_occurrence": lambda: labels.co_occurrence(complete),
     }
     for name, task in tasks.items():
         start = time.perf_counter()

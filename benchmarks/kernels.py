@@ -27,7 +27,7 @@ import triton.language as tl
 from torch import Tensor
 
 from halftruth import losses
-from halftruth.losses.one_pass import walk
+from halftruth.losses._engine.one_pass import walk
 from losses import EPOCH, EPOCHS, cases
 
 SHAPES = ((4096, 10000), (16, 80), (256, 567))

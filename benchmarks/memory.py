@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from halftruth import losses
-from halftruth.memory import Memory
+from halftruth.losses.memory import Memory
 
 METHODS: dict[str, dict[str, Any]] = {
     "bce": {},

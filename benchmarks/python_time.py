@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from halftruth import labels, losses
-from halftruth.losses import fused
+from halftruth.losses._engine import fused
 from losses import EPOCH, EPOCHS, cases
 
 ROWS, CLASSES = 16, 80

@@ -1,4 +1,4 @@
-"""Write src/halftruth/recipes/<data set>/<method>.yaml from the papers' hyper-parameters.
+"""Write src/halftruth/bench/recipes/<data set>/<method>.yaml from the papers' hyper-parameters.
 
 python benchmarks/recipes.py            # after a change here or in bench/published.yaml
 python benchmarks/recipes.py --check    # say which files differ
@@ -13,7 +13,7 @@ import yaml
 
 from halftruth.bench.published import published_all
 
-FOLDER = Path(__file__).parents[1] / "src" / "halftruth" / "recipes"
+FOLDER = Path(__file__).parents[1] / "src" / "halftruth" / "bench" / "recipes"
 Recipe = tuple[dict[str, Any], str]
 
 # Zhou et al. 2022, supplement, Table 5; Cole et al. 2021 (448 px, flips, ten epochs, Adam).

@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 
 from halftruth import losses
-from halftruth.bench.frozen import frozen_features
-from halftruth.bench.sources import load_benchmark
+from halftruth.bench.frozen_features import frozen_features
+from halftruth.bench.run_data import load_benchmark
 from halftruth.metrics import average_precision, mean_average_precision, roc_auc
 from halftruth.train.one_process import in_blocks, standardization
 from halftruth.train.schedule import rate

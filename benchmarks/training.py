@@ -25,10 +25,10 @@ from halftruth.data.transforms import Augment
 from halftruth.models import Classifier, build_image_model, freeze_batchnorm
 from halftruth.train import inputs as inputs_module
 from halftruth.train.config import Config
+from halftruth.train.devices import make_accelerator
 from halftruth.train.inputs import Images
-from halftruth.train.learner import Learner
-from halftruth.train.machine import make_accelerator
-from halftruth.train.stage import Stage
+from halftruth.train.step import Learner
+from halftruth.train.trainer import Stage
 
 CLASSES = 20
 

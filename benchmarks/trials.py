@@ -23,14 +23,14 @@ from typing import Any
 
 import torch
 
-from halftruth.bench.execute import Bench
 from halftruth.bench.grid import load_grid
+from halftruth.bench.tasks import Bench
 from halftruth.bench.workers import Place
 from halftruth.metrics import mean_average_precision, mean_roc_auc
 from halftruth.train.auto import settled
 from halftruth.train.config import OVER_FEATURES, Config
 from halftruth.train.one_process import OneProcess
-from halftruth.train.trying import held_out, trial
+from halftruth.train.search_settings import held_out, trial
 
 GRIDS = Path(__file__).parent / "grids"
 LABELS = {"auto-ablation": ["single", "left-40"], "chest": ["complete"]}

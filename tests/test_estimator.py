@@ -21,7 +21,7 @@ from halftruth import estimator, losses
 from halftruth.estimator import HalftruthClassifier
 from halftruth.labels import from_zero_absent, single_positive
 from halftruth.metrics import mean_average_precision, thresholds
-from halftruth.train import trying
+from halftruth.train import search_settings as trying
 
 CODES = "gives labels 1 and 2; halftruth's are 1, 0 and -1 (run on recoded labels below)"
 TWO_COLUMNS = "wants two probabilities for one class, of yes and of no"

@@ -14,15 +14,15 @@ from typing import Any
 __version__ = "0.1.0.dev0"
 
 # Where a public name lives: nothing is imported before it is asked for.
-_MODULES = ("audit", "data", "hiding", "labels", "losses", "memory", "metrics", "models", "train")
+_MODULES = ("audit", "data", "labels", "losses", "metrics", "models", "presence", "train")
 _NAMES = {
     "HalftruthClassifier": "estimator",
-    "TrainedRun": "train.trained",
+    "TrainedRun": "train.trained_run",
     "evaluate": "train.evaluation",
-    "export_onnx": "export",
-    "export_torch": "export",
+    "export_onnx": "models.export",
+    "export_torch": "models.export",
     "fit": "train.start",
-    "predict": "train.trained",
+    "predict": "train.trained_run",
 }
 
 __all__ = ["__version__", *sorted([*_MODULES, *_NAMES])]

@@ -25,7 +25,7 @@ from halftruth.data.splits import split_rows
 from halftruth.metrics import mean_average_precision, thresholds
 from halftruth.models import Classifier
 from halftruth.train.auto import AUTO, settled
-from halftruth.train.building import head_model
+from halftruth.train.build import head_model
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.one_process import (
     OneProcess,
@@ -34,9 +34,9 @@ from halftruth.train.one_process import (
     standardization,
     standardized_inputs,
 )
-from halftruth.train.stage import Stage
+from halftruth.train.search_settings import tried
 from halftruth.train.teacher import Teacher, teacher, teacher_config
-from halftruth.train.trying import tried
+from halftruth.train.trainer import Stage
 
 _FLOATS = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
 # Training seeds torch's random state, of which a process has one.

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from halftruth.audit.folder import AuditFolder
-from halftruth.audit.making import make_audit
+from halftruth.audit.make_audit import make_audit
 
 CLASSES = ("<b>cat</b>", "=dog", "bird")
 

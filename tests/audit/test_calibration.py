@@ -18,10 +18,10 @@ from halftruth.audit import (
     summary,
     wrong_labels,
 )
-from halftruth.audit.presence import choose_selection, fit_presence
-from halftruth.audit.tables import cut_at
-from halftruth.hiding import single_positive
+from halftruth.audit.candidates import cut_at
 from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix
+from halftruth.labels.hiding import single_positive
+from halftruth.presence.model import choose_selection, fit_presence
 
 SHARES = (0.3, 0.2, 0.15, 0.1, 0.05)
 

@@ -10,9 +10,9 @@ from audited_pictures import CLASSES, Pictures, hide, knowing_scores, write_rows
 from typer.testing import CliRunner
 
 from halftruth import fit
+from halftruth.audit.cross_scores import cross_scores
 from halftruth.audit.folder import open_audit
-from halftruth.audit.folds import cross_scores
-from halftruth.audit.making import make_audit
+from halftruth.audit.make_audit import make_audit
 from halftruth.cli.app import app
 from halftruth.data import DataError, read_labels
 from halftruth.labels import LabelMatrix

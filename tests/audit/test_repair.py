@@ -13,11 +13,11 @@ from audited_pictures import CLASSES, Pictures, knowing_scores
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halftruth.audit.cells import CellFile, same_cells
+from halftruth.audit.csv_cells import CellFile, same_cells
 from halftruth.audit.decisions import Decisions
 from halftruth.audit.exports import export_audit
 from halftruth.audit.folder import DECISIONS, AuditFolder
-from halftruth.audit.making import make_audit
+from halftruth.audit.make_audit import make_audit
 from halftruth.audit.repair import changes_of, repair
 from halftruth.data import DataError, read_labels
 from halftruth.labels import ABSENT, PRESENT

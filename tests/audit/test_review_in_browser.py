@@ -17,7 +17,7 @@ from audited_pictures import CLASSES, Pictures
 
 from halftruth.audit.decisions import Decisions
 from halftruth.audit.folder import DECISIONS
-from halftruth.audit.server import Review
+from halftruth.audit.review_server import Review
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None

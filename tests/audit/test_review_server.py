@@ -8,9 +8,9 @@ import pytest
 from audited_pictures import CLASSES, Pictures, write_rows
 
 from halftruth.audit.folder import CANDIDATES, AuditFolder
-from halftruth.audit.live import still_missing
-from halftruth.audit.queue import Queue
-from halftruth.audit.server import make_app
+from halftruth.audit.remaining import still_missing
+from halftruth.audit.review_queue import Queue
+from halftruth.audit.review_server import make_app
 from halftruth.data import DataError
 
 TOKEN = "s3cret"

@@ -8,7 +8,7 @@ from tiny_grid import tiny_grid
 from halftruth import losses
 from halftruth.bench import load_grid
 from halftruth.bench.job import PRIOR
-from halftruth.search import Axis, parse, space_of, spread
+from halftruth.bench.search_space import Axis, parse, space_of, spread
 from halftruth.train import ConfigError
 
 GRIDS = sorted((Path(__file__).parents[2] / "benchmarks" / "grids").glob("*.yaml"))

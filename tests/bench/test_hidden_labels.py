@@ -9,11 +9,12 @@ import torch
 from tiny_grid import tiny_grid
 
 from halftruth import losses
-from halftruth.bench import image_runs, sources
-from halftruth.bench.execute import Bench, Train
+from halftruth.bench import image_runs
+from halftruth.bench import run_data as sources
 from halftruth.bench.feature_runs import with_numbers
+from halftruth.bench.tasks import Bench, Train
 from halftruth.bench.workers import Place
-from halftruth.train.stage import Stage
+from halftruth.train.trainer import Stage
 
 # Long enough for every schedule: pseudo-labels are given, corrections begin.
 GRID = tiny_grid(

@@ -5,7 +5,8 @@ import pytest
 from PIL import Image
 from tiny_grid import HereOnly, tiny_grid
 
-from halftruth.bench import frozen, read_results, run_grid, runner
+from halftruth.bench import frozen_features as frozen
+from halftruth.bench import read_results, run_grid, runner
 
 SOURCE = {"reader": "table", "root": "set/labels.csv", "images": ["set/*.zip", "set/photos"]}
 MODEL = {"backbone": "test_efficientnet", "weights": "none", "image_size": 32}
@@ -78,7 +79,7 @@ def test_features_of_a_frozen_backbone_are_extracted_once(go, monkeypatch):
 
 
 def test_rows_can_be_divided_by_patient(pictures):
-    from halftruth.bench.sources import load_benchmark
+    from halftruth.bench.run_data import load_benchmark
 
     about = {**SOURCE, "patient_column": "patient", "reading": {"drop_columns": ["split"]}}
     read = load_benchmark(about, "complete", 1200, pictures)
@@ -88,7 +89,7 @@ def test_rows_can_be_divided_by_patient(pictures):
 
 
 def test_a_limit_takes_the_first_rows_of_each_part(pictures):
-    from halftruth.bench.sources import load_benchmark
+    from halftruth.bench.run_data import load_benchmark
 
     whole = load_benchmark(source()["toy"], "single", 1200, pictures)
     few = load_benchmark({**source()["toy"], "limit": 3}, "single", 1200, pictures)

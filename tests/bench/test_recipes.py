@@ -8,7 +8,7 @@ import yaml
 
 from halftruth.bench.published import published_all
 from halftruth.train.config import Config, ConfigError
-from halftruth.train.settings import packaged_recipe, read_settings
+from halftruth.train.recipes import packaged_recipe, read_settings
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "src" / "halftruth" / "recipes"

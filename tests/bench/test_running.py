@@ -7,7 +7,7 @@ import pytest
 from tiny_grid import HereOnly, tiny_grid
 
 from halftruth.bench import read_results, run_grid, runner, workers
-from halftruth.bench.execute import Bench, Train
+from halftruth.bench.tasks import Bench, Train
 from halftruth.data import DataError
 from halftruth.train import TrainingStopped
 

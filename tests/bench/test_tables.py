@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 from halftruth.bench import table
 from halftruth.bench.published import published, published_all
 from halftruth.bench.ranking import spearman
-from halftruth.bench.tables import columns, one_setting
+from halftruth.bench.result_tables import columns, one_setting
 
 
 def record(method, seed, value, *, column="single", data="voc", val=0.5, lr=0.1, **more):
@@ -133,7 +133,7 @@ def test_rank_correlation_of_equal_values_is_no_number():
 
 def test_published_numbers_are_percentages_of_known_methods():
     from halftruth import losses
-    from halftruth.data import benchmarks
+    from halftruth.bench import datasets as benchmarks
 
     data = {*benchmarks.names(), "nuswide-asl", *(f"sewer-ml-1to{n}" for n in (1, 2, 5))}
     rows = {*losses.names(), "complete"}

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from halftruth.bench.execute import Bench
 from halftruth.bench.grid import Grid, make_grid
+from halftruth.bench.tasks import Bench
 from halftruth.bench.workers import Answer, Place
 from halftruth.train import TrainingStopped
 

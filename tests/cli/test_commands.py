@@ -15,8 +15,8 @@ from rich.console import Console
 from halftruth import losses
 from halftruth.cli import main
 from halftruth.cli.app import app
-from halftruth.cli.reading import READ
-from halftruth.cli.show import needs
+from halftruth.cli.label_options import READ
+from halftruth.cli.terminal_tables import needs
 from halftruth.data import read_labels
 from halftruth.train.journal import Journal
 

@@ -99,7 +99,7 @@ def test_nothing_to_learn():
     ("rows", "dim", "chosen", "options"),
     [
         ([[1, 0], [0, 1]], None, "em", {}),
-        ([[1, 0], [0, 1]], 5, "whisper", {}),
+        ([[1, 0], [0, 1]], 5, "swan", {}),
         ([[1, 1], [0, 1]], None, "em", {}),
         ([[1, -1], [-1, 1]], 5, "bce", {}),
         ([[1, -1], [-1, -1]], None, "any-class", {"base": "bce"}),
@@ -118,4 +118,4 @@ def test_suggested_method(rows, dim, chosen, options):
 def test_suggestion_looks_at_the_training_rows():
     labels = matrix([[1, 0], [0, 1], [-1, 1]], split=["train", "train", "test"])
     report = check_data(labels, features=np.ones((3, 4), np.float32))
-    assert (report.advice.chosen, check_data(labels).advice.chosen) == ("whisper", "em")
+    assert (report.advice.chosen, check_data(labels).advice.chosen) == ("swan", "em")

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from halftruth.data import BadImage, DataError, ImageStore, check_images, decode_all
-from halftruth.data.decode import decode_image, resize
+from halftruth.data.image_file import decode_image, resize
 
 
 def encode(picture, kind="PNG", **options) -> bytes:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from halftruth.demo.page import Finding, Report, Row, Scene, write_page
+from halftruth.demo.demo_page import Finding, Report, Row, Scene, write_page
 
 NASTY = '<script>alert("x")</script> & co'
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from halftruth.data import DataError
-from halftruth.demo import run, run_demo
-from halftruth.demo.run import TRAINING, WAYS
+from halftruth.demo import run_demo
+from halftruth.demo import run_demo as run
+from halftruth.demo.run_demo import TRAINING, WAYS
 from halftruth.train import Config
 
 

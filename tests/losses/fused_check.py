@@ -12,9 +12,9 @@ import torch
 
 from cases import CASES
 from halftruth import losses
-from halftruth.losses import fused
-from halftruth.losses.one_pass import walk
-from halftruth.losses.tracing import Untraceable
+from halftruth.losses._engine import fused
+from halftruth.losses._engine.one_pass import walk
+from halftruth.losses._engine.tracing import Untraceable
 
 # The interpreter computes both sides of a choice, also the one that divides by zero.
 warnings.simplefilter("ignore", RuntimeWarning)

@@ -8,7 +8,7 @@ import torch
 
 from cases import CASES, Case
 from halftruth import losses
-from halftruth.losses import one_pass
+from halftruth.losses._engine import one_pass
 from loss_batches import every_variant, mixed, value_and_gradient, wrapped_cases
 
 TOLERANCE = {"rtol": 1e-12, "atol": 1e-13}

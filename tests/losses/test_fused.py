@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from halftruth import losses
-from halftruth.losses import fused, traces
+from halftruth.losses._engine import fused, traces
 
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="Triton is not installed"

@@ -175,7 +175,7 @@ BAD = {
     "smile": [{"mu": 1.1}, {"prior": -0.1}, {"rate": -1}, {"decay": 1.1}],
     "splc": [{"tau": -0.1}, {"tau": 60}, {"start": -1}],
     "wan": [{"weight": -1}],
-    "whisper": [{"weight": -1}],
+    "swan": [{"weight": -1}],
 }
 
 

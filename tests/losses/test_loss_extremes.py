@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from halftruth import losses
-from halftruth.losses import one_pass
+from halftruth.losses._engine import one_pass
 from loss_batches import every_method, fresh, mixed, value_and_gradient
 
 SIZES = (0.0, 1e-8, 1.0, 30.0, 88.0, 104.0, 1e4)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from halftruth import losses
-from halftruth.losses import lowest
+from halftruth.losses._engine import lowest
 from halftruth.models.label_heads import kl_from_normal
 
 FOLDER = Path(__file__).parents[1] / "golden" / "memory"
@@ -101,7 +101,7 @@ def test_em_apl_costs_what_the_published_loss_costs(data: str, alpha: float, bet
 
 
 def test_em_apl_streamed_scores_are_the_same_as_all_at_once(monkeypatch):
-    monkeypatch.setattr("halftruth.memory.BLOCK", 100)
+    monkeypatch.setattr("halftruth.losses.memory.BLOCK", 100)
     labels = read("inputs")["single"]
     whole, streamed = begun("em-apl", labels), begun("em-apl", labels)
     for epoch in (5, 6):
@@ -298,7 +298,7 @@ def test_en_spreads_an_average_over_the_classes_by_their_labels():
 
 
 def test_en_has_the_expected_number_of_negatives_even_with_ties(monkeypatch):
-    monkeypatch.setattr("halftruth.memory.BLOCK", 70)
+    monkeypatch.setattr("halftruth.losses.memory.BLOCK", 70)
     labels = torch.zeros(30, 4, dtype=torch.int8)
     loss = begun("en", labels, expected_positives=[3, 0, 30, 7])
     loss(torch.full((30, 4), -2.0), labels, index=everyone(30))

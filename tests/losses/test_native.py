@@ -5,8 +5,8 @@ import torch
 
 from cases import CASES
 from halftruth import losses
-from halftruth.losses import native
-from halftruth.losses.one_pass import walk
+from halftruth.losses._engine import native
+from halftruth.losses._engine.one_pass import walk
 
 needs_compiler = pytest.mark.skipif(native.compiler() is None, reason="no C compiler")
 # The first is what cases with a count for each class are made for.

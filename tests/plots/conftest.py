@@ -12,7 +12,7 @@ import torch
 import yaml
 
 from halftruth.labels import LabelMatrix
-from halftruth.train.spread import class_histograms, look
+from halftruth.train.probability_records import class_histograms, look
 
 
 def class_names(count: int) -> list[str]:

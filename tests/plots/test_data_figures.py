@@ -6,7 +6,7 @@ import pytest
 from legible import assert_legible
 
 from halftruth.data import DataError
-from halftruth.plots.data import (
+from halftruth.plots.label_figures import (
     class_counts,
     draw_co_occurrence,
     draw_data,

@@ -7,9 +7,9 @@ import torch
 from legible import assert_legible
 
 from halftruth import losses
-from halftruth.plots.losses import draw_losses, loss_curves, parse_method
+from halftruth.plots.loss_figures import draw_losses, loss_curves, parse_method
 from halftruth.plots.style import save
-from halftruth.plots.surface import (
+from halftruth.plots.surface_figures import (
     draw_means,
     draw_surface,
     likelihood_surfaces,

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from halftruth.cli.plot import app
-from halftruth.plots.run import FIGURES
+from halftruth.cli.plot_commands import app
+from halftruth.plots.run_figures import FIGURES
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "plots.md").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ import pytest
 from halftruth.cli.app import app
 from halftruth.data import DataError
 from halftruth.labels import LabelMatrix
-from halftruth.plots.groups import grouped, read_groups
+from halftruth.plots.class_groups import grouped, read_groups
 
 LABELS = LabelMatrix(np.array([[1, 0, -1], [-1, -1, 0], [0, -1, 1]]), ("cat", "dog", "car"))
 

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from halftruth.plots import report as report_module
-from halftruth.plots.gallery import Seen, _picked, best_and_worst
-from halftruth.plots.report import _duration
+from halftruth.report import run_report as report_module
+from halftruth.report.gallery import Seen, _picked, best_and_worst
+from halftruth.report.run_report import _duration
 from halftruth.train import fit
 
 NASTY = '<script>alert("x")</script> & co'

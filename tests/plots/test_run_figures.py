@@ -11,21 +11,21 @@ from scipy.stats import wasserstein_distance
 
 from halftruth.data import DataError
 from halftruth.losses import GR
-from halftruth.plots.classes import draw_classes
-from halftruth.plots.epochs import (
+from halftruth.plots.class_figures import draw_classes
+from halftruth.plots.epoch_figures import (
     draw_corrected,
     draw_curves,
     draw_predictive_values,
     draw_separation,
     wasserstein,
 )
-from halftruth.plots.records import NotRecorded, read_run, read_runs
-from halftruth.plots.run import FIGURES, draw_runs
-from halftruth.plots.spread import (
+from halftruth.plots.probability_figures import (
     draw_class_distributions,
     draw_distributions,
     draw_false_negatives,
 )
+from halftruth.plots.run_figures import FIGURES, draw_runs
+from halftruth.plots.run_records import NotRecorded, read_run, read_runs
 
 
 def recorded(folder, name="metrics.jsonl"):

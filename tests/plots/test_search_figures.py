@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 from legible import assert_legible
 
+from halftruth.bench.result_tables import columns
 from halftruth.bench.results import read_results
-from halftruth.bench.tables import columns
 from halftruth.data import DataError
-from halftruth.plots.bench import draw_bench, draw_comparison, tried_settings
-from halftruth.plots.search import draw_sensitivity, draw_study, read_study
+from halftruth.plots.bench_figures import draw_bench, draw_comparison, tried_settings
+from halftruth.plots.search_figures import draw_sensitivity, draw_study, read_study
 
 optuna = pytest.importorskip("optuna")
 

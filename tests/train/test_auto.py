@@ -14,9 +14,9 @@ from halftruth.train.checks import limits
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.one_process import OneProcess
 from halftruth.train.optimizer import ridge_decay
-from halftruth.train.settings import load_settings, overruled
-from halftruth.train.trained import TrainedRun
-from halftruth.train.trying import held_out, tried
+from halftruth.train.recipes import load_settings, overruled
+from halftruth.train.search_settings import held_out, tried
+from halftruth.train.trained_run import TrainedRun
 
 ONE = np.eye(6, dtype=np.int8)
 SEVERAL = (np.arange(60).reshape(10, 6) % 3 == 0).astype(np.int8)
@@ -26,9 +26,9 @@ CHECKED = np.where(SEVERAL == 1, 1, -1).astype(np.int8)
 @pytest.mark.parametrize(
     ("labels", "features", "method"),
     [
-        (ONE, True, "whisper"),
+        (ONE, True, "swan"),
         (ONE, False, "em"),
-        (SEVERAL, True, "whisper"),
+        (SEVERAL, True, "swan"),
         (SEVERAL, False, "em"),
         (CHECKED, True, "bce"),
         (np.concatenate([CHECKED, -np.ones_like(CHECKED)]), True, "any-class"),
@@ -42,7 +42,7 @@ def test_the_labels_decide(labels, features, method):
 
 
 def test_a_head_alone_on_images_is_as_on_features():
-    for tune, method in (("head", "whisper"), ("head-first", "em"), ("all", "em")):
+    for tune, method in (("head", "swan"), ("head-first", "em"), ("all", "em")):
         config, _ = settled(Config(method="auto", images=["x"], tune=tune), SEVERAL, 50)
         assert (config.method, config.head, config.select) == (method, "linear", "last")
 
@@ -89,7 +89,9 @@ def test_a_rival_is_ahead_in_the_criterion_and_not_behind_in_auc(monkeypatch, ri
     config, choice = settled(Config(method="auto", features="x"), labels, 8)
     choice = dataclasses.replace(choice, rivals=[{"ridge": r} for r in rivals], budget="3")
     scores = {2.0: (0.5, 0.8), **rivals}
-    monkeypatch.setattr("halftruth.train.trying._score", lambda stage: scores[stage.config.ridge])
+    monkeypatch.setattr(
+        "halftruth.train.search_settings._score", lambda stage: scores[stage.config.ridge]
+    )
     rows = np.arange(400)
     found, _ = tried(config, choice, x, torch.from_numpy(labels), rows, OneProcess("cpu"))
     assert found.ridge == taken
@@ -114,7 +116,7 @@ def test_what_the_user_set_stays():
     given = Config(method="auto", features="x", ridge=8.0, batch_size=7, epochs=30, head_lr=1e-3)
     config, choice = settled(given, SEVERAL, 64)
     assert (config.ridge, config.batch_size) == (8.0, 7)
-    assert (config.method, config.epochs, config.head_lr) == ("whisper", 20, 0.005)
+    assert (config.method, config.epochs, config.head_lr) == ("swan", 20, 0.005)
     assert "batch_size, ridge" in choice.reasons[-1]
     assert not any("ridge" in rival for rival in choice.rivals)
 
@@ -158,15 +160,15 @@ def test_what_a_budget_allows(budget, expected):
 
 def test_the_ridge_is_the_prior():
     """Weight decay of Adam = gradient of ‖W‖² D/(2v), in units of the loss."""
-    loss = losses.create("whisper")
+    loss = losses.create("swan")
     assert ridge_decay(loss, Config(), 1000, 64, 10) == pytest.approx(64 / (2.0 * 1000 * 10))
     assert ridge_decay(loss, Config(ridge=8.0), 1000, 64, 10) == pytest.approx(64 / (8 * 1e4))
     assert ridge_decay(loss, Config(ridge=0.0), 1000, 64, 10) == 0
     assert ridge_decay(loss, Config(optimizer="adamw"), 1000, 64, 10) == 0
     assert ridge_decay(losses.create("bce"), Config(), 1000, 64, 10) == 0
-    total = losses.create("whisper", reduction="sum")
+    total = losses.create("swan", reduction="sum")
     assert ridge_decay(total, Config(batch_size=32), 1000, 64, 10) == pytest.approx(64 / 2e3 * 32)
-    wrapped = losses.create("any-class", base="whisper")
+    wrapped = losses.create("any-class", base="swan")
     assert wrapped.ridge == loss.ridge
 
 
@@ -204,14 +206,14 @@ def test_a_run_says_what_it_chose_and_writes_it_down(tmp_path, capsys):
     assert "auto: " in said
     assert "tried 2 settings" in said
     written = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
-    assert written["method"] == "whisper"
+    assert written["method"] == "swan"
     assert written["epochs"] == 3
     # A named method has nothing to try: what is written down is taken again, here and elsewhere.
     assert written["budget"] is None
-    assert load_settings(tmp_path / "run", {}).method == "whisper"
+    assert load_settings(tmp_path / "run", {}).method == "swan"
     for more in ({}, {"budget": "2"}, {"method": "auto", "budget": "2"}):
         result = fit(out=str(tmp_path / "run"), resume=True, **more)
-        assert result.method == "whisper"
+        assert result.method == "swan"
         told = "nothing more is tried" in "".join(capsys.readouterr())
         assert told == ("budget" in more)
     with pytest.raises(ConfigError, match="budget: is what method auto may try; em is trained"):
@@ -274,7 +276,7 @@ def test_what_is_learnt_by_heart_of_a_group_does_not_count(monkeypatch):
         seen.append(len(held))
         return 0.5, 0.5
 
-    monkeypatch.setattr("halftruth.train.trying._score", score)
+    monkeypatch.setattr("halftruth.train.search_settings._score", score)
     config, choice = settled(Config(method="auto", features="x"), labels, x.shape[1])
     rows = np.arange(20, len(x))
     given = (x, torch.from_numpy(labels), rows, OneProcess("cpu"))
@@ -284,7 +286,7 @@ def test_what_is_learnt_by_heart_of_a_group_does_not_count(monkeypatch):
 
 def test_too_few_groups_are_told_of(monkeypatch):
     x, labels = data(complete=True)
-    monkeypatch.setattr("halftruth.train.trying._score", lambda *_: (0.5, 0.5))
+    monkeypatch.setattr("halftruth.train.search_settings._score", lambda *_: (0.5, 0.5))
     config, choice = settled(Config(method="auto", features="x"), labels, x.shape[1])
     said: list[str] = []
     given = (x, torch.from_numpy(labels), np.arange(len(x)), OneProcess("cpu"), said.append)

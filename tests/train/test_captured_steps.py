@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from halftruth import fit, losses
 from halftruth.models import Classifier, build_image_model, freeze_batchnorm
+from halftruth.models.cuda_graphs import SEEN, Captured, Passes, Recurring
 from halftruth.train.config import Config
-from halftruth.train.graphs import SEEN, Captured, Passes, Recurring
-from halftruth.train.learner import Learner
-from halftruth.train.machine import make_accelerator
+from halftruth.train.devices import make_accelerator
 from halftruth.train.optimizer import keep_rates_on, make_optimizer, scale_rates
+from halftruth.train.step import Learner
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 STEPS = 4 * SEEN

@@ -10,7 +10,7 @@ import torch
 from halftruth import fit
 from halftruth.metrics import mean_average_precision, mean_roc_auc
 from halftruth.train import checkpoint
-from halftruth.train.trained import TrainedRun
+from halftruth.train.trained_run import TrainedRun
 
 LONG = {"epochs": 12, "head_lr": 0.2}
 

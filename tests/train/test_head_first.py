@@ -9,10 +9,11 @@ from PIL import Image
 from tiny_data import outcome, records
 
 from halftruth import fit
-from halftruth.train import building, checkpoint
-from halftruth.train.stage import Stage
-from halftruth.train.trained import TrainedRun
-from halftruth.train.watching import innermost
+from halftruth.train import build as building
+from halftruth.train import checkpoint
+from halftruth.train.loss_views import innermost
+from halftruth.train.trained_run import TrainedRun
+from halftruth.train.trainer import Stage
 
 
 @pytest.fixture

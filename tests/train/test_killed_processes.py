@@ -12,7 +12,7 @@ from tiny_data import arguments, assert_same_run
 
 from halftruth.train import checkpoint
 from halftruth.train.inputs import _follow
-from halftruth.train.stage import Stage
+from halftruth.train.trainer import Stage
 
 
 @pytest.fixture

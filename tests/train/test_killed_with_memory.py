@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from halftruth import losses
 from halftruth.train import checkpoint
-from halftruth.train.stage import Stage
+from halftruth.train.trainer import Stage
 
 # Which tensor of the loss a method remembers with, and what an entry is before it has a say.
 METHODS = {

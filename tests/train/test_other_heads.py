@@ -6,9 +6,9 @@ from tiny_data import assert_same_run, records
 
 from halftruth import fit
 from halftruth.train import ConfigError, checkpoint
-from halftruth.train.learner import Learner
-from halftruth.train.stage import Stage
-from halftruth.train.trained import TrainedRun
+from halftruth.train.step import Learner
+from halftruth.train.trained_run import TrainedRun
+from halftruth.train.trainer import Stage
 
 
 class Death(BaseException):

@@ -7,11 +7,11 @@ from accelerate.state import PartialState
 from halftruth import fit, losses
 from halftruth.models import build_feature_model, build_image_model
 from halftruth.train.config import Config
+from halftruth.train.devices import make_accelerator
 from halftruth.train.inputs import Features
-from halftruth.train.learner import Learner
-from halftruth.train.machine import make_accelerator
-from halftruth.train.scores import outputs
-from halftruth.train.trained import TrainedRun
+from halftruth.train.scoring import outputs
+from halftruth.train.step import Learner
+from halftruth.train.trained_run import TrainedRun
 
 PICTURES = torch.randn(4, 3, 64, 64, generator=torch.Generator().manual_seed(0))
 

@@ -11,13 +11,13 @@ from halftruth.data import DataError
 from halftruth.losses import create
 from halftruth.models import build_feature_model, build_image_model
 from halftruth.train import Config, checkpoint
-from halftruth.train.learner import Learner
+from halftruth.train.batches import Batches, seed_step
 from halftruth.train.one_process import OneProcess
 from halftruth.train.optimizer import make_groups, make_optimizer
-from halftruth.train.order import Batches, seed_step
 from halftruth.train.run import Run
 from halftruth.train.schedule import rate
-from halftruth.train.stage import Stage
+from halftruth.train.step import Learner
+from halftruth.train.trainer import Stage
 
 
 def rates(schedule, steps, warmup):

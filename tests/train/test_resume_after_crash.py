@@ -6,10 +6,10 @@ import pytest
 from tiny_data import assert_same_run
 
 from halftruth import fit, losses
-from halftruth.cli.show import needs
+from halftruth.cli.terminal_tables import needs
 from halftruth.train import CheckpointError, TrainingStopped, checkpoint
 from halftruth.train.journal import Journal
-from halftruth.train.stage import Stage
+from halftruth.train.trainer import Stage
 
 
 class Death(BaseException):

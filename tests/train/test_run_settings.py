@@ -7,7 +7,7 @@ import yaml
 from tiny_data import arguments, command, outcome, records
 
 from halftruth import fit
-from halftruth.cli.training import PASSED_ON
+from halftruth.cli.train_command import PASSED_ON
 from halftruth.train import CheckpointError, Config, ConfigError, checkpoint, load_settings
 
 

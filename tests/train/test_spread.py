@@ -10,7 +10,7 @@ import torch
 
 from halftruth import losses
 from halftruth.train import fit
-from halftruth.train.spread import (
+from halftruth.train.probability_records import (
     BINS,
     GROUPS,
     class_histograms,

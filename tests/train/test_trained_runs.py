@@ -12,7 +12,7 @@ import halftruth
 from halftruth import fit
 from halftruth.data import DataError
 from halftruth.train import CheckpointError, ConfigError
-from halftruth.train.trained import TrainedRun
+from halftruth.train.trained_run import TrainedRun
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_a_formula_in_a_name_is_only_text(features_run, data, tmp_path):
     names = ["=HYPERLINK(1)", "+1", "-1", "@x", "\tx", "plain"]
     items = [names[row % 6] + str(row) for row in range(44)]
     run = TrainedRun(features_run, device="cpu")
-    from halftruth.train.trained import write_predictions
+    from halftruth.train.trained_run import write_predictions
 
     for ending in ("csv", "parquet"):
         path = tmp_path / f"p.{ending}"

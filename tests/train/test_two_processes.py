@@ -11,7 +11,7 @@ from tiny_data import arguments, outcome, records, tensors
 
 from halftruth.train import checkpoint
 from halftruth.train.inputs import Features
-from halftruth.train.scores import outputs
+from halftruth.train.scoring import outputs
 
 
 @pytest.fixture

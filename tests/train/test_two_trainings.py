@@ -9,7 +9,7 @@ from tiny_data import assert_same_run, records
 from halftruth import fit, losses
 from halftruth.estimator import HalftruthClassifier
 from halftruth.train import CheckpointError, ConfigError, checkpoint
-from halftruth.train.trained import TrainedRun
+from halftruth.train.trained_run import TrainedRun
 
 
 @pytest.fixture

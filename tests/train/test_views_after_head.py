@@ -4,7 +4,7 @@ import pytest
 from tiny_data import records
 
 from halftruth import fit
-from halftruth.train.stage import Stage
+from halftruth.train.trainer import Stage
 
 
 def test_the_head_learns_by_the_base_and_everything_by_views(on_pictures, tmp_path, monkeypatch):

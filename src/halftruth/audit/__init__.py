@@ -1,7 +1,6 @@
 """Find what labels miss: ranked candidates, how many there are, a review, a repaired file."""
 
-from halftruth.audit.calibration import Calibration, Count, calibrate
-from halftruth.audit.tables import (
+from halftruth.audit.candidates import (
     missing_labels,
     missing_mask,
     per_class,
@@ -10,6 +9,7 @@ from halftruth.audit.tables import (
     summary,
     wrong_labels,
 )
+from halftruth.presence.calibration import Calibration, Count, calibrate
 
 __all__ = [
     "Calibration",

@@ -13,7 +13,7 @@ import numpy as np
 
 from halftruth.audit.folder import AuditFolder, open_audit
 from halftruth.audit.repair import apply, changes_of
-from halftruth.audit.rows import Rows
+from halftruth.audit.row_views import Rows
 from halftruth.data import BadImage, DataError, read_labels
 from halftruth.labels import PRESENT, LabelMatrix
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from halftruth.audit.calibration import Calibration
-from halftruth.audit.tables import missing_labels, per_class, precision_cuts, wrong_labels
+from halftruth.audit.candidates import missing_labels, per_class, precision_cuts, wrong_labels
 from halftruth.data import DataError
 from halftruth.labels import LabelMatrix
+from halftruth.presence.calibration import Calibration
 from halftruth.train.checkpoint import write_text
-from halftruth.train.tables import write_table
+from halftruth.train.output_tables import write_table
 
 INFO, CANDIDATES, SCORES = "audit.json", "candidates.parquet", "scores.npz"
 DECISIONS = "decisions.jsonl"

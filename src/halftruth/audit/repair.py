@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from halftruth.audit.candidates import cut_at
 from halftruth.audit.decisions import Decisions
 from halftruth.audit.folder import DECISIONS, AuditFolder, digest, open_audit
-from halftruth.audit.tables import cut_at
-from halftruth.audit.writing import write_repaired
+from halftruth.audit.label_writer import write_repaired
 from halftruth.data import DataError, read_labels
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
-from halftruth.train.tables import safe_cell
+from halftruth.train.output_tables import safe_cell
 
 
 @dataclass(frozen=True)

@@ -10,19 +10,19 @@ from torch import Tensor, nn
 
 from halftruth import losses
 from halftruth.bench.job import PRIOR, Job
-from halftruth.bench.sources import Matrix
+from halftruth.bench.run_data import Matrix
 from halftruth.data import Splits
 from halftruth.metrics import evaluate, thresholds
 from halftruth.metrics.counts import UndefinedMetricWarning
 from halftruth.models import Classifier
 from halftruth.train.auto import AUTO, settled
-from halftruth.train.building import head_model
+from halftruth.train.build import head_model
 from halftruth.train.config import OVER_FEATURES, Config
 from halftruth.train.inputs import Features
 from halftruth.train.one_process import OneProcess
-from halftruth.train.stage import Stage
+from halftruth.train.search_settings import tried
 from halftruth.train.teacher import Teacher, teacher, teacher_config
-from halftruth.train.trying import tried
+from halftruth.train.trainer import Stage
 
 # A linear head has too little to do for capturing or compiling it to pay.
 _LEAN = {"ema": 0.99, "graphs": False, "compile": False}

@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from halftruth.bench.entries import (
+from halftruth.bench import datasets as benchmarks
+from halftruth.bench.grid_entries import (
     built,
     method_rows,
     numbered,
@@ -18,8 +19,7 @@ from halftruth.bench.entries import (
     with_numbers_read,
 )
 from halftruth.bench.job import Cell
-from halftruth.data import benchmarks
-from halftruth.search import parse, space_of
+from halftruth.bench.search_space import parse, space_of
 from halftruth.train.auto import AUTO
 from halftruth.train.config import Config, ConfigError
 

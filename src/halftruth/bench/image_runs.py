@@ -8,7 +8,7 @@ from typing import Any
 
 from halftruth.bench.feature_runs import with_numbers
 from halftruth.bench.job import Job
-from halftruth.bench.sources import load_benchmark, prior_of, seen_labels, source_key
+from halftruth.bench.run_data import load_benchmark, prior_of, seen_labels, source_key
 from halftruth.data import write_labels
 from halftruth.train.auto import AUTO
 

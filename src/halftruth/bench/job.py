@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from halftruth.search import Space, spread
+from halftruth.bench.search_space import Space, spread
 
 # An option that is to be the mean number of positives in the validation rows.
 PRIOR = "from-validation"

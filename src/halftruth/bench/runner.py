@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from halftruth.bench.chosen import best_trial, started
-from halftruth.bench.execute import Prepare, Train
 from halftruth.bench.grid import Grid
 from halftruth.bench.job import Cell, Job
 from halftruth.bench.results import Record, append, read_results
+from halftruth.bench.selection import best_trial, started
+from halftruth.bench.tasks import Prepare, Train
 from halftruth.bench.workers import Answer, Pool
 from halftruth.data import DataError
 

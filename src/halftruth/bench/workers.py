@@ -103,7 +103,7 @@ def _serve(pipe: Connection, place: Place) -> None:
 
     import torch
 
-    from halftruth.bench.execute import Bench
+    from halftruth.bench.tasks import Bench
     from halftruth.train import TrainingStopped
 
     # Ctrl-C goes to all processes of a terminal; the main one decides what becomes of the rest.

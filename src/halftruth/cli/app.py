@@ -8,14 +8,14 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from halftruth.cli import options as o
-from halftruth.cli.audit import audit, repair, review
-from halftruth.cli.bench import app as bench_app
-from halftruth.cli.plot import app as plot_app
-from halftruth.cli.reading import reads_labels
-from halftruth.cli.results import evaluate, export, predict
-from halftruth.cli.training import train
-from halftruth.cli.tune import tune
+from halftruth.cli import shared_options as o
+from halftruth.cli.audit_commands import audit, repair, review
+from halftruth.cli.bench_commands import app as bench_app
+from halftruth.cli.label_options import reads_labels
+from halftruth.cli.plot_commands import app as plot_app
+from halftruth.cli.run_commands import evaluate, export, predict
+from halftruth.cli.train_command import train
+from halftruth.cli.tune_command import tune
 
 app = typer.Typer(
     help="Multi-label learning when the labels tell only half the truth.",
@@ -43,7 +43,7 @@ def methods(
     pattern: Annotated[str, typer.Argument(help='A name or a pattern such as "ll-*".')] = "*",
 ) -> None:
     """Every method: paper, what it makes of unknown labels, needs, defaults."""
-    from halftruth.cli.show import show_methods
+    from halftruth.cli.terminal_tables import show_methods
 
     try:
         show_methods(console, pattern)
@@ -90,7 +90,7 @@ def demo(
 
 def _duplicates_kept(labels: Path) -> dict[str, Any]:
     """Rows of the same item are for the report to tell of, where a format can have them."""
-    from halftruth.data.formats import READERS, format_of
+    from halftruth.data.readers import READERS, format_of
 
     return {"duplicates": "keep"} if "duplicates" in READERS[format_of(labels)][1] else {}
 
@@ -114,11 +114,11 @@ def main() -> None:
 def _exit_code(error: Exception) -> int | None:
     """1: training could not go on. 2: something that was given is wrong. None: a bug."""
     # Imported only now: `halftruth --help` should not wait for torch.
+    from halftruth.bench.tune import TuneError
     from halftruth.data import BadImage, DataError
-    from halftruth.export import ExportError
     from halftruth.models import ModelError
+    from halftruth.models.export import ExportError
     from halftruth.train import CheckpointError, ConfigError, TrainingStopped
-    from halftruth.tune import TuneError
 
     if isinstance(error, TrainingStopped):
         return 1

@@ -2,13 +2,14 @@
 
 from halftruth.data.advice import Advice, suggest_method
 from halftruth.data.check import check_data
-from halftruth.data.decode import BadImage
-from halftruth.data.decoding import Decoded, check_images, decode_all
+from halftruth.data.check_report import ClassCount, Report
+from halftruth.data.decode_images import Decoded, check_images, decode_all
 from halftruth.data.errors import DataError
 from halftruth.data.features import check_features, read_features
-from halftruth.data.formats import read_labels
+from halftruth.data.image_file import BadImage
 from halftruth.data.images import ImageStore
-from halftruth.data.report import ClassCount, Report
+from halftruth.data.readers import read_labels
+from halftruth.data.readers.text_table import read_column, write_labels
 from halftruth.data.splits import (
     Splits,
     choose_splits,
@@ -16,7 +17,6 @@ from halftruth.data.splits import (
     named_splits,
     split_rows,
 )
-from halftruth.data.table import read_column, write_labels
 
 __all__ = [
     "Advice",

@@ -34,7 +34,7 @@ def suggest_method(labels: LabelMatrix, dim: int | None = None) -> Advice:
     >>> import numpy as np
     >>> one_each = LabelMatrix(np.eye(3, dtype=np.int8), ("a", "b", "c"), None, None)
     >>> suggest_method(one_each).chosen, suggest_method(one_each, dim=16).chosen
-    ('em', 'whisper')
+    ('em', 'swan')
     """
     # The rules are those of training; that needs more modules than reading labels does.
     from halftruth.train.auto import AUTO, choose

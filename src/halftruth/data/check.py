@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from halftruth.data.advice import suggest_method
-from halftruth.data.decode import BadImage
-from halftruth.data.decoding import check_images
-from halftruth.data.duplicates import repeated_rows
+from halftruth.data.check_report import ClassCount, Report
+from halftruth.data.decode_images import check_images
 from halftruth.data.errors import DataError, option, some
 from halftruth.data.features import check_features
+from halftruth.data.image_file import BadImage
 from halftruth.data.images import ImageStore
-from halftruth.data.report import ClassCount, Report
+from halftruth.data.readers.duplicates import repeated_rows
 from halftruth.data.splits import Splits, check_leakage, named_splits
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from halftruth.data.arrays import find_matrix, load_arrays
-from halftruth.data.columns import ITEM_COLUMNS, SPLIT_COLUMNS, plain
 from halftruth.data.errors import DataError
-from halftruth.data.formats.arff import ArffLabels, read_arff_features
-from halftruth.data.table import SUFFIXES, Table, read_table
+from halftruth.data.readers.arff import ArffLabels, read_arff_features
+from halftruth.data.readers.array_file import find_matrix, load_arrays
+from halftruth.data.readers.columns import ITEM_COLUMNS, SPLIT_COLUMNS, plain
+from halftruth.data.readers.text_table import SUFFIXES, Table, read_table
 
 FEATURE_KEYS = ("X", "features", "feats", "embeddings")
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from PIL import Image
 
-from halftruth.data.decode import EXTENSIONS, BadImage, decode_image
 from halftruth.data.errors import DataError, nearest, some
+from halftruth.data.image_file import EXTENSIONS, BadImage, decode_image
 
 MAX_BYTES = 1 << 30
 

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from halftruth.data.boxes import random_boxes, resampling
-from halftruth.data.keyed import keyed_uniform
+from halftruth.data.crop_boxes import random_boxes, resampling
+from halftruth.data.keyed_random import keyed_uniform
 
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from halftruth.demo.page import Finding, Scene
+from halftruth.demo.demo_page import Finding, Scene
 from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix
 
 

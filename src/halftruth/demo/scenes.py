@@ -14,8 +14,8 @@ from PIL import Image, ImageDraw
 
 from halftruth.data import write_labels
 from halftruth.data.errors import DataError
-from halftruth.hiding import single_positive
 from halftruth.labels import ABSENT, PRESENT, LabelMatrix
+from halftruth.labels.hiding import single_positive
 
 CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 # How often a digit is drawn: the commonest three times as often as the rarest.

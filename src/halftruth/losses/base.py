@@ -9,11 +9,11 @@ from torch import Tensor
 
 from halftruth import labels as label_codes
 from halftruth.losses import curves
+from halftruth.losses._engine.logit import Logit
+from halftruth.losses._engine.one_pass import Task, compute_dtype, measure, one_pass
+from halftruth.losses._engine.traces import Watched
 from halftruth.losses.curves import Curve
-from halftruth.losses.logit import Logit
-from halftruth.losses.one_pass import Task, compute_dtype, measure, one_pass
-from halftruth.losses.traces import Watched
-from halftruth.memory import Exchange, Memory, take_sizes
+from halftruth.losses.memory import Exchange, Memory, take_sizes
 from halftruth.registry import Registry
 
 REDUCTIONS = ("mean", "sum", "batch", "none")
@@ -107,7 +107,7 @@ class Loss(Watched):
         """Before `begin`: where what is remembered lies, "auto", "device" or "host".
 
         `together`: all processes of a run call every hook at the same time, so that those of one
-        machine can share a table in host memory. See :class:`halftruth.memory.Memory`.
+        machine can share a table in host memory. See :class:`halftruth.losses.memory.Memory`.
         """
         for part in self.modules():
             if isinstance(part, Memory):
@@ -135,7 +135,7 @@ class Loss(Watched):
     def merge(self, exchange: Exchange | None = None) -> None:
         """At the end of each epoch, and before saving: let all processes remember the same.
 
-        See :meth:`halftruth.memory.Memory.merge`; nothing happens where there is one process.
+        See :meth:`halftruth.losses.memory.Memory.merge`; nothing happens with one process.
         """
         for part in self.modules():
             if isinstance(part, Memory):

@@ -3,9 +3,9 @@
 from typing import Any
 
 from halftruth.losses import curves
+from halftruth.losses._engine.logit import Logit
 from halftruth.losses.base import Loss, register, require
 from halftruth.losses.curves import Curve
-from halftruth.losses.logit import Logit
 
 
 @register("bce", "an")

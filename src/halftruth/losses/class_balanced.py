@@ -7,10 +7,10 @@ from torch import Tensor
 
 from halftruth import labels as label_codes
 from halftruth.losses import curves
+from halftruth.losses._engine.logit import Logit
 from halftruth.losses.any_class import positives_and_empty_rows
 from halftruth.losses.base import register, require
 from halftruth.losses.curves import Curve
-from halftruth.losses.logit import Logit
 from halftruth.losses.wrapper import Wrapper
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from halftruth.losses._engine.one_pass import compute_dtype
 from halftruth.losses.base import register, require
-from halftruth.losses.one_pass import compute_dtype
 from halftruth.losses.wrapper import Wrapper
 
 

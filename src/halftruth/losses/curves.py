@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from halftruth.losses.logit import Logit
+from halftruth.losses._engine.logit import Logit
 
 Curve = tuple[Tensor, Tensor]
 

@@ -8,14 +8,14 @@ from torch import Tensor
 
 from halftruth import labels as label_codes
 from halftruth.losses import curves
+from halftruth.losses._engine.logit import Logit
+from halftruth.losses._engine.lowest import lowest, up_to
+from halftruth.losses._engine.one_pass import compute_dtype
 from halftruth.losses.base import register, require
 from halftruth.losses.curves import Curve
 from halftruth.losses.entropy import EM
-from halftruth.losses.logit import Logit
-from halftruth.losses.lowest import lowest, up_to
-from halftruth.losses.one_pass import compute_dtype
+from halftruth.losses.memory import Memory
 from halftruth.losses.soft_target import toward
-from halftruth.memory import Memory
 
 # An entry of the memory: a pseudo-label p̂ in (0, 1], minus the last prediction for an unknown
 # label, or one of these.

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from halftruth.losses import curves
+from halftruth.losses._engine.logit import Logit
+from halftruth.losses._engine.one_pass import compute_dtype
 from halftruth.losses.base import Loss, register, require
 from halftruth.losses.curves import Curve
-from halftruth.losses.logit import Logit
-from halftruth.losses.one_pass import compute_dtype
 
 
 @register("epr")

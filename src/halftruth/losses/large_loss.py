@@ -9,11 +9,11 @@ from torch import Tensor
 
 from halftruth import labels as label_codes
 from halftruth.losses import curves
+from halftruth.losses._engine.logit import Logit
+from halftruth.losses._engine.one_pass import compute_dtype
 from halftruth.losses.base import Loss, register, require
 from halftruth.losses.curves import Curve
-from halftruth.losses.logit import Logit
-from halftruth.losses.one_pass import compute_dtype
-from halftruth.memory import Memory
+from halftruth.losses.memory import Memory
 
 
 @register("ll-r", mode="reject", strict=False)

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from halftruth import labels as label_codes
 from halftruth.losses import curves
+from halftruth.losses._engine.logit import Logit
 from halftruth.losses.base import Loss, register, require
 from halftruth.losses.curves import Curve
-from halftruth.losses.logit import Logit
-from halftruth.memory import Memory
+from halftruth.losses.memory import Memory
 
 
 @register("mime")

@@ -4,9 +4,9 @@ from typing import Any
 
 from torch import Tensor
 
+from halftruth.losses._engine.logit import Logit
 from halftruth.losses.base import Loss, register
 from halftruth.losses.curves import Curve
-from halftruth.losses.logit import Logit
 
 
 @register("pr")

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from halftruth import labels as label_codes
 from halftruth.losses import curves
+from halftruth.losses._engine.logit import Logit
+from halftruth.losses._engine.one_pass import compute_dtype
 from halftruth.losses.base import Loss, register, require
 from halftruth.losses.curves import Curve
-from halftruth.losses.logit import Logit
-from halftruth.losses.one_pass import compute_dtype
+from halftruth.losses.memory import Memory, checked_index
 from halftruth.losses.soft_target import toward
-from halftruth.memory import Memory, checked_index
 
 # What a known label starts from, and how far estimates taken over may be from 0 and 1.
 SURE, CLAMP = 0.995, 1e-5

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from halftruth import labels as label_codes
 from halftruth.losses import curves
+from halftruth.losses._engine.logit import Logit
+from halftruth.losses._engine.one_pass import compute_dtype
 from halftruth.losses.base import Loss, register, require
 from halftruth.losses.curves import Curve
-from halftruth.losses.logit import Logit
-from halftruth.losses.one_pass import compute_dtype
+from halftruth.losses.memory import Memory
 from halftruth.losses.soft_target import toward
-from halftruth.memory import Memory
 
 NOT_SEEN = -1.0
 

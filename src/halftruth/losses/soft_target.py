@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
+from halftruth.losses._engine.logit import Logit
 from halftruth.losses.curves import Curve
-from halftruth.losses.logit import Logit
 
 
 def toward(s: Logit, target: Tensor) -> Curve:

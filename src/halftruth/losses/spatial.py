@@ -7,8 +7,8 @@ from torch import Tensor
 
 from halftruth import labels as label_codes
 from halftruth.losses.base import register, require
+from halftruth.losses.memory import Memory
 from halftruth.losses.wrapper import Wrapper
-from halftruth.memory import Memory
 
 # The most a table of maps may take.
 MOST_BYTES = 2.5e9

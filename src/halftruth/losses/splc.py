@@ -3,9 +3,9 @@
 from typing import Any
 
 from halftruth.losses import curves
+from halftruth.losses._engine.logit import Logit
 from halftruth.losses.base import register, require
 from halftruth.losses.curves import Curve
-from halftruth.losses.logit import Logit
 from halftruth.losses.wrapper import Wrapper
 
 

@@ -4,9 +4,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from halftruth.losses._engine.logit import Logit
 from halftruth.losses.base import Loss, registry
 from halftruth.losses.curves import Curve
-from halftruth.losses.logit import Logit
 
 
 class Wrapper(Loss):

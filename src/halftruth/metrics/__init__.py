@@ -1,8 +1,7 @@
 """Metrics for multi-label predictions: exact, vectorised, and aware of unknown labels."""
 
 from halftruth.metrics import thresholds
-from halftruth.metrics.ap import average_precision, mean_average_precision
-from halftruth.metrics.auc import mean_roc_auc, roc_auc
+from halftruth.metrics.average_precision import average_precision, mean_average_precision
 from halftruth.metrics.counts import Counts, UndefinedMetricWarning, count
 from halftruth.metrics.evaluate import evaluate
 from halftruth.metrics.evaluator import Evaluator
@@ -18,6 +17,7 @@ from halftruth.metrics.f1 import (
 )
 from halftruth.metrics.hamming import cost_sensitive_hamming_loss, hamming_loss
 from halftruth.metrics.ranking import precision_at_k, recall_at_k
+from halftruth.metrics.roc_auc import mean_roc_auc, roc_auc
 
 __all__ = [
     "SEWER_ML_WEIGHTS",

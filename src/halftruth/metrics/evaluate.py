@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from halftruth.metrics.ap import mean_average_precision
-from halftruth.metrics.by_class import Empty
+from halftruth.metrics.average_precision import mean_average_precision
 from halftruth.metrics.counts import count, warn_undefined
 from halftruth.metrics.f1 import (
     Weights,
@@ -14,6 +13,7 @@ from halftruth.metrics.f1 import (
     micro_f_beta,
 )
 from halftruth.metrics.inputs import Array
+from halftruth.metrics.per_class import Empty
 
 
 def evaluate(

@@ -8,11 +8,16 @@ from halftruth.models.classifier import (
     set_standardization,
     transfer_head,
 )
-from halftruth.models.duet import DuetHead
 from halftruth.models.ema import EMA
-from halftruth.models.groups import freeze_backbone, freeze_batchnorm, parameter_groups, unfreeze
+from halftruth.models.ensemble import DuetHead
 from halftruth.models.heads import create_head
 from halftruth.models.label_heads import LabelQueryHead, VariationalHead
+from halftruth.models.parameter_groups import (
+    freeze_backbone,
+    freeze_batchnorm,
+    parameter_groups,
+    unfreeze,
+)
 from halftruth.models.timm_support import import_timm
 from halftruth.models.weights import ModelError
 

@@ -71,7 +71,7 @@ def apply_frozen(model: nn.Module) -> None:
 
 
 def is_frozen(module: nn.Module) -> bool:
-    """Whether this module itself was frozen (halftruth.models.groups)."""
+    """Whether this module itself was frozen (halftruth.models.parameter_groups)."""
     return getattr(module, "frozen_parameters", None) is not None
 
 

@@ -18,7 +18,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from halftruth.data import DataError
-from halftruth.train.tables import csv_text
+from halftruth.train.output_tables import csv_text
 
 # Okabe and Ito's colours, which colour-blind people tell apart, without the yellow: too pale.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")

@@ -2,9 +2,9 @@
 
 from halftruth.train.checkpoint import CheckpointError
 from halftruth.train.config import Config, ConfigError
-from halftruth.train.progress import Interrupted, TrainingStopped
+from halftruth.train.recipes import load_settings
 from halftruth.train.result import Result
-from halftruth.train.settings import load_settings
+from halftruth.train.stage_progress import Interrupted, TrainingStopped
 from halftruth.train.start import fit
 
 __all__ = [

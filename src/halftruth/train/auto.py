@@ -43,7 +43,7 @@ def choose(labels: np.ndarray, dim: int, *, features: bool, frozen: bool = False
     `frozen`: of images, too, nothing but a head is trained.
 
     >>> choose(np.eye(4, dtype=np.int8), 100, features=True).settings["method"]
-    'whisper'
+    'swan'
     """
     there = (labels == PRESENT).sum(axis=1)
     unknown = float((labels == UNKNOWN).mean())
@@ -62,7 +62,7 @@ def choose(labels: np.ndarray, dim: int, *, features: bool, frozen: bool = False
     rivals += [{"head": "linear"}, dict(HIDDEN)] if features else []
     trials = 1 + len(rivals)
     rivals += [{"ridge": v} for v in MORE_PRIORS]
-    if method["method"] == "whisper":
+    if method["method"] == "swan":
         small = _two_digits(1 / math.sqrt(2 * labels.shape[1]))
         rivals += [{"options": {"weight": w}} for w in (small, 1.0)]
     recipe, reason = _recipe(len(labels), dim, features)
@@ -84,8 +84,8 @@ def _for_known(empty: float) -> tuple[dict[str, Any], list[str]]:
 def _for_unknown(head_alone: bool) -> tuple[dict[str, Any], str]:
     """A whole network learns by heart which labels are left out, a head can hardly do so."""
     if head_alone:
-        return {"method": "whisper", "options": {}}, (
-            "whisper takes an unknown label for a negative that weighs as much as it would have "
+        return {"method": "swan", "options": {}}, (
+            "swan takes an unknown label for a negative that weighs as much as it would have "
             "been shown, had it been there: less in rows where the model expects more positives "
             "than are labelled"
         )

@@ -12,8 +12,8 @@ import torch
 
 from halftruth import losses
 from halftruth.data import read_features, read_labels
+from halftruth.losses.memory import Memory
 from halftruth.losses.spatial import SpatialConsistency
-from halftruth.memory import Memory
 from halftruth.train.checks import as_number, expected
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import torch
 from halftruth.labels import UNKNOWN
 
 if TYPE_CHECKING:
-    from halftruth.train.stage import Stage
+    from halftruth.train.trainer import Stage
 
 # Keys of an epoch's record, in words.
 CRITERIA = {

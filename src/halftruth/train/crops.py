@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from halftruth.data.boxes import random_boxes
+from halftruth.data.crop_boxes import random_boxes
 from halftruth.data.transforms import Augment
 
 

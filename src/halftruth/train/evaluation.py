@@ -14,7 +14,7 @@ from halftruth.metrics import average_precision
 from halftruth.metrics import evaluate as score_labels
 from halftruth.metrics.counts import UndefinedMetricWarning
 from halftruth.train.task import choose_parts, read_groups, reading_options, truth_options
-from halftruth.train.trained import Source, TrainedRun, opened
+from halftruth.train.trained_run import Source, TrainedRun, opened
 
 
 class Evaluation(NamedTuple):

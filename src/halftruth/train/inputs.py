@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from halftruth.data import ImageStore, check_images, decode_all
-from halftruth.data.decode import resize
+from halftruth.data.image_file import resize
 from halftruth.data.transforms import Augment
 from halftruth.train.checkpoint import write_text
 from halftruth.train.prefetch import ahead

@@ -11,32 +11,32 @@ import torch
 from torch import Tensor
 
 from halftruth.data import DataError
-from halftruth.data.decoding import describe_bad
+from halftruth.data.decode_images import describe_bad
 from halftruth.models import Classifier
 from halftruth.models.heads import registry as heads
 from halftruth.train import checkpoint
 from halftruth.train.auto import AUTO, Budget, Choice, settled
-from halftruth.train.building import (
+from halftruth.train.build import (
     build_model,
     extract_features,
     image_inputs,
 )
+from halftruth.train.checkpoint_files import LAST
 from halftruth.train.config import Config
+from halftruth.train.devices import make_accelerator, stop_signals
 from halftruth.train.identity import check_same, identify
 from halftruth.train.inputs import Features, Inputs
 from halftruth.train.journal import HISTOGRAMS, METRICS, Journal, Watch
-from halftruth.train.keeping import LAST
-from halftruth.train.machine import make_accelerator, stop_signals
-from halftruth.train.measuring import Measured, measure
-from halftruth.train.progress import Interrupted
+from halftruth.train.measure import Measured, measure
+from halftruth.train.output_tables import csv_text, write_bad_images
+from halftruth.train.recipes import to_yaml
 from halftruth.train.result import Result
-from halftruth.train.settings import to_yaml
+from halftruth.train.search_settings import tried
+from halftruth.train.stage_progress import Interrupted
 from halftruth.train.stages import Stages
-from halftruth.train.tables import csv_text, write_bad_images
 from halftruth.train.task import check_parts, load_task, without
 from halftruth.train.teacher import FOLDER as TEACHER
 from halftruth.train.teacher import teacher, teacher_config
-from halftruth.train.trying import tried
 
 
 class Run:
@@ -225,7 +225,7 @@ class Run:
     def _report(self, measured: Measured, seconds: float) -> None:
         """Draw report.html; a run is worth more than its pictures, so nothing here may end it."""
         try:
-            from halftruth.plots.report import write_report
+            from halftruth.report.run_report import write_report
 
             path = write_report(self.config, self.task, measured, seconds)
         except Exception as error:

@@ -12,16 +12,16 @@ from halftruth import losses
 from halftruth.losses.wrapper import Wrapper
 from halftruth.models import Classifier, freeze_batchnorm, transfer_head
 from halftruth.train import checkpoint
-from halftruth.train.building import extract_features, standardized_head
+from halftruth.train.build import extract_features, standardized_head
+from halftruth.train.checkpoint_files import HEAD, Keeper
 from halftruth.train.config import Config
 from halftruth.train.inputs import Features, Inputs
 from halftruth.train.journal import Journal
-from halftruth.train.keeping import HEAD, Keeper
-from halftruth.train.progress import Progress
-from halftruth.train.stage import Stage
+from halftruth.train.loss_views import load_estimates
+from halftruth.train.stage_progress import Progress
 from halftruth.train.task import Task
 from halftruth.train.teacher import Teacher
-from halftruth.train.watching import load_estimates
+from halftruth.train.trainer import Stage
 
 PLANS = {"head": ("head",), "all": ("all",), "head-first": ("head", "all")}
 

@@ -6,9 +6,9 @@ from typing import Any
 from halftruth.train.auto import AUTO
 from halftruth.train.config import Config
 from halftruth.train.journal import Journal
+from halftruth.train.recipes import collect, load_settings
 from halftruth.train.result import Result
 from halftruth.train.run import Run
-from halftruth.train.settings import collect, load_settings
 
 
 def fit(

@@ -16,7 +16,7 @@ from halftruth.models import Classifier
 from halftruth.train.auto import AUTO
 from halftruth.train.config import Config
 from halftruth.train.inputs import Inputs
-from halftruth.train.watching import show_scores
+from halftruth.train.loss_views import show_scores
 
 FOLDER = "teacher"
 # Fills in a loss's labels for these rows of the table; the tensor says which sample a row is.

@@ -8,7 +8,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from halftruth.models import EMA
-from halftruth.train.graphs import Captured
+from halftruth.models.cuda_graphs import Captured
 from halftruth.train.optimizer import capturable, keep_rates_on, scale_rates
 
 

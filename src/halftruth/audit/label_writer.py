@@ -1,0 +1,210 @@
+"""Changed labels in the user's own file: its columns, order, quotes and codes stay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from halftruth.audit.csv_cells import CellFile, same_cells
+from halftruth.audit.folder import AuditFolder
+from halftruth.data import DataError
+from halftruth.data.readers.cell_codes import Coding, kind_of
+from halftruth.data.readers.columns import PROVENANCE, Roles, assign_roles
+from halftruth.data.readers.label_lists import detect_separator
+from halftruth.data.readers.text_table import TEXT_SUFFIXES, Table, read_table
+from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
+from halftruth.train.output_tables import safe_cell
+
+_TABLE_OPTIONS = ("image_column", "label_column", "split_column", "drop_columns", "classes")
+
+
+def write_repaired(
+    audit: AuditFolder,
+    before: LabelMatrix,
+    wanted: LabelMatrix,
+    changes: pd.DataFrame,
+    out: Path,
+    *,
+    provenance: bool,
+) -> LabelMatrix:
+    """Write the file; the labels as written, where ABSENT may have had to become UNKNOWN."""
+    source, reading = audit.labels_file, audit.info["reading"]
+    text, packed = source.name.lower().endswith(TEXT_SUFFIXES), (".parquet", ".pq")
+    if not text and source.suffix.lower() not in packed:
+        raise DataError(
+            f"{source}: repair writes CSV, TSV and Parquet tables; of this format take the list of "
+            f"changes ({audit.path / 'missing.csv'}), or save the labels as a table first: "
+            "halftruth.data.write_labels(halftruth.data.read_labels(...), 'labels.csv')"
+        )
+    if _kind(out) != _kind(source):
+        raise DataError(
+            f"{out}: expected a name that ends like {source.name}, whose format it keeps"
+        )
+    if reading.get("duplicates", "error") == "merge":
+        raise DataError(
+            f"{source}: rows were merged when it was read, so they cannot be written back"
+        )
+    table = read_table(source, reading.get("delimiter"))
+    roles = assign_roles(table, **{k: v for k, v in reading.items() if k in _TABLE_OPTIONS})
+    coding = Coding(**{k: v for k, v in reading.items() if k in ("zero", "blank", "minus_one")})
+    if roles.listing is None:
+        codes = _codes(table, roles, coding)
+        written = _sayable(wanted, before, codes)
+        new = {
+            (row, before.classes[k]): codes[int(written.values[row, k])]
+            for row, k in np.argwhere(written.values != before.values)
+        }
+    else:
+        written = _listed(wanted, before, coding)
+        new = _new_lists(table, roles.listing, before, written, reading)
+    extra = _provenance(before, written, changes) if provenance else {}
+    if text:
+        _write_text(source, reading.get("delimiter"), out, new, extra)
+    else:
+        _write_parquet(source, out, new, extra)
+    return written
+
+
+def _kind(path: Path) -> str:
+    name = path.name.lower()
+    return next((end for end in (*TEXT_SUFFIXES, ".parquet", ".pq") if name.endswith(end)), "?")
+
+
+def _codes(table: Table, roles: Roles, coding: Coding) -> dict[int, str]:
+    """How this file writes each label: the cell it uses most for it, else a code it would read."""
+    counts = pd.Series([cell for name in roles.classes for cell in table.columns[name]])
+    used = {cell: str(kind_of(cell)) for cell in counts.value_counts().index}
+    meanings = coding.meanings()
+    codes: dict[int, str] = {}
+    for cell, kind in used.items():
+        codes.setdefault(meanings[kind], cell)
+    words = any(kind in ("true", "false") for kind in used.values())
+    usual = ["true", "false", ""] if words else ["1", "0", "-1", ""]
+    for cell in usual:
+        codes.setdefault(meanings[str(kind_of(cell))], cell)
+    return codes
+
+
+def _sayable(wanted: LabelMatrix, before: LabelMatrix, codes: dict[int, str]) -> LabelMatrix:
+    """ABSENT becomes UNKNOWN where the file's codes have no word for it."""
+    values = wanted.values
+    if ABSENT not in codes:
+        values = np.where(values == ABSENT, UNKNOWN, values).astype(np.int8)
+    return LabelMatrix(values, before.classes, before.items, before.split)
+
+
+def _listed(wanted: LabelMatrix, before: LabelMatrix, coding: Coding) -> LabelMatrix:
+    """A list says PRESENT, or leaves out: what is not in it gets the one other meaning."""
+    values = np.where(wanted.values == PRESENT, PRESENT, coding.unlisted).astype(np.int8)
+    blank = ~(values == PRESENT).any(axis=1)
+    was_blank = ~(before.values == PRESENT).any(axis=1)
+    # A row that stays as it was keeps what an empty cell meant.
+    values[blank] = coding.meanings()["blank"]
+    values[blank & was_blank] = before.values[blank & was_blank]
+    return LabelMatrix(values, before.classes, before.items, before.split)
+
+
+def _new_lists(
+    table: Table, name: str, before: LabelMatrix, written: LabelMatrix, reading: dict[str, Any]
+) -> dict[tuple[int, str], Any]:
+    cells = table.columns[name]
+    lists = any(isinstance(cell, list) for cell in cells)
+    mark = str(reading.get("sep") or "")
+    if not mark and not lists:
+        mark = detect_separator(cells, table.where)
+    nothing = reading.get("nothing")
+    found: dict[tuple[int, str], Any] = {}
+    changed = (written.values == PRESENT) != (before.values == PRESENT)
+    for row in np.flatnonzero(changed.any(axis=1)):
+        cell = cells[row]
+        old = cell if isinstance(cell, list) else [part.strip() for part in cell.split(mark)]
+        now = {before.classes[k] for k in np.flatnonzero(written.values[row] == PRESENT)}
+        kept = [part for part in old if part in now]
+        added = [part for part in before.classes if part in now and part not in kept]
+        names = kept + added or ([nothing] if nothing else [])
+        if lists:
+            found[int(row), name] = names
+            continue
+        # A space in front, which readers strip, keeps a spreadsheet from running a name.
+        found[int(row), name] = "".join([" " if _runs(names) else "", mark.join(names)])
+    return found
+
+
+def _runs(names: list[str]) -> bool:
+    return bool(names) and safe_cell(names[0]) != names[0]
+
+
+def _provenance(
+    before: LabelMatrix, written: LabelMatrix, changes: pd.DataFrame
+) -> dict[str, list[str]]:
+    """Per row: labels added, labels removed, and by what; blank where nothing changed."""
+    columns = {name: [""] * len(before) for name in PROVENANCE}
+    by = changes.groupby("row")["by"].agg(lambda some: "; ".join(dict.fromkeys(some)))
+    step = written.values != before.values
+    for row in np.flatnonzero(step.any(axis=1)):
+        added = np.flatnonzero(step[row] & (written.values[row] == PRESENT))
+        removed = np.flatnonzero(step[row] & (written.values[row] != PRESENT))
+        for name, places in zip(PROVENANCE, (added, removed), strict=False):
+            columns[name][row] = safe_cell("|".join(before.classes[k] for k in places))
+        columns[PROVENANCE[2]][row] = str(by[row])
+    return columns
+
+
+def _write_text(
+    source: Path,
+    delimiter: str | None,
+    out: Path,
+    new: dict[tuple[int, str], str],
+    extra: dict[str, list[str]],
+) -> None:
+    file = CellFile(source, delimiter)
+    if not same_cells(source, file):
+        raise DataError(f"{source}: has quotes inside of cells that cannot be kept; save it again")
+    for (row, name), text in new.items():
+        file.set(row, file.header.index(name), text)
+    fresh = {name: cells for name, cells in extra.items() if name not in file.header}
+    for name in extra.keys() - fresh.keys():
+        # Repaired before: what is new is added to what is there.
+        for row, text in enumerate(extra[name]):
+            old = file.get(row, file.header.index(name))
+            file.set(row, file.header.index(name), "|".join(part for part in (old, text) if part))
+    file.add_columns(list(fresh), list(fresh.values()))
+    file.write(out)
+
+
+def _write_parquet(
+    source: Path, out: Path, new: dict[tuple[int, str], Any], extra: dict[str, list[str]]
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(source)
+    changed: dict[str, list[Any]] = {}
+    for (row, name), value in new.items():
+        changed.setdefault(name, table[name].to_pylist())[row] = value
+    for name, cells in changed.items():
+        kind = table.schema.field(name).type
+        column = pa.array([_typed(cell, kind) for cell in cells], type=kind)
+        table = table.set_column(table.column_names.index(name), table.schema.field(name), column)
+    for name, texts in extra.items():
+        if name in table.column_names:
+            table = table.drop_columns([name])
+        table = table.append_column(name, pa.array(texts, type=pa.string()))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, out)
+
+
+def _typed(cell: Any, kind: Any) -> Any:
+    """A cell's text as a value of the column's type."""
+    import pyarrow as pa
+
+    if not isinstance(cell, str) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return cell
+    if kind_of(cell) == "blank":
+        return None
+    if pa.types.is_boolean(kind):
+        return kind_of(cell) in ("true", "1")
+    return float(cell) if pa.types.is_floating(kind) else int(float(cell))

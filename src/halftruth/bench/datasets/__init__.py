@@ -1,0 +1,39 @@
+"""The papers' data sets, read from their official layouts and checked against the papers' tables.
+
+>>> from halftruth.bench import datasets as benchmarks
+>>> benchmarks.names("c*")
+['chestxray14', 'coco-41', 'coco2014', 'coco2014-features', 'corel5k', 'cub']
+"""
+
+import importlib
+import pkgutil
+
+from halftruth.bench.datasets.base import Dataset, registry
+from halftruth.bench.datasets.benchmark import Benchmark, BenchmarkWarning, Difference, Published
+from halftruth.bench.datasets.label_settings import hide
+from halftruth.bench.datasets.loading import load
+
+# A data set is a file in this folder: importing it registers it.
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
+
+names = registry.names
+
+
+def explain(name: str) -> str:
+    """Where to get a data set, and the tree of files its reader expects."""
+    return registry.get(name).explain()
+
+
+__all__ = [
+    "Benchmark",
+    "BenchmarkWarning",
+    "Dataset",
+    "Difference",
+    "Published",
+    "explain",
+    "hide",
+    "load",
+    "names",
+    "registry",
+]

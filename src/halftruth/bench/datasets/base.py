@@ -1,0 +1,121 @@
+"""What every data set has: a name, a place to get it from, a tree of files, and a reader."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from halftruth.bench.datasets.benchmark import Published
+from halftruth.data.errors import DataError
+from halftruth.data.readers.csv_file import read_text
+from halftruth.labels import LabelMatrix
+from halftruth.registry import Registry
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """What a reader found: complete labels, whose `split` names the official part of each row.
+
+    Rows come in the order of the published experiments, which draw labels and splits from one
+    stream over the rows. Where there is no "val" row, validation rows are drawn from "train";
+    `groups` (a patient a row) are then kept whole.
+    """
+
+    labels: LabelMatrix
+    images: tuple[Path, ...] = ()
+    features: np.ndarray | None = None
+    groups: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Dataset:
+    """A data set in its official layout; a subclass reads one.
+
+    title, homepage: how people call it, and where they get it.
+    tree: the files below the root that `read` needs or uses.
+    """
+
+    title: ClassVar[str]
+    homepage: ClassVar[str]
+    tree: ClassVar[str]
+
+    def __init__(self) -> None:
+        """Most data sets have no options."""
+
+    def read(self, root: Path) -> Contents:
+        """The labels below `root`, and where the images are."""
+        raise NotImplementedError
+
+    def published(self) -> tuple[Published, ...]:
+        """The papers' numbers for what `read` returns."""
+        return ()
+
+    @classmethod
+    def explain(cls) -> str:
+        """Where to get the data set and what the root must hold."""
+        tree = inspect.cleandoc(cls.tree).replace("\n", "\n  ")
+        return f"{cls.title}: {cls.homepage}\nThe root holds:\n  {tree}"
+
+    def folder(self, root: Path, places: Sequence[str], marker: str) -> Path:
+        """The first of `places` below the root that holds the marker: a root may be given deep."""
+        if not root.exists():
+            raise self.incomplete(f"{root}: there is no such folder")
+        for place in places:
+            if (root / place / marker).exists():
+                return root / place
+        tried = " or ".join(str(root / place / marker) for place in places)
+        raise self.incomplete(f"{tried}: is missing")
+
+    def need(self, *files: Path) -> None:
+        """Refuse a half-unpacked copy: every file must be there."""
+        missing = [file for file in files if not file.is_file()]
+        if missing:
+            more = f" (and {len(missing) - 1:,} more files)" if len(missing) > 1 else ""
+            raise self.incomplete(f"{missing[0]}{more}: is missing")
+
+    def incomplete(self, what: str) -> DataError:
+        """The error for a copy that is not there or not whole."""
+        return DataError(f"{what}\n{self.explain()}")
+
+
+registry: Registry[Dataset] = Registry("data set")
+register = registry.register
+
+
+def published_of(name: str | None) -> tuple[Published, ...]:
+    """The papers' numbers for the data set of that name; none without a name."""
+    return () if name is None else registry.create(name).published()
+
+
+def existing(*places: Path) -> tuple[Path, ...]:
+    """Those folders and zip files of images that are there."""
+    return tuple(place for place in places if place.exists())
+
+
+def read_lines(path: Path) -> list[tuple[int, str]]:
+    """The lines of a text file that are not blank, stripped, with their numbers."""
+    lines = enumerate(read_text(path).split("\n"), start=1)
+    return [(number, text) for number, line in lines if (text := line.strip())]
+
+
+def join(parts: Sequence[LabelMatrix], names: Sequence[str]) -> LabelMatrix:
+    """Labels of the same classes below one another, each part's rows with its name as split."""
+    classes = parts[0].classes
+    for part, name in zip(parts, names, strict=True):
+        if part.classes != classes:
+            raise DataError(
+                f"the {name} part has other classes than the {names[0]} part: {part.classes[:5]} "
+                f"... and {classes[:5]} ..."
+            )
+    items = [part.items for part in parts if part.items is not None]
+    return LabelMatrix(
+        np.concatenate([part.values for part in parts]),
+        classes,
+        np.concatenate(items) if len(items) == len(parts) else None,
+        np.repeat(np.asarray(names, dtype=str), [len(part) for part in parts]),
+    )

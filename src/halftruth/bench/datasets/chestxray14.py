@@ -1,0 +1,126 @@
+"""NIH ChestX-ray14: 14 findings; more than half of the images have none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+
+from halftruth.bench.datasets.base import Contents, Dataset, existing, read_lines, register
+from halftruth.bench.datasets.benchmark import Published
+from halftruth.data.errors import DataError
+from halftruth.data.readers.cell_codes import Coding
+from halftruth.data.readers.label_table import labels_of_table
+from halftruth.data.readers.text_table import read_table
+from halftruth.labels import LabelMatrix
+
+CLASSES = (
+    "Atelectasis", "Cardiomegaly", "Consolidation", "Edema", "Effusion", "Emphysema", "Fibrosis",
+    "Hernia", "Infiltration", "Mass", "Nodule", "Pleural_Thickening", "Pneumonia", "Pneumothorax",
+)  # fmt: skip
+ChestSplit = Literal["any-class", "official"]
+TABLES = tuple(
+    f"Data_Entry_2017{version}.csv{end}" for version in ("_v2020", "") for end in ("", ".gz")
+)
+TABLE = "any-class presence paper, Table 7"
+TOTAL = (
+    Published("classes", "14", "Wang et al. 2017"),
+    Published("images", "112,120", TABLE),
+    Published("negative_rows", "60,361", TABLE),
+)
+PARTS = {
+    "train": ("78,566", "36,356"),
+    "val": ("17,063", "7,821"),
+    "test": ("16,491", "7,582"),
+}
+
+
+@register("chestxray14", "nih14")
+class ChestXray14(Dataset):
+    """What a report does not name counts as absent; "No Finding" is an empty row.
+
+    split "any-class": 70 / 15 / 15 % of the patients, the very parts of the any-class presence
+        paper. "official": train_val_list.txt and test_list.txt, validation patients drawn.
+    """
+
+    title = "NIH ChestX-ray14"
+    homepage = "the NIH Clinical Center's ChestX-ray page (nihcc.app.box.com/v/ChestXray-NIHCC), \
+the table, the two lists, and images_001.tar.gz ... images_012.tar.gz"
+    tree = """
+        Data_Entry_2017_v2020.csv (or Data_Entry_2017.csv; .gz will do)
+        train_val_list.txt, test_list.txt (only for split "official")
+        images/*.png (the twelve archives unpacked into one folder)
+    """
+
+    def __init__(self, split: ChestSplit = "any-class") -> None:
+        if split not in get_args(ChestSplit):
+            raise DataError(f"split must be one of {get_args(ChestSplit)}, got {split!r}")
+        self.split: ChestSplit = split
+
+    def read(self, root: Path) -> Contents:
+        if not root.exists():
+            raise self.incomplete(f"{root}: there is no such folder")
+        file = next((root / name for name in TABLES if (root / name).is_file()), root / TABLES[0])
+        self.need(file)
+        table = read_table(file)
+        labels = labels_of_table(
+            table,
+            Coding(zero="absent", blank="absent"),
+            image_column="Image Index",
+            label_column="Finding Labels",
+            classes=CLASSES,
+            sep="|",
+            nothing="No Finding",
+        )
+        patients = np.array(table.texts("Patient ID", "patients"))
+        if self.split == "any-class":
+            part = patient_parts(patients)
+        else:
+            part = self._listed(root, labels)
+        labels = LabelMatrix(labels.values, labels.classes, labels.items, part)
+        return Contents(labels, existing(root / "images"), groups=patients)
+
+    def published(self) -> tuple[Published, ...]:
+        if self.split == "official":
+            nih = "the data set's own lists"
+            sizes = (("images_train_and_val", "86,524"), ("images_test", "25,596"))
+            return (*TOTAL, *(Published(what, size, nih) for what, size in sizes))
+        rows = (Published(f"images_{part}", PARTS[part][0], TABLE) for part in PARTS)
+        full = (Published(f"positive_rows_{part}", PARTS[part][1], TABLE) for part in PARTS)
+        return (*TOTAL, *rows, *full)
+
+    def _listed(self, root: Path, labels: LabelMatrix) -> np.ndarray:
+        assert labels.items is not None
+        files = {"train": root / "train_val_list.txt", "test": root / "test_list.txt"}
+        self.need(*files.values())
+        part = {text: name for name, file in files.items() for _, text in read_lines(file)}
+        lost = [str(item) for item in labels.items if str(item) not in part]
+        if lost:
+            raise self.incomplete(
+                f"{files['train']} and {files['test'].name}: neither lists {lost[0]!r} "
+                f"({len(lost):,} images of the table)"
+            )
+        return np.array([part[str(item)] for item in labels.items], dtype=str)
+
+
+def patient_parts(patients: np.ndarray) -> np.ndarray:
+    """The part of each row: of the patients, as they come, 70 % train, 15 % val, 15 % test.
+
+    Two permutations of RandomState(42), first of all patients, then of those not for training;
+    of each the front goes to the smaller share, rounded up. It gives the published six counts.
+    """
+    _, first = np.unique(patients, return_index=True)
+    everyone = patients[np.sort(first)]
+    order = np.random.RandomState(42).permutation(len(everyone))
+    rest = everyone[order[: _up(0.3 * len(everyone))]]
+    again = np.random.RandomState(42).permutation(len(rest))
+    test = rest[again[: _up(0.5 * len(rest))]]
+    parts = np.full(len(patients), "train", dtype="<U5")
+    parts[np.isin(patients, rest)] = "val"
+    parts[np.isin(patients, test)] = "test"
+    return parts
+
+
+def _up(number: float) -> int:
+    return int(np.ceil(number))

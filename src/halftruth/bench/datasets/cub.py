@@ -1,0 +1,116 @@
+"""CUB-200-2011: 312 binary attributes of birds as labels, official train_test_split."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from halftruth.bench.datasets.base import Contents, Dataset, existing, read_lines, register
+from halftruth.bench.datasets.benchmark import Published
+from halftruth.data.errors import DataError
+from halftruth.labels import ABSENT, PRESENT, LabelMatrix
+
+EM = "Zhou et al. 2022 (EM), Table 4"
+LASD = "LASD, Table 1"
+FIELDS = ["image", "attribute", "present"]
+
+
+@register("cub", "cub-200-2011")
+class CUB(Dataset):
+    """Attributes as the annotators gave them, whatever their certainty, as in the papers.
+
+    A few lines of image_attribute_labels.txt hold more than their five fields; the first three
+    (image, attribute, present) are what is read.
+    """
+
+    title = "Caltech-UCSD Birds-200-2011"
+    homepage = "the Caltech vision lab's data sets (vision.caltech.edu/datasets) or CaltechDATA, \
+the file CUB_200_2011.tgz"
+    tree = """
+        attributes.txt (the archive has it beside CUB_200_2011; attributes/attributes.txt will do)
+        CUB_200_2011/images.txt
+        CUB_200_2011/train_test_split.txt
+        CUB_200_2011/attributes/image_attribute_labels.txt
+        CUB_200_2011/images/001.Black_footed_Albatross/*.jpg, ...
+    """
+
+    def read(self, root: Path) -> Contents:
+        places = ("CUB_200_2011", "CUB_200_2011/CUB_200_2011", "")
+        folder = self.folder(root, places, "images.txt")
+        table = folder / "attributes" / "image_attribute_labels.txt"
+        named = (folder / "attributes" / "attributes.txt", folder / "attributes.txt")
+        names = next((file for file in named if file.is_file()), folder.parent / "attributes.txt")
+        self.need(names, folder / "train_test_split.txt", table)
+        images = _numbered(folder / "images.txt")
+        classes = _numbered(names)
+        training = _numbered(folder / "train_test_split.txt")
+        if len(training) != len(images) or not set(training) <= {"0", "1"}:
+            raise DataError(
+                f"{folder / 'train_test_split.txt'}: expected 0 or 1 for each of "
+                f"{len(images):,} images"
+            )
+        values = self._attributes(table, len(images), len(classes))
+        split = np.where(np.array(training) == "1", "train", "test")
+        labels = LabelMatrix(values, tuple(classes), np.array(images, dtype=str), split)
+        return Contents(labels, existing(folder / "images"))
+
+    def published(self) -> tuple[Published, ...]:
+        return (
+            Published("classes", "312", EM),
+            Published("images_train_and_val", "5,994", LASD),
+            Published("images_train", "4795", EM, val=0.2),
+            Published("images_val", "1199", EM, val=0.2),
+            Published("images_test", "5,794", LASD),
+            Published("positives_per_image", "31.4", EM),
+        )
+
+    def _attributes(self, table: Path, images: int, classes: int) -> np.ndarray:
+        import pandas as pd
+
+        # With usecols, pandas takes lines of any length without complaint.
+        frame = pd.read_csv(
+            table,
+            sep=r"\s+",
+            header=None,
+            names=FIELDS,
+            usecols=FIELDS,
+            index_col=False,
+            low_memory=False,
+        )
+        numbers = frame.apply(pd.to_numeric, errors="coerce").to_numpy(dtype=float)
+        upper = (images, classes, 1)
+        fine = (numbers >= (1, 1, 0)) & (numbers <= upper) & (numbers % 1 == 0)
+        wrong = np.flatnonzero(~fine.all(axis=1))
+        if len(wrong):
+            raise DataError(
+                f"{table} entry {wrong[0] + 1}: expected an image of 1 to {images:,}, an attribute "
+                f"of 1 to {classes} and 0 or 1, got {list(frame.iloc[wrong[0]])} ({len(wrong):,} "
+                "such lines)"
+            )
+        image, attribute, present = numbers.astype(np.int64).T
+        told = np.bincount((image - 1) * classes + attribute - 1, minlength=images * classes)
+        if (told != 1).any():
+            first = int((told != 1).argmax())
+            times = "no line" if told[first] == 0 else f"{told[first]} lines"
+            raise self.incomplete(
+                f"{table}: image {first // classes + 1} has {times} for attribute "
+                f"{first % classes + 1} ({int((told != 1).sum()):,} such pairs)"
+            )
+        values = np.full((images, classes), ABSENT, dtype=np.int8)
+        held = present == 1
+        values[image[held] - 1, attribute[held] - 1] = PRESENT
+        return values
+
+
+def _numbered(file: Path) -> list[str]:
+    """Lines of `number value`, numbered 1, 2, 3, ...: the values."""
+    values: list[str] = []
+    for number, text in read_lines(file):
+        words = text.split()
+        if len(words) != 2 or words[0] != str(len(values) + 1):
+            raise DataError(
+                f"{file} line {number}: expected {len(values) + 1} and one word, got {text[:60]!r}"
+            )
+        values.append(words[1])
+    return values

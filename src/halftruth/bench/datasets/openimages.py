@@ -1,0 +1,116 @@
+"""Open Images: image-level labels that people verified, present or absent; the rest is unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from halftruth.bench.datasets.base import Contents, Dataset, existing, join, register
+from halftruth.bench.datasets.benchmark import Published
+from halftruth.data.errors import DataError, class_names, some
+from halftruth.data.readers.csv_file import read_text
+from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
+
+TestPart = Literal["validation", "test"]
+DESCRIPTIONS = ("oidv7-class-descriptions-boxable.csv", "class-descriptions-boxable.csv")
+COLUMNS = ["ImageID", "LabelName", "Confidence"]
+HILL = "Zhang et al. (Hill, SPLC), Table II"
+
+
+@register("openimages", "open-images")
+class OpenImages(Dataset):
+    """The boxable subset, the one close to the 1.7 million images of the Hill and SPLC paper.
+
+    test: the part to measure on; the paper's 37,306 test images are nearest to "validation".
+    classes: names or ids of the classes to keep; the paper's 567 of 601 are not named.
+    Images without a present label of these classes are left out.
+    """
+
+    title = "Open Images (boxable image-level labels)"
+    homepage = "the Open Images page (storage.googleapis.com/openimages/web), V5 to V7: \
+human-verified image-level labels and class names of the boxable subset; images from CVDF"
+    tree = """
+        oidv7-class-descriptions-boxable.csv (or class-descriptions-boxable.csv)
+        train-annotations-human-imagelabels-boxable.csv
+        validation-annotations-human-imagelabels-boxable.csv (or test-... with test="test")
+        train/*.jpg, validation/*.jpg, test/*.jpg
+        (the CSV files may be in a folder annotations/)
+    """
+
+    def __init__(self, test: TestPart = "validation", classes: Sequence[str] | None = None) -> None:
+        if test not in get_args(TestPart):
+            raise DataError(f"test must be one of {get_args(TestPart)}, got {test!r}")
+        self.test: TestPart = test
+        self.classes = None if classes is None else class_names(classes, "classes=")
+
+    def read(self, root: Path) -> Contents:
+        train = "train-annotations-human-imagelabels-boxable.csv"
+        folder = self.folder(root, ("", "annotations"), train)
+        files = [folder / train, folder / f"{self.test}-annotations-human-imagelabels-boxable.csv"]
+        named = next((file for name in DESCRIPTIONS if (file := folder / name).is_file()), None)
+        self.need(named or folder / DESCRIPTIONS[0], *files)
+        assert named is not None
+        ids, names = self._chosen(named)
+        parts, notes = zip(*(_labels(file, ids, names) for file in files), strict=True)
+        return Contents(
+            join(parts, ("train", "test")),
+            existing(root / "train", root / self.test),
+            notes=tuple(note for note in notes if note),
+        )
+
+    def published(self) -> tuple[Published, ...]:
+        return (
+            Published("classes", "567", HILL),
+            Published("images_train_and_val", "1,742,125", HILL),
+            Published("images_test", "37,306", "Zhang et al. (Hill, SPLC), section V-A"),
+            Published("positives_per_image", "2.54", HILL),
+            Published("observed_labels", "1,742,125", HILL, setting="single"),
+        )
+
+    def _chosen(self, file: Path) -> tuple[list[str], tuple[str, ...]]:
+        """Ids and names of the classes; V7 has a header, earlier releases have none."""
+        pairs = [line.split(",", 1) for line in read_text(file).splitlines() if line.strip()]
+        pairs = [pair for pair in pairs if pair != ["LabelName", "DisplayName"]]
+        bad = [pair for pair in pairs if len(pair) != 2 or not pair[0].startswith("/")]
+        if bad:
+            raise DataError(f"{file}: expected lines such as /m/011k07,Tortoise, got {bad[0]}")
+        table = {key.strip(): name.strip().strip('"') for key, name in pairs}
+        if self.classes is not None:
+            wanted = set(self.classes)
+            unknown = sorted(wanted - set(table) - set(table.values()))
+            if unknown:
+                raise DataError(f"classes=: {file} has no class {some(unknown)}")
+            table = {k: name for k, name in table.items() if {k, name} & wanted}
+        return list(table), class_names(table.values(), file)
+
+
+def _labels(file: Path, ids: list[str], names: tuple[str, ...]) -> tuple[LabelMatrix, str]:
+    """One row an image: Confidence 1 is PRESENT, 0 is ABSENT, no row for the class UNKNOWN."""
+    import pandas as pd
+
+    frame: Any = pd.read_csv(file, usecols=lambda name: name in COLUMNS)
+    lost = [name for name in COLUMNS if name not in frame.columns]
+    if lost:
+        raise DataError(f"{file} line 1: expected the columns {COLUMNS}, {lost} are missing")
+    confidence = pd.to_numeric(frame["Confidence"], errors="coerce").to_numpy(dtype=float)
+    strange = np.flatnonzero(~np.isin(confidence, (0.0, 1.0)))
+    if len(strange):
+        raise DataError(
+            f"{file} entry {strange[0] + 1}: expected a verified label with Confidence 0 or 1, got "
+            f"{frame['Confidence'].iloc[strange[0]]}; labels made by machines are another file"
+        )
+    column = pd.Index(ids).get_indexer(frame["LabelName"])
+    row, images = pd.factorize(frame["ImageID"], sort=True)
+    held, denied = (np.flatnonzero((column >= 0) & (confidence == mark)) for mark in (1.0, 0.0))
+    values = np.full((len(images), len(ids)), UNKNOWN, dtype=np.int8)
+    values[row[held], column[held]] = PRESENT
+    torn = values[row[denied], column[denied]] == PRESENT
+    values[row[denied], column[denied]] = np.where(torn, UNKNOWN, ABSENT)
+    full = np.flatnonzero((values == PRESENT).any(axis=1))
+    items = np.char.add(np.asarray(images, dtype=str)[full], ".jpg")
+    count = int(torn.sum())
+    note = f"{file.name}: {count:,} labels are verified both as present and as absent: unknown"
+    return LabelMatrix(values[full], names, items), note if count else ""

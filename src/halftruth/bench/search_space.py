@@ -1,0 +1,156 @@
+"""Search spaces: what may be tuned of a method and its training, and a spread of points in it."""
+
+import dataclasses
+import functools
+import importlib.resources
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import yaml
+
+from halftruth.losses import registry
+from halftruth.train.checks import as_number
+from halftruth.train.config import Config, ConfigError
+
+# Searched beside the method's own arguments, where they have an effect.
+RATES: dict[str, Any] = {
+    "lr": {"low": 1e-5, "high": 1e-3, "log": True},
+    "head_lr": {"low": 1e-4, "high": 1e-2, "log": True},
+}
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A range of numbers, linear or logarithmic, or a list of choices."""
+
+    low: float = 0.0
+    high: float = 0.0
+    log: bool = False
+    choices: tuple[Any, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, given: Any) -> "Axis":
+        """From a list of choices, or a mapping with low, high and, optionally, log."""
+        if isinstance(given, (list, tuple)) and given:
+            return cls(choices=tuple(as_number(value) for value in given))
+        if not isinstance(given, Mapping) or not {"low", "high"} <= given.keys() <= _RANGE:
+            raise ValueError(
+                f"search of {name}: expected a list of choices or {{low: ..., high: ..., "
+                f"log: true}}, got {given!r}"
+            )
+        low, high, log = float(given["low"]), float(given["high"]), bool(given.get("log", False))
+        if not (math.isfinite(low) and math.isfinite(high) and low < high) or (log and low <= 0):
+            raise ValueError(
+                f"search of {name}: expected low < high{' and low > 0' if log else ''}, "
+                f"got {low:g} and {high:g}"
+            )
+        return cls(low, high, log)
+
+    def holds(self, value: Any) -> bool:
+        """Whether a value is one of the choices, or within the range."""
+        if self.choices:
+            return value in self.choices
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return number and self.low <= value <= self.high
+
+    def at(self, share: float) -> Any:
+        """The value at a share of the way, in [0, 1).
+
+        >>> Axis(0.01, 1.0, log=True).at(0.5), Axis(choices=("a", "b")).at(0.5)
+        (0.1, 'b')
+        """
+        if self.choices:
+            return self.choices[min(int(share * len(self.choices)), len(self.choices) - 1)]
+        if self.log:
+            value = math.exp(math.log(self.low) + share * math.log(self.high / self.low))
+        else:
+            value = self.low + share * (self.high - self.low)
+        # Three digits: what was run is then what is printed, and what a recipe says.
+        return float(f"{value:.3g}")
+
+
+_RANGE = {"low", "high", "log"}
+Space = dict[str, Axis]
+
+
+def parse(given: Mapping[str, Any]) -> Space:
+    """A space from a mapping of names to axes, as a YAML file holds it."""
+    return {str(name): Axis.of(str(name), axis) for name, axis in given.items()}
+
+
+@functools.cache
+def _declared() -> dict[str, Any]:
+    file = importlib.resources.files("halftruth.bench") / "search_spaces.yaml"
+    return dict(yaml.safe_load(file.read_text(encoding="utf-8")))
+
+
+def space_of(method: str) -> Space:
+    """The declared search space of a method's arguments; empty where none is declared.
+
+    >>> space_of("em")
+    {'alpha': Axis(low=0.01, high=0.9, log=True, choices=())}
+    """
+    return parse(_declared().get(registry.resolve(method), {}))
+
+
+def search_space(config: Config, given: dict[str, Any]) -> Space:
+    """The rates, the method's declared space, and what is given, which goes before both."""
+    if config.method == "auto":
+        raise ConfigError(
+            [
+                "method: a search is of one method's arguments, so name one (em, hill, ...); auto "
+                "searches as it trains: halftruth train --budget 20"
+            ]
+        )
+    used = _rates_used(config)
+    if idle := [name for name in RATES.keys() & given.keys() if name not in used]:
+        raise ConfigError(
+            [f"search: {name} has no effect here, search {' and '.join(used)}" for name in idle]
+        )
+    try:
+        space = {
+            **parse({name: RATES[name] for name in used}),
+            **space_of(config.method),
+            **parse(given),
+        }
+    except ValueError as error:
+        raise ConfigError([str(error)]) from error
+    fields = {f.name for f in dataclasses.fields(Config)}
+    known = fields | registry.signature(config.method).keys()
+    if strange := space.keys() - known:
+        raise ConfigError(
+            [f"search: neither {config.method} nor training takes {name!r}" for name in strange]
+        )
+    return space
+
+
+def _rates_used(config: Config) -> list[str]:
+    """`lr` trains everything, which features have not; `head_lr` a head alone."""
+    everything = not config.features and config.tune != "head"
+    alone = bool(config.features) or config.tune != "all"
+    return ["lr"] * everything + ["head_lr"] * alone
+
+
+def spread(space: Space, count: int, seed: int = 0) -> list[dict[str, Any]]:
+    """At most `count` points that cover a space evenly: a scrambled Sobol sequence, or every
+    combination where there are only choices, and few.
+
+    >>> [round(point["lr"], 4) for point in spread({"lr": Axis(1e-4, 1e-1, log=True)}, 4)]
+    [0.0027, 0.0048, 0.0919, 0.0001]
+    """
+    if not space or count <= 0:
+        return [{} for _ in range(max(count, 0))]
+    if all(axis.choices for axis in space.values()):
+        every = itertools.product(*(axis.choices for axis in space.values()))
+        if math.prod(len(axis.choices) for axis in space.values()) <= count:
+            return [dict(zip(space, values, strict=True)) for values in every]
+    points = torch.quasirandom.SobolEngine(len(space), scramble=True, seed=seed).draw(count)
+    axes = list(space.items())
+    return [
+        {name: axis.at(share) for (name, axis), share in zip(axes, point, strict=True)}
+        for point in points.tolist()
+    ]

@@ -1,0 +1,128 @@
+"""`read_labels`: one door for every format a label file may have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from halftruth.data.errors import DataError, class_names
+from halftruth.data.readers.arff import ArffLabels, read_arff_labels
+from halftruth.data.readers.cell_codes import Coding, Meaning
+from halftruth.data.readers.coco import read_coco
+from halftruth.data.readers.duplicates import Duplicates
+from halftruth.data.readers.imagefolder import find_metadata, read_image_folder
+from halftruth.data.readers.label_arrays import read_matrix
+from halftruth.data.readers.label_table import read_label_table
+from halftruth.data.readers.text_table import SUFFIXES
+from halftruth.data.readers.voc import Difficult, read_voc
+from halftruth.labels import LabelMatrix
+
+_COLUMNS = {"label_column", "image_column", "split_column", "drop_columns", "sep", "nothing"}
+# Each format: its reader, and the options that mean something there.
+READERS: dict[str, tuple[Callable[..., LabelMatrix], set[str]]] = {
+    "table": (read_label_table, {*_COLUMNS, "delimiter", "classes", "duplicates"}),
+    "image folder": (read_image_folder, {*_COLUMNS, "classes", "duplicates"}),
+    "COCO": (read_coco, {"classes", "keep_empty", "duplicates"}),
+    "VOC": (read_voc, {"classes", "difficult"}),
+    "matrix": (read_matrix, {"classes", "key", "split_column", "duplicates"}),
+    "ARFF": (read_arff_labels, {"classes", "arff_labels"}),
+}
+
+
+def read_labels(
+    source: str | Path,
+    *,
+    zero: Meaning = "unknown",
+    blank: Meaning = "unknown",
+    minus_one: Meaning = "absent",
+    image_column: str | None = None,
+    label_column: str | None = None,
+    split_column: str | None = None,
+    drop_columns: Sequence[str] = (),
+    classes: Sequence[str] | None = None,
+    delimiter: str | None = None,
+    sep: str | None = None,
+    nothing: str | None = None,
+    duplicates: Duplicates = "error",
+    keep_empty: bool = True,
+    difficult: Difficult = "unlisted",
+    key: str | None = None,
+    arff_labels: ArffLabels = None,
+) -> LabelMatrix:
+    """Read a label file or folder of any known format into a `LabelMatrix`.
+
+    zero, blank, minus_one: what 0 (or a class that a list leaves out), an empty cell (or empty
+        list) and -1 mean: "unknown" or "absent". 1 is always present.
+    image_column, split_column: columns that name the item and its split; found by usual names.
+    label_column, sep, nothing: a column that lists label names, what separates them (found if only
+        one of | ; , occurs), and the name that stands for no label ("No Finding").
+    drop_columns: columns that are no labels; a column of a class-a-column table that is neither
+        label nor name is an error, never ignored.
+    classes: the classes and their order (for a table with a column a class: which columns).
+    duplicates: "error", "merge" or "keep" items that have several rows.
+    delimiter: of a CSV file, else found from the header. keep_empty: COCO images without objects.
+    difficult: VOC classes with only difficult objects. key: the matrix in a .npz.
+    arff_labels: names, an XML file or a count (see `label_positions`).
+    """
+    source = Path(source)
+    if classes is not None:
+        classes = class_names(classes, "classes=")
+        if not classes:
+            raise DataError("classes= is empty; name the classes or leave it out")
+    options: dict[str, Any] = {
+        name: value
+        for name, value, default in (
+            ("image_column", image_column, None),
+            ("label_column", label_column, None),
+            ("split_column", split_column, None),
+            ("drop_columns", tuple(drop_columns), ()),
+            ("classes", classes, None),
+            ("delimiter", delimiter, None),
+            ("sep", sep, None),
+            ("nothing", nothing, None),
+            ("duplicates", duplicates, "error"),
+            ("keep_empty", keep_empty, True),
+            ("difficult", difficult, "unlisted"),
+            ("key", key, None),
+            ("arff_labels", arff_labels, None),
+        )
+        if value != default
+    }
+    coding = Coding(zero, blank, minus_one)
+    kind = format_of(source)
+    reader, known = READERS[kind]
+    if foreign := sorted(options.keys() - known):
+        raise DataError(
+            f"{source}: {', '.join(foreign)} cannot be used with the format {kind}; "
+            f"options there are {', '.join(sorted(known))}"
+        )
+    return reader(source, coding, **options)
+
+
+def format_of(source: Path) -> str:
+    """The name of a source's format, a key of `READERS`."""
+    name = source.name.lower()
+    if source.is_dir():
+        if (source / "Annotations").is_dir() or name == "annotations":
+            return "VOC"
+        if find_metadata(source):
+            return "image folder"
+        raise DataError(
+            f"{source}: is a folder with neither Annotations/*.xml (VOC) nor metadata.csv, .jsonl "
+            "or .parquet (image folder); give the label file itself"
+        )
+    if not source.exists():
+        raise DataError(f"{source}: there is no such file or folder")
+    if name.endswith(SUFFIXES):
+        return "table"
+    if name.endswith(".json"):
+        return "COCO"
+    if name.endswith((".npz", ".npy")):
+        return "matrix"
+    if name.endswith((".arff", ".arff.gz")):
+        return "ARFF"
+    raise DataError(
+        f"{source}: unknown kind of label file; expected {', '.join(SUFFIXES)}, .json (COCO), "
+        ".npz, .npy, .arff, a VOC folder or an image folder with metadata"
+    )

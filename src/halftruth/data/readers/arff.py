@@ -1,0 +1,155 @@
+"""ARFF files of MULAN and MEKA: dense and sparse rows, labels named in XML or in the relation."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from halftruth.data.errors import DataError, nearest
+from halftruth.data.readers.arff_grammar import Attribute, parse_attribute, read_rows
+from halftruth.data.readers.cell_codes import Coding, decode
+from halftruth.data.readers.csv_file import read_text
+from halftruth.labels import LabelMatrix
+
+ArffLabels = int | Sequence[str] | str | Path | None
+
+
+@dataclass(frozen=True)
+class Arff:
+    """The header of a file, and its data lines with their numbers."""
+
+    path: Path
+    relation: str
+    attributes: list[Attribute]
+    lines: list[tuple[int, str]]
+
+
+def read_arff_labels(
+    path: Path,
+    coding: Coding,
+    *,
+    arff_labels: ArffLabels = None,
+    classes: Sequence[str] | None = None,
+) -> LabelMatrix:
+    """Labels of an ARFF file; see `label_positions` for how they are found."""
+    arff = open_arff(path)
+    positions = label_positions(arff, arff_labels if classes is None else classes)
+    chosen = [arff.attributes[position] for position in positions]
+    names = [attribute.name for attribute in chosen]
+    rows = read_rows(path, arff.attributes, arff.lines, positions)
+    columns = [_tokens(cells, attribute) for cells, attribute in zip(rows.T, chosen, strict=True)]
+
+    def where(row: int) -> str:
+        return f"{path} line {arff.lines[row][0]}"
+
+    return LabelMatrix(decode(columns, names, where, coding), tuple(names), None, None)
+
+
+def read_arff_features(path: Path, *, arff_labels: ArffLabels = None) -> np.ndarray:
+    """The (N, D) float32 matrix of everything that is not a label; a missing value is NaN.
+
+    Two-valued nominal attributes become 0 and 1, in the order in which their values are declared.
+    """
+    arff = open_arff(path)
+    labels = set(label_positions(arff, arff_labels))
+    positions = [k for k in range(len(arff.attributes)) if k not in labels]
+    for attribute in (arff.attributes[k] for k in positions):
+        if attribute.values is not None and len(attribute.values) > 2:
+            raise DataError(
+                f"{path}: attribute {attribute.name!r} has {len(attribute.values)} nominal values; "
+                "features must be numbers or two-valued: encode it first"
+            )
+    return read_rows(path, arff.attributes, arff.lines, positions).astype(np.float32)
+
+
+def open_arff(path: Path) -> Arff:
+    """Read the header and keep the data lines for later."""
+    relation = ""
+    attributes: list[Attribute] = []
+    lines: list[tuple[int, str]] = []
+    in_data = False
+    for number, raw in enumerate(read_text(path).split("\n"), start=1):
+        line = raw.strip()
+        if not line or line.startswith("%"):
+            continue
+        if in_data:
+            lines.append((number, line))
+        elif re.match(r"@relation\b", line, re.IGNORECASE):
+            relation = line[len("@relation") :].strip()
+        elif re.match(r"@attribute\b", line, re.IGNORECASE):
+            attributes.append(parse_attribute(line, f"{path} line {number}"))
+        elif re.match(r"@data\b", line, re.IGNORECASE):
+            in_data = True
+        else:
+            raise DataError(
+                f"{path} line {number}: expected @relation, @attribute or @data, got {line[:60]!r}"
+            )
+    names = [attribute.name for attribute in attributes]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"{path}: attribute {twice!r} is declared twice")
+    if not attributes or not lines:
+        raise DataError(f"{path}: expected @attribute lines, @data and at least one row after it")
+    return Arff(path, relation, attributes, lines)
+
+
+def label_positions(arff: Arff, given: ArffLabels) -> list[int]:
+    """Which attributes are labels.
+
+    `given` is a list of names, a MULAN XML file, or a count as MEKA writes it: n for the first n
+    attributes, -n for the last n. Without it, the XML file beside the data (`yeast.xml` for
+    `yeast.arff` or `yeast-train.arff`) decides, else `-C n` in MEKA's relation line.
+    """
+    names = [attribute.name for attribute in arff.attributes]
+    if given is None:
+        given = _beside(arff.path)
+    if given is None:
+        mark = re.search(r"-C\s+(-?\d{1,9})\b", arff.relation)
+        if mark is None:
+            raise DataError(
+                f"{arff.path}: which attributes are labels? Put MULAN's XML file beside it, or "
+                "pass arff_labels= (--read arff_labels=...): names, an XML file, n for the first "
+                "or -n for the last n"
+            )
+        given = int(mark[1])
+    if isinstance(given, int):
+        if not 0 < abs(given) <= len(names):
+            raise DataError(f"{arff.path}: {given} labels asked for, of {len(names)} attributes")
+        return list(range(len(names)))[:given] if given > 0 else list(range(len(names)))[given:]
+    wanted = _names_in_xml(Path(given)) if isinstance(given, str | Path) else list(given)
+    position = {name: k for k, name in enumerate(names)}
+    for name in wanted:
+        if name not in position:
+            raise DataError(f"{arff.path}: no attribute is called {name!r}{nearest(name, names)}")
+    return [position[name] for name in wanted]
+
+
+def _beside(path: Path) -> Path | None:
+    stem = path.name.removesuffix(".gz").removesuffix(".arff")
+    for candidate in (stem, re.sub(r"[-_](train|test)$", "", stem)):
+        if (path.parent / f"{candidate}.xml").is_file():
+            return path.parent / f"{candidate}.xml"
+    return None
+
+
+def _names_in_xml(path: Path) -> list[str]:
+    try:
+        root = ElementTree.fromstring(path.read_bytes())
+    except (OSError, ElementTree.ParseError, ValueError, LookupError) as error:
+        raise DataError(f"{path}: cannot be read as MULAN's XML list of labels: {error}") from None
+    names = [entry.get("name", "") for entry in root.iter() if entry.tag.endswith("label")]
+    if not names or "" in names:
+        raise DataError(f"{path}: expected <labels> with <label name=...> entries")
+    return names
+
+
+def _tokens(cells: np.ndarray, attribute: Attribute) -> list[str]:
+    """Cells as text for `decode`: nominal values by their name, a missing one as blank."""
+    if attribute.values is None:
+        return ["" if np.isnan(cell) else f"{cell:g}" for cell in cells]
+    return ["" if np.isnan(cell) else attribute.values[int(cell)] for cell in cells]

@@ -1,0 +1,128 @@
+"""COCO instances JSON (and LVIS, whose verified negatives become ABSENT)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from halftruth.data.errors import DataError
+from halftruth.data.readers.cell_codes import Coding
+from halftruth.data.readers.csv_file import read_text
+from halftruth.data.readers.duplicates import Duplicates, resolve_duplicates
+from halftruth.data.readers.label_lists import matrix_of_lists
+from halftruth.labels import ABSENT, PRESENT, LabelMatrix
+
+
+def read_coco(
+    path: Path,
+    coding: Coding,
+    *,
+    classes: Sequence[str] | None = None,
+    keep_empty: bool = True,
+    duplicates: Duplicates = "error",
+) -> LabelMatrix:
+    """Labels of an instances file: images in the file's order, classes by category id.
+
+    Images without annotations are rows without labels unless `keep_empty=False`. LVIS lists
+    categories verified as absent (`neg_category_ids`); those are ABSENT whatever `zero` says.
+    """
+    images, annotations, categories = _sections(path)
+    ordered = sorted(categories, key=lambda entry: _whole(entry, "id", path, "categories"))
+    category = {entry["id"]: _text(entry, "name", path, "categories") for entry in ordered}
+    if len(category) != len(categories) or len(set(category.values())) != len(category):
+        raise DataError(f"{path}: two categories share an id or a name")
+    names = list(category.values()) if classes is None else list(classes)
+    row_of = {_whole(image, "id", path, "images"): row for row, image in enumerate(images)}
+    if len(row_of) != len(images):
+        raise DataError(f"{path}: two images share an id")
+
+    lists: list[list[str]] = [[] for _ in images]
+    for number, annotation in enumerate(annotations):
+        image = _whole(annotation, "image_id", path, "annotations", number)
+        kind = _whole(annotation, "category_id", path, "annotations", number)
+        if image not in row_of or kind not in category:
+            what = f"image_id {image}" if image not in row_of else f"category_id {kind}"
+            raise DataError(f"{path}: annotations[{number}] has {what}, which is not defined")
+        lists[row_of[image]].append(category[kind])
+
+    def where(row: int) -> str:
+        return f"{path} images[{row}]"
+
+    values, names_found = matrix_of_lists(lists, coding, where=where, classes=names)
+    _mark_verified_absent(values, images, category, names, path)
+    items = np.array([_file_name(image, path, row) for row, image in enumerate(images)], dtype=str)
+    labels = LabelMatrix(values, names_found, items, None)
+    labels = resolve_duplicates(labels, duplicates, where=where, listed=True)
+    if keep_empty:
+        return labels
+    return labels.select(np.flatnonzero((labels.values == PRESENT).any(axis=1)))
+
+
+def _sections(path: Path) -> list[list[dict[str, Any]]]:
+    try:
+        content = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path}: is not JSON: {error}") from None
+    sections = []
+    for name in ("images", "annotations", "categories"):
+        section = content.get(name) if isinstance(content, dict) else None
+        if not isinstance(section, list) or not all(isinstance(entry, dict) for entry in section):
+            raise DataError(
+                f"{path}: expected COCO instances JSON with the lists images, annotations and "
+                f"categories, but {name!r} is missing or no list of objects"
+            )
+        if not section and name != "annotations":
+            raise DataError(f"{path}: the list {name!r} is empty")
+        sections.append(section)
+    return sections
+
+
+def _whole(entry: dict[str, Any], key: str, path: Path, section: str, number: int = -1) -> int:
+    value = entry.get(key)
+    if not isinstance(value, int) or isinstance(value, bool):
+        place = section if number < 0 else f"{section}[{number}]"
+        raise DataError(f"{path}: {place}: expected a whole number as {key!r}, got {value!r}")
+    return value
+
+
+def _text(entry: dict[str, Any], key: str, path: Path, section: str) -> str:
+    value = entry.get(key)
+    if not isinstance(value, str) or not value.strip():
+        raise DataError(f"{path}: {section}: expected a text as {key!r}, got {value!r}")
+    return value.strip()
+
+
+def _file_name(image: dict[str, Any], path: Path, row: int) -> str:
+    """LVIS has only the address the image was fetched from; its last part is the file."""
+    value = image.get("file_name") or PurePosixPath(str(image.get("coco_url") or "")).name
+    if not isinstance(value, str) or not value:
+        raise DataError(f"{path}: images[{row}] has no 'file_name'")
+    return value
+
+
+def _mark_verified_absent(
+    values: np.ndarray,
+    images: list[dict[str, Any]],
+    category: dict[int, str],
+    names: list[str],
+    path: Path,
+) -> None:
+    column = {name: k for k, name in enumerate(names)}
+    for row, image in enumerate(images):
+        listed = image.get("neg_category_ids") or []
+        if not isinstance(listed, list) or not all(
+            isinstance(kind, int) and kind in category for kind in listed
+        ):
+            raise DataError(f"{path}: images[{row}] has neg_category_ids that are not categories")
+        wrong = [column[category[k]] for k in listed if category[k] in column]
+        if (values[row, wrong] == PRESENT).any():
+            raise DataError(
+                f"{path}: images[{row}]: an annotated category is also listed as absent"
+            )
+        values[row, wrong] = ABSENT

@@ -1,0 +1,81 @@
+"""Label tables: a column a class, or one column that lists the labels of its row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from halftruth.data.errors import DataError, option
+from halftruth.data.readers.cell_codes import Coding, decode
+from halftruth.data.readers.columns import assign_roles
+from halftruth.data.readers.duplicates import Duplicates, resolve_duplicates
+from halftruth.data.readers.label_lists import matrix_of_lists, split_cells
+from halftruth.data.readers.text_table import Table, read_table
+from halftruth.labels import LabelMatrix
+
+
+def read_label_table(
+    path: Path, coding: Coding, *, delimiter: str | None = None, **options: object
+) -> LabelMatrix:
+    """Labels of a CSV, TSV, Parquet or JSON-lines file; options as in `labels_of_table`."""
+    return labels_of_table(read_table(path, delimiter), coding, **options)  # type: ignore[arg-type]
+
+
+def labels_of_table(
+    table: Table,
+    coding: Coding,
+    *,
+    image_column: str | None = None,
+    label_column: str | None = None,
+    split_column: str | None = None,
+    drop_columns: Sequence[str] = (),
+    classes: Sequence[str] | None = None,
+    sep: str | None = None,
+    nothing: str | None = None,
+    duplicates: Duplicates = "error",
+) -> LabelMatrix:
+    """Labels of a table that is already read."""
+    roles = assign_roles(
+        table,
+        image_column=image_column,
+        label_column=label_column,
+        split_column=split_column,
+        drop_columns=drop_columns,
+        classes=classes,
+    )
+    if roles.listing is not None:
+        lists, blank = split_cells(
+            table.columns[roles.listing], where=table.where, sep=sep, nothing=nothing
+        )
+        values, names = matrix_of_lists(
+            lists, coding, where=table.where, classes=classes, blank_rows=blank
+        )
+        if not names:
+            raise DataError(f"{table.where(0)}: column {roles.listing!r} lists no label in any row")
+    else:
+        if sep is not None or nothing is not None:
+            raise DataError(
+                "sep= and nothing= are for a column that lists labels; this table has a column a "
+                f"class; name the listing column with {option('label_column')}"
+            )
+        names = roles.classes
+        values = decode(_texts(table, names), names, table.where, coding)
+    items = None if roles.item is None else np.array(table.texts(roles.item, "image_column"))
+    split = None if roles.split is None else np.array(table.texts(roles.split, "split_column"))
+    labels = LabelMatrix(values, names, items, split)
+    return resolve_duplicates(
+        labels, duplicates, where=table.where, listed=roles.listing is not None
+    )
+
+
+def _texts(table: Table, names: Sequence[str]) -> list[list[str]]:
+    for name in names:
+        if any(isinstance(cell, list) for cell in table.columns[name]):
+            raise DataError(
+                f"{table.where(0)}: column {name!r} holds lists; pass "
+                f"{option('label_column', name)} if it lists the labels, else "
+                f"{option('drop_columns', name)}"
+            )
+    return [table.columns[name] for name in names]

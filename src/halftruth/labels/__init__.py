@@ -1,0 +1,52 @@
+"""Labels: one coding for the whole library, checks, conversions, names, and hiding.
+
++1 PRESENT: annotated as present. 0 UNKNOWN: not annotated. -1 ABSENT: verified as absent.
+Labels are (N, K) int8: N rows (images), K classes. Other codings are converted by name.
+"""
+
+from halftruth.labels.class_filters import class_filter, co_occurrence, correlated_classes
+from halftruth.labels.class_names import check_classes, unknown_class
+from halftruth.labels.codes import (
+    ABSENT,
+    PRESENT,
+    UNKNOWN,
+    as_array,
+    check,
+    convert,
+    from_chexpert,
+    from_multi_hot,
+    from_names,
+    from_zero_absent,
+)
+from halftruth.labels.hiding import (
+    drop_positives,
+    keep_known,
+    single_positive,
+    single_positive_published,
+    subsample_negatives,
+)
+from halftruth.labels.matrix import LabelMatrix
+
+__all__ = [
+    "ABSENT",
+    "PRESENT",
+    "UNKNOWN",
+    "LabelMatrix",
+    "as_array",
+    "check",
+    "check_classes",
+    "class_filter",
+    "co_occurrence",
+    "convert",
+    "correlated_classes",
+    "drop_positives",
+    "from_chexpert",
+    "from_multi_hot",
+    "from_names",
+    "from_zero_absent",
+    "keep_known",
+    "single_positive",
+    "single_positive_published",
+    "subsample_negatives",
+    "unknown_class",
+]

@@ -1,0 +1,200 @@
+"""One coding of labels for the whole library, checked and converted at the door.
+
++1 PRESENT: labelled as there; 0 UNKNOWN: nobody said; -1 ABSENT: verified as not there.
+Labels are (N, K) int8: N rows (images), K classes. Other codings are converted by name.
+"""
+
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from halftruth.labels.class_names import check_classes, unknown_class
+from halftruth.labels.raw_values import check_shape, like, read_values, refuse
+
+PRESENT, UNKNOWN, ABSENT = 1, 0, -1
+
+_CODE = {"present": PRESENT, "unknown": UNKNOWN, "absent": ABSENT}
+_UNSET = 127
+# Types that torch cannot compare with int8, or would shorten without a word.
+_AWKWARD = (torch.uint16, torch.uint32, torch.uint64, torch.complex64, torch.complex128)
+
+
+def check(labels: Any, *, classes: Sequence[str] | None = None) -> Any:
+    """The labels as int8, once every value is 1, 0 or -1; the first one that is not is named.
+
+    Takes an (N, K) array or nested list (-> array) or tensor on any device (-> tensor there) of
+    any number type. int8 input is returned itself, not copied.
+
+    >>> check([[1, 0], [-1, 1]]).dtype
+    dtype('int8')
+    >>> check([[1, 0], [0, 2]], classes=["cat", "dog"])
+    Traceback (most recent call last):
+    ...
+    ValueError: labels[1, 1] (class 'dog') is 2; expected 1 (present), 0 (unknown) or -1 \
+(absent). Other codings are converted by name: halftruth.labels.convert(values, coding), with \
+coding one of 'halftruth', 'multi-hot', 'zero-absent', 'chexpert'
+    """
+    if isinstance(labels, torch.Tensor) and _stays_in_torch(labels):
+        check_shape(labels.shape, classes)
+        small = labels.to(torch.int8)
+        if _right(small, labels):
+            return small
+    expected = "1 (present), 0 (unknown) or -1 (absent)"
+    array, values = read_values(labels, expected, classes)
+    with np.errstate(invalid="ignore"):
+        narrow = values.astype(np.int8, copy=False)
+    if _right(narrow, values):
+        return labels if _is_int8(labels) else like(labels, narrow)
+    wrong = (narrow != values) | (narrow < ABSENT) | (narrow > PRESENT)
+    first = int(wrong.argmax())
+    refuse(array, first, expected, _advice(float(values.flat[first])), classes)
+
+
+def as_array(labels: Any, *, classes: Sequence[str] | None = None) -> np.ndarray:
+    """`check`, and a numpy array whatever was given."""
+    checked = check(labels, classes=classes)
+    return checked.numpy(force=True) if isinstance(checked, torch.Tensor) else checked
+
+
+def from_multi_hot(values: Any) -> Any:
+    """Multi-hot labels: 1 present, 0 not annotated (nothing is verified as absent).
+
+    >>> from_multi_hot([[True, False]])
+    array([[1, 0]], dtype=int8)
+    """
+    return _recode(values, {1: PRESENT, 0: UNKNOWN}, None, "1 (present) or 0 (unknown)")
+
+
+def from_zero_absent(values: Any) -> Any:
+    """Labels where 0 is a verified no: 1 present, 0 absent; -1, NaN, None or blank unknown.
+
+    >>> from_zero_absent([["1", "0", "", "-1"]])
+    array([[ 1, -1,  0,  0]], dtype=int8)
+    """
+    codes = {1: PRESENT, 0: ABSENT, -1: UNKNOWN}
+    return _recode(values, codes, UNKNOWN, "1 (present), 0 (absent), -1 or blank (unknown)")
+
+
+def from_chexpert(values: Any, uncertain: str = "unknown") -> Any:
+    """CheXpert's four values: 1 present, 0 absent, -1 uncertain, blank not mentioned (unknown).
+
+    `uncertain` is what -1 becomes: "unknown" (U-Ignore), "present" (U-Ones), "absent" (U-Zeros).
+
+    >>> from_chexpert([[1.0, 0.0, -1.0, float("nan")]], uncertain="present")
+    array([[ 1, -1,  1,  0]], dtype=int8)
+    """
+    if uncertain not in _CODE:
+        raise ValueError(f"expected uncertain to be one of {list(_CODE)}, got {uncertain!r}")
+    codes = {1: PRESENT, 0: ABSENT, -1: _CODE[uncertain]}
+    expected = "1 (present), 0 (absent), -1 (uncertain) or blank (unknown)"
+    return _recode(values, codes, UNKNOWN, expected)
+
+
+def from_names(
+    rows: Iterable[Iterable[str] | None], classes: Iterable[str] | None = None
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Labels from the names listed for each row, and the classes: named PRESENT, else UNKNOWN.
+
+    Without `classes`, they are the names that occur, sorted. An empty list or None is an empty row.
+
+    >>> labels, classes = from_names([["dog", "cat"], [], ["dog"]])
+    >>> labels.tolist(), classes
+    ([[1, 1], [0, 0], [0, 1]], ('cat', 'dog'))
+    """
+    if isinstance(rows, str):
+        raise TypeError(f"expected a list of names for each row, got the text {rows!r}")
+    listed: list[list[str]] = []
+    for number, names in enumerate(rows):
+        if isinstance(names, str):
+            raise TypeError(
+                f"row {number} is the text {names!r}; expected a list of names, as names.split('|')"
+            )
+        listed.append([] if names is None else list(names))
+    where = np.repeat(np.arange(len(listed)), [len(names) for names in listed])
+    flat = [name for names in listed for name in names]
+    for name in dict.fromkeys(flat):
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError(
+                f"row {where[flat.index(name)]} holds {name!r}; expected names of classes "
+                "(an image without labels is an empty list)"
+            )
+    known = check_classes(sorted(set(flat)) if classes is None else classes)
+    column = {name: k for k, name in enumerate(known)}
+    for name in dict.fromkeys(flat):
+        if name not in column:
+            raise ValueError(f"row {where[flat.index(name)]}: {unknown_class(name, known)}")
+    labels = np.zeros((len(listed), len(known)), dtype=np.int8)
+    labels[where, [column[name] for name in flat]] = PRESENT
+    return labels, known
+
+
+_CODINGS: dict[str, Callable[..., Any]] = {
+    "halftruth": check,
+    "multi-hot": from_multi_hot,
+    "zero-absent": from_zero_absent,
+    "chexpert": from_chexpert,
+}
+
+
+def convert(values: Any, coding: str = "halftruth", **options: Any) -> Any:
+    """Labels of a named coding in halftruth's; options go to that coding's function.
+
+    >>> convert([[1, 0]], "zero-absent")
+    array([[ 1, -1]], dtype=int8)
+    """
+    if coding not in _CODINGS:
+        near = difflib.get_close_matches(str(coding), _CODINGS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"expected coding to be one of {list(_CODINGS)}, got {coding!r}{hint}")
+    return _CODINGS[coding](values, **options)
+
+
+def _stays_in_torch(labels: torch.Tensor) -> bool:
+    # numpy reads a tensor in main memory in place, and many times faster than torch does int8.
+    elsewhere = not labels.is_cpu or labels.dtype == torch.bfloat16
+    return elsewhere and labels.dtype not in _AWKWARD
+
+
+def _is_int8(labels: Any) -> bool:
+    return isinstance(labels, torch.Tensor) and labels.dtype == torch.int8
+
+
+def _right(small: Any, values: Any) -> bool:
+    """Whether int8 `small` holds only codes and lost nothing of `values`, arrays or tensors."""
+    if 0 in small.shape:
+        return True
+    inside = (small.min() >= ABSENT) & (small.max() <= PRESENT)
+    # Equality also catches NaN, fractions and numbers that wrapped around.
+    return bool(inside if small is values else inside & (small == values).all())
+
+
+def _recode(values: Any, codes: dict[int, int], blank: int | None, expected: str) -> Any:
+    array, numbers = read_values(values, expected, None)
+    coded = np.full(numbers.shape, _UNSET, dtype=np.int8)
+    for number, code in codes.items():
+        np.copyto(coded, code, where=numbers == number)
+    if blank is not None and numbers.dtype.kind == "f":
+        np.copyto(coded, blank, where=np.isnan(numbers))
+    unset = coded == _UNSET
+    if unset.any():
+        first = int(unset.argmax())
+        hint = _advice(float(numbers.flat[first]))
+        refuse(array, first, expected, hint, None)
+    return like(values, coded)
+
+
+def _advice(value: float) -> str:
+    if np.isnan(value):
+        return (
+            "If a blank or NaN means that nobody said, convert first with "
+            "halftruth.labels.from_zero_absent or from_chexpert (in both, 0 is absent)"
+        )
+    if 0 < value < 1:
+        return "Soft labels and probabilities are not labels: round or threshold them first"
+    return (
+        "Other codings are converted by name: halftruth.labels.convert(values, coding), with "
+        f"coding one of {', '.join(map(repr, _CODINGS))}"
+    )

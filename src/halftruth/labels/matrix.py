@@ -1,0 +1,94 @@
+"""Labels with their names: what is read from a file and handed on."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from halftruth.labels.class_names import check_classes
+from halftruth.labels.codes import ABSENT, PRESENT, as_array
+
+
+@dataclass(frozen=True, eq=False)
+class LabelMatrix:
+    """Labels with the names of their columns and rows; `dataclasses.replace` swaps one of them.
+
+    >>> pets = LabelMatrix(np.array([[1, 0], [-1, 0]]), ("cat", "dog"), items=["a.jpg", "b.jpg"])
+    >>> print(pets.describe())
+    2 of 4 labels are known: 1 present, 1 absent; 2 rows x 2 classes, 0.50 present a row, \
+1 row (50.0 %) without a present label; most often present: cat (1); never present: dog
+    """
+
+    values: np.ndarray
+    classes: tuple[str, ...]
+    items: np.ndarray | None = None
+    split: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        classes = check_classes(self.classes)
+        values = as_array(self.values, classes=classes)
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "classes", classes)
+        for field in ("items", "split"):
+            given = getattr(self, field)
+            if given is not None:
+                object.__setattr__(self, field, _texts(field, given, len(values)))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def select(self, rows: Any) -> "LabelMatrix":
+        """The rows of an index array, a boolean mask or a slice, in that order."""
+        rows = rows if isinstance(rows, slice) else np.asarray(rows)
+        if not isinstance(rows, slice) and not rows.size:
+            rows = rows.astype(np.intp)
+        items = None if self.items is None else self.items[rows]
+        split = None if self.split is None else self.split[rows]
+        return LabelMatrix(self.values[rows], self.classes, items, split)
+
+    def positives_per_class(self) -> np.ndarray:
+        """(K,) how many rows hold each class."""
+        return np.count_nonzero(self.values == PRESENT, axis=0)
+
+    def positives_per_row(self) -> np.ndarray:
+        """(N,) how many classes each row holds."""
+        return np.count_nonzero(self.values == PRESENT, axis=1)
+
+    def empty_rows(self) -> np.ndarray:
+        """(N,) True where a row has no PRESENT label."""
+        return self.positives_per_row() == 0
+
+    def describe(self) -> str:
+        """What is known, in words."""
+        counts = self.positives_per_class()
+        rows, present = len(self), int(counts.sum())
+        absent = int(np.count_nonzero(self.values == ABSENT))
+        empty = int(self.empty_rows().sum())
+        parts = [
+            f"{present + absent:,} of {self.values.size:,} labels are known: {present:,} present, "
+            f"{absent:,} absent",
+            f"{rows:,} row{'s' * (rows != 1)} x {len(counts):,} class{'es' * (len(counts) != 1)}, "
+            f"{present / max(rows, 1):.2f} present a row, {empty:,} row{'s' * (empty != 1)} "
+            f"({empty / max(rows, 1):.1%}) without a present label".replace("%", " %"),
+        ]
+        if present:
+            top = int(counts.argmax())
+            parts.append(f"most often present: {self.classes[top]} ({counts[top]:,})")
+        never = [self.classes[k] for k in np.flatnonzero(counts == 0)]
+        if never:
+            more = f" and {len(never) - 5:,} more" if len(never) > 5 else ""
+            parts.append(f"never present: {', '.join(never[:5])}{more}")
+        return "; ".join(parts)
+
+
+def _texts(field: str, given: Any, rows: int) -> np.ndarray:
+    texts = np.asarray(given)
+    if texts.dtype.kind == "O" and all(isinstance(text, str) for text in texts.flat):
+        texts = texts.astype(str)
+    if texts.size and texts.dtype.kind != "U":
+        raise TypeError(f"expected {field} to be text, one for each row, got {texts.dtype}")
+    if texts.shape != (rows,):
+        raise ValueError(
+            f"expected {field} to have one entry for each of {rows:,} rows, got shape {texts.shape}"
+        )
+    return texts

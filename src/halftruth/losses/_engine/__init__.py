@@ -1,0 +1,1 @@
+"""Everything that makes losses fast: one pass, generated kernels, tables by row."""

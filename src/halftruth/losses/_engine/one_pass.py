@@ -1,0 +1,159 @@
+"""Value and gradient of a loss in one pass over the logits.
+
+Autograd would keep a dozen copies of the logits and walk over each of them twice. The curves state
+their slopes, so one walk is enough: rows are taken in blocks that stay in the processor's cache,
+and what is kept for the backward pass is one copy, the gradient itself.
+"""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from halftruth.losses._engine import fused, native
+from halftruth.losses._engine.logit import Logit
+from halftruth.losses._engine.tracing import Untraceable
+from halftruth.losses.curves import Curve
+
+if TYPE_CHECKING:
+    from halftruth.losses.base import Loss
+
+# Entries of a block on a CPU: large enough to hide the cost of a call, small enough for its caches.
+BLOCK = 1 << 18
+
+
+def compute_dtype(logits: Tensor) -> torch.dtype:
+    """float64 stays; everything else is computed in float32."""
+    return torch.float64 if logits.dtype == torch.float64 else torch.float32
+
+
+def block_curve(loss: "Loss", logits: Tensor, labels: Tensor, context: Any, rows: slice) -> Curve:
+    """Value and slope of some rows."""
+    z = logits[rows].to(compute_dtype(logits))
+    return loss.terms(Logit(z, loss.eps), labels[rows], context, rows)
+
+
+def blocks(logits: Tensor) -> list[slice]:
+    """Whole rows in blocks on a CPU, everything at once elsewhere."""
+    count, width = logits.shape
+    if logits.device.type != "cpu":
+        return [slice(0, count)] if count else []
+    # Of equal size: a short last block would cost as many calls as the others.
+    number = -(-count // max(BLOCK // max(width, 1), 1))
+    step = -(-count // max(number, 1))
+    return [slice(at, min(at + step, count)) for at in range(0, count, max(step, 1))]
+
+
+def walk(
+    loss: "Loss", logits: Tensor, labels: Tensor, context: Any, unit: str, want_slope: bool
+) -> tuple[Tensor, Tensor | None]:
+    """(sum, or one value a `unit`) and, if wanted, the slope of every entry."""
+    dtype = compute_dtype(logits)
+    every = blocks(logits)
+    if len(every) == 1 and unit == "all":
+        value, slope = block_curve(loss, logits, labels, context, every[0])
+        return value.sum().double(), slope if want_slope else None
+    slopes = torch.empty_like(logits, dtype=dtype) if want_slope else None
+    sums: list[Tensor] = []
+    for rows in every:
+        value, slope = block_curve(loss, logits, labels, context, rows)
+        if slopes is not None:
+            slopes[rows] = slope
+        if unit == "entry":
+            sums.append(value)
+        elif unit == "row":
+            sums.append(value.sum(dim=1))
+        else:
+            # Blocks are added up in float64: neither rounding nor overflow grows with the batch.
+            sums.append(value.sum().double())
+        # Or they would be held while the next block is computed.
+        del value, slope
+    if unit == "all":
+        total = torch.stack(sums).sum() if sums else logits.new_zeros((), dtype=torch.float64)
+        return total, slopes
+    shape = logits.shape if unit == "entry" else logits.shape[:1]
+    return torch.cat(sums) if sums else logits.new_zeros(shape, dtype=dtype), slopes
+
+
+class Task(NamedTuple):
+    """What is to be computed of some logits."""
+
+    loss: "Loss"
+    labels: Tensor
+    context: Any
+    unit: str
+    scale: float
+
+
+class OnePass(torch.autograd.Function):
+    """Autograd node around `measure`: the slopes are ready when backward asks for them."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, task: Task) -> Tensor:  # type: ignore[override]
+        # Not through save_for_backward: by then they have done their part, but for a second time.
+        ctx.logits, ctx.task = logits, task
+        value, ctx.slopes = measure(logits, task, logits.requires_grad)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "the losses of halftruth state their gradient and have no second derivative: "
+                "expected backward without create_graph=True"
+            )
+        slopes, dtype, unit = ctx.slopes, ctx.logits.dtype, ctx.task.unit
+        # The slopes are scaled in place, so a second backward has to compute them anew.
+        ctx.slopes = None
+        if slopes is None:
+            _, slopes = measure(ctx.logits, ctx.task, True)
+        assert slopes is not None
+        if upstream.dtype != slopes.dtype:
+            upstream = upstream.to(slopes.dtype)
+        if unit == "all":
+            fused.multiply_(slopes, upstream)
+        else:
+            slopes.mul_(upstream.unsqueeze(1) if unit == "row" else upstream)
+        return slopes if slopes.dtype == dtype else slopes.to(dtype), None
+
+
+def measure(logits: Tensor, task: Task, want_slope: bool) -> tuple[Tensor, Tensor | None]:
+    """The scaled value and slopes: by one kernel where there is one, by `walk` elsewhere."""
+    loss, labels, context, unit, scale = task
+    if unit == "all":
+        try:
+            if fused.fits(logits):
+                return fused.run(loss, logits, labels, context, scale, want_slope)
+            if native.fits(logits, labels):
+                return native.run(loss, logits, labels, context, scale, want_slope)
+        except Untraceable:
+            pass
+    value, slopes = walk(loss, logits, labels, context, unit, want_slope)
+    if scale != 1:
+        value = value * scale
+        slopes = None if slopes is None else slopes.mul_(scale)
+    return value.to(compute_dtype(logits)), slopes
+
+
+def one_pass(
+    loss: "Loss", logits: Tensor, labels: Tensor, context: Any, unit: str, scale: float = 1.0
+) -> Tensor:
+    """scale · the loss summed over everything, a row, or nothing (`unit` all, row, entry)."""
+    if torch.compiler.is_compiling():
+        return traced(loss, logits, labels, context, unit) * scale
+    return OnePass.apply(  # type: ignore[no-any-return]
+        logits, Task(loss, labels, context, unit, scale)
+    )
+
+
+def traced(loss: "Loss", logits: Tensor, labels: Tensor, context: Any, unit: str) -> Tensor:
+    """The same without a custom node, for `torch.compile`, which fuses the walk by itself."""
+    z = logits.to(compute_dtype(logits))
+    value, slope = loss.terms(
+        Logit(z.detach(), loss.eps), labels, context, slice(0, logits.shape[0])
+    )
+    # z - z is 0, so the value is untouched and the gradient is the stated slope.
+    value = value.detach() + slope.detach() * (z - z.detach())
+    if unit == "all":
+        return value.sum(dtype=torch.float64).to(z.dtype)
+    return value.sum(dim=1) if unit == "row" else value

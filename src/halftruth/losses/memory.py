@@ -1,0 +1,281 @@
+"""What a method remembers about each training sample, by sample index.
+
+The table is part of the method, so it is saved and resumed with it, lies where there is room for
+it, and is the same in every process after `merge`.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from halftruth.losses._engine.bits import as_bytes, packed, unpacked
+from halftruth.losses._engine.distributed import Exchange, everyone, gathering, several
+from halftruth.losses._engine.host_table import PLACES, SHARE, Sharing, free_memory, host_table
+
+# Entries worked on at once where all samples are gone through: the temporary copies of a block of
+# four million take about 0.1 GB, however large the table is.
+BLOCK = 1 << 22
+
+
+class Memory(nn.Module):
+    """A row for each training sample, read and written by index.
+
+    `dtype` is a torch type or its name; bool is kept as bits, eight entries to a byte.
+
+    `place`: "device", "host", or "auto", which takes the training device unless the table would
+    need more than an eighth of the memory that is `free` there, else host memory. There the pages
+    are locked where the device is a CUDA one, and its kernels read and write the rows of a batch
+    over the bus: no copy of the table, nothing waits. Whatever the place, the values are the same.
+
+    Several processes: on their devices each holds a table of its own, since a row is needed where
+    it is computed. In host memory those of one machine hold one table, where the trainer says
+    that all of them build it (`together`): eight copies of 2 GB, exchanged after each epoch, would
+    be a waste where one reaches all. A row is written by one process an epoch, so they do not get
+    into each other's way; what goes over all samples is done inside `whole`, by one of them, since
+    a relabelling that each repeated would find what the others had left.
+
+    >>> memory = Memory("float32")
+    >>> memory.allocate(4, 3, fill=0.5)
+    >>> memory.write(torch.tensor([2]), torch.tensor([[1.0, 2.0, 3.0]]))
+    >>> memory.read(torch.tensor([2, 0]))
+    tensor([[1.0000, 2.0000, 3.0000],
+            [0.5000, 0.5000, 0.5000]])
+    >>> memory.nbytes
+    52
+    """
+
+    values: Tensor
+    touched: Tensor
+    sharing: Sharing | None
+
+    def __init__(
+        self,
+        dtype: str | torch.dtype = "float16",
+        *,
+        place: str = "auto",
+        free: Callable[[torch.device], int | None] = free_memory,
+    ) -> None:
+        super().__init__()
+        kind = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+        if not isinstance(kind, torch.dtype):
+            raise ValueError(f'expected a type such as "float16" or "int8", got {dtype!r}')
+        self.dtype, self.free = kind, free
+        self.near = torch.device("cpu")
+        self.in_host, self.sharing = False, None
+        self.settle(place)
+        self.shape: tuple[int, ...] = ()
+        self.register_buffer("values", torch.empty(0, dtype=self._stored))
+        self.register_buffer("touched", torch.empty(0, dtype=torch.bool), persistent=False)
+
+    def settle(self, place: str = "auto", together: bool = False) -> None:
+        """Where the next table lies, and whether all processes build it at the same time."""
+        if place not in PLACES:
+            raise ValueError(f"expected a place for the memory in {PLACES}, got {place!r}")
+        self.place, self.together = place, together
+
+    @property
+    def _stored(self) -> torch.dtype:
+        return torch.uint8 if self.dtype == torch.bool else self.dtype
+
+    def allocate(self, rows: int, *shape: int, fill: float = 0) -> None:
+        """Room for `rows` samples of the given shape, all entries set to `fill`."""
+        self.shape = shape
+        if self.dtype == torch.bool:
+            fill = 255 if fill else 0
+            shape = (*shape[:-1], -(-shape[-1] // 8)) if shape else ()
+        self._make_room((rows, *shape))
+        with self.whole() as mine:
+            if mine:
+                self.values.fill_(fill)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the table and of the mark each row has for `merge`."""
+        return self.values.nbytes + self.touched.nbytes
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def read(self, index: Tensor) -> Tensor:
+        """The rows of these samples, on the index's device."""
+        rows = self.values[self._at(index)]
+        if self.dtype == torch.bool:
+            rows = unpacked(rows, self.shape)
+        return rows.to(index.device)
+
+    def write(self, index: Tensor, rows: Tensor) -> None:
+        """Replace the rows of these samples, each of which may be named once."""
+        at = self._at(index)
+        if rows.shape != (len(at), *self.shape):
+            raise ValueError(
+                f"expected rows of shape {(len(at), *self.shape)} for {len(at)} samples, "
+                f"got {tuple(rows.shape)}"
+            )
+        if self.dtype == torch.bool:
+            rows = packed(rows)
+        self.values[at] = rows.detach().to(self.values)
+        self.touched.index_fill_(0, at, True)
+
+    def _at(self, index: Tensor) -> Tensor:
+        return checked_index(index, len(self.values)).to(self.values.device)
+
+    # All samples at once, in blocks.
+
+    def row_blocks(self) -> Iterator[slice]:
+        """Slices of rows that together cover the table."""
+        width = max(torch.Size(self.shape).numel(), 1)
+        return _slices(len(self.values), max(BLOCK // width, 1))
+
+    def column_blocks(self) -> Iterator[slice]:
+        """Slices of columns that together cover the table."""
+        return _slices(self.shape[0], max(BLOCK // max(len(self.values), 1), 1))
+
+    # Several processes.
+
+    @contextmanager
+    def whole(self) -> Iterator[bool]:
+        """Work on all samples, from what all processes know; nobody else writes rows meanwhile.
+
+        True for who may change the table: one process of those that share it, or each that has
+        its own. All hold the same afterwards, so nothing of it is left to merge.
+        """
+        self._wait()
+        yield self.sharing is None or self.sharing.leads
+        self.touched.zero_()
+        self._wait()
+
+    def _wait(self) -> None:
+        """Let all who hold this table come to the same point, their devices, too."""
+        if self.sharing is not None:
+            if self.near.type == "cuda":
+                torch.cuda.synchronize(self.near)
+            torch.distributed.barrier()
+
+    def merge(self, exchange: Exchange | None = None) -> None:
+        """Give every process the rows that any of them has written since the last merge.
+
+        `exchange` gathers equally shaped tensors of all processes along the first dimension, in
+        the order of their ranks, as `Accelerator.gather` does; without it `torch.distributed` is
+        used where it runs. Of a row that several processes have written the lowest rank's counts;
+        those that share a table have nothing to exchange, and wait for each other.
+        """
+        exchange = exchange or gathering()
+        if exchange is not None and not (self.sharing and self.sharing.all_here):
+            self._take_all(exchange)
+        self.touched.zero_()
+        self._wait()
+
+    def _take_all(self, exchange: Exchange) -> None:
+        home = self.values.device
+        touched = exchange(self.touched.to(self.near, torch.uint8)).to(home)
+        written = touched.view(-1, len(self.values)).bool()
+        places = [mask.nonzero().squeeze(1) for mask in written]
+        own = self.touched.nonzero().squeeze(1)
+        # Whether a rank is the first to have written a row: a rank above it is not listened to.
+        heard = written & (written.cumsum(dim=0, dtype=torch.int16) == 1)
+        longest = max(len(place) for place in places)
+        step = max(BLOCK // max(self.values[:1].numel(), 1), 1)
+        for part in _slices(longest, step):
+            rows = self.values.new_zeros((part.stop - part.start, *self.values.shape[1:]))
+            rows[: len(own[part])] = self.values[own[part]]
+            sent = as_bytes(rows)
+            arrived = exchange(sent.to(self.near)).to(home).view(len(places), *sent.shape)
+            for rank, place in enumerate(places):
+                at = place[part]
+                theirs = arrived[rank, : len(at)].contiguous().view(self._stored)
+                kept = heard[rank, at]
+                self.values[at[kept]] = theirs.view(-1, *self.values.shape[1:])[kept]
+
+    # Where it lies, and how it is saved.
+
+    def _make_room(self, size: tuple[int, ...]) -> None:
+        """A table of this size in the place it belongs to, whatever is in it."""
+        nbytes = torch.Size(size).numel() * self._stored.itemsize
+        self.sharing, together = None, self.together and several()
+        self.in_host = nbytes > 0 and self._goes_to_host(nbytes, together)
+        if self.in_host:
+            table, self.sharing = host_table(nbytes, self.near, together)
+            self.values = table.view(self._stored).view(size)
+        else:
+            self.values = torch.empty(size, dtype=self._stored, device=self.near)
+        self.touched = torch.zeros(size[0], dtype=torch.bool, device=self.values.device)
+
+    def _goes_to_host(self, nbytes: int, together: bool) -> bool:
+        if self.place != "auto":
+            return self.place == "host"
+        free = self.free(self.near)
+        too_large = free is not None and nbytes > SHARE * free
+        # One device may be fuller than another, and a table is shared by all or by none.
+        return any(everyone(too_large)) if together else too_large
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Memory":
+        # A change of the floating-point type of the modules around is not meant for the table: a
+        # whole number shows where things move, and nothing else.
+        near = fn(torch.empty(0, dtype=torch.uint8, device=self.near)).device
+        if near != self.near:
+            self.near, values, touched = near, self.values, self.touched
+            self._make_room(tuple(values.shape))
+            with self.whole() as mine:
+                if mine:
+                    self.values.copy_(values)
+            self.touched.copy_(touched)
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy is a table of its own.
+        return {**self.__dict__, "sharing": None}
+
+    def get_extra_state(self) -> Tensor:
+        """The shape of a row, which its bits do not tell."""
+        return torch.tensor(self.shape, dtype=torch.int64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.shape = tuple(int(size) for size in state)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        saved = state_dict.get(prefix + "values")
+        if saved is not None and len(self.values) == 0:
+            self.allocate(len(saved), *state_dict[prefix + "_extra_state"].tolist())
+        # Each process has the same saved table at hand, so it does no harm that all copy it.
+        with self.whole():
+            super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+def _slices(count: int, step: int) -> Iterator[slice]:
+    for start in range(0, count, step):
+        yield slice(start, min(start + step, count))
+
+
+def checked_index(index: Tensor, samples: int) -> Tensor:
+    """The index of a batch as it is used, once it can be that of so many samples."""
+    if samples == 0:
+        raise ValueError(
+            "nothing is remembered yet: call begin(labels of the training set) once before "
+            "training, so that there is a row for each sample"
+        )
+    if index.dim() != 1 or index.is_floating_point() or index.dtype == torch.bool:
+        raise ValueError(
+            "expected index to hold a sample's whole number for each row of the batch, got "
+            f"shape {tuple(index.shape)} of {index.dtype}"
+        )
+    # An accelerator would have to wait for the answer, and refuses what is too large by itself.
+    if index.device.type == "cpu" and not torch.compiler.is_compiling():
+        wrong = (index < 0) | (index >= samples)
+        if bool(wrong.any()):
+            first = int(wrong.int().argmax())
+            raise IndexError(
+                f"index[{first}] is {int(index[first])}; expected 0 to {samples - 1}, the rows of "
+                "the labels given to begin()"
+            )
+    return index.long()
+
+
+def take_sizes(module: nn.Module, state_dict: Any, prefix: str) -> None:
+    """Let what `begin` fills, and is empty before, take the size it has in a saved state."""
+    for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+        saved = state_dict.get(prefix + name)
+        if tensor is not None and tensor.numel() == 0 and saved is not None:
+            tensor.data = torch.empty(saved.shape, dtype=tensor.dtype, device=tensor.device)

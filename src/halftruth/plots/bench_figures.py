@@ -1,0 +1,114 @@
+"""A file of benchmark results: methods side by side, and what their settings change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from halftruth.bench.result_tables import Column, columns
+from halftruth.bench.results import read_results
+from halftruth.data import DataError
+from halftruth.losses import registry
+from halftruth.plots.search_figures import draw_sensitivity
+from halftruth.plots.style import COLOURS, INK, Drawing, panels, shared_legend, styled
+
+Results = str | Path | Iterable[str | Path]
+
+
+def draw_bench(
+    paths: Results, metric: str = "mAP", methods: Sequence[str] = ()
+) -> tuple[list[Drawing], list[str]]:
+    """The comparison on test rows, and a figure of settings for each method with several tried.
+
+    Also what could not be drawn, and why.
+    """
+    records = read_results(paths)
+    known = list(dict.fromkeys(record["method"] for record in records))
+    if unknown := [name for name in methods if name not in known]:
+        raise DataError(f"there are no results of {unknown}; there are: {', '.join(known)}")
+    records = [record for record in records if not methods or record["method"] in methods]
+    drawings: list[Drawing] = []
+    left_out: list[str] = []
+    measured = [one for one in columns(records, [metric]) if one.values]
+    if measured:
+        drawings.append(draw_comparison(measured))
+    else:
+        left_out.append("comparison: no run has been measured on test rows yet")
+    for method in methods or known:
+        table = tried_settings(records, method, metric)
+        settings = [str(key) for key in table if key not in ("data", "seed", "trial", "value")]
+        if any(table[key].astype(str).nunique() > 1 for key in settings):
+            text = f"validation {metric}, %"
+            name = f"sensitivity-{method}"
+            drawings.append(draw_sensitivity(name, table, settings, "data", text))
+    if not drawings:
+        raise DataError(f"{paths}: there is nothing to draw: {'; '.join(left_out)}")
+    return drawings, left_out
+
+
+def tried_settings(records: Iterable[dict[str, Any]], method: str, metric: str) -> pd.DataFrame:
+    """A row a run of a method: data, seed, whether it is a trial, its settings, and the value."""
+    rows = []
+    for record in records:
+        value = record.get("val", {}).get(metric)
+        if record["method"] == method and value is not None:
+            settings = {**_defaults(record["loss"]), **record["training"], **record["options"]}
+            about = {"data": f"{record['data']}, {record['column']}", "seed": record["seed"]}
+            plain = {key: _flat(setting) for key, setting in settings.items()}
+            rows.append({**about, "trial": record["trial"], **plain, "value": 100 * value})
+    return pd.DataFrame(rows)
+
+
+def _defaults(loss: str) -> dict[str, Any]:
+    """Arguments that a run may have left as they are."""
+    arguments = registry.signature(loss).items()
+    return {name: one.default for name, one in arguments if one.default is not one.empty}
+
+
+def _flat(setting: Any) -> Any:
+    """A list as one text, however its numbers are written."""
+    if not isinstance(setting, (list, tuple)):
+        return setting
+    shown = (f"{one:g}" if isinstance(one, (int, float)) else str(one) for one in setting)
+    return f"[{', '.join(shown)}]"
+
+
+@styled
+def draw_comparison(found: Sequence[Column]) -> Drawing:
+    """Mean over seeds with its deviation, a panel a data set and label setting; published ones."""
+    numbers = pd.DataFrame(
+        {
+            "data": column.data,
+            "labels": column.labels,
+            "metric": column.metric,
+            "method": method,
+            "mean": value.mean,
+            "std": value.std,
+            "seeds": value.seeds,
+            "published": np.nan if value.published is None else value.published.value,
+        }
+        for column in found
+        for method, value in column.values.items()
+    )
+    most = max(len(column.values) for column in found)
+    figure, grid = panels(1, len(found), width=3.6, height=1.2 + 0.2 * most)
+    for axes, column in zip(grid[0], found, strict=True):
+        part = numbers[(numbers["data"] == column.data) & (numbers["labels"] == column.labels)]
+        part = part.sort_values("mean", ascending=False, kind="stable").reset_index(drop=True)
+        places = np.arange(len(part))
+        axes.errorbar(
+            part["mean"], places, xerr=part["std"].fillna(0), fmt="o", markersize=5, capsize=2,
+            color=COLOURS[0], label="measured, mean ± deviation over seeds",
+        )  # fmt: skip
+        if part["published"].notna().any():
+            axes.plot(part["published"], places, "|", color=INK, markersize=9, label="published")
+        axes.set_yticks(places, part["method"])
+        axes.set_ylim(len(part) - 0.5, -0.5)
+        axes.set_xlabel(f"{column.metric}, %, test rows")
+        axes.set_title(f"{column.data}, {column.labels}")
+    shared_legend(figure, grid)
+    return Drawing("comparison", figure, numbers)

@@ -1,0 +1,204 @@
+"""What changes from epoch to epoch: learning curves and what becomes of unknown labels."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from halftruth.plots.run_records import NotRecorded, Record
+from halftruth.plots.style import (
+    GRID,
+    Drawing,
+    epochs_axis,
+    legend_name,
+    line_look,
+    panels,
+    shared_legend,
+    styled,
+)
+
+
+@styled
+def draw_curves(runs: Sequence[Record]) -> Drawing:
+    """Training loss and validation mAP; a dot marks the epoch that was kept."""
+    columns = {"loss": "training loss", **_maps(runs)}
+    drawing = _series("curves", runs, columns)
+    for axes in drawing.figure.axes[1:]:
+        for number, run in enumerate(runs):
+            kept = run.epochs[run.epochs["number"] == _best(run)]
+            shown = axes.get_ylabel().replace("\n", " ")
+            column = next(key for key, text in columns.items() if text == shown)
+            if column in kept and len(kept):
+                look = line_look(number)["color"]
+                axes.plot(kept["number"], 100 * kept[column], "o", color=look, markersize=5)
+    return drawing
+
+
+def _maps(runs: Sequence[Record]) -> dict[str, str]:
+    names = {
+        "val_mAP": "validation mAP, %",
+        "val_mAP_observed": "validation mAP on the observed labels, %",
+    }
+    return {key: text for key, text in names.items() if any(key in run.epochs for run in runs)}
+
+
+def _best(run: Record) -> int:
+    """The number of the best epoch, counted over the stages; 0 where the run is not finished."""
+    if not run.result:
+        return 0
+    chosen = (run.epochs["stage"] == run.result["best_stage"]) & (
+        run.epochs["epoch"] == run.result["best_epoch"]
+    )
+    return int(run.epochs.loc[chosen, "number"].max()) if chosen.any() else 0
+
+
+@styled
+def draw_labelled_loss(runs: Sequence[Record]) -> Drawing:
+    """Loss -log p of the annotated positives (001 Fig. 7)."""
+    names = {
+        "train_loss_labelled": "loss of annotated positives, training rows",
+        "val_loss_labelled": "loss of annotated positives, validation",
+    }
+    found = {key: text for key, text in names.items() if any(key in run.epochs for run in runs)}
+    return _series("labelled-loss", runs, found)
+
+
+@styled
+def draw_predictive_values(runs: Sequence[Record]) -> Drawing:
+    """PPV and NPV at the method's cut, means over the classes, validation rows (004 Fig. 2)."""
+    names = {
+        "val_PPV": "PPV: right of those above the cut, %",
+        "val_NPV": "NPV: right of those below the cut, %",
+    }
+    drawing = _series("predictive-values", runs, names)
+    cuts = {run.name: run.tau for run in runs}
+    drawing.numbers["cut"] = drawing.numbers["run"].map(cuts)
+    listed = ", ".join(dict.fromkeys(f"{cut:g}" for cut in cuts.values()))
+    for axes in drawing.figure.axes:
+        axes.set_xlabel(f"epoch (cut at p = {listed})")
+    return drawing
+
+
+@styled
+def draw_ambiguity(runs: Sequence[Record]) -> Drawing:
+    """Mean |z| of unknown labels: near 0 a method leaves them undecided (001 Fig. 8)."""
+    part = "train" if all("train_size_hidden" in run.epochs for run in runs) else "val"
+    names = {
+        f"{part}_size_hidden": "mean |logit| of hidden positives",
+        f"{part}_size_negative": "mean |logit| of true negatives",
+    }
+    return _series("ambiguity", runs, names)
+
+
+def wasserstein(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Distance W1 of histograms over [0, 1], row by row: the area between their distributions.
+
+    >>> wasserstein(np.array([[4, 0, 0, 0]]), np.array([[0, 0, 2, 2]])).round(3)
+    array([0.625])
+    """
+    shares = [np.cumsum(counts, axis=1) / counts.sum(axis=1)[:, None] for counts in (first, second)]
+    distance: np.ndarray = np.abs(shares[0] - shares[1]).mean(axis=1)
+    return distance
+
+
+@styled
+def draw_separation(runs: Sequence[Record]) -> Drawing:
+    """Wasserstein distance of hidden positives from true negatives by epoch (002 Fig. 3a)."""
+    tables = []
+    for run in runs:
+        run.part_with("hidden", "negative")
+        for part in ("train", "val"):
+            hidden, negative = (run.counts(part, group) for group in ("hidden", "negative"))
+            if hidden.sum() and negative.sum():
+                with np.errstate(invalid="ignore"):
+                    distance = wasserstein(hidden, negative)
+                name = f"{'training' if part == 'train' else 'validation'} rows"
+                tables.append(_table(run, name, distance))
+    return _lines("separation", runs, tables, "Wasserstein distance\nof hidden from negative")
+
+
+@styled
+def draw_corrected(runs: Sequence[Record]) -> Drawing:
+    """Precision and recall of what is taken for a missing label (003 Fig. 7).
+
+    A method's own pseudo-labels, where it has some; for the others, what lies above its cut.
+    """
+    tables = []
+    for run in runs:
+        if "pseudo_positive_precision" in run.epochs:
+            precision = run.epochs["pseudo_positive_precision"].to_numpy(dtype=float)
+            recall = run.epochs["pseudo_positive_recall"].to_numpy(dtype=float)
+        else:
+            part = run.part_with("hidden", "negative")
+            hidden, negative = (run.counts(part, group) for group in ("hidden", "negative"))
+            first = round(run.tau * hidden.shape[1])
+            right, wrong = hidden[:, first:].sum(axis=1), negative[:, first:].sum(axis=1)
+            with np.errstate(invalid="ignore"):
+                precision, recall = right / (right + wrong), right / hidden.sum(axis=1)
+        tables.append(_table(run, "precision, %", 100 * precision))
+        tables.append(_table(run, "recall, %", 100 * recall))
+    drawing = _lines("corrected", runs, tables, "")
+    for axes in drawing.figure.axes:
+        axes.set_ylim(0, 102)
+        what = axes.get_title().removesuffix(", %")
+        axes.set_ylabel(f"{what} of what is taken\nfor a missing label, %")
+        axes.set_title("")
+    return drawing
+
+
+def _table(run: Record, series: str, values: np.ndarray) -> pd.DataFrame:
+    epochs = run.epochs.iloc[: len(values)]
+    columns = {"run": run.name, "series": series, "epoch": epochs["number"].to_numpy()}
+    return pd.DataFrame({**columns, "value": values})
+
+
+def _series(name: str, runs: Sequence[Record], columns: dict[str, str]) -> Drawing:
+    """A panel for each column of metrics.jsonl, shares in per cent."""
+    tables = []
+    for key, text in columns.items():
+        scale = 100 if text.endswith("%") else 1
+        for run in runs:
+            if key in run.epochs:
+                values = run.epochs[key].to_numpy(dtype=float)
+                tables.append(_table(run, text, scale * values))
+    drawing = _lines(name, runs, tables, "")
+    for axes in drawing.figure.axes:
+        axes.set_ylabel(textwrap.fill(axes.get_title(), 30))
+        axes.set_title("")
+    return drawing
+
+
+def _lines(name: str, runs: Sequence[Record], tables: list[pd.DataFrame], text: str) -> Drawing:
+    """A panel a series, a line a run."""
+    if not tables:
+        asked = ", ".join(str(run.folder) for run in runs)
+        raise NotRecorded(
+            f"not recorded by {asked}: the complete labels were not given (--truth), or "
+            "an older version trained it"
+        )
+    numbers = pd.concat(tables, ignore_index=True)
+    titles = list(dict.fromkeys(numbers["series"]))
+    figure, grid = panels(1, len(titles), width=3.7, height=2.9)
+    for axes, title in zip(grid[0], titles, strict=True):
+        for place, run in enumerate(runs):
+            line = numbers[(numbers["series"] == title) & (numbers["run"] == run.name)]
+            if len(line):
+                shown = legend_name(run.name)
+                axes.plot(line["epoch"], line["value"], label=shown, **line_look(place))
+        axes.set_title(title)
+        axes.set_ylabel(text)
+        _stages(axes, runs)
+    shared_legend(figure, grid)
+    return Drawing(name, figure, numbers)
+
+
+def _stages(axes: Axes, runs: Sequence[Record]) -> None:
+    """Whole epochs; where all runs change the stage at the same one, a line there."""
+    epochs_axis(axes, max(len(run.epochs) for run in runs))
+    changes = {int((run.epochs["stage"] == run.epochs["stage"].iloc[0]).sum()) for run in runs}
+    if len(changes) == 1 and (at := changes.pop()) < max(len(run.epochs) for run in runs):
+        axes.axvline(at + 0.5, color=GRID, linewidth=0.8, linestyle=":")

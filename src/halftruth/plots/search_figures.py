@@ -1,0 +1,161 @@
+"""How a result hangs on settings: searches with Optuna, and settings tried in a benchmark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from halftruth.data import DataError
+from halftruth.plots.style import INK, Drawing, line_look, panels, shared_legend, shortened, styled
+
+# So many values may be a sweep, joined by a line, where nothing else varies or each comes again.
+_GRID = 12
+_COLUMNS = 3
+
+
+def read_study(source: str | Path, name: str | None = None) -> pd.DataFrame:
+    """The trials of a study: columns trial, state, value (validation mAP in %), and its settings.
+
+    `source` is the folder that `halftruth tune` wrote, its study.db, or a storage's URL; `name` is
+    needed where a storage holds several studies.
+    """
+    from halftruth.bench.tune import import_optuna
+
+    optuna = import_optuna()
+    url = _storage(source)
+    found = optuna.get_all_study_names(storage=url)
+    if name is None and len(found) != 1:
+        raise DataError(f"{source}: expected one study, or its name (--study); there are: {found}")
+    if name is not None and name not in found:
+        raise DataError(f"{source}: there is no study {name!r}; there are: {found}")
+    study = optuna.load_study(study_name=name or found[0], storage=url)
+    rows = []
+    for trial in study.get_trials(deepcopy=False):
+        reached = trial.value
+        if reached is None and trial.intermediate_values:
+            reached = max(trial.intermediate_values.values())
+        if reached is not None:
+            about = {"trial": trial.number + 1, "state": trial.state.name.lower()}
+            rows.append({**about, "value": 100 * reached, **trial.params})
+    if not rows:
+        raise DataError(f"{source}: no trial of the study has come to a value yet")
+    return pd.DataFrame(rows)
+
+
+def _storage(source: str | Path) -> str:
+    if "://" in str(source):
+        return str(source)
+    path = Path(source)
+    path = path / "study.db" if path.is_dir() else path
+    if not path.is_file():
+        raise DataError(f"{source}: there is no study here: no file {path}")
+    return f"sqlite:///{path}"
+
+
+def draw_study(source: str | Path, name: str | None = None) -> list[Drawing]:
+    """How the search went, and how the result hangs on each setting."""
+    trials = read_study(source, name)
+    settings = [str(key) for key in trials if key not in ("trial", "state", "value")]
+    text = "validation mAP, %"
+    return [
+        draw_history(trials, text),
+        draw_sensitivity("sensitivity", trials, settings, "state", text),
+    ]
+
+
+@styled
+def draw_history(trials: pd.DataFrame, text: str) -> Drawing:
+    """The value of every trial, and the best so far."""
+    done = trials["state"] == "complete"
+    numbers = trials.assign(best=trials["value"].where(done).cummax().ffill())
+    figure, grid = panels(1, 1, width=5.5, height=3)
+    axes = grid[0, 0]
+    for place, (state, part) in enumerate(numbers.groupby("state")):
+        look = {"color": line_look(place)["color"], "marker": "osx"[place % 3]}
+        axes.plot(part["trial"], part["value"], linestyle="", markersize=4, label=state, **look)
+    axes.step(numbers["trial"], numbers["best"], where="post", color=INK, label="best so far")
+    axes.set_xlabel("trial")
+    axes.set_ylabel(text)
+    shared_legend(figure, grid)
+    return Drawing("history", figure, numbers)
+
+
+@styled
+def draw_sensitivity(
+    name: str, table: pd.DataFrame, settings: Sequence[str], group: str, text: str
+) -> Drawing:
+    """`value` over each setting, a panel each (002 Fig. 2; 004 Fig. 1; 000 Fig. 4).
+
+    A dot a run; a line joins the means of a sweep: few values, each with several runs, or nothing
+    else varied. Where everything varies at once, a line would tell of the other settings. Data
+    sets, whose values lie far apart, are shown by how far a run stays behind the best of its own.
+    """
+    varied = [key for key in settings if _shown(table[key]).nunique() > 1]
+    if not varied:
+        raise DataError(f"{name}: all runs have the same settings: {', '.join(settings) or 'none'}")
+    numbers = table[[group, *varied, "value"]]
+    if group == "data" and table[group].nunique() > 1:
+        table = table.assign(value=table["value"] - table.groupby(group)["value"].transform("max"))
+        text = text.replace(", %", ",\npoints from the best")
+    columns = min(_COLUMNS, len(varied))
+    rows = -(-len(varied) // columns)
+    figure, grid = panels(rows, columns, width=3.3, height=2.6)
+    for axes, key in zip(grid.flat, varied, strict=False):
+        _setting(axes, table.dropna(subset=[key, "value"]), key, group, len(varied) == 1)
+        axes.set_xlabel(shortened(key))
+    for axes in list(grid.flat)[len(varied) :]:
+        axes.set_visible(False)
+    for axes in grid[:, 0]:
+        axes.set_ylabel(text)
+    shared_legend(figure, grid, least=1)
+    return Drawing(name, figure, numbers)
+
+
+def _setting(axes: Axes, table: pd.DataFrame, key: str, group: str, alone: bool) -> None:
+    shown = _shown(table[key])
+    names: list[str] = []
+    if pd.api.types.is_numeric_dtype(shown):
+        at = shown
+        if shown.min() > 0 and shown.max() / shown.min() > 20:
+            axes.set_xscale("log")
+    else:
+        names = sorted(shown.unique())
+        at = shown.map({value: place for place, value in enumerate(names)})
+        axes.set_xticks(range(len(names)), [shortened(value, 10) for value in names])
+        axes.set_xlim(-0.5, len(names) - 0.5)
+    for place, (title, rows) in enumerate(table.groupby(group)):
+        look = line_look(place)
+        x, y = at[rows.index], rows["value"]
+        marker = "osx^Dv"[place % 6]
+        axes.scatter(x, y, s=16, marker=marker, color=look["color"], alpha=0.7, label=str(title))
+        runs = y.groupby(x)
+        again = alone or int(runs.size().min()) > 1
+        if 1 < len(runs) <= _GRID and again and not names:
+            axes.plot(runs.mean().index, runs.mean(), **look)
+
+
+def _shown(values: pd.Series[Any]) -> pd.Series[Any]:
+    """Numbers as they are; choices, which a study keeps as JSON, as text or numbers."""
+    if pd.api.types.is_bool_dtype(values):
+        return values.astype(str)
+    if pd.api.types.is_numeric_dtype(values):
+        return values
+    read = values.map(_plain)
+    if read.map(lambda one: isinstance(one, (int, float)) and not isinstance(one, bool)).all():
+        return read.astype(float)
+    return read.map(lambda one: one if isinstance(one, str) else json.dumps(one))
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value if not isinstance(value, float) or not np.isnan(value) else None
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value

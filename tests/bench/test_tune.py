@@ -1,0 +1,154 @@
+"""The search over a method's settings, with Optuna."""
+
+import sys
+
+import numpy as np
+import pytest
+import yaml
+
+from halftruth.bench.search_space import RATES, search_space
+from halftruth.bench.tune import TuneError, tune, with_values
+from halftruth.cli import main
+from halftruth.train import Config, ConfigError, fit, load_settings
+
+optuna = pytest.importorskip("optuna")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Labels that features tell, one positive a row shown."""
+    folder = tmp_path_factory.mktemp("tune")
+    random = np.random.default_rng(0)
+    truth = random.random((80, 3)) < 0.5
+    truth[np.arange(80), random.integers(3, size=80)] = True
+    lines = ["item,split,a,b,c"]
+    for row, there in enumerate(truth):
+        shown = np.zeros(3, int)
+        shown[random.choice(np.flatnonzero(there))] = 1
+        part = ("train", "train", "val", "test")[row % 4]
+        lines.append(f"i{row},{part}," + ",".join(map(str, shown)))
+    (folder / "labels.csv").write_text("\n".join(lines) + "\n")
+    np.save(folder / "x.npy", (truth + random.normal(0, 0.4, (80, 3))).astype(np.float32))
+    return folder
+
+
+@pytest.fixture
+def settings(data):
+    return {
+        "labels": str(data / "labels.csv"), "features": str(data / "x.npy"), "method": "em",
+        "device": "cpu", "epochs": 3, "batch_size": 16,
+    }  # fmt: skip
+
+
+def test_the_best_recipe_is_that_of_the_best_trial(settings, tmp_path):
+    path = tune(settings, trials=6, out=tmp_path / "t", say=lambda text: None)
+    study = optuna.load_study(study_name="halftruth", storage=f"sqlite:///{tmp_path}/t/study.db")
+    assert len(study.trials) == 6
+    best, recipe = study.best_trial, yaml.safe_load(path.read_text())
+    assert recipe["head_lr"] == float(f"{best.params['head_lr']:.3g}")
+    assert recipe["options"] == {"alpha": float(f"{best.params['alpha']:.3g}")}
+    assert list((tmp_path / "t" / "trials").iterdir()) == []
+    config = load_settings(path, {"out": str(tmp_path / "run"), "device": "cpu"})
+    result = fit(config, quiet=True, report=False)
+    assert result.best_score == pytest.approx(study.best_value, abs=1e-9)
+
+
+def test_the_first_trial_is_what_was_given(settings, tmp_path):
+    given = {**settings, "head_lr": 0.002, "options": {"alpha": 0.3}}
+    tune(given, trials=1, out=tmp_path, say=lambda text: None)
+    (trial,) = optuna.load_study(
+        study_name="halftruth", storage=f"sqlite:///{tmp_path}/study.db"
+    ).trials
+    assert trial.params == {"head_lr": 0.002, "alpha": 0.3}
+
+
+def test_workers_share_a_study_and_stop_together(settings, tmp_path):
+    storage, said = f"sqlite:///{tmp_path / 'shared.db'}", []
+    for worker in ("one", "two"):
+        tune(
+            settings, trials=4 if worker == "one" else 5, storage=storage, study="s",
+            out=tmp_path / worker, say=said.append,
+        )  # fmt: skip
+    assert len(optuna.load_study(study_name="s", storage=storage).trials) == 5
+    assert sum(line.startswith("trial ") for line in said) == 5
+    recipes = [(tmp_path / worker / "best.yaml").read_text() for worker in ("one", "two")]
+    assert all("labels: " in recipe for recipe in recipes)
+
+
+def test_bad_trials_are_stopped_early(settings, tmp_path):
+    """Five trials of a useful rate, then rates that learn nothing."""
+    search = {"head_lr": {"low": 1e-2, "high": 2e-2}, "alpha": [0.1]}
+    slow = {"head_lr": {"low": 1e-9, "high": 2e-9}, "alpha": [0.1]}
+    given = {**settings, "epochs": 6}
+    storage = f"sqlite:///{tmp_path / 's.db'}"
+    common = {"storage": storage, "out": tmp_path, "say": lambda text: None}
+    tune(given, trials=5, search=search, **common)
+    study = optuna.load_study(study_name="halftruth", storage=storage)
+    assert {trial.state.name for trial in study.trials} == {"COMPLETE"}
+    best = study.best_value
+    tune(given, trials=7, search=slow, **common)
+    states = [trial.state.name for trial in study.trials[5:]]
+    assert states == ["PRUNED", "PRUNED"]
+    assert all(len(trial.intermediate_values) < 6 for trial in study.trials[5:])
+    assert study.best_value == best
+
+
+def test_a_required_argument_that_is_searched_need_not_be_given(settings, tmp_path):
+    given = {**settings, "method": "pseudo-label", "epochs": 1}
+    path = tune(given, trials=1, out=tmp_path, say=lambda text: None)
+    assert 0 < yaml.safe_load(path.read_text())["options"]["tau"] < 1
+
+
+def test_what_is_searched(settings):
+    config = load_settings(None, settings)
+    assert search_space(config, {}).keys() == {"head_lr", "alpha"}
+    assert search_space(config, {"dropout": [0.0, 0.5]}).keys() == {"head_lr", "alpha", "dropout"}
+    changed = with_values(config, {"dropout": 0.5, "alpha": 0.7})
+    assert (changed.dropout, changed.options) == (0.5, {"alpha": 0.7})
+    with pytest.raises(ConfigError, match="neither em nor training takes 'alfa'"):
+        search_space(config, {"alfa": [1]})
+    with pytest.raises(ConfigError, match="search of alpha: expected"):
+        search_space(config, {"alpha": {"low": 2}})
+
+
+@pytest.mark.parametrize(
+    ("given", "rates"),
+    [
+        ({"tune": "head"}, ["head_lr"]),
+        ({"tune": "all"}, ["lr"]),
+        ({"tune": "head-first"}, ["lr", "head_lr"]),
+        ({"tune": "all", "features": "x.npy"}, ["head_lr"]),
+    ],
+)
+def test_rates_without_effect_are_not_searched(given, rates):
+    config = Config(**{"images": ["photos"], "method": "wan", **given})
+    assert [name for name in search_space(config, {}) if name in RATES] == rates
+    for idle in RATES.keys() - set(rates):
+        with pytest.raises(ConfigError, match=f"{idle} has no effect here"):
+            search_space(config, {idle: [1e-3]})
+
+
+def test_auto_is_no_method_to_search(settings):
+    config = load_settings(None, {**settings, "method": "auto", "options": {}})
+    with pytest.raises(ConfigError, match="name one"):
+        search_space(config, {})
+
+
+def test_without_optuna_the_error_says_what_to_do(settings, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(TuneError, match=r"pip install .*bench run --trials N.* without it"):
+        tune(settings, out=tmp_path)
+
+
+def test_the_command_writes_a_recipe(settings, tmp_path, monkeypatch, capsys):
+    call = [
+        "halftruth", "tune", settings["labels"], "--features", settings["features"], "--method",
+        "em", "--trials", "1", "--setting", "epochs=1", "--setting", "device=cpu", "--search",
+        "alpha=[0.1, 0.2]", "--out", str(tmp_path / "t"),
+    ]  # fmt: skip
+    monkeypatch.setattr(sys, "argv", call)
+    with pytest.raises(SystemExit) as done:
+        main()
+    assert done.value.code == 0
+    assert "the recipe is" in capsys.readouterr().out
+    assert yaml.safe_load((tmp_path / "t" / "best.yaml").read_text())["method"] == "em"
