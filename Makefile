@@ -1,4 +1,5 @@
-# make test   everything CI runs: lint, types, tests, doctests and examples
+# make test   everything CI runs: lint, import direction, types, tests, doctests and examples;
+#             it ends with the tests that were skipped, and why
 # make demo   the main job on data made on the spot
 # Both create .venv first, from PyPI alone.
 
@@ -19,12 +20,13 @@ $(READY): pyproject.toml constraints.txt
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --quiet
 
 types: $(READY)
 	$(BIN)/mypy
 
 unit: $(READY)
-	$(BIN)/python -m pytest -n 2 tests src --doctest-modules
+	$(BIN)/python -m pytest -n 2 -rs tests src --doctest-modules
 
 demo: $(READY)
 	$(BIN)/halftruth demo
