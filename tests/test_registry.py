@@ -145,6 +145,23 @@ def test_mapping_without_a_name():
         losses.create({"gamma": 2})
 
 
+@pytest.mark.parametrize("what", [None, 3, losses.Hill, ["hill"], True], ids=repr)
+def test_what_is_no_loss_is_refused(what):
+    with pytest.raises(TypeError, match="expected a loss: a name.* got .*The names are: an-ls"):
+        losses.create(what)
+    with pytest.raises(TypeError, match="expected a loss: a name"):
+        losses.create("splc", base=what)
+
+
+def test_a_loss_of_your_own_needs_no_name():
+    class Mine(losses.Loss):
+        pass
+
+    mine = Mine()
+    assert losses.create(mine) is mine
+    assert losses.create("any-class", base=mine).base is mine
+
+
 def test_arguments_for_a_loss_that_is_built():
     with pytest.raises(TypeError, match=r"already built \(Hill\); set lam"):
         losses.create(losses.Hill(), lam=2.0)

@@ -17,8 +17,8 @@ class Registry(Generic[T]):
     ['ll-cp', 'll-ct', 'll-r']
     """
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, base: type[T] | None = None) -> None:
+        self.kind, self.base = kind, base
         self._classes: dict[str, type[T]] = {}
         self._presets: dict[str, dict[str, Any]] = {}
         self._aliases: dict[str, str] = {}
@@ -86,6 +86,11 @@ class Registry(Generic[T]):
                 raise ValueError(f'expected a "name" in the {self.kind} mapping, got {dict(what)}')
             return self.create(options.pop("name"), **options)
         if not isinstance(what, str):
+            if not isinstance(what, self.base or tuple(self._classes.values())):
+                raise TypeError(
+                    f'expected a {self.kind}: a name, a mapping with a "name", or a built '
+                    f"{self.kind}, got {what!r}. The names are: {', '.join(self.names())}"
+                )
             if arguments:
                 raise TypeError(
                     f"the {self.kind} is already built ({type(what).__name__}); "

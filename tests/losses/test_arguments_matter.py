@@ -71,7 +71,7 @@ def trained(name: str, **options: Any) -> list[Tensor]:
             value = loss(logits, labels, index=index)
             if isinstance(loss, SpatialConsistency):
                 maps = logits[..., None, None] + torch.randn(7, 7, generator=random)
-                value = value + loss.spatial(maps, index, torch.tensor([[0.1, 0, 0.8, 1]] * ROWS))
+                value = value + loss.map_term(maps, index, torch.tensor([[0.1, 0, 0.8, 1]] * ROWS))
             value.backward()
             found += [value.detach(), logits.grad]
             if step is not None:

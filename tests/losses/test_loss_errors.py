@@ -125,10 +125,7 @@ def test_class_weights_for_another_number_of_classes():
         losses.create("class-balanced", negatives=3)
 
 
-def test_counts_that_are_none():
-    for counts, negatives in (([3, -1], 2), ([3, 1], -2), ([3, float("nan")], 2)):
-        with pytest.raises(ValueError, match="counts"):
-            losses.create("class-balanced", counts=counts, negatives=negatives)
+def test_class_counts_refuse_other_codings():
     with pytest.raises(ValueError, match=r"labels\[0, 1\] is 2"):
         losses.create("class-balanced").begin(torch.tensor([[1, 2]]))
 
@@ -194,13 +191,28 @@ def test_bad_values_name_the_argument(name):
 
 
 @every_method()
-def test_numbers_that_are_none(name):
-    """NaN passes no check."""
-    for bad in BAD[name]:
-        for key, value in bad.items():
-            if isinstance(value, int | float):
-                with pytest.raises(ValueError, match=rf"expected {key}\b.*got nan"):
-                    losses.create(name, **{**CASES[name].needed, key: float("nan")})
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_arguments_must_be_finite(name, wrong):
+    needed = CASES[name].needed
+    for key, parameter in losses.registry.signature(name).items():
+        default = needed.get(key, parameter.default)
+        if isinstance(default, float) and not isinstance(default, bool):
+            bad: object = wrong
+        elif isinstance(default, tuple):
+            bad = (default[0], wrong)
+        else:
+            continue
+        with pytest.raises(ValueError, match=rf"expected {key}\b.*got"):
+            losses.create(name, **{**needed, key: bad})
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -1.0])
+def test_class_counts_must_be_finite(wrong):
+    for counts, negatives in (([3, wrong], 2), ([3, 1], wrong)):
+        with pytest.raises(ValueError, match="expected counts and negatives >= 0 and finite"):
+            losses.create("class-balanced", counts=counts, negatives=negatives)
+    with pytest.raises(ValueError, match="expected expected_positives"):
+        losses.create("en", expected_positives=[1.0, wrong])
 
 
 def test_splc_goes_inside_other_wrappers():

@@ -34,14 +34,14 @@ def test_the_distance_is_that_to_the_average_of_earlier_looks():
     first = torch.tensor([[50.0, 100.0], [150.0, 200.0]]).double() / 254
     second = torch.tensor([[90.0, 60.0], [150.0, 240.0]]).double() / 254
     third = torch.full((2, 2), 0.5).double()
-    assert loss.spatial(shown(first), ONE, WHOLE) == 0, "nothing to compare with"
-    got = loss.spatial(shown(second), ONE, WHOLE)
+    assert loss.map_term(shown(first), ONE, WHOLE) == 0, "nothing to compare with"
+    got = loss.map_term(shown(second), ONE, WHOLE)
     torch.testing.assert_close(got.double(), 3 * (first - second).abs().mean(), atol=1e-6, rtol=0)
     average = 0.75 * first + 0.25 * second
     torch.testing.assert_close(remembered(loss), average, atol=0.51 / 254, rtol=0)
     kept = remembered(loss)
     maps = shown(third).requires_grad_()
-    loss.spatial(maps, ONE, WHOLE).backward()
+    loss.map_term(maps, ONE, WHOLE).backward()
     slope = 3 * torch.sign(third - kept) * third * (1 - third) / 4
     torch.testing.assert_close(maps.grad[0, 0], slope, atol=1e-6, rtol=0)
 
@@ -50,26 +50,26 @@ def test_a_flipped_crop_looks_at_its_own_part_and_remembers_it_there():
     """The right half, flipped: its first column is the last of the picture."""
     loss = begun(side=4)
     picture = torch.arange(1, 17).double().view(4, 4) / 20
-    loss.spatial(shown(picture), ONE, WHOLE)
+    loss.map_term(shown(picture), ONE, WHOLE)
     right = torch.tensor([[1.0, 0.0, -0.5, 1.0]])
     seen = picture[:, [3, 2]]
-    assert loss.spatial(shown(seen), ONE, right) < 1 / 254, "the same picture agrees"
-    assert loss.spatial(shown(picture[:, [2, 3]]), ONE, right) > 0.04
+    assert loss.map_term(shown(seen), ONE, right) < 1 / 254, "the same picture agrees"
+    assert loss.map_term(shown(picture[:, [2, 3]]), ONE, right) > 0.04
     fresh = begun(side=4)
-    fresh.spatial(shown(seen), ONE, right)
+    fresh.map_term(shown(seen), ONE, right)
     assert remembered(fresh)[:, :2].isnan().all()
     torch.testing.assert_close(remembered(fresh)[:, 2:], picture[:, 2:], atol=0.51 / 254, rtol=0)
     left = torch.tensor([[0.0, 0.0, 0.5, 1.0]])
-    assert fresh.spatial(shown(1 - picture[:, :2]), ONE, left) == 0, "nobody has looked there"
+    assert fresh.map_term(shown(1 - picture[:, :2]), ONE, left) == 0, "nobody has looked there"
 
 
 def test_nothing_is_asked_before_its_epoch_and_nothing_remembered_in_evaluation():
     loss = begun(side=2)
-    loss.spatial(shown(torch.full((2, 2), 0.9).double()), ONE, WHOLE)
+    loss.map_term(shown(torch.full((2, 2), 0.9).double()), ONE, WHOLE)
     loss.start_epoch(0, 3)
-    assert loss.spatial(shown(torch.full((2, 2), 0.1).double()), ONE, WHOLE) == 0
+    assert loss.map_term(shown(torch.full((2, 2), 0.1).double()), ONE, WHOLE) == 0
     before = loss.memory.values.clone()
-    loss.eval().spatial(shown(torch.full((2, 2), 0.5).double()), ONE, WHOLE)
+    loss.eval().map_term(shown(torch.full((2, 2), 0.5).double()), ONE, WHOLE)
     assert torch.equal(loss.memory.values, before)
 
 
@@ -79,7 +79,7 @@ def test_what_cannot_be_is_refused(monkeypatch):
         losses.create("scl").begin(torch.zeros(10, 6))
     losses.create("scl", side=4).begin(torch.zeros(10, 6))
     with pytest.raises(ValueError, match=r"expected maps \(B, K, h, w\).*\(1, 4\)"):
-        begun().spatial(torch.zeros(2, 1, 3, 3), torch.tensor([0, 1]), WHOLE)
+        begun().map_term(torch.zeros(2, 1, 3, 3), torch.tensor([0, 1]), WHOLE)
 
 
 @pytest.mark.parametrize("preset", ["none", "flip", "weak", "strong"])

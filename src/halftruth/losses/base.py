@@ -1,5 +1,6 @@
 """What every loss shares: checks, precision, the three label values, reduction, hooks."""
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -17,8 +18,6 @@ from halftruth.losses.memory import Exchange, Memory, take_sizes
 from halftruth.registry import Registry
 
 REDUCTIONS = ("mean", "sum", "batch", "none")
-registry: "Registry[Loss]" = Registry("loss")
-register = registry.register
 
 
 class Loss(Watched):
@@ -38,6 +37,10 @@ class Loss(Watched):
     needs_index: bool = False
     needs_scores: bool = False
     views: int = 1
+    # Whether `map_term` compares the class maps (B, K, h, w) of the model's head.
+    needs_maps: bool = False
+    # The loss inside a wrapper.
+    base: "Loss | None" = None
     # The prior variance of a logit, where a linear head is trained on features; 0: no prior.
     ridge: float = 0.0
     # Whether a row's entries hang together, so that "none" can only mean a value a row.
@@ -154,6 +157,59 @@ class Loss(Watched):
         None for a method that remembers no such thing. For statistics against known labels.
         """
         return None
+
+    @property
+    def observes_batches(self) -> bool:
+        """Whether a method that `needs_scores` takes them batch by batch, by `observe`."""
+        return type(self).observe is not Loss.observe
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether the method keeps a table with one row per training sample."""
+        return any(isinstance(part, Memory) for part in self.modules())
+
+    @property
+    def pseudo_label_threshold(self) -> float:
+        """The probability above which the method takes an unknown label for present; default 0.5."""
+        return float(getattr(self, "tau", 0.5))
+
+    @property
+    def innermost(self) -> "Loss":
+        """The loss inside all wrappers."""
+        return self if self.base is None else self.base.innermost
+
+    def for_single_view(self) -> "Loss":
+        """The loss to train with where inputs have no augmented views, as features have none."""
+        return self if self.views == 1 or self.base is None else self.base.for_single_view()
+
+    def map_term(self, maps: Tensor, index: Tensor, boxes: Tensor) -> Tensor:
+        """Where `needs_maps`: a term for the class maps (B, K, h, w) of a batch, to be added.
+
+        `boxes` (B, 4) holds left, top, width and height of each crop as shares of the image.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no term for class maps")
+
+    def carried_state(self) -> dict[str, Tensor]:
+        """Tensors that the next training stage continues from, kept with the best weights."""
+        return {}
+
+    def load_carried_state(self, state: dict[str, Any]) -> None:
+        """After `begin`: continue from the `carried_state` of the stage before."""
+
+    @classmethod
+    def teacher_loss(cls, options: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+        """Name and options of the loss of a first training, where the method needs a teacher.
+
+        `options`: the arguments of the method itself. The trained teacher's logits then go to
+        `learn_from_teacher` before the second training starts.
+        """
+        return None
+
+    def learn_from_teacher(self, logits: Tensor, index: Tensor) -> None:
+        """After `begin`: the teacher's logits of some training samples."""
+
+    def end_teaching(self) -> None:
+        """After `learn_from_teacher` has received all samples, and after `merge`."""
 
     def get_extra_state(self) -> Tensor:
         """The place in the schedule, as a tensor so that any weight format can carry it."""
@@ -294,8 +350,12 @@ class Loss(Watched):
             )
 
 
+registry: Registry[Loss] = Registry("loss", Loss)
+register = registry.register
+
+
 def require(ok: bool, value: Any, name: str, expected: str) -> Any:
-    """`value` if `ok`, else an error that names the argument."""
-    if not ok:
+    """Return `value` if `ok` and finite, else raise an error that names the argument."""
+    if not ok or (isinstance(value, float) and not math.isfinite(value)):
         raise ValueError(f"expected {name} {expected}, got {value!r}")
     return value

@@ -73,7 +73,8 @@ class ClassBalanced(Wrapper):
 
     def _set_counts(self, counts: Tensor, negatives: Tensor) -> None:
         both = torch.cat([counts.flatten(), negatives.reshape(1)])
-        require(bool((both >= 0).all()), both.tolist(), "counts and negatives", ">= 0")
+        ok = bool(((both >= 0) & both.isfinite()).all())
+        require(ok, both.tolist(), "counts and negatives", ">= 0 and finite")
         self.weights = effective_weights(both, self.beta).to(self.weights.device)
 
     def begin(self, labels: Tensor) -> None:

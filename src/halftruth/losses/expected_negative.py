@@ -50,8 +50,8 @@ class ExpectedNegative(Loss):
     ) -> None:
         super().__init__(**options)
         expected = torch.as_tensor(expected_positives, dtype=torch.float64)
-        ok = expected.dim() <= 1 and expected.numel() > 0 and bool((expected >= 0).all())
-        require(ok, expected_positives, "expected_positives", "to be a number >= 0 or one a class")
+        ok = expected.dim() <= 1 and expected.numel() > 0 and bool(((expected >= 0) & expected.isfinite()).all())
+        require(ok, expected_positives, "expected_positives", "to be a finite number >= 0, or one per class")
         self.expected_positives = expected
         self.decay = require(0 <= decay < 1, decay, "decay", "in [0, 1)")
         self.memory = Memory(memory_dtype)

@@ -1,5 +1,6 @@
 """Generalised robust loss: soft pseudo-labels, weights and robust curves on one schedule."""
 
+import math
 from typing import Any
 
 from halftruth.losses import curves
@@ -43,7 +44,8 @@ class GR(Loss):
         super().__init__(**options)
         spans = {"w": w, "b": b, "mu": mu, "sigma": sigma}
         for name, span in spans.items():
-            require(len(span) == 2, span, name, "to be (start, end)")
+            ok = len(span) == 2 and all(map(math.isfinite, span))
+            require(ok, span, name, "to be two finite numbers, (start, end)")
         require(min(sigma) > 0, sigma, "sigma", "> 0")
         for name, q in {"q1": q1 or 0.0, "q2": q2, "q3": q3}.items():
             require(q >= 0, q, name, ">= 0")

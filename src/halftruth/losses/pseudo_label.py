@@ -57,7 +57,15 @@ class PseudoLabel(Wrapper):
                 self.negative.write(index, labels[index] == label_codes.ABSENT)
         self.base.begin(labels)
 
-    def fill_in(self, logits: Tensor, index: Tensor) -> None:
+    @classmethod
+    def teacher_loss(cls, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        base = options.get("base", "bce")
+        described = {"name": base} if isinstance(base, str) else dict(base)
+        if "reduction" in options:
+            described["reduction"] = options["reduction"]
+        return described.pop("name"), described
+
+    def learn_from_teacher(self, logits: Tensor, index: Tensor) -> None:
         """Fill in the labels of some samples by a trained model's logits."""
         p, now = torch.sigmoid(logits.detach().float()), self.relabelled(index)
         unknown = now == label_codes.UNKNOWN
@@ -68,7 +76,7 @@ class PseudoLabel(Wrapper):
     def relabel(self, scores: Tensor | None = None) -> None:
         """After the first training: the logits (N, K) of the training set give its new labels.
 
-        Without `scores`: `fill_in` has seen them all, a part at a time. The base begins anew.
+        Without `scores`: `learn_from_teacher` has seen them all, a part at a time. The base begins anew.
         """
         if scores is not None:
             expected = (len(self.positive), *self.positive.shape)
@@ -78,9 +86,12 @@ class PseudoLabel(Wrapper):
                     f"index, got {tuple(scores.shape)}"
                 )
             for index in self._blocks(scores.device):
-                self.fill_in(scores[index], index)
+                self.learn_from_teacher(scores[index], index)
         blocks = self._blocks(self.positive.near)
         self.base.begin(torch.cat([self.relabelled(index) for index in blocks]))
+
+    def end_teaching(self) -> None:
+        self.relabel()
 
     def _blocks(self, device: torch.device) -> list[Tensor]:
         everyone = torch.arange(len(self.positive), device=device)

@@ -143,6 +143,13 @@ class ROLE(Loss):
 
         self._fill(q, as_logits)
 
+    def carried_state(self) -> dict[str, Tensor]:
+        return {"estimates": self.estimates()}
+
+    def load_carried_state(self, state: dict[str, Any]) -> None:
+        if "estimates" in state:
+            self.load_estimates(state["estimates"])
+
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
         if self.memory is not None:
             self.rate = self.own_rate or lr * self.lr_mult

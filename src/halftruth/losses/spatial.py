@@ -24,13 +24,14 @@ class SpatialConsistency(Wrapper):
     running average of a picture's maps, in the picture's own frame, on `side` × `side` cells of
     each class. It is cropped and flipped as the picture was. Verelst et al., WACV 2023. No paper
     at hand defines it, and there is no public code: distance, decay and grid are our reading.
-    The maps are given beside the logits: `loss(...) + loss.spatial(maps, index, boxes)`.
+    The maps are given beside the logits: `loss(...) + loss.map_term(maps, index, boxes)`.
     UNKNOWN: as the base does. Needs: index, begin(), a head that keeps its maps, the crop boxes.
     """
 
     paper = "Verelst et al. 2023"
     unknown_is = "as the base, its map held steady"
     needs_index = True
+    needs_maps = True
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class SpatialConsistency(Wrapper):
         self.decay = require(0 <= decay < 1, decay, "decay", "in [0, 1)")
         self.side = require(side >= 1, side, "side", ">= 1")
         self.start = require(start >= 0, start, "start", ">= 0")
-        self.needs_index = True
+        self.needs_index = self.needs_maps = True
         # A probability as 1 to 255, 0 where nobody has looked yet: a byte a cell.
         self.memory = Memory("uint8")
 
@@ -64,7 +65,7 @@ class SpatialConsistency(Wrapper):
         self.memory.allocate(*labels.shape, self.side, self.side)
         super().begin(labels)
 
-    def spatial(self, maps: Tensor, index: Tensor, boxes: Tensor) -> Tensor:
+    def map_term(self, maps: Tensor, index: Tensor, boxes: Tensor) -> Tensor:
         """The spatial term for class maps (B, K, h, w) of some samples; then they are remembered.
 
         `boxes` (B, 4): left, top, width and height of the crop as shares of the picture; a

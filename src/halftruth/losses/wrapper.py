@@ -12,6 +12,7 @@ from halftruth.losses.curves import Curve
 class Wrapper(Loss):
     """A loss built over another: the curves, memory and hooks of `base`, and something more."""
 
+    base: Loss
     # Whether it changes the labels for all below it, so that no other may stand around it.
     outermost: ClassVar[bool] = False
 
@@ -31,6 +32,7 @@ class Wrapper(Loss):
         self.base = built
         self.needs_index, self.needs_scores = built.needs_index, built.needs_scores
         self.views, self.couples_rows = built.views, built.couples_rows
+        self.needs_maps = built.needs_maps
         self.ridge = built.ridge
 
     def present(self, s: Logit) -> Curve:
@@ -74,6 +76,30 @@ class Wrapper(Loss):
 
     def observe(self, logits: Tensor, index: Tensor) -> None:
         self.base.observe(logits, index)
+
+    @property
+    def observes_batches(self) -> bool:
+        return type(self).observe is not Wrapper.observe or self.base.observes_batches
+
+    @property
+    def pseudo_label_threshold(self) -> float:
+        tau = getattr(self, "tau", None)
+        return self.base.pseudo_label_threshold if tau is None else float(tau)
+
+    def map_term(self, maps: Tensor, index: Tensor, boxes: Tensor) -> Tensor:
+        return self.base.map_term(maps, index, boxes)
+
+    def carried_state(self) -> dict[str, Tensor]:
+        return self.base.carried_state()
+
+    def load_carried_state(self, state: dict[str, Any]) -> None:
+        self.base.load_carried_state(state)
+
+    def learn_from_teacher(self, logits: Tensor, index: Tensor) -> None:
+        self.base.learn_from_teacher(logits, index)
+
+    def end_teaching(self) -> None:
+        self.base.end_teaching()
 
     def end_epoch(self, scores: Tensor | None = None) -> None:
         self.base.end_epoch(scores)
