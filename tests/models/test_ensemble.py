@@ -1,4 +1,4 @@
-"""The head of two voices."""
+"""The ensemble head: a linear member and an MLP."""
 
 import pytest
 import torch
@@ -10,42 +10,42 @@ from halftruth.train.one_process import OneProcess
 from halftruth.train.step import Learner
 
 
-def test_in_use_it_is_the_mean_of_both_on_the_scale_of_the_first():
+def test_logits_are_the_mean_of_both_members_on_the_scale_of_the_linear_one():
     torch.manual_seed(0)
-    head = create_head("duet", 6, 3)
+    head = create_head("ensemble", 6, 3)
     x = 2 * torch.randn(512, 6) + 1
     with torch.no_grad():
         head.linear.linear.weight.mul_(30)
         for _ in range(300):
             head.train()(x)
-        a, h = head.linear(x), head.hidden["out"](head.hidden["wide"](x))
+        a, h = head.linear(x), head.mlp.output(head.mlp.hidden(x))
         z = head.eval()(x)
     matched = a.mean(0) + (h - h.mean(0)) / h.std(0) * a.std(0)
     torch.testing.assert_close(z, (a + matched) / 2, rtol=1e-3, atol=1e-3)
 
 
-def test_statistics_are_those_of_all_batches():
-    head = create_head("duet", 2, 1)
+def test_running_statistics_cover_the_variation_between_batches():
+    head = create_head("ensemble", 2, 1)
     with torch.no_grad():
         head.linear.linear.weight.copy_(torch.tensor([[1.0, 0.0]]))
         for value in (-1.0, 1.0) * 40:
             head.train()(torch.tensor([[value, 0.0]] * 4))
     assert abs(float(head.mean[0])) < 0.05
-    # Every batch is constant; what varies is from batch to batch.
+    # Every batch is constant, so all variation is between batches.
     assert float(head.var[0]) == pytest.approx(1.0, abs=0.05)
 
 
-def test_each_voice_learns_as_if_it_were_alone():
-    """The linear voice's path is that of a linear head: Adam does not see the factor of a mean."""
+def test_the_linear_member_learns_as_a_linear_head_alone():
+    """Adam is not sensitive to the factor 1/2 of the mean over members."""
     x = torch.randn(16, 5, generator=torch.Generator().manual_seed(0))
     y = (x[:, :3] > 0).to(torch.int8)
     weights = []
-    for head in ("linear", "duet"):
+    for head in ("linear", "ensemble"):
         torch.manual_seed(0)
         model = build_feature_model(5, 3, head=head)
         linear = model.head.linear if head == "linear" else model.head.linear.linear
         torch.nn.init.zeros_(linear.weight)
-        config = Config(features="x", ema=0.0, weight_decay=0.02 / model.head.voices)
+        config = Config(features="x", ema=0.0, weight_decay=0.02 / len(model.head.members))
         learner = Learner(model, losses.create("swan"), OneProcess("cpu"), config, 0.01, 0.01)
         for _ in range(20):
             model.train()
@@ -54,11 +54,11 @@ def test_each_voice_learns_as_if_it_were_alone():
     torch.testing.assert_close(*weights, rtol=1e-4, atol=1e-5)
 
 
-def test_the_hidden_voice_has_a_rate_of_its_own_and_no_decay():
-    model = build_feature_model(4, 2, head="duet")
+def test_the_mlp_has_its_own_rate_and_no_decay():
+    model = build_feature_model(4, 2, head="ensemble")
     groups = {g["name"]: g for g in parameter_groups(model, 1.0, 0.5, 0.1)}
     assert (groups["head/decay"]["lr"], groups["head/decay"]["weight_decay"]) == (0.5, 0.1)
-    assert (groups["head/hidden"]["lr"], groups["head/hidden"]["weight_decay"]) == (1e-3, 0.0)
+    assert (groups["head/mlp"]["lr"], groups["head/mlp"]["weight_decay"]) == (1e-3, 0.0)
     listed = [p for g in groups.values() for p in g["params"]]
     assert len(listed) == len({id(p) for p in listed}) == len(list(model.parameters()))
 
@@ -66,15 +66,18 @@ def test_the_hidden_voice_has_a_rate_of_its_own_and_no_decay():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"features": "x", "method": "ll-cp"}, "2 times for a row, and ll-cp remembers rows"),
+        (
+            {"features": "x", "method": "ll-cp"},
+            "2 members on every row, and ll-cp remembers",
+        ),
         ({"images": ["x"], "method": "em"}, "is for features"),
     ],
 )
-def test_where_it_cannot_stand(settings, words):
+def test_combinations_that_are_refused(settings, words):
     with pytest.raises(ConfigError, match=words):
-        Config.of({"labels": "y.csv", "head": "duet", **settings})
+        Config.of({"labels": "y.csv", "head": "ensemble", **settings})
 
 
-def test_wrong_sizes():
-    with pytest.raises(ValueError, match="expected width >= 1"):
-        create_head("duet", 4, 2, width=0)
+def test_sizes_out_of_range_are_refused():
+    with pytest.raises(ValueError, match="expected mlp_width >= 1"):
+        create_head("ensemble", 4, 2, mlp_width=0)

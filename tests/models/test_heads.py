@@ -25,7 +25,7 @@ def test_every_head_gives_one_logit_a_class_and_gradients(name):
     shape = (3, 6, 5, 5) if head.wants_map else (3, 6)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     logits = head(x)
-    assert logits.shape == (3 * head.voices, 4)
+    assert logits.shape == (3 * len(head.members), 4)
     logits.sum().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in head.parameters())
     assert head.eval()(x).abs().max() < 0.3, "starts near one half"
@@ -39,10 +39,12 @@ def test_a_head_says_where_it_can_stand(name):
     assert head.has_line == ((4, 6) in weights)
     pictures = Config(images=["x"], head=name, tune="all", method="scl").problems()
     assert any("is for features" in text for text in pictures) == head.only_features
-    refused = any("scl looks at class maps" in t or "scl remembers rows" in t for t in pictures)
+    refused = any(
+        "scl looks at class maps" in t or "scl remembers one value" in t for t in pictures
+    )
     assert refused == (not head.keeps_maps)
     features = Config(features="x", head=name, method="ll-cp").problems()
-    assert any("ll-cp remembers rows" in text for text in features) == (head.voices > 1)
+    assert any("ll-cp remembers one value" in text for text in features) == (len(head.members) > 1)
     assert any("needs feature maps" in text for text in features) == head.wants_map
 
 
@@ -61,7 +63,7 @@ def test_the_prior_is_the_first_answer(name, prior):
     head = create_head(name, 6, 4, prior=prior)
     x = torch.zeros((2, 6, 5, 5) if head.wants_map else (2, 6))
     # Codes and hidden layers are never zero: their heads begin near the prior, not at it.
-    near = 0.03 if name in ("duet", "label-query", "variational") else 1e-6
+    near = 0.03 if name in ("ensemble", "label-query", "variational") else 1e-6
     for answer in (head(x), head.eval()(x)):
         wanted = torch.full((len(answer), 4), prior)
         torch.testing.assert_close(torch.sigmoid(answer), wanted, rtol=0, atol=near)

@@ -55,7 +55,7 @@ def test_what_is_tried_by_default():
             usual = choice.rivals[: choice.budget - 1]
             assert all("ridge" in rival for rival in usual[: len(usual) - 2 * features])
             assert (usual[-2] == {"head": "linear"}) == ("hidden" in usual[-1]) == features
-            assert (choice.settings.get("head") == "duet") == features
+            assert (choice.settings.get("head") == "ensemble") == features
     assert "weight" in choose(ONE, 50, features=True).rivals[-1]["options"]
 
 

@@ -109,7 +109,7 @@ def test_label_queries_learn_where_a_colour_is(on_pictures, data, tmp_path):
         ({"method": "scl"}, "method: scl looks at class maps"),
         (
             {"head": "queries"},
-            "expected one of boostlu, cam, duet, label-query, linear, variational",
+            "expected one of boostlu, cam, ensemble, label-query, linear, variational",
         ),
     ],
 )

@@ -51,7 +51,7 @@ def test_a_run_of_bfloat16_answers_as_a_process_without_it_would(on_features, tm
     assert abs(rounded.numpy() - expected.numpy()).max() > 1e-5
 
 
-@pytest.mark.parametrize("head", ["linear", "duet"])
+@pytest.mark.parametrize("head", ["linear", "ensemble"])
 def test_logits_are_not_rounded_within_autocast(head):
     model = build_feature_model(8, 3, head=head).eval()
     x = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))

@@ -9,7 +9,7 @@ from halftruth.models.classifier import (
     transfer_head,
 )
 from halftruth.models.ema import EMA
-from halftruth.models.ensemble import DuetHead
+from halftruth.models.ensemble import EnsembleHead
 from halftruth.models.heads import create_head
 from halftruth.models.label_heads import LabelQueryHead, VariationalHead
 from halftruth.models.parameter_groups import (
@@ -24,7 +24,7 @@ from halftruth.models.weights import ModelError
 __all__ = [
     "EMA",
     "Classifier",
-    "DuetHead",
+    "EnsembleHead",
     "LabelQueryHead",
     "ModelError",
     "VariationalHead",

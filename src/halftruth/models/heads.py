@@ -28,8 +28,8 @@ class Head(nn.Module):
     only_features: ClassVar[bool] = False
     # Whether it is, at least in part, a line over the features: what a ridge prior is for.
     has_line: ClassVar[bool] = False
-    # Answers a row in training, one block below the other, each to be judged by the labels.
-    voices: ClassVar[int] = 1
+    # In training a head returns one block of B rows per member, stacked: (members · B, K).
+    members: ClassVar[tuple[str, ...]] = ("head",)
     # Parts with a learning rate of their own, and no decay.
     own_rates: ClassVar[dict[str, float]] = {}
     penalty: Tensor

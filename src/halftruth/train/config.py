@@ -228,10 +228,10 @@ class Config:
         except (ValueError, TypeError) as error:
             return [f"method: {error}"]
         head = self._head()
-        if head.voices > 1 and loss.needs_index:
+        if len(head.members) > 1 and loss.needs_index:
             return [
-                f"head: {self.head!r} answers {head.voices} times for a row, and {self.method} "
-                "remembers rows; take another of the two"
+                f"head: {self.head!r} trains {len(head.members)} members on every row, and "
+                f"{self.method} remembers one value per row; choose another head or method"
             ]
         if loss.views > 1 and self.features:
             return [f"method: {self.method} compares views of an image; features have none"]

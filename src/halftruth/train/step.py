@@ -110,11 +110,11 @@ class Learner:
         return value
 
     def _heard(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits and labels as the loss takes them: by view, or the labels for every voice."""
+        """Logits and labels as the loss takes them: by view, or labels repeated per member."""
         if self.loss.views > 1:
             return logits.view(self.loss.views, len(labels), -1), labels
-        voices = self.model.head.voices
-        return logits, labels.repeat(voices, 1) if voices > 1 else labels
+        members = len(self.model.head.members)
+        return logits, labels.repeat(members, 1) if members > 1 else labels
 
     def _loss(
         self,

@@ -89,8 +89,8 @@ class Stage:
         if not self.model.image_size and not config.hidden and not config.weight_decay:
             dim, classes = self.model.feature_dim, self.labels.shape[1]
             decay = ridge_decay(self.loss, config, len(rows), dim, classes)
-            # A mean over the answers of several voices is a share of the mean over those of one.
-            decay /= self.model.head.voices
+            # The loss is a mean over all members: each gets 1/members of its gradient alone.
+            decay /= len(self.model.head.members)
             config = dataclasses.replace(config, weight_decay=decay)
         # Augmentation is some forty small calls: on a GPU one graph of them.
         self.prepare: Callable[[Tensor, Tensor], Tensor] = self._augmented
