@@ -1,90 +1,140 @@
-"""Every recipe that comes with the library can be given to `halftruth train`."""
+"""Every recipe of the papers is valid for `halftruth train` and unchanged."""
 
-import importlib.util
-from pathlib import Path
+import hashlib
+import json
 
 import pytest
-import yaml
+from typer.testing import CliRunner
 
-from halftruth.bench.published import published_all
+from halftruth.bench.papers import find_recipe, get_recipe, published_all, recipes
+from halftruth.cli.bench_commands import app
 from halftruth.train.config import Config, ConfigError
-from halftruth.train.recipes import packaged_recipe, read_settings
 
-ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "src" / "halftruth" / "recipes"
-RECIPES = sorted(path.relative_to(FOLDER) for path in FOLDER.rglob("*.yaml"))
-FOLDERS = sorted({path.parent.name for path in RECIPES})
+RECIPES = recipes()
 FILES = ("labels", "truth", "images")
 
 
-@pytest.fixture(params=FOLDERS)
-def recipes(request):
-    """The recipes of a data set."""
-    return [path for path in RECIPES if path.parent.name == request.param]
-
-
-def test_recipes_are_valid_but_for_the_files_they_name(recipes):
-    for recipe in recipes:
-        values = read_settings(recipe)
+@pytest.mark.parametrize("data", sorted({name.split("/")[0] for name in RECIPES}))
+def test_recipes_are_valid_except_for_their_missing_files(data):
+    for name in (name for name in RECIPES if name.startswith(f"{data}/")):
+        values = find_recipe(name)
         # Without images the backbone is not looked up, which takes a while; see below.
         config = Config(**{**values, "images": []})
-        wrong = [text for text in config.problems() if not text.startswith(FILES)]
-        assert wrong == [], recipe
+        assert [text for text in config.problems() if not text.startswith(FILES)] == [], name
         needed = {"labels", "truth", "images", "method", "options", "lr", "epochs"}
-        assert values.keys() >= needed, recipe
-
-
-def test_recipes_open_with_their_command_number_and_source(recipes):
-    for recipe in recipes:
-        lines = (FOLDER / recipe).read_text().split("\n")
-        assert lines[0].startswith("# halftruth bench labels "), recipe
-        assert lines[1].startswith(f"# halftruth train {recipe} "), recipe
-        assert lines[2].startswith("# Published: "), recipe
-        assert lines[3].startswith("# Source: "), recipe
+        assert values.keys() >= needed, name
 
 
 def test_models_of_the_recipes_exist():
-    names = {yaml.safe_load((FOLDER / path).read_text())["backbone"] for path in RECIPES}
-    for name in names:
+    for name in {recipe.settings["backbone"] for recipe in RECIPES.values()}:
         config = Config(backbone=name, images=["somewhere"], tune="all")
-        assert config._model_problems() == []
+        assert [text for text in config.problems() if text.startswith("backbone")] == []
 
 
-def test_every_row_of_the_papers_has_a_recipe():
-    there = {(path.parent.name, path.stem) for path in RECIPES}
-    folders = {
+def test_the_expanded_recipes_have_not_changed():
+    # A change of recipes.yaml that is meant to change settings changes this digest too.
+    settings = {name: recipe.settings for name, recipe in sorted(RECIPES.items())}
+    text = json.dumps(settings, sort_keys=True)
+    assert len(RECIPES) == 276
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == "e62aa3cc6ca307fc"
+
+
+COLE = {
+    "backbone": "resnet50", "image_size": 448, "tune": "all", "freeze_bn": False, "epochs": 10,
+    "optimizer": "adam", "schedule": "constant", "ema": 0.0, "augment": "flip", "select": "truth",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "voc2012/em",
+            {**COLE, "method": "em", "options": {"alpha": 0.2}, "batch_size": 8, "lr": 1e-5},
+        ),
+        (
+            "cub/ll-ct",
+            {
+                **COLE,
+                "method": "ll-ct",
+                "options": {"delta": 0.004},
+                "batch_size": 16,
+                "lr": 7.5e-5,
+                "head_lr_mult": 10.0,
+            },
+        ),
+    ],
+)
+def test_a_recipe_expands_to_these_settings(name, expected):
+    data = name.split("/")[0]
+    files = {
+        "labels": f"data/{data}/single.csv",
+        "truth": f"data/{data}/truth.csv",
+        "images": [f"data/{data}/images"],
+        "reading": {"split_column": "split"},
+        "reading_truth": {"split_column": "split", "zero": "unknown"},
+    }
+    assert find_recipe(name) == {**files, **expected}
+
+
+def test_changing_found_settings_leaves_the_recipe_unchanged():
+    find_recipe("voc2012/em")["options"]["alpha"] = 0.5
+    assert find_recipe("voc2012/em")["options"] == {"alpha": 0.2}
+
+
+def test_every_published_row_has_a_recipe():
+    tables = {
         ("coco2014", "left-75"): "coco2014-left-75",
         ("coco2014", "left-40"): "coco2014-left-40",
     }
     for (data, labels, method, _), number in published_all():
         if data.startswith("sewer-ml-"):
             continue  # Table 5: subsets whose rows are not published
-        folder = folders.get((data, labels), data)
+        table = tables.get((data, labels), data)
         if "Zhang" in number.source and data in ("voc2012", "coco2014") and labels == "single":
-            folder = f"{data}-zhang"
-        assert (folder, method) in there, (data, labels, method)
+            table = f"{data}-zhang"
+        assert f"{table}/{method}" in RECIPES, (data, labels, method)
 
 
-def test_the_recipes_are_what_the_script_writes():
-    spec = importlib.util.spec_from_file_location("recipes", ROOT / "benchmarks" / "recipes.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    wanted = {
-        Path(folder) / f"{name}.yaml": script.text(folder, name)
-        for folder, (*_, known) in script.TABLES.items()
-        for name in known
-    }
-    assert wanted == {path: (FOLDER / path).read_text() for path in RECIPES}
-
-
-def test_the_published_number_stands_in_the_recipe():
-    assert "# Published: 89.83 (mAP; Chen et al. 2024 (GR), Table 2)" in (
-        (FOLDER / "voc2012" / "gr.yaml").read_text()
+def test_a_recipe_as_text_starts_with_commands_numbers_and_source():
+    lines = get_recipe("nuswide-asl/hill").to_yaml().split("\n")
+    assert lines[0] == (
+        "# halftruth bench labels nuswide ROOT --labels single --option split=asl "
+        "--out data/nuswide-asl"
     )
+    assert lines[1].startswith("# halftruth train --recipe nuswide-asl/hill ")
+    assert lines[2].startswith("# Published: ")
+    assert lines[3].startswith("# Source: Zhang et al. 2021")
 
 
-@pytest.mark.parametrize("name", ["voc2012/nothing.yaml", "../search_spaces.yaml", "voc2012"])
-def test_what_is_no_recipe_is_not_found(name):
-    assert packaged_recipe(Path(name)) is None
-    with pytest.raises(ConfigError, match="holds no run"):
-        read_settings(Path(name))
+def test_numbers_of_zhang_belong_to_their_own_recipes():
+    assert all("Zhang" in n.source for _, n in get_recipe("voc2012-zhang/hill").numbers)
+    assert not any("Zhang" in n.source for _, n in get_recipe("voc2012/hill").numbers)
+
+
+@pytest.mark.parametrize("name", ["voc2012/nothing", "../search_spaces", "voc2012", ""])
+def test_an_unknown_recipe_is_an_error_that_names_the_list(name):
+    with pytest.raises(ConfigError, match="halftruth bench recipes"):
+        find_recipe(name)
+
+
+def test_a_typing_mistake_in_a_recipe_gets_a_suggestion():
+    with pytest.raises(ConfigError, match=r"did you mean .*voc2012/em-apl"):
+        find_recipe("voc2012/em-alp")
+
+
+def test_bench_recipes_lists_names_labels_and_published_numbers():
+    shown = CliRunner().invoke(app, ["recipes", "voc2012/*"]).output
+    line = next(line for line in shown.split("\n") if line.startswith("voc2012/gr "))
+    assert "single" in line
+    assert "mAP 89.83" in line
+    assert "coco2014" not in shown
+
+
+def test_bench_recipes_prints_one_recipe_as_a_file():
+    shown = CliRunner().invoke(app, ["recipes", "voc2012/gr"]).output
+    assert shown == get_recipe("voc2012/gr").to_yaml()
+
+
+def test_bench_recipes_refuses_a_pattern_without_a_match():
+    assert CliRunner().invoke(app, ["recipes", "nowhere*"]).exit_code == 2

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from halftruth.bench import table
-from halftruth.bench.published import published, published_all
+from halftruth.bench.papers import published, published_all
 from halftruth.bench.ranking import spearman
 from halftruth.bench.result_tables import columns, one_setting
 

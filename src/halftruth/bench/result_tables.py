@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from halftruth.bench.published import Number, published
+from halftruth.bench.papers import Number, published
 from halftruth.bench.ranking import spearman
 from halftruth.bench.results import Record
 from halftruth.bench.table_text import WRITERS

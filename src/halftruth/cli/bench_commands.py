@@ -105,6 +105,34 @@ def show(
     typer.echo(text, nl=False)
 
 
+@app.command("recipes")
+def recipes(
+    pattern: Annotated[
+        str, typer.Argument(help='Only these: "voc2012/*"; one name prints the whole recipe.')
+    ] = "*",
+) -> None:
+    """List the papers' training settings, with the published numbers, or print one.
+
+    halftruth bench recipes "voc2012/*"
+    """
+    import fnmatch
+
+    from halftruth.bench import papers
+
+    known = papers.recipes()
+    if pattern in known:
+        typer.echo(known[pattern].to_yaml(), nl=False)
+        return
+    found = [recipe for name, recipe in known.items() if fnmatch.fnmatch(name, pattern)]
+    if not found:
+        raise typer.BadParameter(
+            f"no recipe matches {pattern!r}; without an argument all are listed"
+        )
+    for recipe in found:
+        numbers = "; ".join(f"{metric} {n.value:g} ({n.source})" for metric, n in recipe.numbers)
+        typer.echo(f"{recipe.name:<32} {recipe.labels:<9} {numbers or '-'}".rstrip())
+
+
 @app.command("labels")
 def write(
     name: Annotated[str, typer.Argument(help="Data set, as in docs/datasets.md.")],

@@ -25,8 +25,6 @@ def read_settings(source: Path) -> dict[str, Any]:
     """The settings of a recipe, of a config.yaml, or of the run in a folder."""
     path = source / "config.yaml" if source.is_dir() or not source.suffix else source
     if not path.is_file():
-        path = packaged_recipe(source) or path
-    if not path.is_file():
         raise ConfigError([f"{source} holds no run: there is no {path}"])
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -37,14 +35,6 @@ def read_settings(source: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ConfigError([f"{path}: expected `name: value` lines, got {type(values).__name__}"])
     return collect({str(key): value for key, value in values.items()})
-
-
-def packaged_recipe(name: Path) -> Path | None:
-    """A recipe that comes with the library, by data set and method: voc2012/em.yaml."""
-    folder = Path(__file__).parents[1] / "bench" / "recipes"
-    path = folder / name
-    inside = path.resolve().is_relative_to(folder.resolve())
-    return path if inside and path.suffix == ".yaml" and path.is_file() else None
 
 
 def load_settings(source: Path | None, settings: dict[str, Any]) -> Config:

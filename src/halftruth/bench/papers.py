@@ -1,0 +1,172 @@
+"""The papers' published numbers (published.yaml) and training settings (recipes.yaml)."""
+
+import copy
+import difflib
+import functools
+import importlib.resources
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from halftruth.train.config import ConfigError
+
+
+@dataclass(frozen=True)
+class Number:
+    """A published number in percent, and its source."""
+
+    value: float
+    source: str
+
+
+Key = tuple[str, str, str, str]
+
+
+@functools.cache
+def published() -> dict[Key, Number]:
+    """(data set, label setting, method, metric) -> number; the first one listed counts.
+
+    >>> published()["voc2012", "single", "gr", "mAP"]
+    Number(value=89.83, source='Chen et al. 2024 (GR), Table 2')
+    """
+    found: dict[Key, Number] = {}
+    for key, number in published_all():
+        found.setdefault(key, number)
+    return found
+
+
+@functools.cache
+def published_all() -> list[tuple[Key, Number]]:
+    """Every published number, including different papers' numbers for the same experiment."""
+    return [
+        ((data, labels, str(method), block["metric"]), Number(float(value), block["source"]))
+        for block in _read("published.yaml")
+        for method, values in block["rows"].items()
+        for (data, labels), value in zip(_columns(block), values, strict=True)
+        if value is not None
+    ]
+
+
+def _columns(block: dict[str, Any]) -> list[tuple[str, str]]:
+    """Columns are data sets under one label setting, or label settings of one data set."""
+    if isinstance(block["data"], list):
+        return [(data, block["labels"]) for data in block["data"]]
+    return [(block["data"], labels) for labels in block["labels"]]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A paper's training settings for one method on one data set.
+
+    data: the folder of its label files below data/. labels: the label setting. settings: as
+    `halftruth train` takes them. reader, reader_split: arguments of `halftruth bench labels`.
+    """
+
+    name: str
+    data: str
+    labels: str
+    settings: dict[str, Any]
+    source: str
+    numbers: tuple[tuple[str, Number], ...]
+    reader: str
+    reader_split: str | None
+
+    def to_yaml(self) -> str:
+        """The recipe as a file for `halftruth train`, with its commands and sources on top."""
+        option = f" --option split={self.reader_split}" if self.reader_split else ""
+        run = self.name.replace("/", "-")
+        texts = [f"{n.value:g} ({metric}; {n.source})" for metric, n in self.numbers]
+        head = [
+            f"halftruth bench labels {self.reader} ROOT --labels {self.labels}{option} "
+            f"--out data/{self.data}",
+            f"halftruth train --recipe {self.name} --images IMAGES --out runs/{run}",
+            "Published: " + ("; ".join(texts) or "no number at hand"),
+            f"Source: {self.source}",
+        ]
+        body = yaml.safe_dump(self.settings, sort_keys=False, default_flow_style=None)
+        return "".join(f"# {line}\n" for line in head) + body
+
+
+def find_recipe(name: str) -> dict[str, Any]:
+    """Return the settings of a recipe by data set and method, such as "voc2012/em".
+
+    >>> find_recipe("voc2012/em")["options"]
+    {'alpha': 0.2}
+    """
+    return copy.deepcopy(get_recipe(name).settings)
+
+
+def get_recipe(name: str) -> Recipe:
+    """Return a recipe by name; an unknown name is a `ConfigError` with the closest names."""
+    known = recipes()
+    if name not in known:
+        close = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(close)}? " if close else ""
+        raise ConfigError(
+            [f"recipe: there is no recipe {name!r}; {hint}`halftruth bench recipes` lists them all"]
+        )
+    return known[name]
+
+
+@functools.cache
+def recipes() -> dict[str, Recipe]:
+    """Every recipe by its name, in the order of recipes.yaml."""
+    content = _read("recipes.yaml")
+    return {
+        recipe.name: recipe
+        for table in content["tables"]
+        for column, folder in enumerate(table["data"])
+        for recipe in _expand(_pick(table, column), folder, content["sources"])
+    }
+
+
+def _expand(table: dict[str, Any], folder: str, sources: dict[str, str]) -> list[Recipe]:
+    reader, split = table.get("reader", folder), table.get("reader_split")
+    data = f"{reader}-{split}" if split else reader
+    found = []
+    for row_name, row in table["rows"].items():
+        row = {"method": row_name, "options": {}, "source": table["source"], **row}
+        shown = row.pop("labels", table["labels"])
+        source = row.pop("source")
+        texts = [source] if isinstance(source, str) else source
+        settings = {
+            "labels": f"data/{data}/{shown}.csv",
+            "truth": f"data/{data}/truth.csv",
+            "images": [f"data/{data}/images"],
+            "reading": {"split_column": "split"},
+            "reading_truth": {"split_column": "split", "zero": "unknown"},
+            "method": row.pop("method"),
+            "options": row.pop("options"),
+            **table["settings"],
+            **row,
+        }
+        numbers = tuple(
+            (key[3], number)
+            for key, number in published_all()
+            if key[:3] == (data, table["labels"], row_name)
+            # Zhang et al. train differently from the others: their numbers belong to their recipes.
+            and ("Zhang" in number.source) == (table.get("numbers_of") == "Zhang")
+        )
+        text = " ".join(sources.get(text, text) for text in texts)
+        found.append(
+            Recipe(f"{folder}/{row_name}", data, table["labels"], settings, text, numbers, reader,
+                   split)
+        )  # fmt: skip
+    return found
+
+
+def _pick(value: Any, column: int) -> Any:
+    """A copy of a value with every {each: [...]} in it replaced by its entry for a column."""
+    if isinstance(value, dict):
+        if value.keys() == {"each"}:
+            return _pick(value["each"][column], 0)
+        return {key: _pick(entry, column) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_pick(entry, column) for entry in value]
+    return value
+
+
+def _read(name: str) -> Any:
+    file = importlib.resources.files("halftruth.bench") / name
+    return yaml.safe_load(file.read_text(encoding="utf-8"))
