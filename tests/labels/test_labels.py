@@ -1,8 +1,6 @@
 """The label coding: what is accepted, what is refused and how, conversions, LabelMatrix."""
 
 import dataclasses
-import importlib
-import sys
 
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-import halftruth
 from halftruth import labels
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix, check, hiding
 
@@ -333,14 +330,3 @@ def test_hiding_is_available_from_labels():
     assert labels.single_positive is hiding.single_positive
     with pytest.raises(AttributeError, match="no attribute 'double_positive'"):
         _ = labels.double_positive
-
-
-@pytest.mark.parametrize("first", ["labels", "hiding"])
-def test_either_module_can_be_imported_first(monkeypatch, first):
-    for name, module in (("labels", labels), ("hiding", hiding)):
-        monkeypatch.setattr(halftruth, name, module)  # so that the old ones come back
-        monkeypatch.delitem(sys.modules, f"halftruth.{name}")
-    importlib.import_module(f"halftruth.{first}")
-    fresh = importlib.import_module("halftruth.labels")
-    assert fresh is not labels
-    assert fresh.single_positive([[1]]).tolist() == [[1]]

@@ -5,10 +5,11 @@ from halftruth.data.check import check_data
 from halftruth.data.check_report import ClassCount, Report
 from halftruth.data.decode_images import Decoded, check_images, decode_all
 from halftruth.data.errors import DataError
-from halftruth.data.features import check_features, read_features
+from halftruth.data.features import check_features, features_from_frame, read_features
 from halftruth.data.image_file import BadImage
 from halftruth.data.images import ImageStore
 from halftruth.data.readers import read_labels
+from halftruth.data.readers.label_table import labels_from_frame
 from halftruth.data.readers.text_table import read_column, write_labels
 from halftruth.data.splits import (
     Splits,
@@ -32,7 +33,9 @@ __all__ = [
     "check_images",
     "choose_splits",
     "decode_all",
+    "features_from_frame",
     "fold_of_rows",
+    "labels_from_frame",
     "named_splits",
     "read_column",
     "read_features",

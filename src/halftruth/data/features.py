@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,13 @@ from halftruth.data.errors import DataError
 from halftruth.data.readers.arff import ArffLabels, read_arff_features
 from halftruth.data.readers.array_file import find_matrix, load_arrays
 from halftruth.data.readers.columns import ITEM_COLUMNS, SPLIT_COLUMNS, plain
-from halftruth.data.readers.text_table import SUFFIXES, Table, read_table
+from halftruth.data.readers.text_table import (
+    SUFFIXES,
+    Table,
+    index_ids,
+    read_table,
+    table_from_frame,
+)
 
 FEATURE_KEYS = ("X", "features", "feats", "embeddings")
 
@@ -39,11 +46,27 @@ def read_features(
     elif name.endswith((".arff", ".arff.gz")):
         matrix = read_arff_features(path, arff_labels=arff_labels)
     elif name.endswith(SUFFIXES):
-        names, matrix = _numbers(read_table(path), drop_columns)
+        names, matrix, _ = _numbers(read_table(path), drop_columns)
     else:
         raise DataError(f"{path}: expected .npy, .npz, .arff or a table ({', '.join(SUFFIXES)})")
     check_features(matrix, rows=rows, place=str(path), names=names)
     return np.ascontiguousarray(matrix, dtype=np.float32)
+
+
+def features_from_frame(frame: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    """Convert a pandas DataFrame of features into an (N, D) float32 array and the ids of its rows.
+
+    The ids are a column with a usual item name (`image`, `id`, ...), otherwise the index, and None
+    if the index is the default 0, 1, 2, ...
+
+    >>> import pandas as pd
+    >>> features_from_frame(pd.DataFrame({"f0": [0.5], "f1": [1.0]}, index=["a"]))
+    (array([[0.5, 1. ]], dtype=float32), array(['a'], dtype='<U1'))
+    """
+    table = table_from_frame(frame)
+    names, values, ids = _numbers(table, ())
+    check_features(values, place="DataFrame", names=names)
+    return values.astype(np.float32), index_ids(frame) if ids is None else ids
 
 
 def check_features(
@@ -74,26 +97,30 @@ def check_features(
         )
 
 
-def _numbers(table: Table, drop_columns: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """The number columns of a table; columns that name the item or the split are set aside."""
+def _numbers(
+    table: Table, drop_columns: Sequence[str]
+) -> tuple[list[str], np.ndarray, np.ndarray | None]:
+    """Names and values of the number columns, and the ids if a column has a usual item name."""
     for name in drop_columns:
         table.column(name, "drop_columns")
-    aside = {*drop_columns}
-    aside |= {name for name in table.columns if plain(name) in (*ITEM_COLUMNS, *SPLIT_COLUMNS)}
-    names = [name for name in table.columns if name not in aside]
+    kept = [name for name in table.columns if name not in drop_columns]
+    named = [name for name in kept if plain(name) in ITEM_COLUMNS]
+    item = min(named, key=lambda name: ITEM_COLUMNS.index(plain(name)), default=None)
+    ids = None if item is None else np.array(table.texts(item, "image_column"), dtype=str)
+    names = [name for name in kept if plain(name) not in (*ITEM_COLUMNS, *SPLIT_COLUMNS)]
     columns = []
     for name in names:
-        row = next((k for k, cell in enumerate(table.columns[name]) if not _is_number(cell)), None)
+        cells = table.columns[name]
+        row = next((k for k, cell in enumerate(cells) if not _is_number(cell)), None)
         if row is not None:
             raise DataError(
-                f"{table.where(row)}, column {name!r}: expected a number, got "
-                f"{table.columns[name][row]!r}; drop the column with drop_columns=[{name!r}] if it "
-                "is no feature"
+                f"{table.where(row)}, column {name!r}: expected a number, got {cells[row]!r}; "
+                f"if the column is not a feature, drop it with drop_columns=[{name!r}]"
             )
-        columns.append(np.array([float(cell) for cell in table.columns[name]]))
+        columns.append(np.array([float(cell) for cell in cells]))
     if not columns:
-        raise DataError(f"{table.where(0)}: no column of numbers is left")
-    return names, np.stack(columns, axis=1)
+        raise DataError(f"{table.where(0)}: expected columns of numbers, but none is left")
+    return names, np.stack(columns, axis=1), ids
 
 
 def _is_number(cell: object) -> bool:

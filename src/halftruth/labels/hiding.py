@@ -4,6 +4,9 @@ Every function takes (N, K) labels in the library's coding (complete ones as 0/1
 returns new int8 arrays, and depends on nothing but its arguments: same seed, same result.
 """
 
+# Annotations stay text: evaluating np.random.Generator would load numpy.random with the core.
+from __future__ import annotations
+
 import operator
 from typing import Any
 

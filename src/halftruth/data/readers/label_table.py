@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from halftruth.data.errors import DataError, option
-from halftruth.data.readers.cell_codes import Coding, decode
+from halftruth.data.readers.cell_codes import Coding, Meaning, decode
 from halftruth.data.readers.columns import assign_roles
 from halftruth.data.readers.duplicates import Duplicates, resolve_duplicates
 from halftruth.data.readers.label_lists import matrix_of_lists, split_cells
-from halftruth.data.readers.text_table import Table, read_table
+from halftruth.data.readers.text_table import Table, index_ids, read_table, table_from_frame
 from halftruth.labels import LabelMatrix
 
 
@@ -21,6 +22,28 @@ def read_label_table(
 ) -> LabelMatrix:
     """Labels of a CSV, TSV, Parquet or JSON-lines file; options as in `labels_of_table`."""
     return labels_of_table(read_table(path, delimiter), coding, **options)  # type: ignore[arg-type]
+
+
+def labels_from_frame(
+    frame: Any,
+    *,
+    zero: Meaning = "unknown",
+    blank: Meaning = "unknown",
+    minus_one: Meaning = "absent",
+    **options: Any,
+) -> LabelMatrix:
+    """Convert a pandas DataFrame of labels into a `LabelMatrix`.
+
+    The columns are the classes and the index names the items. A frame read from a label file works
+    too: columns for the item, the split or a list of labels are found as in the file, and `options`
+    are those of `read_labels` for a table (image_column, label_column, drop_columns, ...).
+
+    >>> import pandas as pd
+    >>> labels_from_frame(pd.DataFrame({"cat": [1, 0], "dog": [0, 1]}, index=["a", "b"])).items
+    array(['a', 'b'], dtype='<U1')
+    """
+    coding = Coding(zero, blank, minus_one)
+    return labels_of_table(table_from_frame(frame), coding, items=index_ids(frame), **options)
 
 
 def labels_of_table(
@@ -35,8 +58,9 @@ def labels_of_table(
     sep: str | None = None,
     nothing: str | None = None,
     duplicates: Duplicates = "error",
+    items: np.ndarray | None = None,
 ) -> LabelMatrix:
-    """Labels of a table that is already read."""
+    """Labels of a table that is already read; `items` name the rows if no column does."""
     roles = assign_roles(
         table,
         image_column=image_column,
@@ -62,7 +86,8 @@ def labels_of_table(
             )
         names = roles.classes
         values = decode(_texts(table, names), names, table.where, coding)
-    items = None if roles.item is None else np.array(table.texts(roles.item, "image_column"))
+    if roles.item is not None:
+        items = np.array(table.texts(roles.item, "image_column"))
     split = None if roles.split is None else np.array(table.texts(roles.split, "split_column"))
     labels = LabelMatrix(values, names, items, split)
     return resolve_duplicates(

@@ -75,6 +75,37 @@ def read_table(path: str | Path, delimiter: str | None = None) -> Table:
     return Table(columns, [f"{path} {unit} {line}" for line in lines])
 
 
+def table_from_frame(frame: Any) -> Table:
+    """The columns of a pandas DataFrame as cells; missing values are blank."""
+    names = [str(name) for name in frame.columns]
+    if twice := sorted(name for name, count in Counter(names).items() if count > 1):
+        raise DataError(f"DataFrame: these column names occur more than once: {some(twice)}")
+    if not len(frame):
+        raise DataError("DataFrame: has no rows")
+    columns = {}
+    for position, name in enumerate(names):
+        column = frame.iloc[:, position]
+        missing = column.isna().tolist()
+        columns[name] = [
+            "" if blank else as_cell(value, f"DataFrame column {name!r}")
+            for value, blank in zip(column.tolist(), missing, strict=True)
+        ]
+    return Table(columns, [f"DataFrame row {label!r}" for label in frame.index])
+
+
+def index_ids(frame: Any) -> np.ndarray | None:
+    """The index of a DataFrame as text; None for the default index 0, 1, 2, ..."""
+    index = frame.index
+    if index.nlevels > 1:
+        raise DataError(
+            f"DataFrame: expected one index level that names the items, got {index.nlevels}; "
+            "use frame.reset_index(drop=True) or set_index with one column"
+        )
+    if index.tolist() == list(range(len(index))):
+        return None
+    return np.array([str(label) for label in index], dtype=str)
+
+
 def read_column(path: str | Path, column: str, *, delimiter: str | None = None) -> np.ndarray:
     """One further column as text, a row of the file an entry: patients, sites, dates."""
     cells = read_table(path, delimiter).column(column, "column")
