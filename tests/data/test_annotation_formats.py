@@ -190,7 +190,7 @@ def test_train_and_test_matrices_are_joined(tmp_path):
     assert labels.values.tolist() == [[1, 0], [1, 1], [0, 1]]
     assert labels.split.tolist() == ["train", "train", "test"]
     assert labels.classes == ("cat", "dog")
-    assert read_features(path, rows=3).tolist() == [[1] * 3, [1] * 3, [2] * 3]
+    assert read_features(path, labels=labels).tolist() == [[1] * 3, [1] * 3, [2] * 3]
     assert read_labels(path, key="Y_test").values.tolist() == [[0, 1]]
     assert len(read_labels(path, key="Y").values) == 3
 

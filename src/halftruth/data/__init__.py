@@ -5,7 +5,13 @@ from halftruth.data.check import check_data
 from halftruth.data.check_report import ClassCount, Report
 from halftruth.data.decode_images import Decoded, check_images, decode_all
 from halftruth.data.errors import DataError
-from halftruth.data.features import check_features, features_from_frame, read_features
+from halftruth.data.features import (
+    align_features,
+    check_features,
+    features_from_frame,
+    read_features,
+    read_features_and_ids,
+)
 from halftruth.data.image_file import BadImage
 from halftruth.data.images import ImageStore
 from halftruth.data.readers import read_labels
@@ -28,6 +34,7 @@ __all__ = [
     "ImageStore",
     "Report",
     "Splits",
+    "align_features",
     "check_data",
     "check_features",
     "check_images",
@@ -39,6 +46,7 @@ __all__ = [
     "named_splits",
     "read_column",
     "read_features",
+    "read_features_and_ids",
     "read_labels",
     "split_rows",
     "suggest_method",

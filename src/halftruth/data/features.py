@@ -1,17 +1,19 @@
-"""Feature matrices: one row an item, in the order of the labels."""
+"""Feature matrices: one row per item, matched to the labels by id."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from halftruth.data.errors import DataError
+from halftruth.data.errors import DataError, nearest, option, some
 from halftruth.data.readers.arff import ArffLabels, read_arff_features
-from halftruth.data.readers.array_file import find_matrix, load_arrays
 from halftruth.data.readers.columns import ITEM_COLUMNS, SPLIT_COLUMNS, plain
+from halftruth.data.readers.duplicates import repeated_rows
+from halftruth.data.readers.numpy_file import find_items, find_matrix, load_arrays
 from halftruth.data.readers.text_table import (
     SUFFIXES,
     Table,
@@ -19,6 +21,7 @@ from halftruth.data.readers.text_table import (
     read_table,
     table_from_frame,
 )
+from halftruth.labels import PRESENT, LabelMatrix
 
 FEATURE_KEYS = ("X", "features", "feats", "embeddings")
 
@@ -27,30 +30,61 @@ def read_features(
     path: str | Path,
     key: str | None = None,
     *,
-    rows: int | None = None,
+    labels: LabelMatrix | None = None,
     drop_columns: Sequence[str] = (),
     arff_labels: ArffLabels = None,
 ) -> np.ndarray:
-    """The (N, D) float32 features of a .npy, .npz, CSV, TSV, Parquet or ARFF file.
+    """Read the (N, D) float32 features of a .npy, .npz, CSV, TSV, Parquet or ARFF file.
 
-    Every value must be finite; `rows` is the number of rows the labels have. A .npz with `X_train`
-    and `X_test` is joined in this order, as `read_labels` joins `Y_train` and `Y_test`.
+    Every value must be finite. With `labels`, there is one row per row of the labels: a file with
+    ids is matched to the items by id, a file without ids must have the same order (see
+    `align_features`). A .npz with `X_train` and `X_test` is joined in this order, as `read_labels`
+    joins `Y_train` and `Y_test`.
     """
-    path = Path(path)
-    name = path.name.lower()
-    if key is not None and not name.endswith((".npy", ".npz")):
-        raise DataError(f"{path}: key={key!r} is for .npz files")
-    names: list[str] | None = None
-    if name.endswith((".npy", ".npz")):
-        matrix, _ = find_matrix(load_arrays(path), FEATURE_KEYS, key, path)
-    elif name.endswith((".arff", ".arff.gz")):
-        matrix = read_arff_features(path, arff_labels=arff_labels)
-    elif name.endswith(SUFFIXES):
-        names, matrix, _ = _numbers(read_table(path), drop_columns)
+    values, ids, names = _read(Path(path), key, drop_columns, arff_labels)
+    if labels is None:
+        return values
+    return align_features(values, ids, labels, place=str(path), names=names)
+
+
+def read_features_and_ids(
+    path: str | Path,
+    key: str | None = None,
+    *,
+    drop_columns: Sequence[str] = (),
+    arff_labels: ArffLabels = None,
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Read features and the ids of their rows; None if the file has no column of ids."""
+    return _read(Path(path), key, drop_columns, arff_labels)[:2]
+
+
+def align_features(
+    values: np.ndarray,
+    ids: np.ndarray | None,
+    labels: LabelMatrix,
+    *,
+    place: str = "features",
+    names: Sequence[str] | None = None,
+) -> np.ndarray:
+    """Put the rows of features into the order of the labels: by id, without ids by position.
+
+    Items without features and ids that occur twice are errors, ids without labels a warning.
+    Features that are the labels themselves are refused.
+    """
+    if ids is None or labels.items is None:
+        if ids is not None and not _counts_rows(ids):
+            raise DataError(
+                f"{place}: names its rows ({some(list(ids), 3)}), but the label file does not, so "
+                f"they cannot be matched; name the labels' items with {option('image_column')}, "
+                "or drop the column of ids if both files have the same order (Python: "
+                "drop_columns=[...], command line: --read-features 'drop_columns=[...]')"
+            )
+        check_features(values, rows=len(labels), place=place)
+        rows = np.arange(len(values))
     else:
-        raise DataError(f"{path}: expected .npy, .npz, .arff or a table ({', '.join(SUFFIXES)})")
-    check_features(matrix, rows=rows, place=str(path), names=names)
-    return np.ascontiguousarray(matrix, dtype=np.float32)
+        rows = _match(ids, labels.items, place)
+    _refuse_labels(values[rows], labels, place, names)
+    return values if len(rows) == len(values) and (np.diff(rows) == 1).all() else values[rows]
 
 
 def features_from_frame(frame: Any) -> tuple[np.ndarray, np.ndarray | None]:
@@ -94,6 +128,80 @@ def check_features(
         raise DataError(
             f"{place} row {row}, column {column}{called}: expected a finite float32 number, got "
             f"{features[row, column]} ({int((~finite).sum()):,} such values); fill or remove them"
+        )
+
+
+def _read(
+    path: Path, key: str | None, drop_columns: Sequence[str], arff_labels: ArffLabels
+) -> tuple[np.ndarray, np.ndarray | None, list[str] | None]:
+    """Values, ids (None if there are none) and the columns' names (None for a bare matrix)."""
+    name = path.name.lower()
+    if key is not None and not name.endswith((".npy", ".npz")):
+        raise DataError(f"{path}: key={key!r} is for .npz files")
+    names: list[str] | None = None
+    ids: np.ndarray | None = None
+    if name.endswith((".npy", ".npz")):
+        arrays = load_arrays(path)
+        matrix, _ = find_matrix(arrays, FEATURE_KEYS, key, path)
+        ids = find_items(arrays, len(matrix))
+    elif name.endswith((".arff", ".arff.gz")):
+        matrix = read_arff_features(path, arff_labels=arff_labels)
+    elif name.endswith(SUFFIXES):
+        names, matrix, ids = _numbers(read_table(path), drop_columns)
+    else:
+        raise DataError(f"{path}: expected .npy, .npz, .arff or a table ({', '.join(SUFFIXES)})")
+    check_features(matrix, place=str(path), names=names)
+    return np.ascontiguousarray(matrix, dtype=np.float32), ids, names
+
+
+def _match(ids: np.ndarray, items: np.ndarray, place: str) -> np.ndarray:
+    """For each item, the row of its id."""
+    row_of = {str(name): row for row, name in enumerate(ids)}
+    if len(row_of) < len(ids):
+        twice = list(dict.fromkeys(str(name) for name in ids[repeated_rows(ids)]))
+        raise DataError(
+            f"{place}: {len(twice):,} ids occur more than once: {some(twice)}; keep one row per id"
+        )
+    wanted = [str(name) for name in items]
+    missing = list(dict.fromkeys(name for name in wanted if name not in row_of))
+    known = set(wanted)
+    extra = [name for name in row_of if name not in known]
+    if missing:
+        unused = f"; ids without labels: {some(extra)}" if extra else ""
+        raise DataError(
+            f"{place}: {len(missing):,} of {len(known):,} items of the label file have no row: "
+            f"{some(missing)}{nearest(missing[0], extra[:2000])}{unused}; rows are matched by id"
+        )
+    if extra:
+        warnings.warn(
+            f"{place}: {len(extra):,} of {len(ids):,} rows are not used, since the label file does "
+            f"not have their ids: {some(extra)}",
+            stacklevel=4,
+        )
+    return np.array([row_of[name] for name in wanted], dtype=np.intp)
+
+
+def _counts_rows(ids: np.ndarray) -> bool:
+    """Whether the ids are only row numbers, from 0 or from 1."""
+    texts = [str(name) for name in ids]
+    return any(texts == [str(n + start) for n in range(len(texts))] for start in (0, 1))
+
+
+def _refuse_labels(
+    values: np.ndarray, labels: LabelMatrix, place: str, names: Sequence[str] | None
+) -> None:
+    """Refuse a label file given as features: a model would only have to copy its inputs."""
+    shared = set(names or ()) & set(labels.classes)
+    same = bool(shared) and (len(shared) == len(names or ()) or len(shared) == len(labels.classes))
+    if names is None and values.shape == labels.values.shape:
+        positive = labels.values == PRESENT
+        same = bool(np.isin(values, (-1, 0, 1)).all() and (values[positive] == 1).all())
+    if same:
+        raise DataError(
+            f"{place}: these features are labels"
+            + (f" (the columns {some(sorted(shared))} are classes)" if shared else "")
+            + "; give a file of features, or drop the label columns (Python: drop_columns=[...], "
+            "command line: --read-features 'drop_columns=[...]')"
         )
 
 

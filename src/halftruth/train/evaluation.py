@@ -51,7 +51,7 @@ def evaluate(
     rows = np.arange(len(values)) if split is None else _part(run, given, labels, split)
     items = None if given.items is None else [str(given.items[row]) for row in rows]
     if features is not None:
-        matrix = run.read_features(features, rows=len(values))[rows]
+        matrix = run.read_features(features, labels=given)[rows]
         scores = run.score(features=matrix, items=items)
     else:
         if items is None:

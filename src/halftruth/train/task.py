@@ -68,7 +68,7 @@ def load_task(config: Config) -> Task:
         task.truth = align_truth(labels, read(config.truth, **truth_options(config)), config.truth)
     if config.features:
         options = feature_options(config, config.features)
-        task.features = read_features(config.features, rows=len(labels.values), **options)
+        task.features = read_features(config.features, labels=labels, **options)
     else:
         task.store = ImageStore([Path(path) for path in config.images])
         _check_images_named(task)

@@ -16,6 +16,7 @@ import torch
 from halftruth.data import DataError, ImageStore, decode_all, read_features
 from halftruth.data.decode_images import describe_bad
 from halftruth.data.transforms import Augment
+from halftruth.labels import LabelMatrix
 from halftruth.models import Classifier, build_image_model
 from halftruth.train import checkpoint
 from halftruth.train.build import head_model
@@ -130,9 +131,9 @@ class TrainedRun:
         assert images is not None
         return self._score_images(images, names, bad_images, workers)
 
-    def read_features(self, path: str | Path, rows: int | None = None) -> np.ndarray:
+    def read_features(self, path: str | Path, labels: LabelMatrix | None = None) -> np.ndarray:
         """A matrix of features, read as in training."""
-        return read_features(path, rows=rows, **feature_options(self.config, path))
+        return read_features(path, labels=labels, **feature_options(self.config, path))
 
     def _score_features(self, source: str | Path | np.ndarray, names: list[str] | None) -> Scores:
         if self.inputs is None:

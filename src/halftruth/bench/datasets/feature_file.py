@@ -11,7 +11,7 @@ from halftruth.bench.datasets.benchmark import Published
 from halftruth.bench.datasets.coco2014 import string_order
 from halftruth.data.errors import DataError, class_names
 from halftruth.data.features import check_features
-from halftruth.data.readers.array_file import load_arrays
+from halftruth.data.readers.numpy_file import load_arrays
 from halftruth.labels import ABSENT, PRESENT, LabelMatrix
 
 PARTS = ("train", "test", "val")

@@ -56,7 +56,7 @@ class LabelFile(Dataset):
             labels = dataclasses.replace(labels, split=patient_parts(patients))
         if labels.split is None:
             raise self.incomplete(f"{root}: no column says which rows are for training and test")
-        rows = None if self.features is None else read_features(self.features, rows=len(labels))
+        rows = None if self.features is None else read_features(self.features, labels=labels)
         return Contents(labels, self.images, features=rows, groups=patients)
 
     def _reading(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from halftruth.bench.datasets.base import Contents, Dataset, existing, join, read_lines, register
 from halftruth.bench.datasets.benchmark import Published
 from halftruth.data.errors import DataError
-from halftruth.data.readers.array_file import load_arrays
+from halftruth.data.readers.numpy_file import load_arrays
 from halftruth.data.readers.cell_codes import Coding
 from halftruth.data.readers.csv_file import read_csv
 from halftruth.data.readers.label_lists import matrix_of_lists

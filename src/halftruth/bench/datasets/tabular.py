@@ -50,7 +50,7 @@ class Tabular(Dataset):
             labels = read_labels(packed, zero="absent")
             if labels.split is None or not {"train", "test"} <= set(labels.split.tolist()):
                 raise self.incomplete(f"{packed}: has no Y_train and Y_test")
-            return Contents(labels, features=read_features(packed, rows=len(labels)))
+            return Contents(labels, features=read_features(packed, labels=labels))
         files = [root / f"{self.dataset}-{part}.arff" for part in ("train", "test")]
         self.need(root / f"{self.dataset}.xml", *files)
         labels = join([read_labels(file, zero="absent") for file in files], ("train", "test"))

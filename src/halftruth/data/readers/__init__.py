@@ -12,8 +12,8 @@ from halftruth.data.readers.cell_codes import Coding, Meaning
 from halftruth.data.readers.coco import read_coco
 from halftruth.data.readers.duplicates import Duplicates
 from halftruth.data.readers.imagefolder import find_metadata, read_image_folder
-from halftruth.data.readers.label_arrays import read_matrix
 from halftruth.data.readers.label_table import read_label_table
+from halftruth.data.readers.numpy_file import read_matrix
 from halftruth.data.readers.text_table import SUFFIXES
 from halftruth.data.readers.voc import Difficult, read_voc
 from halftruth.labels import LabelMatrix

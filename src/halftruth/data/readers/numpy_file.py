@@ -1,0 +1,171 @@
+"""Matrices in .npy and .npz files: found by key, joined where a file has train and test parts."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from halftruth.data.errors import DataError, class_names, nearest
+from halftruth.data.readers.cell_codes import Coding, which_is_unknown
+from halftruth.data.readers.duplicates import Duplicates, resolve_duplicates
+from halftruth.data.splits import SPLIT_NAMES
+from halftruth.labels import LabelMatrix
+
+LABEL_KEYS = ("labels", "Y", "targets")
+CLASS_KEYS = ("label_names", "class_names", "classes", "target_names")
+ITEM_KEYS = ("items", "images", "image", "files", "file_names", "filenames", "paths")
+ID_KEYS = ("ids", "id", "item_ids")
+_ORDER = ("train", "val", "test")
+
+
+def read_matrix(
+    path: Path,
+    coding: Coding,
+    *,
+    key: str | None = None,
+    classes: Sequence[str] | None = None,
+    split_column: str | None = None,
+    duplicates: Duplicates = "error",
+) -> LabelMatrix:
+    """Labels of a matrix of 1 / 0 / -1 / NaN (or booleans).
+
+    In a .npz, class names, items and splits are read from the keys with those names where they are
+    texts; without class names the classes are called class0, class1, ...
+    """
+    arrays = load_arrays(path)
+    matrix, split = find_matrix(arrays, LABEL_KEYS, key, path)
+    rows, width = matrix.shape
+    names = list(classes) if classes is not None else _texts(arrays, CLASS_KEYS, width)
+    if names is None:
+        names = [f"class{k}" for k in range(width)]
+    if len(names) != width:
+        raise DataError(
+            f"{path}: the label matrix has {width} columns, but {len(names)} class names were given"
+        )
+    if split_column is not None and split_column not in arrays:
+        raise DataError(
+            f"{path}: split_column={split_column!r} is not a key{nearest(split_column, arrays)}"
+        )
+    if split_column is not None or split is None:
+        given = _texts(arrays, [split_column or "split"], rows, numbers=split_column is not None)
+        split = None if given is None else np.array(given, dtype=str)
+    labels = LabelMatrix(
+        _decode(matrix, coding, names, path),
+        class_names(names, path),
+        find_items(arrays, rows),
+        split,
+    )
+    return resolve_duplicates(
+        labels, duplicates, where=lambda row: f"{path} row {row}", listed=False
+    )
+
+
+def load_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a .npz by key; that of a .npy under the key ''. Never unpickles."""
+    if not path.is_file():
+        raise DataError(f"{path}: there is no such file")
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return {"": loaded}
+        with loaded:
+            return {key: loaded[key] for key in loaded.files}
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise DataError(
+            f"{path}: cannot be read as a NumPy file of numbers and texts: {error}"
+        ) from error
+
+
+def find_matrix(
+    arrays: dict[str, np.ndarray], usual: Sequence[str], key: str | None, path: Path
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """The matrix under `key`, or under the one usual name, and the split of its rows.
+
+    `Y_train` and `Y_test` (and `Y_val`) are joined in this order, with the split they name.
+    """
+    if "" in arrays:
+        if key is not None:
+            raise DataError(f"{path}: a .npy file holds one matrix; leave out key={key!r}")
+        return _matrix(arrays[""], path), None
+    if key is not None and key in arrays:
+        return _matrix(arrays[key], f"{path} [{key}]"), None
+    wanted = {name.lower() for name in (usual if key is None else [key])}
+    found: dict[str, dict[str, str]] = {}
+    for name in arrays:
+        base, part = _part_of(name)
+        if base.lower() in wanted:
+            found.setdefault(base, {})[part] = name
+    keys = f"the keys are {', '.join(arrays) or 'none'}"
+    if not found and key is not None:
+        raise DataError(f"{path}: has no key {key!r}{nearest(key, arrays)}; {keys}")
+    if not found:
+        raise DataError(f"{path}: no key is called {' or '.join(usual)}; say which: {keys} (key=)")
+    if len(found) > 1 or ("" in (parts := next(iter(found.values()))) and len(parts) > 1):
+        raise DataError(f"{path}: more than one key could be meant; say which (key=): {keys}")
+    if "" in parts:
+        return _matrix(arrays[parts[""]], f"{path} [{parts['']}]"), None
+    ordered = [part for part in _ORDER if part in parts]
+    blocks = [_matrix(arrays[parts[part]], f"{path} [{parts[part]}]") for part in ordered]
+    if len({block.shape[1] for block in blocks}) > 1:
+        widths = ", ".join(
+            f"{parts[part]}: {block.shape[1]}" for part, block in zip(ordered, blocks, strict=True)
+        )
+        raise DataError(f"{path}: matrices to be joined differ in their columns ({widths})")
+    return np.concatenate(blocks), np.repeat(ordered, [len(block) for block in blocks])
+
+
+def find_items(arrays: dict[str, np.ndarray], rows: int) -> np.ndarray | None:
+    """The names of the rows: texts under a key such as `items`, texts or numbers under `ids`."""
+    found = _texts(arrays, ITEM_KEYS, rows) or _texts(arrays, ID_KEYS, rows, numbers=True)
+    return None if found is None else np.array(found, dtype=str)
+
+
+def _texts(
+    arrays: dict[str, np.ndarray], keys: Sequence[str], length: int, numbers: bool = False
+) -> list[str] | None:
+    """The first of `keys` that holds texts, one for each of `length` entries."""
+    kinds = "Uiub" if numbers else "U"
+    for key in keys:
+        array = arrays.get(key)
+        if array is not None and array.dtype.kind in kinds and array.shape == (length,):
+            return [str(entry) for entry in array]
+    return None
+
+
+def _decode(matrix: np.ndarray, coding: Coding, names: Sequence[str], path: Path) -> np.ndarray:
+    blank = np.isnan(matrix) if matrix.dtype.kind == "f" else np.zeros(matrix.shape, dtype=bool)
+    wrong = np.argwhere(~(blank | np.isin(matrix, (1, 0, -1))))
+    if len(wrong):
+        row, column = wrong[0]
+        raise DataError(
+            f"{path} row {row}, column {column} ({names[column]!r}): expected a label of 1, 0, -1 "
+            f"or NaN, got {matrix[row, column]} ({len(wrong):,} such values)"
+        )
+    if coding.zero == coding.minus_one and (matrix == 0).any() and (matrix == -1).any():
+        raise DataError(
+            f"{path}: holds both 0 and -1, and both would mean {coding.zero}; {which_is_unknown()}"
+        )
+    meanings = coding.meanings()
+    values = np.full(matrix.shape, meanings["blank"], dtype=np.int8)
+    for code in (1, 0, -1):
+        values[matrix == code] = meanings[str(code)]
+    return values
+
+
+def _part_of(key: str) -> tuple[str, str]:
+    """`Y_train` -> (`Y`, `train`); `labels` -> (`labels`, '')."""
+    base, mark, part = key.rpartition("_")
+    if mark and part.lower() in SPLIT_NAMES:
+        return base, SPLIT_NAMES[part.lower()]
+    return key, ""
+
+
+def _matrix(array: np.ndarray, place: object) -> np.ndarray:
+    if array.ndim != 2 or not array.shape[0] or not array.shape[1]:
+        raise DataError(f"{place}: expected a matrix of rows x columns, got shape {array.shape}")
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"{place}: expected numbers, got {array.dtype}")
+    return array
