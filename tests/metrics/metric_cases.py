@@ -1,4 +1,4 @@
-"""Random scores and labels with the difficulties real ones have."""
+"""Random scores and labels with ties, unknown labels and empty classes."""
 
 import numpy as np
 

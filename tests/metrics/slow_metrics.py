@@ -1,4 +1,4 @@
-"""The same metrics in plain loops, written from their definitions and nothing else."""
+"""The same metrics as plain loops, written from their definitions only."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Average precision against plain loops, scikit-learn, and what must not change it."""
+"""Average precision against plain loops and scikit-learn, and its invariances."""
 
 import math
 import tracemalloc
@@ -14,8 +14,8 @@ from sklearn.metrics import average_precision_score
 from slow_metrics import average_precision as slow_average_precision
 
 from halftruth.metrics import average_precision, mean_average_precision
-from halftruth.metrics.inputs import read
 from halftruth.metrics.ranks import rank_each, rank_together
+from halftruth.metrics.scores_and_labels import read
 
 CASES = [(seed, ties, unknown) for seed in range(4) for ties in (0, 1) for unknown in (0, 1)]
 
@@ -44,7 +44,7 @@ def test_equals_scikit_learn(dtype, ties):
 
 
 @pytest.mark.parametrize("unknown", [False, True])
-def test_the_way_for_gpus_gives_the_same_ranks(unknown):
+def test_gpu_ranking_equals_cpu_ranking(unknown):
     scores, labels = make(5, unknown=unknown)
     scores[3] = -np.inf
     data = read(torch.from_numpy(scores), torch.from_numpy(labels), ignore_unknown=unknown)
@@ -64,7 +64,7 @@ def test_blocks_do_not_change_the_value(block_bytes):
     np.testing.assert_array_equal(whole, average_precision(scores, labels, block_bytes=block_bytes))
 
 
-def test_memory_stays_at_a_few_columns():
+def test_working_memory_is_a_few_columns():
     rng = np.random.default_rng(0)
     scores = rng.random((100_000, 40), dtype=np.float32)
     labels = (rng.random((100_000, 40), dtype=np.float32) < 0.03).astype(np.int8)
@@ -89,13 +89,13 @@ def test_empty_policies():
         average_precision(scores, labels, empty="drop")
 
 
-def test_no_positive_anywhere_is_nan_and_says_so():
+def test_no_positive_anywhere_gives_nan_and_a_warning():
     with pytest.warns(UserWarning, match="No class has a positive"):
         assert math.isnan(mean_average_precision([[0.5]], [[0]]))
     assert mean_average_precision([[0.5]], [[0]], empty="zero") == 0
 
 
-def test_ignored_entries_leave_no_trace():
+def test_ignored_entries_do_not_change_the_value():
     scores, labels = make(3, unknown=True)
     value = average_precision(scores, labels, ignore_unknown=True)
     scores[labels == 0] = np.random.default_rng(0).choice([0.0, 0.125, 1.0], (labels == 0).sum())

@@ -21,12 +21,12 @@ from halftruth.metrics import (
     f2_ciw,
     f_beta,
     hamming_loss,
-    inputs,
     macro_f_beta,
     micro_f_beta,
     precision_at_k,
     predictive_values,
     recall_at_k,
+    scores_and_labels,
 )
 
 PER_CLASS = np.linspace(0.2, 0.8, 7)
@@ -50,7 +50,7 @@ def test_counts_equal_plain_loops(seed, ignore, threshold, inclusive):
     assert normal.sum() == len(labels) or ignore
 
 
-def test_rows_without_any_label_are_recognised_or_not():
+def test_empty_rows_are_counted():
     scores, labels = make(1)
     labels[:, 2] = -1
     labels[:20] = -1
@@ -65,7 +65,7 @@ def test_rows_without_any_label_are_recognised_or_not():
 def test_counts_of_blocks_add_up(monkeypatch):
     scores, labels = make(1, unknown=True)
     whole = count(scores, labels, ignore_unknown=True)
-    monkeypatch.setitem(inputs.BLOCK_BYTES, "cpu", 16 * 7 * 11)
+    monkeypatch.setitem(scores_and_labels.BLOCK_BYTES, "cpu", 16 * 7 * 11)
     blocks = count(scores, labels, ignore_unknown=True)
     halves = [count(scores[part], labels[part], ignore_unknown=True)
               for part in (slice(0, 31), slice(31, None))]  # fmt: skip
@@ -132,7 +132,7 @@ def test_top_k_without_ties(k):
     assert recall_at_k(scores, labels, k) == pytest.approx((hits / present).mean(), 1e-14)
 
 
-def test_a_row_without_labels_recalls_nothing():
+def test_recall_of_a_row_without_labels_is_zero():
     assert recall_at_k([[0.9, 0.1], [0.9, 0.1]], [[1, 0], [0, 0]], k=1) == 0.5
 
 
@@ -160,7 +160,7 @@ def test_hamming_losses(ignore):
     assert value == pytest.approx(expected, 1e-14)
 
 
-def test_cost_sensitive_hamming_is_two_when_all_is_wrong_and_blind_to_imbalance():
+def test_cost_sensitive_hamming_is_two_if_all_is_wrong_at_any_imbalance():
     labels = np.array([[1, -1, -1, -1, -1]])
     assert cost_sensitive_hamming_loss(labels < 0, labels) == 2
     assert cost_sensitive_hamming_loss(labels > 0, labels) == 0
@@ -201,7 +201,8 @@ def test_importance_weights():
         ([1.0, 2.0], None, r"Expected 3 class weights, but got shape \(2,\)"),
         ([1.0, -2.0, 1.0], None, ">= 0"),
         ([0.0, 0.0, 0.0], None, "not all 0"),
-        ([1.0, np.nan, 0.0], None, "without NaN"),
+        ([1.0, np.nan, 0.0], None, "finite class weights"),
+        ([1.0, np.inf, 0.0], None, "finite class weights"),
     ],
 )
 def test_wrong_weights_are_refused(weights, classes, message):
@@ -209,9 +210,11 @@ def test_wrong_weights_are_refused(weights, classes, message):
         f2_ciw(count(np.eye(3), np.eye(3)), weights, classes)
 
 
-def test_logits_cut_like_probabilities_are_noticed():
+def test_logits_compared_with_a_probability_threshold_give_a_warning():
     logits = [[3.0, -2.0], [0.2, 0.4]]
-    with pytest.warns(UserWarning, match="from -2 to 3 are cut at 0.5.*logits"):
+    with pytest.warns(
+        UserWarning, match="compared with the threshold 0.5.*logits"
+    ):
         count(logits, [[1, 0], [0, 1]])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -236,3 +239,9 @@ def test_a_threshold_has_the_precision_of_the_scores(dtype):
 def test_wrong_thresholds_are_refused(threshold, message):
     with pytest.raises(ValueError, match=message):
         count(np.eye(3), np.eye(3), threshold)
+
+
+@pytest.mark.parametrize("beta", [0.0, -1.0, float("nan"), float("inf")])
+def test_beta_must_be_positive_and_finite(beta):
+    with pytest.raises(ValueError, match="Expected a finite beta > 0"):
+        f_beta([[0.9], [0.1]], [[1], [0]], beta=beta)

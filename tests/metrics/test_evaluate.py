@@ -1,4 +1,4 @@
-"""The report, and the evaluator that collects for it."""
+"""The report of `evaluate`, and `Evaluator`, which collects batches for it."""
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ def test_the_report_has_the_promised_keys_and_their_values():
     assert report["CF1"] != pytest.approx(report["macro_F1"], abs=1e-4)
 
 
-def test_without_options_no_more_and_no_less_and_one_warning():
+def test_default_report_has_the_default_keys_and_gives_one_warning():
     scores, labels = make(0)
     labels[:5, 3] = 1
     with pytest.warns(UndefinedMetricWarning, match="recall of 1 of 7 classes") as caught:
@@ -94,7 +94,7 @@ def test_order_and_duplicates_do_not_change_the_result(seed, sized):
 
 @pytest.mark.filterwarnings("ignore:Undefined")
 @given(st.integers(0, 10**6))
-def test_merged_processes_give_what_one_would(seed):
+def test_merged_processes_equal_one_process(seed):
     rng = np.random.default_rng(seed)
     scores, labels = (torch.from_numpy(part) for part in make(1, samples=20, classes=3))
     parts = []
@@ -113,7 +113,7 @@ def test_merged_processes_give_what_one_would(seed):
     assert len(Evaluator().merge(Evaluator())) == 0
 
 
-def test_the_first_scores_of_a_sample_stay():
+def test_the_first_scores_of_a_sample_are_kept():
     evaluator = Evaluator()
     evaluator.update([[0.1], [0.2], [0.3]], [[1], [0], [1]], [4, 2, 4])
     evaluator.update([[0.9], [0.5]], [[0], [1]], [2, 0])
@@ -149,12 +149,12 @@ def test_scores_keep_their_precision(dtype):
         (([[0.5]], [[1]], [1, 2]), ValueError, r"index \(B,\), but got \(1, 1\), \(1, 1\)"),
         (([[0.5]], [[1, 0]], [1]), ValueError, r"but got \(1, 1\), \(1, 2\)"),
         (([[0.5, 0.5]], [[1, 0]], [1]), ValueError, "Expected 1 classes as before, but got 2"),
-        (([[0.5]], [[0]], [0]), ValueError, "Sample 0 came twice with different labels"),
-        (([[0.5], [0.5]], [[0], [1]], [2, 2]), ValueError, "Sample 2 came twice"),
+        (([[0.5]], [[0]], [0]), ValueError, "Sample 0 was given twice with different labels"),
+        (([[0.5], [0.5]], [[0], [1]], [2, 2]), ValueError, "Sample 2 was given twice"),
         (([[0.5]], [[3]], [1]), ValueError, r"\b0\b.*\b0\b.* is 3"),
     ],
 )
-def test_wrong_batches_are_refused_and_leave_nothing_behind(batch, error, message):
+def test_invalid_batches_are_refused_and_change_nothing(batch, error, message):
     evaluator = Evaluator(num_samples=3)
     evaluator.update([[0.7]], [[1]], [0])
     with pytest.raises(error, match=message):
@@ -162,12 +162,12 @@ def test_wrong_batches_are_refused_and_leave_nothing_behind(batch, error, messag
     assert len(evaluator) == 1
 
 
-def test_missing_samples_are_an_error_where_the_number_is_known():
+def test_missing_samples_are_an_error_if_the_number_is_known():
     evaluator = Evaluator(num_samples=4)
-    with pytest.raises(ValueError, match="only 0 came"):
+    with pytest.raises(ValueError, match="got only 0"):
         evaluator.compute()
     evaluator.update([[0.7], [0.2]], [[1], [0]], [0, 2])
-    with pytest.raises(ValueError, match=r"only 2 came \(first missing: \[1, 3\]\)"):
+    with pytest.raises(ValueError, match=r"got only 2 \(first missing: \[1, 3\]\)"):
         evaluator.compute()
     with pytest.raises(ValueError, match="call update"):
         Evaluator().compute()

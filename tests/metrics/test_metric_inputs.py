@@ -1,4 +1,4 @@
-"""Arrays of every kind come in, the same kind goes out, and what is wrong is said."""
+"""Metrics accept arrays of every kind, return the same kind, and name invalid values."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ every_metric = pytest.mark.parametrize("metric", ALL.values(), ids=ALL.keys())
 @pytest.mark.parametrize(
     "metric", [average_precision, f_beta, thresholds.best, lambda s, y: predictive_values(s, y)[1]]
 )
-def test_results_are_of_the_kind_of_the_scores(metric):
+def test_results_have_the_array_type_of_the_scores(metric):
     scores, labels = make(0)
     expected = metric(scores, labels)
     assert isinstance(expected, np.ndarray)
@@ -79,7 +79,7 @@ def test_inputs_are_not_changed():
 
 
 @every_metric
-def test_a_nan_is_named(metric):
+def test_the_position_of_a_nan_is_named(metric):
     scores, labels = make(1)
     scores[17, 4] = np.nan
     for given in (scores, scores.astype(np.float32), torch.from_numpy(scores).bfloat16()):
@@ -92,7 +92,7 @@ def test_a_nan_is_named(metric):
     ("wrong", "dtype"),
     [(2, np.int64), (-2, np.int8), (0.5, np.float32), (np.nan, np.float64), (300, np.int64)],
 )
-def test_a_wrong_label_is_named(metric, wrong, dtype):
+def test_the_position_of_an_invalid_label_is_named(metric, wrong, dtype):
     scores, labels = make(1)
     labels = labels.astype(dtype)
     labels[17, 4] = wrong
@@ -115,7 +115,7 @@ def test_wrong_shapes_are_refused(metric, scores, labels, message):
         metric(scores, labels)
 
 
-def test_words_are_refused():
+def test_text_arrays_are_refused():
     with pytest.raises(TypeError, match="array of numbers"):
         average_precision([["a"]], [[1]])
 

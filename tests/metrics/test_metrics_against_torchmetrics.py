@@ -1,4 +1,4 @@
-"""torchmetrics as a second opinion, where it defines the same thing."""
+"""Metrics against torchmetrics, where both define the same thing."""
 
 import warnings
 

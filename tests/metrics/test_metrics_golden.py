@@ -1,4 +1,4 @@
-"""Values that the reference code of the papers and of the data sets computes."""
+"""Metrics against values from the reference code of the papers and the data sets."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""ROC-AUC against scikit-learn, plain counting of pairs, and what theory says of hidden labels."""
+"""ROC-AUC against scikit-learn, counting of pairs, and the theory of hidden labels."""
 
 import math
 import warnings
@@ -95,7 +95,7 @@ def test_pairs_order_and_opposite_scores(pairs, ignore):
     assert backwards == pytest.approx(1 - expected, abs=1e-15, nan_ok=True)
 
 
-def test_labels_hidden_at_random_shrink_it_towards_a_half_by_the_same_factor():
+def test_labels_hidden_at_random_shrink_auc_towards_half_by_one_factor():
     """In expectation AUC - 1/2 times (share of the others that are truly absent)."""
     rng = np.random.default_rng(0)
     truth = np.where(rng.random((600, 1)) < 0.3, 1, -1)

@@ -1,4 +1,4 @@
-"""Chosen thresholds reach the best value that trying every cut finds."""
+"""Chosen thresholds reach the best value of an exhaustive search."""
 
 import math
 import warnings
@@ -33,7 +33,7 @@ def test_best_is_the_best(beta, ties, ignore):
         assert np.isfinite(chosen).all()
 
 
-def test_of_equal_cuts_the_highest_and_halfway():
+def test_of_equal_thresholds_the_highest_is_taken_halfway_between_scores():
     scores = np.array([[0.9], [0.7], [0.3], [0.1]])
     assert thresholds.best(scores, [[1], [1], [0], [0]])[0] == pytest.approx(0.5)
     # Predicting one of both positives alone, or both with two others: F1 = 2/3 either way.
@@ -42,7 +42,7 @@ def test_of_equal_cuts_the_highest_and_halfway():
     assert thresholds.best([[0.9], [0.5], [0.5], [0.2]], [[1], [1], [0], [0]])[0] == 0.35
 
 
-def test_predicting_everything_is_below_all_scores():
+def test_a_threshold_that_predicts_everything_lies_below_all_scores():
     for lowest in (0.0, 1.0, -7.5, 1e30, -1e30, np.inf):
         scores = np.full((3, 1), lowest, dtype=np.float32)
         chosen = thresholds.best(scores, [[1], [1], [0]])
@@ -109,12 +109,24 @@ def test_for_precision_takes_fractions_literally():
         thresholds.for_precision(scores, labels, 1.0)
     with pytest.raises(ValueError, match=r"in \(0, 1\], but got 66"):
         thresholds.for_precision(scores, labels, 66)
-    with pytest.raises(ValueError, match="beta > 0"):
-        thresholds.best(scores, labels, beta=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beta": 0}, "finite beta > 0"),
+        ({"beta": float("nan")}, "finite beta > 0"),
+        ({"fallback": float("nan")}, "fallback, but got NaN"),
+    ],
+    ids=str,
+)
+def test_best_refuses_wrong_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        thresholds.best([[0.9], [0.1]], [[1], [0]], **options)
 
 
 @pytest.mark.parametrize("ignore", [False, True])
-def test_the_way_for_gpus_gives_the_same(monkeypatch, ignore):
+def test_gpu_ranking_gives_the_same_thresholds(monkeypatch, ignore):
     scores, labels = make(3, unknown=True)
     expected = thresholds.best(scores, labels, 2.0, ignore_unknown=ignore)
     monkeypatch.setattr(rank_module, "rank_each", rank_module.rank_together)

@@ -1,5 +1,6 @@
-"""Right and wrong answers, counted once; every thresholded metric is made of these counts."""
+"""Counts of true and false positives and negatives, from which thresholded metrics follow."""
 
+import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from halftruth.metrics.inputs import Array, Data, as_tensor, read
+from halftruth.metrics.scores_and_labels import Array, Data, as_tensor, read
 
 
 class UndefinedMetricWarning(UserWarning):
@@ -20,8 +21,8 @@ class UndefinedMetricWarning(UserWarning):
 class Counts:
     """True and false positives and negatives, (K,) int64 each.
 
-    ``normal`` holds the same four counts (tp, fp, fn, tn) of the question "no class at all?".
-    Counts of different batches add up: ``a + b``.
+    ``normal`` holds the same four counts (tp, fp, fn, tn) for "the row has no class at all".
+    Counts of different batches can be added: ``a + b``.
     """
 
     tp: Tensor
@@ -46,12 +47,12 @@ class Counts:
 
     @property
     def recall(self) -> Tensor:
-        """(K,) tp / (tp + fn); 0 where nothing was present."""
+        """(K,) tp / (tp + fn); 0 where no label was present."""
         return ratio(self.tp, self.tp + self.fn)
 
     @property
     def negative_precision(self) -> Tensor:
-        """(K,) tn / (tn + fn), the negative predictive value; 0 where all were predicted."""
+        """(K,) tn / (tn + fn), the negative predictive value; 0 where all are predicted."""
         return ratio(self.tn, self.tn + self.fn)
 
     def f_beta(self, beta: float = 1.0) -> Tensor:
@@ -66,14 +67,14 @@ def ratio(part: Tensor, whole: Tensor) -> Tensor:
 
 def f_beta_of(tp: Tensor, fp: Tensor, fn: Tensor, beta: float) -> Tensor:
     """F_β from counts of any shape, 0 where there is neither a positive nor a prediction."""
-    if beta <= 0:
-        raise ValueError(f"Expected beta > 0, but got {beta}.")
+    if not 0 < beta < math.inf:
+        raise ValueError(f"Expected a finite beta > 0, but got {beta}.")
     hits = (1 + beta**2) * tp.double()
     return ratio(hits, hits + beta**2 * fn.double() + fp)
 
 
-class Cut(TypedDict, total=False):
-    """Options of ``count``, which explains them."""
+class CountOptions(TypedDict, total=False):
+    """Options of ``count``, where they are documented."""
 
     top_k: int | None
     inclusive: bool
@@ -81,19 +82,20 @@ class Cut(TypedDict, total=False):
 
 
 def count(
-    scores: Array, labels: Array, threshold: float | Array = 0.5, **options: Unpack[Cut]
+    scores: Array, labels: Array, threshold: float | Array = 0.5, **options: Unpack[CountOptions]
 ) -> Counts:
-    """Count right and wrong predictions of each class.
+    """Count right and wrong predictions per class.
 
     Args:
         scores: (N, K) probabilities (or logits, with a threshold for logits).
-        labels: (N, K) of +1, 0, -1. Everything that is not +1 is negative.
-        threshold: predicted is score > threshold; one for all, or one a class. It is rounded to the
-            precision of the scores, so that a float32 score of 0.1 ties with a threshold of 0.1.
+        labels: (N, K) of +1, 0, -1. Everything except +1 counts as negative.
+        threshold: a class is predicted where score > threshold; one number, or one per class. It
+            is rounded to the precision of the scores, so that a float32 score of 0.1 ties with a
+            threshold of 0.1.
         top_k: predict the k highest scores of each row instead (of ties, the first classes).
-        inclusive: predicted is score >= threshold.
-        ignore_unknown: leave unknown entries out. A row answers "no class at all?" only when it
-            is known: some class present, or all verified absent.
+        inclusive: predict where score >= threshold.
+        ignore_unknown: leave out unknown entries. A row then counts in ``normal`` only if it has
+            a present class or all its classes are verified absent.
 
     Example:
         >>> counts = count([[0.9, 0.2], [0.8, 0.7]], [[1, 0], [-1, 1]])
@@ -105,8 +107,9 @@ def count(
         normal = _count_normal(predicted, present, known)
         answered = predicted if known is None else predicted & known
         entries = known.sum(0) if known is not None else len(predicted)
-        right, said, there = _sum(answered & present), _sum(answered), _sum(present)
-        part = Counts(right, said - right, there - right, entries - said - there + right, normal)
+        right, positive, there = _sum(answered & present), _sum(answered), _sum(present)
+        rest = entries - positive - there + right
+        part = Counts(right, positive - right, there - right, rest, normal)
         total = part if total is None else total + part
     assert total is not None
     return total
@@ -121,7 +124,7 @@ def predictions(
     inclusive: bool = False,
     ignore_unknown: bool = False,
 ) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-    """Which entries are predicted, present and known (None: all), some rows at a time."""
+    """Yield masks of predicted, present and known entries (None: all), some rows at a time."""
     data = read(scores, labels, ignore_unknown)
     rule = Rule(data, threshold, top_k, inclusive)
     for block in data.rows():
@@ -129,10 +132,11 @@ def predictions(
 
 
 def _count_normal(predicted: Tensor, present: Tensor, known: Tensor | None) -> Tensor:
-    says, none = ~predicted.any(1), ~present.any(1)
-    certain = torch.ones_like(none) if known is None else ~none | known.all(1)
-    four = (says & none, says & ~none, ~says & none, ~says & ~none)
-    return torch.stack([(answer & certain).sum() for answer in four])
+    predicted_empty, empty = ~predicted.any(1), ~present.any(1)
+    certain = torch.ones_like(empty) if known is None else ~empty | known.all(1)
+    four = (predicted_empty & empty, predicted_empty & ~empty, ~predicted_empty & empty)
+    four += (~predicted_empty & ~empty,)
+    return torch.stack([(mask & certain).sum() for mask in four])
 
 
 def _sum(mask: Tensor) -> Tensor:
@@ -141,7 +145,7 @@ def _sum(mask: Tensor) -> Tensor:
 
 
 class Rule:
-    """Turns scores into predictions; checked once, applied block by block."""
+    """A rule that turns scores into predictions: checked once, applied block by block."""
 
     def __init__(
         self, data: Data, threshold: float | Array, top_k: int | None, inclusive: bool
@@ -157,7 +161,7 @@ class Rule:
                 f"but got shape {tuple(limit.shape)}."
             )
         if torch.isnan(limit).any():
-            raise ValueError("Expected thresholds without NaN.")
+            raise ValueError(f"Expected thresholds without NaN, but got {limit.tolist()}.")
         self.may_be_logits = limit.ndim == 0 and 0 < limit.item() < 1 and top_k is None
         self.threshold = limit.to(data.scores.device, data.scores.dtype)
 
@@ -173,9 +177,10 @@ class Rule:
         if low < 0 or high > 1:
             self.may_be_logits = False
             warnings.warn(
-                f"Scores from {low:.3g} to {high:.3g} are cut at {self.threshold.item():.3g}, but "
-                "probabilities lie in [0, 1]. If these are logits, pass torch.sigmoid(scores) or a "
-                "threshold for logits (0 is probability 0.5).",
+                f"Scores from {low:.3g} to {high:.3g} are compared with the threshold "
+                f"{self.threshold.item():.3g}, but probabilities lie in [0, 1]. If these are "
+                "logits, pass torch.sigmoid(scores) or a threshold for logits (0 is probability "
+                "0.5).",
                 stacklevel=5,
             )
 
@@ -189,7 +194,7 @@ def top(scores: Tensor, k: int) -> Tensor:
 
 
 def warn_undefined(**undefined: Tensor) -> None:
-    """One warning that says which ratios were 0/0, and in how many classes."""
+    """Warn once of the ratios that were 0/0, with the number of classes."""
     found = {name: (int(mask.sum()), mask.numel()) for name, mask in undefined.items()}
     parts = [
         f"{name} of {n} of {classes} classes" if classes > 1 else name

@@ -1,7 +1,7 @@
-"""The ranks of the positives: all that average precision, ROC-AUC and the best thresholds need.
+"""The ranks of the positives, from which average precision, ROC-AUC and thresholds follow.
 
 For a positive with score s, precision at s is (positives with score >= s) / (samples with score
->= s). Both counts come from sorted values alone: no argsort, nothing for the negatives.
+>= s). Both counts need sorted values only: no argsort, and no work per negative.
 """
 
 from collections import deque
@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from halftruth.labels import PRESENT, UNKNOWN
-from halftruth.metrics.inputs import Data, block_bytes_on, slices
+from halftruth.metrics.scores_and_labels import Data, block_bytes_on, slices
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """One entry a positive, class after class; tied scores share their counts.
+    """One entry per positive, class after class; tied scores share their counts.
 
     ``positives`` and ``samples`` count those that score at least as high, ``tied`` the samples
     that score the same; ``below`` is the next lower score of the class, -inf where there is none.
@@ -34,16 +34,16 @@ class Ranks:
 
 
 def rank_positives(data: Data, block_bytes: int | None = None) -> Iterator[Ranks]:
-    """The ranks of the positives of every class, a few classes at a time."""
+    """Yield the ranks of the positives of every class, a few classes at a time."""
     samples, classes = data.shape
     budget = block_bytes or block_bytes_on(data.scores.device)
     if data.scores.device.type == "cuda":
-        # Sorted values and positions, running counts, groups of ties and what cummax returns.
+        # Sorted values and positions, running counts, groups of ties and the results of cummax.
         for where in slices(classes, budget // (80 * samples)):
             yield rank_together(data, where)
         return
     threads = torch.get_num_threads()
-    # A copy of the columns and their labels, and what is sorted; enough parts to share out evenly.
+    # A copy of the columns and their labels, and the sorted values; enough parts for all threads.
     fits = budget // (threads * samples * (2 * data.scores.element_size() + 2))
     step = min(fits, -(-classes // (4 * threads)))
     with ThreadPoolExecutor(threads) as pool:
@@ -57,7 +57,7 @@ def rank_positives(data: Data, block_bytes: int | None = None) -> Iterator[Ranks
 
 
 def rank_each(data: Data, where: slice) -> Ranks:
-    """On a CPU: numpy sorts values several times faster than torch sorts with positions."""
+    """Rank on a CPU: numpy sorts values several times faster than torch sorts with positions."""
     columns, codes = data.scores[:, where].t(), data.labels[:, where].t()
     scores = np.ascontiguousarray(_sortable(columns).numpy())
     labels = np.ascontiguousarray(codes.cpu().numpy())
@@ -83,7 +83,7 @@ def _rank_column(
 
 
 def rank_together(data: Data, where: slice) -> Ranks:
-    """On a GPU: one sort for all classes of the block, no waiting class by class."""
+    """Rank on a GPU: one sort for all classes of the block, no synchronisation per class."""
     scores = _sortable(data.scores[:, where].t()).contiguous()
     labels = data.labels[:, where].t().to(scores.device)
     data.check(scores, labels)
@@ -115,11 +115,11 @@ def rank_together(data: Data, where: slice) -> Ranks:
 
 
 def _count_from(mask: Tensor, row: Tensor, start: Tensor) -> Tensor:
-    """How many are set from ``start`` to the end of the row."""
+    """Count the set entries from ``start`` to the end of the row."""
     running = mask.cumsum(dim=1)
     return running[row, -1] - running[row, start] + mask[row, start].long()
 
 
 def _sortable(scores: Tensor) -> Tensor:
-    """Half precision as float32, which holds the same numbers and sorts on every device."""
+    """Convert half precision to float32, which holds the same numbers and sorts on every device."""
     return scores if scores.dtype in (torch.float32, torch.float64) else scores.float()

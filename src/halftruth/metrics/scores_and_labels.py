@@ -1,4 +1,4 @@
-"""What every metric does first: accept arrays of any kind, check them, and cut them into blocks.
+"""The input of every metric: accept arrays of any kind, check them, and split them into blocks.
 
 A block is small enough that a metric of 1,000,000 x 80 scores never holds a second copy of them.
 """
@@ -16,13 +16,13 @@ from halftruth import labels as label_codes
 
 Array = Tensor | np.ndarray | Sequence[Any]
 
-# On a GPU a block has to be large enough to keep it busy; on a CPU small ones are as fast.
+# A GPU needs large blocks to be busy; on a CPU small ones are as fast.
 BLOCK_BYTES = {"cpu": 32 << 20, "cuda": 1 << 30}
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some samples: their scores, which classes are PRESENT, and which are known (None: all)."""
+    """Some samples: scores, a mask of PRESENT classes, and a mask of known ones (None: all)."""
 
     scores: Tensor
     present: Tensor
@@ -31,7 +31,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Data:
-    """Scores and labels of shape (N, K) as tensors, not copied, and how results go back."""
+    """Scores and labels of shape (N, K) as tensors, not copied, and the array type of results."""
 
     scores: Tensor
     labels: Tensor
@@ -43,13 +43,13 @@ class Data:
         return self.scores.shape[0], self.scores.shape[1]
 
     def result(self, values: Tensor) -> Any:
-        """Values in the kind the scores came in: a numpy array, or a tensor on their device."""
+        """Return values as the scores were given: a numpy array, or a tensor on their device."""
         return values.cpu().numpy() if self.as_numpy else values
 
     def rows(self) -> Iterator[Block]:
-        """Blocks of samples, checked, with the scores in their own precision."""
+        """Yield checked blocks of samples, with the scores in their own precision."""
         samples, classes = self.shape
-        # Scores, predictions, labels and the handful of masks made from them: about 16 bytes each.
+        # Scores, predictions, labels and their masks: about 16 bytes per entry.
         for where in slices(samples, block_bytes_on(self.scores.device) // (16 * classes)):
             scores, labels = self.scores[where], self.labels[where].to(self.scores.device)
             self.check(scores, labels)
@@ -57,8 +57,8 @@ class Data:
             yield Block(scores, labels == label_codes.PRESENT, known)
 
     def check(self, scores: Any, labels: Any) -> None:
-        """Refuse NaN scores and unknown label codes in a part (tensors or numpy arrays)."""
-        # The minimum of anything with a NaN is NaN: a check that needs no mask.
+        """Refuse NaN scores and invalid label codes in a part (tensors or numpy arrays)."""
+        # The minimum of an array with a NaN is NaN: this check needs no mask.
         lowest = scores.min()
         if lowest != lowest:
             row, column = torch.isnan(self.scores).nonzero()[0].tolist()
@@ -66,7 +66,7 @@ class Data:
                 f"Expected scores without NaN, but row {row}, column {column} is NaN. "
                 "A loss that diverged or a division by zero is the usual cause."
             )
-        # As Python numbers: an unsigned tensor takes -1 for 255.
+        # As Python numbers: an unsigned tensor would read -1 as 255.
         low, high = float(labels.min()), float(labels.max())
         broken = self.labels.is_floating_point() and bool((labels % 1 != 0).any())
         if low < label_codes.ABSENT or high > label_codes.PRESENT or broken:
@@ -75,7 +75,7 @@ class Data:
 
 
 def read(scores: Array, labels: Array, ignore_unknown: bool = False) -> Data:
-    """Check kinds and shapes; values are checked block by block, when they are read."""
+    """Check types and shapes; values are checked block by block, when they are read."""
     as_numpy = not isinstance(scores, Tensor)
     scores, labels = as_tensor(scores), as_tensor(labels)
     if scores.ndim != 2:
@@ -91,12 +91,12 @@ def read(scores: Array, labels: Array, ignore_unknown: bool = False) -> Data:
     if scores.numel() == 0:
         raise ValueError(
             f"Expected at least one sample and one class, but got shape {tuple(scores.shape)}: "
-            "no metric is defined on nothing."
+            "no metric is defined on an empty array."
         )
     if not scores.is_floating_point():
         scores = scores.double()
     if scores.device.type not in ("cpu", "cuda"):
-        scores, labels = scores.cpu(), labels.cpu()  # results are float64, which others lack
+        scores, labels = scores.cpu(), labels.cpu()  # results are float64, which other devices lack
     return Data(scores, labels, as_numpy, ignore_unknown)
 
 
@@ -108,7 +108,7 @@ def as_tensor(values: Array) -> Tensor:
     if array.dtype.kind not in "fiub":
         raise TypeError(f"Expected an array of numbers, but got dtype {array.dtype}.")
     if array.dtype.kind == "u" and array.itemsize > 1:
-        array = array.astype(np.int64)  # torch does not calculate with these
+        array = array.astype(np.int64)  # torch has no arithmetic for these
     if any(stride < 0 for stride in array.strides):
         array = array.copy()  # also where one row is contiguous with a negative stride
     with warnings.catch_warnings():
@@ -125,5 +125,5 @@ def slices(length: int, step: int) -> Iterator[slice]:
 
 
 def block_bytes_on(device: torch.device) -> int:
-    """The working memory a metric may take on this device."""
+    """The working memory that a metric may use on this device."""
     return BLOCK_BYTES["cuda" if device.type == "cuda" else "cpu"]

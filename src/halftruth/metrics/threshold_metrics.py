@@ -1,7 +1,7 @@
-"""Precision, recall and F-scores at a threshold or of the top k, per class and overall.
+"""Metrics of predictions at a threshold or of the top k: precision, recall, F-scores, Hamming loss.
 
-Values of each class come from scores and labels (the options are those of ``count``); single
-numbers come from the counts, so that one pass over the scores serves all. 0/0 counts as 0.
+Values per class are computed from scores and labels (the options are those of ``count``); single
+numbers are computed from the counts, so that one pass over the scores is enough. 0/0 counts as 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,8 +9,16 @@ from typing import Any, Unpack
 
 from torch import Tensor
 
-from halftruth.metrics.counts import Counts, Cut, count, f_beta_of, ratio, warn_undefined
-from halftruth.metrics.inputs import Array, as_tensor
+from halftruth.metrics.counts import (
+    CountOptions,
+    Counts,
+    count,
+    f_beta_of,
+    predictions,
+    ratio,
+    warn_undefined,
+)
+from halftruth.metrics.scores_and_labels import Array, as_tensor
 
 # Class importance weights of Sewer-ML (Haurum and Moeslund, CVPR 2021), in the data set's order.
 SEWER_ML_WEIGHTS = {
@@ -27,9 +35,9 @@ def f_beta(
     labels: Array,
     beta: float = 1.0,
     threshold: float | Array = 0.5,
-    **options: Unpack[Cut],
+    **options: Unpack[CountOptions],
 ) -> Any:
-    """F_β of each class, (K,): recall weighs β times as much as precision.
+    """F_β per class, (K,): recall is weighted β times as much as precision.
 
         F_β = (1+β²)·P·R / (β²·P + R)
 
@@ -43,12 +51,12 @@ def f_beta(
 
 
 def predictive_values(
-    scores: Array, labels: Array, threshold: float | Array = 0.5, **options: Unpack[Cut]
+    scores: Array, labels: Array, threshold: float | Array = 0.5, **options: Unpack[CountOptions]
 ) -> tuple[Any, Any]:
-    """PPV = tp/(tp+fp) and NPV = tn/(tn+fn) of each class, (K,) both: can an answer be trusted?
+    """PPV = tp/(tp+fp) and NPV = tn/(tn+fn) per class, (K,) each.
 
     "Leveraged asymmetric loss with disambiguation" (Fig. 2) reports their means over the classes,
-    at the threshold τ of its pseudo labels.
+    at the threshold τ of its pseudo-labels.
 
     Example:
         >>> predictive_values([[0.9], [0.8], [0.1]], [[1], [0], [0]])
@@ -59,10 +67,54 @@ def predictive_values(
     return _like(scores, counts.precision), _like(scores, counts.negative_precision)
 
 
-def class_and_overall(counts: Counts) -> dict[str, float]:
-    """CP CR CF1 OP OR OF1: per class and then averaged (C), or over all entries at once (O).
+def hamming_loss(
+    scores: Array, labels: Array, threshold: float | Array = 0.5, **options: Unpack[CountOptions]
+) -> float:
+    """Share of the entries (with ``ignore_unknown``, the known ones) that are predicted wrong.
 
-    CF1 is the harmonic mean of CP and CR; the mean of the classes' F1, which some code calls CF1,
+    Example:
+        >>> hamming_loss([[0.9, 0.2], [0.8, 0.7]], [[1, 0], [0, 1]])
+        0.25
+    """
+    counts = count(scores, labels, threshold, **options)
+    wrong, right = (counts.fp + counts.fn).sum(), (counts.tp + counts.tn).sum()
+    if wrong + right == 0:
+        raise ValueError("Expected at least one known label, but all entries are unknown.")
+    return ratio(wrong, wrong + right).item()
+
+
+def cost_sensitive_hamming_loss(
+    scores: Array, labels: Array, threshold: float | Array = 0.5, **options: Unpack[CountOptions]
+) -> float:
+    """Mean over the rows of the share of missed positives plus the share of false alarms.
+
+        L = Σ_{k present} 1/|y| · [not predicted]  +  Σ_{k absent} 1/(K−|y|) · [predicted]
+
+    Equation 12 of "Leveraged asymmetric loss with disambiguation". The paper prints both
+    indicators with the opposite sign, which would reward errors; its text and its proof count
+    errors, as here. A row without positives (or without negatives) has only the other term. With
+    ``ignore_unknown`` only known entries count, and a row without any is left out.
+
+    Example:
+        >>> cost_sensitive_hamming_loss([[0.9, 0.2, 0.1, 0.6]], [[1, 1, -1, -1]])
+        1.0
+    """
+    total, rows = 0.0, 0
+    for predicted, present, known in predictions(scores, labels, threshold, **options):
+        absent = ~present if known is None else ~present & known
+        missed, alarms = (present & ~predicted).sum(1), (absent & predicted).sum(1)
+        positives, negatives = present.sum(1), absent.sum(1)
+        total += (ratio(missed, positives) + ratio(alarms, negatives)).sum().item()
+        rows += int((positives + negatives > 0).sum())
+    if rows == 0:
+        raise ValueError("Expected at least one known label, but all entries are unknown.")
+    return total / rows
+
+
+def class_and_overall(counts: Counts) -> dict[str, float]:
+    """CP CR CF1 OP OR OF1: averaged over the classes (C), or over all entries at once (O).
+
+    CF1 is the harmonic mean of CP and CR; the mean F1 over the classes, which some code calls CF1,
     is ``macro_F1``.
     """
     class_precision, class_recall = counts.precision.mean(), counts.recall.mean()
@@ -79,7 +131,7 @@ def class_and_overall(counts: Counts) -> dict[str, float]:
 
 
 def macro_f_beta(counts: Counts, beta: float = 1.0) -> float:
-    """Mean over the classes of F_β."""
+    """Mean of F_β over the classes."""
     return counts.f_beta(beta).mean().item()
 
 
@@ -91,15 +143,15 @@ def micro_f_beta(counts: Counts, beta: float = 1.0) -> float:
 def f2_ciw(counts: Counts, weights: Weights, classes: Sequence[str] | None = None) -> float:
     """F2 averaged with class importance weights: Σ w·F2 / Σ w (Sewer-ML).
 
-    ``weights`` is (K,), or a mapping of class names with ``classes`` to say which column is which,
-    e.g. ``SEWER_ML_WEIGHTS``.
+    ``weights`` is (K,), or a mapping from class names, e.g. ``SEWER_ML_WEIGHTS``, together with
+    ``classes``, the class of each column.
     """
     weight = class_weights(weights, classes, len(counts.tp)).to(counts.tp.device)
     return ((weight * counts.f_beta(2.0)).sum() / weight.sum()).item()
 
 
 def f1_neg(counts: Counts) -> float:
-    """F1 of "no class predicted" against "no class present": are empty images recognised?"""
+    """F1 of recognising empty rows: "no class predicted" against "no class present"."""
     tp, fp, fn, _ = counts.normal
     return f_beta_of(tp, fp, fn, 1.0).item()
 
@@ -114,13 +166,15 @@ def class_weights(weights: Weights, classes: Sequence[str] | None, number: int) 
             )
         missing = [name for name in classes if name not in weights]
         if missing:
-            raise ValueError(f"Expected a weight for every class, but there is none for {missing}.")
+            raise ValueError(f"Expected a weight for every class, but {missing} have none.")
         weights = [weights[name] for name in classes]
     weight = as_tensor(weights).double()
     if weight.shape != (number,):
         raise ValueError(f"Expected {number} class weights, but got shape {tuple(weight.shape)}.")
-    if not bool((weight >= 0).all()) or weight.sum() == 0:
-        raise ValueError("Expected class weights >= 0, not all 0, without NaN.")
+    if not bool(((weight >= 0) & weight.isfinite()).all()) or weight.sum() == 0:
+        raise ValueError(
+            f"Expected finite class weights >= 0, not all 0, but got {weight.tolist()}."
+        )
     return weight
 
 
