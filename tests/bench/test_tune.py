@@ -1,11 +1,14 @@
 """The search over a method's settings, with Optuna."""
 
+import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 
+from halftruth.bench import tune as tune_module
 from halftruth.bench.search_space import RATES, search_space
 from halftruth.bench.tune import TuneError, tune, with_values
 from halftruth.cli import main
@@ -16,7 +19,7 @@ optuna = pytest.importorskip("optuna")
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Labels that features tell, one positive a row shown."""
+    """Labels that can be predicted from the features, one positive shown per row."""
     folder = tmp_path_factory.mktemp("tune")
     random = np.random.default_rng(0)
     truth = random.random((80, 3)) < 0.5
@@ -40,7 +43,7 @@ def settings(data):
     }  # fmt: skip
 
 
-def test_the_best_recipe_is_that_of_the_best_trial(settings, tmp_path):
+def test_the_recipe_holds_the_settings_of_the_best_trial(settings, tmp_path):
     path = tune(settings, trials=6, out=tmp_path / "t", say=lambda text: None)
     study = optuna.load_study(study_name="halftruth", storage=f"sqlite:///{tmp_path}/t/study.db")
     assert len(study.trials) == 6
@@ -53,7 +56,7 @@ def test_the_best_recipe_is_that_of_the_best_trial(settings, tmp_path):
     assert result.best_score == pytest.approx(study.best_value, abs=1e-9)
 
 
-def test_the_first_trial_is_what_was_given(settings, tmp_path):
+def test_the_first_trial_uses_the_given_settings(settings, tmp_path):
     given = {**settings, "head_lr": 0.002, "options": {"alpha": 0.3}}
     tune(given, trials=1, out=tmp_path, say=lambda text: None)
     (trial,) = optuna.load_study(
@@ -76,7 +79,7 @@ def test_workers_share_a_study_and_stop_together(settings, tmp_path):
 
 
 def test_bad_trials_are_stopped_early(settings, tmp_path):
-    """Five trials of a useful rate, then rates that learn nothing."""
+    """Five trials with a useful learning rate, then rates that are far too small."""
     search = {"head_lr": {"low": 1e-2, "high": 2e-2}, "alpha": [0.1]}
     slow = {"head_lr": {"low": 1e-9, "high": 2e-9}, "alpha": [0.1]}
     given = {**settings, "epochs": 6}
@@ -99,7 +102,7 @@ def test_a_required_argument_that_is_searched_need_not_be_given(settings, tmp_pa
     assert 0 < yaml.safe_load(path.read_text())["options"]["tau"] < 1
 
 
-def test_what_is_searched(settings):
+def test_the_search_space_has_rates_arguments_and_given_axes(settings):
     config = load_settings(None, settings)
     assert search_space(config, {}).keys() == {"head_lr", "alpha"}
     assert search_space(config, {"dropout": [0.0, 0.5]}).keys() == {"head_lr", "alpha", "dropout"}
@@ -128,10 +131,102 @@ def test_rates_without_effect_are_not_searched(given, rates):
             search_space(config, {idle: [1e-3]})
 
 
-def test_auto_is_no_method_to_search(settings):
+def test_auto_cannot_be_searched(settings):
     config = load_settings(None, {**settings, "method": "auto", "options": {}})
     with pytest.raises(ConfigError, match="name one"):
         search_space(config, {})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"method": "hill"}, "method was 'em', now 'hill'"),
+        ({"select": "last"}, "select was 'auto', now 'last'"),
+        ({"val": 0.3}, "val was 0.2, now 0.3"),
+        ({"epochs": 2}, "epochs was 1, now 2"),
+        ({"labels": "other.csv"}, "content of labels differs"),
+        ({"features": "other.npy"}, "content of features differs"),
+    ],
+)
+def test_a_study_refuses_other_data_methods_and_objectives(
+    settings, tmp_path, change, message, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other.csv").write_bytes(Path(settings["labels"]).read_bytes() + b"\n")
+    np.save(tmp_path / "other.npy", np.load(settings["features"]) + 1)
+    given, quiet = {**settings, "epochs": 1}, {"out": tmp_path, "say": lambda text: None}
+    tune(given, trials=1, **quiet)
+    with pytest.raises(TuneError, match=re.escape(message)):
+        tune({**given, **change}, trials=2, **quiet)
+
+
+def test_a_study_accepts_the_same_data_at_another_path(settings, tmp_path):
+    copy = tmp_path / "copy.csv"
+    copy.write_bytes(Path(settings["labels"]).read_bytes())
+    given, quiet = {**settings, "epochs": 1}, {"out": tmp_path, "say": lambda text: None}
+    tune(given, trials=1, **quiet)
+    tune({**given, "labels": str(copy)}, trials=2, **quiet)
+
+
+def test_a_study_of_another_program_is_refused(settings, tmp_path):
+    storage = f"sqlite:///{tmp_path / 's.db'}"
+    other = optuna.create_study(study_name="halftruth", storage=storage)
+    other.add_trial(optuna.trial.create_trial(value=1.0))
+    with pytest.raises(TuneError, match="does not record its data"):
+        tune(settings, storage=storage, out=tmp_path, trials=1)
+
+
+@pytest.mark.parametrize(
+    "storage", ["sqlite:///{folder}/broken.db", "nothing", "sqlite:////no/such/folder/x.db"]
+)
+def test_a_broken_storage_is_a_clear_error(settings, tmp_path, storage):
+    (tmp_path / "broken.db").write_text("this is not a database " * 99)
+    with pytest.raises(TuneError, match="cannot be opened as a storage of Optuna"):
+        tune(settings, storage=storage.format(folder=tmp_path), out=tmp_path, trials=1)
+
+
+def test_an_interrupted_search_continues_with_the_same_trial(
+    settings, tmp_path, monkeypatch, capsys
+):
+    call = [
+        "halftruth", "tune", settings["labels"], "--features", settings["features"], "--method",
+        "em", "--trials", "3", "--setting", "epochs=1", "--setting", "device=cpu",
+        "--out", str(tmp_path),
+    ]  # fmt: skip
+    monkeypatch.setattr(sys, "argv", call)
+    calls, go = [], tune_module.Run.go
+
+    def interrupt_the_second(run, *args, **named):
+        calls.append(run)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return go(run, *args, **named)
+
+    monkeypatch.setattr(tune_module.Run, "go", interrupt_the_second)
+    codes, texts = [], []
+    for _ in range(2):
+        with pytest.raises(SystemExit) as done:
+            main()
+        codes.append(done.value.code)
+        texts.append("".join(capsys.readouterr()))
+    assert codes == [130, 0]
+    assert "the same command continues the study" in texts[0]
+    assert "Traceback" not in texts[0]
+    started = [
+        line.split(":")[0] for line in (texts[0] + texts[1]).split("\n") if line[:6] == "trial "
+    ]
+    assert started == ["trial 1/3", "trial 2/3", "trial 3/3"]
+    trials = optuna.load_study(
+        study_name="halftruth", storage=f"sqlite:///{tmp_path}/study.db"
+    ).trials
+    assert [trial.state.name for trial in trials] == ["COMPLETE", "FAIL", "COMPLETE", "COMPLETE"]
+    assert trials[1].params == trials[2].params
+
+
+def test_cuda_without_a_gpu_is_refused(settings, tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(ConfigError, match="no CUDA device"):
+        tune({**settings, "device": "cuda"}, out=tmp_path, trials=1)
 
 
 def test_without_optuna_the_error_says_what_to_do(settings, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
-"""`tune`: a method's learning rate and own arguments, searched on validation with Optuna."""
+"""`tune`: search a method's learning rate and arguments on validation rows, with Optuna."""
 
 import dataclasses
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -20,12 +21,19 @@ from halftruth.train.stage_progress import TrainingStopped
 if TYPE_CHECKING:
     import optuna
 
-# Of a run, not of a recipe.
+# Settings of one run, which a recipe does not hold.
 _OF_THE_RUN = ("out", "cache_dir", "seed", "device", "workers", "report")
+# Settings that may differ between the workers of one study: the machine's, and paths, whose
+# contents are compared instead.
+_NOT_BOUND = {
+    *_OF_THE_RUN, "labels", "truth", "features", "images", "weights", "precision", "cache",
+    "channels_last", "compile", "graphs", "memory", "checkpoint_every", "tensorboard",
+}  # fmt: skip
+_BOUND = "halftruth"
 
 
 class TuneError(RuntimeError):
-    """A search that cannot start, or found nothing."""
+    """A search that cannot start, or that has no result."""
 
 
 def tune(
@@ -42,48 +50,129 @@ def tune(
     """Search, and write the best settings to OUT/best.yaml, a recipe for `halftruth train`.
 
     settings, recipe: of the training, as `halftruth train` takes them. trials: in the whole
-    study, over all workers. search: axes to add or replace, see `bench.search_space`; a key the
-    method takes is its argument, any other a setting. storage: any URL of Optuna's; workers on
-    several machines share a study by naming the same one (by default a file in OUT). A trial is
-    judged as its epochs are (`select`): without complete labels (`truth`) by mAP and AUC on the
-    observed ones, see docs/selection.md. The test rows have no say.
+    study, over all workers. search: axes to add or replace, see `bench.search_space`; a key that
+    is an argument of the method is passed to it, any other is a setting. storage: an Optuna
+    storage URL; workers on several machines share a study by using the same one (by default a
+    file in OUT). A study belongs to its data, method and settings. Trials are compared by the
+    criterion that selects epochs (`select`): without complete labels (`truth`), mAP and AUC on
+    the observed labels, see docs/selection.md. Test rows are not used.
     """
     library = import_optuna()
     out = Path(out)
     config = load_settings(recipe, {**_with_needed(settings), "out": str(out / "trials")})
     space = search_space(config, search or {})
     out.mkdir(parents=True, exist_ok=True)
-    library.logging.set_verbosity(library.logging.WARNING)
-    made = library.create_study(
-        study_name=study,
-        storage=storage or f"sqlite:///{out / 'study.db'}",
-        direction="maximize",
-        # As in "Any-Class Presence Likelihood", 6.3: five trials at random, then TPE with 24
-        # candidates; trials below the median are stopped, once five have come as far.
-        sampler=library.samplers.TPESampler(
-            n_startup_trials=5, n_ei_candidates=24, seed=config.seed, multivariate=False
-        ),
-        pruner=library.pruners.MedianPruner(
-            n_startup_trials=5, n_warmup_steps=2, interval_steps=1, n_min_trials=5
-        ),
-        load_if_exists=True,
-    )
-    given = {name: _as_told(axis, _current(config, name)) for name, axis in space.items()}
+    library.logging.set_verbosity(library.logging.ERROR)
+    made = _open_study(library, storage or f"sqlite:///{out / 'study.db'}", study, config)
+    _bind(made, config, space)
+    given = {name: _as_stored(axis, _current(config, name)) for name, axis in space.items()}
     if all(axis.holds(_current(config, name)) for name, axis in space.items()):
         made.enqueue_trial(given, skip_if_exists=True)
-    counted = (library.trial.TrialState.COMPLETE, library.trial.TrialState.PRUNED)
-    done = sum(trial.state in counted for trial in made.trials)
-    if done < trials:
-        enough = library.study.MaxTrialsCallback(trials, states=counted)
-        told = _Teller(trials, say)
-        made.optimize(
-            lambda trial: _judged(trial, config, space, out), callbacks=[enough, told.tell]
-        )
+    try:
+        while _count_finished(made) < trials:
+            trial = made.ask()
+            _run_trial(trial, config, space, out)
+            frozen = made.trials[trial.number]
+            shown = ", ".join(f"{name} {_short(value)}" for name, value in frozen.params.items())
+            score = float("nan") if frozen.value is None else 100 * frozen.value
+            state = frozen.state.name.lower()
+            say(f"trial {_count_finished(made)}/{trials}: {score:.2f} ({state}); {shown}")
+    except library.exceptions.OptunaError as error:
+        raise TuneError(f"the study {study!r} cannot be continued: {error}") from error
     return _write_best(made, config, space, out, say)
 
 
+def _open_study(library: Any, storage: str, name: str, config: Config) -> "optuna.Study":
+    """Create or load a study; whatever a storage raises becomes one clear error."""
+    try:
+        made = library.create_study(
+            study_name=name,
+            storage=storage,
+            direction="maximize",
+            pruner=library.pruners.MedianPruner(
+                n_startup_trials=5, n_warmup_steps=2, interval_steps=1, n_min_trials=5
+            ),
+            load_if_exists=True,
+        )
+        # As in "Any-Class Presence Likelihood", 6.3: five random trials, then TPE with 24
+        # candidates; trials below the median are stopped, once five have come as far. A continued
+        # study draws new points, not those of its start.
+        made.sampler = library.samplers.TPESampler(
+            n_startup_trials=5,
+            n_ei_candidates=24,
+            seed=config.seed + len(made.trials),
+            multivariate=False,
+        )
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise TuneError(
+            f"{storage}: cannot be opened as a storage of Optuna: {reason}. Expected an Optuna "
+            "storage URL such as sqlite:///study.db (--storage), or a readable study.db in --out"
+        ) from error
+    return made  # type: ignore[no-any-return]
+
+
+def _bind(study: "optuna.Study", config: Config, space: Space) -> None:
+    """Store what a new study is about; refuse a study that is about something else."""
+    settings = {
+        name: value
+        for name, value in config.to_dict().items()
+        if name not in space and name not in _NOT_BOUND and name != "options"
+    }
+    options = {name: value for name, value in config.options.items() if name not in space}
+    facts: dict[str, Any] = {
+        **settings,
+        "options": options,
+        "searched": sorted(space),
+        "images": sorted(Path(path).name for path in config.images),
+        "weights": Path(config.weights).name,
+        **{
+            f"content of {name}": _digest(getattr(config, name))
+            for name in ("labels", "truth", "features")
+        },
+    }
+    facts = json.loads(json.dumps(facts, default=str))
+    stored = study.user_attrs.get(_BOUND)
+    if stored is None and not study.trials:
+        study.set_user_attr(_BOUND, facts)
+        return
+    if stored is None:
+        different = ["it does not record its data and settings"]
+    else:
+        different = [
+            f"{name} differs"
+            if name.startswith("content of")
+            else f"{name} was {stored.get(name)!r}, now {facts.get(name)!r}"
+            for name in sorted(stored.keys() | facts.keys())
+            if stored.get(name) != facts.get(name)
+        ]
+    if different:
+        raise TuneError(
+            f"the study {study.study_name!r} belongs to another search: {'; '.join(different)}. "
+            "Use the same data and settings, another name (--study), or another folder (--out)"
+        )
+
+
+def _digest(path: str | None) -> str | None:
+    """A digest of a file's content; of a folder, of its file names and sizes."""
+    if not path:
+        return None
+    place = Path(path)
+    if not place.is_dir():
+        with place.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    files = sorted(file for file in place.rglob("*") if file.is_file())
+    lines = [f"{file.relative_to(place)} {file.stat().st_size}" for file in files]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def _count_finished(study: "optuna.Study") -> int:
+    """Trials with a result, over all workers; interrupted ones do not count."""
+    return sum(trial.state.name in ("COMPLETE", "PRUNED") for trial in study.trials)
+
+
 def _with_needed(settings: dict[str, Any]) -> dict[str, Any]:
-    """Arguments that a method needs and that are searched anyway start in the middle."""
+    """Fill in required arguments that are searched, from the middle of their range."""
     method = settings.get("method")
     if method not in losses.names():
         return settings
@@ -95,7 +184,7 @@ def _with_needed(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_values(config: Config, values: dict[str, Any]) -> Config:
-    """A configuration with some settings and arguments of its method changed."""
+    """Return a configuration with some settings and arguments of its method changed."""
     options = losses.registry.signature(config.method)
     own = {name: value for name, value in values.items() if name in options}
     settings = {name: value for name, value in values.items() if name not in options}
@@ -103,7 +192,7 @@ def with_values(config: Config, values: dict[str, Any]) -> Config:
 
 
 def import_optuna() -> Any:
-    """The search library, which is an optional dependency."""
+    """Return Optuna, which is an optional dependency."""
     try:
         import optuna
     except ImportError as error:
@@ -114,26 +203,28 @@ def import_optuna() -> Any:
     return optuna
 
 
-class _Teller:
-    """Says a line a trial."""
+def _run_trial(trial: "optuna.Trial", config: Config, space: Space, out: Path) -> None:
+    """Train once and store the validation score; an interrupted trial is queued again."""
+    states = import_optuna().trial.TrialState
+    study = trial.study
+    try:
+        study.tell(trial, _evaluate(trial, config, space, out))
+    except import_optuna().TrialPruned:
+        study.tell(trial, state=states.PRUNED)
+    except BaseException as error:
+        study.tell(trial, state=states.FAIL)
+        if isinstance(error, KeyboardInterrupt):
+            study.enqueue_trial(trial.params)
+        raise
 
-    def __init__(self, trials: int, say: Callable[[str], None]) -> None:
-        self.trials, self.say = trials, say
 
-    def tell(self, study: "optuna.Study", trial: "optuna.trial.FrozenTrial") -> None:
-        shown = ", ".join(f"{name} {_short(value)}" for name, value in trial.params.items())
-        last = trial.value if trial.value is not None else float("nan")
-        state = trial.state.name.lower()
-        self.say(f"trial {trial.number + 1}/{self.trials}: {100 * last:.2f} ({state}); {shown}")
-
-
-def _judged(trial: "optuna.Trial", config: Config, space: Space, out: Path) -> float:
-    """One training; what its kept epoch is worth on validation."""
+def _evaluate(trial: "optuna.Trial", config: Config, space: Space, out: Path) -> float:
+    """Train with the suggested settings; the validation score of the selected epoch."""
     library = import_optuna()
-    values = {name: _suggested(trial, name, axis) for name, axis in space.items()}
+    values = {name: _suggest(trial, name, axis) for name, axis in space.items()}
     folder = out / "trials" / f"{trial.study.study_name}-{trial.number}"
     shutil.rmtree(folder, ignore_errors=True)
-    chosen = dataclasses.replace(
+    changed = dataclasses.replace(
         with_values(config, values),
         out=str(folder),
         cache_dir=config.cache_dir or str(out / "cache"),
@@ -144,14 +235,14 @@ def _judged(trial: "optuna.Trial", config: Config, space: Space, out: Path) -> f
     def watch(record: dict[str, Any]) -> None:
         seen.append(record["select"])
         # Of all epochs so far, as the run itself keeps the best, or the last.
-        trial.report(seen[-1] if chosen.select == "last" else max(seen), len(seen) - 1)
+        trial.report(seen[-1] if changed.select == "last" else max(seen), len(seen) - 1)
         if trial.should_prune():
             raise library.TrialPruned
 
     try:
-        result = Run(chosen, quiet=True, watch=watch).go()
+        result = Run(changed, quiet=True, watch=watch).go()
     except TrainingStopped as error:
-        # A rate that is too high: the trial is worth nothing, the search goes on.
+        # The learning rate is too high, for example: the trial has no result, the search goes on.
         trial.set_user_attr("stopped", str(error))
         raise library.TrialPruned from error
     finally:
@@ -160,15 +251,15 @@ def _judged(trial: "optuna.Trial", config: Config, space: Space, out: Path) -> f
     return result.best_score
 
 
-def _suggested(trial: "optuna.Trial", name: str, axis: Axis) -> Any:
+def _suggest(trial: "optuna.Trial", name: str, axis: Axis) -> Any:
     if axis.choices:
-        # A storage holds texts and numbers; a choice may be a list.
+        # A storage holds strings and numbers; a choice may be a list.
         return _value(axis, trial.suggest_categorical(name, [json.dumps(c) for c in axis.choices]))
     return _value(axis, trial.suggest_float(name, axis.low, axis.high, log=axis.log))
 
 
 def _value(axis: Axis, stored: Any) -> Any:
-    """What is trained with: three digits, so that it can be read and written down."""
+    """The value to train with: three digits, so that a recipe holds exactly this value."""
     return json.loads(stored) if axis.choices else float(f"{stored:.3g}")
 
 
@@ -176,12 +267,12 @@ def _short(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _as_told(axis: Axis, value: Any) -> Any:
+def _as_stored(axis: Axis, value: Any) -> Any:
     return json.dumps(value) if axis.choices else value
 
 
 def _current(config: Config, name: str) -> Any:
-    """What the settings say of something that is searched."""
+    """The given value of a setting or argument that is searched."""
     signature = losses.registry.signature(config.method)
     if name not in signature:
         return getattr(config, name)
@@ -194,7 +285,7 @@ def _write_best(
     try:
         best = study.best_trial
     except ValueError as error:
-        raise TuneError("no trial came to its end, so there is no best one") from error
+        raise TuneError("no trial was completed, so there is no best one") from error
     values = {
         name: _value(axis, best.params[name]) for name, axis in space.items() if name in best.params
     }
@@ -206,11 +297,10 @@ def _write_best(
         if key not in _OF_THE_RUN and (value != default[key] or key in values)
     }
     path = out / "best.yaml"
-    # A study of an earlier version does not say what it was judged by.
     words = CRITERIA.get(best.user_attrs.get("criterion", ""), "validation score")
     head = (
         f"# halftruth train {path} --out runs/best\n"
-        f"# The best of {len(study.trials)} trials (study {study.study_name}): {words} "
+        f"# The best of {_count_finished(study)} trials (study {study.study_name}): {words} "
         f"{100 * study.best_value:.2f}.\n"
     )
     path.write_text(head + yaml.safe_dump(kept, sort_keys=False), encoding="utf-8")

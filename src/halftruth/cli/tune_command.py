@@ -45,7 +45,6 @@ def tune(
     """
     from halftruth.bench.tune import tune as start
     from halftruth.train.recipes import collect
-    from halftruth.train.stage_progress import Interrupted
 
     given = o.given(images=images, features=features, method=method, truth=truth)
     settings = collect({**given, **o.assignments(setting, "--setting")})
@@ -63,6 +62,6 @@ def tune(
             settings, recipe, trials=trials, search=o.assignments(search, "--search"),
             storage=storage, study=study, out=out, say=say,
         )  # fmt: skip
-    except Interrupted as stop:
-        say("stopped; the same command goes on with the study")
-        raise typer.Exit(130) from stop
+    except KeyboardInterrupt:
+        say("stopped; the same command continues the study with the interrupted trial")
+        raise typer.Exit(130) from None
