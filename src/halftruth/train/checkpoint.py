@@ -6,6 +6,7 @@ Tensors go into safetensors; everything around them (numbers, names, lists) into
 import contextlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +23,17 @@ def save(path: Path, tree: Any) -> None:
     """Write a tree of dicts, lists, numbers and tensors; the old file stays until this is safe."""
     tensors: dict[str, Tensor] = {}
     header = {"format": "halftruth-1", "tree": json.dumps(_pack(tree, tensors))}
-    new = path.with_name(f".{path.name}.new")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(_apart(tensors), new, metadata=header)
-        # safetensors makes files for their owner alone; whoever may use the folder may read them.
-        new.chmod(path.parent.stat().st_mode & 0o666)
-        with new.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(new, path)
-        _sync_folder(path.parent)
-    except (OSError, SafetensorError) as error:
-        with contextlib.suppress(OSError):
-            new.unlink(missing_ok=True)
+        with replace_file(path) as new:
+            try:
+                save_file(_apart(tensors), new, metadata=header)
+            except SafetensorError as error:
+                raise OSError(str(error)) from error
+            # safetensors makes files for their owner only; those who can use the folder read them.
+            new.chmod(path.parent.stat().st_mode & 0o666)
+    except OSError as error:
         kept = "the last good one is untouched" if path.exists() else "there was none before"
-        raise CheckpointError(f"cannot write the checkpoint {path}: {error}; {kept}") from error
+        raise CheckpointError(f"the checkpoint {error}; {kept}") from error
 
 
 def load(path: Path) -> Any:
@@ -54,14 +51,33 @@ def load(path: Path) -> Any:
     return _unpack(json.loads(header["tree"]), tensors)
 
 
+@contextlib.contextmanager
+def replace_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path next to `path`; the file written there then takes its place.
+
+    It is on the disk before it gets its name: a full disk, an error or a kill leaves the old file
+    or none, never a part of the new one. An OSError names the file.
+    """
+    target = Path(os.path.realpath(path))
+    new = target.with_name(f".{target.name}.new")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield new
+        with new.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(new, target)
+        _sync_folder(target.parent)
+    except OSError as error:
+        raise OSError(f"{path} cannot be written: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+
+
 def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all."""
-    new = path.with_name(f".{path.name}.new")
-    with new.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, path)
+    """Write a UTF-8 text file whole or not at all; line ends stay as they are in `text`."""
+    with replace_file(path) as new:
+        new.write_text(text, encoding="utf-8", newline="")
 
 
 def _pack(node: Any, tensors: dict[str, Tensor]) -> Any:

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from halftruth.train.checkpoint import replace_file, write_text
+
 
 def safe_cell(text: str) -> str:
     """A text that a spreadsheet would run as a formula, with an apostrophe before it.
@@ -40,11 +42,11 @@ def _safe(cell: object) -> object:
 
 def write_table(table: pd.DataFrame, path: Path) -> None:
     """Write predictions as Parquet, or as CSV whose texts no spreadsheet takes for formulas."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".parquet":
-        table.to_parquet(path, index=False)
+    if path.suffix != ".parquet":
+        write_text(path, csv_text(table))
         return
-    path.write_text(csv_text(table), encoding="utf-8", newline="")
+    with replace_file(path) as new:
+        table.to_parquet(new, index=False)
 
 
 def csv_text(table: pd.DataFrame) -> str:
