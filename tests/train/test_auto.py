@@ -10,12 +10,11 @@ import yaml
 
 from halftruth import fit, losses
 from halftruth.train.auto import Budget, choose, settled
-from halftruth.train.checks import limits
-from halftruth.train.config import Config, ConfigError
+from halftruth.train.config import Config, ConfigError, load_settings, override
 from halftruth.train.one_process import OneProcess
 from halftruth.train.optimizer import ridge_decay
-from halftruth.train.recipes import load_settings, overruled
 from halftruth.train.search_settings import held_out, tried
+from halftruth.train.settings import parse_budget
 from halftruth.train.trained_run import TrainedRun
 
 ONE = np.eye(6, dtype=np.int8)
@@ -155,7 +154,7 @@ def test_a_strange_budget_is_refused():
     ],
 )  # fmt: skip
 def test_what_a_budget_allows(budget, expected):
-    assert limits(budget) == expected
+    assert parse_budget(budget) == expected
 
 
 def test_the_ridge_is_the_prior():
@@ -216,16 +215,16 @@ def test_a_run_says_what_it_chose_and_writes_it_down(tmp_path, capsys):
         assert result.method == "swan"
         told = "nothing more is tried" in "".join(capsys.readouterr())
         assert told == ("budget" in more)
-    with pytest.raises(ConfigError, match="budget: is what method auto may try; em is trained"):
+    with pytest.raises(ConfigError, match="budget: limits what method auto tries, and em is trained"):
         fit(str(tmp_path / "labels.csv"), method="em", **settings)
 
 
 def test_a_budget_is_of_auto():
     """A recipe's is dropped with its method, as its options are."""
     recipe = {"method": "auto", "budget": 5}
-    assert overruled(recipe, {"method": "em"}) == {"method": "em"}
-    assert overruled({"budget": 5}, {"method": "em"}) == {"method": "em"}
-    assert overruled(recipe, {"method": "auto"}) == recipe
+    assert override(recipe, {"method": "em"}) == {"method": "em"}
+    assert override({"budget": 5}, {"method": "em"}) == {"method": "em"}
+    assert override(recipe, {"method": "auto"}) == recipe
     config, choice = settled(Config(method="auto", features="x", budget="10 min"), ONE, 10)
     assert (config.budget, choice.budget) == (None, "10 min")
     assert "budget" in Config(method="em", budget=0).problems()[-1]

@@ -1,14 +1,17 @@
-"""What a run may be told, and what it says to what it may not."""
+"""Settings of a run: checks, recipes, settings without effect, resume."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
+import typer
 import yaml
 from tiny_data import arguments, command, outcome, records
 
 from halftruth import fit
-from halftruth.cli.train_command import PASSED_ON
+from halftruth.cli.app import app
 from halftruth.train import CheckpointError, Config, ConfigError, checkpoint, load_settings
+from halftruth.train.settings import SETTINGS, settings_page
 
 
 def mistakes(**settings):
@@ -17,7 +20,7 @@ def mistakes(**settings):
     return str(caught.value)
 
 
-def test_all_mistakes_are_told_at_once(data):
+def test_all_mistakes_are_reported_at_once(data):
     text = mistakes(
         labels=str(data / "labels.csv"),
         features="nowhere.npy",
@@ -50,15 +53,15 @@ def test_all_mistakes_are_told_at_once(data):
         "epochs: expected at least 1, got 0",
         "lr: expected more than 0, got -1",
         "head_lr: expected a finite number, got nan",
-        "dropout: expected a number in [0, 1), got 1",
+        "dropout: expected at least 0 and less than 1, got 1",
         "ema: expected a number, got 'much'",
         "tune: expected one of all, head, head-first (did you mean head?), got 'hed'",
         "optimizer: expected text, got 3",
         "there is no setting 'learning_rate'",
         "there is no setting 'batchsize'; did you mean batch_size?",
-        "reading: there is no option 'zeros'",
+        "reading: there is no argument 'zeros'",
         "method: no loss is called 'hil': did you mean 'hill'",
-        "seed: expected at least 0",
+        "seed: expected at least 0 and less than 2^32, got -1",
         "patience: expected at least 1, got 0",
         "workers: expected a whole number, got True",
         "tensorboard: expected true or false, got 'yes'",
@@ -69,35 +72,36 @@ def test_all_mistakes_are_told_at_once(data):
         assert piece in text
 
 
-def test_mistakes_about_the_model_and_the_method(data):
+def test_mistakes_in_model_and_method(data):
     common = {"labels": str(data / "labels.csv"), "images": str(data / "photos")}
     text = mistakes(**common, backbone="resnet5O", head="lineal", hidden=8, weights="none.pt")
     assert "backbone: timm has no model called 'resnet5O'; did you mean resnet50" in text
     assert "head: expected one of" in text
-    assert "hidden: is for features" in text
+    assert "hidden: has no effect, since it is for `features`" in text
     assert "weights: expected" in text
     text = mistakes(**common, weights="none", head="boostlu")
-    assert "with the head 'boostlu' take tune 'all'" in text
+    assert "with the `head` boostlu use `tune` all" in text
     text = mistakes(**common, weights="none", method="hill", options={"lamb": 1})
     assert "takes no argument 'lamb': did you mean 'lam'" in text
     common = {"labels": common["labels"], "features": str(data / "features.npy")}
     assert "features have none" in mistakes(**common, method="consistency")
     assert "needs the complete labels" in mistakes(**common, select="truth")
     text = mistakes(**common, method="bce", memory="host")
-    assert text.endswith("memory: bce has no table that could lie in host memory")
+    assert text.endswith("memory: bce has no table per sample to keep in host memory")
     dense = {"method": "role", "options": {"expected_positives": 1.5}, "memory": "host"}
-    assert "could lie in host memory; take light=True" in mistakes(**common, **dense)
+    assert 'in host memory (options={"light": true})' in mistakes(**common, **dense)
     Config.of({**common, **dense, "options": {"expected_positives": 1.5, "light": True}})
 
 
-def test_the_command_tells_all_mistakes_and_starts_nothing(data, tmp_path, capsys):
+def test_the_command_reports_all_mistakes_and_starts_nothing(data, tmp_path, capsys):
     code = command(
         *("train", data / "labels.csv", "--features", data / "features.npy", "--epochs", 0),
-        *("--tune", "hed", "--out", tmp_path / "run"),
+        *("--optimizer", "adan", "--out", tmp_path / "run"),
     )
     error = capsys.readouterr().err
     assert code == 2
     assert "2 mistakes" in error
+    assert "--epochs: expected at least 1, got 0" in error
     assert not (tmp_path / "run").exists()
 
 
@@ -108,34 +112,104 @@ def test_the_command_tells_all_mistakes_and_starts_nothing(data, tmp_path, capsy
         ("", "got an empty file"),
         ("just words", "got str"),
         ("a: [1", "is not YAML"),
+        ("epochs: 3\nseed: 1\nepochs: 4\n", "recipe.yaml, line 3: 'epochs' is given twice"),
+        ("options: {tau: 1, tau: 2}\n", "line 1: 'tau' is given twice"),
         ("epoch: 3\nlabels: 5\nreading: all\n", "3 mistakes"),
     ],
 )
-def test_recipes_that_are_none(tmp_path, text, message):
+def test_files_that_are_not_recipes(tmp_path, text, message):
     (tmp_path / "recipe.yaml").write_text(text)
     with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
         load_settings(tmp_path / "recipe.yaml", {"features": __file__, "out": "x"})
 
 
-def test_a_recipe_and_what_overrules_it(data, tmp_path):
+def test_settings_override_a_recipe(data, tmp_path):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(
         f"labels: {data / 'labels.csv'}\nfeatures: {data / 'features.npy'}\n"
-        "method: hill\noptions: {lam: 1.4}\nlr: 1e-4\nweight_decay: 1e-5\nzero: absent\n"
+        "method: hill\noptions: {lam: 1.4}\nhead_lr: 1e-4\nweight_decay: 1e-5\nzero: absent\n"
     )
     config = load_settings(recipe, {"reading": {"blank": "absent"}, "options": {"gamma": 1.0}})
-    assert (config.lr, config.weight_decay) == (1e-4, 1e-5)
+    assert (config.head_lr, config.weight_decay) == (1e-4, 1e-5)
     assert config.reading == {"zero": "absent", "blank": "absent"}
     assert config.options == {"lam": 1.4, "gamma": 1.0}
     # Options belong to a method: with another one they are gone.
     assert load_settings(recipe, {"method": "em"}).options == {}
 
 
-def test_every_setting_has_an_option_of_the_command():
-    fields = {field.name for field in dataclasses.fields(Config)}
+IDLE = [
+    ({"features": "features.npy", "lr": 0.5}, "lr: has no effect, since it is for `images`"),
+    ({"features": "features.npy", "lr": 1e-4}, "; set `head_lr`"),
+    ({"features": "features.npy", "backbone": "resnet9999"}, "backbone: has no effect"),
+    ({"features": "features.npy", "tune": "head"}, "tune: has no effect"),
+    ({"features": "features.npy", "head_epochs": 3}, "; set `epochs`"),
+    ({"features": "features.npy", "workers": 2}, "workers: has no effect"),
+    ({"features": "features.npy", "reading_truth": {"zero": "absent"}}, "no complete labels"),
+    ({"features": "features.npy", "schedule": "constant", "warmup": 0.1}, "has no warm-up"),
+    ({"features": "features.npy", "ridge": 2.0, "weight_decay": 0.1}, "ridge: has no effect"),
+    ({"features": "features.npy", "ridge": 2.0, "optimizer": "adamw"}, "ridge: has no effect"),
+    ({"images": "photos", "hidden": 4}, "hidden: has no effect, since it is for `features`"),
+    ({"images": "photos", "tune": "head", "lr": 0.1}, "only the head is trained; set `head_lr`"),
+    ({"images": "photos", "tune": "head", "epochs": 3}, "; set `head_epochs`"),
+    ({"images": "photos", "tune": "head", "augment": "strong"}, "augment: has no effect"),
+    ({"images": "photos", "tune": "all", "head_lr": 0.1}, "not trained alone; set `lr`"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), IDLE, ids=str)
+def test_a_setting_without_effect_is_refused(data, settings, message):
+    paths = {name: str(data / settings[name]) for name in ("images", "features") if name in settings}
+    given = {"labels": str(data / "labels.csv"), **settings, **paths}
+    text = mistakes(**given)
+    assert message in text
+    assert "a mistake:" in text
+
+
+def test_settings_given_as_nothing_are_not_given(data):
+    paths = {"labels": str(data / "labels.csv"), "features": str(data / "features.npy")}
+    Config.of({**paths, "image_size": None, "reading_truth": {}, "images": []})
+
+
+def test_a_recipe_keeps_what_still_applies_where_it_is_overridden(data, tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("backbone: resnet18\nweights: none\nlr: 1e-3\nhead_lr: 0.01\nseed: 3\n")
+    paths = {"labels": str(data / "labels.csv"), "features": str(data / "features.npy")}
+    with pytest.warns(UserWarning, match="are left out: backbone, lr, weights"):
+        config = load_settings(recipe, paths)
+    assert (config.head_lr, config.seed, config.backbone) == (0.01, 3, "resnet50")
+    recipe.write_text(f"features: {data / 'features.npy'}\nlr: 0.1\n")
+    with pytest.raises(ConfigError, match="lr: has no effect"):
+        load_settings(recipe, {"labels": paths["labels"]})
+    # The same from a mapping, as recipes by name are.
+    with pytest.warns(UserWarning, match="are left out: lr"):
+        load_settings({"lr": 1e-3, "seed": 3}, paths)
+
+
+@pytest.mark.parametrize("tune", ["head", "all", "head-first"])
+def test_a_written_configuration_is_read_again(data, tmp_path, tune):
+    paths = {"labels": str(data / "labels.csv"), "images": str(data / "photos"), "tune": tune}
+    config = Config.of({**paths, "weights": "none"})
+    (tmp_path / "config.yaml").write_text(config.to_yaml())
+    assert load_settings(tmp_path, {}) == config
+    assert config.changed({"seed": 4}) == dataclasses.replace(config, seed=4)
+    with pytest.raises(ConfigError, match="hidden: has no effect"):
+        config.changed({"hidden": 3})
+
+
+def test_every_setting_is_an_option_with_help_default_and_choices():
+    params = {p.name: p for p in typer.main.get_command(app).commands["train"].params}
     elsewhere = {"labels", "reading", "reading_truth", "reading_features", "options"}
-    assert fields == PASSED_ON | elsewhere
-    assert not PASSED_ON & elsewhere
+    assert {name for name, setting in SETTINGS.items() if setting.nested} == elsewhere
+    for name, setting in SETTINGS.items():
+        if not setting.nested:
+            assert setting.option in params[name].opts
+            for text in (setting.help, setting.default_text, *setting.choices):
+                assert text in params[name].help
+
+
+def test_the_page_of_settings_is_up_to_date():
+    page = Path(__file__).parents[2] / "docs" / "settings.md"
+    assert page.read_text() == settings_page()
 
 
 def test_a_run_from_its_own_config_is_the_same_run(on_features, tmp_path):

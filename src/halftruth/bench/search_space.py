@@ -13,8 +13,8 @@ import torch
 import yaml
 
 from halftruth.losses import registry
-from halftruth.train.checks import as_number
 from halftruth.train.config import Config, ConfigError
+from halftruth.train.settings import as_number
 
 # Searched beside the method's own arguments, where they have an effect.
 RATES: dict[str, Any] = {

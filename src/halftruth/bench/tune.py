@@ -12,9 +12,8 @@ import yaml
 
 from halftruth import losses
 from halftruth.bench.search_space import Axis, Space, search_space, space_of
-from halftruth.train.config import Config
+from halftruth.train.config import Config, load_settings
 from halftruth.train.criterion import CRITERIA
-from halftruth.train.recipes import load_settings
 from halftruth.train.run import Run
 from halftruth.train.stage_progress import TrainingStopped
 

@@ -1,8 +1,10 @@
 """timm backbones, also where torchvision's compiled operators or the network are missing."""
 
 import difflib
+import functools
 import importlib
 import importlib.util
+import re
 import socket
 import sys
 import urllib.request
@@ -44,6 +46,28 @@ def import_timm() -> ModuleType:
         _declare_operators()
         importlib.import_module("torchvision")
     return importlib.import_module("timm")
+
+
+@functools.cache
+def _declared_names() -> frozenset[str]:
+    """The models that timm's files declare, found without importing them."""
+    spec = importlib.util.find_spec("timm")
+    if spec is None or spec.origin is None:
+        raise ImportError(f"image backbones need timm: {_INSTALL}", name="timm")
+    found: set[str] = set()
+    for path in (Path(spec.origin).parent / "models").glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        found |= set(re.findall(r"^@register_model\s+def (\w+)", text, re.MULTILINE))
+        for block in re.findall(r"^register_model_deprecations\((.*?)^\}", text, re.M | re.S):
+            found |= set(re.findall(r"^\s*['\"]([\w.]+)['\"]\s*:", block, re.MULTILINE))
+    return frozenset(found)
+
+
+def backbone_names() -> frozenset[str]:
+    """The names of timm's models; importing timm takes seconds, reading its files does not."""
+    # Once it is there, programs may have registered models of their own.
+    timm = sys.modules.get("timm")
+    return _declared_names() | frozenset(timm.list_models() if timm else ())
 
 
 def _declare_operators() -> None:

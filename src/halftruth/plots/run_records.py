@@ -16,7 +16,7 @@ from halftruth import losses
 from halftruth.data import DataError
 from halftruth.train.journal import HISTOGRAMS, METRICS
 from halftruth.train.probability_records import GROUPS, cut_of
-from halftruth.train.recipes import read_settings
+from halftruth.train.config import read_settings
 
 
 class NotRecorded(DataError):

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
-from halftruth.train.checks import limits
 from halftruth.train.config import OVER_FEATURES, Config, ConfigError
+from halftruth.train.settings import parse_budget
 
 AUTO = "auto"
 # Steps of an epoch on features: more of them cost time and change nothing.
@@ -163,7 +163,7 @@ class Budget:
 
     def __init__(self, text: str | int) -> None:
         self.started = time.monotonic()
-        if (found := limits(text)) is None:
+        if (found := parse_budget(text)) is None:
             raise ConfigError([f"budget: expected trials or a time (12, 10 minutes), got {text!r}"])
         self.trials, self.seconds = found
 

@@ -1,34 +1,37 @@
-"""Everything a run can be told, with defaults, checked all at once before anything starts."""
+"""The configuration of a run: settings from the caller and from YAML files, checked all at once."""
 
 import dataclasses
 import difflib
+import functools
 import inspect
-import typing
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
+import yaml
 
-from halftruth import losses
-from halftruth.data import read_features, read_labels
-from halftruth.losses.memory import Memory
-from halftruth.losses.spatial import SpatialConsistency
-from halftruth.train.checks import as_number, expected
+from halftruth.train.settings import (
+    FIXED,
+    FREE,
+    OVER_FEATURES,
+    SETTINGS,
+    Settings,
+    as_number,
+    as_options,
+    read_yaml,
+)
 
 if TYPE_CHECKING:
+    from halftruth.losses import Loss
     from halftruth.models.heads import Head
 
-# What a label file and a matrix of features may be read with.
-READING = tuple(list(inspect.signature(read_labels).parameters)[1:])
-READING_FEATURES = tuple(set(inspect.signature(read_features).parameters) - {"path", "rows"})
+__all__ = ["FIXED", "FREE", "OVER_FEATURES", "SETTINGS", "Config", "ConfigError", "load_settings"]
 
-# What decides neither the model nor what it learns: a resumed run may change it without a word.
-OF_THE_MACHINE = (
-    "labels", "images", "features", "out", "truth", "reading", "reading_truth", "reading_features",
-    "val", "group_column", "bad_images", "device", "workers", "cache", "cache_dir",
-    "channels_last", "compile", "graphs", "memory", "checkpoint_every", "tensorboard", "report",
-)  # fmt: skip
+AUTO = "auto"
+# Settings that hold settings: a caller's values are merged with those of a recipe, key by key.
+_NESTED = ("reading", "reading_truth", "reading_features", "options")
 
 
 class ConfigError(ValueError):
@@ -36,105 +39,49 @@ class ConfigError(ValueError):
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
-        count = f"{len(problems)} mistakes" if len(problems) > 1 else "a mistake"
-        super().__init__(
-            "\n".join([f"the configuration has {count}:", *(f"  - {p}" for p in problems)])
-        )
+        super().__init__(_listed(problems))
+
+    def as_options(self) -> str:
+        """The message in the words of the command line."""
+        return _listed([as_options(problem) for problem in self.problems])
 
 
-# Defaults that differ where features are given: a step takes a millisecond, so there may be more.
-OVER_FEATURES = {"epochs": 30, "head_lr": 1e-3}
+def _listed(problems: list[str]) -> str:
+    count = f"{len(problems)} mistakes" if len(problems) > 1 else "a mistake"
+    return "\n".join([f"the configuration has {count}:", *(f"  - {p}" for p in problems)])
 
 
 @dataclass
-class Config:
-    """One run. `halftruth train --help` and docs/training.md explain each field."""
-
-    labels: str = ""
-    images: list[str] = field(default_factory=list)
-    features: str | None = None
-    out: str = "runs/last"
-    # Complete labels of the same items, where they are known: for validation, test and statistics.
-    truth: str | None = None
-    reading: dict[str, Any] = field(default_factory=dict)
-    reading_truth: dict[str, Any] = field(default_factory=dict)
-    reading_features: dict[str, Any] = field(default_factory=dict)
-    val: float = 0.2
-    group_column: str | None = None
-    bad_images: str = "fail"
-
-    method: str = "auto"
-    # What `auto` may try: a number of trials, or "10 minutes".
-    budget: str | int | None = None
-    options: dict[str, Any] = field(default_factory=dict)
-
-    backbone: str = "resnet50"
-    weights: str = "pretrained"
-    image_size: int | None = None
-    hidden: int = 0
-    head: str = "linear"
-    dropout: float = 0.0
-    tune: str = "head-first"
-    freeze_bn: bool = True
-
-    epochs: int = 10
-    head_epochs: int = 12
-    batch_size: int = 32
-    lr: float = 1e-4
-    head_lr: float = 3e-4
-    head_lr_mult: float = 1.0
-    optimizer: str = "adam"
-    weight_decay: float = 0.0
-    l1: float = 0.0
-    ridge: float | None = None
-    schedule: str = "one-cycle"
-    warmup: float = 0.2
-    ema: float = 0.999
-    clip: float = 0.0
-    augment: str = "weak"
-    patience: int | None = None
-    select: str = "auto"
-
-    seed: int = 0
-    device: str = "auto"
-    precision: str = "auto"
-    workers: int = 2
-    cache: str = "auto"
-    cache_dir: str | None = None
-    channels_last: bool = True
-    compile: bool | None = None
-    graphs: bool = True
-    # Where a method's table by sample lies.
-    memory: str = "auto"
-    checkpoint_every: int = 0
-    tensorboard: bool = False
-    report: bool = True
+class Config(Settings):
+    """One run. `settings.py` declares the fields, docs/settings.md lists them."""
 
     def __post_init__(self) -> None:
         if isinstance(self.images, (str, Path)):
             self.images = [str(self.images)]
         if isinstance(self.images, (list, tuple)):
             self.images = [str(path) if isinstance(path, Path) else path for path in self.images]
-        for name, kind in typing.get_type_hints(Config).items():
+        for name, setting in SETTINGS.items():
             value = getattr(self, name)
             if isinstance(value, Path):
                 setattr(self, name, str(value))
-            elif kind is float:
+            elif setting.kind in (float, float | None):
                 setattr(self, name, as_number(value))
 
     @classmethod
-    def of(cls, values: dict[str, Any]) -> "Config":
-        """From a mapping, as a recipe holds it; wrong names and values are reported together."""
-        known = {f.name for f in dataclasses.fields(cls)}
-        if values.get("features"):
-            values = {**OVER_FEATURES, **values}
+    def of(cls, values: Mapping[str, Any], given: Collection[str] | None = None) -> "Config":
+        """A checked configuration from a mapping; all mistakes are reported together.
+
+        given: the names whose values have to have an effect; all of `values` by default.
+        """
         problems = []
-        for key in values.keys() - known:
-            close = difflib.get_close_matches(key, [*known, *READING], n=1)
+        for key in values.keys() - SETTINGS.keys():
+            close = difflib.get_close_matches(key, [*SETTINGS, *reading_arguments()], n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             problems.append(f"there is no setting {key!r}{hint}")
-        config = cls(**{key: value for key, value in values.items() if key in known})
-        problems += config.problems()
+        over = OVER_FEATURES if values.get("features") else {}
+        known = {key: value for key, value in values.items() if key in SETTINGS}
+        config = cls(**{**over, **known})
+        problems += config.problems(known if given is None else given)
         if problems:
             raise ConfigError(sorted(problems))
         return config
@@ -145,15 +92,33 @@ class Config:
         return self.select == "truth" or (self.select == "auto" and self.truth is not None)
 
     def to_dict(self) -> dict[str, Any]:
+        """All settings."""
         return dataclasses.asdict(self)
 
-    def problems(self) -> list[str]:
-        """What is wrong with the values; files are looked at, not read."""
+    def effective(self) -> dict[str, Any]:
+        """The settings that have an effect in this run."""
+        return {k: v for k, v in self.to_dict().items() if self.without_effect(k) is None}
+
+    def changed(self, settings: Mapping[str, Any]) -> "Config":
+        """A checked copy with other values for some settings."""
+        usual = type(self)(**(OVER_FEATURES if self.features else {})).to_dict()
+        own = {k: v for k, v in self.to_dict().items() if v != usual[k]}
+        return type(self).of({**self.effective(), **own, **settings})
+
+    def to_yaml(self) -> str:
+        """The settings that have an effect, as a recipe for `halftruth train`."""
+        return yaml.safe_dump(self.effective(), sort_keys=False, allow_unicode=True)
+
+    def problems(self, given: Collection[str] = ()) -> list[str]:
+        """What is wrong with the values; files are looked up, not read.
+
+        given: names of settings that have to have an effect.
+        """
         found = {}
-        for name, kind in typing.get_type_hints(Config).items():
+        for name, setting in SETTINGS.items():
             value = getattr(self, name)
-            if wanted := expected(name, kind, value):
-                found[name] = f"{name}: expected {wanted}, got {value!r}"
+            if expected := setting.expected(value):
+                found[name] = f"{name}: expected {expected}, got {value!r}"
         checks = [
             (("images", "features", "labels", "truth"), self._file_problems),
             (("weights", "images", "select", "truth"), self._choice_problems),
@@ -162,7 +127,7 @@ class Config:
             (("method", "options", "images", "features", "head"), self._method_problems),
             (("method", "budget"), self._budget_problems),
             (("method", "options", "memory"), self._memory_problems),
-            (("backbone", "head", "images", "tune", "hidden"), self._model_problems),
+            (("backbone", "head", "images", "tune"), self._model_problems),
         ]
         more = [
             problem
@@ -170,7 +135,14 @@ class Config:
             if not found.keys() & set(needed)
             for problem in check()
         ]
-        return [*found.values(), *more]
+        idle = [
+            f"{name}: has no effect, since {reason}"
+            for name in given
+            if name not in found
+            and getattr(self, name) not in (None, [], {})
+            and (reason := self.without_effect(name))
+        ]
+        return [*found.values(), *more, *idle]
 
     def _file_problems(self) -> list[str]:
         found = []
@@ -190,6 +162,8 @@ class Config:
             for path in self.images
             if not Path(path).exists()
         ]
+        if Path(self.out).is_file():
+            found.append(f"out: expected a folder, got the file {self.out}")
         return found
 
     def _choice_problems(self) -> list[str]:
@@ -198,81 +172,122 @@ class Config:
         if self.images and not named and not Path(self.weights).is_file():
             found.append(f'weights: expected "pretrained", "none" or a file, got {self.weights!r}')
         if self.select == "truth" and not self.truth:
-            found.append('select: "truth" needs the complete labels (truth)')
+            found.append('select: "truth" needs the complete labels (`truth`)')
         return found
 
     def _reading_problems(self) -> list[str]:
-        known = {"reading": READING, "reading_truth": READING, "reading_features": READING_FEATURES}
+        groups = [name for name in ("reading", "reading_truth") if getattr(self, name)]
+        known = dict.fromkeys(groups, reading_arguments()) if groups else {}
+        if self.reading_features:
+            known["reading_features"] = _feature_arguments()
         return [
-            f"{group}: there is no option {key!r}; the options are {', '.join(sorted(names))}"
+            f"{group}: there is no argument {key!r}; the arguments are {', '.join(sorted(names))}"
             for group, names in known.items()
             for key in getattr(self, group).keys() - set(names)
         ]
 
     def _device_problems(self) -> list[str]:
-        found = []
-        if self.device == "cuda" and not torch.cuda.is_available():
-            found.append("device: there is no CUDA device here; take auto or cpu")
-        if self.device == "mps" and not torch.backends.mps.is_available():
-            found.append("device: there is no MPS device here; take auto or cpu")
-        if self.precision == "fp16" and (self.device == "cpu" or not torch.cuda.is_available()):
-            found.append("precision: fp16 needs a CUDA device; take auto, no or bf16")
+        found = device_problems(self.device)
+        if self.precision == "fp16":
+            import torch
+
+            if self.device == "cpu" or not torch.cuda.is_available():
+                found.append("precision: fp16 needs a CUDA device; use auto, no or bf16")
         return found
 
     def _method_problems(self) -> list[str]:
-        if self.method == "auto":
+        if self.method == AUTO:
             given = ", ".join(map(str, self.options))
-            return [f"options: auto chooses them, got {given}; name a method"] * bool(given)
+            return [f"options: auto chooses them, got {given}; name a `method`"] * bool(given)
         try:
-            loss = losses.create(self.method, **self.options)
-        except (ValueError, TypeError) as error:
-            return [f"method: {error}"]
+            loss = self._create_loss()
+        except ConfigError as error:
+            return error.problems
         head = self._head()
         if len(head.members) > 1 and loss.needs_index:
             return [
-                f"head: {self.head!r} trains {len(head.members)} members on every row, and "
-                f"{self.method} remembers one value per row; choose another head or method"
+                f"head: {self.head!r} has {len(head.members)} members, and {self.method} "
+                "keeps a memory per row, which needs one output per row; change one of the two"
             ]
         if loss.views > 1 and self.features:
             return [f"method: {self.method} compares views of an image; features have none"]
-        spatial = any(isinstance(part, SpatialConsistency) for part in loss.modules())
-        if spatial and (self.features or not head.keeps_maps):
+        if loss.needs_maps and (self.features or not head.keeps_maps):
             return [
-                f"method: {self.method} looks at class maps, which images with the head 'cam' or "
-                "'boostlu' have (--head cam --tune all)"
+                f"method: {self.method} needs class maps, which only images with the `head` cam or "
+                "boostlu have; use `head` cam with `tune` all"
             ]
         return []
 
+    def _create_loss(self) -> "Loss":
+        """The loss; where the name or an argument is wrong, an error about that setting."""
+        from halftruth import losses
+
+        try:
+            arguments = losses.registry.signature(self.method)
+        except ValueError as error:
+            raise ConfigError([f"method: {error}"]) from error
+        missing = [
+            name
+            for name, parameter in arguments.items()
+            if parameter.default is parameter.empty and name not in self.options
+        ]
+        if missing and not self.options.keys() - arguments.keys():
+            raise ConfigError(
+                [
+                    f"options: the method {self.method} needs {name}, for instance "
+                    f'options={{"{name}": {self._example(name, missing)}}}'
+                    for name in missing
+                ]
+            )
+        try:
+            return losses.create(self.method, **self.options)
+        except (ValueError, TypeError) as error:
+            raise ConfigError([f"options: {error}"]) from error
+
+    def _example(self, name: str, missing: list[str]) -> float:
+        """A value that the method takes for an argument."""
+        from halftruth import losses
+
+        for value in (1.5, 0.5, 1):
+            try:
+                losses.create(self.method, **self.options, **dict.fromkeys(missing, value))
+            except (ValueError, TypeError):
+                continue
+            return value
+        return 1
+
     def _budget_problems(self) -> list[str]:
-        if self.budget is None or self.method == "auto":
+        if self.budget is None or self.method == AUTO:
             return []
         return [
-            f"budget: is what method auto may try; {self.method} is trained as it is set. Leave "
-            "one of the two out, or search its arguments with `halftruth tune`"
+            f"budget: limits what method auto tries, and {self.method} is trained as it is set. "
+            "Leave one of the two out, or search its arguments with `halftruth tune`"
         ]
 
     def _memory_problems(self) -> list[str]:
-        if self.memory != "host" or self.method == "auto":
+        if self.memory != "host" or self.method == AUTO:
             return []
         try:
-            loss = losses.create(self.method, **self.options)
-        except (ValueError, TypeError):
-            # Told among the mistakes of the method.
+            loss = self._create_loss()
+        except ConfigError:
+            # Reported with the method.
             return []
-        if any(isinstance(part, Memory) for part in loss.modules()):
+        if loss.has_memory:
             return []
-        hint = "; take light=True" if "light" in losses.registry.signature(self.method) else ""
-        return [f"memory: {self.method} has no table that could lie in host memory{hint}"]
+        from halftruth.losses import registry
+
+        hint = ' (options={"light": true})' if "light" in registry.signature(self.method) else ""
+        return [f"memory: {self.method} has no table per sample to keep in host memory{hint}"]
 
     def _head(self) -> "type[Head]":
-        """The head's class; one that claims nothing where the name is wrong: that is told apart."""
+        """The class of the head; a wrong name is reported with the model."""
         from halftruth.models.heads import Head, registry
 
         return registry.get(self.head) if self.head in registry.names() else Head
 
     def _model_problems(self) -> list[str]:
-        from halftruth.models import import_timm
         from halftruth.models.heads import registry as heads
+        from halftruth.models.timm_support import backbone_names
 
         found, head = [], self._head()
         if self.head not in heads.names():
@@ -281,18 +296,130 @@ class Config:
             if head.wants_map:
                 found.append(f"head: {self.head!r} needs feature maps, which only images have")
             return found
-        timm, name = import_timm(), self.backbone.partition(".")[0]
-        if ":" not in name and not timm.is_model(name):
-            close = difflib.get_close_matches(name, timm.list_models(), n=3)
+        name = self.backbone.partition(".")[0]
+        if ":" not in name and name not in (known := backbone_names()):
+            close = difflib.get_close_matches(name, known, n=3)
             hint = f"; did you mean {' or '.join(close)}?" if close else ""
             found.append(f"backbone: timm has no model called {self.backbone!r}{hint}")
         if head.only_features:
-            found.append(f"head: {self.head!r} is for features; a model of images takes another")
-        if self.hidden:
-            found.append(f"hidden: is for features; a model of images takes 0, got {self.hidden}")
+            found.append(f"head: {self.head!r} is for `features`; choose another for `images`")
         if self.head != "linear" and self.tune != "all":
             found.append(
-                f"tune: {self.tune!r} trains a linear head on features; with the head "
-                f"{self.head!r} take tune 'all'"
+                f"tune: {self.tune!r} trains a linear head on features; with the `head` "
+                f"{self.head} use `tune` all"
             )
         return found
+
+
+def device_problems(device: str) -> list[str]:
+    """What is wrong with a device, as a list of at most one text."""
+    if expected := SETTINGS["device"].expected(device):
+        return [f"device: expected {expected}, got {device!r}"]
+    if device not in ("cuda", "mps"):
+        return []
+    import torch
+
+    there = torch.cuda if device == "cuda" else torch.backends.mps
+    if there.is_available():
+        return []
+    return [f"device: there is no {device.upper()} device here; use auto or cpu"]
+
+
+def check_device(device: str) -> None:
+    """Raise a `ConfigError` for a device that is not known or not there."""
+    if found := device_problems(device):
+        raise ConfigError(found)
+
+
+# ---------------------------------------------------------------------- reading and writing
+
+
+@functools.cache
+def reading_arguments() -> tuple[str, ...]:
+    """The names of the arguments of `read_labels`, which may stand among the settings."""
+    from halftruth.data import read_labels
+
+    return tuple(inspect.signature(read_labels).parameters)[1:]
+
+
+def _feature_arguments() -> tuple[str, ...]:
+    from halftruth.data import read_features
+
+    return tuple(set(inspect.signature(read_features).parameters) - {"path", "rows"})
+
+
+def collect(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with the arguments of `read_labels` among them moved into `reading`."""
+    values = dict(settings)
+    if not values.keys() - SETTINGS.keys():
+        return values
+    found = {name: values.pop(name) for name in reading_arguments() if name in values}
+    if found:
+        reading = values.get("reading")
+        values["reading"] = {**(reading if isinstance(reading, dict) else {}), **found}
+    return values
+
+
+def read_settings(source: Path) -> dict[str, Any]:
+    """The settings of a recipe, of a config.yaml, or of the run in a folder."""
+    path = source / "config.yaml" if source.is_dir() or not source.suffix else source
+    if not path.is_file():
+        raise ConfigError([f"{source} holds no run: there is no {path}"])
+    try:
+        values = read_yaml(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        twice = getattr(error, "problem", None)
+        if twice and twice.endswith("is given twice"):
+            raise ConfigError([f"{path}, {twice}"]) from error
+        raise ConfigError([f"{path} is not YAML: {error}"]) from error
+    if values is None:
+        raise ConfigError([f"{path}: expected `name: value` lines, got an empty file"])
+    if not isinstance(values, dict):
+        raise ConfigError([f"{path}: expected `name: value` lines, got {type(values).__name__}"])
+    return collect({str(key): value for key, value in values.items()})
+
+
+def load_settings(source: Path | Mapping[str, Any] | None, settings: Mapping[str, Any]) -> Config:
+    """A checked configuration: the settings of a recipe, if there is one, overridden by `settings`.
+
+    source: a file, a run folder, or the settings of a recipe. Settings of a recipe that have no
+    effect next to what overrides them are left out, with a warning; any other setting without
+    effect is an error.
+    """
+    if source is None:
+        return Config.of(settings)
+    recipe = collect(source) if isinstance(source, Mapping) else read_settings(Path(source))
+    values = override(recipe, settings)
+    known = {name: value for name, value in values.items() if name in SETTINGS}
+    before = Config(**{name: value for name, value in recipe.items() if name in SETTINGS})
+    after = Config(**known)
+    dropped = [
+        name
+        for name in known.keys() - settings.keys()
+        if after.without_effect(name) and not before.without_effect(name)
+    ]
+    config = Config.of({name: value for name, value in values.items() if name not in dropped})
+    if dropped:
+        warnings.warn(
+            f"settings of the recipe that have no effect here are left out: "
+            f"{', '.join(sorted(dropped))}",
+            stacklevel=2,
+        )
+    return config
+
+
+def override(values: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """`values`, with `settings` in their place where both have one.
+
+    Options and the budget of auto belong to a method: where that changes, they are dropped.
+    """
+    below = dict(values)
+    if settings.get("method", below.get("method")) != below.get("method"):
+        below.pop("options", None)
+        below.pop("budget", None)
+    nested = {
+        name: {**below[name], **settings[name]}
+        for name in _NESTED
+        if isinstance(below.get(name), dict) and isinstance(settings.get(name), dict)
+    }
+    return {**below, **settings, **nested}

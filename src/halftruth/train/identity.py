@@ -7,14 +7,9 @@ from typing import Any
 import numpy as np
 
 from halftruth.train.checkpoint import CheckpointError
-from halftruth.train.config import OF_THE_MACHINE, Config
+from halftruth.train.config import FIXED, FREE, SETTINGS, Config
 from halftruth.train.task import Task
 
-# Settings that a checkpoint's tensors, or the order of the data, depend on.
-FIXED = (
-    "method", "options", "backbone", "weights", "image_size", "hidden", "head", "tune",
-    "freeze_bn", "batch_size", "optimizer", "seed",
-)  # fmt: skip
 _WORDS = {
     "classes": "class list",
     "inputs": "number of features",
@@ -24,7 +19,7 @@ _WORDS = {
 
 def identify(config: Config, task: Task) -> dict[str, Any]:
     """What a run is: its classes, its data and the settings that decide what is learnt."""
-    settings = {k: v for k, v in config.to_dict().items() if k not in OF_THE_MACHINE}
+    settings = {k: v for k, v in config.to_dict().items() if SETTINGS[k].on_resume != FREE}
     return {
         "classes": list(task.classes),
         "inputs": None if task.features is None else task.features.shape[1],
@@ -55,7 +50,7 @@ def check_same(saved: dict[str, Any], here: dict[str, Any], path: Path) -> list[
     for name in sorted(now):
         old, new = before.get(name), now[name]
         if old != new:
-            fixed = name in FIXED or (name == "ema" and 0 in (old, new))
+            fixed = SETTINGS[name].on_resume == FIXED or (name == "ema" and 0 in (old, new))
             (wrong if fixed else notes).append(
                 f"{name} was {_short(old)}, here it is {_short(new)}"
             )

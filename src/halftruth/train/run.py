@@ -29,7 +29,6 @@ from halftruth.train.inputs import Features, Inputs
 from halftruth.train.journal import HISTOGRAMS, METRICS, Journal, Watch
 from halftruth.train.measure import Measured, measure
 from halftruth.train.output_tables import csv_text, write_bad_images
-from halftruth.train.recipes import to_yaml
 from halftruth.train.result import Result
 from halftruth.train.search_settings import tried
 from halftruth.train.stage_progress import Interrupted
@@ -168,7 +167,7 @@ class Run:
         first = Run(config, quiet=self.quiet, part_of=self.folder)
         if first._last(resume) is None and self.main:
             # To resume the first training one needs the settings of the whole.
-            checkpoint.write_text(self.folder / "config.yaml", to_yaml(self.config))
+            checkpoint.write_text(self.folder / "config.yaml", self.config.to_yaml())
         self.journal.say("first training, of the model that will fill in labels:")
         first.go(resume=resume)
         self.journal.say("second training, from scratch, on the labels as filled in:")
@@ -205,7 +204,7 @@ class Run:
             for note in check_same(saved["identity"], self.identity, self.folder / LAST):
                 self.journal.say(f"changed since the checkpoint: {note}")
         if self.main:
-            checkpoint.write_text(self.folder / "config.yaml", to_yaml(self.config))
+            checkpoint.write_text(self.folder / "config.yaml", self.config.to_yaml())
             if saved is None:
                 for name in (METRICS, HISTOGRAMS):
                     (self.folder / name).unlink(missing_ok=True)

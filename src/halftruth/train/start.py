@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from halftruth.train.auto import AUTO
-from halftruth.train.config import Config
+from halftruth.train.config import Config, collect, load_settings
 from halftruth.train.journal import Journal
-from halftruth.train.recipes import collect, load_settings
 from halftruth.train.result import Result
 from halftruth.train.run import Run
 
@@ -29,7 +28,7 @@ def fit(
         result.val["mAP"]
     """
     if isinstance(labels, Config):
-        config = Config.of({**labels.to_dict(), **settings})
+        config = labels.changed(settings)
         return Run(config, quiet=quiet).go(resume=resume)
     values = collect(settings)
     if labels is not None:

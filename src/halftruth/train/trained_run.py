@@ -21,13 +21,11 @@ from halftruth.models import Classifier, build_image_model
 from halftruth.train import checkpoint
 from halftruth.train.build import head_model
 from halftruth.train.checkpoint_files import BEST
-from halftruth.train.checks import expected
-from halftruth.train.config import Config, ConfigError
+from halftruth.train.config import Config, check_device, read_settings
 from halftruth.train.devices import make_accelerator
 from halftruth.train.inputs import Features, Images, Inputs
 from halftruth.train.journal import Journal
 from halftruth.train.output_tables import prediction_table, write_table
-from halftruth.train.recipes import read_settings
 from halftruth.train.scoring import outputs
 from halftruth.train.task import feature_options
 
@@ -62,8 +60,7 @@ class TrainedRun:
                 f"{self.folder}: config.yaml has settings that this version of halftruth does not "
                 f"know: {', '.join(sorted(strange))}"
             )
-        if wanted := expected("device", str, device):
-            raise ConfigError([f"device: expected {wanted}, got {device!r}"])
+        check_device(device)
         # Not checked further: files that training needed may be gone by now.
         self.config = dataclasses.replace(Config(**values), device=device)
         self.saved = checkpoint.load(self.folder / BEST)

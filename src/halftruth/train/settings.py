@@ -1,0 +1,555 @@
+"""Every setting of a run, declared once: default, help, limits, where it applies.
+
+From these declarations come `Config` and its checks, the options of the command line, config.yaml,
+docs/settings.md, the error for a setting without effect, and what may change on resume. A new
+setting is one field of `Settings`, and its use. Nothing here imports torch.
+"""
+
+# ruff: noqa: RUF009 (`_declare` returns a dataclass field)
+
+import dataclasses
+import difflib
+import math
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+DATA = "Data"
+METHOD = "Method"
+MODEL = "Model"
+TRAINING = "Training"
+MACHINE = "Machine and run folder"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What has to hold for a setting to have an effect; in texts `name` is another setting."""
+
+    holds: Callable[["Settings"], bool]
+    # Completes "lr has no effect, since ..."
+    otherwise: str
+    # For the docs table.
+    words: str
+
+
+# Where neither images nor features are given (a recipe), both kinds of settings may be.
+IMAGES = Condition(
+    lambda s: bool(s.images) or not s.features,
+    "it is for `images`, and this run trains on `features`",
+    "images",
+)
+FEATURES = Condition(
+    lambda s: bool(s.features) or not s.images,
+    "it is for `features`, and this run trains on `images`",
+    "features",
+)
+WHOLE_NETWORK = Condition(
+    lambda s: bool(s.features) or s.tune != "head",
+    "with `tune` head only the head is trained",
+    "not with `tune` head",
+)
+HEAD_ALONE = Condition(
+    lambda s: bool(s.features) or s.tune != "all",
+    "with `tune` all the head is not trained alone",
+    "not with `tune` all",
+)
+WARMING_UP = Condition(
+    lambda s: s.schedule != "constant",
+    "the `schedule` constant has no warm-up",
+    "`schedule` one-cycle or cosine",
+)
+RIDGE = Condition(
+    # 0 turns the prior off, which is true in any case.
+    lambda s: not s.ridge or not (s.hidden or s.weight_decay or s.optimizer == "adamw"),
+    "a ridge prior is for a linear head without `weight_decay` and `hidden`, and not for the "
+    "`optimizer` adamw",
+    "without `weight_decay` and `hidden`",
+)
+WITH_TRUTH = Condition(
+    lambda s: bool(s.truth), "there are no complete labels (`truth`) to read", "`truth`"
+)
+
+# What a resumed run does with a setting that differs from the run's.
+FIXED, REPORTED, FREE = "fixed", "reported", "free"
+_ON_RESUME = {FIXED: "no", REPORTED: "yes, reported", FREE: "yes"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of a run."""
+
+    help: str
+    group: str
+    name: str = ""
+    kind: Any = str
+    default: Any = None
+    # The default where features are given, if it differs.
+    over_features: Any = None
+    # The default in words, where it is computed.
+    default_words: str = ""
+    choices: tuple[str, ...] = ()
+    at_least: float | None = None
+    more_than: float | None = None
+    less_than: float | None = None
+    only: tuple[Condition, ...] = ()
+    on_resume: str = REPORTED
+    # What to set in its place where it has no effect.
+    instead: str = ""
+    # Among the options that `--help` shows first.
+    first: bool = False
+    # Names on the command line, where they are not derived from `name`.
+    flags: tuple[str, ...] = ()
+    # Not an option of its own on the command line.
+    nested: bool = False
+
+    @property
+    def option(self) -> str:
+        """The name on the command line."""
+        return self.flags[0].split("/")[0] if self.flags else "--" + self.name.replace("_", "-")
+
+    @property
+    def default_text(self) -> str:
+        """The default, for people."""
+        shown = self.default_words or _text(self.default)
+        if self.over_features is not None:
+            shown += f"; {_text(self.over_features)} on features"
+        return shown
+
+    def expected(self, value: Any) -> str | None:
+        """What was expected where `value` is not valid, else None."""
+        if not _fits(value, self.kind):
+            return _words(self.kind)
+        if value is None or isinstance(value, bool):
+            return None
+        if isinstance(value, float) and not math.isfinite(value):
+            return "a finite number"
+        if self.name == "budget" and parse_budget(value) is None:
+            return "a number of trials or a time (12, 10 minutes)"
+        if self.choices and value not in self.choices:
+            close = difflib.get_close_matches(value, self.choices, n=1, cutoff=0.7)
+            hint = f" (did you mean {close[0]}?)" if close else ""
+            return "one of " + ", ".join(self.choices) + hint
+        inside = (
+            (self.at_least is None or value >= self.at_least)
+            and (self.more_than is None or value > self.more_than)
+            and (self.less_than is None or value < self.less_than)
+            if isinstance(value, (int, float))
+            else True
+        )
+        return None if inside else self.limits_text
+
+    @property
+    def limits_text(self) -> str:
+        """The limits of a number, in words."""
+        limits = [
+            f"{words} {_text(limit)}"
+            for words, limit in (
+                ("at least", self.at_least),
+                ("more than", self.more_than),
+                ("less than", self.less_than),
+            )
+            if limit is not None
+        ]
+        return " and ".join(limits)
+
+
+def _declare(default: Any, group: str, help: str, **more: Any) -> Any:
+    """A field of `Settings`; `default` may be the type of an empty list or mapping."""
+    metadata = {"setting": Setting(help=help, group=group, **more)}
+    if default in (list, dict):
+        return dataclasses.field(default_factory=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass
+class Settings:
+    """All settings of a run, in the order of config.yaml and docs/settings.md."""
+
+    # ------------------------------------------------------------------ data
+    labels: str = _declare(
+        "", DATA, "Label file or folder.", default_words="(required)", on_resume=FREE, nested=True
+    )
+    images: list[str] = _declare(
+        list, DATA, "Folder or zip file of images; may be repeated.",
+        on_resume=FREE, first=True, flags=("--images", "-i"),
+    )  # fmt: skip
+    features: str | None = _declare(
+        None, DATA, "Feature matrix, instead of images.",
+        on_resume=FREE, first=True, flags=("--features", "-f"),
+    )  # fmt: skip
+    out: str = _declare(
+        "runs/last", DATA, "Run folder; a folder that holds a run is not overwritten.",
+        on_resume=FREE, first=True, flags=("--out", "-o"),
+    )  # fmt: skip
+    truth: str | None = _declare(
+        None, DATA,
+        "Complete labels of the same items, for choosing the epoch and measuring; never trained "
+        "on. May be the same file as the labels.",
+        on_resume=FREE, first=True,
+    )  # fmt: skip
+    reading: dict[str, Any] = _declare(
+        dict, DATA, "How the label file is read: arguments of `read_labels`.",
+        on_resume=FREE, nested=True,
+    )  # fmt: skip
+    reading_truth: dict[str, Any] = _declare(
+        dict, DATA, "How the complete labels are read, where it differs; 0 means absent there.",
+        on_resume=FREE, only=(WITH_TRUTH,), nested=True,
+    )  # fmt: skip
+    reading_features: dict[str, Any] = _declare(
+        dict, DATA, "How the features are read: arguments of `read_features`.",
+        on_resume=FREE, only=(FEATURES,), nested=True,
+    )  # fmt: skip
+    val: float = _declare(
+        0.2, DATA, "Share of rows held out for validation, where no split column assigns them.",
+        more_than=0, less_than=1, on_resume=FREE, first=True,
+    )  # fmt: skip
+    group_column: str | None = _declare(
+        None, DATA, "Rows with the same value in this column (a patient) stay in one part.",
+        on_resume=FREE,
+    )  # fmt: skip
+    bad_images: str = _declare(
+        "fail", DATA, "What to do about images that cannot be read.",
+        choices=("fail", "skip"), only=(IMAGES,), on_resume=FREE,
+    )  # fmt: skip
+
+    # ------------------------------------------------------------------ method
+    method: str = _declare(
+        "auto", METHOD, "auto chooses by the labels; or a name from `halftruth methods`.",
+        on_resume=FIXED, first=True, flags=("--method", "-m"),
+    )  # fmt: skip
+    budget: str | int | None = _declare(
+        None, METHOD, "How much auto may try: a number of trials, or a time (10 minutes).",
+        default_words="chosen by the labels",
+    )  # fmt: skip
+    options: dict[str, Any] = _declare(
+        dict, METHOD, "Arguments of the method.", on_resume=FIXED, nested=True
+    )
+
+    # ------------------------------------------------------------------ model
+    backbone: str = _declare(
+        "resnet50", MODEL, "Any timm model.", only=(IMAGES,), on_resume=FIXED, first=True
+    )
+    weights: str = _declare(
+        "pretrained", MODEL, "pretrained (timm's weights), none, or a file.",
+        only=(IMAGES,), on_resume=FIXED,
+    )  # fmt: skip
+    image_size: int | None = _declare(
+        None, MODEL, "Image side in pixels.", at_least=8, default_words="the model's own",
+        only=(IMAGES,), on_resume=FIXED,
+    )  # fmt: skip
+    hidden: int = _declare(
+        0, MODEL, "Width of a hidden layer before the head; 0: none.", at_least=0,
+        only=(FEATURES,), on_resume=FIXED,
+    )  # fmt: skip
+    head: str = _declare(
+        "linear", MODEL,
+        "On images also cam, boostlu, label-query, variational (with tune all); on features also "
+        "variational and ensemble (linear layer and MLP, averaged).",
+        on_resume=FIXED,
+    )  # fmt: skip
+    dropout: float = _declare(0.0, MODEL, "Dropout before the head.", at_least=0, less_than=1)
+    tune: str = _declare(
+        "head-first", MODEL,
+        "What is trained: the head alone, the whole network (all), or first one and then the "
+        "other.",
+        choices=("all", "head", "head-first"), only=(IMAGES,), on_resume=FIXED,
+    )  # fmt: skip
+    freeze_bn: bool = _declare(
+        True, MODEL, "Keep the statistics and scales of batch norm.",
+        only=(IMAGES, WHOLE_NETWORK), on_resume=FIXED, flags=("--freeze-bn/--train-bn",),
+    )  # fmt: skip
+
+    # ------------------------------------------------------------------ training
+    epochs: int = _declare(
+        10, TRAINING, "Epochs of the whole network, or on features.", at_least=1,
+        over_features=30, only=(WHOLE_NETWORK,), instead="head_epochs", first=True,
+    )  # fmt: skip
+    head_epochs: int = _declare(
+        12, TRAINING, "Epochs of the head alone.", at_least=1, only=(IMAGES, HEAD_ALONE),
+        instead="epochs",
+    )  # fmt: skip
+    batch_size: int = _declare(
+        32, TRAINING, "Rows per step, over all processes.", at_least=1, on_resume=FIXED
+    )
+    lr: float = _declare(
+        1e-4, TRAINING, "Learning rate of the whole network.", more_than=0,
+        only=(IMAGES, WHOLE_NETWORK), instead="head_lr",
+    )  # fmt: skip
+    head_lr: float = _declare(
+        3e-4, TRAINING, "Learning rate of the head alone, and on features.", more_than=0,
+        over_features=1e-3, only=(HEAD_ALONE,), instead="lr",
+    )  # fmt: skip
+    head_lr_mult: float = _declare(
+        1.0, TRAINING,
+        "Learning rate of the head while the whole network is trained, as a multiple of lr.",
+        more_than=0, only=(IMAGES, WHOLE_NETWORK),
+    )  # fmt: skip
+    optimizer: str = _declare(
+        "adam", TRAINING, "Optimizer; sgd has momentum 0.9.", choices=("adam", "adamw", "sgd"),
+        on_resume=FIXED,
+    )  # fmt: skip
+    weight_decay: float = _declare(
+        0.0, TRAINING, "L2 penalty on weights; not on biases and norms.", at_least=0
+    )
+    l1: float = _declare(0.0, TRAINING, "L1 penalty on all parameters.", at_least=0)
+    ridge: float | None = _declare(
+        None, TRAINING,
+        "Prior variance of a logit, for a linear head trained on features; 0: no prior.",
+        default_words="chosen by the method: 2 for swan and auto, else 0",
+        only=(HEAD_ALONE, RIDGE),
+    )  # fmt: skip
+    schedule: str = _declare(
+        "one-cycle", TRAINING, "Learning rate over the steps.",
+        choices=("one-cycle", "cosine", "constant"),
+    )  # fmt: skip
+    warmup: float = _declare(
+        0.2, TRAINING, "Share of the steps in which the learning rate rises.", at_least=0,
+        less_than=1, only=(WARMING_UP,),
+    )  # fmt: skip
+    ema: float = _declare(
+        0.999, TRAINING,
+        "Decay of the moving average of the weights, which is evaluated and kept; at most "
+        "(1+t)/(10+t) in step t. 0: no average.",
+        at_least=0, less_than=1,
+    )  # fmt: skip
+    clip: float = _declare(0.0, TRAINING, "Largest norm of the gradient; 0: no limit.", at_least=0)
+    augment: str = _declare(
+        "weak", TRAINING,
+        "Image augmentation; weak: crop, flip, brightness; strong: also contrast, saturation, "
+        "erasing.",
+        choices=("none", "flip", "weak", "strong"), only=(IMAGES, WHOLE_NETWORK),
+    )  # fmt: skip
+    patience: int | None = _declare(
+        None, TRAINING, "Stop a stage after this many epochs without improvement.", at_least=1,
+        default_words="never",
+    )  # fmt: skip
+    select: str = _declare(
+        "auto", TRAINING, "How the best epoch is chosen, see docs/training.md.",
+        choices=("auto", "both", "auc", "observed", "truth", "last"),
+    )  # fmt: skip
+    seed: int = _declare(
+        0, TRAINING, "Seed of all random numbers.", at_least=0, less_than=2**32, on_resume=FIXED
+    )
+
+    # ------------------------------------------------------------------ machine and run folder
+    device: str = _declare(
+        "auto", MACHINE, "Where to compute.", choices=("auto", "cpu", "cuda", "mps"),
+        on_resume=FREE, first=True,
+    )  # fmt: skip
+    precision: str = _declare(
+        "auto", MACHINE,
+        "Precision of training steps; auto: bf16 on a GPU that has it, else float32 (no). "
+        "Evaluation and logits are always float32.",
+        choices=("auto", "no", "fp16", "bf16"),
+    )  # fmt: skip
+    workers: int = _declare(
+        2, MACHINE, "Threads that decode images and processes that load them.", at_least=0,
+        only=(IMAGES,), on_resume=FREE,
+    )  # fmt: skip
+    cache: str = _declare(
+        "auto", MACHINE, "Where decoded images are kept; none: decode in every epoch.",
+        choices=("auto", "memory", "disk", "none"), only=(IMAGES,), on_resume=FREE,
+    )  # fmt: skip
+    cache_dir: str | None = _declare(
+        None, MACHINE, "Folder for decoded images and features, shared by runs on the same images.",
+        default_words="cache/ in the run folder", only=(IMAGES,), on_resume=FREE,
+    )  # fmt: skip
+    channels_last: bool = _declare(
+        True, MACHINE, "Memory layout on a GPU.", only=(IMAGES,), on_resume=FREE,
+        flags=("--channels-last/--channels-first",),
+    )  # fmt: skip
+    compile: bool | None = _declare(
+        None, MACHINE, "Use torch.compile.", on_resume=FREE,
+        default_words="on one GPU, if the run is long enough to win back the minute it takes",
+    )  # fmt: skip
+    graphs: bool = _declare(
+        True, MACHINE, "On one GPU, replay the training steps as CUDA graphs.", on_resume=FREE
+    )
+    memory: str = _declare(
+        "auto", MACHINE,
+        "Where a method keeps its table per sample; auto: on the device while it takes at most an "
+        "eighth of the free memory there, else in host memory.",
+        choices=("auto", "device", "host"), on_resume=FREE,
+    )  # fmt: skip
+    checkpoint_every: int = _declare(
+        0, MACHINE, "Steps between checkpoints within an epoch; 0: only after each epoch.",
+        at_least=0, on_resume=FREE,
+    )  # fmt: skip
+    tensorboard: bool = _declare(
+        False, MACHINE, "Also write TensorBoard event files.", on_resume=FREE
+    )
+    report: bool = _declare(True, MACHINE, "Draw report.html at the end.", on_resume=FREE)
+
+    def without_effect(self, name: str) -> str | None:
+        """Why a setting has no effect next to the others, and what to do; None where it has one."""
+        setting = SETTINGS[name]
+        reason = next((c.otherwise for c in setting.only if not c.holds(self)), None)
+        if reason is None:
+            return None
+        usable = setting.instead and self.without_effect(setting.instead) is None
+        return f"{reason}; " + (f"set `{setting.instead}`" if usable else "leave it out")
+
+
+_KINDS = typing.get_type_hints(Settings)
+SETTINGS: Mapping[str, Setting] = {
+    f.name: dataclasses.replace(
+        f.metadata["setting"],
+        name=f.name,
+        kind=_KINDS[f.name],
+        default=None if f.default is dataclasses.MISSING else f.default,
+    )
+    for f in dataclasses.fields(Settings)
+}
+OVER_FEATURES = {
+    name: s.over_features for name, s in SETTINGS.items() if s.over_features is not None
+}
+
+_BUDGET = re.compile(
+    r"\s*(?:(?P<trials>\d+)\s*(?:trials?)?"
+    r"|(?P<time>\d+(?:\.\d+)?)\s*(?P<unit>s|m|h|sec|min|seconds?|minutes?|hours?))\s*"
+)
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+def parse_budget(budget: str | int) -> tuple[float, float] | None:
+    """The most trials and seconds of a budget such as "12" or "10 minutes"; None: not a budget.
+
+    >>> parse_budget("12 trials"), parse_budget("1.5 h"), parse_budget("soon")
+    ((12.0, inf), (inf, 5400.0), None)
+    """
+    match = _BUDGET.fullmatch(str(budget))
+    if match is None:
+        return None
+    if match["trials"]:
+        return float(match["trials"]), math.inf
+    return math.inf, float(match["time"]) * _SECONDS[match["unit"][0]]
+
+
+def as_number(value: Any) -> Any:
+    """A number that YAML reads as text, such as 1e-4, as a float; anything else unchanged."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without repeated keys, where 1e-4 is a number."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                line = key.start_mark.line + 1
+                raise yaml.MarkedYAMLError(problem=f"line {line}: {key.value!r} is given twice")
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+"), list("-+0123456789")
+)
+
+
+def read_yaml(text: str) -> Any:
+    """The content of a YAML text; a repeated key is an error.
+
+    >>> read_yaml("{lr: 1e-4, epochs: 3}")
+    {'lr': 0.0001, 'epochs': 3}
+    """
+    return yaml.load(text, _Loader)
+
+
+def as_options(text: str) -> str:
+    """A message about settings in the words of the command line.
+
+    >>> as_options("head_lr, lr: expected one; with `tune` head only `head_epochs` count")
+    '--head-lr, --lr: expected one; with --tune head only --head-epochs count'
+    >>> as_options('options: role needs tau, for instance options={"tau": 1.5}')
+    '--set: role needs tau, for instance --set tau=1.5'
+    """
+    text = re.sub(r'options=\{"(\w+)": (\S+)\}', r"--set \1=\2", text)
+    start, colon, rest = text.partition(": ")
+    names = start.split(", ")
+    if colon and all(name in SETTINGS for name in names):
+        text = ", ".join(_option_of(name) for name in names) + colon + rest
+    return re.sub(r"`(\w+)`", lambda m: _option_of(m[1]) if m[1] in SETTINGS else m[0], text)
+
+
+def _option_of(name: str) -> str:
+    """The option for a setting, also for those that are spread over several options."""
+    nested = {"labels": "LABELS", "options": "--set", "reading": "--read"}
+    return nested.get(name) or SETTINGS[name].option.replace("--reading-", "--read-")
+
+
+def settings_page() -> str:
+    """docs/settings.md: a table of all settings per group."""
+    lines = [_PAGE_HEAD]
+    for group in dict.fromkeys(s.group for s in SETTINGS.values()):
+        lines += [
+            f"\n## {group}\n",
+            "setting | default | meaning | applies to | may change on resume",
+        ]
+        lines.append("---|---|---|---|---")
+        for s in SETTINGS.values():
+            if s.group != group:
+                continue
+            limits = f" One of {', '.join(f'`{c}`' for c in s.choices)}." if s.choices else ""
+            limits = limits or (f" {s.limits_text.capitalize()}." if s.limits_text else "")
+            applies = "; ".join(c.words for c in s.only) or "all runs"
+            cells = [f"`{s.name}`", s.default_text, s.help + limits, applies]
+            lines.append(" | ".join([*cells, _ON_RESUME[s.on_resume]]))
+    return "\n".join(lines) + "\n"
+
+
+_PAGE_HEAD = """# Settings of a run
+
+Generated from `src/halftruth/train/settings.py` by
+`python -m halftruth.train.settings > docs/settings.md`.
+
+In Python and in a recipe (`halftruth train recipe.yaml`) settings have these names. On the command
+line they are options with hyphens: `batch_size: 64` is `--batch-size 64`. Arguments of the method
+go into `options` (`--set tau=0.7`). Arguments of the label reader stand among the settings or in
+`reading` (`--zero absent`, `--read key=value`), those for the complete labels in `reading_truth`
+(`--read-truth`), those for the features in `reading_features` (`--read-features`); see
+[formats.md](formats.md). The command line overrides a recipe. A setting that is given and has no
+effect is an error."""
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else "2^32" if value == 2**32 else str(value)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if isinstance(kind, types.UnionType):
+        return any(_fits(value, one) for one in typing.get_args(kind))
+    if typing.get_origin(kind) is list:
+        return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+    plain = typing.get_origin(kind) or kind
+    if plain in (int, float) and isinstance(value, bool):
+        return False
+    return isinstance(value, (int, float) if plain is float else plain)
+
+
+def _words(kind: Any) -> str:
+    if isinstance(kind, types.UnionType):
+        first, *_ = typing.get_args(kind)
+        return f"{_words(first)} or nothing"
+    plain = typing.get_origin(kind) or kind
+    return {
+        int: "a whole number", float: "a number", bool: "true or false", str: "text",
+        list: "a list of paths", dict: "a mapping of names to values",
+    }[plain]  # fmt: skip
+
+
+if __name__ == "__main__":
+    print(settings_page(), end="")
