@@ -17,7 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from halftruth import losses
-from halftruth.losses._engine import lowest
+from halftruth.losses import curves
+from halftruth.losses.memory import Memory
+from halftruth.losses.memory_loss import lowest, up_to
 from halftruth.models.label_heads import kl_from_normal
 
 FOLDER = Path(__file__).parents[1] / "golden" / "memory"
@@ -120,7 +122,7 @@ def test_em_apl_says_which_scores_are_missing():
     loss = begun("em-apl", read("inputs")["single"])
     loss.start_epoch(4, 10)
     loss.observe(published_logits(5)[:60], everyone(60))
-    with pytest.raises(ValueError, match=r"after epoch 5, and 4 have no scores \(the first is 60"):
+    with pytest.raises(ValueError, match=r"after epoch 5, but 4 have no scores \(the first is 60"):
         loss.end_epoch()
     with pytest.raises(ValueError, match=r"expected scores of shape \(64, 20\).*got \(3, 20\)"):
         loss.end_epoch(published_logits(5)[:3])
@@ -449,6 +451,48 @@ def test_role_keeps_four_large_tables_only_if_asked(monkeypatch):
         loss.parameter_groups(1e-3)
 
 
+# The base class
+
+
+class LowestPrediction(losses.MemoryLoss):
+    """A toy: unknown labels are weighted by the lowest prediction so far."""
+
+    initial = 1.0
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.memory = Memory("float64")
+
+    def update(self, rows: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
+        return torch.minimum(rows, torch.sigmoid(logits))
+
+    def terms(self, s: Any, labels: Tensor, context: Any, rows: slice) -> Any:
+        weight = torch.where(labels == 0, context[rows].to(s.z.dtype), 1.0)
+        return curves.scaled(super().terms(s, labels, context, rows), weight)
+
+
+def test_a_loss_with_memory_is_one_class():
+    labels, index = torch.tensor([[1, 0], [0, -1], [0, 0]]), torch.tensor([2, 0])
+    logits = torch.tensor([[0.5, -1.0], [2.0, 0.25]], dtype=torch.float64)
+    loss = LowestPrediction()
+    with pytest.raises(ValueError, match="needs to know which"):
+        loss(logits, labels[index])
+    loss.begin(labels)
+    first = loss(logits, labels[index], index=index)
+    torch.testing.assert_close(first, losses.create("bce")(logits, labels[index]))
+    expected = torch.ones(3, 2, dtype=torch.float64)
+    expected[index] = torch.sigmoid(logits)
+    torch.testing.assert_close(loss.memory.read(everyone(3)), expected)
+    loss.eval()
+    second = loss(logits, labels[index], index=index)
+    assert second < first
+    resumed = LowestPrediction().eval()
+    resumed.load_state_dict(loss.state_dict())
+    assert torch.equal(resumed(logits, labels[index], index=index), second)
+    wrapped = losses.create("any-class", base=resumed, alpha=0.0).eval()
+    torch.testing.assert_close(wrapped(logits, labels[index], index=index), second)
+
+
 # All of them
 
 
@@ -587,7 +631,7 @@ def test_the_lowest_of_each_column_are_exactly_so_many():
     values = torch.randint(0, 4, (50, 7), generator=random).double()
     counts = torch.tensor([0, 1, 5, 25, 49, 50, 13])
     rows = everyone(50)
-    chosen = lowest.up_to(values, rows, *lowest.lowest(values, counts))
+    chosen = up_to(values, rows, *lowest(values, counts))
     assert torch.equal(chosen.sum(dim=0), counts)
     for column in range(7):
         by_hand = sorted(range(50), key=lambda row: (values[row, column], row))[: counts[column]]

@@ -5,7 +5,6 @@ import torch
 
 from halftruth import losses
 from halftruth.data.transforms import Augment
-from halftruth.train.crops import crop_boxes
 
 WHOLE = torch.tensor([[0.0, 0.0, 1.0, 1.0]])
 ONE = torch.tensor([0])
@@ -92,7 +91,7 @@ def test_boxes_are_those_of_the_augmented_pictures(preset):
     plain = {"brightness": 0.0, "contrast": 0.0, "saturation": 0.0, "erase": 0.0}
     augment = Augment.preset(preset, size, (0.0,) * 3, (1.0,) * 3, **plain)
     views = augment(pictures.contiguous(), keys=keys)
-    left, top, width, height = crop_boxes(augment, keys).T
+    left, top, width, height = augment.crop_boxes(keys).T
     for at in (16, 32, 48):
         x, y = left + width * place[at], top + height * place[at]
         torch.testing.assert_close(views[:, 0, at, at], y, atol=0.012, rtol=0)

@@ -93,6 +93,15 @@ def robust_log(s: Logit, q: float) -> Curve:
     return shrink.mul_(-1 / q), power.mul_(s.q).neg_()
 
 
+def toward(s: Logit, target: Tensor) -> Curve:
+    """-t log p - (1-t) log(1-p), slope p - t; the target t is a constant to the gradient."""
+    rest = 1 - target
+    value = -(target * s.log_p + rest * s.log_q)
+    if s.eps:
+        return value, -(target * s.slope_log_p + rest * s.slope_log_q)
+    return value, s.p - target
+
+
 def scaled(curve: Curve, weight: float | Tensor) -> Curve:
     """weight · curve, the weight being a constant to the gradient."""
     return curve[0].mul_(weight), curve[1].mul_(weight)

@@ -1,4 +1,4 @@
-"""Entropy maximisation with asymmetric pseudo-labels."""
+"""EM-APL: entropy maximisation with asymmetric pseudo-labels."""
 
 import warnings
 from typing import Any
@@ -9,39 +9,38 @@ from torch import Tensor
 from halftruth import labels as label_codes
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
-from halftruth.losses._engine.lowest import lowest, up_to
 from halftruth.losses._engine.one_pass import compute_dtype
 from halftruth.losses.base import register, require
 from halftruth.losses.curves import Curve
 from halftruth.losses.entropy import EM
 from halftruth.losses.memory import Memory
-from halftruth.losses.soft_target import toward
+from halftruth.losses.memory_loss import MemoryLoss, lowest, up_to
 
-# An entry of the memory: a pseudo-label p̂ in (0, 1], minus the last prediction for an unknown
+# An entry of the memory is a pseudo-label p̂ in (0, 1], minus the last prediction for an unknown
 # label, or one of these.
 KNOWN = 2.0
 NOT_SCORED = -2.0
 
 
 @register("em-apl")
-class EMAPL(EM):
-    """EM, and from epoch T_w on the least likely labels of each class become soft negatives.
+class EMAPL(MemoryLoss, EM):
+    """EM; from epoch T_w on, the lowest predictions of each class become soft negative labels.
 
         ℓ⁺ = −log p      ℓ⁻ = −log(1−p)      ℓ° = −α H(p)
         ℓ° = −β (p̂ log p + (1−p̂) log(1−p))       where a pseudo-label p̂ was given
 
     After each of the epochs T_w … T (1-based), the ⌊θ U_c / (T − T_w)⌋ lowest predictions among
-    the still unknown labels of class c become its pseudo-labels, U_c being the labels unknown at
-    first. A pseudo-label is the prediction of that time and stays as it is; there are no positive
-    ones. Zhou et al., ECCV 2022 (paper 001), eq. 6-8; θ = 0.9; α, β, T_w = .2, .02, 5 VOC,
-    .1, .9, 5 COCO, .1, .2, 4 NUS, .01, .4, 3 CUB.
-    UNKNOWN: pushed towards p = 1/2, then to its own low prediction. Needs: index, begin(),
+    the labels of class c that are still unknown become pseudo-labels. U_c is the number of labels
+    that were unknown at first. A pseudo-label is the prediction at that time and does not change;
+    there are no positive ones. Zhou et al., ECCV 2022 (paper 001), eq. 6-8; θ = 0.9;
+    α, β, T_w = .2, .02, 5 VOC, .1, .9, 5 COCO, .1, .2, 4 NUS, .01, .4, 3 CUB.
+    UNKNOWN: pushed towards p = 1/2, then towards its own low prediction. Needs: index, begin(),
     start_epoch(), and the logits of the training set after the epochs that give pseudo-labels.
     """
 
     unknown_is = "kept undecided, the lowest soft negatives"
-    needs_index = True
     needs_scores = True
+    initial = KNOWN
     unknown_labels: Tensor
 
     def __init__(
@@ -62,30 +61,30 @@ class EMAPL(EM):
 
     def begin(self, labels: Tensor) -> None:
         labels = label_codes.check(torch.as_tensor(labels))
-        self.memory.allocate(*labels.shape, fill=KNOWN)
+        super().begin(labels)
         table = self.memory.values
         counts = torch.zeros(labels.shape[1], dtype=torch.long, device=labels.device)
-        with self.memory.whole() as mine:
+        with self.memory.whole() as may_write:
             for rows in self.memory.row_blocks():
                 unknown = labels[rows] == label_codes.UNKNOWN
                 counts += unknown.sum(dim=0)
-                if mine:
+                if may_write:
                     table[rows].masked_fill_(unknown.to(table.device), NOT_SCORED)
         self.unknown_labels = counts.to(self.unknown_labels.device)
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
         super().start_epoch(epoch, epochs)
-        # What the last epoch would give is never trained with.
+        # Pseudo-labels of the last epoch would never be trained with.
         self.needs_scores = self.warmup <= epoch + 1 < epochs
         if epoch == 0 and epochs > 1 and self.warmup >= epochs:
             warnings.warn(
                 f"em-apl with warmup={self.warmup} gives no pseudo-labels in {epochs} epochs and "
-                "is plain em; use a smaller warmup",
+                "is the same as em; use a smaller warmup",
                 stacklevel=2,
             )
 
     def quota(self) -> Tensor:
-        """How many labels of each class become pseudo-labels after an epoch."""
+        """The number of labels per class that become pseudo-labels after an epoch."""
         share = self.theta * self.unknown_labels.double() / (self.epochs - self.warmup)
         return share.long()
 
@@ -102,26 +101,18 @@ class EMAPL(EM):
         if scores is None and not self.needs_scores:
             return
         if scores is not None:
-            expected = (len(self.memory), *self.memory.shape)
-            if scores.shape != expected:
-                raise ValueError(
-                    f"expected scores of shape {expected}, the logits of all training samples by "
-                    f"index, got {tuple(scores.shape)}"
-                )
-            samples = torch.arange(len(scores), device=scores.device)
-            for rows in self.memory.row_blocks():
-                self.observe(scores[rows], samples[rows])
-        self._refuse_unscored()
-        with self.memory.whole() as mine:
-            if mine:
+            self.observe_all(scores)
+        self._require_scores()
+        with self.memory.whole() as may_write:
+            if may_write:
                 self._give_pseudo_labels()
 
-    def _refuse_unscored(self) -> None:
+    def _require_scores(self) -> None:
         masks = [(self.memory.values[r] == NOT_SCORED).any(dim=1) for r in self.memory.row_blocks()]
         unscored = torch.cat(masks)
         if bool(unscored.any()):
             raise ValueError(
-                f"em-apl ranks all samples after epoch {self.epoch + 1}, and "
+                f"em-apl ranks all samples after epoch {self.epoch + 1}, but "
                 f"{int(unscored.sum())} have no scores (the first is "
                 f"{int(unscored.int().argmax())}): call end_epoch(scores) with the logits of the "
                 "training set, or observe(logits, index) for every sample"
@@ -132,7 +123,7 @@ class EMAPL(EM):
         quota = self.quota().to(near)
         samples = torch.arange(len(table), device=near)
         for columns in self.memory.column_blocks():
-            # Copied once, since every further look at host memory goes over the bus.
+            # One copy, since every further read of host memory goes over the bus.
             block = table[:, columns].to(near, copy=True)
             unknown = block < 0
             p = torch.where(unknown, -block, torch.inf)
@@ -142,23 +133,19 @@ class EMAPL(EM):
             table[:, columns] = torch.where(given, p, rest).to(table)
 
     def pseudo_labels(self, index: Tensor) -> Tensor:
-        return -self._given(self.memory.read(index)).to(torch.int8)
+        return -self._is_pseudo_label(self.memory.read(index)).to(torch.int8)
 
     @staticmethod
-    def _given(remembered: Tensor) -> Tensor:
-        return (remembered > 0) & (remembered <= 1)
-
-    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
-        assert index is not None
-        return self.memory.read(index).to(logits.device)
+    def _is_pseudo_label(rows: Tensor) -> Tensor:
+        return (rows > 0) & (rows <= 1)
 
     def terms(self, s: Logit, labels: Tensor, context: Any, rows: slice) -> Curve:
         curve = super().terms(s, labels, context, rows)
         remembered = context[rows]
-        where = (labels == label_codes.UNKNOWN) & self._given(remembered)
+        where = (labels == label_codes.UNKNOWN) & self._is_pseudo_label(remembered)
 
         def soft(part: Logit) -> Curve:
             target = remembered if part is s else remembered[where]
-            return curves.scaled(toward(part, target.to(part.z.dtype)), self.beta)
+            return curves.scaled(curves.toward(part, target.to(part.z.dtype)), self.beta)
 
         return curves.patched(curve, where, soft, s)

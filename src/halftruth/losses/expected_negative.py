@@ -1,4 +1,4 @@
-"""Expected negatives: as many negatives a class as there should be, the least likely ones."""
+"""EN: the expected number of negatives per class, those with the lowest predictions."""
 
 import warnings
 from typing import Any
@@ -9,18 +9,15 @@ from torch import Tensor
 from halftruth import labels as label_codes
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
-from halftruth.losses._engine.lowest import lowest, up_to
-from halftruth.losses._engine.one_pass import compute_dtype
-from halftruth.losses.base import Loss, register, require
+from halftruth.losses.base import register, require
 from halftruth.losses.curves import Curve
 from halftruth.losses.memory import Memory
-
-NOT_SEEN = -1.0
+from halftruth.losses.memory_loss import MemoryLoss, lowest, running_average, up_to
 
 
 @register("en")
-class ExpectedNegative(Loss):
-    """In each class the N − N_i samples with the lowest average prediction are its negatives.
+class ExpectedNegative(MemoryLoss):
+    """In each class the N − N_i samples with the lowest average prediction are negatives.
 
         ℓ⁺ = −log p      ℓ⁻ = −log(1−p)
         ℓ° = ℓ⁻ if the sample's p̄_i is among the N − N_i lowest of class i, else 0
@@ -28,15 +25,15 @@ class ExpectedNegative(Loss):
 
     The samples are ranked after each epoch, for the next one. Verelst et al., WACV 2023, as paper
     002 restates it (eq. 20); there is no public code. Our reading: μ = `decay`; a sample that was
-    never seen, so everything in the first epoch, counts as negative; labelled samples take part
-    in the ranking. `expected_positives` is N_i for each class, (K,), or the average number of
-    positives a row, which is then spread over the classes in proportion to the labelled ones.
-    UNKNOWN: negative if ranked low, else nothing. Needs: index, begin(), end_epoch().
+    not seen yet counts as negative (all samples in the first epoch); labelled samples are ranked,
+    too. `expected_positives` is N_i per class, (K,), or the average number of positives per row,
+    which is then distributed over the classes in proportion to their labelled positives.
+    UNKNOWN: negative if ranked low, else ignored. Needs: index, begin(), end_epoch().
     """
 
     paper = "Verelst et al. 2023"
     unknown_is = "negative if ranked low, else ignored"
-    needs_index = True
+    initial = -1.0  # not seen yet
     expected_negatives: Tensor
     bound: Tensor
     last_row: Tensor
@@ -50,13 +47,22 @@ class ExpectedNegative(Loss):
     ) -> None:
         super().__init__(**options)
         expected = torch.as_tensor(expected_positives, dtype=torch.float64)
-        ok = expected.dim() <= 1 and expected.numel() > 0 and bool(((expected >= 0) & expected.isfinite()).all())
-        require(ok, expected_positives, "expected_positives", "to be a finite number >= 0, or one per class")
+        ok = (
+            expected.dim() <= 1
+            and expected.numel() > 0
+            and bool(((expected >= 0) & expected.isfinite()).all())
+        )
+        require(
+            ok,
+            expected_positives,
+            "expected_positives",
+            "to be a finite number >= 0, or one per class",
+        )
         self.expected_positives = expected
         self.decay = require(0 <= decay < 1, decay, "decay", "in [0, 1)")
         self.memory = Memory(memory_dtype)
         self.register_buffer("expected_negatives", torch.empty(0, dtype=torch.long))
-        # The last sample of each class that is negative, by p̄ and then by row.
+        # The last negative sample of each class, ordered by p̄ and then by row.
         self.register_buffer("bound", torch.empty(0, dtype=torch.float64))
         self.register_buffer("last_row", torch.empty(0, dtype=torch.long))
         self._new_epoch = False
@@ -69,10 +75,10 @@ class ExpectedNegative(Loss):
         self.expected_negatives = (rows - positives).to(device)
         self.bound = torch.full((classes,), torch.inf, dtype=torch.float64, device=device)
         self.last_row = torch.full((classes,), rows, device=device)
-        self.memory.allocate(rows, classes, fill=NOT_SEEN)
+        super().begin(labels)
 
     def _positives_of_classes(self, labels: Tensor) -> Tensor:
-        """N_i of each class, a whole number from 0 to N."""
+        """N_i per class, an integer from 0 to N."""
         rows, classes = labels.shape
         expected = self.expected_positives.to(labels.device)
         if expected.dim() == 0:
@@ -119,24 +125,22 @@ class ExpectedNegative(Loss):
         return -self._negative(self.memory.read(index), index).to(torch.int8)
 
     def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
-        """Which entries are negative in this epoch; after that, what is remembered moves on."""
+        """Return which entries are negative in this epoch."""
         assert index is not None
-        average = self.memory.read(index).to(logits.device)
-        negative = self._negative(average, index.to(logits.device))
-        if self.training:
-            if not torch.compiler.is_compiling():
-                self._ask_for_ranks()
-            p = torch.sigmoid(logits.to(compute_dtype(logits)))
-            moved = torch.lerp(p, average.to(p.dtype), self.decay)
-            self.memory.write(index, torch.where(average < 0, p, moved))
-        return negative
+        average = super().prepare(logits, labels, index)
+        return self._negative(average, index.to(logits.device))
 
-    def _ask_for_ranks(self) -> None:
+    def update(self, rows: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
+        if not torch.compiler.is_compiling():
+            self._warn_without_ranks()
+        return running_average(rows, logits, self.decay)
+
+    def _warn_without_ranks(self) -> None:
         if self._new_epoch and self.epoch > 0 and bool(self.bound.isposinf().all()):
             warnings.warn(
-                f"epoch {self.epoch + 1} begins and end_epoch() has not been called: en takes "
-                "every unknown label for negative until it is",
-                stacklevel=4,
+                f"epoch {self.epoch + 1} begins and end_epoch() has not been called: until then "
+                "en counts every unknown label as negative",
+                stacklevel=5,
             )
         self._new_epoch = False
 

@@ -2,107 +2,61 @@
 
 import math
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from halftruth import labels as label_codes
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
 from halftruth.losses._engine.one_pass import compute_dtype
 from halftruth.losses.base import Loss, register, require
 from halftruth.losses.curves import Curve
 from halftruth.losses.memory import Memory
+from halftruth.losses.memory_loss import MemoryLoss
 
 
-@register("ll-r", mode="reject", strict=False)
-@register("ll-ct", mode="correct", strict=False)
-@register("ll-cp", mode="permanent", peer_rounding=False)
-class LargeLoss(Loss):
-    """Cross-entropy that drops (LL-R) or turns round (LL-Ct, LL-Cp) its largest unknown entries.
-
-        ℓ⁺ = −log p      ℓ⁻ = −log(1−p)
-        ℓ° = 0 or ℓ⁺ for the n = ⌈B K t δ⌉ unknown entries of the batch with the largest ℓ⁻,
-             ℓ⁻ for the others;   t = 0-based epoch, so the first one is left alone
-
-    The share δ is one of all B·K entries, known ones too, as in the code that made the numbers.
-    It grows from epoch to epoch. `peer_rounding` repeats that code's running subtraction, which
-    now and then counts one entry more. LL-Cp turns ⌈B K δ⌉ entries round in every epoch after the
-    first and remembers them: they stay positive. `strict=True` remembers only losses above the
-    smallest of these, one fewer a batch, as the first code did. Kim et al., CVPR 2022;
-    100 δ = 0.2 to 0.5, for LL-Cp 0.1 to 0.2.
-    UNKNOWN: negative, the largest left out or taken for positive. Needs: start_epoch(); LL-Cp
-    also index and begin().
-    """
+class LargestLosses(Loss):
+    """Cross-entropy that changes the unknown entries with the largest loss of each batch."""
 
     paper = "Kim et al. 2022"
     unknown_is = "negative, largest dropped or corrected"
+    mode: str = "correct"
+    # The share of a batch's entries that change; it depends on the epoch.
+    share = 0.0
 
-    def __init__(
-        self,
-        mode: str,
-        delta: float = 0.002,
-        peer_rounding: bool = False,
-        strict: bool = False,
-        **options: Any,
-    ) -> None:
+    def __init__(self, delta: float = 0.002, **options: Any) -> None:
         super().__init__(**options)
-        known = ("reject", "correct", "permanent")
-        self.mode = require(mode in known, mode, "mode", f"in {known}")
         self.delta = require(0 <= delta <= 1, delta, "delta", "in [0, 1]")
-        self.peer_rounding, self.strict = peer_rounding, strict
         self.share = 0.0
-        self.needs_index = mode == "permanent"
-        # One bit an entry: whether it was turned round for good.
-        self.memory = Memory("bool") if mode == "permanent" else None
 
-    def begin(self, labels: Tensor) -> None:
-        if self.memory is not None:
-            self.memory.allocate(*label_codes.check(torch.as_tensor(labels)).shape)
-
-    def start_epoch(self, epoch: int, epochs: int) -> None:
-        super().start_epoch(epoch, epochs)
-        steps = min(epoch, 1) if self.mode == "permanent" else epoch
-        if self.peer_rounding:
-            clean = 1.0
-            for _ in range(steps):
-                clean -= self.delta
-            self.share = 1 - clean
-        else:
-            # A hair below the exact share, so that rounding never lifts a whole count over itself.
-            self.share = float(Fraction(repr(self.delta)) * steps) * (1 - 2**-50)
+    def exact_share(self, steps: int) -> float:
+        """δ · steps, a little below the exact number, so that rounding up never adds an entry."""
+        return float(Fraction(repr(self.delta)) * steps) * (1 - 2**-50)
 
     def count(self, entries: int) -> int:
-        """How many of a batch's entries change in this epoch."""
+        """The number of entries of a batch that change in this epoch."""
         return min(math.ceil(entries * self.share), entries)
 
-    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
-        """The logit from which on an unknown entry changes, and what has changed before."""
-        z, open_, before = logits.to(compute_dtype(logits)), labels == 0, None
-        if self.memory is not None:
-            assert index is not None
-            before = self.memory.read(index).to(logits.device)
-            open_ = open_ & ~before
-        z = z.masked_fill(~open_, -math.inf)
-        threshold = self._threshold(z.flatten())
-        if self.memory is not None and threshold is not None and self.training:
-            found = z > threshold if self.strict else z >= threshold
-            self.memory.write(index, before | (open_ & found))  # type: ignore[operator,arg-type]
-        return None if threshold is None and before is None else (threshold, before)
-
-    def _threshold(self, z: Tensor) -> Tensor | None:
-        """The smallest of the largest z: −log(1−p) grows with it."""
+    def threshold(self, z: Tensor) -> Tensor | None:
+        """The smallest of the largest z, from which on entries change: −log(1−p) grows with z."""
+        z = z.flatten()
         if torch.compiler.is_compiling() and len(z):
             return self._traced_threshold(z)
         count = self.count(len(z))
         return torch.topk(z, count, sorted=False).values.min() if count else None
 
     def _traced_threshold(self, z: Tensor) -> Tensor:
-        """The same with a count that is a tensor: a number would be compiled anew every epoch."""
+        """The same with a tensor as count: with a number, every epoch would be compiled anew."""
         count = (torch.full_like(z[0], len(z), dtype=torch.float64) * self.share).ceil()
         place = (count.clamp(max=len(z)).long() - 1).clamp(min=0)
         return torch.where(count > 0, z.sort(descending=True).values.take(place), math.inf)
+
+    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
+        """Return (threshold, entries changed in earlier epochs), or None if nothing changes."""
+        z = logits.to(compute_dtype(logits)).masked_fill(labels != 0, -math.inf)
+        threshold = self.threshold(z)
+        return None if threshold is None else (threshold, None)
 
     def terms(self, s: Logit, labels: Tensor, context: Any, rows: slice) -> Curve:
         curve = super().terms(s, labels, context, rows)
@@ -117,5 +71,75 @@ class LargeLoss(Loss):
         instead = curves.nothing if self.mode == "reject" else self.present
         return curves.patched(curve, (labels == 0) & changed, instead, s)
 
-    def pseudo_labels(self, index: Tensor) -> Tensor | None:
-        return None if self.memory is None else self.memory.read(index).to(torch.int8)
+
+@register("ll-r", mode="reject")
+@register("ll-ct", mode="correct")
+class LargeLoss(LargestLosses):
+    """Cross-entropy that drops (LL-R) or corrects (LL-Ct) its largest unknown entries.
+
+        ℓ⁺ = −log p      ℓ⁻ = −log(1−p)
+        ℓ° = 0 or ℓ⁺ for the n = ⌈B K t δ⌉ unknown entries of the batch with the largest ℓ⁻,
+             ℓ⁻ for the others;   t = 0-based epoch, so the first epoch changes nothing
+
+    δ is a share of all B·K entries, known ones too, as in the code behind the published numbers.
+    The share grows from epoch to epoch. `peer_rounding` repeats the running subtraction of that
+    code, which sometimes counts one entry more. Kim et al., CVPR 2022; 100 δ = 0.2 to 0.5.
+    UNKNOWN: negative, the largest dropped or taken as positive. Needs: start_epoch().
+    """
+
+    known_modes: ClassVar[tuple[str, ...]] = ("reject", "correct")
+
+    def __init__(
+        self, mode: str, delta: float = 0.002, peer_rounding: bool = False, **options: Any
+    ) -> None:
+        super().__init__(delta, **options)
+        self.mode = require(mode in self.known_modes, mode, "mode", f"in {self.known_modes}")
+        self.peer_rounding = peer_rounding
+
+    def start_epoch(self, epoch: int, epochs: int) -> None:
+        super().start_epoch(epoch, epochs)
+        if not self.peer_rounding:
+            self.share = self.exact_share(epoch)
+            return
+        clean = 1.0
+        for _ in range(epoch):
+            clean -= self.delta
+        self.share = 1 - clean
+
+
+@register("ll-cp")
+class LargeLossPermanent(MemoryLoss, LargestLosses):
+    """Cross-entropy that corrects its largest unknown entries for the rest of the training (LL-Cp).
+
+        ℓ⁺ = −log p      ℓ⁻ = −log(1−p)
+        ℓ° = ℓ⁺ for the ⌈B K δ⌉ unknown entries of the batch with the largest ℓ⁻, in every epoch
+             after the first, and for the entries corrected before;   ℓ⁻ for the others
+
+    `strict=True` remembers only losses above the smallest of these, one fewer per batch, as the
+    first published code did. Kim et al., CVPR 2022; 100 δ = 0.1 to 0.2.
+    UNKNOWN: negative, the largest taken as positive. Needs: index, begin(), start_epoch().
+    """
+
+    def __init__(self, delta: float = 0.002, strict: bool = False, **options: Any) -> None:
+        super().__init__(delta, **options)
+        self.strict = strict
+        # One bit per entry: whether it was corrected.
+        self.memory = Memory("bool")
+
+    def start_epoch(self, epoch: int, epochs: int) -> None:
+        super().start_epoch(epoch, epochs)
+        self.share = self.exact_share(min(epoch, 1))
+
+    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
+        assert index is not None
+        before = self.memory.read(index).to(logits.device)
+        open_ = (labels == 0) & ~before
+        z = logits.to(compute_dtype(logits)).masked_fill(~open_, -math.inf)
+        threshold = self.threshold(z)
+        if threshold is not None and self.training:
+            found = z > threshold if self.strict else z >= threshold
+            self.memory.write(index, before | (open_ & found))
+        return threshold, before
+
+    def pseudo_labels(self, index: Tensor) -> Tensor:
+        return self.memory.read(index).to(torch.int8)

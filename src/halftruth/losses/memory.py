@@ -133,6 +133,18 @@ class Memory(nn.Module):
         """Slices of columns that together cover the table."""
         return _slices(self.shape[0], max(BLOCK // max(len(self.values), 1), 1))
 
+    def sample_blocks(self, scores: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield (scores, index) of some samples at a time, from the scores (N, K) of all."""
+        expected = (len(self), *self.shape)
+        if scores.shape != expected:
+            raise ValueError(
+                f"expected scores of shape {expected}, the logits of all training samples by "
+                f"index, got {tuple(scores.shape)}"
+            )
+        index = torch.arange(len(scores), device=scores.device)
+        for rows in self.row_blocks():
+            yield scores[rows], index[rows]
+
     # Several processes.
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Confident predictions become labels, once and for all, as mutual information has it."""
+"""MIME: confident predictions become positive labels and stay so."""
 
 from typing import Any
 
@@ -8,21 +8,23 @@ from torch import Tensor
 from halftruth import labels as label_codes
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
-from halftruth.losses.base import Loss, register, require
+from halftruth.losses._engine.one_pass import compute_dtype
+from halftruth.losses.base import register, require
 from halftruth.losses.curves import Curve
 from halftruth.losses.memory import Memory
+from halftruth.losses.memory_loss import MemoryLoss
 
 
 @register("mime")
-class MIME(Loss):
-    """Cross-entropy in which an unknown label that was once predicted above θ is positive.
+class MIME(MemoryLoss):
+    """Cross-entropy; an unknown label is positive once it was predicted above θ.
 
         ℓ⁺ = −log p      ℓ⁻ = −log(1−p)
         ℓ° = ℓ⁺ where p > θ after any epoch from `warmup` on (1-based), else ℓ⁻
 
-    What is once positive stays so; there are no negative pseudo-labels. This is half of the
-    method: the other is a head whose answer goes through a random code of each class, with
-    β KL(N(m, s) ‖ N(0, 1)) to pay for it, `--head variational` (halftruth.models). Liu et al.,
+    A positive pseudo-label does not change again; there are no negative ones. This is one half of
+    the method. The other half is a head that predicts through a random code of each class, with
+    the regulariser β KL(N(m, s) ‖ N(0, 1)): `--head variational` (halftruth.models). Liu et al.,
     ICML 2023; θ = .95, warm-up 2 (CUB 5), β = 1e-4.
     UNKNOWN: negative, positive once predicted above θ. Needs: index, begin(), start_epoch(), and
     the logits of the training set after the epochs that give pseudo-labels.
@@ -30,7 +32,6 @@ class MIME(Loss):
 
     paper = "Liu et al. 2023"
     unknown_is = "negative, positive once above a threshold"
-    needs_index = True
     needs_scores = True
 
     def __init__(self, theta: float = 0.95, warmup: int = 2, **options: Any) -> None:
@@ -40,17 +41,14 @@ class MIME(Loss):
         self.memory = Memory("bool")
         self._observed = False
 
-    def begin(self, labels: Tensor) -> None:
-        self.memory.allocate(*label_codes.check(torch.as_tensor(labels)).shape)
-
     def start_epoch(self, epoch: int, epochs: int) -> None:
         super().start_epoch(epoch, epochs)
-        # What the last epoch would give is never trained with.
+        # Pseudo-labels of the last epoch would never be trained with.
         self.needs_scores = self.warmup <= epoch + 1 < epochs
         self._observed = False
 
     def observe(self, logits: Tensor, index: Tensor) -> None:
-        p = torch.sigmoid(logits.detach().to(torch.promote_types(logits.dtype, torch.float32)))
+        p = torch.sigmoid(logits.detach().to(compute_dtype(logits)))
         self.memory.write(index, self.memory.read(index) | (p > self.theta))
         self._observed = True
 
@@ -58,28 +56,16 @@ class MIME(Loss):
         if self.epoch + 1 < self.warmup:
             return
         if scores is not None:
-            expected = (len(self.memory), *self.memory.shape)
-            if scores.shape != expected:
-                raise ValueError(
-                    f"expected scores of shape {expected}, the logits of all training samples by "
-                    f"index, got {tuple(scores.shape)}"
-                )
-            samples = torch.arange(len(scores), device=scores.device)
-            with self.memory.whole():
-                for rows in self.memory.row_blocks():
-                    self.observe(scores[rows], samples[rows])
+            self.observe_all(scores)
         if self.needs_scores and not self._observed:
             raise ValueError(
-                f"mime looks at all samples after epoch {self.epoch + 1}: call end_epoch(scores) "
-                "with the logits of the training set, or observe(logits, index) for every sample"
+                f"mime needs the scores of all samples after epoch {self.epoch + 1}: call "
+                "end_epoch(scores) with the logits of the training set, or observe(logits, index) "
+                "for every sample"
             )
 
     def pseudo_labels(self, index: Tensor) -> Tensor:
         return self.memory.read(index).to(torch.int8)
-
-    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
-        assert index is not None
-        return self.memory.read(index).to(logits.device)
 
     def terms(self, s: Logit, labels: Tensor, context: Any, rows: slice) -> Curve:
         curve = super().terms(s, labels, context, rows)

@@ -15,7 +15,6 @@ from halftruth.losses._engine.one_pass import compute_dtype
 from halftruth.losses.base import Loss, register, require
 from halftruth.losses.curves import Curve
 from halftruth.losses.memory import Memory, checked_index
-from halftruth.losses.soft_target import toward
 
 # What a known label starts from, and how far estimates taken over may be from 0 and 1.
 SURE, CLAMP = 0.995, 1e-5
@@ -196,7 +195,7 @@ class ROLE(Loss):
 
     def _side(self, s: Logit, target: Tensor, labels: Tensor) -> Curve:
         """F without its count: what one side pays for the other's answer and for known labels."""
-        curve = toward(s, target)
+        curve = curves.toward(s, target)
         for label, cost in ((labels > 0, self.present), (labels < 0, self.absent)):
             known = curves.scaled(cost(s), label.to(s.z.dtype))
             curve = curves.added(curve, known)
