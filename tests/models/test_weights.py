@@ -1,4 +1,4 @@
-"""Weights from files: every way they come, and what is said when they do not fit."""
+"""Weights from files: kinds of files, conversions, and messages where they do not fit."""
 
 import pickle
 from pathlib import Path
@@ -14,7 +14,7 @@ State = dict[str, torch.Tensor]
 
 @pytest.fixture(scope="module")
 def published() -> State:
-    """A whole model's state, its old classifier included, with values of its own."""
+    """The state of a complete model, with its old classifier and random values."""
     torch.manual_seed(7)
     state = import_timm().create_model("test_resnet", num_classes=10).state_dict()
     return {k: torch.rand(v.shape) if v.is_floating_point() else v for k, v in state.items()}
@@ -55,7 +55,7 @@ def test_weights_inside_a_training_checkpoint_are_found(container, published, tm
     check(build(path), published)
 
 
-def test_a_halftruth_model_gives_its_backbone(published, tmp_path):
+def test_the_backbone_of_a_halftruth_model_is_used(published, tmp_path):
     save_file(published, tmp_path / "first.safetensors")
     first = build_image_model("test_resnet", 9, weights=tmp_path / "first.safetensors")
     save_file(first.state_dict(), tmp_path / "model.safetensors")
@@ -89,7 +89,7 @@ def test_position_embeddings_of_another_size_are_resampled(tmp_path):
     assert torch.equal(ours["blocks.0.attn.qkv.weight"], theirs["blocks.0.attn.qkv.weight"])
 
 
-def test_weights_that_do_not_fit_are_summed_up_in_a_few_lines(published, tmp_path):
+def test_weights_that_do_not_fit_are_summarised_in_a_few_lines(published, tmp_path):
     path = tmp_path / "weights.safetensors"
     state = {k: v for k, v in published.items() if not k.startswith("layer2.")}
     state["conv1.0.weight"] = torch.zeros(5, 3, 3, 3)
@@ -106,7 +106,7 @@ def test_weights_that_do_not_fit_are_summed_up_in_a_few_lines(published, tmp_pat
     assert len(message) < 1000
 
 
-def test_another_models_weights_are_called_that(tmp_path):
+def test_weights_of_another_model_are_named_as_such(tmp_path):
     path = tmp_path / "vit.safetensors"
     save_file(import_timm().create_model("test_vit").state_dict(), path)
     with pytest.raises(ModelError, match="none of its names occurs in the model"):
@@ -142,7 +142,18 @@ def test_pickled_code_is_not_run(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
-@pytest.mark.parametrize("content", [b"", b"version https://git-lfs.github.com/spec/v1\n" * 3])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"version https://git-lfs.github.com/spec/v1\n" * 3,
+        b"junk",
+        b"hello world\n",
+        b"\x80\x02h\x05.",  # a pickle that breaks its reader with a KeyError
+        b"\x80\x02X\x01\x00\x00\x00\xff.",  # ... with a UnicodeDecodeError
+        b"K\x01",  # ... with an EOFError
+    ],
+)
 def test_files_that_hold_no_weights_are_refused(suffix, content, tmp_path):
     path = tmp_path / f"broken{suffix}"
     path.write_bytes(content)

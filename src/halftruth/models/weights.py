@@ -137,7 +137,7 @@ def _read_safetensors(path: Path) -> State:
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
-        raise ModelError(f"{path}: is not a whole safetensors file: {error}") from error
+        raise ModelError(f"{path}: is not a complete safetensors file: {error}") from error
 
 
 def _read_torch(path: Path) -> State:
@@ -148,8 +148,9 @@ def _read_torch(path: Path) -> State:
             f"{path}: is damaged or holds more than tensors, which could run code when loaded; "
             "save its state_dict() alone, best as .safetensors"
         ) from error
-    except (RuntimeError, EOFError, OSError) as error:
-        raise ModelError(f"{path}: is not a whole torch file: {error}") from error
+    except Exception as error:  # arbitrary bytes can break a pickle reader anywhere
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise ModelError(f"{path}: is not a complete torch file: {reason}") from error
     for container in _CONTAINERS:
         if isinstance(loaded, Mapping) and isinstance(loaded.get(container), Mapping):
             loaded = loaded[container]
