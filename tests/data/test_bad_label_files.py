@@ -50,13 +50,21 @@ BAD_TEXTS = {
     "no such split column": (
         "image,fold,a\nx,train,1\n",
         {"split_column": "flod"},
-        r"split_column='flod': there is no such column \(did you mean 'fold'\?\)",
+        r"split_column='flod' \(--split-column flod\): there is no such column.*mean 'fold'\?\)",
     ),
     "no such image column": ("image,a\nx,1\n", {"image_column": "imag"}, "did you mean 'image'"),
-    "no such dropped column": ("image,a\nx,1\n", {"drop_columns": ["b"]}, "drop_columns='b'"),
+    "no such dropped column": (
+        "image,a\nx,1\n",
+        {"drop_columns": ["b"]},
+        r"drop_columns=\['b'\] \(--drop-column b\): there is no such column",
+    ),
     "nothing but names": ("image\nx\ny\n", {}, "no column is left for labels"),
     "no label anywhere": ("image,labels\nx,\ny,\n", {}, "lists no label in any row"),
-    "sep for class columns": ("image,a\nx,1\n", {"sep": "|"}, "this table has a column a class"),
+    "sep for class columns": (
+        "image,a\nx,1\n",
+        {"sep": "|"},
+        "this table has one column per class",
+    ),
     "option of another format": ("image,a\nx,1\n", {"difficult": "absent"}, "cannot be used with"),
     "classes as text": (
         "image,a\nx,1\n",
@@ -69,6 +77,43 @@ BAD_TEXTS = {
         "classes=: class names must differ",
     ),
     "no classes": ("image,a\nx,1\n", {"classes": []}, "classes= is empty"),
+    "label column of codes": (
+        "image,cat,dog\nx,1,0\ny,0,1\n",
+        {"label_column": "cat"},
+        r"column 'cat' holds codes such as '1'.*--label-column.*names of classes",
+    ),
+    "list as text next to plain text": (
+        "image,labels\nx,\"['a', 'b']\"\ny,c\n",
+        {"delimiter": ","},
+        r"line 3: 'c' is not a list of names.* line 2 is",
+    ),
+    "list as text that is cut": (
+        "image,labels\nx,\"['a', 'b'\"\n",
+        {"delimiter": ","},
+        "line 2: .*looks like a list, but cannot be read",
+    ),
+    "array of NumPy as text": ("image,labels\nx,['a' 'b']\n", {}, "looks like a list, but cannot"),
+    "separator for lists as text": (
+        "image\tlabels\nx\t['a', 'b']\n",
+        {"sep": ","},
+        r"lists written as text.*sep=',' .* has no effect",
+    ),
+    "typo in the split column": (
+        "image,split,cat\nx,train,1\ny,trian,0\nz,val,1\n",
+        {},
+        r"line 3: column 'split' names the split, but 'trian' .*did you mean 'train'",
+    ),
+    "blank in the split column": ("image,split,a\nx,train,1\ny,,0\n", {}, "'split' is blank"),
+    "typo in the name of the split column": (
+        "image,spilt,cat\nx,train,1\ny,val,0\n",
+        {},
+        r"column 'spilt': .*looks like the split; .*--split-column spilt",
+    ),
+    "no header, image names": ("a.jpg,1,0\nb.jpg,0,1\n", {}, "line 1: .*not like a header"),
+    "no header, repeated codes": ("x1,1,0,0\nx2,0,1,0\n", {}, "line 1: .*not like a header"),
+    "no header, two codes": ("x1,1,0\nx2,0,1\n", {}, "line 1: .*not like a header"),
+    "no header, label lists": ("a.jpg,cat|dog\nb.jpg,cat\n", {}, "line 1: .*not like a header"),
+    "no header, codes only": ("1,0,0\n0,1,0\n", {}, "line 1: .*not like a header"),
     "NUL byte": ("image,a\nx,1\0\n", {}, "line 2: holds a NUL byte"),
 }
 

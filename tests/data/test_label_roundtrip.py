@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from halftruth.data import DataError, read_features, read_labels, write_labels
+from halftruth.data.readers.label_lists import LIST, join_names, split_names
 from halftruth.labels import LabelMatrix
 
 NAME = st.text(
@@ -71,6 +72,32 @@ def test_delimited_labels(labels, sep):
     for item, row in zip(labels.items, labels.values == 1, strict=True):
         lines.append(f"{item}\t{sep.join(np.array(labels.classes)[row])}")
     read = in_file("l.tsv", "\n".join(lines), read_labels, sep=sep, classes=labels.classes)
+    assert read.values.tolist() == labels.values.tolist()
+
+
+@given(
+    st.lists(st.text("ab|;, \\\\[]'\"", min_size=1, max_size=6), min_size=1, max_size=4),
+    st.sampled_from(["|", ";", ",", " ", "||", LIST]),
+)
+@example(["a\\\\", "b"], "|")
+@example(["a|", "|b"], "||")
+def test_joined_names_are_split_again_or_refused(names, sep):
+    try:
+        cell = join_names(names, sep)
+    except DataError:
+        assert len(sep) > 1
+    else:
+        assert split_names(cell, sep) == names
+
+
+@given(matrices(codes=(0, 1)), st.booleans())
+def test_lists_written_as_text(labels, as_json):
+    lines = ["image\tlabels"]
+    for item, row in zip(labels.items, labels.values == 1, strict=True):
+        names = [name for name, listed in zip(labels.classes, row, strict=True) if listed]
+        cell = json.dumps(names, ensure_ascii=False) if as_json else str(names)
+        lines.append(f"{item}\t{cell}")
+    read = in_file("l.tsv", "\n".join(lines), read_labels, classes=labels.classes)
     assert read.values.tolist() == labels.values.tolist()
 
 

@@ -52,6 +52,27 @@ def test_floats_and_words_are_codes(table):
     assert read_labels(words, zero="absent").values.tolist() == [[1, -1], [0, 1]]
 
 
+@pytest.mark.parametrize(
+    ("yes", "no"), [("yes", "no"), ("Y", "N"), ("True", "False"), ("t", "f"), ("YES", "No")]
+)
+def test_words_are_labels_and_the_description_names_them(table, yes, no):
+    labels = read_labels(table(f"id,a,b\nx,{yes},{no}\ny,,{yes}\n"), zero="absent")
+    assert labels.values.tolist() == [[1, -1], [0, 1]]
+    assert labels.describe().endswith(f"read {yes!r} as present and {no!r} as absent")
+    unknown = read_labels(table(f"id,a,b\nx,{yes},{no}\ny,,{yes}\n"))
+    assert unknown.select([0]).describe().endswith(f"{no!r} as unknown")
+
+
+@pytest.mark.parametrize(
+    "header", ["image,0,1", "id,0,1,2", "0,1,2", "image,1.5 litre,2.5 litre", "photo,2,3"]
+)
+def test_numbers_in_a_header_can_be_class_names(table, header):
+    cells = ["1"] * header.count(",")
+    first = "x" if not header.startswith("0") else "1"
+    labels = read_labels(table(f"{header}\n{','.join([first, *cells])}\n"))
+    assert labels.classes == tuple(header.split(",")[first == "x" :])
+
+
 def test_class_named_like_a_path_or_a_split(table):
     labels = read_labels(table("image,split,train,path\na,train,1,0\nb,test,0,0\nc,valid,1,1\n"))
     assert labels.classes == ("train", "path")
@@ -141,6 +162,21 @@ def test_separator_is_asked_for_where_it_is_not_clear(table):
     assert read_labels(table("image,labels\na,cat\nb,dog cat\n"), sep=" ").classes == ("cat", "dog")
     with pytest.raises(DataError, match=r"separated by '\|' .* and ';'"):
         read_labels(table("image,labels\na,cat|dog\nb,cat;dog\n"))
+
+
+@pytest.mark.parametrize(
+    "cell", ["['dog', 'big, cat']", '["dog", "big, cat"]', " ['dog','big, cat'] "]
+)
+def test_lists_written_as_text_are_lists(table, cell):
+    path = table(f"image\tlabels\na\t{cell}\nb\t[]\nc\t\nd\t['dog']\n", "l.tsv")
+    labels = read_labels(path)
+    assert labels.classes == ("big, cat", "dog")
+    assert labels.values.tolist() == [[1, 1], [0, 0], [0, 0], [0, 1]]
+
+
+def test_a_separator_inside_a_class_name_is_escaped(table):
+    path = table("image,labels\na,cat|black\\|white\nb,cat\n")
+    assert read_labels(path).classes == ("black|white", "cat")
 
 
 def test_lists_without_names(table):

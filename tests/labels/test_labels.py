@@ -291,7 +291,7 @@ def test_select_by_mask_and_by_nothing(pets):
 
 def test_describe_in_words(pets):
     assert pets.describe() == (
-        "7 of 12 labels are known: 3 present, 4 absent; 4 rows x 3 classes, 0.75 present a row, "
+        "7 of 12 labels are known: 3 present, 4 absent; 4 rows x 3 classes, 0.75 present per row, "
         "2 rows (50.0 %) without a present label; most often present: cat (2); never present: cow"
     )
     many = LabelMatrix(np.zeros((1, 7)), [f"c{k}" for k in range(7)])

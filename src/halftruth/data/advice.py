@@ -37,7 +37,8 @@ def suggest_method(labels: LabelMatrix, dim: int | None = None) -> Advice:
     ('em', 'swan')
     """
     # The rules are those of training; that needs more modules than reading labels does.
-    from halftruth.train.auto import AUTO, choose
+    from halftruth.train.auto import choose
+    from halftruth.train.config import AUTO
 
     choice = choose(labels.values, dim or 1, features=dim is not None)
     # The last reason is about rates and steps, which hang on the features.

@@ -11,13 +11,16 @@ import numpy as np
 
 from halftruth.data.errors import DataError, nearest, option, some
 from halftruth.data.readers.arff import ArffLabels, read_arff_features
-from halftruth.data.readers.columns import ITEM_COLUMNS, SPLIT_COLUMNS, plain
+from halftruth.data.readers.columns import SPLIT_COLUMNS
 from halftruth.data.readers.duplicates import repeated_rows
 from halftruth.data.readers.numpy_file import find_items, find_matrix, load_arrays
 from halftruth.data.readers.text_table import (
+    ITEM_COLUMNS,
     SUFFIXES,
     Table,
     index_ids,
+    is_number,
+    plain,
     read_table,
     table_from_frame,
 )
@@ -219,7 +222,7 @@ def _numbers(
     columns = []
     for name in names:
         cells = table.columns[name]
-        row = next((k for k, cell in enumerate(cells) if not _is_number(cell)), None)
+        row = next((k for k, cell in enumerate(cells) if not is_number(cell)), None)
         if row is not None:
             raise DataError(
                 f"{table.where(row)}, column {name!r}: expected a number, got {cells[row]!r}; "
@@ -229,11 +232,3 @@ def _numbers(
     if not columns:
         raise DataError(f"{table.where(0)}: expected columns of numbers, but none is left")
     return names, np.stack(columns, axis=1), ids
-
-
-def _is_number(cell: object) -> bool:
-    try:
-        float(cell)  # type: ignore[arg-type]
-    except (ValueError, TypeError):
-        return False
-    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from functools import cache
 from typing import Literal
 
@@ -29,6 +30,11 @@ class BadImage(ValueError):
 
     def __str__(self) -> str:
         return f"image {self.name!r}: {self.reason}"
+
+
+def is_image_name(name: str) -> bool:
+    """Whether a name ends like an image file's."""
+    return os.path.splitext(name)[1].lower() in EXTENSIONS
 
 
 @cache
@@ -60,10 +66,7 @@ def decode_image(
                 )
             picture.seek(0)
             picture.load()
-            is_16_bit = picture.mode.startswith("I;16") or (
-                picture.mode == "I" and picture.format == "PNG"
-            )
-            return _to_rgb(_upright(picture), name, is_16_bit)
+            return to_rgb(picture, name)
     except BadImage:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -77,6 +80,12 @@ def decode_image(
     except Exception as error:
         reason = str(error) or type(error).__name__
         raise BadImage(name, f"damaged or truncated: {reason}") from error
+
+
+def to_rgb(picture: Image.Image, name: str) -> Image.Image:
+    """Convert any image to RGB: upright (EXIF), 16 bit scaled to 8, transparency over white."""
+    is_16_bit = picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format == "PNG")
+    return _to_rgb(_upright(picture), name, is_16_bit)
 
 
 def _upright(picture: Image.Image) -> Image.Image:

@@ -13,7 +13,7 @@ from typing import Any
 from PIL import Image
 
 from halftruth.data.errors import DataError, nearest, some
-from halftruth.data.image_file import EXTENSIONS, BadImage, decode_image
+from halftruth.data.image_file import BadImage, decode_image, is_image_name
 
 MAX_BYTES = 1 << 30
 
@@ -197,11 +197,6 @@ class ImageStore:
 
     def __repr__(self) -> str:
         return f"ImageStore({[str(path) for path in self.sources]})"
-
-
-def is_image_name(name: str) -> bool:
-    """Whether a name ends like an image file's."""
-    return posixpath.splitext(name)[1].lower() in EXTENSIONS
 
 
 def _stem(base: str) -> str:

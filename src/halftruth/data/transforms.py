@@ -121,6 +121,15 @@ class Augment:
             draws[0] = None
         return torch.stack([self._view(images, draw) for draw in draws])
 
+    def crop_boxes(self, keys: Tensor) -> Tensor:
+        """Return (B, 4) left, top, width, height of the view that `self(images, keys=keys)` makes.
+
+        Shares of the sides of the image; where it is flipped, left is the edge on the right and
+        the width is negative.
+        """
+        draws = self._draws(keys, 1, None, keys)[0]
+        return torch.stack(random_boxes(draws, self.crop_scale, self.flip), dim=1)
+
     def _view(self, images: Tensor, draws: dict[str, Tensor] | None) -> Tensor:
         # Half precision, which autocast would choose for the products, is too coarse for pixels.
         with torch.autocast(images.device.type, enabled=False):

@@ -15,7 +15,7 @@ class LabelMatrix:
 
     >>> pets = LabelMatrix(np.array([[1, 0], [-1, 0]]), ("cat", "dog"), items=["a.jpg", "b.jpg"])
     >>> print(pets.describe())
-    2 of 4 labels are known: 1 present, 1 absent; 2 rows x 2 classes, 0.50 present a row, \
+    2 of 4 labels are known: 1 present, 1 absent; 2 rows x 2 classes, 0.50 present per row, \
 1 row (50.0 %) without a present label; most often present: cat (1); never present: dog
     """
 
@@ -23,6 +23,7 @@ class LabelMatrix:
     classes: tuple[str, ...]
     items: np.ndarray | None = None
     split: np.ndarray | None = None
+    notes: tuple[str, ...] = ()  # how the file was read, for `describe`
 
     def __post_init__(self) -> None:
         classes = check_classes(self.classes)
@@ -44,7 +45,7 @@ class LabelMatrix:
             rows = rows.astype(np.intp)
         items = None if self.items is None else self.items[rows]
         split = None if self.split is None else self.split[rows]
-        return LabelMatrix(self.values[rows], self.classes, items, split)
+        return LabelMatrix(self.values[rows], self.classes, items, split, self.notes)
 
     def positives_per_class(self) -> np.ndarray:
         """(K,) how many rows hold each class."""
@@ -68,7 +69,7 @@ class LabelMatrix:
             f"{present + absent:,} of {self.values.size:,} labels are known: {present:,} present, "
             f"{absent:,} absent",
             f"{rows:,} row{'s' * (rows != 1)} x {len(counts):,} class{'es' * (len(counts) != 1)}, "
-            f"{present / max(rows, 1):.2f} present a row, {empty:,} row{'s' * (empty != 1)} "
+            f"{present / max(rows, 1):.2f} present per row, {empty:,} row{'s' * (empty != 1)} "
             f"({empty / max(rows, 1):.1%}) without a present label".replace("%", " %"),
         ]
         if present:
@@ -78,7 +79,7 @@ class LabelMatrix:
         if never:
             more = f" and {len(never) - 5:,} more" if len(never) > 5 else ""
             parts.append(f"never present: {', '.join(never[:5])}{more}")
-        return "; ".join(parts)
+        return "; ".join([*parts, *self.notes])
 
 
 def _texts(field: str, given: Any, rows: int) -> np.ndarray:

@@ -9,10 +9,13 @@ from typing import Any
 from halftruth.data.errors import DataError, class_names
 from halftruth.data.readers.arff import ArffLabels, read_arff_labels
 from halftruth.data.readers.cell_codes import Coding, Meaning
-from halftruth.data.readers.coco import read_coco
+from halftruth.data.readers.coco_json import read_coco
 from halftruth.data.readers.duplicates import Duplicates
-from halftruth.data.readers.imagefolder import find_metadata, read_image_folder
-from halftruth.data.readers.label_table import read_label_table
+from halftruth.data.readers.label_table import (
+    find_metadata,
+    read_image_folder,
+    read_label_table,
+)
 from halftruth.data.readers.numpy_file import read_matrix
 from halftruth.data.readers.text_table import SUFFIXES
 from halftruth.data.readers.voc import Difficult, read_voc

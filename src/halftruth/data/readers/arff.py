@@ -13,7 +13,7 @@ import numpy as np
 from halftruth.data.errors import DataError, nearest
 from halftruth.data.readers.arff_grammar import Attribute, parse_attribute, read_rows
 from halftruth.data.readers.cell_codes import Coding, decode
-from halftruth.data.readers.csv_file import read_text
+from halftruth.data.readers.text_table import read_text
 from halftruth.labels import LabelMatrix
 
 ArffLabels = int | Sequence[str] | str | Path | None
@@ -47,7 +47,8 @@ def read_arff_labels(
     def where(row: int) -> str:
         return f"{path} line {arff.lines[row][0]}"
 
-    return LabelMatrix(decode(columns, names, where, coding), tuple(names), None, None)
+    values, notes = decode(columns, names, where, coding)
+    return LabelMatrix(values, tuple(names), notes=notes)
 
 
 def read_arff_features(path: Path, *, arff_labels: ArffLabels = None) -> np.ndarray:

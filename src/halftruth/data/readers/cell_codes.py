@@ -1,4 +1,4 @@
-"""What 1, 0, -1 and an empty cell mean, and cells turned into PRESENT / UNKNOWN / ABSENT."""
+"""The meaning of 1, 0, -1, words and empty cells, and cells decoded into labels."""
 
 from __future__ import annotations
 
@@ -9,19 +9,24 @@ from typing import Literal, get_args
 import numpy as np
 
 from halftruth.data.errors import DataError, option
+from halftruth.data.splits import SPLIT_NAMES
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 
 Meaning = Literal["unknown", "absent"]
 _CODE = {"unknown": UNKNOWN, "absent": ABSENT, "present": PRESENT}
 _BLANK = {"", "nan", "na", "n/a", "<na>", "null", "none", "?"}
+_WORDS = {
+    "true": "true", "yes": "true", "y": "true", "t": "true",
+    "false": "false", "no": "false", "n": "false", "f": "false",
+}  # fmt: skip
 _BY_NUMBER = {1.0: "1", 0.0: "0", -1.0: "-1"}
 
 
 @dataclass(frozen=True)
 class Coding:
-    """The meaning of the codes of one label file; the defaults claim nothing that 0 may not mean.
+    """The meaning of the codes of one label file; by default 0 and blank cells are unknown.
 
-    `zero` also says what a class means that a list of labels leaves out.
+    `zero` is also the meaning of "no" and of a class that a list of labels leaves out.
 
     >>> Coding(zero="absent", minus_one="unknown").meanings()
     {'1': 1, 'true': 1, '0': -1, 'false': -1, '-1': 0, 'blank': 0}
@@ -43,7 +48,7 @@ class Coding:
             )
 
     def meanings(self) -> dict[str, int]:
-        """The label of each kind of cell."""
+        """The label of each kind of cell; "yes" is 'true', "no" is 'false'."""
         zero = int(_CODE[self.zero])
         present = int(PRESENT)
         return {
@@ -62,18 +67,18 @@ class Coding:
 
 
 def kind_of(cell: object) -> str | None:
-    """'1', '0', '-1', 'true', 'false' or 'blank'; None for anything else.
+    """Classify a cell as '1', '0', '-1', 'true' (or yes), 'false' (or no) or 'blank', else None.
 
-    >>> [kind_of(cell) for cell in ("1.0", " -1", "NaN", "TRUE", "2")]
-    ['1', '-1', 'blank', 'true', None]
+    >>> [kind_of(cell) for cell in ("1.0", " -1", "NaN", "TRUE", "no", "2")]
+    ['1', '-1', 'blank', 'true', 'false', None]
     """
     if not isinstance(cell, str):
         return None
     token = cell.strip().lower()
     if token in _BLANK:
         return "blank"
-    if token in ("true", "false"):
-        return token
+    if token in _WORDS:
+        return _WORDS[token]
     try:
         return _BY_NUMBER.get(float(token))
     except ValueError:
@@ -93,13 +98,13 @@ def decode(
     names: Sequence[str],
     where: Callable[[int], str],
     coding: Coding,
-) -> np.ndarray:
-    """Columns of cells -> (N, K) int8 labels.
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Decode columns of cells into (N, K) int8 labels; also returns notes on how words were read.
 
-    `where(row)` names a place for messages; `names` are the columns' names.
+    `where(row)` names the place of a row for messages; `names` are the names of the columns.
     """
     meanings = coding.meanings()
-    seen: dict[str, tuple[int, str]] = {}
+    seen: dict[str, tuple[int, str, str]] = {}
     values = np.empty((len(columns[0]) if columns else 0, len(names)), dtype=np.int8)
     for position, (name, cells) in enumerate(zip(names, columns, strict=True)):
         kinds = {cell: kind_of(cell) for cell in set(cells)}
@@ -107,13 +112,19 @@ def decode(
             if kind is None:
                 _refuse(name, cells, kinds, where)
             elif kind not in seen:
-                seen[kind] = (cells.index(cell), name)
+                seen[kind] = (cells.index(cell), name, cell.strip())
         table = {cell: meanings[kind] for cell, kind in kinds.items() if kind is not None}
         values[:, position] = np.fromiter(
             map(table.__getitem__, cells), dtype=np.int8, count=len(cells)
         )
     _check_mixture(seen, coding, where)
-    return values
+    word_of = {code: word for word, code in _CODE.items()}
+    read = [
+        f"{seen[kind][2]!r} as {word_of[meanings[kind]]}"
+        for kind in ("true", "false")
+        if kind in seen
+    ]
+    return values, (f"read {' and '.join(read)}",) if read else ()
 
 
 def _refuse(
@@ -122,24 +133,29 @@ def _refuse(
     kinds: dict[str, str | None],
     where: Callable[[int], str],
 ) -> None:
-    """Say whether one value of a class column is wrong, or the column is no class at all."""
+    """Raise: some values of a class column are wrong, or the column is not a class column."""
     wrong = [row for row, cell in enumerate(cells) if kinds[cell] is None]
     place = f"{where(wrong[0])}, column {name!r}"
+    if all(cell.strip().lower() in SPLIT_NAMES for cell in kinds):
+        raise DataError(
+            f"{place}: this column holds {cells[wrong[0]]!r}, so it looks like the split; read it "
+            f"with {option('split_column', name)}, or drop it with {option('drop_columns', name)}"
+        )
     if len(wrong) <= sum(kinds[cell] not in (None, "blank") for cell in cells):
         raise DataError(
-            f"{place}: expected a label of 1, 0, -1, true, false or blank, got "
-            f"{cells[wrong[0]]!r} ({len(wrong):,} such cells in this column); correct them, or set "
-            f"the column aside with {option('drop_columns', name)}"
+            f"{place}: expected a label of 1, 0, -1, yes, no, true, false or blank, got "
+            f"{cells[wrong[0]]!r} ({len(wrong):,} such cells in this column); correct them, or "
+            f"drop the column with {option('drop_columns', name)}"
         )
     raise DataError(
-        f"{place}: this is not a column of labels, it holds {cells[wrong[0]]!r} where 1, 0, -1 or "
-        f"blank was expected; set it aside with {option('drop_columns', name)}, or pass "
+        f"{place}: this is not a column of labels; it holds {cells[wrong[0]]!r}, but 1, 0, -1, "
+        f"yes, no or blank was expected; drop it with {option('drop_columns', name)}, or pass "
         f"{option('label_column', name)} if it lists label names"
     )
 
 
 def which_is_unknown() -> str:
-    """What to say where both 0 and -1 would mean the same."""
+    """The advice for a file in which 0 and -1 would mean the same."""
     return (
         f"if -1 means unknown pass {option('minus_one', 'unknown')}, if 0 means unknown pass "
         f"{option('zero', 'unknown')}"
@@ -147,20 +163,20 @@ def which_is_unknown() -> str:
 
 
 def _check_mixture(
-    seen: dict[str, tuple[int, str]], coding: Coding, where: Callable[[int], str]
+    seen: dict[str, tuple[int, str, str]], coding: Coding, where: Callable[[int], str]
 ) -> None:
-    """One file, one code: refuse true/false beside 1/0, and 0 beside -1 with one meaning."""
+    """Refuse words next to 1/0, and 0 next to -1 if both have one meaning: one code per file."""
 
     def place(kind: str) -> str:
-        row, name = seen[kind]
-        return f"{kind} at {where(row)}, column {name!r}"
+        row, name, cell = seen[kind]
+        return f"{cell} at {where(row)}, column {name!r}"
 
     words = [kind for kind in ("true", "false") if kind in seen]
     digits = [kind for kind in ("1", "0", "-1") if kind in seen]
     if words and digits:
         raise DataError(
             f"mixed codes: {place(words[0])}, but {place(digits[0])}; write all labels either as "
-            "1 / 0 / -1 or as true / false"
+            "1 / 0 / -1 or as words (yes / no, true / false)"
         )
     if "0" in seen and "-1" in seen and coding.zero == coding.minus_one:
         raise DataError(

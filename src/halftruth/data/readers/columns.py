@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from halftruth.data.errors import DataError, option, some
+from halftruth.data.errors import DataError, nearest, option, some
 from halftruth.data.readers.cell_codes import holds_codes
-from halftruth.data.readers.text_table import Table
+from halftruth.data.readers.text_table import ITEM_COLUMNS, Table, is_number, plain
 from halftruth.data.splits import SPLIT_NAMES
 
 # In order of preference, compared in lower case without spaces and punctuation.
 # fmt: off
-ITEM_COLUMNS = [
-    "image", "imagename", "imagepath", "imagefile", "imageindex", "imageid", "file", "filename",
-    "filepath", "path", "item", "itemid", "name", "id",
-]
 LABEL_COLUMNS = [
     "labels", "label", "tags", "tag", "findinglabels", "findings", "categories", "category",
     "classes",
@@ -69,6 +64,13 @@ def assign_roles(
         table.column(label_column, "label_column")
         if label_column in (item, split):
             raise DataError(f"label_column={label_column!r} is also the image or split column")
+        if holds_codes(table.columns[label_column]):
+            raise DataError(
+                f"{table.where(0)}: column {label_column!r} holds codes such as "
+                f"{table.columns[label_column][0]!r}, but label_column= (--label-column) expects "
+                "names of classes such as cat|dog; leave the option out to read one column per "
+                f"class, or choose this class only with classes=[{label_column!r}]"
+            )
         return Roles(item, split, label_column)
     if classes is not None and all(name in table.columns for name in classes):
         return Roles(item, split, None, tuple(classes))
@@ -93,21 +95,26 @@ def assign_roles(
     return Roles(item, split, None, tuple(free))
 
 
-def plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
 def _is_row_counter(name: str, table: Table) -> bool:
     """The nameless 0, 1, 2, ... that pandas writes in front of a table."""
     return name in ("", "Unnamed: 0") and table.columns[name] == list(map(str, range(table.rows)))
 
 
 def _find_split(table: Table, free: list[str]) -> str | None:
+    """A column called `split` (or alike) that does not hold labels; other values are typos."""
     for name in free:
-        if plain(name) in SPLIT_COLUMNS and not _lists(table, name):
-            names = {cell.strip().lower() for cell in table.columns[name]}
-            if names <= SPLIT_NAMES.keys():
-                return name
+        cells = table.columns[name]
+        if plain(name) not in SPLIT_COLUMNS or _lists(table, name) or holds_codes(cells):
+            continue
+        for row, cell in enumerate(cells):
+            value = cell.strip().lower()
+            if value and value not in SPLIT_NAMES:
+                raise DataError(
+                    f"{table.where(row)}: column {name!r} names the split, but {cell!r} is not "
+                    f"train, val or test{nearest(value, SPLIT_NAMES)}; correct it, or drop the "
+                    f"column with {option('drop_columns', name)}"
+                )
+        return name
     return None
 
 
@@ -125,7 +132,7 @@ def _find_item(table: Table, free: list[str], label_column: str | None) -> str |
         return None
     cells = table.columns[free[0]]
     distinct = len(set(cells)) == len(cells) and all(cell.strip() for cell in cells)
-    return free[0] if distinct and not any(map(_is_number, cells)) else None
+    return free[0] if distinct and not any(map(is_number, cells)) else None
 
 
 def _find_listing(table: Table, free: list[str]) -> str | None:
@@ -151,11 +158,3 @@ def _may_name(table: Table, name: str) -> bool:
 
 def _lists(table: Table, name: str) -> bool:
     return any(isinstance(cell, list) for cell in table.columns[name])
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True

@@ -79,4 +79,4 @@ def _merge(labels: LabelMatrix, listed: bool) -> LabelMatrix:
             )
         split = split[kept]
     values = np.where(present, PRESENT, np.where(absent, ABSENT, UNKNOWN)).astype(np.int8)
-    return LabelMatrix(values, labels.classes, labels.items[kept], split)
+    return LabelMatrix(values, labels.classes, labels.items[kept], split, labels.notes)

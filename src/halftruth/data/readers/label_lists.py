@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import io
+import json
+import re
+import tokenize
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -11,6 +17,8 @@ from halftruth.data.readers.cell_codes import Coding
 from halftruth.labels import PRESENT
 
 SEPARATORS = ("|", ";", ",")
+# Stands for cells that are lists written as text, where a separator is expected.
+LIST = "[]"
 
 
 def matrix_of_lists(
@@ -64,15 +72,24 @@ def split_cells(
     sep: str | None = None,
     nothing: str | None = None,
 ) -> tuple[list[list[str]], np.ndarray]:
-    """Cells such as `cat|dog` -> lists of names, and the rows whose cell is empty.
+    """Split cells such as `cat|dog` into lists of names; also returns which cells are empty.
 
-    `nothing` is the name that stands for "no label" (`No Finding`); it may not stand beside others.
+    A cell may also be a list written as text, `['cat', 'dog']`. `nothing` is the name that stands
+    for "no label" (`No Finding`); it may not be listed together with other names.
     """
     if sep == "":
         raise DataError("sep must be the text between two labels, such as '|' or ' ', got ''")
-    if sep is None:
-        sep = detect_separator(["" if isinstance(cell, list) else cell for cell in cells], where)
-    parts = (cell if isinstance(cell, list) else cell.split(sep) for cell in cells)
+    texts = ["" if isinstance(cell, list) else cell for cell in cells]
+    if _are_lists(texts, where):
+        if sep is not None:
+            raise DataError(
+                f"{where(0)}: the cells are lists written as text, such as ['cat', 'dog'], so "
+                f"{option('sep', sep)} has no effect; leave it out"
+            )
+        sep = LIST
+    elif sep is None:
+        sep = detect_separator(texts, where)
+    parts = (cell if isinstance(cell, list) else split_names(cell, sep) for cell in cells)
     lists = [[name for part in row if (name := part.strip())] for row in parts]
     blank = np.array([not row for row in lists], dtype=bool)
     if nothing is None:
@@ -90,8 +107,105 @@ def split_cells(
     return [[] if names == [nothing] else names for names in lists], blank
 
 
+def split_names(cell: str, sep: str) -> list[str]:
+    r"""Split a cell at the separator; after a backslash the separator is part of a name.
+
+    >>> split_names(r"cat|black\|white", "|"), split_names("['cat', 'dog']", LIST)
+    (['cat', 'black|white'], ['cat', 'dog'])
+    """
+    if sep == LIST:
+        return _parse_list(cell) or []
+    if "\\" in sep or f"\\{sep}" not in cell:
+        return cell.split(sep)
+    names, name, at = [], "", 0
+    for match in re.finditer(rf"(\\*){re.escape(sep)}", cell):
+        slashes = len(match[1])
+        name += cell[at : match.start()] + "\\" * (slashes // 2)
+        if slashes % 2:
+            name += sep
+        else:
+            names.append(name)
+            name = ""
+        at = match.end()
+    return [*names, name + cell[at:]]
+
+
+def join_names(names: Sequence[str], sep: str = "|") -> str:
+    r"""Join names into a cell that `split_names` splits again.
+
+    >>> print(join_names(["cat", "black|white"]))
+    cat|black\|white
+    """
+    if sep == LIST:
+        return str(list(names))
+    if len(sep) == 1 and not any(sep in name or "\\" in name for name in names):
+        return sep.join(names)
+    escaped = [
+        re.sub(rf"(\\*){re.escape(sep)}", lambda found: 2 * found[1] + "\\" + sep, name)
+        for name in names
+    ]
+    # A backslash at the end of a name would escape the separator that follows.
+    before = [re.sub(r"(\\+)$", r"\1\1", name) for name in escaped[:-1]]
+    cell = sep.join([*before, *escaped[-1:]])
+    if names and split_names(cell, sep) != list(names):
+        raise DataError(
+            f"the classes {some(names)} cannot be joined with the separator {sep!r}, since a name "
+            "contains a part of it; rename the class or use another separator"
+        )
+    return cell
+
+
+def _are_lists(cells: Sequence[str], where: Callable[[int], str]) -> bool:
+    """Whether the cells are lists written as text; refused if only some of them are."""
+    filled = [(row, cell) for row, cell in enumerate(cells) if cell.strip()]
+    parsed = [_parse_list(cell) is not None for _, cell in filled]
+    for (row, cell), is_list in zip(filled, parsed, strict=True):
+        if not is_list and cell.strip()[:2] in ("['", '["'):
+            raise DataError(
+                f"{where(row)}: {cell!r:.60} looks like a list, but cannot be read as one; write "
+                "it as ['cat', 'dog'] or as cat|dog"
+            )
+    if not any(parsed):
+        return False
+    if not all(parsed):
+        row, cell = filled[parsed.index(False)]
+        listed = filled[parsed.index(True)][0]
+        raise DataError(
+            f"{where(row)}: {cell!r:.60} is not a list of names such as ['cat', 'dog'], but the "
+            f"cell at {where(listed)} is; write all cells in one way"
+        )
+    return True
+
+
+def _parse_list(cell: str) -> list[str] | None:
+    """The names of a list written as text (Python or JSON), or None for any other text."""
+    text = cell.strip()
+    if not (text.startswith("[") and text.endswith("]")):
+        return None
+    try:
+        names = json.loads(text)
+    except (ValueError, RecursionError):
+        try:
+            names = None if _lacks_comma(text) else ast.literal_eval(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError, tokenize.TokenError):
+            return None
+    if not isinstance(names, list) or not all(type(name) in (str, int) for name in names):
+        return None
+    return [str(name) for name in names]
+
+
+def _lacks_comma(text: str) -> bool:
+    """Whether two texts follow each other: ['a' 'b'], as NumPy prints an array, would be 'ab'."""
+    if not re.search(r"""['"]\s+['"]""", text):
+        return False
+    kinds = [token.type for token in tokenize.generate_tokens(io.StringIO(text).readline)]
+    return any(pair == (tokenize.STRING, tokenize.STRING) for pair in pairwise(kinds))
+
+
 def detect_separator(cells: Sequence[str], where: Callable[[int], str]) -> str:
-    """The one of | ; , that occurs; text with spaces and none of them needs `sep=`."""
+    """The one of | ; , that occurs, or LIST; text with spaces and none of them needs `sep=`."""
+    if _are_lists(cells, where):
+        return LIST
     found = {}
     for mark in (*SEPARATORS, " "):
         row = next((row for row, cell in enumerate(cells) if mark in cell.strip()), None)
@@ -100,7 +214,7 @@ def detect_separator(cells: Sequence[str], where: Callable[[int], str]) -> str:
     marks = [mark for mark in SEPARATORS if mark in found]
     if len(marks) > 1:
         places = " and ".join(f"{mark!r} ({where(found[mark])})" for mark in marks)
-        raise DataError(f"labels could be separated by {places}; say which with {option('sep')}")
+        raise DataError(f"labels could be separated by {places}; choose one with {option('sep')}")
     if not marks and " " in found:
         row = found[" "]
         raise DataError(

@@ -1,25 +1,34 @@
-"""A table of text (CSV, TSV, Parquet, JSON lines) that remembers where each row came from."""
+"""Tables of text: CSV, TSV, Parquet, JSON lines and DataFrames, with the place of each row."""
 
 from __future__ import annotations
 
+import csv
+import gzip
+import io
 import json
+import re
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from halftruth.data.errors import DataError, nearest, some
-from halftruth.data.readers.csv_file import read_csv, read_text
-
-if TYPE_CHECKING:
-    from halftruth.labels import LabelMatrix
+from halftruth.data.errors import option as describe_option
+from halftruth.data.image_file import is_image_name
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 SUFFIXES = (*TEXT_SUFFIXES, ".parquet", ".pq", ".jsonl")
 Cell = str | list[str]
+DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+# In order of preference, compared in lower case without spaces and punctuation.
+ITEM_COLUMNS = [
+    "image", "imagename", "imagepath", "imagefile", "imageindex", "imageid", "file", "filename",
+    "filepath", "path", "item", "itemid", "name", "id",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -40,8 +49,10 @@ class Table:
     def column(self, name: str, option: str) -> list[Any]:
         """The cells of a column that `option` names, or an error with the nearest name."""
         if name not in self.columns:
+            has_flag = option.endswith("_column") or option == "drop_columns"
+            given = describe_option(option, name) if has_flag else f"{option}={name!r}"
             raise DataError(
-                f"{option}={name!r}: there is no such column{nearest(name, self.columns)}; "
+                f"{given}: there is no such column{nearest(name, self.columns)}; "
                 f"the columns are {some(list(self.columns), 12)}"
             )
         return self.columns[name]
@@ -106,37 +117,162 @@ def index_ids(frame: Any) -> np.ndarray | None:
     return np.array([str(label) for label in index], dtype=str)
 
 
-def read_column(path: str | Path, column: str, *, delimiter: str | None = None) -> np.ndarray:
-    """One further column as text, a row of the file an entry: patients, sites, dates."""
-    cells = read_table(path, delimiter).column(column, "column")
+def read_column(
+    path: str | Path, column: str, *, delimiter: str | None = None, option: str = "column"
+) -> np.ndarray:
+    """Read one more column of a label table as text: patients, sites, dates."""
+    cells = read_table(path, delimiter).column(column, option)
     return np.array([str(cell) for cell in cells], dtype=str)
 
 
-def write_labels(labels: LabelMatrix, path: str | Path) -> None:
-    """Write a column a class with 1 / 0 / -1, as `read_labels` reads it with its defaults.
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file (a BOM is dropped, `.gz` unpacked)."""
+    try:
+        raw = path.read_bytes()
+        if path.suffix == ".gz":
+            raw = gzip.decompress(raw)
+    except FileNotFoundError:
+        raise DataError(f"{path}: there is no such file") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be read: {error}") from error
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError(f"{path}: is UTF-16 text; save it as UTF-8 (in Excel: 'CSV UTF-8')")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{path} line {line}: byte 0x{raw[error.start]:02x} is not UTF-8; save the file as "
+            "UTF-8 (for example: iconv -f latin1 -t utf-8)"
+        ) from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise DataError(f"{path} line {line}: holds a NUL byte, so this is not a text file")
+    if not text.strip():
+        raise DataError(f"{path}: the file is empty; expected a header and one row per item")
+    return text
 
-    The ending says how: .csv, .tsv or .parquet. Without items the rows keep their order only.
+
+def read_csv(
+    path: Path, delimiter: str | None = None
+) -> tuple[list[str], list[list[str]], list[int]]:
+    """Column names, columns, and the line each row starts on."""
+    text = read_text(path)
+    if delimiter is None:
+        delimiter = detect_delimiter(text, path)
+    elif len(delimiter) != 1:
+        raise DataError(f"delimiter must be one character such as ',' or '\\t', got {delimiter!r}")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    header: list[str] | None = None
+    start = 1
+    try:
+        for row in reader:
+            if header is None and row:
+                header = [name.strip() for name in row]
+                _check_delimiter(header, delimiter, path)
+            elif header is not None and len(row) == len(header):
+                rows.append(row)
+                lines.append(start)
+            elif header is not None and row:
+                raise DataError(
+                    f"{path} line {start}: expected {len(header)} fields as in the header, got "
+                    f"{len(row)}; check for a missing or unquoted {delimiter!r}"
+                )
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise DataError(f"{path} line {start}: cannot be read as CSV: {error}") from None
+    if header is None or not rows:
+        raise DataError(f"{path}: has a header but no rows")
+    _check_header(header, rows[0], path)
+    return header, [list(column) for column in zip(*rows, strict=True)], lines
+
+
+def detect_delimiter(text: str, path: Path) -> str:
+    """The one delimiter that splits the header and gives the next rows as many fields."""
+    sample = text[:100_000].splitlines()[:20]
+    counts = {mark: _field_counts(sample, mark) for mark in DELIMITERS}
+    found = [mark for mark, fields in counts.items() if fields and fields[0] > 1]
+    if len(found) > 1:
+        found = [mark for mark in found if len(set(counts[mark])) == 1] or found
+    if not found:
+        return ","
+    if len(found) > 1:
+        names = " or ".join(DELIMITERS[mark] for mark in found)
+        raise DataError(
+            f"{path} line 1: fields could be separated by {names}; say which with delimiter="
+        )
+    return found[0]
+
+
+def _field_counts(sample: list[str], delimiter: str) -> list[int]:
+    try:
+        return [len(row) for row in csv.reader(sample, delimiter=delimiter) if row]
+    except csv.Error:
+        return []
+
+
+def _check_delimiter(names: list[str], delimiter: str, path: Path) -> None:
+    """Refuse a delimiter that does not split the header."""
+    others = [mark for mark in DELIMITERS if mark != delimiter and mark in names[0]]
+    if len(names) == 1 and others:
+        raise DataError(
+            f"{path} line 1: the delimiter {delimiter!r} gives one column, {names[0][:60]!r}; "
+            f"this looks like {DELIMITERS[others[0]]}-separated text: pass "
+            f"delimiter={others[0]!r} or leave it out"
+        )
+
+
+def _check_header(names: list[str], first: list[str], path: Path) -> None:
+    """Refuse a first line that is data, not a header, and names that occur twice."""
+    if _looks_like_data(names, first):
+        raise DataError(
+            f"{path} line 1: {some(names, 4)} looks like a row of data, not like a header; add a "
+            "first line with the names of the columns, such as image,cat,dog"
+        )
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        raise DataError(
+            f"{path} line 1: these column names occur more than once: {some(twice)}; rename or "
+            "remove the copies"
+        )
+
+
+def _looks_like_data(names: list[str], first: list[str]) -> bool:
+    """Whether the header itself holds image names, decimal numbers or repeated label codes.
+
+    Whole numbers alone can be names: 0, 1, 2, ... of a matrix or of numbered classes.
     """
-    path = Path(path)
-    columns: dict[str, np.ndarray] = {}
-    if labels.items is not None:
-        columns["image"] = labels.items
-    if labels.split is not None:
-        columns["split"] = labels.split
-    taken = [name for name in labels.classes if name in columns]
-    if taken:
-        raise DataError(f"a class named {taken[0]!r} would hide the column of that name; rename it")
-    columns |= {name: labels.values[:, k] for k, name in enumerate(labels.classes)}
+    pairs = list(zip(names, first, strict=True))
+    if any(is_image_name(name) and is_image_name(cell) for name, cell in pairs):
+        return True
+    decimal = re.compile(r"[+-]?(\d+\.\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
+    rest = names[1:] if _may_be_item(names[0]) else names
+    if rest and all(is_number(name) for name in rest):
+        if any(decimal.fullmatch(name) for name in rest):
+            return True
+        codes = {"0", "1", "-1"}.issuperset(rest)
+        strange_first = len(rest) < len(names) and plain(names[0]) not in ITEM_COLUMNS
+        return codes and (len(set(rest)) < len(rest) or strange_first)
+    return False
 
-    import pandas as pd
 
-    frame = pd.DataFrame(columns)
-    if path.suffix == ".parquet":
-        frame.to_parquet(path, index=False)
-    elif path.suffix in (".csv", ".tsv"):
-        frame.to_csv(path, index=False, sep="\t" if path.suffix == ".tsv" else ",")
-    else:
-        raise DataError(f"{path}: expected a name ending in .csv, .tsv or .parquet")
+def _may_be_item(name: str) -> bool:
+    return bool(name) and not is_number(name)
+
+
+def plain(name: str) -> str:
+    """A column name in lower case without spaces and punctuation."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def is_number(text: object) -> bool:
+    try:
+        float(text)  # type: ignore[arg-type]
+    except (ValueError, TypeError):
+        return False
+    return True
 
 
 def _read_parquet(path: Path) -> tuple[dict[str, list[Any]], list[int]]:
