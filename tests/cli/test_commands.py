@@ -15,8 +15,8 @@ from rich.console import Console
 from halftruth import losses
 from halftruth.cli import main
 from halftruth.cli.app import app
-from halftruth.cli.label_options import READ
-from halftruth.cli.terminal_tables import needs
+from halftruth.cli.options import READING
+from halftruth.cli.terminal import needs
 from halftruth.data import read_labels
 from halftruth.train.journal import Journal
 
@@ -72,7 +72,7 @@ def test_a_label_file_is_read_with_the_same_options_everywhere():
         at = typer.main.get_command(app)
         for word in words.split():
             at = at.commands[word]
-        options = [p for p in at.params if getattr(p, "rich_help_panel", None) == READ]
+        options = [p for p in at.params if getattr(p, "rich_help_panel", None) == READING]
         found[words] = {p.name: p.help for p in options}
     extra = {"group_column", "bad_images"}
     train = {name: text for name, text in found["train"].items() if name not in extra}
@@ -130,7 +130,7 @@ def test_needs_come_from_the_class():
     assert needs("bce") == []
     assert needs("epr") == ["expected_positives"]
     assert "sample index (memory)" in needs("em-apl")
-    assert needs("consistency") == ["3 views of an image"]
+    assert needs("consistency") == ["3 views per image"]
     assert needs("ll-cp") == ["sample index (memory)"]
     assert needs("scl") == ["sample index (memory)", "class maps (--head cam)"]
     assert needs("pseudo-label") == ["tau", "sample index (memory)", "two trainings"]
@@ -213,13 +213,13 @@ def test_a_run_prints_plain_lines_where_there_is_no_terminal(command, table):
 
 @pytest.mark.parametrize(
     ("where", "words"),
-    [("run.tried", "with --budget 0 nothing is tried"), ("run.load_task", "stopped at once")],
+    [("search_settings", "with --budget 0 nothing is tried"), ("load_task", "stopped at once")],
 )
 def test_ctrl_c_before_training(command, table, monkeypatch, where, words):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"halftruth.train.{where}", interrupt)
+    monkeypatch.setattr(f"halftruth.train.fit.{where}", interrupt)
     run = table.parent / "run"
     line = ("train", table, "--features", table.parent / "x.npy", "--out", run, "--val", 0.3)
     code, _, err = command(*line)

@@ -10,7 +10,8 @@ from tiny_data import arguments, command, outcome, records
 
 from halftruth import fit
 from halftruth.cli.app import app
-from halftruth.train import CheckpointError, Config, ConfigError, checkpoint, load_settings
+from halftruth.train import CheckpointError, Config, ConfigError, load_settings
+from halftruth.train.run_folder import load_checkpoint
 from halftruth.train.settings import SETTINGS, settings_page
 
 
@@ -158,7 +159,9 @@ IDLE = [
 
 @pytest.mark.parametrize(("settings", "message"), IDLE, ids=str)
 def test_a_setting_without_effect_is_refused(data, settings, message):
-    paths = {name: str(data / settings[name]) for name in ("images", "features") if name in settings}
+    paths = {
+        name: str(data / settings[name]) for name in ("images", "features") if name in settings
+    }
     given = {"labels": str(data / "labels.csv"), **settings, **paths}
     text = mistakes(**given)
     assert message in text
@@ -236,7 +239,7 @@ def test_a_folder_with_a_run_is_not_overwritten(on_features, tmp_path, capsys):
     before = (tmp_path / "run" / "last.safetensors").read_bytes()
     labels = on_features.pop("labels")
     assert command("train", labels, *arguments(on_features), "--out", tmp_path / "run") == 2
-    assert "holds a run already: go on with it (--resume)" in capsys.readouterr().err
+    assert "already holds a run: continue it (--resume)" in capsys.readouterr().err
     assert (tmp_path / "run" / "last.safetensors").read_bytes() == before
 
 
@@ -273,7 +276,7 @@ def test_a_checkpoint_that_is_none(on_features, tmp_path, capsys):
 
     save_file({}, last)
     with pytest.raises(CheckpointError, match="was not written by halftruth"):
-        checkpoint.load(last)
+        load_checkpoint(last)
 
 
 @pytest.mark.parametrize("words", [("--resume",), (), ("--resume", "--out", "nowhere")])

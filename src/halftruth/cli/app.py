@@ -2,75 +2,82 @@
 
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from halftruth.cli import shared_options as o
+from halftruth import __version__
+from halftruth.cli import options as o
 from halftruth.cli.audit_commands import audit, repair, review
 from halftruth.cli.bench_commands import app as bench_app
-from halftruth.cli.label_options import reads_labels
 from halftruth.cli.plot_commands import app as plot_app
 from halftruth.cli.run_commands import evaluate, export, predict
-from halftruth.cli.train_command import train
-from halftruth.cli.tune_command import tune
+from halftruth.cli.terminal import say, show_methods
+from halftruth.cli.train_commands import train, tune
 
 app = typer.Typer(
-    help="Multi-label learning when the labels tell only half the truth.",
+    help="Multi-label learning when many labels are missing.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-data_app = typer.Typer(help="Look at a label file before training.", no_args_is_help=True)
+data_app = typer.Typer(help="Check a label file before training.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")
 app.add_typer(plot_app, name="plot")
-app.command()(train)
-app.command()(tune)
-app.command()(evaluate)
-app.command()(predict)
-app.command()(export)
-app.command()(audit)
-app.command()(review)
-app.command()(repair)
-console = Console()
+for _command in (train, tune, evaluate, predict, export, audit, review, repair):
+    app.command()(_command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        say(f"halftruth {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options_of_halftruth(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Multi-label learning when many labels are missing."""
 
 
 @app.command()
 def methods(
     pattern: Annotated[str, typer.Argument(help='A name or a pattern such as "ll-*".')] = "*",
 ) -> None:
-    """Every method: paper, what it makes of unknown labels, needs, defaults."""
-    from halftruth.cli.terminal_tables import show_methods
-
+    """List the methods: paper, how unknown labels are treated, needs, default arguments."""
     try:
-        show_methods(console, pattern)
+        show_methods(pattern)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
 
 @data_app.command("check")
-@reads_labels
+@o.with_options(reading=o.READING_OPTIONS)
 def check(
     labels: Annotated[Path, typer.Argument(help="Label file.")],
     reading: dict[str, Any],
     images: o.Images = None,
     features: o.Features = None,
-    workers: Annotated[int, typer.Option(help="Threads that read images.")] = 2,
+    workers: Annotated[int, typer.Option(min=1, help="Threads that read images.")] = 2,
 ) -> None:
-    """Statistics and problems of a label file, and a method that fits."""
+    """Show statistics and problems of a label file, and suggest a method."""
     from halftruth.data import ImageStore, check_data, read_features, read_labels
 
-    matrix = read_labels(labels, **{**_duplicates_kept(labels), **reading})
+    matrix = read_labels(labels, **{**_keep_duplicates(labels), **reading})
     report = check_data(
         matrix,
         ImageStore(images) if images else None,
         read_features(features) if features else None,
         workers=workers,
     )
-    console.print(report.text(), highlight=False, markup=False, soft_wrap=True)
+    say(report.text())
     if not report.ok:
         raise typer.Exit(1)
 
@@ -80,50 +87,54 @@ def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")] = Path(
         "runs/demo"
     ),
-    seed: Annotated[int, typer.Option(help="Of scenes, hidden labels and training.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of scenes, hidden labels and training.")] = 0,
 ) -> None:
-    """The whole job on pictures made on the spot: hide labels, train, compare, find them again."""
+    """Run everything on generated images: hide labels, train, compare, find the hidden labels."""
     from halftruth.demo import run_demo
 
+    o.check_folder(out)
     run_demo(out, seed=seed)
 
 
-def _duplicates_kept(labels: Path) -> dict[str, Any]:
-    """Rows of the same item are for the report to tell of, where a format can have them."""
+def _keep_duplicates(labels: Path) -> dict[str, Any]:
+    """Several rows of an item go into the report instead of ending the check."""
     from halftruth.data.readers import READERS, format_of
 
     return {"duplicates": "keep"} if "duplicates" in READERS[format_of(labels)][1] else {}
 
 
 def main() -> None:
-    """Run the command; expected errors are one message, not a traceback."""
-    try:
-        app(prog_name="halftruth")
-    except Exception as error:
-        code = _exit_code(error)
-        if code is None:
-            raise
-        # Of several processes that all meet the same error, one tells of it.
-        if os.environ.get("RANK", "0") == "0":
-            console = Console(stderr=True)
-            text = f"error: {error}"
-            console.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
-        sys.exit(code)
+    """Run the command; a mistake of the user is one message, not a traceback."""
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            app(prog_name="halftruth")
+        except Exception as error:
+            code = _exit_code(error)
+            if code is None:
+                raise
+            message = error.as_options() if hasattr(error, "as_options") else str(error)
+            _print_once(f"error: {message}", "red")
+            sys.exit(code)
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    _print_once(f"warning: {message}", "yellow")
+
+
+def _print_once(text: str, style: str) -> None:
+    """Print to stderr; of several processes with the same message only the first prints it."""
+    if os.environ.get("RANK", "0") == "0":
+        say(text, style=style, error=True)
 
 
 def _exit_code(error: Exception) -> int | None:
-    """1: training could not go on. 2: something that was given is wrong. None: a bug."""
-    # Imported only now: `halftruth --help` should not wait for torch.
-    from halftruth.bench.tune import TuneError
-    from halftruth.data import BadImage, DataError
-    from halftruth.models import ModelError
-    from halftruth.models.export import ExportError
-    from halftruth.train import CheckpointError, ConfigError, TrainingStopped
+    """1: training could not continue. 2: a mistake in what was given. None: a bug.
 
-    if isinstance(error, TrainingStopped):
+    Every exception class that this package defines is meant for the user.
+    """
+    own = [cls.__name__ for cls in type(error).__mro__ if cls.__module__.startswith("halftruth.")]
+    if "TrainingStopped" in own:
         return 1
-    given = (
-        BadImage, DataError, CheckpointError, ConfigError, ExportError, ModelError, OSError,
-        TuneError,
-    )  # fmt: skip
-    return 2 if isinstance(error, given) else None
+    install = isinstance(error, ImportError) and "pip install" in str(error)
+    return 2 if own or install or isinstance(error, OSError) else None

@@ -2,44 +2,60 @@
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 
-from halftruth.cli import shared_options as o
-from halftruth.cli.label_options import reads_labels
+from halftruth.cli import options as o
+from halftruth.cli.terminal import say
 
-console = Console()
-TRAINING = "Training by folds (where no scores are given)"
-
-
-def _trained(text: str) -> Any:
-    return typer.Option(help=text, rich_help_panel=TRAINING)
+TRAINING = "Training by folds (when no scores are given)"
 
 
-@reads_labels
+# Settings of the training of each fold.
+_FOLD_SETTINGS = (
+    "method", "backbone", "weights", "image_size", "tune", "epochs", "head_epochs", "seed",
+    "group_column",
+)  # fmt: skip
+
+
+@o.with_options(
+    reading=o.READING_OPTIONS,
+    training=o.setting_options(
+        _FOLD_SETTINGS,
+        TRAINING,
+        seed="Seed of folds and training. (default: 0)",
+        group_column="Rows with the same value (such as a patient) stay in one fold.",
+    ),
+)
 def audit(
     source: Annotated[
         Path,
-        typer.Argument(help="A run, a file of probabilities, or the label file itself (k-fold)."),
+        typer.Argument(help="A run folder, a probability file, or the label file (k-fold)."),
     ],
     reading: dict[str, Any],
+    training: dict[str, Any],
     labels: Annotated[
-        Path | None, typer.Argument(help="Label file, where SOURCE is a run or probabilities.")
+        Path | None, typer.Argument(help="Label file, if SOURCE is a run or probabilities.")
     ] = None,
     images: o.Images = None,
     features: o.Features = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")] = Path("audit"),
     split: Annotated[str | None, typer.Option(help="Only this part: train, val or test.")] = None,
     selection: Annotated[
-        str, typer.Option(help="How labels came to be missing: auto, random, or one (a row).")
+        Literal["auto", "random", "one"],
+        typer.Option(help="How labels came to be missing: at random, or all but one per row."),
     ] = "auto",
-    most: Annotated[int, typer.Option(help="Most candidates of each kind.")] = 100_000,
-    folds: Annotated[int, _trained("How many parts; each is scored by a model of the others.")] = 5,
-    method: Annotated[
-        str | None,
-        typer.Option("--method", "-m", help="See `halftruth methods`.", rich_help_panel=TRAINING),
+    most: Annotated[
+        int, typer.Option(min=1, help="Maximum number of candidates of each kind.")
+    ] = 100_000,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of folds, each scored by a model trained on the others. (default: 5)",
+            rich_help_panel=TRAINING,
+        ),
     ] = None,
     set_: Annotated[
         list[str] | None,
@@ -47,39 +63,34 @@ def audit(
             "--set", help="key=value: an argument of the method.", rich_help_panel=TRAINING
         ),
     ] = None,
-    backbone: Annotated[str | None, _trained("Any timm model.")] = None,
-    weights: Annotated[str | None, _trained("pretrained, none or a file.")] = None,
-    image_size: Annotated[int | None, _trained("Side in pixels.")] = None,
-    tune: Annotated[str | None, _trained("head, all, or head-first.")] = None,
-    epochs: Annotated[int | None, _trained("Epochs over everything.")] = None,
-    head_epochs: Annotated[int | None, _trained("Epochs of the head alone.")] = None,
-    seed: Annotated[int, _trained("Of folds and training.")] = 0,
     train: Annotated[
-        list[str] | None, _trained("key=value: any other setting of `halftruth train`.")
-    ] = None,
-    group_column: Annotated[
-        str | None, _trained("Rows that share its value (a patient) stay in one fold.")
+        list[str] | None,
+        typer.Option(
+            help="key=value: any other setting of `halftruth train`.", rich_help_panel=TRAINING
+        ),
     ] = None,
     read_features: Annotated[
         list[str] | None, typer.Option(help="key=value: how to read the features.")
     ] = None,
     device: o.Device = None,
 ) -> None:
-    """Find what a label file misses: ranked candidates, estimated counts, a report.
+    """Find missing and wrong labels: ranked candidates, estimated counts, a report.
 
-    halftruth audit labels.csv --images photos/ --folds 5 --method em     (out-of-sample, by itself)
+    halftruth audit labels.csv --images photos/ --folds 5 --method em     (trains by folds)
 
     halftruth audit runs/first labels.csv --images photos/                (scores of a run)
 
-    halftruth audit probs.csv labels.csv                                  (any model's scores)
+    halftruth audit probs.csv labels.csv                                  (scores of any model)
     """
-    from halftruth.audit.make_audit import make_audit
-    from halftruth.train.stage_progress import Interrupted
+    from halftruth.train.config import check_device
 
-    training = o.given(
-        method=method, backbone=backbone, weights=weights, image_size=image_size, tune=tune,
-        epochs=epochs, head_epochs=head_epochs,
-    )  # fmt: skip
+    check_device(device or "auto")
+    o.check_folder(out)
+    from halftruth.audit.make_audit import make_audit
+    from halftruth.report.audit_report import write_audit_report
+    from halftruth.train.trainer import Interrupted
+
+    seed, group_column = training.pop("seed", 0), training.pop("group_column", None)
     training |= o.assignments(train, "--train")
     if set_:
         training["options"] = o.assignments(set_, "--set")
@@ -97,23 +108,25 @@ def audit(
             reading=reading,
             reading_features=o.assignments(read_features, "--read-features"),
             training=training,
-            selection=selection,  # type: ignore[arg-type]
+            selection=selection,
             most=most,
             device=device or "auto",
+            quiet=False,
             tell=_tell,
         )
     except Interrupted as stop:
-        _tell("stopped; the same command goes on where it was")
+        _tell("stopped; the same command continues")
         raise typer.Exit(130) from stop
+    write_audit_report(found)
     _show(found)
 
 
 def review(
     folder: Annotated[Path, typer.Argument(help="Folder of an audit.")],
-    port: Annotated[int, typer.Option(help="0: any that is free.")] = 0,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free port.")] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser.")] = True,
 ) -> None:
-    """Decide on the candidates of an audit, on a page in your browser.
+    """Accept or reject the candidates of an audit on a page in your browser.
 
     halftruth review audit/
     """
@@ -121,15 +134,14 @@ def review(
 
     running = Review(folder, port)
     print(f"review of {folder}: {running.address}", flush=True)
-    print("only this machine can open it; Ctrl-C stops it, nothing is lost", flush=True)
+    print("only this machine can open it; Ctrl-C stops it, decisions are saved", flush=True)
     if browser:
         import webbrowser
 
         webbrowser.open(running.address)
-    # Ctrl-C ends it, wherever it strikes.
     with suppress(KeyboardInterrupt):
         running.serve()
-    print(f"\nthe decisions are in {folder}/decisions.jsonl; go on with: halftruth repair {folder}")
+    print(f"\ndecisions: {folder}/decisions.jsonl; next: halftruth repair {folder} --out FILE")
 
 
 def repair(
@@ -139,20 +151,24 @@ def repair(
     ] = None,
     precision: Annotated[
         float | None,
-        typer.Option(help="Also accept undecided ones, down to this expected precision (0.95)."),
+        typer.Option(
+            help="Also accept undecided candidates, down to this expected precision (such as 0.95)."
+        ),
     ] = None,
     rejected: Annotated[
-        str, typer.Option(help="Rejected candidates: leave, or write down as absent.")
+        Literal["leave", "absent"],
+        typer.Option(help="Rejected candidates: leave them unknown, or mark them absent."),
     ] = "leave",
     provenance: Annotated[
-        bool, typer.Option("--provenance/--no-provenance", help="Columns that say what changed.")
+        bool,
+        typer.Option("--provenance/--no-provenance", help="Add columns with the changes."),
     ] = True,
     export: Annotated[
         list[str] | None,
         typer.Option(help="Also write for: label-studio, fiftyone, cleanlab; may be repeated."),
     ] = None,
 ) -> None:
-    """Write your label file again, with what the review accepted.
+    """Write a copy of your label file with the accepted changes.
 
     halftruth repair audit/ --out labels.fixed.csv
     """
@@ -160,9 +176,11 @@ def repair(
     from halftruth.audit.repair import repair as write
 
     if out is None and not export:
-        raise typer.BadParameter("expected a file to write, or --export", param_hint="--out")
+        raise typer.BadParameter("expected a file to write, or use --export", param_hint="--out")
     if precision is not None and not 0 < precision <= 1:
-        raise typer.BadParameter(f"expected more than 0, at most 1, got {precision}")
+        raise typer.BadParameter(
+            f"expected more than 0 and at most 1, got {precision}", param_hint="--precision"
+        )
     if out is not None:
         done = write(folder, out, precision=precision, rejected=rejected, provenance=provenance)
         _tell(done.describe())
@@ -172,23 +190,25 @@ def repair(
 
 def _tell(text: str) -> None:
     style = "bold yellow" if text.startswith("WARNING") else None
-    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+    say(text, style=style)
 
 
 def _show(found: Any) -> None:
     import pandas as pd
     from rich.table import Table
 
+    from halftruth.audit.audit_folder import PRECISION
+
     missing = found.info["missing"]
     _tell(
-        f"about {missing['estimate']:,.0f} labels are missing "
+        f"estimated missing labels: {missing['estimate']:,.0f} "
         f"({missing['low']:,.0f} to {missing['high']:,.0f})"
     )
-    table = Table("expected precision", "candidates", "of them right")
-    for cut in pd.read_csv(found.path / "cuts.csv").itertuples():
-        table.add_row(f"{cut.precision:.0%}", f"{cut.candidates:,}", f"{cut.expected_right:,.0f}")
-    console.print(table)
+    table = Table("expected precision", "candidates", "expected correct")
+    for one in pd.read_csv(found.path / PRECISION).itertuples():
+        table.add_row(f"{one.precision:.0%}", f"{one.candidates:,}", f"{one.expected_right:,.0f}")
+    Console().print(table)
     _tell(
-        f"{found.path}/report.html is the whole story; {found.path}/missing.csv and wrong.csv the "
-        f"ranked lists\ndecide on them: halftruth review {found.path}"
+        f"report: {found.path}/report.html; ranked candidates: {found.path}/missing.csv and "
+        f"wrong.csv\nreview them: halftruth review {found.path}"
     )

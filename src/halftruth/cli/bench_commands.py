@@ -4,13 +4,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from halftruth.cli import options as o
+from halftruth.cli.terminal import say
 
 app = typer.Typer(
     help="Compare methods: a grid of runs into one file of results, and tables of it.",
     no_args_is_help=True,
 )
-console = Console()
 
 
 @app.command("run")
@@ -57,10 +58,7 @@ def run(
             about.get("training", {}).update(epochs=epochs, head_epochs=epochs)
     if limit is not None:
         spec.data = {name: {**about, "limit": limit} for name, about in spec.data.items()}
-    spec = spec.chosen(methods=methods, data=only)
-
-    def say(text: str) -> None:
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
+    spec = spec.select(methods=methods, data=only)
 
     where = {"jobs": jobs, "device": device, "cache": cache, "start": start}
     try:
@@ -149,25 +147,19 @@ def write(
     halftruth bench labels voc2012 data/VOC --labels single --out data/voc2012
     """
     import dataclasses
-    import warnings
 
     from halftruth.bench import datasets as benchmarks
-    from halftruth.cli.shared_options import assignments
     from halftruth.data import write_labels
 
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", benchmarks.BenchmarkWarning)
-        try:
-            read = benchmarks.load(
-                name, root, labels=labels, seed=seed, **assignments(option, "--option")
-            )
-        except (TypeError, ValueError) as error:
-            raise typer.BadParameter(str(error)) from error
+    o.check_folder(out)
+    try:
+        read = benchmarks.load(
+            name, root, labels=labels, seed=seed, **o.assignments(option, "--option")
+        )
+    except (TypeError, ValueError) as error:
+        raise typer.BadParameter(str(error)) from error
     out.mkdir(parents=True, exist_ok=True)
     shown = out / f"{labels}.csv"
     write_labels(read.observed, shown)
     write_labels(dataclasses.replace(read.observed, values=read.truth), out / "truth.csv")
-    for warning in caught:
-        console.print(f"note: {warning.message}", highlight=False, markup=False, soft_wrap=True)
-    text = f"{read.describe()}\n{shown} and {out / 'truth.csv'} written"
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+    say(f"{read.describe()}\n{shown} and {out / 'truth.csv'} written")

@@ -1,45 +1,45 @@
 """`halftruth evaluate`, `halftruth predict` and `halftruth export`."""
 
-import json
-import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from halftruth.cli import shared_options as o
-from halftruth.cli.label_options import reads_labels
-
-console = Console()
+from halftruth.cli import options as o
+from halftruth.cli.terminal import say, show_metrics
 
 
-@reads_labels
+@o.with_options(reading=o.READING_OPTIONS)
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
-    labels: Annotated[Path, typer.Argument(help="Label file to measure against.")],
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    labels: Annotated[Path, typer.Argument(help="Label file to compare with.")],
     reading: dict[str, Any],
     images: o.Images = None,
     features: o.Features = None,
     split: Annotated[str | None, typer.Option(help="Only this part: train, val or test.")] = None,
     ignore_unknown: Annotated[
-        bool, typer.Option("--ignore-unknown", help="Leave unknown labels out.")
+        bool,
+        typer.Option(
+            "--ignore-unknown", help="Leave unknown labels out; else they count as absent."
+        ),
     ] = False,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Also write JSON here.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Also write the metrics to this JSON file.")
+    ] = None,
     device: o.Device = None,
 ) -> None:
-    """Measure a run on a label file.
+    """Evaluate a run on a label file.
 
-    The file the run was trained on is read as it was then, unless options say otherwise.
+    The label file of training is read with the options of training, unless options are given here.
 
     halftruth evaluate runs/first labels.csv --images photos/ --split test
     """
-    from halftruth.cli.terminal_tables import show_metrics
+    trained = _open_run(run, device)
     from halftruth.train.evaluation import evaluate as measure
-    from halftruth.train.result import plain_json
+    from halftruth.train.run_folder import to_json, write_text
 
     metrics, table, bad = measure(
-        _opened(run, device),
+        trained,
         labels,
         images=images or None,
         features=features,
@@ -47,56 +47,62 @@ def evaluate(
         reading=reading,
         ignore_unknown=ignore_unknown,
     )
-    show_metrics(console, metrics, table, bad)
+    show_metrics(metrics, table, bad)
     if out is not None:
         found = {
             "metrics": metrics,
             "classes": table.to_dict(orient="records"),
             "bad_images": bad,
         }
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(plain_json(found), indent=1), encoding="utf-8")
+        write_text(out, to_json(found, indent=1))
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Images (files, folders or zip files), or one file of features."),
+    ] = None,
     images: o.Images = None,
     features: o.Features = None,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Table to write: .csv or .parquet.")
     ] = Path("predictions.csv"),
-    bad_images: Annotated[str, typer.Option(help="Unreadable images: skip or fail.")] = "skip",
+    bad_images: Annotated[
+        str, typer.Option(help="Images that cannot be read: skip or fail.")
+    ] = "skip",
     device: o.Device = None,
 ) -> None:
-    """Write probabilities and chosen labels of images or features.
+    """Write the predicted labels and the probability per class of images or features.
 
-    halftruth predict runs/first --images new_photos/ --out predictions.csv
+    halftruth predict runs/first new_photos/*.jpg --out predictions.csv
     """
-    from halftruth.train.trained_run import write_predictions
-
     if out.suffix not in (".csv", ".parquet"):
         raise typer.BadParameter(f"expected a .csv or .parquet file, got {out}", param_hint="--out")
-    trained = _opened(run, device)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        count, bad = write_predictions(
-            trained, out, images=images or None, features=features, bad_images=bad_images
-        )
-    for warning in caught:
-        console.print(f"note: {warning.message}", highlight=False, markup=False, soft_wrap=True)
-    console.print(f"{count:,} rows written to {out}", highlight=False, markup=False, soft_wrap=True)
+    trained = _open_run(run, device)
+    from halftruth.train.trained_run import write_predictions
+
+    source: Any = inputs or None
+    if inputs and trained.inputs is not None:
+        if len(inputs) > 1:
+            raise typer.BadParameter(f"expected one file of features, got {len(inputs)} paths")
+        source = inputs[0]
+    count, bad = write_predictions(
+        trained, out, source, images=images or None, features=features, bad_images=bad_images
+    )
+    say(f"{count:,} rows written to {out}")
     for name, reason in bad:
-        console.print(f"left out: {name}: {reason}", highlight=False, markup=False, soft_wrap=True)
+        say(f"left out: {name}: {reason}")
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="File: .onnx or .pt2.")],
     format: Annotated[
-        str | None, typer.Option(help="onnx or torch-export; else by the file's ending.")
+        str | None, typer.Option(help="onnx or torch-export; default: by the ending of the file.")
     ] = None,
 ) -> None:
-    """Write a run's model for other programs; what was written is read again and compared.
+    """Write a run's model for other programs; the file is loaded again and compared.
 
     halftruth export runs/first --out model.onnx
     """
@@ -107,12 +113,19 @@ def export(
     if kind is None:
         endings = " or ".join(SUFFIXES.values())
         raise typer.BadParameter(f"expected a file that ends in {endings}", param_hint="--out")
-    done = write(_opened(run, "cpu"), out, kind)
-    text = f"{done.path} written, described in {done.notes}; its outputs agree with the model's "
-    console.print(f"{text}to {done.difference:.1g}", highlight=False, markup=False, soft_wrap=True)
+    done = write(_open_run(run, "cpu"), out, kind)
+    say(
+        f"{done.path} written, described in {done.notes}; its outputs agree with the model to "
+        f"{done.difference:.1g}"
+    )
 
 
-def _opened(run: Path, device: str | None) -> Any:
+def _open_run(run: Path, device: str | None) -> Any:
+    """The run in a folder; mistakes are reported before the imports that only scoring needs."""
+    from halftruth.train.config import check_device, read_settings
+
+    check_device(device or "auto")
+    read_settings(run)
     from halftruth.train.trained_run import TrainedRun
 
     return TrainedRun(run, device=device or "auto", quiet=False)

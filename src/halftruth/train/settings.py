@@ -526,6 +526,8 @@ effect is an error."""
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
     return "" if value is None else "2^32" if value == 2**32 else str(value)
 
 

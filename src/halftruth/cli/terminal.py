@@ -1,24 +1,31 @@
-"""Tables for the terminal."""
+"""Lines and tables for the terminal; heavy packages are imported where a table needs them."""
 
 import inspect
+from typing import TYPE_CHECKING
 
-import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from halftruth import losses
-from halftruth.losses.pseudo_label import PseudoLabel
-from halftruth.losses.spatial import SpatialConsistency
+if TYPE_CHECKING:
+    import pandas as pd
 
 
-def show_methods(console: Console, pattern: str) -> None:
-    """All registered losses that match a pattern; fits into 80 columns."""
+def say(text: str, *, style: str | None = None, error: bool = False) -> None:
+    """Print a text as it is, without wrapping; `error`: to stderr."""
+    console = Console(stderr=error)
+    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def show_methods(pattern: str) -> None:
+    """Print all methods that match a pattern; fits into 80 columns."""
+    from halftruth import losses
+
     names = losses.names(pattern) or [losses.registry.resolve(pattern)]
     table = Table(title="Methods", title_justify="left", box=SIMPLE_HEAD, show_lines=False)
     table.add_column("method", no_wrap=True)
-    table.add_column("paper; what it makes of unknown labels; needs", ratio=1)
+    table.add_column("paper; how unknown labels are treated; needs", ratio=1)
     table.add_column("arguments (defaults)", no_wrap=True)
     for name in names:
         cls = losses.registry.get(name)
@@ -32,31 +39,36 @@ def show_methods(console: Console, pattern: str) -> None:
             if key not in ("reduction", "eps")
         ]
         table.add_row(Text(shown), Text("\n".join(about)), Text("\n".join([*listed, ""])))
-    console.print(table)
+    Console().print(table)
 
 
 def needs(name: str) -> list[str]:
-    """What a method needs beyond logits and labels, as it is built by default."""
+    """What a method needs beyond logits and labels, with its default arguments."""
+    from halftruth import losses
+
     arguments = losses.registry.signature(name)
     found = [key for key, p in arguments.items() if p.default is inspect.Parameter.empty]
     loss = losses.create(name, **dict.fromkeys(found, 1))
     if loss.needs_index:
         found.append("sample index (memory)")
     if loss.needs_scores:
-        found.append("a pass over the training set each epoch")
+        found.append("a pass over the training set per epoch")
     if loss.views > 1:
-        found.append(f"{loss.views} views of an image")
-    if isinstance(loss, PseudoLabel):
+        found.append(f"{loss.views} views per image")
+    if loss.teacher_loss({}) is not None:
         found.append("two trainings")
-    if isinstance(loss, SpatialConsistency):
+    if loss.needs_maps:
         found.append("class maps (--head cam)")
     return found
 
 
 def show_metrics(
-    console: Console, metrics: dict[str, float], classes: pd.DataFrame, bad: list[tuple[str, str]]
+    metrics: dict[str, float], classes: "pd.DataFrame", bad: list[tuple[str, str]]
 ) -> None:
-    """A run's metrics, class by class and over all."""
+    """Print the metrics of a run per class and overall."""
+    import pandas as pd
+
+    console = Console()
     table = Table(title="Classes", title_justify="left", box=SIMPLE_HEAD)
     for column in classes.columns:
         table.add_column(str(column), justify="left" if column == "class" else "right")
@@ -71,4 +83,4 @@ def show_metrics(
         overall.add_row(key, "-" if pd.isna(value) else f"{100 * value:.2f}")
     console.print(overall)
     for name, reason in bad:
-        console.print(f"left out: {name}: {reason}", highlight=False, markup=False, soft_wrap=True)
+        say(f"left out: {name}: {reason}")

@@ -1,0 +1,145 @@
+"""`halftruth train` and `halftruth tune`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from halftruth.cli import options as o
+from halftruth.cli.terminal import say
+from halftruth.train.settings import DATA, MACHINE, METHOD
+
+
+@o.with_options(settings=o.setting_options(), reading=o.READING_OPTIONS)
+def train(
+    settings: dict[str, Any],
+    reading: dict[str, Any],
+    labels: Annotated[
+        Path | None, typer.Argument(help="Label file (or a recipe, or config.yaml of a run).")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="key=value: an argument of the method.", rich_help_panel=METHOD),
+    ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            help="Settings from a file, or of a paper by name (voc2012/em; see `halftruth bench "
+            "recipes`). Options override them.",
+            rich_help_panel=DATA,
+        ),
+    ] = None,
+    read_truth: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="key=value: how to read the complete labels, where it differs.",
+            rich_help_panel=DATA,
+        ),
+    ] = None,
+    read_features: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="key=value: how to read the features (key, drop_columns, ...).",
+            rich_help_panel=DATA,
+        ),
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print nothing.", rich_help_panel=MACHINE)
+    ] = False,
+) -> None:
+    """Train on labels that may be incomplete.
+
+    halftruth train labels.csv --images photos/ --method hill --out runs/first
+    """
+    from halftruth.train.config import collect, load_settings
+
+    source, file = o.split_recipe(labels, recipe)
+    values = collect({**settings, **reading, **file})
+    nested = {
+        "options": o.assignments(set_, "--set"),
+        "reading_truth": o.assignments(read_truth, "--read-truth"),
+        "reading_features": o.assignments(read_features, "--read-features"),
+    }
+    values |= {name: pairs for name, pairs in nested.items() if pairs}
+    if labels is None and recipe is None:
+        _check_resume(settings.get("out"), resume)
+    # Mistakes are reported before the imports that only training needs.
+    if not resume:
+        load_settings(source, values)
+    from halftruth import fit
+    from halftruth.train.trainer import Interrupted
+
+    try:
+        fit(**values, recipe=source, resume=resume, quiet=quiet)
+    except Interrupted as stop:
+        raise typer.Exit(130) from stop
+    except KeyboardInterrupt as stop:
+        say(
+            "stopped at once. If there is a checkpoint, continue with --resume; otherwise start "
+            "the same command again",
+            error=True,
+        )
+        raise typer.Exit(130) from stop
+
+
+def _check_resume(out: str | None, resume: bool) -> None:
+    """Without a label file there has to be a run to resume."""
+    if not resume:
+        raise typer.BadParameter(
+            "expected a label file, a recipe (.yaml or --recipe), or --resume with --out"
+        )
+    if out is None:
+        raise typer.BadParameter("--resume needs --out, the run folder")
+    if not (Path(out) / "config.yaml").is_file():
+        raise typer.BadParameter(f"{out} holds no run: there is no {out}/config.yaml")
+
+
+@o.with_options(settings=o.setting_options(["images", "features", "method", "truth"]))
+def tune(
+    labels: Annotated[Path, typer.Argument(help="Label file, or a recipe (.yaml).")],
+    settings: dict[str, Any],
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value: an argument of the method.")
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(help="key=value: any other setting of `halftruth train` (epochs=20, ...)."),
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Settings from a file, or of a paper by name (voc2012/em).")
+    ] = None,
+    search: Annotated[
+        list[str] | None,
+        typer.Option(help='key=choices or range: "alpha={low: 0.01, high: 1, log: true}".'),
+    ] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Trials of the study, over all workers.")] = 50,
+    storage: Annotated[
+        str | None,
+        typer.Option(help="URL of an Optuna storage, to share a study. (default: a file in --out)"),
+    ] = None,
+    study: Annotated[str, typer.Option(help="Name of the study.")] = "halftruth",
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the search.")] = Path(
+        "runs/tune"
+    ),
+) -> None:
+    """Search the learning rate and arguments of a method on validation; write the best recipe.
+
+    halftruth tune labels.csv --features x.npy --method em --trials 30 --out runs/tune-em
+    """
+    from halftruth.bench.tune import tune as start
+    from halftruth.train.config import collect
+
+    o.check_folder(out)
+    source, file = o.split_recipe(labels, recipe)
+    values = collect({**settings, **o.assignments(setting, "--setting"), **file})
+    if options := o.assignments(set_, "--set"):
+        values["options"] = options
+    try:
+        start(
+            values, source, trials=trials, search=o.assignments(search, "--search"),
+            storage=storage, study=study, out=out, say=say,
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        say("stopped; the same command continues the study with the interrupted trial")
+        raise typer.Exit(130) from None
