@@ -26,11 +26,11 @@ import torch
 from torch import Tensor
 
 from halftruth import losses
-from halftruth.bench.frozen_features import frozen_features
+from halftruth.bench.run_data import frozen_features
 from halftruth.bench.run_data import load_benchmark
 from halftruth.metrics import average_precision, mean_average_precision, roc_auc
-from halftruth.train.one_process import in_blocks, standardization
-from halftruth.train.schedule import rate
+from halftruth.train.inputs import apply_in_blocks, standardization
+from halftruth.train.step import learning_rate_factor
 
 FROZEN = {
     "backbone": "tf_efficientnet_lite0",
@@ -100,7 +100,7 @@ def load(name: str, labels: str, seed: int, root: Path, cache: Path, limit: bool
     features = read.features
     if features is None:
         features = frozen_features(read, FROZEN, root, cache, "cpu")
-    x = in_blocks(standardization(features[read.splits.train]), features).float()
+    x = apply_in_blocks(standardization(features[read.splits.train]), features).float()
     most = LARGE[name] if limit and name in LARGE else (len(x),) * 3
     order = np.random.default_rng(seed)
     rows = {
@@ -181,7 +181,7 @@ def train(
     for epoch in range(epochs):
         loss.start_epoch(epoch, epochs)
         for index in torch.randperm(size).split(batch):
-            optimizer.param_groups[0]["lr"] = lr * rate("one-cycle", step, steps * epochs, 0.2)
+            optimizer.param_groups[0]["lr"] = lr * learning_rate_factor("one-cycle", step, steps * epochs, 0.2)
             value = loss(head(x[index]), labels[index], index=index if loss.needs_index else None)
             optimizer.zero_grad()
             value.backward()

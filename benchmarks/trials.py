@@ -24,13 +24,13 @@ from typing import Any
 import torch
 
 from halftruth.bench.grid import load_grid
-from halftruth.bench.tasks import Bench
+from halftruth.bench.workers import Bench
 from halftruth.bench.workers import Place
 from halftruth.metrics import mean_average_precision, mean_roc_auc
-from halftruth.train.auto import settled
+from halftruth.train.auto import resolve_auto
 from halftruth.train.config import OVER_FEATURES, Config
-from halftruth.train.one_process import OneProcess
-from halftruth.train.search_settings import held_out, trial
+from halftruth.train.devices import OneProcess
+from halftruth.train.search_settings import held_out, make_trial
 
 GRIDS = Path(__file__).parent / "grids"
 LABELS = {"auto-ablation": ["single", "left-40"], "chest": ["complete"]}
@@ -68,7 +68,7 @@ def settings(matrix: Any, seed: int) -> tuple[Config, list[dict[str, Any]]]:
     usual: dict[str, Any] = {**OVER_FEATURES, "method": "auto", "features": "X"}
     config = Config(**usual, seed=seed)
     shown = matrix.labels[torch.as_tensor(matrix.splits.train)].numpy()
-    config, choice = settled(config, shown, matrix.x.shape[1])
+    config, choice = resolve_auto(config, shown, matrix.x.shape[1])
     return config, choice.rivals[: int(choice.budget) - 1]
 
 
@@ -79,7 +79,7 @@ def measured(config: Config, matrix: Any) -> Found:
     parts = held_out(rows, config.seed, inside)
     found = defaultdict(list)
     for held in parts:
-        stage = trial(config, matrix.x, matrix.labels, rows, held, OneProcess("cpu"))
+        stage = make_trial(config, matrix.x, matrix.labels, rows, held, OneProcess("cpu"))
         found["criterion"].append(stage.run().kept)
         for part, metrics in (
             (held, {"mAP": mean_average_precision, "AUC": mean_roc_auc}),

@@ -1,4 +1,4 @@
-"""Grids: what they expand to, and every mistake told at once."""
+"""Grids: the runs they expand to, and all mistakes reported at once."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from tiny_grid import tiny_grid
 
 from halftruth import losses
 from halftruth.bench import load_grid
-from halftruth.bench.job import PRIOR
+from halftruth.bench.jobs import PRIOR
 from halftruth.bench.search_space import Axis, parse, space_of, spread
 from halftruth.train import ConfigError
 
@@ -15,7 +15,7 @@ GRIDS = sorted((Path(__file__).parents[2] / "benchmarks" / "grids").glob("*.yaml
 
 
 @pytest.mark.parametrize("path", GRIDS, ids=lambda path: path.stem)
-def test_the_grids_of_the_results_are_valid(path):
+def test_every_grid_in_the_repository_loads(path):
     grid = load_grid(path)
     cells = grid.cells()
     assert cells
@@ -26,7 +26,7 @@ def test_the_grids_of_the_results_are_valid(path):
     assert path.read_text().startswith("# halftruth bench run benchmarks/grids/" + path.name)
 
 
-def test_all_stands_for_every_registered_method_and_complete_labels():
+def test_all_means_every_registered_method_and_complete_labels():
     cells = tiny_grid(methods="all").cells()
     names = {cell.method for cell in cells}
     assert names == {"complete", *losses.names()} - {"consistency", "scl"}
@@ -47,7 +47,7 @@ def test_a_method_can_have_settings_of_its_own():
     assert found["consistency"] is None
 
 
-def test_the_first_trial_is_what_the_grid_says():
+def test_the_first_trial_uses_the_settings_of_the_grid():
     (cell,) = tiny_grid(methods=["em"]).cells()
     trials = cell.trials(5, 0)
     assert len(trials) == 5
@@ -57,12 +57,12 @@ def test_the_first_trial_is_what_the_grid_says():
     assert cell.trials(5, 0) == trials
 
 
-def test_options_set_by_hand_are_not_searched():
+def test_options_set_in_the_grid_are_not_searched():
     (cell,) = tiny_grid(methods={"mine": {"loss": "em", "options": {"alpha": 0.3}}}).cells()
     assert [job.options for job in cell.trials(3, 0)] == [{"alpha": 0.3}] * 3
 
 
-def test_a_run_is_known_by_what_decides_its_result():
+def test_the_id_of_a_run_depends_on_what_determines_its_result():
     (cell,) = tiny_grid(methods=["em"]).cells()
     (renamed,) = tiny_grid(methods={"other": {"loss": "em"}}).cells()
     assert cell.job(0).id == renamed.job(0).id
@@ -76,7 +76,7 @@ def test_label_seed_can_follow_the_seed():
     assert [cell.job(seed).label_seed for seed in (0, 3)] == [0, 3]
 
 
-def test_every_mistake_is_told_at_once():
+def test_all_mistakes_are_reported_at_once():
     with pytest.raises(ConfigError) as error:
         tiny_grid(
             data={"toy": {"root": ".", "reader": "tabulra"}, "yeast": {"rot": "."}},
@@ -85,40 +85,42 @@ def test_every_mistake_is_told_at_once():
             labels=["single", "half"],
             seeds=[-1],
             trials=0,
+            threshold=2,
             serch={},
             search={"head_lr": {"low": 1, "high": 0}},
         )
     text = str(error.value)
     for part in (
         "did you mean 'tabular'", "expected `root`", "alfa", "no key 'serch'; did you mean search",
-        "seed is not a grid's to say", "no setting 'lrr'", "'half' is no label setting",
+        "seed cannot be set in a grid", "no setting 'lrr'", "'half' is no label setting",
         "seeds: expected", "trials: expected", "low < high",
+        'threshold: expected "fit" or 0 to 1, got 2',
     ):  # fmt: skip
         assert part in text, part
 
 
-def test_a_budget_is_of_the_rows_of_auto():
+def test_only_rows_of_auto_have_a_budget():
     rows = {"auto": None, "auto-0": {"loss": "auto", "training": {"budget": "0"}}, "em": None}
     grid = tiny_grid(methods=rows, training={"budget": 3, "epochs": 2})
     assert {cell.method: cell.training.get("budget") for cell in grid.cells()} == {
         "auto": 3, "auto-0": "0", "em": None,
     }  # fmt: skip
-    with pytest.raises(ConfigError, match="methods: em: budget is what auto may try"):
+    with pytest.raises(ConfigError, match="methods: em: budget belongs to auto only"):
         tiny_grid(methods={"em": {"training": {"budget": 3}}})
-    with pytest.raises(ConfigError, match="no row is of auto"):
+    with pytest.raises(ConfigError, match="no row is auto"):
         tiny_grid(training={"budget": 3})
 
 
-def test_patterns_choose_methods_and_data():
-    grid = tiny_grid(methods="all").chosen(methods="em*,wan")
+def test_patterns_select_methods_and_data():
+    grid = tiny_grid(methods="all").select(methods="em*,wan")
     assert {cell.method for cell in grid.cells()} == {"em", "em-apl", "wan"}
-    few = {cell.method: cell for cell in tiny_grid(methods="all").chosen(methods="*").cells()}
+    few = {cell.method: cell for cell in tiny_grid(methods="all").select(methods="*").cells()}
     for cell in tiny_grid(methods="all").cells():
         assert few[cell.method].trials(4, 0) == cell.trials(4, 0)
     with pytest.raises(ConfigError, match="none matches 'x'; there are: complete, bce, em"):
-        tiny_grid().chosen(methods="x")
+        tiny_grid().select(methods="x")
     with pytest.raises(ConfigError, match="none matches 'y'; there are: toy"):
-        tiny_grid().chosen(data="y")
+        tiny_grid().select(data="y")
 
 
 @pytest.mark.parametrize("name", losses.names())
@@ -133,7 +135,7 @@ def test_every_point_of_a_search_space_is_a_valid_loss(name):
         losses.create(name, **needed, **point)
 
 
-def test_numbers_that_yaml_takes_for_text_are_numbers():
+def test_numbers_that_yaml_reads_as_text_are_converted():
     (cell,) = tiny_grid(methods=["bce"], search={"head_lr": ["1e-3", "1e-2"]}).cells()
     assert [job.training["head_lr"] for job in cell.trials(3, 0)] == [0.01, 0.001]
 
@@ -150,6 +152,6 @@ def test_a_search_covers_its_space():
 
 
 @pytest.mark.parametrize("wrong", [[], {"low": 1}, {"low": 0, "high": 1, "log": True}, 3, "x"])
-def test_an_axis_that_is_none_is_refused(wrong):
+def test_an_invalid_axis_is_refused(wrong):
     with pytest.raises(ValueError, match="search of a: expected"):
         parse({"a": wrong})

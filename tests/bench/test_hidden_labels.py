@@ -9,11 +9,10 @@ import torch
 from tiny_grid import tiny_grid
 
 from halftruth import losses
-from halftruth.bench import image_runs
 from halftruth.bench import run_data as sources
-from halftruth.bench.feature_runs import with_numbers
-from halftruth.bench.tasks import Bench, Train
-from halftruth.bench.workers import Place
+from halftruth.bench import runs as run_module
+from halftruth.bench.runs import with_numbers
+from halftruth.bench.workers import Bench, Place, Train
 from halftruth.train.trainer import Stage
 
 # Long enough for every schedule: pseudo-labels are given, corrections begin.
@@ -99,7 +98,7 @@ def test_only_methods_that_need_images_are_left_out():
 def test_files_for_training_on_images_hold_no_hidden_label(labels, root, tmp_path):
     """What `consistency`, and any method trained end to end, could read."""
     job = dataclasses.replace(CELLS["em"].job(0), labels=labels)
-    files = image_runs.label_files(job, root, tmp_path)
+    files = run_module.label_files(job, root, tmp_path)
     read = sources.load_benchmark(job.source, labels, job.label_seed, root)
     for name in ("observed", "truth"):
         table = pd.read_csv(files[name])

@@ -1,21 +1,21 @@
-"""Data sets of images: end to end, and as features of a backbone that is not trained."""
+"""Data sets of images: end to end, and as features of a frozen backbone."""
 
 import numpy as np
 import pytest
 from PIL import Image
 from tiny_grid import HereOnly, tiny_grid
 
-from halftruth.bench import frozen_features as frozen
 from halftruth.bench import read_results, run_grid, runner
+from halftruth.bench import run_data as frozen
 
 SOURCE = {"reader": "table", "root": "set/labels.csv", "images": ["set/*.zip", "set/photos"]}
 MODEL = {"backbone": "test_efficientnet", "weights": "none", "image_size": 32}
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    """Pictures in which a bright channel is a class; complete labels, no validation part."""
-    root = tmp_path_factory.mktemp("pictures")
+def photo_root(tmp_path_factory):
+    """Images in which a bright channel is a class; complete labels, no validation part."""
+    root = tmp_path_factory.mktemp("images")
     photos = root / "set" / "photos"
     photos.mkdir(parents=True)
     random, lines = np.random.default_rng(0), ["image,split,patient,red,green,blue"]
@@ -35,11 +35,11 @@ def pictures(tmp_path_factory):
 
 
 @pytest.fixture
-def go(monkeypatch, pictures, tmp_path):
+def go(monkeypatch, photo_root, tmp_path):
     monkeypatch.setattr(runner, "Pool", HereOnly)
 
     def run(grid):
-        failed = run_grid(grid, pictures, tmp_path / "r.jsonl", say=lambda text: None)
+        failed = run_grid(grid, photo_root, tmp_path / "r.jsonl", say=lambda text: None)
         assert failed == []
         return read_results(tmp_path / "r.jsonl")
 
@@ -62,14 +62,28 @@ def test_methods_are_trained_end_to_end(go):
     assert list((go.cache / "runs").iterdir()) == []
 
 
-def test_features_of_a_frozen_backbone_are_extracted_once(go, monkeypatch):
-    seen, original = [], frozen.outputs
+def test_a_fixed_threshold_changes_thresholded_metrics_only(go):
+    settings = {"epochs": 1, "head_epochs": 1, "batch_size": 8, **MODEL}
+    common = {"data": source(), "methods": ["em"], "training": settings, "seeds": [0]}
+    found = {}
+    for threshold in ("fit", 0.0, 1.0):
+        found[threshold] = go(tiny_grid(**common, threshold=threshold))[-1]
+    for part in ("val", "test"):
+        low, high = found[0.0][part], found[1.0][part]
+        assert low["OR"] == 1.0  # everything is predicted
+        assert high["OR"] == 0.0  # nothing is predicted
+        assert low["mAP"] == pytest.approx(found["fit"][part]["mAP"], abs=1e-6)
+        assert high["mAP"] == low["mAP"]
 
-    def counted(forward, inputs, rows, *more):
+
+def test_features_of_a_frozen_backbone_are_extracted_once(go, monkeypatch):
+    seen, original = [], frozen.score_rows
+
+    def count_rows(forward, inputs, rows, *more):
         seen.append(len(rows))
         return original(forward, inputs, rows, *more)
 
-    monkeypatch.setattr(frozen, "outputs", counted)
+    monkeypatch.setattr(frozen, "score_rows", count_rows)
     grid = tiny_grid(data=source(frozen=MODEL), labels=["single", "left-40"], methods=["bce", "em"])
     records = go(grid)
     assert len(records) == 8
@@ -78,21 +92,21 @@ def test_features_of_a_frozen_backbone_are_extracted_once(go, monkeypatch):
     assert seen == [30]
 
 
-def test_rows_can_be_divided_by_patient(pictures):
+def test_rows_can_be_divided_by_patient(photo_root):
     from halftruth.bench.run_data import load_benchmark
 
     about = {**SOURCE, "patient_column": "patient", "reading": {"drop_columns": ["split"]}}
-    read = load_benchmark(about, "complete", 1200, pictures)
+    read = load_benchmark(about, "complete", 1200, photo_root)
     patients = [{row // 2 for row in part} for part in vars(read.splits).values()]
     assert [len(part) > 0 for part in patients] == [True, True, True]
     assert sum(map(len, patients)) == 15 == len(set().union(*patients))
 
 
-def test_a_limit_takes_the_first_rows_of_each_part(pictures):
+def test_a_limit_takes_the_first_rows_of_each_part(photo_root):
     from halftruth.bench.run_data import load_benchmark
 
-    whole = load_benchmark(source()["toy"], "single", 1200, pictures)
-    few = load_benchmark({**source()["toy"], "limit": 3}, "single", 1200, pictures)
+    whole = load_benchmark(source()["toy"], "single", 1200, photo_root)
+    few = load_benchmark({**source()["toy"], "limit": 3}, "single", 1200, photo_root)
     for part in ("train", "val", "test"):
         rows, kept = getattr(whole.splits, part)[:3], getattr(few.splits, part)
         assert (whole.observed.items[rows] == few.observed.items[kept]).all()

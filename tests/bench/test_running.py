@@ -1,4 +1,4 @@
-"""A grid is carried out once: what is finished is never run again, what failed is."""
+"""A grid runs once: finished runs are never repeated, failed runs are."""
 
 import os
 import signal
@@ -7,14 +7,14 @@ import pytest
 from tiny_grid import HereOnly, tiny_grid
 
 from halftruth.bench import read_results, run_grid, runner, workers
-from halftruth.bench.tasks import Bench, Train
+from halftruth.bench.workers import Bench, Train
 from halftruth.data import DataError
 from halftruth.train import TrainingStopped
 
 
 @pytest.fixture
 def here(monkeypatch, root, tmp_path):
-    """run_grid in this process; the list of what it says."""
+    """run_grid in this process, with the list of its messages."""
     monkeypatch.setattr(runner, "Pool", HereOnly)
     said = []
 
@@ -81,7 +81,7 @@ def test_a_crash_loses_the_run_in_flight_only(here, monkeypatch):
     assert here.file.read_text().startswith(before)
 
 
-def test_a_line_cut_off_by_a_crash_is_left_out_and_run_again(here):
+def test_an_incomplete_line_is_ignored_and_run_again(here):
     here(tiny_grid(methods=["bce"]))
     whole = here.file.read_text()
     here.file.write_text(whole[:-40])
@@ -108,7 +108,7 @@ def test_trials_are_equal_in_number_and_never_see_the_test_rows(here):
         assert all(run["options"] == best["options"] for run in final)
 
 
-def test_a_run_that_failed_is_told_of_and_tried_again(here, monkeypatch):
+def test_a_failed_run_is_reported_and_tried_again(here, monkeypatch):
     original = Bench.do
 
     def fails(bench, task):
@@ -126,7 +126,7 @@ def test_a_run_that_failed_is_told_of_and_tried_again(here, monkeypatch):
     assert len(records) == 3
 
 
-def test_a_loss_that_becomes_nan_is_a_result_of_its_own(here, monkeypatch):
+def test_a_loss_that_becomes_nan_is_recorded_as_a_result(here, monkeypatch):
     original = Bench.do
 
     def diverges(bench, task):
@@ -144,7 +144,7 @@ def test_a_loss_that_becomes_nan_is_a_result_of_its_own(here, monkeypatch):
     assert runs(here.said) == []
 
 
-def test_a_grid_may_start_where_the_trials_of_another_ended(here, tmp_path):
+def test_a_grid_can_start_from_the_best_trials_of_another(here, tmp_path):
     _, first = here(tiny_grid(methods=["em"], trials=4))
     other = tmp_path / "first.jsonl"
     here.file.rename(other)
@@ -157,7 +157,7 @@ def test_a_grid_may_start_where_the_trials_of_another_ended(here, tmp_path):
     assert records[0]["training"]["epochs"] == 3
 
 
-def test_missing_data_stop_the_grid_before_it_runs(here, root):
+def test_missing_data_stops_the_grid_before_the_first_run(here, root):
     grid = tiny_grid(data={"yeast": {"root": "."}})
     with pytest.raises(DataError, match=r"yeast: .*yeast.xml .*is missing") as error:
         here(grid)
@@ -166,7 +166,7 @@ def test_missing_data_stop_the_grid_before_it_runs(here, root):
 
 
 def test_a_process_that_dies_is_replaced(here, root, monkeypatch):
-    """A real worker, killed in its first run: the others are done by the next one."""
+    """A real worker is killed in its first run; a new one does the other runs."""
     killed = []
 
     class Watched(workers.Pool):
@@ -187,3 +187,36 @@ def test_a_process_that_dies_is_replaced(here, root, monkeypatch):
     assert failed == []
     assert len(runs(here.said)) == 1
     assert again[:2] == records
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [("cpu", ["cpu"]), ("auto", ["cuda:0", "cuda:1"]), ("cuda:1,cpu", ["cuda:1", "cpu"])],
+)
+def test_devices_are_used_in_turn(given, found, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert runner.devices(given) == found
+
+
+@pytest.mark.parametrize("given", ["cuda", "cuda:0", "cpu,cuda", "gpu", "cuda:x", ""])
+def test_a_device_that_is_not_there_is_refused(here, given, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(DataError, match="device: "):
+        here(tiny_grid(), device=given)
+    assert not here.file.exists()
+
+
+def test_workers_ignore_the_interrupt_of_the_terminal(root, tmp_path):
+    """Ctrl-C reaches every process; only the main one stops, and it keeps finished results."""
+    pool = workers.Pool(1, ["cpu"], root, tmp_path)
+    try:
+        (worker,) = pool.workers
+        os.kill(worker.process.pid, signal.SIGINT)
+        (cell,) = tiny_grid(methods=["bce"]).cells()
+        worker.give(Train(cell.job(0), True))
+        (answer,) = pool.answers()
+        assert answer.error == ""
+        assert 0 < answer.value["test"]["mAP"] <= 1
+    finally:
+        pool.stop()

@@ -8,9 +8,8 @@ import pytest
 from scipy.stats import spearmanr
 
 from halftruth.bench import table
-from halftruth.bench.papers import published, published_all
-from halftruth.bench.ranking import spearman
-from halftruth.bench.result_tables import columns, one_setting
+from halftruth.bench.papers import Number, published, published_all
+from halftruth.bench.result_tables import Column, Value, columns, one_setting
 
 
 def record(method, seed, value, *, column="single", data="voc", val=0.5, lr=0.1, **more):
@@ -121,14 +120,26 @@ def test_an_unknown_style_is_refused():
         table(RECORDS, style="html")
 
 
+def correlation(pairs):
+    values = {
+        f"m{row}": Value(ours, 0.0, 1, published=Number(theirs, "a paper"))
+        for row, (ours, theirs) in enumerate(pairs)
+    }
+    return Column("voc", "single", "mAP", values).correlation()
+
+
 @pytest.mark.parametrize("pairs", [[(1, 4), (2, 2), (2, 9), (7, 9)], [(3, 1), (2, 2), (1, 3)]])
-def test_rank_correlation_is_that_of_scipy(pairs):
+def test_rank_correlation_equals_that_of_scipy(pairs):
     expected = spearmanr(*zip(*pairs, strict=True)).statistic
-    assert spearman(pairs) == pytest.approx(expected, abs=1e-12)
+    assert correlation(pairs) == (pytest.approx(expected, abs=1e-12), len(pairs))
 
 
-def test_rank_correlation_of_equal_values_is_no_number():
-    assert math.isnan(spearman([(1, 1), (1, 2)]))
+def test_rank_correlation_of_equal_values_is_nan():
+    assert math.isnan(correlation([(1, 1), (1, 2), (1, 3)])[0])
+
+
+def test_two_methods_have_no_rank_correlation():
+    assert correlation([(1, 1), (2, 2)]) is None
 
 
 def test_published_numbers_are_percentages_of_known_methods():

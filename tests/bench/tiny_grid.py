@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from halftruth.bench.grid import Grid, make_grid
-from halftruth.bench.tasks import Bench
-from halftruth.bench.workers import Answer, Place
+from halftruth.bench.workers import Answer, Bench, Place
 from halftruth.train import TrainingStopped
 
 CLASSES = ("red", "green", "blue", "grey")

@@ -10,18 +10,86 @@ from typing import Any
 
 import yaml
 
+from halftruth import losses
 from halftruth.bench import datasets as benchmarks
-from halftruth.bench.grid_entries import (
-    built,
-    method_rows,
-    numbered,
-    training_problems,
-    with_numbers_read,
-)
-from halftruth.bench.job import Cell
+from halftruth.bench.jobs import PRIOR, Cell
 from halftruth.bench.search_space import parse, space_of
-from halftruth.train.auto import AUTO
-from halftruth.train.config import Config, ConfigError
+from halftruth.models.heads import registry as heads
+from halftruth.train.config import AUTO, Config, ConfigError, collect
+
+# Settings of `halftruth train` that a grid sets itself: files, the method, the seed.
+_NOT_TRAINING = {
+    "labels", "images", "features", "out", "truth", "reading", "reading_truth", "reading_features",
+    "val", "group_column", "method", "options", "seed", "device", "cache", "cache_dir", "workers",
+    "select", "tensorboard", "checkpoint_every", "bad_images", "report",
+}  # fmt: skip
+# auto chooses everything from the shown labels.
+AUTO_ROW = {"loss": AUTO, "options": {}, "search": {}, "fixed": []}
+COMPLETE = {"loss": "bce", "labels": "complete", "search": {}}
+
+
+def method_rows(name: str, entry: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
+    """The table rows of a name in `methods`."""
+    if name == "all":
+        every = {loss: {**with_needed(loss, {}), "fixed": []} for loss in losses.names()}
+        return {"complete": dict(COMPLETE), **every}
+    if name == "complete" and entry is None:
+        return {name: dict(COMPLETE)}
+    if AUTO in (name, (entry or {}).get("loss")):
+        return {name: {**AUTO_ROW, **(entry or {})}}
+    entry = {"loss": name, **(entry or {})}
+    entry.setdefault("fixed", list(entry.get("options") or {}))
+    return {name: {**entry, **with_needed(entry["loss"], entry)}}
+
+
+def with_needed(loss: str, entry: dict[str, Any]) -> dict[str, Any]:
+    """A method's entry with its required options filled in: the number of positives per row is
+    counted on validation rows, other options start in the middle of their search range.
+    """
+    options = dict(entry.get("options") or {})
+    signature, space = losses.registry.signature(loss), space_of(loss)
+    for key, parameter in signature.items():
+        if key == "expected_positives":
+            options.setdefault(key, PRIOR)
+        elif parameter.default is parameter.empty and key in space:
+            options.setdefault(key, space[key].at(0.5))
+    return {"loss": losses.registry.resolve(loss), "options": options}
+
+
+def build_loss(entry: dict[str, Any]) -> losses.Loss | None:
+    if entry["loss"] == AUTO:
+        return None
+    return losses.create(entry["loss"], **numbered(entry.get("options") or {}))
+
+
+def numbered(options: dict[str, Any]) -> dict[str, Any]:
+    """Options with 1.0 as placeholder for a number that is counted later."""
+    return {key: 1.0 if value == PRIOR else value for key, value in options.items()}
+
+
+def training_problems(training: dict[str, Any]) -> list[str]:
+    strange = training.keys() & _NOT_TRAINING
+    found = [f"training: {key} cannot be set in a grid" for key in sorted(strange)]
+    known = {f.name for f in dataclasses.fields(Config)}
+    found += [f"training: there is no setting {key!r}" for key in sorted(training.keys() - known)]
+    if not found:
+        head = training.get("head", Config.head)
+        maps = head in heads.names() and heads.get(head).wants_map
+        inputs: dict[str, Any] = {"images": ["x"]} if maps else {}
+        config = Config(**collect(training), **inputs)
+        texts = (text for text in config.problems() if text.split(":")[0] in training)
+        found += [f"training: {text}" for text in texts]
+    return found
+
+
+def convert_numbers(training: dict[str, Any]) -> dict[str, Any]:
+    """Convert values such as 1e-4, which YAML reads as text, to numbers."""
+    known = {f.name for f in dataclasses.fields(Config)}
+    if not training or training.keys() - known:
+        return dict(training)
+    config = Config(**training)
+    return {key: getattr(config, key) for key in training}
+
 
 _OF_METHOD = {"loss", "options", "labels", "search", "fixed", "training"}
 _OF_DATA = {"reader", "root", "frozen", "published", "val", "limit", "training"}
@@ -31,24 +99,24 @@ _ON_IMAGES = {"lr": {"low": 1e-5, "high": 3e-4, "log": True}}
 
 @dataclass
 class Grid:
-    """A benchmark as its YAML file describes it; docs/benchmarks.md explains each key."""
+    """A benchmark as described by its YAML file; docs/benchmarks.md explains each key."""
 
     data: dict[str, dict[str, Any]]
     labels: list[str] = field(default_factory=lambda: ["single"])
     methods: Any = "all"
     seeds: list[int] = field(default_factory=lambda: [0, 1, 2])
-    # The labels shown: 1200 is the published draw; "seed" draws anew for each seed.
+    # Seed of the shown labels: 1200 is the published draw; "seed" draws again for each seed.
     label_seed: int | str = 1200
     training: dict[str, Any] = field(default_factory=dict)
-    # Settings tried for each method on validation, the same number for all; 1 tries nothing.
+    # Settings tried per method on validation rows, equal for all methods; 1 tries nothing.
     trials: int = 1
     search: dict[str, Any] | None = None
-    # What chooses among trials, and where predictions are cut: "fit" (on validation) or a number.
+    # The metric that selects a trial; the threshold of predictions, or "fit" (on validation rows).
     choose: str = "mAP"
     threshold: float | str = "fit"
 
     def cells(self) -> list[Cell]:
-        """Every combination of data set, label setting and method, each with what it may search."""
+        """Every combination of data set, label setting and method, with its search space."""
         return [
             self._cell(data, setting, name, method)
             for data in self.data
@@ -80,13 +148,13 @@ class Grid:
             common = _ON_FEATURES if self.on_features(data) else _ON_IMAGES
         given = method.get("search")
         own = space_of(method["loss"]) if given is None else parse(given)
-        # What a grid sets by hand is not searched.
+        # Options that the grid sets are not searched.
         fixed = method.get("fixed", ())
         own = {key: axis for key, axis in own.items() if key not in fixed}
         return {"training": parse(common), "options": own}
 
     def on_features(self, data: str) -> bool:
-        """Whether a data set is trained on as a matrix of features."""
+        """Whether a data set is a matrix of features, not images."""
         about = self.data[data]
         if "frozen" in about or "features" in about:
             return True
@@ -94,7 +162,7 @@ class Grid:
         return about.get("reader", data) in known
 
     def applies(self, data: str, method: dict[str, Any]) -> bool:
-        """Whether a method can be trained there: features have neither views nor maps."""
+        """Whether a method can be trained on a data set: features have no views and no maps."""
         inputs = {"features": "x"} if self.on_features(data) else {"images": ["x"]}
         head = self._training(data, method).get("head", Config.head)
         options = numbered(method.get("options") or {})
@@ -102,16 +170,16 @@ class Grid:
         return not config._method_problems()
 
     def _training(self, data: str, method: dict[str, Any]) -> dict[str, Any]:
-        """The settings of a method's runs: of the grid, the data set, the method."""
+        """The training settings of a method: from the grid, the data set and the method."""
         about, own = self.data[data].get("training", {}), method.get("training", {})
         shared = {**self.training, **about}
         if method["loss"] != AUTO:
-            # What auto may try is no setting of the other rows.
+            # Only auto has a budget.
             shared.pop("budget", None)
         return {**shared, **own}
 
     def entries(self) -> dict[str, dict[str, Any]]:
-        """The methods by the name of their row: loss, options, labels."""
+        """The methods by the name of their table row: loss, options, labels."""
         found: dict[str, dict[str, Any]] = {}
         for name, entry in self._given():
             found |= method_rows(name, entry)
@@ -123,8 +191,8 @@ class Grid:
             return [(str(name), entry) for name, entry in given.items()]
         return [(str(name), None) for name in given]
 
-    def chosen(self, methods: str | None = None, data: str | None = None) -> "Grid":
-        """The grid with only those methods and data sets that match a pattern, or several."""
+    def select(self, methods: str | None = None, data: str | None = None) -> "Grid":
+        """The grid with only the methods and data sets that match one of the patterns."""
         kept = dataclasses.replace(self)
         if data is not None:
             kept.data = _matching(self.data, data, "data")
@@ -133,13 +201,16 @@ class Grid:
         return kept
 
     def problems(self) -> list[str]:
-        """What is wrong with the values; files are not looked at."""
-        found = [f"data {name}: {text}" for name in self.data for text in self._of_data(name)]
-        found += self._of_methods()
+        """Everything that is wrong with the values; files are not read."""
+        found = [f"data {name}: {text}" for name in self.data for text in self._data_problems(name)]
+        found += self._method_problems()
         if not self.seeds or not all(type(seed) is int and seed >= 0 for seed in self.seeds):
-            found.append(f"seeds: expected whole numbers from 0 on, got {self.seeds}")
+            found.append(f"seeds: expected integers >= 0, got {self.seeds}")
         if type(self.trials) is not int or self.trials < 1:
-            found.append(f"trials: expected a whole number from 1 on, got {self.trials!r}")
+            found.append(f"trials: expected an integer >= 1, got {self.trials!r}")
+        fixed = type(self.threshold) in (int, float) and 0 <= self.threshold <= 1  # type: ignore
+        if not (fixed or self.threshold == "fit"):
+            found.append(f'threshold: expected "fit" or 0 to 1, got {self.threshold!r}')
         if not (self.label_seed == "seed" or type(self.label_seed) is int):
             found.append(f'label_seed: expected a number or "seed", got {self.label_seed!r}')
         for setting in self.labels:
@@ -155,14 +226,14 @@ class Grid:
         except ValueError as error:
             return [*found, str(error)]
         for key in space.keys() - {f.name for f in dataclasses.fields(Config)}:
-            found.append(f"search: there is no setting {key!r} of training")
+            found.append(f"search: training has no setting {key!r}")
         return found
 
-    def _of_data(self, name: str) -> list[str]:
+    def _data_problems(self, name: str) -> list[str]:
         about = self.data[name]
         reader = about.get("reader", name)
         if "root" not in about:
-            return ["expected `root`, its folder or file below --data"]
+            return ["expected `root`, its folder or file below the data folder"]
         try:
             known = benchmarks.registry.signature(reader)
         except ValueError as error:
@@ -171,7 +242,7 @@ class Grid:
         options = ", ".join(sorted(_OF_DATA | known.keys()))
         return [f"there is no option {key!r}; there are: {options}" for key in sorted(strange)]
 
-    def _of_methods(self) -> list[str]:
+    def _method_problems(self) -> list[str]:
         found, with_auto = [], False
         for name, entry in self._given():
             try:
@@ -183,19 +254,19 @@ class Grid:
                         )
                     budget = (made.get("training") or {}).get("budget")
                     if budget is not None and made["loss"] != AUTO:
-                        found.append(f"methods: {row}: budget is what auto may try")
-                    built(made)
+                        found.append(f"methods: {row}: budget belongs to auto only")
+                    build_loss(made)
                     parse(made.get("search") or {})
             except (ValueError, TypeError) as error:
                 found.append(f"methods: {name}: {error}")
         shared = (self.training, *(about.get("training", {}) for about in self.data.values()))
         if not with_auto and any("budget" in training for training in shared):
-            found.append("training: budget is what auto may try, and no row is of auto")
+            found.append("training: budget belongs to auto, and no row is auto")
         return found
 
 
 def load_grid(path: str | Path, **changes: Any) -> Grid:
-    """A checked grid from a YAML file, with some of its keys changed."""
+    """Read and check a grid from a YAML file, with some of its keys replaced."""
     path = Path(path)
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -207,7 +278,7 @@ def load_grid(path: str | Path, **changes: Any) -> Grid:
 
 
 def make_grid(values: dict[str, Any]) -> Grid:
-    """A checked grid from a mapping; every mistake is reported at once."""
+    """Check a grid from a mapping; all mistakes are reported at once."""
     known = [f.name for f in dataclasses.fields(Grid)]
     problems = []
     for key in values.keys() - set(known):
@@ -220,7 +291,7 @@ def make_grid(values: dict[str, Any]) -> Grid:
     grid = Grid(**{key: value for key, value in values.items() if key in known})
     if isinstance(grid.labels, str):
         grid.labels = [grid.labels]
-    grid.training = with_numbers_read(grid.training)
+    grid.training = convert_numbers(grid.training)
     problems += grid.problems()
     if problems:
         raise ConfigError(sorted(problems))

@@ -1,16 +1,18 @@
-"""Results as a table in the papers' shape: methods down, data sets and label settings across."""
+"""Results as a table like the papers': methods as rows, data sets and label settings as columns."""
 
+import csv
+import io
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from halftruth.bench.papers import Number, published
-from halftruth.bench.ranking import spearman
-from halftruth.bench.results import Record
-from halftruth.bench.table_text import WRITERS
+import pandas as pd
 
-# Rows that are no contestants: neither bold nor counted in a rank correlation.
+from halftruth.bench.papers import Number, published
+from halftruth.bench.results import Record
+
+# Reference rows: not ranked, and not part of rank correlations.
 REFERENCES = ("complete",)
 
 
@@ -31,7 +33,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Column:
-    """A data set under a label setting, measured by one metric: a value a method."""
+    """A data set under a label setting, for one metric: one value per method."""
 
     data: str
     labels: str
@@ -39,32 +41,35 @@ class Column:
     values: dict[str, Value]
 
     def correlation(self) -> tuple[float, int] | None:
-        """Spearman's rank correlation with the published numbers, and over how many methods."""
+        """Spearman's rank correlation with the published numbers, and the number of methods."""
         pairs = [
             (value.mean, value.published.value)
             for method, value in self.values.items()
             if value.published is not None and method not in REFERENCES
         ]
-        return (spearman(pairs), len(pairs)) if len(pairs) > 2 else None
+        if len(pairs) < 3:
+            return None
+        ours, theirs = (pd.Series(values).rank() for values in zip(*pairs, strict=True))
+        return float(ours.corr(theirs)), len(pairs)
 
 
 def columns(
     records: Iterable[Record], metrics: Iterable[str] = ("mAP",), part: str = "test"
 ) -> list[Column]:
-    """The columns of a table, best and second best of each marked."""
+    """The columns of a table, with the rank of each method."""
     records = list(records)
     runs = [record for record in records if not record["trial"] and record.get(part)]
-    # A row that stands in every column makes none of its own, unless there is no other.
+    # A reference row appears in every column; alone it makes a column only if there is no other.
     contest = [run for run in runs if run["method"] not in REFERENCES] or runs
     measured = {(run["data"], run["column"]) for run in contest}
-    # In the grid's order, which is that of its trials.
+    # In the order of the grid, which is that of its trials.
     places = dict.fromkeys((record["data"], record["column"]) for record in records)
     found = []
     for data, labels in (place for place in places if place in measured):
         here = [
             run
             for run in runs
-            # With all labels there is nothing to hide: one run stands in every column.
+            # Complete labels do not depend on the label setting: one run for every column.
             if run["data"] == data and (run["column"] == labels or run["method"] in REFERENCES)
         ]
         for metric in metrics:
@@ -79,8 +84,7 @@ def columns(
 
 
 def one_setting(runs: list[Record]) -> list[Record]:
-    """The runs of one setting, where a file holds several: of those with most seeds, the best on
-    validation."""
+    """The runs with the settings that have most seeds and, among those, are best on validation."""
     groups: dict[str, dict[int, Record]] = {}
     for run in runs:
         key = repr((run["training"], run["options"], run["source"], run["threshold"]))
@@ -124,8 +128,8 @@ def table(
     style: str = "markdown",
     part: str = "test",
 ) -> str:
-    """The results as Markdown, CSV or LaTeX: mean ± std over seeds in percent, best bold, second
-    underlined, the published number and the difference beside ours.
+    """Results as Markdown, CSV or LaTeX: mean ± std over seeds in percent, the best bold, the
+    second underlined, next to the published number and the difference.
     """
     found = columns(records, metrics, part)
     if not found:
@@ -133,3 +137,121 @@ def table(
     if style not in WRITERS:
         raise ValueError(f"expected a style in {', '.join(WRITERS)}, got {style!r}")
     return WRITERS[style](found)
+
+
+Marks = dict[int, tuple[str, str]]
+
+
+def markdown(columns: list[Column]) -> str:
+    """A GitHub table."""
+    head, rows, notes = _layout(columns, "±", {1: ("**", "**"), 2: ("<u>", "</u>")})
+    lines = ["| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows]]
+    return "\n".join([*lines, "", *notes]) + "\n"
+
+
+def latex(columns: list[Column]) -> str:
+    """A tabular environment, for booktabs."""
+    marks = {1: (r"\textbf{", "}"), 2: (r"\underline{", "}")}
+    head, rows, notes = _layout(columns, r"$\pm$", marks)
+    body = [" & ".join(_escaped(cell) for cell in row) + r" \\" for row in rows]
+    return "\n".join([
+        *(f"% {note}" for note in notes),
+        r"\begin{tabular}{l" + "r" * (len(head) - 1) + "}",
+        r"\toprule",
+        " & ".join(map(_escaped, head)) + r" \\",
+        r"\midrule",
+        *body,
+        r"\bottomrule",
+        r"\end{tabular}",
+        "",
+    ])  # fmt: skip
+
+
+def comma_separated(columns: list[Column]) -> str:
+    """One line per method and column, one field per number."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([
+        "method", "data", "labels", "metric", "mean", "std", "seeds", "rank", "published",
+        "difference", "source",
+    ])  # fmt: skip
+    for column in columns:
+        for method, value in column.values.items():
+            of = value.published
+            writer.writerow([
+                method, column.data, column.labels, column.metric, f"{value.mean:.4f}",
+                "" if math.isnan(value.std) else f"{value.std:.4f}", value.seeds,
+                value.rank or "", "" if of is None else of.value,
+                "" if value.difference is None else f"{value.difference:.4f}",
+                "" if of is None else of.source,
+            ])  # fmt: skip
+    return file.getvalue()
+
+
+WRITERS: dict[str, Callable[[list[Column]], str]] = {
+    "markdown": markdown,
+    "csv": comma_separated,
+    "latex": latex,
+}
+
+
+def _layout(
+    columns: list[Column], plus_minus: str, marks: Marks
+) -> tuple[list[str], list[list[str]], list[str]]:
+    head, notes = ["method"], []
+    several = len({column.metric for column in columns}) > 1
+    for column in columns:
+        title = f"{column.data}, {column.labels}" + (f", {column.metric}" if several else "")
+        head.append(title)
+        if _has_published(column):
+            head += ["published", "difference"]
+            notes += _notes(column, title)
+    methods = dict.fromkeys(method for column in columns for method in column.values)
+    rows = []
+    for method in methods:
+        row = [f"`{method}`" if plus_minus == "±" else method]
+        for column in columns:
+            value = column.values.get(method)
+            row.append("–" if value is None else _cell(value, plus_minus, marks))
+            if _has_published(column):
+                row += _published_cells(value)
+        rows.append(row)
+    seeds = sorted({value.seeds for column in columns for value in column.values.values()})
+    notes.append(
+        f"{columns[0].metric if not several else 'Metrics'} in percent, mean {plus_minus} standard "
+        f"deviation over {' or '.join(map(str, seeds))} seeds; best bold, second underlined."
+    )
+    return head, rows, notes
+
+
+def _has_published(column: Column) -> bool:
+    return any(value.published is not None for value in column.values.values())
+
+
+def _notes(column: Column, title: str) -> list[str]:
+    sources = dict.fromkeys(
+        value.published.source for value in column.values.values() if value.published is not None
+    )
+    notes = [f"{title}: published numbers from {'; '.join(sources)}."]
+    if found := column.correlation():
+        notes.append(
+            f"{title}: rank correlation (Spearman) with the published column {found[0]:.2f} over "
+            f"{found[1]} methods."
+        )
+    return notes
+
+
+def _cell(value: Value, plus_minus: str, marks: Marks) -> str:
+    before, after = marks.get(value.rank, ("", ""))
+    spread = "" if math.isnan(value.std) else f" {plus_minus} {value.std:.2f}"
+    return f"{before}{value.mean:.2f}{after}{spread}"
+
+
+def _published_cells(value: Value | None) -> list[str]:
+    if value is None or value.published is None or value.difference is None:
+        return ["–", "–"]
+    return [f"{value.published.value:.2f}", f"{value.difference:+.2f}"]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("_", r"\_").replace("–", "--")

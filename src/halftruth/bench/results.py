@@ -1,4 +1,4 @@
-"""The file of results: a JSON line for each finished run, only ever added to."""
+"""The results file: one JSON line per finished run, only ever appended to."""
 
 import contextlib
 import json
@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from halftruth.data import DataError
-from halftruth.train.result import plain_json
+from halftruth.train.run_folder import finite_or_none
 
 Record = dict[str, Any]
 
 
 def append(path: Path, record: Record) -> None:
-    """Add a line in one write, so that a crash leaves it whole or not there."""
-    line = (json.dumps(plain_json(record), ensure_ascii=False) + "\n").encode()
+    """Append a line in one write, so that a crash leaves a whole line or none."""
+    line = (json.dumps(finite_or_none(record), ensure_ascii=False) + "\n").encode()
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         if _ends_within_a_line(path):
@@ -29,12 +29,12 @@ def append(path: Path, record: Record) -> None:
 
 
 def read_results(paths: str | Path | Iterable[str | Path]) -> list[Record]:
-    """The records of one or several files, each run once."""
+    """Read the records of one or several files, each run once."""
     several = [paths] if isinstance(paths, (str, Path)) else paths
     found: dict[str, Record] = {}
     for path in map(Path, several):
         if not path.is_file():
-            raise DataError(f"{path}: there is no such file of results")
+            raise DataError(f"{path}: there is no such results file")
         for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
             if not line.strip():
                 continue
@@ -42,12 +42,12 @@ def read_results(paths: str | Path | Iterable[str | Path]) -> list[Record]:
                 record = json.loads(line)
                 found.setdefault(record["id"], record)
             except (ValueError, KeyError, TypeError):
-                warnings.warn(f"{path}, line {number}: no result; left out", stacklevel=2)
+                warnings.warn(f"{path}, line {number}: not a result; ignored", stacklevel=2)
     return list(found.values())
 
 
 def _ends_within_a_line(path: Path) -> bool:
-    """Whether a write was cut off, by a full disk or a power cut."""
+    """Whether the last write was incomplete, after a full disk or a power failure."""
     with path.open("rb") as file:
         if file.seek(0, os.SEEK_END) == 0:
             return False

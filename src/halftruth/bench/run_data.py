@@ -1,4 +1,4 @@
-"""The data of a run: read once a process, hidden labels taken out before training sees them."""
+"""The data of a run: read once per process; hidden labels are removed before training."""
 
 import dataclasses
 import glob
@@ -16,22 +16,28 @@ from torch import Tensor
 
 from halftruth.bench import datasets as benchmarks
 from halftruth.bench.datasets import Benchmark, BenchmarkWarning
-from halftruth.bench.frozen_features import frozen_features
 from halftruth.data import DataError, Splits
+from halftruth.data.decode_images import describe_bad
+from halftruth.data.transforms import Augment
 from halftruth.labels import PRESENT
-from halftruth.train.one_process import in_blocks, standardization
+from halftruth.models import build_image_model
+from halftruth.train.devices import OneProcess
+from halftruth.train.inputs import Images, apply_in_blocks, decode, stamp, standardization
+from halftruth.train.scoring import score_rows
 
-# Keys of a data set in a grid that its reader does not know.
+# Keys of a data set in a grid that are not options of its reader.
 _OWN = ("reader", "root", "frozen", "published", "limit")
 _PATHS = ("images", "features")
+# Images per batch of a frozen backbone.
+_BATCH = 128
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """Standardised features (N, D), and the labels that there are to see.
+    """Standardised features (N, D), and the visible labels.
 
-    In the training rows those are what the label setting shows: nothing that a process trains
-    with holds a hidden label. In the others they are complete, to choose and measure by.
+    In training rows these are the labels that the label setting shows: no training process has a
+    hidden label in memory. In other rows they are complete, for selection and evaluation.
     """
 
     x: Tensor
@@ -42,13 +48,13 @@ class Matrix:
 
 
 def load_benchmark(source: dict[str, Any], labels: str, seed: int, root: Path) -> Benchmark:
-    """A data set as a grid names it, its paths taken below `root`."""
+    """Read a data set of a grid; its paths are relative to `root`."""
     options = {key: value for key, value in source.items() if key not in _OWN}
     for key in _PATHS:
         if key in options:
-            options[key] = _found(options[key], root)
+            options[key] = _resolve(options[key], root)
     with warnings.catch_warnings():
-        # Told once, when the grid starts (`describe_source`), and not in every process.
+        # Reported once, when the grid starts (`describe_source`), not in every process.
         warnings.simplefilter("ignore", BenchmarkWarning)
         read = benchmarks.load(
             source["reader"], root / source["root"], labels=labels, seed=seed, **options
@@ -60,42 +66,42 @@ def load_benchmark(source: dict[str, Any], labels: str, seed: int, root: Path) -
 def load_matrix(
     source: dict[str, Any], labels: str, seed: int, root: Path, cache: Path, device: str
 ) -> Matrix:
-    """A data set's features on the device."""
+    """Read a data set's features to the device."""
     read = load_benchmark(source, labels, seed, root)
     features = read.features
     if features is None:
         features = frozen_features(read, source.get("frozen"), root, cache, device)
     splits = read.splits
-    x = in_blocks(standardization(features[splits.train]), features).float()
+    x = apply_in_blocks(standardization(features[splits.train]), features).float()
     seen = torch.from_numpy(seen_labels(read))
     return Matrix(x.to(device), seen.to(device), splits, prior_of(read), read.groups)
 
 
 def seen_labels(read: Benchmark) -> np.ndarray:
-    """The complete labels of the validation and test rows; what is shown in the training rows."""
+    """Complete labels in validation and test rows, shown labels in training rows."""
     known = read.truth.copy()
     known[read.splits.train] = read.observed.values[read.splits.train]
     return known
 
 
 def prior_of(read: Benchmark) -> float:
-    """Positives a row, counted where labels are complete and may be looked at: validation."""
+    """Mean number of positives per validation row."""
     rows = read.splits.val
     if not len(rows):
-        raise DataError(f"{read.name}: there are no validation rows to choose settings by")
+        raise DataError(f"{read.name}: there are no validation rows to select settings on")
     return float(np.count_nonzero(read.truth[rows] == PRESENT, axis=1).mean())
 
 
 def describe_source(source: dict[str, Any], labels: str, root: Path) -> str:
-    """What a data set holds, in a line or two."""
+    """Describe a data set in one or two lines."""
     read = load_benchmark(source, labels, 1200, root)
     parts = ", ".join(f"{len(rows):,} {name}" for name, rows in vars(read.splits).items())
-    told = [*read.notes, *map(str, read.check())] if source.get("limit") is None else []
-    return "\n  ".join([f"{parts}; {len(read.classes)} classes", *told])
+    notes = [*read.notes, *map(str, read.check())] if source.get("limit") is None else []
+    return "\n  ".join([f"{parts}; {len(read.classes)} classes", *notes])
 
 
 def first_rows(read: Benchmark, count: int) -> Benchmark:
-    """The data set with at most `count` rows a part: for trying out a grid."""
+    """The data set with at most `count` rows per part, to test a grid quickly."""
     parts = [rows[:count] for rows in vars(read.splits).values()]
     kept = np.sort(np.concatenate(parts))
     splits = Splits(*(np.searchsorted(kept, rows) for rows in parts))
@@ -110,18 +116,63 @@ def first_rows(read: Benchmark, count: int) -> Benchmark:
 
 
 def source_key(source: dict[str, Any], labels: str, seed: int) -> str:
-    """A name for files made from a data set under a label setting."""
+    """A name for files that depend on a data set, a label setting and a seed."""
     text = json.dumps([source, labels, seed], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _found(places: Any, root: Path) -> Any:
-    """Paths below the root, patterns filled in."""
+def _resolve(places: Any, root: Path) -> Any:
+    """Paths below the root, with patterns expanded."""
     if isinstance(places, str):
         pattern = os.path.join(root, places)
         found = sorted(glob.glob(pattern))
         if not found:
             raise DataError(f"{pattern}: there is no such file or folder")
         return found[0] if len(found) == 1 else found
-    several = [_found(place, root) for place in places]
+    several = [_resolve(place, root) for place in places]
     return [path for one in several for path in ([one] if isinstance(one, str) else one)]
+
+
+def frozen_features(
+    read: Benchmark, settings: dict[str, Any] | None, root: Path, cache: Path, device: str
+) -> np.ndarray:
+    """Pooled features (N, D) of a data set's images, computed once and kept on disk.
+
+    settings: backbone (a timm model), weights ("pretrained" or a file below the root), image_size.
+    """
+    if settings is None:
+        raise DataError(
+            f"{read.name} has images and no features; write `frozen: {{backbone: ...}}` in the "
+            "grid to extract features, or train it end to end"
+        )
+    settings = dict(settings)
+    weights = str(settings.pop("weights", "pretrained"))
+    if weights not in ("pretrained", "none"):
+        weights = str(root / weights)
+    store, names = read.store(), [str(item) for item in read.observed.items]  # type: ignore[union-attr]
+    facts = [settings, weights, names, stamp(store)]
+    key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+    path = cache / f"frozen-{key}.npy"
+    if path.exists():
+        found: np.ndarray = np.load(path)
+        return found
+    torch.manual_seed(0)
+    backbone = settings.pop("backbone")
+    model = build_image_model(backbone, len(read.classes), weights=weights, **settings)
+    size = model.image_size
+    pixels, bad = decode(
+        store, names, size, cache="memory", folder=cache, workers=os.cpu_count() or 1
+    )
+    if bad:
+        raise DataError(describe_bad(bad, len(names)))
+    augment = Augment.preset("none", size, model.mean, model.std)
+    inputs = Images(store, names, size, augment=augment, workers=0, pixels=pixels)
+    machine = OneProcess(device)
+    model.to(machine.device).eval()
+    rows = np.arange(len(names))
+    found = score_rows(model.features, inputs, rows, machine, _BATCH).cpu().numpy()  # type: ignore[arg-type]
+    cache.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.{os.getpid()}.npy")
+    np.save(new, found)
+    os.replace(new, path)
+    return found

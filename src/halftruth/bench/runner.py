@@ -1,4 +1,4 @@
-"""`run_grid`: what is missing in the file of results is run; nothing is run twice."""
+"""`run_grid`: run what is missing in the results file; nothing is run twice."""
 
 import datetime
 import platform
@@ -10,11 +10,9 @@ from typing import Any
 import torch
 
 from halftruth.bench.grid import Grid
-from halftruth.bench.job import Cell, Job
+from halftruth.bench.jobs import Cell, Job, best_trial, start_from
 from halftruth.bench.results import Record, append, read_results
-from halftruth.bench.selection import best_trial, started
-from halftruth.bench.tasks import Prepare, Train
-from halftruth.bench.workers import Answer, Pool
+from halftruth.bench.workers import Answer, Pool, Prepare, Train
 from halftruth.data import DataError
 
 Say = Callable[[str], None]
@@ -31,35 +29,44 @@ def run_grid(
     start: str | Path | None = None,
     say: Say = print,
 ) -> list[str]:
-    """Carry out a grid; the runs that failed, each with its reason.
+    """Run a grid; return the runs that failed, each with its reason.
 
-    root: the folder of data sets. out: the file of results (.jsonl); runs in it are not repeated.
-    jobs: processes at once; device: auto (all GPUs, else the CPU), or names such as
-    "cuda:0,cuda:1,cpu", taken in turn. cache: where decoded images and features are kept.
+    root: the folder of data sets. out: the results file (.jsonl); runs in it are not repeated.
+    jobs: number of processes; device: auto (all GPUs, or the CPU), or names such as
+    "cuda:0,cuda:1,cpu", used in turn. cache: folder of decoded images and features.
     start: results of another grid, such as one on frozen features; a method starts with the
-    options and head's rate that were best on validation there, and searches only what the grid
-    lists itself.
+    options and the learning rate of the head that were best on validation there, and searches
+    only what the grid itself lists.
     """
-    out, root = Path(out), Path(root)
+    out, root, places = Path(out), Path(root), devices(device)
     out.parent.mkdir(parents=True, exist_ok=True)
-    pool = Pool(jobs, devices(device), root, Path(cache or out.with_suffix(".cache")))
+    pool = Pool(jobs, places, root, Path(cache or out.with_suffix(".cache")))
     try:
-        cells = grid.cells() if start is None else started(grid.cells(), read_results(start))
+        cells = grid.cells() if start is None else start_from(grid.cells(), read_results(start))
         return _Schedule(grid, cells, out, pool, say).go()
     finally:
         pool.stop()
 
 
 def devices(given: str) -> list[str]:
-    """The devices to use, in turn."""
+    """Return the devices to use in turn; a device that is not there is an error."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if given == "auto":
-        count = torch.cuda.device_count()
         return [f"cuda:{number}" for number in range(count)] or ["cpu"]
-    return [name.strip() for name in given.split(",")]
+    names = [name.strip() for name in given.split(",")]
+    for name in names:
+        kind, _, number = name.partition(":")
+        if kind not in ("cpu", "cuda") or not (number or "0").isdigit():
+            raise DataError(f"device: expected auto, cpu, cuda or cuda:N, got {name!r}")
+        if kind == "cuda" and int(number or 0) >= count:
+            raise DataError(
+                f"device: {name} is not there, found {count} CUDA devices; use auto or cpu"
+            )
+    return names
 
 
 class _Schedule:
-    """Trials of a cell first; once all are there, its runs over seeds with the best settings."""
+    """Runs the trials of a cell first, then its seeds with the best settings."""
 
     def __init__(self, grid: Grid, cells: list[Cell], out: Path, pool: Pool, say: Say) -> None:
         self.grid, self.cells, self.out, self.pool, self.say = grid, cells, out, pool, say
@@ -68,10 +75,10 @@ class _Schedule:
             self.done = {record["id"]: record for record in read_results(out)}
         self.failed: list[str] = []
         self.queue: deque[Job] = deque()
-        # Asked for at any time, and those of them that are not answered yet.
+        # All jobs requested so far, and those without an answer.
         self.asked: set[str] = set()
         self.open: set[str] = set()
-        # Each with its trials, which take long to write down.
+        # Cells with their trials, which take long to compute.
         first = grid.seeds[0]
         self.waiting = [(cell, cell.trials(grid.trials, first)) for cell in cells]
         seeds, trials = len(grid.seeds), grid.trials if grid.trials > 1 else 0
@@ -100,7 +107,7 @@ class _Schedule:
         return self.grid.on_features(job.data)
 
     def _prepare(self) -> None:
-        """Read every data set once, one after the other; a grid on missing files stops here."""
+        """Read every data set once, one after another; missing files stop the grid here."""
         seen: set[str] = set()
         for cell in self.cells:
             if cell.data in seen:
@@ -110,11 +117,11 @@ class _Schedule:
             self.pool.workers[0].give(Prepare(job, self._on_features(job)))
             (answer,) = self.pool.answers()
             if answer.error:
-                raise _PrepareError(f"data {cell.data}: {answer.error}")
+                raise DataError(f"data {cell.data}: {answer.error}")
             self.say(f"{cell.data}: {answer.value}")
 
     def _first_alone(self) -> None:
-        """The first run of a data set of images decodes them, and extracts features, for all."""
+        """Run the first job of each image data set alone: it decodes the images for all."""
         for data in dict.fromkeys(cell.data for cell in self.cells):
             job = next((job for job in self.queue if job.data == data), None)
             if job is not None and not self.grid.on_features(data):
@@ -125,7 +132,7 @@ class _Schedule:
                 self._advance()
 
     def _ask(self, job: Job, first: bool = False) -> None:
-        """Queue a run, unless it is there, or asked for by another column of the table."""
+        """Queue a run, unless it is finished or requested by another column of the table."""
         if job.id in self.done or job.id in self.asked:
             self.count += 1
             return
@@ -134,14 +141,14 @@ class _Schedule:
         self.queue.appendleft(job) if first else self.queue.append(job)
 
     def _advance(self) -> None:
-        """Give out the seeds of those cells whose trials are all there."""
+        """Queue the seeds of the cells whose trials are all finished."""
         waiting, self.waiting = self.waiting, []
         for cell, trials in waiting:
             if any(job.id in self.open for job in trials):
                 self.waiting.append((cell, trials))
                 continue
             if any(job.id not in self.done for job in trials):
-                # Chosen among fewer trials than the others had, it would not compare.
+                # With fewer trials than the other methods, it would not be comparable.
                 continue
             settings: dict[str, Any] = {}
             if trials:
@@ -151,7 +158,7 @@ class _Schedule:
                     self.failed.append(f"{name}: every trial failed")
                     continue
                 settings = {"training": best["training"], "options": best["options"]}
-            # In front of other cells' trials: rows of the table are finished one by one.
+            # Before other cells' trials, so that rows of the table are finished one by one.
             for seed in self.grid.seeds[:: -1 if trials else 1]:
                 self._ask(cell.job(seed, **settings), first=bool(trials))
 
@@ -160,7 +167,7 @@ class _Schedule:
         self.count += 1
         self.open.discard(job.id)
         if answer.error and not answer.final:
-            # Not written down: the next start of the grid tries it again.
+            # Not recorded: the next start of the grid tries it again.
             self.failed.append(f"{job.describe()}: {answer.error}")
             self.say(f"[{self.count}/{self.total}] {job.describe()}: FAILED, {answer.error}")
             return
@@ -171,12 +178,8 @@ class _Schedule:
         self.say(f"[{self.count}/{self.total}] {job.describe()}: {_outcome(record)}")
 
 
-class _PrepareError(DataError):
-    """A data set that cannot be read."""
-
-
 def machine() -> str:
-    """The machine in words: what numbers and seconds may hang on."""
+    """The machine and torch version, on which numbers and times may depend."""
     where = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
     return f"{where}, torch {torch.__version__}"
 

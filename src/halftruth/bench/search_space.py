@@ -1,4 +1,4 @@
-"""Search spaces: what may be tuned of a method and its training, and a spread of points in it."""
+"""Search spaces of methods and training settings, and evenly spread points in them."""
 
 import dataclasses
 import functools
@@ -16,7 +16,7 @@ from halftruth.losses import registry
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.settings import as_number
 
-# Searched beside the method's own arguments, where they have an effect.
+# Searched together with the method's arguments, where they have an effect.
 RATES: dict[str, Any] = {
     "lr": {"low": 1e-5, "high": 1e-3, "log": True},
     "head_lr": {"low": 1e-4, "high": 1e-2, "log": True},
@@ -34,7 +34,7 @@ class Axis:
 
     @classmethod
     def of(cls, name: str, given: Any) -> "Axis":
-        """From a list of choices, or a mapping with low, high and, optionally, log."""
+        """Build an axis from a list of choices, or a mapping with low, high and optionally log."""
         if isinstance(given, (list, tuple)) and given:
             return cls(choices=tuple(as_number(value) for value in given))
         if not isinstance(given, Mapping) or not {"low", "high"} <= given.keys() <= _RANGE:
@@ -51,14 +51,14 @@ class Axis:
         return cls(low, high, log)
 
     def holds(self, value: Any) -> bool:
-        """Whether a value is one of the choices, or within the range."""
+        """Whether a value is one of the choices, or inside the range."""
         if self.choices:
             return value in self.choices
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         return number and self.low <= value <= self.high
 
     def at(self, share: float) -> Any:
-        """The value at a share of the way, in [0, 1).
+        """The value at a fraction of the range, in [0, 1).
 
         >>> Axis(0.01, 1.0, log=True).at(0.5), Axis(choices=("a", "b")).at(0.5)
         (0.1, 'b')
@@ -69,7 +69,7 @@ class Axis:
             value = math.exp(math.log(self.low) + share * math.log(self.high / self.low))
         else:
             value = self.low + share * (self.high - self.low)
-        # Three digits: what was run is then what is printed, and what a recipe says.
+        # Three digits, so that the printed value is the one that was used.
         return float(f"{value:.3g}")
 
 
@@ -78,7 +78,7 @@ Space = dict[str, Axis]
 
 
 def parse(given: Mapping[str, Any]) -> Space:
-    """A space from a mapping of names to axes, as a YAML file holds it."""
+    """Build a space from a mapping of names to axes, as in a YAML file."""
     return {str(name): Axis.of(str(name), axis) for name, axis in given.items()}
 
 
@@ -89,7 +89,7 @@ def _declared() -> dict[str, Any]:
 
 
 def space_of(method: str) -> Space:
-    """The declared search space of a method's arguments; empty where none is declared.
+    """The declared search space of a method's arguments; empty if none is declared.
 
     >>> space_of("em")
     {'alpha': Axis(low=0.01, high=0.9, log=True, choices=())}
@@ -98,12 +98,12 @@ def space_of(method: str) -> Space:
 
 
 def search_space(config: Config, given: dict[str, Any]) -> Space:
-    """The rates, the method's declared space, and what is given, which goes before both."""
+    """The learning rates, the method's declared space, and the given axes, which replace both."""
     if config.method == "auto":
         raise ConfigError(
             [
-                "method: a search is of one method's arguments, so name one (em, hill, ...); auto "
-                "searches as it trains: halftruth train --budget 20"
+                "method: tune searches the arguments of one method, so name one (em, hill, ...); "
+                "auto searches while it trains: halftruth train --budget 20"
             ]
         )
     used = _rates_used(config)
@@ -121,15 +121,15 @@ def search_space(config: Config, given: dict[str, Any]) -> Space:
         raise ConfigError([str(error)]) from error
     fields = {f.name for f in dataclasses.fields(Config)}
     known = fields | registry.signature(config.method).keys()
-    if strange := space.keys() - known:
+    if unknown := space.keys() - known:
         raise ConfigError(
-            [f"search: neither {config.method} nor training takes {name!r}" for name in strange]
+            [f"search: neither {config.method} nor training takes {name!r}" for name in unknown]
         )
     return space
 
 
 def _rates_used(config: Config) -> list[str]:
-    """`lr` trains everything, which features have not; `head_lr` a head alone."""
+    """The learning rates with an effect: `lr` for all layers, `head_lr` for a head alone."""
     everything = not config.features and config.tune != "head"
     alone = bool(config.features) or config.tune != "all"
     return ["lr"] * everything + ["head_lr"] * alone

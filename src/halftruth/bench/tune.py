@@ -13,9 +13,9 @@ import yaml
 from halftruth import losses
 from halftruth.bench.search_space import Axis, Space, search_space, space_of
 from halftruth.train.config import Config, load_settings
-from halftruth.train.criterion import CRITERIA
-from halftruth.train.run import Run
-from halftruth.train.stage_progress import TrainingStopped
+from halftruth.train.fit import Run
+from halftruth.train.records import CRITERIA
+from halftruth.train.trainer import TrainingStopped
 
 if TYPE_CHECKING:
     import optuna
@@ -239,7 +239,7 @@ def _evaluate(trial: "optuna.Trial", config: Config, space: Space, out: Path) ->
             raise library.TrialPruned
 
     try:
-        result = Run(changed, quiet=True, watch=watch).go()
+        result = Run(changed, quiet=True, on_epoch=watch).go()
     except TrainingStopped as error:
         # The learning rate is too high, for example: the trial has no result, the search goes on.
         trial.set_user_attr("stopped", str(error))

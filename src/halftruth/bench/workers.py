@@ -1,9 +1,13 @@
-"""Processes that stay: each loads its libraries and data once, then does run after run."""
+"""Processes that stay alive: each loads its libraries and data once, then runs job after job."""
 
 import dataclasses
 import multiprocessing
 import os
+import signal
+import threading
+import time
 import traceback
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,15 +15,17 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from halftruth.data import DataError
+from halftruth.bench.jobs import Job
+from halftruth.bench.run_data import Matrix, describe_source, load_matrix, source_key
+from halftruth.bench.runs import label_files, run_on_features, run_on_images
 
-# Data sets under a label setting that a process keeps; the jobs come ordered by them.
+# Data sets that a process keeps in memory; jobs come ordered by data set.
 _KEPT = 3
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where runs find their files and their device."""
+    """Paths and device of the runs of a worker."""
 
     root: Path
     cache: Path
@@ -28,7 +34,7 @@ class Place:
 
 @dataclass
 class Answer:
-    """What became of a task: `value`, or `error`; `final` where running it again would not help."""
+    """Result of a task: `value`, or `error`; `final` if running it again would not help."""
 
     task: Any
     value: Any = None
@@ -37,7 +43,7 @@ class Answer:
 
 
 class Worker:
-    """A process that is given one task at a time."""
+    """A process that runs one task at a time."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -50,8 +56,9 @@ class Worker:
         device, variables = own_device(self.place.device)
         place = dataclasses.replace(self.place, device=device)
         self.process = context.Process(target=_serve, args=(theirs, place), daemon=True)
-        # Libraries read them when they are loaded, which is before the process is asked anything.
-        with _environment(variables):
+        # Libraries read the variables when they are loaded, before the first task. A terminal
+        # sends Ctrl-C to all processes; the main one decides when the workers end.
+        with _environment(variables), _sigint_ignored():
             self.process.start()
         theirs.close()
 
@@ -60,7 +67,7 @@ class Worker:
         self.pipe.send(task)
 
     def answer(self) -> Answer:
-        """The outcome of its task; a process that died is started anew."""
+        """The result of its task; a process that died is started again."""
         task, self.task = self.task, None
         try:
             value, error, final = self.pipe.recv()
@@ -77,7 +84,7 @@ class Worker:
 
 
 class Pool:
-    """Several workers, one after the other on each of the devices."""
+    """Several workers, distributed over the devices in turn."""
 
     def __init__(self, jobs: int, devices: list[str], root: Path, cache: Path) -> None:
         self.workers = [
@@ -98,16 +105,11 @@ class Pool:
 
 
 def _serve(pipe: Connection, place: Place) -> None:
-    """The life of a worker process."""
-    import signal
-
+    """Run tasks until the main process ends."""
     import torch
 
-    from halftruth.bench.tasks import Bench
     from halftruth.train import TrainingStopped
 
-    # Ctrl-C goes to all processes of a terminal; the main one decides what becomes of the rest.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     bench = Bench(place, kept=_KEPT)
     while True:
@@ -131,10 +133,10 @@ def _serve(pipe: Connection, place: Place) -> None:
 
 
 def own_device(device: str) -> tuple[str, dict[str, str]]:
-    """A worker's device by the name it has there, and the variables that make it so.
+    """The name of a device inside its worker, and the environment variables of that worker.
 
-    One thread each; of several GPUs a worker sees its own, so that libraries which take the first
-    one take the right one.
+    Each worker has one thread and sees one GPU, so that libraries which use the first GPU use the
+    right one.
 
     >>> own_device("cuda:1")[0], own_device("cpu")[0]
     ('cuda', 'cpu')
@@ -145,9 +147,20 @@ def own_device(device: str) -> tuple[str, dict[str, str]]:
         return device, variables
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = visible.split(",") if visible else [str(n) for n in range(int(number) + 1)]
-    if int(number) >= len(names):
-        raise DataError(f"--device {device}: there are {len(names)} visible GPUs")
     return "cuda", {**variables, "CUDA_VISIBLE_DEVICES": names[int(number)]}
+
+
+@contextmanager
+def _sigint_ignored() -> Iterator[None]:
+    """Let a process that is started here ignore Ctrl-C from its first instruction on."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
@@ -159,3 +172,54 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
     finally:
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Read a data set once before its runs, so that its errors and computations come first."""
+
+    job: Job
+    on_features: bool
+
+
+@dataclass(frozen=True)
+class Train:
+    """Run one job."""
+
+    job: Job
+    on_features: bool
+
+
+class Bench:
+    """Runs tasks on one device, and keeps the last data sets in memory."""
+
+    def __init__(self, place: Place, kept: int = 3) -> None:
+        self.place, self.kept = place, kept
+        self.matrices: OrderedDict[str, Matrix] = OrderedDict()
+
+    def do(self, task: Prepare | Train) -> Any:
+        job, place = task.job, self.place
+        if isinstance(task, Prepare):
+            if task.on_features:
+                self.matrix(job)
+            else:
+                label_files(job, place.root, place.cache)
+            return describe_source(job.source, job.labels, place.root)
+        started = time.perf_counter()
+        if task.on_features:
+            found = run_on_features(job, self.matrix(job))
+        else:
+            found = run_on_images(job, place.root, place.cache, place.device)
+        return {**found, "seconds": round(time.perf_counter() - started, 2)}
+
+    def matrix(self, job: Job) -> Matrix:
+        key = source_key(job.source, job.labels, job.label_seed)
+        if key not in self.matrices:
+            place = self.place
+            self.matrices[key] = load_matrix(
+                job.source, job.labels, job.label_seed, place.root, place.cache, place.device
+            )
+        self.matrices.move_to_end(key)
+        while len(self.matrices) > self.kept:
+            self.matrices.popitem(last=False)
+        return self.matrices[key]

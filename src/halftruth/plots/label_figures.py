@@ -1,4 +1,4 @@
-"""What a label file holds: counts, co-occurrence, positives a row, and what was hidden."""
+"""Figures of label files: counts, co-occurrence, positives per row, hidden labels; categories."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import yaml
 from matplotlib.axes import Axes
 
-from halftruth.bench.datasets.label_settings import hide
+from halftruth.bench.datasets.benchmark import hide
 from halftruth.data import DataError, read_labels
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix, co_occurrence
 from halftruth.plots.style import (
@@ -19,13 +20,13 @@ from halftruth.plots.style import (
     name_points,
     name_ticks,
     panels,
-    shortened,
+    shorten,
     styled,
 )
 from halftruth.train.config import Config
 from halftruth.train.task import align_truth, truth_options
 
-# Up to so many classes are named one by one; more are drawn as a curve over their ranks.
+# Up to this many classes get one bar each; more are drawn as a curve over their ranks.
 _NAMED = 45
 _NUMBERED = 12
 
@@ -38,12 +39,12 @@ def read_hidden(
     setting: str | None = None,
     seed: int = 1200,
 ) -> tuple[LabelMatrix, np.ndarray | None]:
-    """A label file and the complete labels: from a second file, or by hiding some of the first.
+    """Read a label file, and the complete labels from a second file or by hiding some of the first.
 
-    `setting` is one of `halftruth.bench.datasets.label_settings.SETTINGS`, such as "single".
+    `setting` is one of `halftruth.bench.datasets.benchmark.SETTINGS`, such as "single".
     """
     if truth is not None and setting is not None:
-        raise DataError("expected the complete labels (--truth) or what to hide (--hide), not both")
+        raise DataError("expected complete labels (--truth) or labels to hide (--hide), not both")
     config = Config(
         labels=str(path),
         truth=None if truth is None else str(truth),
@@ -55,13 +56,13 @@ def read_hidden(
         return labels, align_truth(labels, read_labels(truth, **truth_options(config)), truth)
     if setting is None:
         return labels, None
-    # What is hidden was there; what was not labelled cannot be hidden.
+    # The file counts as complete: only labels that are present can be hidden.
     complete = np.where(labels.values == PRESENT, PRESENT, ABSENT).astype(np.int8)
     return replace(labels, values=hide(complete, setting, seed)), complete
 
 
 def draw_data(labels: LabelMatrix, truth: np.ndarray | None = None) -> list[Drawing]:
-    """All figures of a label file; `truth` is the complete labels (N, K), where they are known."""
+    """Draw all figures of a label file; `truth` are the complete labels (N, K), if known."""
     if not len(labels):
         raise DataError("there are no rows to draw")
     drawings = [draw_counts(labels, truth), draw_positives(labels, truth)]
@@ -70,9 +71,9 @@ def draw_data(labels: LabelMatrix, truth: np.ndarray | None = None) -> list[Draw
 
 
 def class_counts(labels: LabelMatrix, truth: np.ndarray | None = None) -> pd.DataFrame:
-    """A row a class, the most frequent first: labelled, and by the truth hidden, positives.
+    """Labelled and hidden positives, one row per class, the most frequent class first.
 
-    `unannotated_positive` is the share of the UNKNOWN labels of a class that are really there.
+    `unannotated_positive` is the share of the UNKNOWN labels of a class that are present.
     """
     values = labels.values
     table = pd.DataFrame(
@@ -90,35 +91,35 @@ def class_counts(labels: LabelMatrix, truth: np.ndarray | None = None) -> pd.Dat
 
 @styled
 def draw_counts(labels: LabelMatrix, truth: np.ndarray | None = None) -> Drawing:
-    """Positives of every class, labelled and hidden (000 Fig. 5a; 002 Fig. 4)."""
+    """Draw the labelled and hidden positives per class (000 Fig. 5a; 002 Fig. 4)."""
     numbers = class_counts(labels, truth)
     groups = [name for name in ("labelled", "hidden") if name in numbers]
     figure, axes = _class_panel(len(numbers))
     low = np.zeros(len(numbers))
     for name in groups:
-        _per_class(axes, numbers, numbers[name].to_numpy(), GROUP_COLOURS[name], name, low)
+        _draw_per_class(axes, numbers, numbers[name].to_numpy(), GROUP_COLOURS[name], name, low)
         low = low + numbers[name].to_numpy()
-    _finish(axes, numbers, f"positives, of {len(labels):,} rows", low)
+    _finish_classes(axes, numbers, f"positives among {len(labels):,} rows", low)
     return Drawing("counts", figure, numbers)
 
 
 @styled
 def draw_hiding(labels: LabelMatrix, truth: np.ndarray) -> Drawing:
-    """How much of what is not labelled is really there, class by class (001 Fig. 10)."""
+    """Draw the share of unknown labels that are present, per class (001 Fig. 10)."""
     numbers = class_counts(labels, truth)
     figure, axes = _class_panel(len(numbers))
     share = 100 * numbers["unannotated_positive"].to_numpy()
-    _per_class(axes, numbers, share, GROUP_COLOURS["hidden"], "really there")
-    _finish(axes, numbers, "unknown labels that are really there, %", share)
+    _draw_per_class(axes, numbers, share, GROUP_COLOURS["hidden"], "present")
+    _finish_classes(axes, numbers, "unknown labels that are present, %", share)
     return Drawing("hiding", figure, numbers)
 
 
 @styled
 def draw_positives(labels: LabelMatrix, truth: np.ndarray | None = None) -> Drawing:
-    """How many rows have no, one, two ... positives, as labelled and in truth."""
+    """Draw how many rows have no, one, two, ... positives."""
     found = {"labelled": (labels.values == PRESENT).sum(axis=1)}
     if truth is not None:
-        found["in truth"] = (truth == PRESENT).sum(axis=1)
+        found["complete labels"] = (truth == PRESENT).sum(axis=1)
     most = max(int(count.max(initial=0)) for count in found.values())
     tables = [
         pd.DataFrame(
@@ -132,9 +133,9 @@ def draw_positives(labels: LabelMatrix, truth: np.ndarray | None = None) -> Draw
         places = table["positives"] + (number - (len(found) - 1) / 2) * width
         kind = str(table["kind"].iloc[0])
         mean = float(found[kind].mean())
-        text = f"{kind}: {mean:.2f} a row"
+        text = f"{kind}: {mean:.2f} per row"
         axes.bar(places, table["rows"], width, color=GROUP_COLOURS[colour], label=text)
-    axes.set_xlabel("positive labels a row")
+    axes.set_xlabel("positives per row")
     axes.set_ylabel("rows")
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(axis="x", visible=False)
@@ -144,7 +145,7 @@ def draw_positives(labels: LabelMatrix, truth: np.ndarray | None = None) -> Draw
 
 @styled
 def draw_co_occurrence(labels: LabelMatrix, truth: np.ndarray | None = None) -> Drawing:
-    """Of the rows with a class (down), how many hold another one (across) (000 Fig. 5c)."""
+    """Draw the share of the rows with one class that also have another one (000 Fig. 5c)."""
     values = labels.values if truth is None else truth
     counts = co_occurrence(values)
     order = np.argsort(-np.diag(counts), kind="stable")
@@ -154,7 +155,7 @@ def draw_co_occurrence(labels: LabelMatrix, truth: np.ndarray | None = None) -> 
     side = float(np.clip(2.2 + 0.24 * len(names), 4, 10))
     figure, grid = panels(1, 1, width=side + 1, height=side)
     axes = grid[0, 0]
-    # A class always comes with itself: the diagonal says nothing and would outshine the rest.
+    # Every class occurs with itself: the diagonal would only spoil the colour scale.
     shown = np.where(np.eye(len(names), dtype=bool), np.nan, share)
     image = axes.imshow(shown, aspect="auto", vmin=0, vmax=np.nanmax(shown, initial=0.01))
     axes.grid(False)
@@ -163,7 +164,7 @@ def draw_co_occurrence(labels: LabelMatrix, truth: np.ndarray | None = None) -> 
     name_ticks(axes.yaxis, places, names, 40)
     axes.tick_params(axis="x", rotation=90)
     axes.set_ylabel("of the rows with this class ...")
-    axes.set_xlabel("... so many hold this one, too")
+    axes.set_xlabel("... this share also has this class")
     figure.colorbar(image, ax=axes, label="share of rows", shrink=0.7)
     if len(names) <= _NUMBERED:
         bright = float(image.norm.vmax or 1) / 2
@@ -184,13 +185,13 @@ def draw_co_occurrence(labels: LabelMatrix, truth: np.ndarray | None = None) -> 
 
 
 def _class_panel(classes: int) -> tuple[Any, Axes]:
-    """Room for a bar and a name a class, or for a curve where there are too many."""
+    """A panel for one named bar per class, or for a curve if there are too many classes."""
     height = 1.1 + 0.19 * classes if classes <= _NAMED else 3.4
     figure, grid = panels(1, 1, width=6, height=height)
     return figure, grid[0, 0]
 
 
-def _per_class(
+def _draw_per_class(
     axes: Axes,
     numbers: pd.DataFrame,
     values: np.ndarray,
@@ -206,10 +207,10 @@ def _per_class(
         axes.fill_between(ranks + 1, base, base + values, color=colour, label=label, step="mid")
 
 
-def _finish(axes: Axes, numbers: pd.DataFrame, text: str, tops: np.ndarray) -> None:
+def _finish_classes(axes: Axes, numbers: pd.DataFrame, text: str, tops: np.ndarray) -> None:
     names = [str(name) for name in numbers["class"]]
     if len(names) <= _NAMED:
-        axes.set_yticks(range(len(names)), [shortened(name) for name in names])
+        axes.set_yticks(range(len(names)), [shorten(name) for name in names])
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(text)
@@ -223,3 +224,45 @@ def _finish(axes: Axes, numbers: pd.DataFrame, text: str, tops: np.ndarray) -> N
         name_points(axes, points, below=False)
     if len(axes.get_legend_handles_labels()[1]) > 1:
         axes.legend(loc="lower right" if len(names) <= _NAMED else "upper right")
+
+
+def read_groups(path: Path) -> dict[str, list[str]]:
+    """Read categories and their classes from a YAML file with lines `vehicles: [car, bus]`."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise DataError(f"{path}: cannot be read as YAML: {error}") from error
+    right = isinstance(values, dict) and all(isinstance(v, list) and v for v in values.values())
+    if not right or not values:
+        raise DataError(f"{path}: expected lines such as `vehicles: [car, bus]`")
+    return {str(name): [str(one) for one in classes] for name, classes in values.items()}
+
+
+def join_classes(
+    labels: LabelMatrix, truth: np.ndarray | None, groups: dict[str, list[str]]
+) -> tuple[LabelMatrix, np.ndarray | None]:
+    """Join classes into categories: present where any of the classes is, absent where all are.
+
+    Classes without a category stay as they are.
+
+    >>> pets = LabelMatrix(np.array([[1, 0, -1], [-1, -1, 0]]), ("cat", "dog", "car"))
+    >>> joined, _ = join_classes(pets, None, {"pets": ["cat", "dog"]})
+    >>> joined.classes, joined.values.tolist()
+    (('pets', 'car'), [[1, -1], [-1, 0]])
+    """
+    named = [one for classes in groups.values() for one in classes]
+    unknown = sorted(set(named) - set(labels.classes))
+    twice = sorted({one for one in named if named.count(one) > 1})
+    if unknown or twice:
+        what = f"there is no class {unknown[0]!r}" if unknown else f"{twice[0]!r} is named twice"
+        raise DataError(f"groups: {what}; the classes are {', '.join(labels.classes)}")
+    every = {**groups, **{one: [one] for one in labels.classes if one not in named}}
+    place = {name: column for column, name in enumerate(labels.classes)}
+    columns = [[place[one] for one in classes] for classes in every.values()]
+
+    def join(values: np.ndarray) -> np.ndarray:
+        # PRESENT > UNKNOWN > ABSENT, so the largest label is the label of the category.
+        return np.stack([values[:, some].max(axis=1) for some in columns], axis=1)
+
+    matrix = replace(labels, values=join(labels.values), classes=tuple(every))
+    return matrix, None if truth is None else join(truth)

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from halftruth.bench.datasets import chestxray14, coco41, nuswide, sewerml, voc2012
+from halftruth.bench.datasets import chestxray14, nuswide, sewerml, voc2012
+from halftruth.bench.datasets.coco import CLASSES as COCO_41
 
 
 @dataclass
@@ -110,7 +111,7 @@ def coco_41_images(first: int, repeats: int) -> dict[int, list[str]]:
 
 
 def coco_41(root: Path) -> Miniature:
-    names = ["person", "car", *coco41.CLASSES]
+    names = ["person", "car", *COCO_41]
     folder = root / "annotations"
     train = coco_json(coco_41_images(1, 12), "", names)
     val = coco_json(coco_41_images(3, 2), "", names)

@@ -8,10 +8,8 @@
 import importlib
 import pkgutil
 
-from halftruth.bench.datasets.base import Dataset, registry
-from halftruth.bench.datasets.benchmark import Benchmark, BenchmarkWarning, Difference, Published
-from halftruth.bench.datasets.label_settings import hide
-from halftruth.bench.datasets.loading import load
+from halftruth.bench.datasets.benchmark import Benchmark, BenchmarkWarning, Difference, hide, load
+from halftruth.bench.datasets.dataset import Dataset, Published, registry
 
 # A data set is a file in this folder: importing it registers it.
 for _module in pkgutil.iter_modules(__path__):

@@ -1,38 +1,27 @@
-"""What `load` returns: labels, truth, parts and inputs, and how they compare with the papers."""
+"""`load`: read a data set, hide labels, split off validation rows, compare with the papers."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from halftruth.bench.datasets.dataset import Contents, Published, registry
 from halftruth.data.errors import DataError
 from halftruth.data.images import ImageStore
-from halftruth.data.splits import Splits
+from halftruth.data.splits import Splits, choose_splits, named_splits
 from halftruth.labels import PRESENT, LabelMatrix
+from halftruth.labels.hiding import drop_positives, keep_known, single_positive_published
 
 
 class BenchmarkWarning(UserWarning):
     """What was read differs from what a paper says of the data set."""
-
-
-@dataclass(frozen=True)
-class Published:
-    """A number of a paper, with the digits it is printed with.
-
-    `what` is a key of `Benchmark.statistics`. A number that belongs to one label setting or to
-    one validation share is compared only there.
-    """
-
-    what: str
-    value: str
-    source: str
-    setting: str | None = None
-    val: float | None = None
 
 
 @dataclass(frozen=True)
@@ -153,3 +142,123 @@ def agrees(found: float, published: str) -> bool:
     # Half a unit of the last digit, either way: papers round halves up as well as to even.
     slack = printed.as_tuple().exponent
     return abs(Decimal(found) - printed) <= Decimal("0.5").scaleb(int(slack))
+
+
+# The names of Zhang et al. (Hill, SPLC) and the r behind them: the share left depends on the data.
+_LEFT = {"left-75": 0.5, "left-40": 0.8}
+SETTINGS = ("complete", "single", *_LEFT, "drop-R", "known-F")
+
+
+def hide(complete: np.ndarray, setting: str, seed: int = 1200) -> np.ndarray:
+    """The labels that a setting shows of complete ones, as a new (N, K) array.
+
+    complete: all of them. single: one PRESENT label a row, with seed 1200 the published draw of
+    Cole et al., where rows and classes come in their order. left-75, left-40: what Zhang et al.
+    call 75 % and 40 % of the labels left (r = 0.5 and 0.8); drop-R: the same with any r. known-F:
+    that share of all known labels, PRESENT and ABSENT alike.
+
+    >>> hide(np.array([[1, -1, 1], [-1, 1, -1]]), "single").tolist()
+    [[1, 0, 0], [0, 1, 0]]
+    """
+    if setting == "complete":
+        return np.array(complete, dtype=np.int8)
+    if setting == "single":
+        return single_positive_published(complete, seed)
+    if setting in _LEFT:
+        return drop_positives(complete, _LEFT[setting], seed)
+    kind, _, number = setting.partition("-")
+    share = _share(number)
+    if share is None or kind not in ("drop", "known"):
+        raise DataError(
+            f"labels={setting!r} is no label setting; expected one of {', '.join(SETTINGS)}, with "
+            "R and F between 0 and 1, as in drop-0.5 and known-0.1"
+        )
+    show = drop_positives if kind == "drop" else keep_known
+    return show(complete, share, seed)
+
+
+def _share(text: str) -> float | None:
+    try:
+        share = float(text)
+    except ValueError:
+        return None
+    return share if 0.0 <= share <= 1.0 else None
+
+
+VAL = 0.2
+
+
+def load(
+    name: str,
+    root: str | Path,
+    *,
+    labels: str = "complete",
+    seed: int = 1200,
+    val: float | None = None,
+    split_seed: int = 1200,
+    **options: Any,
+) -> Benchmark:
+    """A data set from its official files below `root`; nothing is downloaded.
+
+    labels: the label setting, see `hide`; seed: which labels it shows.
+    val: the share of the official training rows held out for validation: by default a fifth,
+        drawn with `split_seed`, as Cole et al. 2021 and those who follow do (0 holds out none).
+        A data set with a published validation part has it by default.
+    options: of the data set, such as `split="asl"` for nuswide.
+
+    Labels are hidden in the whole official training part, before validation rows are set aside,
+    so that the defaults give the published draws. Numbers that differ from the papers' are
+    warned of (`BenchmarkWarning`); `Benchmark.check()` lists them.
+    """
+    dataset = registry.create(name, **options)
+    name = registry.resolve(name)
+    contents = dataset.read(Path(root))
+    splits, val = _parts(name, contents, val, split_seed)
+    learnt = np.sort(np.concatenate([splits.train, splits.val]))
+    observed = contents.labels.values.copy()
+    observed[learnt] = hide(contents.labels.values[learnt], labels, seed)
+    benchmark = Benchmark(
+        name=name,
+        observed=replace(contents.labels, values=observed, split=_names(splits, len(observed))),
+        truth=contents.labels.values,
+        splits=splits,
+        images=contents.images,
+        features=contents.features,
+        groups=contents.groups,
+        setting=labels,
+        val=val,
+        published=dataset.published(),
+        notes=contents.notes,
+    )
+    told = [*contents.notes, *map(str, benchmark.check())]
+    if told:
+        lines = "\n  ".join(told)
+        warnings.warn(f"{name} in {root}:\n  {lines}", BenchmarkWarning, stacklevel=2)
+    return benchmark
+
+
+def _parts(
+    name: str, contents: Contents, val: float | None, seed: int
+) -> tuple[Splits, float | None]:
+    column = contents.labels.split
+    assert column is not None
+    official = named_splits(column)
+    if len(official.val):
+        if val is not None:
+            raise DataError(
+                f"{name} has a published validation part of {len(official.val):,} rows; leave out "
+                f"val={val}"
+            )
+        return official, None
+    val = VAL if val is None else val
+    if val == 0:
+        return official, val
+    n = len(column)
+    return choose_splits(n, column=column, val=val, seed=seed, groups=contents.groups), val
+
+
+def _names(splits: Splits, rows: int) -> np.ndarray:
+    column = np.full(rows, "train", dtype="<U5")
+    column[splits.val] = "val"
+    column[splits.test] = "test"
+    return column

@@ -7,8 +7,14 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from halftruth.bench.datasets.base import Contents, Dataset, existing, read_lines, register
-from halftruth.bench.datasets.benchmark import Published
+from halftruth.bench.datasets.dataset import (
+    Contents,
+    Dataset,
+    Published,
+    existing,
+    read_lines,
+    register,
+)
 from halftruth.data.errors import DataError
 from halftruth.data.readers.cell_codes import Coding
 from halftruth.data.readers.label_table import labels_of_table

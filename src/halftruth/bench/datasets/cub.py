@@ -6,8 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from halftruth.bench.datasets.base import Contents, Dataset, existing, read_lines, register
-from halftruth.bench.datasets.benchmark import Published
+from halftruth.bench.datasets.dataset import (
+    Contents,
+    Dataset,
+    Published,
+    existing,
+    read_lines,
+    register,
+)
 from halftruth.data.errors import DataError
 from halftruth.labels import ABSENT, PRESENT, LabelMatrix
 

@@ -7,13 +7,20 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from halftruth.bench.datasets.base import Contents, Dataset, existing, join, read_lines, register
-from halftruth.bench.datasets.benchmark import Published
+from halftruth.bench.datasets.dataset import (
+    Contents,
+    Dataset,
+    Published,
+    existing,
+    join,
+    read_lines,
+    register,
+)
 from halftruth.data.errors import DataError
-from halftruth.data.readers.numpy_file import load_arrays
 from halftruth.data.readers.cell_codes import Coding
-from halftruth.data.readers.csv_file import read_csv
 from halftruth.data.readers.label_lists import matrix_of_lists
+from halftruth.data.readers.numpy_file import load_arrays
+from halftruth.data.readers.text_table import read_csv
 from halftruth.labels import ABSENT, PRESENT, LabelMatrix
 
 CONCEPTS = (

@@ -8,10 +8,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from halftruth.bench.datasets.base import Contents, Dataset, existing, join, register
-from halftruth.bench.datasets.benchmark import Published
+from halftruth.bench.datasets.dataset import Contents, Dataset, Published, existing, join, register
 from halftruth.data.errors import DataError, class_names, some
-from halftruth.data.readers.csv_file import read_text
+from halftruth.data.readers.text_table import read_text
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 
 TestPart = Literal["validation", "test"]

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from halftruth.bench.datasets.base import Contents, Dataset, existing, join, register
-from halftruth.bench.datasets.benchmark import Published
+from halftruth.bench.datasets.dataset import Contents, Dataset, Published, existing, join, register
 from halftruth.data.errors import DataError
 from halftruth.labels import ABSENT, PRESENT, LabelMatrix
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from halftruth.bench.datasets.base import Contents, Dataset, join, register
-from halftruth.bench.datasets.benchmark import Published
+from halftruth.bench.datasets.dataset import Contents, Dataset, Published, join, register
 from halftruth.data.features import read_features
 from halftruth.data.readers import read_labels
 

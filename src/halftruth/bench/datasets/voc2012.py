@@ -7,8 +7,15 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from halftruth.bench.datasets.base import Contents, Dataset, existing, join, read_lines, register
-from halftruth.bench.datasets.benchmark import Published
+from halftruth.bench.datasets.dataset import (
+    Contents,
+    Dataset,
+    Published,
+    existing,
+    join,
+    read_lines,
+    register,
+)
 from halftruth.data.errors import DataError
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 

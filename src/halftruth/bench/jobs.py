@@ -1,23 +1,25 @@
-"""One run of a grid: what it is, and the name that its settings give it."""
+"""One run of a grid: its settings, its id, and the settings that its trials selected."""
 
 import dataclasses
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from halftruth.bench.results import Record
 from halftruth.bench.search_space import Space, spread
 
-# An option that is to be the mean number of positives in the validation rows.
+# Placeholder for the mean number of positives per validation row.
 PRIOR = "from-validation"
-# What says where a number belongs in a table, and decides none.
+# Where a result belongs in a table; without influence on the result.
 _NO_PART = ("data", "column", "method", "published")
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run: with `trial` measured on validation only, else on test too."""
+    """A run. A `trial` is evaluated on validation rows only, other runs also on test rows."""
 
     data: str
     source: dict[str, Any]
@@ -37,7 +39,7 @@ class Job:
 
     @cached_property
     def id(self) -> str:
-        """A digest of all that decides the result: the same settings are never run twice."""
+        """A digest of everything that determines the result: equal settings are never run twice."""
         parts = {key: value for key, value in self.to_dict().items() if key not in _NO_PART}
         source = {k: v for k, v in parts["source"].items() if k not in _NO_PART}
         text = json.dumps({**parts, "source": source}, sort_keys=True)
@@ -50,7 +52,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Cell:
-    """A method on a data set under a label setting: trials, then a run for each seed."""
+    """A method on a data set under a label setting: trials, then one run per seed."""
 
     data: str
     source: dict[str, Any]
@@ -68,7 +70,7 @@ class Cell:
     def trials(self, count: int, seed: int) -> list[Job]:
         """The settings to try: those of the grid, then points spread over the search space.
 
-        None where there is nothing to choose between.
+        Empty if there is nothing to choose from.
         """
         if count <= 1 or not any(self.search.values()):
             return []
@@ -93,7 +95,7 @@ class Cell:
         training: dict[str, Any] | None = None,
         options: dict[str, Any] | None = None,
     ) -> Job:
-        """A run of this cell, with some settings overruled."""
+        """A run of this cell, with some settings replaced."""
         return Job(
             data=self.data,
             source=self.source,
@@ -108,3 +110,37 @@ class Cell:
             threshold=self.threshold,
             trial=trial,
         )
+
+
+def best_trial(trials: Iterable[Record], metric: str = "mAP") -> Record | None:
+    """Return the best trial on validation (the first of equals), or None if all failed."""
+    scored = [trial for trial in trials if (trial.get("val") or {}).get(metric) is not None]
+    return max(scored, key=lambda trial: float(trial["val"][metric]), default=None)
+
+
+def start_from(cells: list[Cell], records: Iterable[Record]) -> list[Cell]:
+    """Cells with the best options of another grid's trials, which they do not search again.
+
+    Cells and trials are matched by method, label setting and published data set.
+    """
+    trials: dict[tuple[str, str, str], list[Record]] = {}
+    for record in records:
+        if record["trial"]:
+            trials.setdefault(_place(record["source"], record), []).append(record)
+    found = []
+    for cell in cells:
+        best = best_trial(trials.get(_place(cell.source, vars(cell)), ()), cell.choose)
+        if best is not None:
+            rates = {key: best["training"][key] for key in ("head_lr",) if key in best["training"]}
+            cell = dataclasses.replace(
+                cell,
+                options=best["options"],
+                training={**cell.training, **rates},
+                search={**cell.search, "options": {}},
+            )
+        found.append(cell)
+    return found
+
+
+def _place(source: Record, about: Record) -> tuple[str, str, str]:
+    return str(source.get("published", about["data"])), about["column"], about["method"]

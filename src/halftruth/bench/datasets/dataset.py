@@ -1,4 +1,4 @@
-"""What every data set has: a name, a place to get it from, a tree of files, and a reader."""
+"""Base class of the data sets: name, source, tree of files, reader."""
 
 from __future__ import annotations
 
@@ -10,11 +10,25 @@ from typing import ClassVar
 
 import numpy as np
 
-from halftruth.bench.datasets.benchmark import Published
 from halftruth.data.errors import DataError
-from halftruth.data.readers.csv_file import read_text
+from halftruth.data.readers.text_table import read_text
 from halftruth.labels import LabelMatrix
 from halftruth.registry import Registry
+
+
+@dataclass(frozen=True)
+class Published:
+    """A number of a paper, with the digits it is printed with.
+
+    `what` is a key of `Benchmark.statistics`. A number that belongs to one label setting or to
+    one validation share is compared only there.
+    """
+
+    what: str
+    value: str
+    source: str
+    setting: str | None = None
+    val: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

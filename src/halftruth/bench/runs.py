@@ -1,0 +1,224 @@
+"""One run: on features in memory, or on images end to end."""
+
+import dataclasses
+import json
+import shutil
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from halftruth import losses
+from halftruth.bench.jobs import PRIOR, Job
+from halftruth.bench.run_data import Matrix, load_benchmark, prior_of, seen_labels, source_key
+from halftruth.data import Splits, read_labels, write_labels
+from halftruth.metrics import evaluate, thresholds
+from halftruth.metrics.counts import UndefinedMetricWarning
+from halftruth.models import Classifier
+from halftruth.train.auto import resolve_auto
+from halftruth.train.config import AUTO, OVER_FEATURES, Config
+from halftruth.train.devices import OneProcess
+from halftruth.train.fit import make_teacher, teacher_config
+from halftruth.train.inputs import Features
+from halftruth.train.search_settings import search_settings
+from halftruth.train.stages import build_head
+from halftruth.train.trainer import Stage, Teacher
+
+# A linear head is too small for CUDA graphs or compilation to pay off.
+_LEAN = {"ema": 0.99, "graphs": False, "compile": False}
+
+NONE = np.arange(0)
+
+
+def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
+    """Train a linear head (or one with a hidden layer) and return its metrics.
+
+    The epoch is selected on the complete labels of the validation rows. Test rows are scored once,
+    and not at all in a trial.
+    """
+    if job.loss == AUTO:
+        # auto uses only the shown labels: of the grid's settings it takes the budget, and it
+        # selects nothing on validation rows.
+        defaults: dict[str, Any] = {**OVER_FEATURES, "method": AUTO, "features": "X"}
+        config = Config(**defaults, seed=job.seed, budget=job.training.get("budget"))
+        shown = matrix.labels[torch.as_tensor(matrix.splits.train)].cpu().numpy()
+        config, choice = resolve_auto(config, shown, matrix.x.shape[1])
+        accelerator: Any = OneProcess(str(matrix.x.device))
+        rows = matrix.splits.train
+        given = (matrix.x, matrix.labels, rows, accelerator)
+        config, _ = search_settings(config, choice, *given, groups=matrix.groups)
+        alone = dataclasses.replace(matrix, splits=Splits(matrix.splits.train, NONE, NONE))
+        model, epoch = train_head(config, alone)
+        return {"epoch": epoch, **compute_metrics(job, model, matrix)}
+    config = Config(
+        **{**OVER_FEATURES, **_LEAN, **job.training},
+        method=job.loss,
+        options=with_numbers(job.options, matrix.prior),
+        features="X",
+        seed=job.seed,
+    )
+    first, label = teacher_config(config), None
+    if first is not None:
+        model, _ = train_head(first, matrix)
+        accelerator = OneProcess(str(matrix.x.device))
+        label = make_teacher(model, Features(matrix.x), accelerator, 2 * config.batch_size)
+    model, epoch = train_head(config, matrix, label)
+    return {"epoch": epoch, **compute_metrics(job, model, matrix)}
+
+
+def train_head(
+    config: Config, matrix: Matrix, label: Teacher | None = None
+) -> tuple[Classifier, int]:
+    """Train a head; return the model of the selected epoch, and that epoch."""
+    torch.manual_seed(config.seed)
+    model = build_head(config, matrix.x.shape[1], matrix.labels.shape[1])
+    # The features are standardised already, once for all runs.
+    model.backbone[0] = nn.Identity()  # type: ignore[operator]
+    stage = Stage(
+        name="all",
+        model=model,
+        inputs=Features(matrix.x),
+        loss=losses.create(config.method, **config.options),
+        # Complete in the validation rows: selecting an epoch needs no other labels.
+        labels=matrix.labels,
+        train_rows=matrix.splits.train,
+        val_rows=matrix.splits.val,
+        config=config,
+        accelerator=OneProcess(str(matrix.x.device)),  # type: ignore[arg-type]
+        epochs=config.epochs,
+        lr=config.head_lr,
+        head_lr=config.head_lr,
+        teacher=label,
+    )
+    stage.run()
+    best = stage.best()
+    model.load_state_dict(best["model"])
+    return model.eval(), int(best["epoch"])
+
+
+@torch.no_grad()
+def compute_metrics(job: Job, model: nn.Module, matrix: Matrix) -> dict[str, Any]:
+    """Metrics on validation rows and, except in a trial, on test rows."""
+
+    def score(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        index = torch.as_tensor(rows, device=matrix.x.device)
+        scores: Tensor = torch.sigmoid(model(matrix.x[index]).double())
+        return scores.cpu().numpy(), matrix.labels[index].cpu().numpy()
+
+    scores, truth = score(matrix.splits.val)
+    # Thresholds are fitted on validation rows only.
+    fit = job.threshold == "fit"
+    cuts = np.clip(thresholds.best(scores, truth), 0, 1) if fit else job.threshold
+    with _undefined_metrics_allowed():
+        found: dict[str, Any] = {"val": evaluate(scores, truth, threshold=cuts)}
+        if not job.trial:
+            scores, truth = score(matrix.splits.test)
+            found["test"] = evaluate(scores, truth, threshold=cuts)
+    return found
+
+
+@contextmanager
+def _undefined_metrics_allowed() -> Iterator[None]:
+    """A class without positives in a part is left out of the mean, without a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UndefinedMetricWarning)
+        yield
+
+
+def with_numbers(options: dict[str, Any], prior: float) -> dict[str, Any]:
+    """A method's options, with the counted number of positives per row filled in."""
+    return {key: round(prior, 4) if value == PRIOR else value for key, value in options.items()}
+
+
+def run_on_images(job: Job, root: Path, cache: Path, device: str) -> dict[str, Any]:
+    """Train head and backbone as `halftruth train` does; images are decoded once for all runs.
+
+    An interrupted run continues from its last checkpoint. The folder of a finished run is removed.
+    """
+    from halftruth.train.fit import train
+
+    files = label_files(job, root, cache)
+    folder = cache / "runs" / job.id
+    weights = str(job.training.get("weights", "pretrained"))
+    settings = {
+        "cache": "disk",
+        **job.training,
+        "weights": weights if weights in ("pretrained", "none") else str(root / weights),
+        "labels": files["observed"],
+        "truth": files["truth"],
+        # 0 is unknown: labels that are hidden in the training rows.
+        "reading_truth": {"zero": "unknown"},
+        "images": files["images"],
+        "method": job.loss,
+        "options": with_numbers(job.options, files["prior"]),
+        "seed": job.seed,
+        "device": device.split(":")[0],
+        "cache_dir": str(cache),
+        "workers": 0,
+        "report": False,
+        "out": str(folder),
+    }
+    if job.loss == AUTO:
+        # auto uses only the shown labels: of the grid's settings it takes the model and the budget.
+        given = ("backbone", "weights", "image_size", "budget")
+        settings = {k: v for k, v in settings.items() if k in given or k not in job.training}
+        settings["options"] = {}
+    # Settings of the whole grid may have no effect for one method, such as `head_epochs`.
+    config = Config(**settings)
+    idle = {name for name in job.training if config.without_effect(name) is not None}
+    settings = {name: value for name, value in settings.items() if name not in idle}
+    result = train(settings, resume=True, quiet=True)
+    found: dict[str, Any] = {"stage": result.best_stage, "epoch": result.best_epoch}
+    found["val"] = result.val
+    if not job.trial:
+        found["test"] = result.test
+    if job.threshold != "fit":
+        found |= _evaluate_at(job, folder, files, settings["device"])
+    shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+def _evaluate_at(
+    job: Job, folder: Path, files: dict[str, Any], device: str
+) -> dict[str, dict[str, float]]:
+    """Metrics of a finished run on images at the grid's fixed threshold."""
+    from halftruth.train.trained_run import TrainedRun
+
+    run, labels = TrainedRun(folder, device=device), read_labels(files["truth"], zero="unknown")
+    assert labels.split is not None
+    assert labels.items is not None
+    found = {}
+    for part in ("val",) if job.trial else ("val", "test"):
+        rows = np.flatnonzero(labels.split == part)
+        items = [str(labels.items[row]) for row in rows]
+        scores = run.score(images=files["images"], items=items, bad_images="fail", workers=1)
+        with _undefined_metrics_allowed():
+            found[part] = evaluate(
+                scores.probabilities, labels.values[rows], threshold=float(job.threshold)
+            )
+    return found
+
+
+def label_files(job: Job, root: Path, cache: Path) -> dict[str, Any]:
+    """Write the shown labels, and the complete labels of the other rows, once; return the paths."""
+    folder = cache / f"labels-{source_key(job.source, job.labels, job.label_seed)}"
+    notes = folder / "notes.json"
+    if not notes.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        read = load_benchmark(job.source, job.labels, job.label_seed, root)
+        shown = dataclasses.replace(read.observed, values=seen_labels(read))
+        write_labels(read.observed, folder / "observed.csv")
+        write_labels(shown, folder / "truth.csv")
+        files = {
+            "observed": str(folder / "observed.csv"),
+            "truth": str(folder / "truth.csv"),
+            "images": [str(path) for path in read.images],
+            "prior": prior_of(read),
+        }
+        notes.write_text(json.dumps(files), encoding="utf-8")
+    return dict(json.loads(notes.read_text(encoding="utf-8")))
