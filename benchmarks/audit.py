@@ -22,7 +22,7 @@ import torch
 import halftruth
 from halftruth.audit import calibrate, missing_labels
 from halftruth.audit.cross_scores import cross_scores
-from halftruth.audit.remaining import still_missing
+from halftruth.presence.remaining import still_missing
 from halftruth.data import read_labels, split_rows, write_labels
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 

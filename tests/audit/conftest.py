@@ -1,11 +1,11 @@
-"""What the tests of audits share."""
+"""Fixtures of the audit tests."""
 
 from pathlib import Path
 
 import pytest
-from audited_pictures import Pictures, make_pictures
+from audit_example import Example, make_example
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Pictures:
-    return make_pictures(tmp_path)
+def example(tmp_path: Path) -> Example:
+    return make_example(tmp_path)

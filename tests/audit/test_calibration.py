@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from audited_pictures import hide, knowing_scores
+from audit_example import hide, noisy_scores
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,22 +13,22 @@ from halftruth.audit import (
     missing_labels,
     missing_mask,
     per_class,
-    precision_cuts,
-    ranked,
+    precision_table,
+    rank_unknown,
     summary,
     wrong_labels,
 )
-from halftruth.audit.candidates import cut_at
+from halftruth.audit.candidates import count_at_precision
 from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix
 from halftruth.labels.hiding import single_positive
-from halftruth.presence.model import choose_selection, fit_presence
+from halftruth.presence.labelling_model import choose_selection, fit_presence
 
 SHARES = (0.3, 0.2, 0.15, 0.1, 0.05)
 
 
 def world(rows: int = 2000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     truth = (np.random.default_rng(seed).random((rows, 5)) < SHARES).astype(np.int8)
-    return truth, knowing_scores(truth, seed)
+    return truth, noisy_scores(truth, seed)
 
 
 def missing(truth: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -128,15 +128,15 @@ def test_mask_ranking_classes_and_summary_agree_with_the_table() -> None:
     labels = hide(truth, 0.5)
     table, mask = missing_labels(labels, scores), missing_mask(labels, scores, precision=0.9)
     taken = int(mask.sum())
-    assert taken == cut_at(table["expected_precision"].to_numpy(), 0.9) > 0
-    assert ranked(labels, scores)[:taken].tolist() == [
+    assert taken == count_at_precision(table["expected_precision"].to_numpy(), 0.9) > 0
+    assert rank_unknown(labels, scores)[:taken].tolist() == [
         [row, int(name.removeprefix("class"))]
         for row, name in zip(table["row"][:taken], table["class"][:taken], strict=True)
     ]
     counts, short = per_class(labels, scores), summary(labels, scores)
     assert counts["missing"].sum() == pytest.approx(short["missing"])
     assert short["at_90_percent_precision"] == taken
-    cuts = precision_cuts(table["expected_precision"].to_numpy())
+    cuts = precision_table(table["expected_precision"].to_numpy())
     assert cuts.set_index("precision")["candidates"][0.9] == taken
     assert (missing(truth, labels) & mask).sum() / taken > 0.8
 
@@ -151,8 +151,8 @@ def test_how_labels_are_missing_is_told_from_the_labels() -> None:
     ("labels", "scores", "message"),
     [
         ([[1, 0]], [[0.5]], "shape"),
-        ([[1, 0]], [[0.5, 1.5]], r"scores\[0, 1\] is 1.5.*sigmoid"),
-        ([[1, 0]], [[0.5, np.nan]], "nan"),
+        ([[1, 0]], [[0.5, 1.5]], r"scores\[0, 1\].*got 1.5.*sigmoid"),
+        ([[1, 0]], [[0.5, np.nan]], r"scores\[0, 1\].*nan"),
         ([[0, 0]], [[0.5, 0.5]], "no label is PRESENT"),
         ([[2, 0]], [[0.5, 0.5]], "expected 1"),
     ],

@@ -1,60 +1,79 @@
 """Audits by folds, of runs and of given probabilities, as the command line makes them."""
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from audited_pictures import CLASSES, Pictures, hide, knowing_scores, write_rows
+import torch
+from audit_example import CLASSES, Example, hide, noisy_scores, write_rows
 from typer.testing import CliRunner
 
 from halftruth import fit
+from halftruth.audit.audit_folder import open_audit
 from halftruth.audit.cross_scores import cross_scores
-from halftruth.audit.folder import open_audit
 from halftruth.audit.make_audit import make_audit
+from halftruth.audit.score_sources import check_ranking
 from halftruth.cli.app import app
 from halftruth.data import DataError, read_labels
 from halftruth.labels import LabelMatrix
+from halftruth.report.audit_report import write_audit_report
 
 QUICK = {"epochs": 8, "device": "cpu", "method": "em"}
+Matrix = tuple[Path, Path, np.ndarray]
 
 
-@pytest.fixture
-def matrix(tmp_path: Path) -> tuple[Path, Path, np.ndarray]:
-    """labels.csv with a patient each and features.npy that tell the truth, and the truth."""
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> Matrix:
+    """labels.csv with a patient per row, features.npy that show the classes, complete labels."""
+    folder = tmp_path_factory.mktemp("matrix")
     truth = (np.random.default_rng(0).random((120, 3)) < 0.4).astype(np.int8)
-    seen = truth @ np.eye(3, 6) * 3 + np.random.default_rng(1).normal(size=(120, 6)) * 0.5
-    np.save(tmp_path / "features.npy", seen.astype(np.float32))
+    values = truth @ np.eye(3, 6) * 3 + np.random.default_rng(1).normal(size=(120, 6)) * 0.5
+    np.save(folder / "features.npy", values.astype(np.float32))
     rows = [[f"r{k}", f"patient{k // 4}", *labels] for k, labels in enumerate(hide(truth, 0.4))]
-    labels = write_rows(tmp_path / "labels.csv", ("id", "patient", "cat", "dog", "bird"), rows)
-    return labels, tmp_path / "features.npy", truth
+    labels = write_rows(folder / "labels.csv", ("id", "patient", "cat", "dog", "bird"), rows)
+    return labels, folder / "features.npy", truth
+
+
+@pytest.fixture(scope="module")
+def trained(matrix: Matrix, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    labels, features, _ = matrix
+    run = tmp_path_factory.mktemp("runs") / "run"
+    options: dict[str, Any] = {"drop_columns": ["patient"], "quiet": True, "report": False}
+    fit(labels, features=features, out=run, **options, **QUICK)
+    return run
+
+
+def run_command(*arguments: object) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def test_scores_are_out_of_sample(tmp_path: Path) -> None:
-    """Labels drawn by lot cannot be foretold, but a model that has seen them repeats them."""
+    """Random labels cannot be predicted, but a model repeats those it was trained on."""
     random = np.random.default_rng(0)
-    lots = LabelMatrix((random.random((80, 2)) < 0.5).astype(np.int8), ("a", "b"))
-    features = random.normal(size=(80, 60)).astype(np.float32)
-    scores, bad = cross_scores(
-        lots, tmp_path, features=features, folds=4, epochs=10, device="cpu", method="bce"
-    )
+    labels = LabelMatrix((random.random((80, 2)) < 0.5).astype(np.int8), ("a", "b"))
+    options: dict[str, Any] = {
+        "features": random.normal(size=(80, 60)).astype(np.float32), "folds": 4, "epochs": 10,
+        "device": "cpu",
+    }  # fmt: skip
+    scores, bad = cross_scores(labels, tmp_path, method="bce", **options)
     assert bad == []
-    assert abs(np.corrcoef(scores[:, 0], lots.values[:, 0])[0, 1]) < 0.4
+    assert abs(np.corrcoef(scores[:, 0], labels.values[:, 0])[0, 1]) < 0.4
     parts = [read_labels(tmp_path / f"fold{k}.parquet").split for k in range(4)]
     assert np.array_equal(np.stack([part == "test" for part in parts]).sum(axis=0), np.ones(80))
     before = (tmp_path / "fold0" / "result.json").stat().st_mtime_ns
-    again, _ = cross_scores(
-        lots, tmp_path, features=features, folds=4, epochs=10, device="cpu", method="bce"
-    )
+    again, _ = cross_scores(labels, tmp_path, method="bce", **options)
     assert np.array_equal(scores, again)
     assert (tmp_path / "fold0" / "result.json").stat().st_mtime_ns == before
     with pytest.raises(DataError, match="other labels or other settings"):
-        cross_scores(lots, tmp_path, features=features, folds=4, epochs=10, method="em")
+        cross_scores(labels, tmp_path, method="em", **options)
 
 
 def test_rows_of_one_item_stay_in_one_fold(tmp_path: Path) -> None:
-    """Few rows, few labels, and every item twice: each fold has something to choose by."""
+    """Few rows, few labels, and every item twice: each fold has validation rows with a label."""
     random = np.random.default_rng(0)
     values = np.zeros((40, 2), np.int8)
     values[::5, 0] = 1
@@ -71,21 +90,18 @@ def test_rows_of_one_item_stay_in_one_fold(tmp_path: Path) -> None:
         assert (values[part == "val"] == 1).any()
 
 
-def test_the_command_goes_from_labels_to_a_repaired_file(
-    matrix: tuple[Path, Path, np.ndarray], tmp_path: Path
-) -> None:
+def test_commands_lead_from_labels_to_a_repaired_file(matrix: Matrix, tmp_path: Path) -> None:
     labels, features, truth = matrix
     out = tmp_path / "audit"
-    done = CliRunner().invoke(
-        app,
-        ["audit", str(labels), "--features", str(features), "--group-column", "patient",
-         "--folds", "3", "--method", "wan", "--epochs", "15", "--device", "cpu",
-         "--train", "head_lr=0.05", "--train", "ema=0",
-         "--out", str(out)],
+    done = run_command(
+        "audit", labels, "--features", features, "--group-column", "patient", "--folds", 3,
+        "--method", "wan", "--epochs", 15, "--device", "cpu", "--train", "head_lr=0.05",
+        "--train", "ema=0", "--out", out,
     )  # fmt: skip
     assert done.exit_code == 0, done.output
-    assert "labels are missing" in done.output
+    assert "estimated missing labels" in done.output
     assert "WARNING" not in done.output
+    assert (out / "report.html").is_file()
     audit = open_audit(out)
     assert audit.info["origin"] == "3-fold training, out-of-sample"
     patients = pd.read_csv(labels)["patient"]
@@ -95,51 +111,58 @@ def test_the_command_goes_from_labels_to_a_repaired_file(
     right = truth[first["row"], first["class"].map(["cat", "dog", "bird"].index)].mean()
     unknown = audit.scored["labels"] == 0
     assert right > 2 * truth[unknown].mean()
-    hidden = int(truth.sum() - (read_labels(labels, drop_columns=["patient"]).values > 0).sum())
+    observed = read_labels(labels, drop_columns=["patient"]).values > 0
+    hidden = int(truth.sum() - observed.sum())
     assert audit.info["missing"]["low"] < hidden < audit.info["missing"]["high"]
-    done = CliRunner().invoke(
-        app, ["repair", str(out), "--out", str(tmp_path / "fixed.csv"), "--precision", "0.9",
-              "--export", "cleanlab"],
-    )  # fmt: skip
+    fixed = tmp_path / "fixed.csv"
+    done = run_command("repair", out, "--out", fixed, "--precision", 0.9, "--export", "cleanlab")
     assert done.exit_code == 0, done.output
-    fixed = read_labels(tmp_path / "fixed.csv", drop_columns=["patient"])
-    assert (fixed.values > 0).sum() > (
-        read_labels(labels, drop_columns=["patient"]).values > 0
-    ).sum()
+    assert (read_labels(fixed, drop_columns=["patient"]).values > 0).sum() > observed.sum()
 
 
-def test_a_run_that_was_trained_on_these_rows_says_so_loudly(
-    matrix: tuple[Path, Path, np.ndarray], tmp_path: Path
+def test_training_rows_of_a_run_cause_a_warning(
+    matrix: Matrix, trained: Path, tmp_path: Path
 ) -> None:
     labels, features, _ = matrix
-    run = tmp_path / "run"
-    fit(
-        labels,
-        features=features,
-        drop_columns=["patient"],
-        out=run,
-        quiet=True,
-        report=False,
-        **QUICK,
-    )
-    told: list[str] = []
-    audit = make_audit(run, labels, out=tmp_path / "audit", draws=2, device="cpu", tell=told.append)
-    assert any("96 of the 120 rows audited were TRAINED ON" in text for text in told)
-    assert any("--folds 5" in text for text in told)
-    assert "IN-SAMPLE" in (audit.path / "report.html").read_text()
+    messages: list[str] = []
+    options: dict[str, Any] = {"draws": 2, "device": "cpu", "tell": messages.append}
+    audit = make_audit(trained, labels, out=tmp_path / "audit", **options)
+    assert any("96 of the 120 audited rows were TRAINING ROWS" in text for text in messages)
+    assert any("--folds 5" in text for text in messages)
+    assert "IN-SAMPLE" in write_audit_report(audit).read_text()
     fresh = tmp_path / "new.csv"
     fresh.write_text(labels.read_text().replace("\nr", "\nnew"))
-    told.clear()
+    messages.clear()
     make_audit(
-        run, fresh, features=features, out=tmp_path / "other", draws=2, device="cpu",
-        reading={"drop_columns": ["patient"]}, tell=told.append,
+        trained, fresh, features=features, out=tmp_path / "other",
+        reading={"drop_columns": ["patient"]}, **options,
     )  # fmt: skip
-    assert not any("TRAINED ON" in text for text in told)
+    assert not any("TRAINING ROWS" in text for text in messages)
 
 
-def test_given_probabilities_are_matched_by_name(pictures: Pictures) -> None:
-    audit = pictures.audit()
-    direct = knowing_scores(pictures.truth)
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"thresholds": [0.5', "result.json"),
+        ('{"thresholds": [0.5, 0.5]}', "result.json"),
+        ("{}", "result.json"),
+        ('{"thresholds": [0.5, 0.5, NaN]}', "result.json"),
+    ],
+)
+def test_a_broken_result_of_a_run_is_one_error(
+    matrix: Matrix, trained: Path, tmp_path: Path, content: str, message: str
+) -> None:
+    labels, _, _ = matrix
+    run = shutil.copytree(trained, tmp_path / "run")
+    (run / "result.json").write_text(content)
+    with pytest.raises(Exception, match=message) as caught:
+        make_audit(run, labels, out=tmp_path / "audit", draws=2, device="cpu")
+    assert type(caught.value).__name__ in ("DataError", "CheckpointError")
+
+
+def test_given_probabilities_are_matched_by_name(example: Example) -> None:
+    audit = example.audit()
+    direct = noisy_scores(example.truth)
     assert np.allclose(audit.scored["scores"], direct, atol=1e-5)
     table = pd.read_csv(audit.path / "missing.csv")
     assert set(table["class"]) <= {"<b>cat</b>", "'=dog", "bird"}
@@ -148,11 +171,56 @@ def test_given_probabilities_are_matched_by_name(pictures: Pictures) -> None:
     assert info["classes"] == list(CLASSES)
 
 
-def test_only_a_part_can_be_audited(pictures: Pictures) -> None:
-    text = pictures.labels.read_text().split("\n")
+@pytest.mark.parametrize("suffix", ["csv", "npz"])
+def test_named_columns_may_have_any_order(example: Example, suffix: str) -> None:
+    table = pd.read_csv(example.probs)[["image", *CLASSES[::-1]]]
+    example.probs = example.folder / f"other.{suffix}"
+    if suffix == "csv":
+        table.to_csv(example.probs, index=False)
+    else:
+        values = table.iloc[::-1, 1:].to_numpy()
+        np.savez(example.probs, scores=values, classes=np.array(CLASSES[::-1]))
+    audit = example.audit()
+    assert np.allclose(audit.scored["scores"], noisy_scores(example.truth), atol=1e-5)
+    assert len(audit.info["warnings"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda scores: scores, None),
+        (lambda scores: 1 - scores, "probably inverted"),
+        (lambda scores: scores[:, [1, 2, 0]], r"another class order.*column 2 \('=dog'\) fits"),
+        (lambda scores: scores[:, [1, 0, 2]], "another class order"),
+        (lambda scores: np.roll(scores, 7, axis=0) * 0 + 0.5, None),
+    ],
+)
+def test_inverted_and_permuted_scores_are_reported(
+    example: Example, change: Any, message: str | None
+) -> None:
+    example.probs = example.folder / "probs.npy"
+    np.save(example.probs, change(noisy_scores(example.truth)))
+    audit = example.audit()
+    found = audit.info["warnings"][1:]
+    assert len(found) == (message is not None)
+    if message:
+        assert pd.Series(found).str.contains(message).all()
+        assert found[0][:40] in (audit.path / "report.html").read_text()
+
+
+def test_weak_scores_of_rare_classes_are_not_reported_as_permuted() -> None:
+    random = np.random.default_rng(0)
+    values = (random.random((400, 60)) < 0.02).astype(np.int8)
+    labels = LabelMatrix(values, tuple(f"c{k}" for k in range(60)))
+    scores = 0.3 * random.random(values.shape) + 0.1 * values
+    assert check_ranking(labels, scores, named=False) is None
+
+
+def test_only_a_part_can_be_audited(example: Example) -> None:
+    text = example.labels.read_text().split("\n")
     lines = [f"{line},{'train' if k % 3 else 'test'}" for k, line in enumerate(text[1:]) if line]
-    pictures.labels.write_text("\n".join([text[0] + ",split", *lines]) + "\n")
-    audit = pictures.audit(split="train")
+    example.labels.write_text("\n".join([text[0] + ",split", *lines]) + "\n")
+    audit = example.audit(split="train")
     assert set(audit.candidates["row"] % 3) == {1, 2}
     assert audit.info["rows"] == 60
 
@@ -163,36 +231,120 @@ def test_only_a_part_can_be_audited(pictures: Pictures) -> None:
         (["{labels}"], "expected --images or --features"),
         (["{folder}/none.csv", "{labels}"], "there is no such"),
         (["{probs}", "{folder}/none.csv"], "there is no such"),
-        (["{labels}", "{labels}", "--selection", "some"], "expected selection"),
         (["{probs}", "{labels}", "--split", "train"], "no split column"),
+        (["{folder}", "{labels}"], "is not a run folder"),
+        (["{probs}", "{folder}/zeros.csv"], r"zeros.csv: none of the labels .* is present"),
+        (["{folder}/zeros.csv", "--images", "{folder}/photos"], "zeros.csv: none of the labels"),
+        (["{labels}", "--images", "{folder}/photos", "--folds", "1"], "folds: expected at least 2"),
+        (["{probs}", "{labels}", "--folds", "3"], r"folds \(--folds\): no effect"),
+        (["{probs}", "{labels}", "--method", "em"], r"method \(--method\): no effect"),
+        (["{probs}", "{labels}", "--device", "cpu"], r"device \(--device\): no effect"),
     ],
 )
-def test_mistakes_are_one_message(pictures: Pictures, arguments: list, message: str) -> None:
-    filled = [text.format(labels=pictures.labels, probs=pictures.probs, folder=pictures.folder)
-              for text in arguments]  # fmt: skip
-    out = ["--out", str(pictures.folder / "a")]
-    done = CliRunner().invoke(app, ["audit", *filled, *out])
-    assert isinstance(done.exception, ValueError)
-    assert message in str(done.exception)
+def test_mistakes_are_one_message(example: Example, arguments: list, message: str) -> None:
+    text = example.labels.read_text()
+    (example.folder / "zeros.csv").write_text(text.replace(",1", ",0"))
+    places = {"labels": example.labels, "probs": example.probs, "folder": example.folder}
+    filled = [argument.format(**places) for argument in arguments]
+    done = run_command("audit", *filled, "--out", example.folder / "a")
+    assert isinstance(done.exception, DataError)
+    with pytest.raises(DataError, match=message):
+        raise done.exception
 
 
-def test_probabilities_that_do_not_fit_are_named(pictures: Pictures) -> None:
-    whole = pictures.probs.read_text()
-    for text, message in (
-        (whole.replace("bird", "brid"), "did you mean 'brid'"),
-        (whole.replace("\np5.png", "\nother.png"), "'p5.png'"),
-        (whole.replace("\np5.png", "\np6.png"), "more than one row"),
-        (whole.replace("\np", "\nq"), "no probabilities for.*; its rows are named 'q"),
-        (whole.replace("0.", "x.", 1), "expected a probability"),
-        (whole.replace(",0.", ",7.", 1), "expected probabilities in 0..1"),
-    ):
-        pictures.probs.write_text(text)
-        with pytest.raises(DataError, match=message):
-            pictures.audit()
+@pytest.mark.parametrize("command", ["audit --selection two", "repair --rejected maybe"])
+def test_unknown_choices_are_refused_by_the_command_line(example: Example, command: str) -> None:
+    name, option, value = command.split()
+    done = run_command(name, example.probs, option, value)
+    assert done.exit_code == 2
+    assert option in done.output
+    assert "Traceback" not in done.output
+    with pytest.raises(DataError, match="selection: expected auto or random or one, got 'two'"):
+        example.audit(selection="two")
 
 
-def test_an_audit_with_decisions_is_not_overwritten(pictures: Pictures) -> None:
-    audit = pictures.audit()
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_cuda_without_a_gpu_is_refused(matrix: Matrix, trained: Path, tmp_path: Path) -> None:
+    labels, features, _ = matrix
+    for source in ([labels], [trained, labels]):
+        with pytest.raises(DataError, match=r"device.*no CUDA GPU"):
+            make_audit(*source, features=features, device="cuda", out=tmp_path / "audit")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("bird", "brid", "did you mean 'brid'"),
+        ("\np5.png", "\nother.png", "'p5.png'"),
+        ("\np5.png", "\np6.png", "more than one row"),
+        ("\np", "\nq", "no probabilities for.*; its rows are named 'q"),
+        ("0.", "x.", "expected a probability"),
+        (",0.", ",7.", r"row 90 \(p89.png\), class '<b>cat</b>': expected a probability .*sigmoid"),
+        (",0.", ",nan\b", "expected a probability"),
+    ],
+)
+def test_probabilities_that_do_not_fit_are_named(
+    example: Example, old: str, new: str, message: str
+) -> None:
+    once = -1 if old.startswith(("\n", "b")) else 1
+    example.probs.write_text(example.probs.read_text().replace(old, new, once))
+    with pytest.raises(DataError, match=message):
+        example.audit()
+
+
+def test_nan_scores_are_errors_with_row_and_class(example: Example) -> None:
+    scores = noisy_scores(example.truth)
+    scores[4, 2] = np.nan
+    example.probs = example.folder / "probs.npy"
+    np.save(example.probs, scores)
+    with pytest.raises(DataError, match=r"probs.npy: row 5 \(p4.png\), class 'bird'.*got nan"):
+        example.audit()
+
+
+def test_a_run_with_nan_scores_is_an_error(matrix: Matrix, trained: Path, tmp_path: Path) -> None:
+    from halftruth.train.trained_run import TrainedRun
+
+    labels, features, _ = matrix
+    run = TrainedRun(trained, device="cpu")
+    with torch.no_grad():
+        next(iter(run.model.parameters())).fill_(torch.nan)
+    from halftruth.audit.score_sources import run_scores
+
+    given = read_labels(labels, drop_columns=["patient"])
+    with pytest.raises(Exception, match=r"row 1 \(r0\), class 'cat'|NaN|not finite"):
+        run_scores(run, given, features=np.load(features))
+
+
+def test_an_audit_with_decisions_is_not_overwritten(example: Example) -> None:
+    audit = example.audit()
     (audit.path / "decisions.jsonl").write_text("")
     with pytest.raises(DataError, match="decisions of a review"):
-        pictures.audit()
+        example.audit()
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("audit.json", b'{"labels": "x', "audit.json: the file is broken"),
+        ("audit.json", b"[]", "expected an object, got list"),
+        ("audit.json", b"{}", "the field 'labels' is missing"),
+        ("audit.json", b"\xff\xfe", "audit.json: the file is broken"),
+        ("candidates.parquet", b"PAR1", "candidates.parquet: the file is broken"),
+        ("candidates.parquet", b"", "candidates.parquet: the file is broken"),
+        ("candidates.parquet", None, "candidates.parquet: the file is broken"),
+        ("scores.npz", b"PK\x03\x04", "scores.npz: the file is broken"),
+        ("scores.npz", None, "scores.npz: the file is broken"),
+    ],
+)
+def test_broken_files_of_an_audit_are_one_error(
+    example: Example, file: str, content: bytes | None, message: str
+) -> None:
+    audit = example.audit()
+    if content is None:
+        (audit.path / file).unlink()
+    else:
+        (audit.path / file).write_bytes(content)
+    done = run_command("repair", audit.path, "--export", "cleanlab")
+    assert isinstance(done.exception, DataError)
+    assert message in str(done.exception)
+    assert "halftruth audit" in str(done.exception)

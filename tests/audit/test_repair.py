@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from audited_pictures import CLASSES, Pictures, knowing_scores
+from audit_example import CLASSES, Example, noisy_scores
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halftruth.audit.audit_folder import DECISIONS, AuditFolder
 from halftruth.audit.csv_cells import CellFile, same_cells
 from halftruth.audit.decisions import Decisions
 from halftruth.audit.exports import export_audit
-from halftruth.audit.folder import DECISIONS, AuditFolder
 from halftruth.audit.make_audit import make_audit
-from halftruth.audit.repair import changes_of, repair
+from halftruth.audit.repair import find_changes, repair
 from halftruth.data import DataError, read_labels
 from halftruth.labels import ABSENT, PRESENT
 
@@ -34,16 +34,16 @@ def first(audit: AuditFolder, kind: str, count: int) -> list[int]:
     return [int(i) for i in table["id"][table["kind"] == kind][:count]]
 
 
-def test_accepted_labels_are_added_and_every_other_line_stays(pictures: Pictures) -> None:
-    audit = pictures.audit()
+def test_accepted_labels_are_added_and_every_other_line_stays(example: Example) -> None:
+    audit = example.audit()
     ids = first(audit, "missing", 5)
     decide(audit, ids, "accept")
     decide(audit, first(audit, "missing", 7)[5:], "reject")
-    out = pictures.folder / "fixed.csv"
+    out = example.folder / "fixed.csv"
     done = repair(audit.path, out, provenance=False)
     assert (done.added, done.removed) == (5, 0)
     rows = set(audit.candidates["row"][ids])
-    old, new = pictures.labels.read_text().split("\n"), out.read_text().split("\n")
+    old, new = example.labels.read_text().split("\n"), out.read_text().split("\n")
     changed = {
         number - 1 for number, pair in enumerate(zip(old, new, strict=True)) if len(set(pair)) > 1
     }
@@ -53,11 +53,11 @@ def test_accepted_labels_are_added_and_every_other_line_stays(pictures: Pictures
         assert labels.values[one["row"], CLASSES.index(one["class"])] == PRESENT
 
 
-def test_provenance_columns_are_read_over_and_say_what_changed(pictures: Pictures) -> None:
-    audit = pictures.audit()
+def test_provenance_columns_are_read_over_and_say_what_changed(example: Example) -> None:
+    audit = example.audit()
     decide(audit, first(audit, "missing", 3), "accept")
     decide(audit, first(audit, "wrong", 1), "accept")
-    out = pictures.folder / "fixed.csv"
+    out = example.folder / "fixed.csv"
     done = repair(audit.path, out)
     assert (done.added, done.removed) == (3, 1)
     assert read_labels(out).classes == CLASSES
@@ -70,33 +70,33 @@ def test_provenance_columns_are_read_over_and_say_what_changed(pictures: Picture
     assert not table["halftruth_added"].dropna().str.startswith("=").any()
 
 
-def test_rejected_candidates_can_be_written_down_as_absent(pictures: Pictures) -> None:
-    audit = pictures.audit()
+def test_rejected_candidates_can_be_written_down_as_absent(example: Example) -> None:
+    audit = example.audit()
     decide(audit, first(audit, "missing", 4), "reject")
-    done = repair(audit.path, pictures.folder / "fixed.csv", rejected="absent")
+    done = repair(audit.path, example.folder / "fixed.csv", rejected="absent")
     assert done.verified_absent == 4
     assert (read_labels(done.path).values == ABSENT).sum() == 4
 
 
-def test_a_precision_takes_as_many_as_are_expected_to_be_right(pictures: Pictures) -> None:
-    audit = pictures.audit()
+def test_a_precision_takes_as_many_as_are_expected_to_be_right(example: Example) -> None:
+    audit = example.audit()
     refused = first(audit, "missing", 2)
     decide(audit, refused, "reject")
-    done = repair(audit.path, pictures.folder / "fixed.csv", precision=0.9)
-    taken = changes_of(audit, precision=0.9)
+    done = repair(audit.path, example.folder / "fixed.csv", precision=0.9)
+    taken = find_changes(audit, precision=0.9)
     assert done.added == len(taken) > 5
     assert taken["probability"].mean() >= 0.9
     assert not set(taken["id"]) & set(refused)
     labels = read_labels(done.path).values
-    added = (labels == PRESENT) & (pictures.observed == 0)
-    assert pictures.truth[added].mean() > 0.8
+    added = (labels == PRESENT) & (example.observed == 0)
+    assert example.truth[added].mean() > 0.8
 
 
 def audited(folder: Path, text: str, name: str = "labels.csv", **reading: Any) -> AuditFolder:
     path = folder / name
     path.write_bytes(text.encode("utf-8"))
     labels = read_labels(path, **reading)
-    scores = knowing_scores((labels.values == PRESENT).astype(int))
+    scores = noisy_scores((labels.values == PRESENT).astype(int))
     # A label that is surely there in the first row without it.
     row, column = np.argwhere(labels.values == 0)[0]
     scores[row, column] = 0.999
@@ -184,13 +184,13 @@ def test_parquet_keeps_its_types(tmp_path: Path) -> None:
     assert (again != frame).to_numpy().sum() == 1
 
 
-def test_what_cannot_be_repaired_is_said(pictures: Pictures, tmp_path: Path) -> None:
-    audit = pictures.audit()
+def test_what_cannot_be_repaired_is_said(example: Example, tmp_path: Path) -> None:
+    audit = example.audit()
     with pytest.raises(DataError, match="the audited file itself"):
-        repair(audit.path, pictures.labels)
+        repair(audit.path, example.labels)
     with pytest.raises(DataError, match=r"ends like labels\.csv"):
         repair(audit.path, tmp_path / "fixed.parquet")
-    pictures.labels.write_text(pictures.labels.read_text() + "x.png,0,0,0\n")
+    example.labels.write_text(example.labels.read_text() + "x.png,0,0,0\n")
     with pytest.raises(DataError, match="has changed since the audit"):
         repair(audit.path, tmp_path / "fixed.csv")
     coco = {
@@ -205,8 +205,8 @@ def test_what_cannot_be_repaired_is_said(pictures: Pictures, tmp_path: Path) -> 
         repair(other.path, tmp_path / "fixed.json")
 
 
-def test_other_tools_get_labels_and_suggestions(pictures: Pictures) -> None:
-    audit = pictures.audit()
+def test_other_tools_get_labels_and_suggestions(example: Example) -> None:
+    audit = example.audit()
     ids = first(audit, "missing", 2)
     decide(audit, ids, "accept")
     tasks = json.loads((export_audit(audit.path, "label-studio") / "tasks.json").read_text())

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audited_pictures import CLASSES, Pictures
+from audit_example import CLASSES, Example
 
+from halftruth.audit.audit_folder import DECISIONS
 from halftruth.audit.decisions import Decisions
-from halftruth.audit.folder import DECISIONS
 from halftruth.audit.review_server import Review
 
 CHROMIUM = next(
@@ -35,8 +35,8 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def review(pictures: Pictures) -> Iterator[Review]:
-    running = Review(pictures.audit().path)
+def review(example: Example) -> Iterator[Review]:
+    running = Review(example.audit().path)
     threading.Thread(target=running.serve, daemon=True).start()
     yield running
     running.server.shutdown()
@@ -182,8 +182,8 @@ def serve(folder: Path) -> tuple[subprocess.Popen, str]:
     return process, line.split(": ", 1)[1].strip()
 
 
-def test_a_killed_server_loses_nothing(browser: Any, pictures: Pictures) -> None:
-    folder = pictures.audit().path
+def test_a_killed_server_loses_nothing(browser: Any, example: Example) -> None:
+    folder = example.audit().path
     process, address = serve(folder)
     context = browser.new_context()
     page = open_page(context, address)

@@ -5,20 +5,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from audited_pictures import CLASSES, Pictures, write_rows
+from audit_example import CLASSES, Example, write_rows
 
-from halftruth.audit.folder import CANDIDATES, AuditFolder
-from halftruth.audit.remaining import still_missing
+from halftruth.audit.audit_folder import CANDIDATES, AuditFolder
 from halftruth.audit.review_queue import Queue
 from halftruth.audit.review_server import make_app
 from halftruth.data import DataError
+from halftruth.presence.remaining import still_missing
 
 TOKEN = "s3cret"
 
 
 @pytest.fixture
-def queue(pictures: Pictures) -> Any:
-    made = Queue(pictures.audit())
+def queue(example: Example) -> Any:
+    made = Queue(example.audit())
     yield made
     made.decisions.close()
 
@@ -55,17 +55,15 @@ def test_every_answer_forbids_frames_scripts_and_referrers(queue: Queue) -> None
     assert headers["Cache-Control"] == "no-store"
 
 
-def test_pictures_are_served_by_candidate_and_never_from_outside(pictures: Pictures) -> None:
-    (pictures.folder / "secret.png").write_bytes(
-        (pictures.folder / "photos" / "p0.png").read_bytes()
-    )
-    (pictures.folder / "photos" / "link.png").symlink_to(pictures.folder / "secret.png")
-    found = pictures.audit("first").candidates["item"].unique()
-    names = ["../secret.png", str(pictures.folder / "secret.png"), "link.png"]
+def test_pictures_are_served_by_candidate_and_never_from_outside(example: Example) -> None:
+    (example.folder / "secret.png").write_bytes((example.folder / "photos" / "p0.png").read_bytes())
+    (example.folder / "photos" / "link.png").symlink_to(example.folder / "secret.png")
+    found = example.audit("first").candidates["item"].unique()
+    names = ["../secret.png", str(example.folder / "secret.png"), "link.png"]
     for old, new in zip(found[:3], names, strict=True):
-        for path in (pictures.labels, pictures.probs):
+        for path in (example.labels, example.probs):
             path.write_text(path.read_text().replace(f"\n{old},", f"\n{new},"))
-    queue = Queue(pictures.audit())
+    queue = Queue(example.audit())
     items = list(queue.item)
     outside = [k for k, item in enumerate(items) if "secret" in item or item == "link.png"]
     inside = [k for k in range(len(items)) if k not in outside]
@@ -118,11 +116,11 @@ def test_pages_follow_each_other_and_filters_hold(queue: Queue) -> None:
         queue.page(name="horse")
 
 
-def test_text_rows_show_their_columns(pictures: Pictures) -> None:
+def test_text_rows_show_their_columns(example: Example) -> None:
     rows = [[name, f"text <i>{name}</i>", *labels] for name, labels in zip(
-        [f"p{k}.png" for k in range(90)], pictures.observed, strict=True)]  # fmt: skip
-    write_rows(pictures.labels, ("image", "words", *CLASSES), rows)
-    audit = pictures.audit(images=None, reading={"drop_columns": ["words"]})
+        [f"p{k}.png" for k in range(90)], example.observed, strict=True)]  # fmt: skip
+    write_rows(example.labels, ("image", "words", *CLASSES), rows)
+    audit = example.audit(images=None, reading={"drop_columns": ["words"]})
     queue = Queue(audit)
     item = queue.page()["items"][0]
     assert ["words", f"text <i>{item['item']}</i>"] in [list(pair) for pair in item["columns"]]

@@ -1,11 +1,11 @@
-"""Find what labels miss: ranked candidates, how many there are, a review, a repaired file."""
+"""Find missing and wrong labels: ranked candidates, estimated counts, a review, a repaired file."""
 
 from halftruth.audit.candidates import (
     missing_labels,
     missing_mask,
     per_class,
-    precision_cuts,
-    ranked,
+    precision_table,
+    rank_unknown,
     summary,
     wrong_labels,
 )
@@ -18,8 +18,8 @@ __all__ = [
     "missing_labels",
     "missing_mask",
     "per_class",
-    "precision_cuts",
-    "ranked",
+    "precision_table",
+    "rank_unknown",
     "summary",
     "wrong_labels",
 ]

@@ -1,4 +1,4 @@
-"""Ranked tables and masks of what labels miss, and of labels that are probably wrong.
+"""Ranked tables and masks of labels that are probably missing or probably wrong.
 
 Every function takes labels and out-of-sample scores, both (N, K): arrays, tensors or data frames.
 """
@@ -6,16 +6,58 @@ Every function takes labels and out-of-sample scores, both (N, K): arrays, tenso
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from halftruth.audit.arrays import Scored, scored
-from halftruth.labels import ABSENT, PRESENT, UNKNOWN
-from halftruth.presence.calibration import Calibration, calibrate
+from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix, check_classes
+from halftruth.presence.calibration import Calibration, calibrate, check_labels_and_scores
 
-CUTS = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5)
+PRECISIONS = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5)
+
+
+@dataclass(frozen=True)
+class ScoredLabels:
+    """Labels and scores of the same rows and classes, with the names of both."""
+
+    labels: np.ndarray
+    scores: np.ndarray
+    classes: tuple[str, ...]
+    items: np.ndarray
+
+
+def match_scores(
+    labels: Any,
+    scores: Any,
+    *,
+    classes: Sequence[str] | None = None,
+    items: Sequence[str] | None = None,
+) -> ScoredLabels:
+    """Check labels (N, K) of +1, 0, -1 against probabilities (N, K).
+
+    Names come from a `LabelMatrix` or a data frame. Without names, classes are class0, class1, ...
+    and items are row numbers.
+
+    >>> match_scores([[1, 0]], [[0.9, 0.2]]).classes
+    ('class0', 'class1')
+    """
+    if isinstance(labels, LabelMatrix):
+        classes = labels.classes if classes is None else classes
+        if items is None and labels.items is not None:
+            items = [str(item) for item in labels.items]
+    elif classes is None and hasattr(labels, "columns"):
+        classes = [str(name) for name in labels.columns]
+    values, points = check_labels_and_scores(labels, scores)
+    rows, columns = values.shape
+    names = check_classes([f"class{k}" for k in range(columns)] if classes is None else classes)
+    if len(names) != columns:
+        raise ValueError(f"expected {columns} class names, one per column, got {len(names)}")
+    texts = np.asarray(range(rows) if items is None else list(items), dtype=str)
+    if texts.shape != (rows,):
+        raise ValueError(f"expected {rows:,} items, one per row, got {len(texts):,}")
+    return ScoredLabels(values, points, names, texts)
 
 
 def missing_labels(
@@ -28,12 +70,12 @@ def missing_labels(
     calibration: Calibration | None = None,
     **options: Any,
 ) -> pd.DataFrame:
-    """The UNKNOWN labels that are probably there, most certain first.
+    """Rank the UNKNOWN labels by the probability that they are present.
 
-    Columns: rank, row, item, class, score, probability (calibrated), and expected_precision: the
-    share that is there of all candidates down to this one. All unknown labels are ranked unless
-    `most` says how many. The scores must be out-of-sample: of a model that was not trained on
-    the row it scores. `options` go to `calibrate`.
+    Columns: rank, row, item, class, score, probability (calibrated) and expected_precision: the
+    expected share of present labels among all candidates down to this rank. `most` limits the
+    number of rows. The scores must be out-of-sample: from a model that was not trained on the row
+    it scores. `options` go to `calibrate`.
 
     >>> labels = np.repeat([[1, 0], [0, 1], [1, 0], [0, 0]], 20, axis=0)
     >>> scores = np.repeat([[0.9, 0.8], [0.1, 0.9], [0.8, 0.1], [0.1, 0.1]], 20, axis=0)
@@ -41,9 +83,9 @@ def missing_labels(
     >>> found["class"].unique().tolist(), sorted(found["row"]) == list(range(20))
     (['dog'], True)
     """
-    data = scored(labels, scores, classes=classes, items=items)
+    data = match_scores(labels, scores, classes=classes, items=items)
     known = calibration or calibrate(data.labels, data.scores, **options)
-    return _ranked(data, data.labels == UNKNOWN, known.present, most)
+    return _rank(data, data.labels == UNKNOWN, known.present, most)
 
 
 def wrong_labels(
@@ -56,26 +98,26 @@ def wrong_labels(
     calibration: Calibration | None = None,
     **options: Any,
 ) -> pd.DataFrame:
-    """The PRESENT labels that are probably wrong, most certain first; columns as above."""
-    data = scored(labels, scores, classes=classes, items=items)
+    """Rank the PRESENT labels by the probability that they are wrong; columns as above."""
+    data = match_scores(labels, scores, classes=classes, items=items)
     known = calibration or calibrate(data.labels, data.scores, **options)
-    return _ranked(data, data.labels == PRESENT, known.wrong_probability, most, sign=-1)
+    return _rank(data, data.labels == PRESENT, known.wrong_probability, most, sign=-1)
 
 
 def missing_mask(labels: Any, scores: Any, *, precision: float = 0.9, **options: Any) -> np.ndarray:
-    """(N, K) True for as many of the first candidates as are expected to be right this often."""
+    """(N, K) True for the longest ranked list of candidates with this expected precision."""
     table = missing_labels(labels, scores, **options)
-    chosen = table[: cut_at(table["expected_precision"].to_numpy(), precision)]
+    chosen = table[: count_at_precision(table["expected_precision"].to_numpy(), precision)]
+    names = match_scores(labels, scores, classes=options.get("classes")).classes
     mask = np.zeros(np.shape(scores), dtype=bool)
-    columns = {name: k for k, name in enumerate(dict.fromkeys(_names(labels, scores, options)))}
-    mask[chosen["row"], chosen["class"].map(columns)] = True
+    mask[chosen["row"], chosen["class"].map(names.index)] = True
     return mask
 
 
-def cut_at(expected_precision: np.ndarray, precision: float) -> int:
-    """How many of the first candidates can be taken at this expected precision.
+def count_at_precision(expected_precision: np.ndarray, precision: float) -> int:
+    """Length of the longest ranked list with at least this expected precision.
 
-    >>> cut_at(np.array([1.0, 0.95, 0.9, 0.85]), 0.9)
+    >>> count_at_precision(np.array([1.0, 0.95, 0.9, 0.85]), 0.9)
     3
     """
     if not 0 < precision <= 1:
@@ -84,9 +126,9 @@ def cut_at(expected_precision: np.ndarray, precision: float) -> int:
     return int(enough[-1]) + 1 if len(enough) else 0
 
 
-def ranked(labels: Any, scores: Any, **options: Any) -> np.ndarray:
-    """(M, 2) row and column of the unknown labels, most probably there first."""
-    data = scored(labels, scores)
+def rank_unknown(labels: Any, scores: Any, **options: Any) -> np.ndarray:
+    """(M, 2) row and column of the unknown labels, the most probable ones first."""
+    data = match_scores(labels, scores)
     present = calibrate(data.labels, data.scores, **options).present
     places = np.argwhere(data.labels == UNKNOWN)
     at = tuple(places.T)
@@ -101,8 +143,8 @@ def per_class(
     calibration: Calibration | None = None,
     **options: Any,
 ) -> pd.DataFrame:
-    """For each class: labels by kind, and how many are estimated to be missing and to be wrong."""
-    data = scored(labels, scores, classes=classes)
+    """Count the labels per class: present, absent, unknown, estimated missing, estimated wrong."""
+    data = match_scores(labels, scores, classes=classes)
     known = calibration or calibrate(data.labels, data.scores, **options)
     return pd.DataFrame(
         {
@@ -118,13 +160,17 @@ def per_class(
     )
 
 
-def precision_cuts(expected_precision: np.ndarray, cuts: Sequence[float] = CUTS) -> pd.DataFrame:
-    """How many candidates reach each precision, and how many of them are expected to be right."""
-    taken = np.array([cut_at(expected_precision, cut) for cut in cuts], dtype=int)
+def precision_table(
+    expected_precision: np.ndarray, precisions: Sequence[float] = PRECISIONS
+) -> pd.DataFrame:
+    """Count the candidates at each expected precision, and how many of them should be right."""
+    taken = np.array(
+        [count_at_precision(expected_precision, precision) for precision in precisions], dtype=int
+    )
     reached = np.array([expected_precision[count - 1] if count else np.nan for count in taken])
     return pd.DataFrame(
         {
-            "precision": list(cuts),
+            "precision": list(precisions),
             "candidates": taken,
             "expected_right": np.round(np.nan_to_num(taken * reached), 1),
         }
@@ -132,8 +178,8 @@ def precision_cuts(expected_precision: np.ndarray, cuts: Sequence[float] = CUTS)
 
 
 def summary(labels: Any, scores: Any, **options: Any) -> dict[str, Any]:
-    """The audit in a few numbers."""
-    data = scored(labels, scores)
+    """Return the main numbers of an audit."""
+    data = match_scores(labels, scores)
     known = calibrate(data.labels, data.scores, **options)
     table = missing_labels(data.labels, data.scores, calibration=known)
     total = known.missing_total
@@ -145,12 +191,12 @@ def summary(labels: Any, scores: Any, **options: Any) -> dict[str, Any]:
         "missing_interval": (total.low, total.high),
         "wrong": known.wrong_total,
         "selection": known.selection,
-        "at_90_percent_precision": cut_at(table["expected_precision"].to_numpy(), 0.9),
+        "at_90_percent_precision": count_at_precision(table["expected_precision"].to_numpy(), 0.9),
     }
 
 
-def _ranked(
-    data: Scored, among: np.ndarray, probability: np.ndarray, most: int | None, sign: int = 1
+def _rank(
+    data: ScoredLabels, among: np.ndarray, probability: np.ndarray, most: int | None, sign: int = 1
 ) -> pd.DataFrame:
     row, column = np.nonzero(among)
     certain, score = probability[row, column], data.scores[row, column]
@@ -168,7 +214,3 @@ def _ranked(
             "expected_precision": np.cumsum(certain) / places,
         }
     )
-
-
-def _names(labels: Any, scores: Any, options: dict[str, Any]) -> tuple[str, ...]:
-    return scored(labels, scores, classes=options.get("classes")).classes

@@ -1,4 +1,4 @@
-"""A CSV or TSV file whose cells can be changed while every other byte stays as it is."""
+"""Change cells of a CSV or TSV file without changing any other byte."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from halftruth.data import DataError
-from halftruth.data.readers.csv_file import detect_delimiter, read_text
+from halftruth.data.readers.text_table import detect_delimiter, read_text
 
 _BOM = "\ufeff"
 
 
 class CellFile:
-    """Raw cells, with their quotes, of a header and of the rows that `read_csv` would read."""
+    """The raw cells, quotes included, of the header and of the rows of a file."""
 
     def __init__(self, path: Path, delimiter: str | None = None) -> None:
         text = read_text(path)
         raw = path.read_bytes()
-        raw = gzip.decompress(raw) if path.suffix == ".gz" else raw
+        self._compressed = path.suffix == ".gz"
+        raw = gzip.decompress(raw) if self._compressed else raw
         self.bom = raw.startswith(b"\xef\xbb\xbf")
         if delimiter is None:
             delimiter = "\t" if ".tsv" in path.name.lower() else detect_delimiter(text, path)
@@ -31,7 +32,7 @@ class CellFile:
         self._lines: list[tuple[list[str], str]] = [
             (self._split(record), end) for record, end in _records(text)
         ]
-        # Blank lines stay where they are, but are no rows.
+        # Blank lines are kept, but do not count as rows.
         self._rows = [k for k, (cells, _) in enumerate(self._lines) if cells != [""]]
         self.header = [parse_cell(cell).strip() for cell in self._lines[self._rows[0]][0]]
 
@@ -40,11 +41,11 @@ class CellFile:
         return len(self._rows) - 1
 
     def get(self, row: int, column: int) -> str:
-        """The text of a cell, without its quotes."""
+        """The text of a cell without quotes."""
         return parse_cell(self._lines[self._rows[row + 1]][0][column])
 
     def set(self, row: int, column: int, text: str) -> None:
-        """Change a cell; it is quoted where it was, or where it must be."""
+        """Change a cell; it is quoted if it was quoted before or must be quoted."""
         cells = self._lines[self._rows[row + 1]][0]
         cells[column] = self._written(text, quoted=cells[column].startswith('"'))
 
@@ -55,11 +56,10 @@ class CellFile:
             self._lines[k][0].extend(self._written(text) for text in texts)
 
     def write(self, path: Path) -> None:
-        """Write the file; its name may say .gz."""
+        """Write the file, compressed if the first one was."""
         text = "".join(self.delimiter.join(cells) + end for cells, end in self._lines)
         raw = ((_BOM if self.bom else "") + text).encode("utf-8")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(gzip.compress(raw, mtime=0) if path.suffix == ".gz" else raw)
+        path.write_bytes(gzip.compress(raw, mtime=0) if self._compressed else raw)
 
     def _written(self, text: str, quoted: bool = False) -> str:
         if quoted or any(mark in text for mark in (self.delimiter, '"', "\n", "\r")):
@@ -73,7 +73,9 @@ class CellFile:
         while True:
             match = self._field.match(record, at)
             if match is None:
-                raise DataError(f"quotes inside of a cell: {record[at : at + 60]!r}; save it again")
+                raise DataError(
+                    f"quotes inside of a cell: {record[at : at + 60]!r}; save the file again"
+                )
             cells.append(match[0])
             at = match.end() + 1
             if match.end() == len(record):
@@ -81,7 +83,7 @@ class CellFile:
 
 
 def parse_cell(raw: str) -> str:
-    """What a raw cell says.
+    """The text of a raw cell.
 
     >>> parse_cell('"a ""b"" c"')
     'a "b" c'
@@ -90,7 +92,7 @@ def parse_cell(raw: str) -> str:
 
 
 def _records(text: str) -> Iterable[tuple[str, str]]:
-    """Records with the line end of each; a quoted cell may hold line ends of its own."""
+    """Records and their line ends; a quoted cell may contain line ends."""
     held = ""
     for line in io.StringIO(text, newline=""):
         held += line
@@ -103,7 +105,7 @@ def _records(text: str) -> Iterable[tuple[str, str]]:
 
 
 def same_cells(path: Path, file: CellFile) -> bool:
-    """Whether the raw cells are what the csv module reads."""
+    """Whether the csv module reads the same cells."""
     rows = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=file.delimiter)
     read = [row for row in rows if row]
     ours = [[parse_cell(cell) for cell in file._lines[k][0]] for k in file._rows]

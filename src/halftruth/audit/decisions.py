@@ -1,7 +1,7 @@
-"""Decisions of a review: an append-only log, on disk before anyone is told that it is.
+"""Decisions of a review: an append-only log; a decision is on disk before it is confirmed.
 
-A line is an event: {"n": 7, "ids": [3, 5], "verdict": "accept", "tab": "x1", "time": ...}, or
-{"n": 8, "undo": 7, ...}. What holds for a candidate is its last event that was not undone.
+Each line is an event: {"n": 7, "ids": [3, 5], "verdict": "accept", "tab": "x1", "time": ...}, or
+{"n": 8, "undo": 7, ...}. The last event of a candidate that was not undone counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VERDICTS = ("accept", "reject", "skip")
 
 
 class Decisions:
-    """The log of a folder; safe to use from several threads, by one process at a time."""
+    """The log of an audit; safe to use from several threads of one process."""
 
     def __init__(self, path: str | Path, candidates: int, *, write: bool = True) -> None:
         self.path, self.candidates = Path(path), candidates
@@ -38,21 +38,22 @@ class Decisions:
 
     @property
     def version(self) -> int:
-        """Grows with every event."""
+        """The number of events."""
         return len(self.events)
 
     def decide(self, ids: Sequence[int], verdict: str, tab: str = "") -> dict[str, Any]:
-        """Write a verdict on some candidates; returns once it is on disk."""
+        """Write a verdict on some candidates; returns when it is on disk."""
         if verdict not in VERDICTS:
-            raise DataError(f"expected a verdict in {VERDICTS}, got {verdict!r}")
+            raise DataError(f"expected a verdict in {VERDICTS}, got {verdict!r:.80}")
         if not ids or not all(type(i) is int and 0 <= i < self.candidates for i in ids):
             raise DataError(
-                f"expected ids of candidates below {self.candidates:,}, got {ids!r:.80}"
+                f"expected ids of candidates (whole numbers below {self.candidates:,}), "
+                f"got {ids!r:.80}"
             )
         return self._append({"ids": list(dict.fromkeys(ids)), "verdict": verdict, "tab": tab})
 
     def undo(self, tab: str = "") -> dict[str, Any] | None:
-        """Take back the last decision of this browser tab; None where there is none."""
+        """Undo the last decision of this browser tab; None if there is none."""
         with self._lock:
             for event in reversed(self.events):
                 mine = "ids" in event and event["tab"] == tab
@@ -69,7 +70,7 @@ class Decisions:
     def _append(self, event: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
             if self._file is None:
-                raise DataError(f"{self.path}: was opened for reading only")
+                raise DataError(f"{self.path}: was opened only for reading")
             now = datetime.now(UTC).isoformat(timespec="seconds")
             event = {"n": len(self.events), **event, "time": now}
             line = (json.dumps(event) + "\n").encode()
@@ -78,13 +79,13 @@ class Decisions:
                 _write_all(self._file, line)
                 os.fsync(self._file)
             except OSError:
-                # Half a line would swallow the next one.
+                # An incomplete line would make the next one invalid.
                 os.ftruncate(self._file, start)
                 raise
-            self._take(event)
+            self._add(event)
             return event
 
-    def _take(self, event: dict[str, Any]) -> None:
+    def _add(self, event: dict[str, Any]) -> None:
         self.events.append(event)
         if "undo" in event:
             self._undone.add(event["undo"])
@@ -101,22 +102,22 @@ class Decisions:
                 self.verdicts.pop(i, None)
 
     def _read(self) -> int:
-        """Take in the log; the length of its whole lines."""
+        """Read the log; returns the length of its complete lines."""
         if not self.path.exists():
             return 0
         raw = self.path.read_bytes()
-        # A line without its end was cut by a crash, before anyone was told that it holds.
+        # A line without an end was cut by a crash, before it was confirmed.
         whole = raw.rfind(b"\n") + 1
         for number, line in enumerate(raw[:whole].splitlines(), start=1):
             try:
                 event = json.loads(line)
                 if event["n"] != len(self.events):
                     raise ValueError(f"expected event {len(self.events)}, got {event['n']}")
-                self._take(event)
+                self._add(event)
             except (ValueError, KeyError, TypeError, IndexError) as error:
                 raise DataError(
-                    f"{self.path} line {number}: is no decision of a review ({error}); restore the "
-                    "file, or move it away to begin anew"
+                    f"{self.path} line {number}: is not a decision of a review ({error}); restore "
+                    "the file, or move it away to start again"
                 ) from None
         return whole
 
@@ -126,7 +127,7 @@ class Decisions:
             import fcntl
 
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:  # no locks of this kind on Windows
+        except ImportError:  # Windows has no such locks
             pass
         except OSError:
             self.close()

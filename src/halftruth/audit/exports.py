@@ -11,9 +11,8 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from halftruth.audit.folder import AuditFolder, open_audit
-from halftruth.audit.repair import apply, changes_of
-from halftruth.audit.row_views import Rows
+from halftruth.audit.audit_folder import AuditFolder, Rows, open_audit
+from halftruth.audit.repair import apply_changes, find_changes
 from halftruth.data import BadImage, DataError, read_labels
 from halftruth.labels import PRESENT, LabelMatrix
 
@@ -21,24 +20,24 @@ from halftruth.labels import PRESENT, LabelMatrix
 def export_audit(
     folder: str | Path, tool: str, out: str | Path | None = None, precision: float | None = None
 ) -> Path:
-    """Write an audit for "label-studio", "fiftyone" or "cleanlab"; the folder that was written.
+    """Write an audit for "label-studio", "fiftyone" or "cleanlab"; returns the folder.
 
-    Labels are those of the file with what the review accepted (and, with `precision`, what is
-    certain enough); candidates that nobody has decided come as suggestions with a probability.
+    Labels are those of the file plus the accepted candidates (with `precision` also the likely
+    ones). Undecided candidates become suggestions with a probability.
     """
     if tool not in TOOLS:
         raise DataError(f"export: expected one of {', '.join(TOOLS)}, got {tool!r}")
     audit = open_audit(folder)
     out = Path(out) if out is not None else audit.path / tool
     before = read_labels(audit.labels_file, **audit.info["reading"])
-    labels = apply(before, changes_of(audit, precision=precision))
+    labels = apply_changes(before, find_changes(audit, precision=precision))
     out.mkdir(parents=True, exist_ok=True)
     TOOLS[tool](audit, labels, out)
     return out
 
 
 def _suggestions(audit: AuditFolder, labels: LabelMatrix) -> dict[int, list[tuple[str, float]]]:
-    """For each row its undecided missing labels with their probability, most certain first."""
+    """The undecided missing labels per row with their probability, the most likely ones first."""
     table = audit.candidates[audit.candidates["kind"] == "missing"]
     place = {name: k for k, name in enumerate(labels.classes)}
     columns = table["class"].map(place).to_numpy(dtype=np.intp)
@@ -55,13 +54,13 @@ def _suggestions(audit: AuditFolder, labels: LabelMatrix) -> dict[int, list[tupl
 def _label_studio(audit: AuditFolder, labels: LabelMatrix, out: Path) -> None:
     """tasks.json with an annotation (labels) and a prediction (suggestions), and config.xml."""
     rows, suggested = Rows(audit), _suggestions(audit, labels)
-    pictures = rows.store is not None
+    images = rows.store is not None
     tasks = []
     for row in audit.scored["rows"]:
         present = _present(labels, row)
         more = [(name, p) for name, p in suggested.get(int(row), []) if p >= 0.5]
         task: dict[str, Any] = {
-            "data": _data(audit, labels, int(row), rows if not pictures else None),
+            "data": _data(audit, labels, int(row), None if images else rows),
             "annotations": [{"result": [_choices(present)]}] if present else [],
         }
         if more:
@@ -73,9 +72,7 @@ def _label_studio(audit: AuditFolder, labels: LabelMatrix, out: Path) -> None:
             task["predictions"] = [certain]
         tasks.append(task)
     _dump(out / "tasks.json", tasks)
-    shown = (
-        '<Image name="item" value="$image"/>' if pictures else '<Text name="item" value="$text"/>'
-    )
+    shown = '<Image name="item" value="$image"/>' if images else '<Text name="item" value="$text"/>'
     choices = "\n".join(f"    <Choice value={quoteattr(name)}/>" for name in labels.classes)
     (out / "config.xml").write_text(
         f'<View>\n  {shown}\n  <Choices name="labels" toName="item" choice="multiple">\n'
@@ -101,12 +98,12 @@ def _data(audit: AuditFolder, labels: LabelMatrix, row: int, texts: Rows | None)
     if texts is not None:
         return {"text": "\n".join(f"{name}: {text}" for name, text in texts.columns(row))}
     item = str(labels.items[row]) if labels.items is not None else str(row)
-    # Label Studio serves files below its LOCAL_FILES_DOCUMENT_ROOT by this address.
+    # The address at which Label Studio serves files of its LOCAL_FILES_DOCUMENT_ROOT.
     return {"image": f"/data/local-files/?d={quote(item)}"}
 
 
 def _fiftyone(audit: AuditFolder, labels: LabelMatrix, out: Path) -> None:
-    """samples.json (filepath, labels, suggestions with confidence) and load.py, which reads it."""
+    """samples.json (filepath, labels, suggestions with confidence) and load.py to read it."""
     suggested, rows = _suggestions(audit, labels), Rows(audit)
     if rows.store is None:
         raise DataError(f"{audit.path}: FiftyOne shows images, and this audit has none")
@@ -116,9 +113,7 @@ def _fiftyone(audit: AuditFolder, labels: LabelMatrix, out: Path) -> None:
         samples.append(
             {
                 "filepath": _path(rows, item),
-                "labels": [
-                    labels.classes[k] for k in np.flatnonzero(labels.values[row] == PRESENT)
-                ],
+                "labels": _present(labels, row),
                 "suggestions": suggested.get(int(row), []),
             }
         )
@@ -136,7 +131,7 @@ def _path(rows: Rows, item: str) -> str:
     return str(folders[0] / name) if folders else name
 
 
-_LOAD = '''"""python load.py: the audit as a FiftyOne dataset (unpack a zip of pictures first)."""
+_LOAD = '''"""python load.py: the audit as a FiftyOne dataset (unpack a zip of images first)."""
 
 import json
 from pathlib import Path
@@ -149,10 +144,10 @@ dataset.default_classes = found["classes"]
 samples = []
 for one in found["samples"]:
     sample = fo.Sample(filepath=one["filepath"])
-    named = [fo.Classification(label=name) for name in one["labels"]]
-    seen = [fo.Classification(label=name, confidence=p) for name, p in one["suggestions"]]
-    sample["labels"] = fo.Classifications(classifications=named)
-    sample["suggestions"] = fo.Classifications(classifications=seen)
+    present = [fo.Classification(label=name) for name in one["labels"]]
+    suggested = [fo.Classification(label=name, confidence=p) for name, p in one["suggestions"]]
+    sample["labels"] = fo.Classifications(classifications=present)
+    sample["suggestions"] = fo.Classifications(classifications=suggested)
     samples.append(sample)
 dataset.add_samples(samples)
 if __name__ == "__main__":
@@ -161,7 +156,7 @@ if __name__ == "__main__":
 
 
 def _cleanlab(audit: AuditFolder, labels: LabelMatrix, out: Path) -> None:
-    """labels.json (classes of each row by number) and pred_probs.npy, as cleanlab takes them."""
+    """labels.json (class numbers per row) and pred_probs.npy, the inputs of cleanlab."""
     rows = audit.scored["rows"]
     lists = [[int(k) for k in np.flatnonzero(labels.values[row] == PRESENT)] for row in rows]
     items = None if labels.items is None else [str(labels.items[row]) for row in rows]

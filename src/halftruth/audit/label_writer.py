@@ -1,19 +1,20 @@
-"""Changed labels in the user's own file: its columns, order, quotes and codes stay."""
+"""Write changed labels into a copy of the user's file; columns, order, quotes and codes stay."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from halftruth.audit.audit_folder import AuditFolder
 from halftruth.audit.csv_cells import CellFile, same_cells
-from halftruth.audit.folder import AuditFolder
 from halftruth.data import DataError
 from halftruth.data.readers.cell_codes import Coding, kind_of
 from halftruth.data.readers.columns import PROVENANCE, Roles, assign_roles
-from halftruth.data.readers.label_lists import detect_separator
+from halftruth.data.readers.label_lists import detect_separator, join_names, split_names
 from halftruth.data.readers.text_table import TEXT_SUFFIXES, Table, read_table
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 from halftruth.train.output_tables import safe_cell
@@ -30,29 +31,14 @@ def write_repaired(
     *,
     provenance: bool,
 ) -> LabelMatrix:
-    """Write the file; the labels as written, where ABSENT may have had to become UNKNOWN."""
+    """Write the file; returns the labels as written: ABSENT is UNKNOWN where there is no code."""
     source, reading = audit.labels_file, audit.info["reading"]
-    text, packed = source.name.lower().endswith(TEXT_SUFFIXES), (".parquet", ".pq")
-    if not text and source.suffix.lower() not in packed:
-        raise DataError(
-            f"{source}: repair writes CSV, TSV and Parquet tables; of this format take the list of "
-            f"changes ({audit.path / 'missing.csv'}), or save the labels as a table first: "
-            "halftruth.data.write_labels(halftruth.data.read_labels(...), 'labels.csv')"
-        )
-    if _kind(out) != _kind(source):
-        raise DataError(
-            f"{out}: expected a name that ends like {source.name}, whose format it keeps"
-        )
-    if reading.get("duplicates", "error") == "merge":
-        raise DataError(
-            f"{source}: rows were merged when it was read, so they cannot be written back"
-        )
     table = read_table(source, reading.get("delimiter"))
     roles = assign_roles(table, **{k: v for k, v in reading.items() if k in _TABLE_OPTIONS})
     coding = Coding(**{k: v for k, v in reading.items() if k in ("zero", "blank", "minus_one")})
     if roles.listing is None:
         codes = _codes(table, roles, coding)
-        written = _sayable(wanted, before, codes)
+        written = _without_absent(wanted) if ABSENT not in codes else wanted
         new = {
             (row, before.classes[k]): codes[int(written.values[row, k])]
             for row, k in np.argwhere(written.values != before.values)
@@ -61,20 +47,41 @@ def write_repaired(
         written = _listed(wanted, before, coding)
         new = _new_lists(table, roles.listing, before, written, reading)
     extra = _provenance(before, written, changes) if provenance else {}
-    if text:
+    if table_suffix(source) in TEXT_SUFFIXES:
         _write_text(source, reading.get("delimiter"), out, new, extra)
     else:
         _write_parquet(source, out, new, extra)
     return written
 
 
-def _kind(path: Path) -> str:
+def check_writable(audit: AuditFolder, out: Path) -> None:
+    """Refuse formats that cannot be written back, and a name of another format."""
+    source = audit.labels_file
+    if not table_suffix(source):
+        raise DataError(
+            f"{source}: repair writes CSV, TSV and Parquet tables, not this format; use the list "
+            f"of candidates ({audit.path / 'missing.csv'}), or save the labels as a table first: "
+            "halftruth.data.write_labels(halftruth.data.read_labels(...), 'labels.csv')"
+        )
+    if table_suffix(out) != table_suffix(source):
+        raise DataError(
+            f"{out}: expected a name that ends in {table_suffix(source)}, the format of "
+            f"{source.name}"
+        )
+    if audit.info["reading"].get("duplicates", "error") == "merge":
+        raise DataError(
+            f"{source}: rows were merged when it was read, so they cannot be written back"
+        )
+
+
+def table_suffix(path: Path) -> str:
+    """.csv, .tsv.gz, .parquet, ...; '' for other formats."""
     name = path.name.lower()
-    return next((end for end in (*TEXT_SUFFIXES, ".parquet", ".pq") if name.endswith(end)), "?")
+    return next((end for end in (*TEXT_SUFFIXES, ".parquet", ".pq") if name.endswith(end)), "")
 
 
 def _codes(table: Table, roles: Roles, coding: Coding) -> dict[int, str]:
-    """How this file writes each label: the cell it uses most for it, else a code it would read."""
+    """The cell that stands for each label: the most frequent one in the file, else a usual code."""
     counts = pd.Series([cell for name in roles.classes for cell in table.columns[name]])
     used = {cell: str(kind_of(cell)) for cell in counts.value_counts().index}
     meanings = coding.meanings()
@@ -88,23 +95,20 @@ def _codes(table: Table, roles: Roles, coding: Coding) -> dict[int, str]:
     return codes
 
 
-def _sayable(wanted: LabelMatrix, before: LabelMatrix, codes: dict[int, str]) -> LabelMatrix:
-    """ABSENT becomes UNKNOWN where the file's codes have no word for it."""
-    values = wanted.values
-    if ABSENT not in codes:
-        values = np.where(values == ABSENT, UNKNOWN, values).astype(np.int8)
-    return LabelMatrix(values, before.classes, before.items, before.split)
+def _without_absent(wanted: LabelMatrix) -> LabelMatrix:
+    values = np.where(wanted.values == ABSENT, UNKNOWN, wanted.values).astype(np.int8)
+    return replace(wanted, values=values)
 
 
 def _listed(wanted: LabelMatrix, before: LabelMatrix, coding: Coding) -> LabelMatrix:
-    """A list says PRESENT, or leaves out: what is not in it gets the one other meaning."""
+    """A list names the PRESENT classes; the others all have the same meaning."""
     values = np.where(wanted.values == PRESENT, PRESENT, coding.unlisted).astype(np.int8)
     blank = ~(values == PRESENT).any(axis=1)
     was_blank = ~(before.values == PRESENT).any(axis=1)
-    # A row that stays as it was keeps what an empty cell meant.
+    # A row that stays empty keeps its labels.
     values[blank] = coding.meanings()["blank"]
     values[blank & was_blank] = before.values[blank & was_blank]
-    return LabelMatrix(values, before.classes, before.items, before.split)
+    return replace(before, values=values)
 
 
 def _new_lists(
@@ -120,7 +124,7 @@ def _new_lists(
     changed = (written.values == PRESENT) != (before.values == PRESENT)
     for row in np.flatnonzero(changed.any(axis=1)):
         cell = cells[row]
-        old = cell if isinstance(cell, list) else [part.strip() for part in cell.split(mark)]
+        old = cell if isinstance(cell, list) else [part.strip() for part in split_names(cell, mark)]
         now = {before.classes[k] for k in np.flatnonzero(written.values[row] == PRESENT)}
         kept = [part for part in old if part in now]
         added = [part for part in before.classes if part in now and part not in kept]
@@ -128,8 +132,8 @@ def _new_lists(
         if lists:
             found[int(row), name] = names
             continue
-        # A space in front, which readers strip, keeps a spreadsheet from running a name.
-        found[int(row), name] = "".join([" " if _runs(names) else "", mark.join(names)])
+        # The space, which readers strip, stops a spreadsheet from running a name as a formula.
+        found[int(row), name] = "".join([" " if _runs(names) else "", join_names(names, mark)])
     return found
 
 
@@ -140,7 +144,7 @@ def _runs(names: list[str]) -> bool:
 def _provenance(
     before: LabelMatrix, written: LabelMatrix, changes: pd.DataFrame
 ) -> dict[str, list[str]]:
-    """Per row: labels added, labels removed, and by what; blank where nothing changed."""
+    """Per row: labels added, labels removed, and why; blank where nothing changed."""
     columns = {name: [""] * len(before) for name in PROVENANCE}
     by = changes.groupby("row")["by"].agg(lambda some: "; ".join(dict.fromkeys(some)))
     step = written.values != before.values
@@ -148,7 +152,7 @@ def _provenance(
         added = np.flatnonzero(step[row] & (written.values[row] == PRESENT))
         removed = np.flatnonzero(step[row] & (written.values[row] != PRESENT))
         for name, places in zip(PROVENANCE, (added, removed), strict=False):
-            columns[name][row] = safe_cell("|".join(before.classes[k] for k in places))
+            columns[name][row] = safe_cell(join_names([before.classes[k] for k in places]))
         columns[PROVENANCE[2]][row] = str(by[row])
     return columns
 
@@ -162,12 +166,14 @@ def _write_text(
 ) -> None:
     file = CellFile(source, delimiter)
     if not same_cells(source, file):
-        raise DataError(f"{source}: has quotes inside of cells that cannot be kept; save it again")
+        raise DataError(
+            f"{source}: has quotes inside of cells that cannot be preserved; save the file again"
+        )
     for (row, name), text in new.items():
         file.set(row, file.header.index(name), text)
     fresh = {name: cells for name, cells in extra.items() if name not in file.header}
     for name in extra.keys() - fresh.keys():
-        # Repaired before: what is new is added to what is there.
+        # The file was repaired before: append to its columns.
         for row, text in enumerate(extra[name]):
             old = file.get(row, file.header.index(name))
             file.set(row, file.header.index(name), "|".join(part for part in (old, text) if part))
@@ -193,12 +199,11 @@ def _write_parquet(
         if name in table.column_names:
             table = table.drop_columns([name])
         table = table.append_column(name, pa.array(texts, type=pa.string()))
-    out.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, out)
 
 
 def _typed(cell: Any, kind: Any) -> Any:
-    """A cell's text as a value of the column's type."""
+    """The text of a cell as a value of the type of its column."""
     import pyarrow as pa
 
     if not isinstance(cell, str) or pa.types.is_string(kind) or pa.types.is_large_string(kind):

@@ -1,33 +1,72 @@
-"""`make_audit`: from a label file and scores of some origin to a folder with an audit."""
+"""`make_audit`: from a label file and scores to the folder of an audit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from halftruth.audit.folder import AuditFolder, digest, write_audit
-from halftruth.audit.given_scores import read_scores
+from halftruth.audit.audit_folder import AuditFolder, check_no_decisions, digest, write_audit
+from halftruth.audit.cross_scores import cross_scores
+from halftruth.audit.score_sources import (
+    check_ranking,
+    read_scores,
+    run_reading,
+    run_scores,
+    trained_on,
+)
 from halftruth.data import DataError, named_splits, read_column, read_features, read_labels
-from halftruth.presence.calibration import Selection, calibrate
-from halftruth.report.audit_report import write_report
+from halftruth.labels import PRESENT, LabelMatrix
+from halftruth.presence.calibration import SELECTIONS, Selection, calibrate
+from halftruth.train.trained_run import TrainedRun
 
-IN_SAMPLE = (
-    "{count:,} of the {rows:,} rows audited were TRAINED ON by this run, so their scores are "
-    "IN-SAMPLE: the model has learnt to repeat their labels, missing ones look less likely than "
-    "they are, and the estimates are too low. For out-of-sample scores let halftruth train on "
-    "parts: halftruth audit LABELS --images ... --folds 5"
+_IN_SAMPLE = (
+    "{count:,} of the {rows:,} audited rows were TRAINING ROWS of this run, so their scores are "
+    "IN-SAMPLE: the model has memorised their labels, missing labels look less likely than they "
+    "are, and the estimates are too low. For out-of-sample scores train by folds: "
+    "halftruth audit LABELS --images ... --folds 5"
 )
-CANNOT_TELL = (
-    "Whether this run was trained on the rows audited cannot be told ({labels} cannot be read): "
-    "if it was, the scores are in-sample and the estimates too low"
+_NOT_KNOWN = (
+    "It is not known whether this run was trained on the audited rows ({labels} cannot be read). "
+    "If it was, the scores are in-sample and the estimates too low"
 )
-MUST_BE = (
-    "Make sure that these probabilities are OUT-OF-SAMPLE: of a model that was not trained on the "
-    "row it scores (k-fold); in-sample ones hide what is missing"
+_MUST_BE_OUT_OF_SAMPLE = (
+    "Make sure that these probabilities are OUT-OF-SAMPLE: from a model that was not trained on "
+    "the row it scores (k-fold). In-sample probabilities hide missing labels"
 )
+
+# Names of settings that differ on the command line.
+_FLAGS = {"options": "--set"}
+
+
+@dataclass
+class _Inputs:
+    """The files of an audit after reading: labels, the chosen rows, images or features."""
+
+    source: Path
+    file: Path
+    reading: dict[str, Any]
+    whole: LabelMatrix
+    rows: np.ndarray
+    labels: LabelMatrix
+    images: list[str]
+    features: Path | None
+    matrix: np.ndarray | None
+    groups: np.ndarray | None
+
+
+@dataclass
+class _Scores:
+    """Scores of the chosen rows (NaN where an image is bad), and where they come from."""
+
+    values: np.ndarray
+    origin: str
+    bad: list[tuple[str, str]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    named: bool = True
 
 
 def make_audit(
@@ -38,7 +77,7 @@ def make_audit(
     images: Sequence[str | Path] | None = None,
     features: str | Path | None = None,
     split: str | None = None,
-    folds: int = 5,
+    folds: int | None = None,
     seed: int = 0,
     group_column: str | None = None,
     reading: dict[str, Any] | None = None,
@@ -48,133 +87,195 @@ def make_audit(
     draws: int = 20,
     most: int = 100_000,
     device: str = "auto",
+    quiet: bool = True,
     tell: Callable[[str], None] = lambda text: None,
 ) -> AuditFolder:
-    """Audit a label file by a run's scores, by given probabilities, or by k-fold training.
+    """Audit a label file with the scores of a run, given probabilities, or k-fold training.
 
-    make_audit("runs/first", "labels.csv", images=["photos/"])       # a run's folder
-    make_audit("probs.csv", "labels.csv")                            # any model's scores
-    make_audit("labels.csv", images=["photos/"], folds=5,            # out-of-sample, by itself
+    make_audit("runs/first", "labels.csv", images=["photos/"])       # a run folder
+    make_audit("probs.csv", "labels.csv")                            # scores of any model
+    make_audit("labels.csv", images=["photos/"], folds=5,            # out-of-sample scores
                training={"method": "em"})
+
+    `halftruth.report.audit_report.write_audit_report` writes its report. `tell` receives messages;
+    `quiet=False` also shows progress bars in a terminal.
     """
     source, out = Path(source), Path(out)
-    stores = [str(Path(path)) for path in images or ()]
-    run = _opened(source, device) if (source / "config.yaml").is_file() else None
-    if run is None and source.is_dir() and labels is not None:
-        raise DataError(f"{source}: holds no run: there is no {source / 'config.yaml'}")
-    file = (
-        Path(labels) if labels is not None else source if run is None else Path(run.config.labels)
+    _check_options(source, labels, selection, most, device, folds, training)
+    check_no_decisions(out)
+    run = TrainedRun(source, device=device, quiet=quiet) if _is_run(source) else None
+    inputs = _read_inputs(
+        source, labels, run, images, features, split, group_column, reading, reading_features
     )
+    tell(inputs.whole.describe())
+    if run is not None:
+        scores = _score_by_run(run, inputs)
+    elif labels is not None:
+        scores = _read_given(inputs)
+    else:
+        scores = _score_by_folds(
+            inputs, out / "folds", folds=5 if folds is None else folds, seed=seed, quiet=quiet,
+            tell=tell, device=device, **(training or {}),
+        )  # fmt: skip
+    good = _check_scores(inputs, scores)
+    part, values = inputs.labels.select(good), scores.values[good]
+    for warning in scores.warnings:
+        tell(f"WARNING: {warning}")
+    known = calibrate(part.values, values, selection=selection, draws=draws, seed=seed)
+    info = {
+        "labels": str(inputs.file.resolve()),
+        "sha256": digest(inputs.file),
+        "reading": inputs.reading,
+        "group_column": group_column,
+        "images": [str(Path(path).resolve()) for path in inputs.images],
+        "features": None if inputs.features is None else str(inputs.features.resolve()),
+        "origin": scores.origin,
+        "warnings": scores.warnings,
+        "bad_images": scores.bad[:1000],
+    }
+    return write_audit(out, part, values, known, rows=inputs.rows[good], info=info, most=most)
+
+
+def _check_options(
+    source: Path,
+    labels: str | Path | None,
+    selection: str,
+    most: int,
+    device: str,
+    folds: int | None,
+    training: dict[str, Any] | None,
+) -> None:
+    """Refuse bad values and options without effect, before any long work."""
+    import torch
+
+    if selection not in SELECTIONS:
+        raise DataError(f"selection: expected {' or '.join(SELECTIONS)}, got {selection!r}")
+    if most < 1:
+        raise DataError(f"most: expected at least 1 candidate, got {most}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise DataError("device: expected auto or cpu (no CUDA GPU is available), got 'cuda'")
+    if not _is_run(source) and source.is_dir() and labels is not None:
+        raise DataError(f"{source}: is not a run folder: there is no {source / 'config.yaml'}")
+    if not _is_run(source) and labels is None:
+        if folds is not None and folds < 2:
+            raise DataError(f"folds: expected at least 2, got {folds}")
+        return
+    unused = [*(["folds"] if folds is not None else []), *(training or {})]
+    if device != "auto" and not _is_run(source):
+        unused.append("device")
+    if unused:
+        flags = (_FLAGS.get(name, f"--{name.replace('_', '-')}") for name in unused)
+        raise DataError(
+            f"{', '.join(unused)} ({', '.join(flags)}): no effect, since nothing is trained: the "
+            f"scores come from {source}. Leave it out; to train by folds, give only the label file"
+        )
+
+
+def _is_run(source: Path) -> bool:
+    return (source / "config.yaml").is_file()
+
+
+def _read_inputs(
+    source: Path,
+    labels: str | Path | None,
+    run: TrainedRun | None,
+    images: Sequence[str | Path] | None,
+    features: str | Path | None,
+    split: str | None,
+    group_column: str | None,
+    reading: dict[str, Any] | None,
+    reading_features: dict[str, Any] | None,
+) -> _Inputs:
+    """Read the labels, choose their rows, and read the features if there are any."""
+    file = Path(labels or (source if run is None else run.config.labels))
+    stores = [str(Path(path)) for path in images or ()]
     options = dict(reading or {})
     if run is not None:
-        from halftruth.audit.run_scores import reading_of
-
-        options = {**reading_of(run, file), **options}
+        options = {**run_reading(run, file), **options}
         stores = stores or list(run.config.images)
         features = features or run.config.features
     if group_column:
         options["drop_columns"] = [*options.get("drop_columns", ()), group_column]
     given = read_labels(file, **options)
-    tell(given.describe())
     rows = np.arange(len(given)) if split is None else _rows_of(given.split, split, file)
     part = given.select(rows)
+    if not (part.values == PRESENT).any():
+        raise DataError(
+            f"{file}: none of the labels of its {len(part):,} rows is present (1), so there is "
+            "nothing to learn from; check the columns and the coding (--zero, --blank)"
+        )
     matrix = None
     if features is not None and (run is not None or labels is None):
         more = dict(reading_features or {})
         read = run.read_features if run is not None and not more else read_features
-        matrix = read(features, rows=len(given), **more)[rows]
-    warnings: list[str] = []
-    bad: list[tuple[str, str]] = []
-    if run is not None:
-        scores, bad, origin = *_of_run(run, part, stores, matrix, warnings), f"run {source.name}"
-    elif labels is not None:
-        scores, origin = read_scores(source, given)[rows], f"probabilities {source.name}"
-        warnings.append(MUST_BE)
-    else:
-        scores, bad = _by_folds(
-            part, out, stores, matrix, folds, seed,
-            read_column(file, group_column)[rows] if group_column else None,
-            {**(training or {}), "device": device}, tell,
-        )  # fmt: skip
-        origin = f"{folds}-fold training, out-of-sample"
-    good = ~np.isnan(scores).any(axis=1)
-    if not good.any():
-        raise DataError(f"{file}: none of its {len(part):,} rows could be scored: {bad[:3]}")
-    if bad:
-        warnings.append(f"Rows without a readable image are left out: {len(bad):,}")
-    for warning in warnings:
-        tell(f"WARNING: {warning}")
-    known = calibrate(part.values[good], scores[good], selection=selection, draws=draws, seed=seed)
-    info = {
-        "labels": str(file.resolve()),
-        "sha256": digest(file),
-        "reading": options,
-        "group_column": group_column,
-        "images": [str(Path(path).resolve()) for path in stores],
-        "features": None if features is None else str(Path(features).resolve()),
-        "origin": origin,
-        "warnings": warnings,
-        "bad_images": bad[:1000],
-    }
-    made = write_audit(
-        out, part.select(good), scores[good], known, rows=rows[good], info=info, most=most
-    )
-    write_report(made)
-    return made
-
-
-def _opened(source: Path, device: str) -> Any:
-    from halftruth.train.trained_run import TrainedRun
-
-    return TrainedRun(source, device=device)
+        matrix = read(features, labels=given, **more)[rows]
+    groups = np.asarray(read_column(file, group_column))[rows] if group_column else None
+    path = None if features is None else Path(features)
+    return _Inputs(source, file, options, given, rows, part, stores, path, matrix, groups)
 
 
 def _rows_of(column: np.ndarray | None, split: str, file: Path) -> np.ndarray:
     if split not in ("train", "val", "test"):
         raise DataError(f"split: expected train, val or test, got {split!r}")
     if column is None:
-        raise DataError(f"{file}: there is no split column, so no part {split!r}")
+        raise DataError(f"{file}: there is no split column, so there is no part {split!r}")
     rows: np.ndarray = getattr(named_splits(column), split)
     if not len(rows):
         raise DataError(f"{file}: no row belongs to the part {split!r}")
     return rows
 
 
-def _of_run(
-    run: Any, part: Any, stores: list[str], matrix: np.ndarray | None, warnings: list[str]
-) -> tuple[np.ndarray, list[tuple[str, str]]]:
-    from halftruth.audit.run_scores import run_scores, trained_on
+def _score_by_run(run: TrainedRun, inputs: _Inputs) -> _Scores:
+    if inputs.matrix is None and not inputs.images:
+        raise DataError("expected --images or --features, the inputs that the run should score")
+    if (run.folder / "result.json").exists():
+        # A broken result.json or thresholds of another length: files of different runs.
+        _ = run.thresholds
+    values, bad = run_scores(run, inputs.labels, images=inputs.images, features=inputs.matrix)
+    scores = _Scores(values, f"run {inputs.source.name}", bad)
+    memorised = trained_on(run, inputs.labels)
+    if memorised is None:
+        scores.warnings.append(_NOT_KNOWN.format(labels=run.config.labels))
+    elif memorised.any():
+        count = int(memorised.sum())
+        scores.warnings.append(_IN_SAMPLE.format(count=count, rows=len(inputs.labels)))
+    return scores
 
-    if matrix is None and not stores:
-        raise DataError("expected --images or --features: what the run should look at")
-    taught = trained_on(run, part)
-    if taught is None:
-        warnings.append(CANNOT_TELL.format(labels=run.config.labels))
-    elif taught.any():
-        warnings.append(IN_SAMPLE.format(count=int(taught.sum()), rows=len(part)))
-    return run_scores(run, part, images=stores, features=matrix)
+
+def _read_given(inputs: _Inputs) -> _Scores:
+    values, named = read_scores(inputs.source, inputs.whole)
+    origin = f"probabilities {inputs.source.name}"
+    return _Scores(values[inputs.rows], origin, [], [_MUST_BE_OUT_OF_SAMPLE], named)
 
 
-def _by_folds(
-    part: Any,
-    out: Path,
-    stores: list[str],
-    matrix: np.ndarray | None,
-    folds: int,
-    seed: int,
-    groups: np.ndarray | None,
-    training: dict[str, Any],
-    tell: Callable[[str], None],
-) -> tuple[np.ndarray, list[tuple[str, str]]]:
-    from halftruth.audit.cross_scores import check_learnable, cross_scores
-
-    if matrix is None and not stores:
+def _score_by_folds(inputs: _Inputs, folder: Path, folds: int, **options: Any) -> _Scores:
+    if inputs.matrix is None and not inputs.images:
         raise DataError(
             "expected --images or --features to train on; or give scores: halftruth audit RUN "
-            "LABELS, or halftruth audit PROBS LABELS"
+            "LABELS, or halftruth audit PROBABILITIES LABELS"
         )
-    check_learnable(part)
-    return cross_scores(
-        part, out / "folds", images=stores, features=matrix, folds=folds, seed=seed,
-        groups=groups, tell=tell, **training,
+    values, bad = cross_scores(
+        inputs.labels, folder, images=inputs.images, features=inputs.matrix, folds=folds,
+        groups=inputs.groups, **options,
     )  # fmt: skip
+    return _Scores(values, f"{folds}-fold training, out-of-sample", bad)
+
+
+def _check_scores(inputs: _Inputs, scores: _Scores) -> np.ndarray:
+    """(N,) True for rows with scores; adds warnings about bad images and about the ranking."""
+    good = ~np.isnan(scores.values).any(axis=1)
+    if not good.any():
+        name, reason = scores.bad[0]
+        raise DataError(
+            f"{inputs.file}: none of the images of its {len(good):,} rows can be read, for "
+            f"instance {name}: {reason}"
+        )
+    part = inputs.labels.select(good)
+    if not (part.values == PRESENT).any():
+        raise DataError(f"{inputs.file}: none of the rows with a readable image has a label")
+    if scores.bad:
+        scores.warnings.append(f"Rows without a readable image are left out: {len(scores.bad):,}")
+    warning = check_ranking(part, scores.values[good], scores.named)
+    if warning:
+        scores.warnings.append(warning)
+    return good

@@ -1,26 +1,27 @@
-"""`repair`: the user's own label file with what a review accepted, a diff, and where it is from."""
+"""`repair`: the user's label file with the accepted changes, and a list of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from halftruth.audit.candidates import cut_at
+from halftruth.audit.audit_folder import DECISIONS, AuditFolder, digest, open_audit
+from halftruth.audit.candidates import count_at_precision
 from halftruth.audit.decisions import Decisions
-from halftruth.audit.folder import DECISIONS, AuditFolder, digest, open_audit
-from halftruth.audit.label_writer import write_repaired
+from halftruth.audit.label_writer import check_writable, table_suffix, write_repaired
 from halftruth.data import DataError, read_labels
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 from halftruth.train.output_tables import safe_cell
+from halftruth.train.run_folder import replace_file, write_text
 
 
 @dataclass(frozen=True)
 class Repaired:
-    """What `repair` wrote, and how many labels it changed."""
+    """The files that `repair` wrote, and how many labels it changed."""
 
     path: Path
     diff: Path
@@ -29,10 +30,10 @@ class Repaired:
     verified_absent: int
 
     def describe(self) -> str:
-        more = f", {self.verified_absent:,} written down as absent" if self.verified_absent else ""
+        more = f", {self.verified_absent:,} marked as absent" if self.verified_absent else ""
         return (
             f"{self.added:,} labels added, {self.removed:,} removed{more}: {self.path}\n"
-            f"every change is listed in {self.diff}"
+            f"list of changes: {self.diff}"
         )
 
 
@@ -46,39 +47,40 @@ def repair(
 ) -> Repaired:
     """Write the audited file with the accepted changes; `read_labels` reads it like the first one.
 
-    An accepted missing label becomes present. An accepted wrong one becomes absent where the
-    file's coding can say so, else unknown. With `precision`, missing labels that no one has looked
-    at are accepted, too: as many of the most certain ones as are expected to be right this often.
-    `rejected="absent"` writes down that rejected candidates are verified as not there.
+    An accepted missing label becomes present. An accepted wrong label becomes absent where the
+    coding of the file has a code for it, else unknown. With `precision`, undecided missing labels
+    are accepted as well, down to this expected precision. `rejected="absent"` marks rejected
+    candidates as verified absent. Files are written completely or not at all.
     """
     audit, out = open_audit(folder), Path(out)
     if rejected not in ("leave", "absent"):
         raise DataError(f"rejected: expected leave or absent, got {rejected!r}")
-    _check_file(audit, out)
-    changes = changes_of(audit, precision=precision, rejected=rejected == "absent")
+    check_writable(audit, out)
+    diff = out.with_name(f"{out.name[: -len(table_suffix(out))]}.diff.csv")
+    _check_files(audit, out, diff)
+    changes = find_changes(audit, precision=precision, rejected=rejected == "absent")
     before = read_labels(audit.labels_file, **audit.info["reading"])
-    wanted = apply(before, changes)
-    written = write_repaired(audit, before, wanted, changes, out, provenance=provenance)
-    # Never believed, always checked: what is on disk now says what was wanted.
-    again = read_labels(out, **audit.info["reading"])
-    if again.classes != before.classes or not np.array_equal(again.values, written.values):
-        raise AssertionError(f"{out}: reads differently from what was to be written; a bug")
-    diff = out.with_name(f"{out.name.partition('.')[0]}.diff.csv")
-    _diff(before, written, changes).to_csv(diff, index=False)
-    step = written.values != before.values
+    wanted = apply_changes(before, changes)
+    with replace_file(out) as new:
+        written = write_repaired(audit, before, wanted, changes, new, provenance=provenance)
+        again = read_labels(new, **audit.info["reading"])
+        if again.classes != before.classes or not np.array_equal(again.values, written.values):
+            raise AssertionError(f"{out}: the written file reads differently; this is a bug")
+    write_text(diff, _list_changes(before, written, changes).to_csv(index=False))
+    changed = written.values != before.values
     return Repaired(
         path=out,
         diff=diff,
-        added=int((step & (written.values == PRESENT)).sum()),
-        removed=int((step & (before.values == PRESENT)).sum()),
-        verified_absent=int((step & (written.values == ABSENT) & (before.values == 0)).sum()),
+        added=int((changed & (written.values == PRESENT)).sum()),
+        removed=int((changed & (before.values == PRESENT)).sum()),
+        verified_absent=int((changed & (written.values == ABSENT) & (before.values == 0)).sum()),
     )
 
 
-def changes_of(
+def find_changes(
     audit: AuditFolder, *, precision: float | None = None, rejected: bool = False
 ) -> pd.DataFrame:
-    """Candidates that change their label: kind, row, class, probability, new label, by whom."""
+    """The candidates whose label changes, with the new label (`after`) and the reason (`by`)."""
     table = audit.candidates
     decisions = Decisions(audit.path / DECISIONS, len(table), write=False)
     verdict = np.array([decisions.verdicts.get(i, "") for i in range(len(table))], dtype=str)
@@ -91,25 +93,31 @@ def changes_of(
         after[refused] = ABSENT
         chosen |= refused
     if precision is not None:
-        unseen = np.flatnonzero(missing & (verdict == ""))
-        certain = table["probability"].to_numpy()[unseen]
-        expected = np.cumsum(certain) / np.arange(1, len(unseen) + 1)
-        taken = unseen[: cut_at(expected, precision)]
+        undecided = np.flatnonzero(missing & (verdict == ""))
+        probability = table["probability"].to_numpy()[undecided]
+        expected = np.cumsum(probability) / np.arange(1, len(undecided) + 1)
+        taken = undecided[: count_at_precision(expected, precision)]
         by[taken] = f"precision {precision:g}"
         chosen[taken] = True
     return table.assign(after=after, by=by)[chosen]
 
 
-def apply(labels: LabelMatrix, changes: pd.DataFrame) -> LabelMatrix:
-    """The labels with the changes made."""
+def apply_changes(labels: LabelMatrix, changes: pd.DataFrame) -> LabelMatrix:
+    """The labels after the changes."""
     values = labels.values.copy()
+    values[_places(labels, changes)] = changes["after"].to_numpy(np.int8)
+    return replace(labels, values=values)
+
+
+def _places(labels: LabelMatrix, changes: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of the changed labels."""
     place = {name: k for k, name in enumerate(labels.classes)}
     columns = changes["class"].map(place).to_numpy(dtype=np.intp)
-    values[changes["row"].to_numpy(dtype=np.intp), columns] = changes["after"].to_numpy(np.int8)
-    return LabelMatrix(values, labels.classes, labels.items, labels.split)
+    return changes["row"].to_numpy(dtype=np.intp), columns
 
 
-def _check_file(audit: AuditFolder, out: Path) -> None:
+def _check_files(audit: AuditFolder, out: Path, diff: Path) -> None:
+    """Refuse to write over the audited file (or a link to it), or to repair a changed one."""
     file = audit.labels_file
     if not file.exists():
         raise DataError(f"{file}: the audited label file is gone; put it back")
@@ -117,24 +125,29 @@ def _check_file(audit: AuditFolder, out: Path) -> None:
         raise DataError(
             f"{file}: has changed since the audit, so its rows may not be the same; audit it again"
         )
-    if out.resolve() == file.resolve():
-        raise DataError(f"{out}: is the audited file itself; write to another name and compare")
+    for path, role in ((out, "it"), (diff, f"the list of changes of {out.name}")):
+        # Also true for hard and symbolic links to the file.
+        if path.exists() and path.samefile(file):
+            raise DataError(
+                f"{path}: {role} would overwrite the audited file {file}; choose another name "
+                "(--out)"
+            )
+        if path.is_dir():
+            raise DataError(f"{path}: is a folder; expected the name of a file to write (--out)")
 
 
 _WORDS = {PRESENT: "present", UNKNOWN: "unknown", ABSENT: "absent"}
 
 
-def _diff(before: LabelMatrix, after: LabelMatrix, changes: pd.DataFrame) -> pd.DataFrame:
-    place = {name: k for k, name in enumerate(before.classes)}
-    rows = changes["row"].to_numpy(dtype=np.intp)
-    columns = changes["class"].map(place).to_numpy(dtype=np.intp)
+def _list_changes(before: LabelMatrix, after: LabelMatrix, changes: pd.DataFrame) -> pd.DataFrame:
+    places = _places(before, changes)
 
     def words(labels: LabelMatrix) -> list[Any]:
-        return [_WORDS[int(code)] for code in labels.values[rows, columns]]
+        return [_WORDS[int(code)] for code in labels.values[places]]
 
     return pd.DataFrame(
         {
-            "row": rows + 1,
+            "row": places[0] + 1,
             "item": changes["item"].map(safe_cell),
             "class": changes["class"].map(safe_cell),
             "before": words(before),

@@ -1,22 +1,27 @@
-"""`halftruth review`: the page of a review, for one person on this machine.
+"""`halftruth review`: a review page for one person on this machine.
 
-Served on 127.0.0.1 only, below a random token: whoever does not have the address gets nothing.
+Served on 127.0.0.1 only, below a random token: without the address there is no answer.
 """
 
 from __future__ import annotations
 
 import hmac
+import json
+import re
 import secrets
+import socket
+import traceback
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from halftruth.audit.folder import open_audit
+from halftruth.audit.audit_folder import open_audit
 from halftruth.audit.review_queue import Queue
 from halftruth.data import BadImage, DataError
 
 HOST = "127.0.0.1"
 _THUMB, _LARGE = 320, 1600
+_MOST_BYTES = 1 << 20
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; img-src 'self' data:; connect-src 'self'; "
     "style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; "
@@ -28,117 +33,22 @@ _HEADERS = {
 }
 
 
-def make_app(queue: Queue, token: str) -> Any:
-    """The Flask application; every address begins with the token."""
-    flask = import_flask()
-    app = flask.Flask("halftruth.audit", static_folder=None)
-    page = (files("halftruth.audit") / "review.html").read_text(encoding="utf-8")
-
-    @app.before_request
-    def check_visitor() -> Any:
-        given = flask.request.path.split("/")[1]
-        host = flask.request.host.rsplit(":", 1)[0]
-        # A foreign name for this machine is how a web page gets around the same-origin rule.
-        known = host in (HOST, "localhost")
-        if not known or not hmac.compare_digest(given.encode(), token.encode()):
-            return "", 404
-        return None
-
-    @app.after_request
-    def add_headers(response: Any) -> Any:
-        response.headers.update(_HEADERS)
-        response.headers.setdefault("Cache-Control", "no-store")
-        return response
-
-    @app.errorhandler(DataError)
-    def refuse(error: DataError) -> Any:
-        return {"error": str(error)}, 400
-
-    @app.get("/<token>/")
-    def show(token: str) -> Any:
-        return flask.Response(page, mimetype="text/html")
-
-    @app.get("/<token>/about")
-    def about(token: str) -> Any:
-        info = queue.audit.info
-        return {
-            "labels": Path(info["labels"]).name,
-            "origin": info["origin"],
-            "warnings": info["warnings"],
-            "classes": queue.counts(),
-            "pictures": queue.rows.store is not None,
-        }
-
-    @app.get("/<token>/candidates")
-    def candidates(token: str) -> Any:
-        asked = flask.request.args
-        before = asked.get("before", type=int)
-        return queue.page(
-            kind=asked.get("kind", "missing"),
-            name=asked.get("class", ""),
-            low=asked.get("low", 0.0, type=float),
-            high=asked.get("high", 1.0, type=float),
-            state=asked.get("state", "open"),
-            after=asked.get("after", -1, type=int),
-            before=before,
-            limit=asked.get("limit", 48, type=int),
-        )
-
-    @app.get("/<token>/progress")
-    def progress(token: str) -> Any:
-        ids = [int(i) for i in flask.request.args.get("ids", "").split(",") if i.isdigit()]
-        return {**queue.progress(), "states": queue.states(ids)}
-
-    @app.post("/<token>/decide")
-    def decide(token: str) -> Any:
-        asked = flask.request.get_json(silent=True)
-        if not isinstance(asked, dict) or not isinstance(asked.get("ids"), list):
-            raise DataError("expected {ids: [...], verdict: ...}")
-        tab = str(asked.get("tab", ""))[:40]
-        event = queue.decisions.decide(asked["ids"], str(asked.get("verdict")), tab)
-        return {"event": event["n"], "states": queue.states(event["ids"]), **queue.progress()}
-
-    @app.post("/<token>/undo")
-    def undo(token: str) -> Any:
-        asked = flask.request.get_json(silent=True)
-        tab = str(asked.get("tab", ""))[:40] if isinstance(asked, dict) else ""
-        event = queue.decisions.undo(tab)
-        ids = [] if event is None else event["ids"]
-        return {"ids": ids, "states": queue.states(ids), **queue.progress()}
-
-    @app.get("/<token>/image/<int:number>")
-    def image(token: str, number: int) -> Any:
-        if number >= len(queue.item):
-            return "", 404
-        side = _LARGE if "large" in flask.request.args else _THUMB
-        try:
-            data = queue.rows.picture(str(queue.item[number]), side)
-        except BadImage as error:
-            return {"error": str(error)}, 404
-        kept = {"Cache-Control": "private, max-age=3600"}
-        return flask.Response(data, mimetype="image/jpeg", headers=kept)
-
-    return app
-
-
 class Review:
-    """A server that is ready: `address` is where the page is, `serve()` runs until stopped."""
+    """A review server: `address` is the address of the page, `serve()` runs until stopped."""
 
     def __init__(self, folder: str | Path, port: int = 0) -> None:
         import_flask()
         from werkzeug.serving import make_server
 
-        self.queue = Queue(open_audit(folder))
-        self.token = secrets.token_urlsafe(24)
-        try:
-            app = make_app(self.queue, self.token)
-            self.server = make_server(HOST, port, app, threaded=True, request_handler=_quiet())
-        except (OSError, SystemExit) as error:
-            self.queue.decisions.close()
-            raise DataError(
-                f"port {port} of {HOST} cannot be used ({error}); choose another with --port"
-            ) from None
-        self.address = f"http://{HOST}:{self.server.server_port}/{self.token}/"
+        opened = _open_port(port)
+        with opened:
+            self.queue = Queue(open_audit(folder))
+            self.token = secrets.token_urlsafe(24)
+            self.server = make_server(
+                HOST, port, make_app(self.queue, self.token), threaded=True,
+                request_handler=_silent_handler(), fd=opened.fileno(),
+            )  # fmt: skip
+        self.address = f"http://{HOST}:{self.server.port}/{self.token}/"
 
     def serve(self) -> None:
         try:
@@ -151,18 +61,187 @@ class Review:
         self.queue.decisions.close()
 
 
-def _quiet() -> Any:
+def _open_port(port: int) -> socket.socket:
+    opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind((HOST, port))
+        opened.listen(128)
+    except (OSError, OverflowError) as error:
+        opened.close()
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(
+            f"port {port} of {HOST} cannot be opened ({reason}); "
+            "choose another with --port (1024 to 65535), or --port 0 for any free port"
+        ) from None
+    return opened
+
+
+def _silent_handler() -> Any:
     from werkzeug.serving import WSGIRequestHandler
 
-    class Quiet(WSGIRequestHandler):
-        def log_request(self, code: Any = "-", size: Any = "-") -> None:
-            """The token is part of every address: it should not stay in a terminal's log."""
+    class SilentHandler(WSGIRequestHandler):
+        def log(self, *message: Any) -> None:
+            """Write no log: every address contains the token."""
 
-    return Quiet
+        def handle(self) -> None:
+            try:
+                super().handle()
+            except ValueError:
+                # An address that cannot be parsed, such as //[
+                self.send_error(400)
+
+    return SilentHandler
+
+
+def make_app(queue: Queue, token: str) -> Any:
+    """The Flask application; every address starts with the token."""
+    flask = import_flask()
+    app = flask.Flask("halftruth.audit", static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = _MOST_BYTES
+    views = Views(queue)
+    for method, address, view in (
+        ("GET", "", views.page),
+        ("GET", "about", views.about),
+        ("GET", "candidates", views.candidates),
+        ("GET", "progress", views.progress),
+        ("GET", "image/<number>", views.image),
+        ("POST", "decide", views.decide),
+        ("POST", "undo", views.undo),
+    ):
+        app.add_url_rule(f"/<token>/{address}", view.__name__, view, methods=[method])
+    app.url_value_preprocessor(lambda endpoint, values: values and values.pop("token"))
+    app.before_request(lambda: _check_visitor(flask.request, token))
+    app.after_request(_add_headers)
+    app.register_error_handler(DataError, lambda error: ({"error": str(error)}, 400))
+    app.register_error_handler(OSError, lambda error: ({"error": str(error)}, 503))
+    app.register_error_handler(Exception, _report_bug)
+    return app
+
+
+def _check_visitor(request: Any, token: str) -> Any:
+    given = request.path.split("/")[1]
+    # A web page can get around the same-origin rule with a foreign host name for this machine.
+    known = request.host.rsplit(":", 1)[0] in (HOST, "localhost")
+    if not known or not hmac.compare_digest(given.encode(), token.encode()):
+        return "", 404
+    origin = request.headers.get("Origin")
+    if origin is not None and origin != request.host_url.rstrip("/"):
+        return {"error": "this request comes from another web page"}, 403
+    return None
+
+
+def _add_headers(response: Any) -> Any:
+    response.headers.update(_HEADERS)
+    response.headers.setdefault("Cache-Control", "no-store")
+    return response
+
+
+def _report_bug(error: Exception) -> Any:
+    from werkzeug.exceptions import HTTPException
+
+    if isinstance(error, HTTPException):
+        return {"error": error.description}, error.code
+    # Not by the logger of Flask, which writes the address and so the token.
+    traceback.print_exception(error)
+    return {"error": f"{type(error).__name__}: a bug of halftruth"}, 500
+
+
+class Views:
+    """One method per address of the page."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.flask = import_flask()
+        self.html = (files("halftruth.audit") / "review.html").read_text(encoding="utf-8")
+
+    def page(self) -> Any:
+        return self.flask.Response(self.html, mimetype="text/html")
+
+    def about(self) -> Any:
+        info = self.queue.audit.info
+        return {
+            "labels": Path(info["labels"]).name,
+            "origin": info["origin"],
+            "warnings": info["warnings"],
+            "classes": self.queue.counts(),
+        }
+
+    def candidates(self) -> Any:
+        asked = self.flask.request.args
+        before = asked.get("before")
+        return self.queue.page(
+            kind=asked.get("kind", "missing"),
+            name=asked.get("class", ""),
+            low=asked.get("low", 0.0, type=float),
+            high=asked.get("high", 1.0, type=float),
+            state=asked.get("state", "open"),
+            after=_whole_number(asked.get("after", "-1")),
+            before=None if before is None else _whole_number(before),
+            limit=_whole_number(asked.get("limit", "48")),
+        )
+
+    def progress(self) -> Any:
+        texts = self.flask.request.args.get("ids", "").split(",")
+        ids = [_whole_number(text) for text in texts if text]
+        return {**self.queue.progress(), "states": self.queue.states(ids)}
+
+    def decide(self) -> Any:
+        asked = self._read_object()
+        ids, verdict = asked.get("ids"), asked.get("verdict")
+        if not isinstance(ids, list) or not isinstance(verdict, str):
+            raise DataError("expected {ids: [...], verdict: ...}")
+        event = self.queue.decisions.decide(ids, verdict, _tab(asked))
+        return {
+            "event": event["n"],
+            "states": self.queue.states(event["ids"]),
+            **self.queue.progress(),
+        }
+
+    def undo(self) -> Any:
+        event = self.queue.decisions.undo(_tab(self._read_object()))
+        ids = [] if event is None else event["ids"]
+        return {"ids": ids, "states": self.queue.states(ids), **self.queue.progress()}
+
+    def image(self, number: str) -> Any:
+        k = _whole_number(number)
+        if not 0 <= k < len(self.queue.item):
+            return "", 404
+        side = _LARGE if "large" in self.flask.request.args else _THUMB
+        try:
+            data = self.queue.rows.image(str(self.queue.item[k]), side)
+        except BadImage as error:
+            return {"error": str(error)}, 404
+        cached = {"Cache-Control": "private, max-age=3600"}
+        return self.flask.Response(data, mimetype="image/jpeg", headers=cached)
+
+    def _read_object(self) -> dict[str, Any]:
+        """The JSON object in the body of the request."""
+        try:
+            asked = json.loads(self.flask.request.get_data())
+        except (ValueError, RecursionError, OSError):
+            # OSError: a bad chunk header.
+            asked = None
+        if not isinstance(asked, dict):
+            raise DataError("expected a JSON object in the body of the request")
+        return asked
+
+
+def _whole_number(text: str) -> int:
+    if not re.fullmatch(r"-?[0-9]{1,9}", text):
+        raise DataError(f"expected a whole number of at most 9 digits, got {text[:20]!r}")
+    return int(text)
+
+
+def _tab(asked: dict[str, Any]) -> str:
+    tab = asked.get("tab", "")
+    if not isinstance(tab, str):
+        raise DataError("expected text for `tab`")
+    return tab[:40]
 
 
 def import_flask() -> Any:
-    """Flask, or an error that says how to get it."""
+    """Flask, or an error with the command that installs it."""
     try:
         import flask
     except ImportError as error:

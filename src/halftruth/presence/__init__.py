@@ -1,1 +1,1 @@
-"""The model of labelling: how likely a class is present, learnt from incomplete labels."""
+"""The model of labelling: how likely each class is present, estimated from incomplete labels."""

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from halftruth.audit.arrays import check_verified, scored
-from halftruth.labels import ABSENT, PRESENT, UNKNOWN
-from halftruth.presence.model import Presence, choose_selection, fit_presence, logit
+from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix, check
+from halftruth.presence.labelling_model import Presence, choose_selection, fit_presence, logit
 
 Selection = Literal["auto", "random", "one"]
-# The curves are fitted on no more labels than this; counts are taken over all rows.
+SELECTIONS: tuple[str, ...] = get_args(Selection)
+# The curves are fitted on at most this many labels; counts use all rows.
 _MOST_LABELS = 400_000
-# How far logit P(there) is off, over all and in a single class, where the assumption on missing
-# labels holds roughly only: standard deviations, from data sets whose complete labels are known.
+# Standard deviation of the error of logit P(present), over all classes and of a single class, where
+# the assumption on missing labels holds only roughly; from data sets with complete labels.
 SPREAD, CLASS_SPREAD = 0.5, 0.5
-# Likewise for counts: of the logarithm of the total, by selection, and of that of a class.
+# The same for counts: of the logarithm of the total, by selection, and of the count of a class.
 _DOUBT, _CLASS_DOUBT = {"random": 0.25, "one": 0.15}, 0.5
 
 
 @dataclass(frozen=True)
 class Count:
-    """An estimated number with its interval, meant to hold 95 % of the time."""
+    """An estimated number with a 95 % interval."""
 
     estimate: float
     low: float
@@ -36,9 +37,9 @@ class Count:
 
 @dataclass(frozen=True)
 class Calibration:
-    """P(there) of every label, P(wrong) of every PRESENT one, and counts.
+    """P(present) of every label, P(wrong) of every PRESENT label, and counts.
 
-    `missing` and `wrong` have a `Count` a class, `missing_total` and `wrong_total` one over all.
+    `missing` has one `Count` per class and `wrong` one number; the totals are over all classes.
     """
 
     present: np.ndarray
@@ -61,52 +62,43 @@ def calibrate(
 ) -> Calibration:
     """Turn out-of-sample scores into probabilities, without complete labels.
 
-    `verified` (N, K) holds verdicts of a review: +1 there, -1 not there, 0 not looked at.
-    `selection` says how labels came to be missing (see `halftruth.presence.model`); "auto" takes
-    "one" where no row has more than one PRESENT label and none is ABSENT, else "random".
-    Counts are the geometric mean of the fewest and the most that the scores allow (see there),
-    which are also the ends of the intervals, widened by what `draws` bootstraps of the rows say.
-    So more may be missing than the probabilities add up to: labels that the scores do not show.
+    `verified` (N, K) holds the verdicts of a review: +1 present, -1 absent, 0 not reviewed.
+    `selection` is how labels came to be missing (see `halftruth.presence.labelling_model`); "auto"
+    takes "one" where no row has more than one PRESENT label and none is ABSENT, else "random".
+    A count is the geometric mean of the smallest and the largest number that the scores allow. They
+    are also the ends of the interval, which `draws` bootstrap samples of the rows then widen.
+    A count may exceed the sum of the probabilities: some labels do not show in the scores.
     """
-    data = scored(labels, scores)
-    verdicts = check_verified(verified, data.labels)
-    if selection not in get_args(Selection):
-        raise ValueError(f"expected selection in {get_args(Selection)}, got {selection!r}")
-    if not (data.labels == PRESENT).any():
-        raise ValueError("no label is PRESENT (1), so nothing tells how a present class scores")
+    values, points = check_labels_and_scores(labels, scores)
+    verdicts = _check_verified(verified, values)
+    if selection not in SELECTIONS:
+        raise ValueError(f"selection: expected {' or '.join(SELECTIONS)}, got {selection!r}")
+    if not (values == PRESENT).any():
+        raise ValueError("no label is PRESENT (1), so the scores of present classes are not known")
     if draws < 2:
         raise ValueError(f"expected draws of at least 2, got {draws}")
-    how = choose_selection(data.labels) if selection == "auto" else selection
+    how = choose_selection(values) if selection == "auto" else selection
     random = np.random.default_rng(seed)
-    some = _rows_to_fit(data.labels.shape, random)
-    fit = partial(
-        fit_presence, data.labels[some], data.scores[some], selection=how, verified=verdicts[some]
-    )
+    rows = _rows_to_fit(values.shape, random)
+    sample = values[rows], points[rows], verdicts[rows]
+    fit = partial(fit_presence, *sample[:2], selection=how, verified=sample[2])
     fitted = fit(given_one=how == "one")
-    present = fitted.posterior(data.labels, data.scores, verdicts)
-    fewest = most = missing_count(present, data.labels)
+    present = fitted.posterior(values, points, verdicts)
+    fewest = most = _missing_count(present, values)
     if how == "one":
-        outright = fit(given_one=False).posterior(data.labels, data.scores, verdicts)
-        most = np.maximum(missing_count(outright, data.labels), fewest)
-    drawn = []
-    for _ in range(draws):
-        weights = random.poisson(1.0, len(some)).astype(float)
-        once = fit(given_one=how == "one", weights=weights, start=fitted, steps=5)
-        there = once.posterior(data.labels[some], data.scores[some], verdicts[some])
-        # Of labels that are there with p each, another number than their sum p may be.
-        spread = np.sqrt((there * (1 - there)).sum(axis=0))
-        count = missing_count(there, data.labels[some]) + spread * random.normal(size=len(spread))
-        drawn.append(count * len(present) / len(some))
-    chance = np.array(drawn)
+        independent = fit(given_one=False).posterior(values, points, verdicts)
+        most = np.maximum(_missing_count(independent, values), fewest)
+    refit = partial(fit, given_one=how == "one", start=fitted, steps=5)
+    drawn = _bootstrap_counts(refit, sample, draws, random) * len(values) / len(rows)
+    wrong = _wrong_probability(values, points, verdicts, fitted)
     estimate = np.sqrt(fewest * most)
-    sides = zip(estimate, fewest, most, chance.T, strict=True)
-    wrong = _wrong(data.labels, data.scores, verdicts, fitted)
+    per_class = zip(estimate, fewest, most, drawn.T, strict=True)
     return Calibration(
         present=present,
         wrong_probability=wrong,
-        missing=[_count(*side, _CLASS_DOUBT) for side in sides],
+        missing=[_count(*one, _CLASS_DOUBT) for one in per_class],
         missing_total=_count(
-            estimate.sum(), fewest.sum(), most.sum(), chance.sum(axis=1), _DOUBT[how]
+            estimate.sum(), fewest.sum(), most.sum(), drawn.sum(axis=1), _DOUBT[how]
         ),
         wrong=[float(value) for value in wrong.sum(axis=0)],
         wrong_total=float(wrong.sum()),
@@ -114,9 +106,48 @@ def calibrate(
     )
 
 
-def missing_count(present: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """(K,) expected number of labels that are there and not labelled."""
+def _missing_count(present: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """(K,) expected number of labels that are present and not labelled."""
     return np.where(labels == UNKNOWN, present, 0.0).sum(axis=0)
+
+
+def check_labels_and_scores(labels: Any, scores: Any) -> tuple[np.ndarray, np.ndarray]:
+    """(N, K) labels as int8 and probabilities as float64; an error names the first invalid one."""
+    values = labels.values if isinstance(labels, LabelMatrix) else np.asarray(check(labels))
+    if hasattr(scores, "detach"):
+        scores = scores.detach().cpu().float()
+    points = np.asarray(scores, dtype=np.float64)
+    if points.shape != values.shape:
+        raise ValueError(
+            f"expected scores of the shape of the labels, rows x classes {values.shape}, "
+            f"got {points.shape}"
+        )
+    invalid = find_invalid(points)
+    if invalid is not None:
+        row, column = invalid
+        raise ValueError(
+            f"scores[{row}, {column}]: expected a probability in 0..1, got {points[row, column]} "
+            "(apply the sigmoid to logits first)"
+        )
+    return values, points
+
+
+def find_invalid(scores: np.ndarray) -> tuple[int, int] | None:
+    """Row and column of the first score that is not a number in 0..1."""
+    invalid = ~((scores >= 0) & (scores <= 1))
+    if not invalid.any():
+        return None
+    row, column = np.argwhere(invalid)[0]
+    return int(row), int(column)
+
+
+def _check_verified(verified: Any, labels: np.ndarray) -> np.ndarray:
+    if verified is None:
+        return np.zeros(labels.shape, dtype=np.int8)
+    verdicts = np.asarray(check(verified))
+    if verdicts.shape != labels.shape:
+        raise ValueError(f"expected verified of shape {labels.shape}, got {verdicts.shape}")
+    return verdicts
 
 
 def _rows_to_fit(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
@@ -126,21 +157,38 @@ def _rows_to_fit(shape: tuple[int, ...], random: np.random.Generator) -> np.ndar
     return np.sort(random.choice(shape[0], most, replace=False))
 
 
+def _bootstrap_counts(
+    refit: Callable[..., Presence],
+    sample: tuple[np.ndarray, np.ndarray, np.ndarray],
+    draws: int,
+    random: np.random.Generator,
+) -> np.ndarray:
+    """(draws, K) missing labels in the sample, by fits to bootstrap weights of its rows."""
+    drawn = []
+    for _ in range(draws):
+        weights = random.poisson(1.0, len(sample[0])).astype(float)
+        present = refit(weights=weights).posterior(*sample)
+        # The number of present labels varies around the sum of their probabilities.
+        spread = np.sqrt((present * (1 - present)).sum(axis=0))
+        drawn.append(_missing_count(present, sample[0]) + spread * random.normal(size=len(spread)))
+    return np.array(drawn)
+
+
 def _count(estimate: float, fewest: float, most: float, drawn: np.ndarray, doubt: float) -> Count:
-    """From the lower side of the fewest to the upper side of the most, as wide as draws differ."""
+    """An interval around fewest..most, widened by the spread of the draws and by `doubt`."""
     spread = float(np.std(drawn)) / max(float(fewest), 1.0)
     factor = float(np.exp(1.96 * np.hypot(spread, doubt)))
     return Count(float(estimate), float(fewest) / factor, float(most) * factor)
 
 
-def _wrong(
+def _wrong_probability(
     labels: np.ndarray, scores: np.ndarray, verified: np.ndarray, fitted: Presence
 ) -> np.ndarray:
-    """P(not there | PRESENT, score) = ε (1 − p) / (ε (1 − p) + c p), 0 for other labels.
+    """P(absent | PRESENT, score) = ε (1 − p) / (ε (1 − p) + c p), 0 for other labels.
 
-    ε, the chance of a mistaken label, is the surplus of PRESENT labels in the half of the rows
-    that scores lowest, over the c p that is expected there. Hard positives that look like
-    negatives are in it, so P(wrong) is rather too high than too low.
+    ε, the probability of a mistaken label, is the surplus of PRESENT labels in the lower-scoring
+    half of the rows over the expected c p. Hard positives that look like negatives are included,
+    so P(wrong) tends to be too high.
     """
     p = fitted.prior(scores)
     low = logit(scores) <= np.median(logit(scores), axis=0)

@@ -1,4 +1,4 @@
-"""The report of an audit: one HTML file with everything inside, to send to a colleague."""
+"""The report of an audit: one HTML file that contains all images and styles."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from string import Template
 
 import pandas as pd
 
-from halftruth.audit.folder import AuditFolder
-from halftruth.audit.row_views import Rows
+from halftruth.audit.audit_folder import CLASSES, PRECISION, AuditFolder, Rows
 from halftruth.data import BadImage
+from halftruth.train.run_folder import write_text
 
 _SIDE = 160
 
 
-def write_report(audit: AuditFolder, path: str | Path | None = None, each: int = 4) -> Path:
-    """Write report.html: counts with intervals, expected precision, the first `each` of a class."""
+def write_audit_report(audit: AuditFolder, path: str | Path | None = None, each: int = 4) -> Path:
+    """Write report.html: counts, expected precision, and the first `each` candidates per class."""
     path = Path(path) if path is not None else audit.path / "report.html"
     info = audit.info
     missing = info["missing"]
     rows = Rows(audit)
     table = audit.candidates
     facts = [
-        (f"{info['rows']:,}", "rows audited"),
-        (f"{int((audit.scored['labels'] > 0).sum()):,}", "labels present"),
-        (f"{missing['estimate']:,.0f}", "labels estimated to be missing"),
-        (f"{missing['low']:,.0f} – {missing['high']:,.0f}", "95 % interval of that"),
-        (f"{info['wrong']:,.0f}", "present labels that may be wrong"),
+        (f"{info['rows']:,}", "audited rows"),
+        (f"{int((audit.scored['labels'] > 0).sum()):,}", "present labels"),
+        (f"{missing['estimate']:,.0f}", "estimated missing labels"),
+        (f"{missing['low']:,.0f} – {missing['high']:,.0f}", "95 % interval"),
+        (f"{info['wrong']:,.0f}", "present labels that may be wrong (estimated)"),
     ]
     template = Template(
         (files("halftruth.report") / "audit_report.html").read_text(encoding="utf-8")
@@ -45,33 +45,33 @@ def write_report(audit: AuditFolder, path: str | Path | None = None, each: int =
             for number, words in facts
         ),
         selection=_SELECTION[info["selection"]],
-        cuts="".join(_cuts(pd.read_csv(audit.path / "cuts.csv"))),
-        classes="".join(_classes(pd.read_csv(audit.path / "classes.csv"))),
+        precision="".join(_precision_rows(pd.read_csv(audit.path / PRECISION))),
+        classes="".join(_class_rows(pd.read_csv(audit.path / CLASSES))),
         missing="".join(_groups(table[table["kind"] == "missing"], rows, each)),
         wrong="".join(_cards(table[table["kind"] == "wrong"].head(3 * each), rows)),
     )
-    path.write_text(text, encoding="utf-8")
+    write_text(path, text)
     return path
 
 
 _SELECTION = {
-    "one": "each row shows one of its labels, any with equal chance",
-    "random": "of each class, every label that is there is written down with the same chance",
+    "one": "each row shows one of its labels, all equally likely",
+    "random": "all positives of a class are equally likely to be labelled",
 }
 
 
-def _cuts(table: pd.DataFrame) -> Iterator[str]:
-    for cut in table.to_dict("records"):
+def _precision_rows(table: pd.DataFrame) -> Iterator[str]:
+    for one in table.to_dict("records"):
         yield (
-            f"<tr><th>{100 * cut['precision']:.0f} %</th><td>{cut['candidates']:,}</td>"
-            f"<td>{cut['expected_right']:,.0f}</td></tr>"
+            f"<tr><th>{100 * one['precision']:.0f} %</th><td>{one['candidates']:,}</td>"
+            f"<td>{one['expected_right']:,.0f}</td></tr>"
         )
 
 
-def _classes(table: pd.DataFrame) -> Iterator[str]:
+def _class_rows(table: pd.DataFrame) -> Iterator[str]:
     most = max(float(table["missing"].max()), 1.0)
     for one in table.sort_values("missing", ascending=False).to_dict("records"):
-        # An apostrophe in front is how the table keeps a name from being a formula.
+        # The table has an apostrophe before names that a spreadsheet would run as a formula.
         name = escape(str(one["class"]).removeprefix("'"))
         yield (
             f"<tr><th>{name}</th><td>{one['present']:,}</td>"
@@ -83,7 +83,7 @@ def _classes(table: pd.DataFrame) -> Iterator[str]:
 
 
 def _groups(table: pd.DataFrame, rows: Rows, each: int) -> Iterator[str]:
-    """The classes by their best candidate, the first few of each."""
+    """The first candidates per class; classes in the order of their best candidate."""
     for name in table["class"].drop_duplicates():
         some = table[table["class"] == name].head(each)
         yield f"<h3>{escape(str(name))}</h3>"
@@ -101,7 +101,7 @@ def _cards(table: pd.DataFrame, rows: Rows) -> Iterator[str]:
 
 def _content(item: str, row: int, rows: Rows) -> str:
     try:
-        data = base64.b64encode(rows.picture(item, _SIDE)).decode("ascii")
+        data = base64.b64encode(rows.image(item, _SIDE)).decode("ascii")
         return f'<img src="data:image/jpeg;base64,{data}" alt="{escape(item)}" loading="lazy">'
     except BadImage:
         cells = (

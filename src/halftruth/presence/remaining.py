@@ -1,10 +1,10 @@
-"""How many labels are still missing, given the decisions so far: calibrated again as they come in.
+"""How many labels are still missing after some decisions of a review.
 
-    logit P(there) = z − t max(z, 0) + δ + δₖ,    z = logit p
+    logit P(present) = z − t max(z, 0) + δ + δₖ,    z = logit p
 
-p is what the audit said, δ how far it was off over all, δₖ for class k, and t how much too sure it
-was of what it was sure of; all have normal priors around 0. What a reviewer accepts and rejects
-tells them, by maximum a posteriori; the curvature there gives the interval.
+p is the probability of the audit, δ its error over all classes, δₖ the error of class k, and t how
+overconfident it was about likely candidates; all have normal priors around 0. Accepted and rejected
+candidates determine them by maximum a posteriori; the curvature there gives the interval.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from halftruth.presence.calibration import CLASS_SPREAD, SPREAD, Count
-from halftruth.presence.model import logit, sigmoid
+from halftruth.presence.labelling_model import logit, sigmoid
 
-# Beyond this no audit is to be believed, whatever its logit says.
+# Larger probabilities of an audit are not trusted.
 _SUREST = 0.99
-# Standard deviation of how many labels the scores do not show, as a share of them.
+# Relative standard deviation of the number of missing labels that the scores do not show.
 _UNSEEN = 0.5
 _SHARED = np.diag([SPREAD**-2, SPREAD**-2])
 
 
 @dataclass(frozen=True)
 class Shift:
-    """δ and −t, which all classes share, δₖ, and the curvature at that point."""
+    """δ and −t, shared by all classes, δₖ, and the curvature at that point."""
 
     shared: np.ndarray
     own: np.ndarray
@@ -34,7 +34,7 @@ class Shift:
     left: np.ndarray
 
     def apply(self, probability: np.ndarray, column: np.ndarray) -> np.ndarray:
-        """P(there) after the decisions."""
+        """P(present) after the decisions."""
         design = _design(probability)
         return sigmoid(design[:, 0] + design[:, 1:] @ self.shared + self.own[column])
 
@@ -48,7 +48,7 @@ class Shift:
 def fit_shift(
     probability: np.ndarray, column: np.ndarray, right: np.ndarray, classes: int
 ) -> Shift:
-    """Newton's steps to the most probable δ, t and δₖ, after verdicts (`right`) on candidates.
+    """Newton steps to the most probable δ, t and δₖ, given verdicts (`right`) on candidates.
 
     >>> shift = fit_shift(np.full(50, 0.5), np.zeros(50, dtype=int), np.ones(50, dtype=bool), 2)
     >>> bool(shift.own[0] > 0 == shift.own[1] and shift.shared[0] > 0)
@@ -79,9 +79,9 @@ def still_missing(
     verdicts: np.ndarray,
     unlisted: np.ndarray,
 ) -> Count:
-    """The estimate after verdicts (+1 right, -1 not, 0 open) on the candidates.
+    """Estimate the missing labels after verdicts (+1 right, -1 wrong, 0 open) on candidates.
 
-    `unlisted` (K,) is the expected number of missing labels that are no candidates.
+    `unlisted` (K,) is the expected number of missing labels that are not candidates.
     """
     known, open_ones = verdicts != 0, verdicts == 0
     shift = fit_shift(probability[known], column[known], verdicts[known] > 0, len(unlisted))
@@ -89,7 +89,7 @@ def still_missing(
     curve = p * (1 - p)
     slopes = np.bincount(column[open_ones], curve, minlength=len(unlisted)).astype(float)
     shared = _design(probability[open_ones])[:, 1:].T @ curve
-    # What the scores do not show, no decision on a candidate tells of.
+    # Decisions on candidates are no evidence about labels that the scores do not show.
     rest = float(unlisted.sum())
     total = max(float(p.sum()) + rest, 1e-9)
     parts = (shift.spread_of(slopes, shared), np.sqrt(slopes.sum()), _UNSEEN * rest)
@@ -99,6 +99,6 @@ def still_missing(
 
 
 def _design(probability: np.ndarray) -> np.ndarray:
-    """(M, 3): z, and what δ and −t are multiplied with."""
+    """(M, 3): z, and the factors of δ and −t."""
     z = logit(np.minimum(probability, _SUREST))
     return np.stack([z, np.ones_like(z), np.maximum(z, 0.0)], axis=1)

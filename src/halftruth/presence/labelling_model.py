@@ -1,24 +1,24 @@
-"""How likely each class is in each row, learnt from labels of which most are missing.
+"""How likely each class is present in each row, estimated from incomplete labels.
 
-    z = logit(score) / scale,   p = P(class there | z) = σ(a + b z)          a, b of each class
+    z = logit(score) / scale,   p = P(present | z) = σ(a + b z)          a, b per class
 
-Only PRESENT and ABSENT labels are certain; whether an UNKNOWN one is there is a hidden variable,
-and p is found by expectation-maximisation over it. How labels come to be missing decides what
-an unknown label tells ("selection"):
+Only PRESENT and ABSENT labels are certain. Whether an UNKNOWN label is present is a hidden
+variable, and p is fitted by expectation-maximisation over it. What an unknown label means depends
+on how labels came to be missing ("selection"):
 
-- "random": each positive is labelled with the chance c of its class (Elkan and Noto, KDD 2008):
-  P(there | unlabelled) = p (1 − c) / (1 − c p);
-- "one": each row shows one of its n positives, any with equal chance (Cole et al., CVPR 2021):
-  P(there | j shown) = p I₂ / (p I₂ + (1 − p) I₁),  I₁ = E[1/(1+M)], I₂ = E[1/(2+M)],
-  M being how many further classes are there: E[1/(1+M)] = ∫₀¹ Π (1 − pₘ + pₘ t) dt.
+- "random": each positive is labelled with the probability c of its class (Elkan and Noto, KDD
+  2008): P(present | unlabelled) = p (1 − c) / (1 − c p);
+- "one": each row shows one of its n positives, all equally likely (Cole et al., CVPR 2021):
+  P(present | j shown) = p I₂ / (p I₂ + (1 − p) I₁),  I₁ = E[1/(1+M)], I₂ = E[1/(2+M)],
+  where M is the number of further present classes: E[1/(1+M)] = ∫₀¹ Π (1 − pₘ + pₘ t) dt.
 
-Whether classes are independent given their scores decides what high scores beside a shown label
-mean, and single labels cannot tell it. `given_one` takes the classes of a row as independent but
-for the fact that at least one is there: what looks like two classes may then be one that was mixed
-up with another, and few labels are missing. Without it they are independent outright, and every
-second class that is seen counts. The truth lies between the two.
+High scores next to a shown label mean different things depending on whether classes are
+independent given their scores, and single labels cannot show which is true. `given_one` assumes
+independence given that at least one class is present: two high scores may then be one class
+confused with another, and few labels are missing. Without it the classes are fully independent,
+and every second high score counts. The true number lies between the two.
 
-Slopes and offsets of the classes are drawn towards each other: rare classes borrow from the others.
+Slopes and offsets of the classes are regularised towards their mean, which helps rare classes.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ import numpy as np
 from halftruth.labels import ABSENT, PRESENT
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
-# How strongly a class's (offset, slope) and its chance to be labelled are drawn to those of all;
-# chosen on VOC 2012 and COCO 2014, where the complete labels are known.
+# How strongly the (offset, slope) and the labelling probability of a class are regularised towards
+# the mean of all classes; chosen on VOC 2012 and COCO 2014, where the complete labels are known.
 _DEVIATION, _CHANCE = np.diag([10.0, 300.0]), 20.0
-# So that the curve stays finite where few rows say everything.
+# Keeps the curve finite where a few rows separate the classes perfectly.
 _CENTRE = np.diag([0.1, 1.0])
 _CLOSE = 1e-4
 
 
 @dataclass(frozen=True)
 class Presence:
-    """The fitted curve of each class, and its chance to be labelled where it is there."""
+    """The fitted curve per class, and the probability (`chance`) that a positive is labelled."""
 
     selection: str
     offset: np.ndarray
@@ -50,19 +50,19 @@ class Presence:
     scale: float = 1.0
 
     def prior(self, scores: np.ndarray) -> np.ndarray:
-        """P(there | score), whatever the label says."""
+        """P(present | score), without using the label."""
         return sigmoid(self.offset + self.slope * logit(scores) / self.scale)
 
     def posterior(
         self, labels: np.ndarray, scores: np.ndarray, verified: np.ndarray | None = None
     ) -> np.ndarray:
-        """P(there | score, label): 1 where PRESENT, 0 where ABSENT; verdicts overrule labels."""
+        """P(present | score, label): 1 where PRESENT, 0 where ABSENT; verdicts override labels."""
         known = labels if verified is None else np.where(verified == 0, labels, verified)
         p = np.where(known == 0, self.prior(scores), known == PRESENT)
         if self.selection == "random":
             hidden = p * (1 - self.chance) / (1 - p * self.chance)
         else:
-            hidden = _beside_the_one_shown(p, labels == PRESENT)
+            hidden = _next_to_shown_label(p, labels == PRESENT)
         return np.where(known == 0, hidden, p)
 
 
@@ -83,8 +83,8 @@ def fit_presence(
     start: Presence | None = None,
     steps: int = 60,
 ) -> Presence:
-    """Expectation-maximisation; rows may be weighted (a bootstrap), a former fit be the start."""
-    # One scale for all classes: the priors mean the same for bold and for timid scores.
+    """Fit by expectation-maximisation, with optional row weights (bootstrap) and a starting fit."""
+    # One scale for all classes, so that the priors do not depend on how confident the scores are.
     scale = float(logit(scores).std()) or 1.0 if start is None else start.scale
     z = logit(scores) / scale
     rows = np.ones((len(z), 1)) if weights is None else weights[:, None]
@@ -98,11 +98,13 @@ def fit_presence(
         now = _maximise(now, z, present.astype(float), rows, np.zeros_like(certain), steps=15)
     before = 0.0
     for _ in range(steps):
-        there = now.posterior(labels, scores, verified)
-        total = (rows * there).sum(axis=0)
+        expected = now.posterior(labels, scores, verified)
+        total = (rows * expected).sum(axis=0)
         common = labelled.sum() / max(total.sum(), 1.0)
         chance = (labelled + _CHANCE * common) / (total + _CHANCE)
-        now = replace(_maximise(now, z, there, rows, certain), chance=np.clip(chance, 0.01, 0.999))
+        now = replace(
+            _maximise(now, z, expected, rows, certain), chance=np.clip(chance, 0.01, 0.999)
+        )
         hidden = float(total.sum() - labelled.sum())
         if abs(hidden - before) < _CLOSE * max(hidden, 1.0):
             break
@@ -113,14 +115,14 @@ def fit_presence(
 def _maximise(
     now: Presence,
     z: np.ndarray,
-    there: np.ndarray,
+    present: np.ndarray,
     rows: np.ndarray,
     certain: np.ndarray,
     steps: int = 2,
 ) -> Presence:
-    """Newton's steps of each class's logistic regression of `there` on z.
+    """Newton steps of the logistic regression of `present` on z, per class.
 
-    In `certain` rows at least one class is there: P(k | one at least) = p / (1 − Π (1 − pₘ)).
+    In `certain` rows at least one class is present: P(k | at least one) = p / (1 − Π (1 − pₘ)).
     """
     at = np.stack([now.offset, now.slope], axis=1)
     for _ in range(steps):
@@ -128,18 +130,18 @@ def _maximise(
         if certain.any():
             none = np.exp(np.log1p(-np.minimum(p, 1 - 1e-12)).sum(axis=1, keepdims=True))
             p = np.where(certain, p / np.maximum(1 - none, 1e-12), p)
-        gap, curve = rows * (there - p), rows * np.maximum(p * (1 - p), 1e-9)
+        gap, curve = rows * (present - p), rows * np.maximum(p * (1 - p), 1e-9)
         slopes = np.stack([gap.sum(axis=0), (gap * z).sum(axis=0)], axis=1)
         h00, h01, h11 = curve.sum(axis=0), (curve * z).sum(axis=0), (curve * z * z).sum(axis=0)
         bend = np.stack([np.stack([h00, h01], axis=1), np.stack([h01, h11], axis=1)], axis=1)
         at = at + np.clip(_newton(at, slopes, bend), -0.5, 0.5)
-        # A score that speaks against its class would turn the ranking round.
+        # A negative slope would reverse the ranking.
         at[:, 1] = np.maximum(at[:, 1], 0.01)
     return replace(now, offset=at[:, 0], slope=at[:, 1])
 
 
 def _newton(at: np.ndarray, slopes: np.ndarray, bend: np.ndarray) -> np.ndarray:
-    """(K, 2) step for each class = a common centre + its own deviation, which has the prior."""
+    """(K, 2) step per class: a shared centre plus the regularised deviation of the class."""
     centre = at.mean(axis=0)
     held = bend + _DEVIATION
     own = np.linalg.solve(held, (slopes - (at - centre) @ _DEVIATION)[..., None])
@@ -150,16 +152,16 @@ def _newton(at: np.ndarray, slopes: np.ndarray, bend: np.ndarray) -> np.ndarray:
     return np.asarray(common + (own - follow @ common[:, None])[..., 0])
 
 
-def _beside_the_one_shown(p: np.ndarray, shown: np.ndarray) -> np.ndarray:
-    """P(there | another class is the one shown); rows that show none tell nothing more than p."""
+def _next_to_shown_label(p: np.ndarray, shown: np.ndarray) -> np.ndarray:
+    """P(present | another class is the one shown); p for rows that show none."""
     one, two = np.zeros_like(p), np.zeros_like(p)
     for node, weight in zip((_NODES + 1) / 2, _WEIGHTS / 2, strict=True):
         others = np.where(shown, 0.0, np.log1p(p * (node - 1)))
         product = weight * np.exp(others.sum(axis=1, keepdims=True) - others)
         one += product
         two += node * product
-    beside = p * two / (p * two + (1 - p) * one)
-    return np.where(shown.any(axis=1, keepdims=True), beside, p)
+    given = p * two / (p * two + (1 - p) * one)
+    return np.where(shown.any(axis=1, keepdims=True), given, p)
 
 
 def logit(scores: np.ndarray) -> np.ndarray:

@@ -1,0 +1,233 @@
+"""The folder of an audit: candidates, scores, tables, and the rows of the audited file."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from halftruth.audit.candidates import missing_labels, per_class, precision_table, wrong_labels
+from halftruth.data import BadImage, DataError, ImageStore
+from halftruth.data.features import FEATURE_KEYS
+from halftruth.data.readers.columns import PROVENANCE
+from halftruth.data.readers.numpy_file import find_matrix, load_arrays
+from halftruth.data.readers.text_table import SUFFIXES, Table, read_table
+from halftruth.labels import LabelMatrix
+from halftruth.presence.calibration import Calibration
+from halftruth.train.output_tables import write_table
+from halftruth.train.run_folder import write_text
+
+INFO, CANDIDATES, SCORES = "audit.json", "candidates.parquet", "scores.npz"
+CLASSES, PRECISION, DECISIONS = "classes.csv", "expected_precision.csv", "decisions.jsonl"
+# Less likely candidates are not listed; they still count in the estimates.
+_LEAST_PROBABILITY = 0.01
+# A wide row shows this many columns, and a long text this many characters.
+_MOST_COLUMNS, _MOST_TEXT = 12, 600
+_CANDIDATE_COLUMNS = ["id", "kind", "row", "item", "class", "score", "probability"]
+# The fields of audit.json that the commands after `audit` need, with their types.
+_FIELDS: dict[str, type | tuple[type, ...]] = {
+    "labels": str, "sha256": str, "reading": dict, "images": list, "features": (str, type(None)),
+    "origin": str, "warnings": list, "classes": list, "rows": int, "selection": str,
+    "missing": dict, "missing_by_class": list, "wrong": (int, float), "made": str,
+}  # fmt: skip
+
+
+@dataclass
+class AuditFolder:
+    """An audit on disk."""
+
+    path: Path
+    info: dict[str, Any]
+
+    @cached_property
+    def candidates(self) -> pd.DataFrame:
+        """id, kind (missing or wrong), row of the file, item, class, score, probability."""
+        path = self.path / CANDIDATES
+        try:
+            table = pd.read_parquet(path)
+        except (OSError, ValueError) as error:
+            raise _broken(path, error) from None
+        if lost := [name for name in _CANDIDATE_COLUMNS if name not in table]:
+            raise _broken(path, f"it has no column {lost[0]!r}")
+        if foreign := sorted(set(table["class"]) - set(self.classes)):
+            raise _broken(path, f"{INFO} has no class {foreign[0]!r}")
+        return table
+
+    @cached_property
+    def scored(self) -> dict[str, np.ndarray]:
+        """rows (of the file), labels and scores of all audited rows."""
+        path = self.path / SCORES
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                return {key: file[key] for key in ("rows", "labels", "scores")}
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise _broken(path, error) from None
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(self.info["classes"])
+
+    @property
+    def labels_file(self) -> Path:
+        return Path(self.info["labels"])
+
+
+def write_audit(
+    path: Path,
+    labels: LabelMatrix,
+    scores: np.ndarray,
+    known: Calibration,
+    *,
+    rows: np.ndarray,
+    info: dict[str, Any],
+    most: int,
+) -> AuditFolder:
+    """Write everything except the report; `rows` are the row numbers in the user's file."""
+    check_no_decisions(path)
+    path.mkdir(parents=True, exist_ok=True)
+    items = labels.items
+    if items is None:
+        items = np.array([f"row {row + 1}" for row in rows])
+    names: dict[str, Any] = {"classes": labels.classes, "items": items}
+    missing = missing_labels(labels.values, scores, calibration=known, most=most, **names)
+    wrong = wrong_labels(labels.values, scores, calibration=known, most=most, **names)
+    _write_candidates(path, {"missing": missing, "wrong": wrong}, rows)
+    classes = per_class(labels.values, scores, classes=labels.classes, calibration=known)
+    write_table(classes, path / CLASSES)
+    shares = precision_table(missing["expected_precision"].to_numpy())
+    shares.to_csv(path / PRECISION, index=False)
+    np.savez_compressed(
+        path / SCORES, rows=rows, labels=labels.values, scores=scores.astype(np.float32)
+    )
+    total = known.missing_total
+    info = {
+        **info,
+        "classes": list(labels.classes),
+        "rows": len(labels),
+        "selection": known.selection,
+        "missing": {"estimate": total.estimate, "low": total.low, "high": total.high},
+        "missing_by_class": [count.estimate for count in known.missing],
+        "wrong": known.wrong_total,
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    # Written last: a folder with this file is complete.
+    write_text(path / INFO, json.dumps(info, indent=1))
+    return AuditFolder(path, info)
+
+
+def _write_candidates(path: Path, tables: dict[str, pd.DataFrame], rows: np.ndarray) -> None:
+    """Write missing.csv and wrong.csv for people, and both in one file for the review."""
+    tables = {kind: one[one["probability"] >= _LEAST_PROBABILITY] for kind, one in tables.items()}
+    shown = ["item", "class", "rank", "row", "score", "probability", "expected_precision"]
+    for kind, table in tables.items():
+        write_table(table.assign(row=rows[table["row"]] + 1)[shown], path / f"{kind}.csv")
+    both = pd.concat([table.assign(kind=kind) for kind, table in tables.items()])
+    both["row"] = rows[both["row"].to_numpy()]
+    both["id"] = np.arange(len(both))
+    both[_CANDIDATE_COLUMNS].to_parquet(path / CANDIDATES, index=False)
+
+
+def check_no_decisions(path: Path) -> None:
+    """Refuse to overwrite an audit that somebody has reviewed."""
+    if (path / DECISIONS).exists():
+        raise DataError(
+            f"{path}: holds an audit with decisions of a review; choose another folder (--out), or "
+            "remove this one if the decisions are not needed any more"
+        )
+
+
+def open_audit(path: str | Path) -> AuditFolder:
+    """Open the audit in a folder."""
+    path = Path(path)
+    file = path / INFO
+    if not file.is_file():
+        raise DataError(f"{path}: holds no audit (there is no {INFO}); make one: halftruth audit")
+    try:
+        info = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise _broken(file, error) from None
+    if not isinstance(info, dict):
+        raise _broken(file, f"expected an object, got {type(info).__name__}")
+    for name, kind in _FIELDS.items():
+        if not isinstance(info.get(name), kind) or (name not in info):
+            raise _broken(file, f"the field {name!r} is missing or of another type")
+    return AuditFolder(path, info)
+
+
+def _broken(path: Path, reason: object) -> DataError:
+    return DataError(
+        f"{path}: the file is broken ({reason}); restore it, or make the audit again: "
+        f"halftruth audit ... --out {path.parent}"
+    )
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, to see whether it has changed since the audit; '' for a folder."""
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Rows:
+    """The rows of the audited file as a reviewer sees them: an image, or columns of text."""
+
+    def __init__(self, audit: AuditFolder) -> None:
+        self.audit = audit
+        sources = [Path(path) for path in audit.info["images"]]
+        # Where the images were removed, the columns are still there.
+        self.store = ImageStore(sources) if sources and all(p.exists() for p in sources) else None
+
+    def image(self, item: str, side: int) -> bytes:
+        """The image as a JPEG of at most `side` pixels; `BadImage` where there is none."""
+        if self.store is None:
+            raise BadImage(item, "the audit has no images")
+        image = self.store.read(item, side)
+        image.thumbnail((side, side), Image.Resampling.LANCZOS)
+        file = io.BytesIO()
+        image.save(file, "JPEG", quality=85)
+        return file.getvalue()
+
+    def columns(self, row: int) -> list[tuple[str, str]]:
+        """Name and text of the columns that are not labels, features included."""
+        found = self._cells(self._table, row) + self._cells(self._features, row)
+        if isinstance(self._features, np.ndarray):
+            some = self._features[row][:_MOST_COLUMNS]
+            found += [(f"feature {k}", f"{value:.4g}") for k, value in enumerate(some)]
+        return [(name, text[:_MOST_TEXT]) for name, text in found[:_MOST_COLUMNS]]
+
+    def _cells(self, table: object, row: int) -> list[tuple[str, str]]:
+        if not isinstance(table, Table) or row >= table.rows:
+            return []
+        labels = {*self.audit.classes, *PROVENANCE}
+        names = [name for name in table.columns if name not in labels]
+        return [(name, str(table.columns[name][row])) for name in names]
+
+    @cached_property
+    def _table(self) -> Table | None:
+        path = self.audit.labels_file
+        if not path.name.lower().endswith(SUFFIXES) or not path.is_file():
+            return None
+        return read_table(path, self.audit.info["reading"].get("delimiter"))
+
+    @cached_property
+    def _features(self) -> Table | np.ndarray | None:
+        path = Path(self.audit.info["features"] or "")
+        if not path.is_file() or path == self.audit.labels_file:
+            return None
+        try:
+            if path.name.lower().endswith(SUFFIXES):
+                return read_table(path)
+            return find_matrix(load_arrays(path), FEATURE_KEYS, None, path)[0]
+        except DataError:
+            return None

@@ -1,0 +1,226 @@
+"""Scores from a probability file or from a trained run, and checks of their order and direction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from halftruth.data import DataError, read_labels
+from halftruth.data.errors import nearest, some
+from halftruth.data.readers.numpy_file import find_matrix, load_arrays
+from halftruth.data.readers.text_table import ITEM_COLUMNS, Table, plain, read_table
+from halftruth.labels import PRESENT, LabelMatrix
+from halftruth.presence.calibration import find_invalid
+from halftruth.train.output_tables import safe_cell
+from halftruth.train.task import choose_parts, read_groups, reading_options
+from halftruth.train.trained_run import TrainedRun
+
+SCORE_KEYS = ("scores", "probabilities", "pred_probs", "probs")
+# Another column must rank the labels of a class this much better (AUC) before it is reported.
+_CLEARLY_BETTER = 0.2
+
+
+# ---------------------------------------------------------------------- probability files
+
+
+def read_scores(path: str | Path, labels: LabelMatrix) -> tuple[np.ndarray, bool]:
+    """(N, K) probabilities for the rows and classes of the labels, and whether classes are named.
+
+    A table (CSV, TSV, Parquet, JSON lines) has one column per class, matched by name, and is
+    matched by its column of items where there is one. A .npz may name its columns in `classes`.
+    A .npy file has neither: its rows and columns are taken in the order of the labels.
+    """
+    path = Path(path)
+    named = True
+    if path.name.lower().endswith((".npy", ".npz")):
+        arrays = load_arrays(path)
+        matrix, _ = find_matrix(arrays, SCORE_KEYS, None, path)
+        named = "classes" in arrays
+        if named:
+            columns = [str(name) for name in arrays["classes"]]
+            _check_shape(matrix, (len(labels), len(columns)), path)
+            matrix = matrix[:, [_find(name, columns, path) for name in labels.classes]]
+        _check_shape(matrix, labels.values.shape, path)
+    else:
+        table = read_table(path)
+        matrix = _read_columns(table, labels.classes, path)[_match_rows(table, labels, path)]
+    matrix = matrix.astype(np.float64)
+    check_probabilities(matrix, labels, path)
+    return matrix, named
+
+
+def check_probabilities(scores: np.ndarray, labels: LabelMatrix, source: object) -> None:
+    """Refuse the first score that is NaN or outside 0..1, with its row and class."""
+    invalid = find_invalid(scores)
+    if invalid is None:
+        return
+    row, column = invalid
+    item = "" if labels.items is None else f" ({labels.items[row]})"
+    hint = "" if np.isnan(scores[row, column]) else "; apply the sigmoid to logits first"
+    raise DataError(
+        f"{source}: row {row + 1}{item}, class {labels.classes[column]!r}: expected a probability "
+        f"in 0..1, got {scores[row, column]}{hint}"
+    )
+
+
+def _check_shape(matrix: np.ndarray, expected: tuple[int, ...], path: Path) -> None:
+    if matrix.shape != expected:
+        raise DataError(
+            f"{path}: expected a matrix of rows x classes {expected}, got {matrix.shape}"
+        )
+
+
+def _find(name: str, columns: list[str], path: Path) -> int:
+    # Names that a spreadsheet would run as a formula are written with an apostrophe.
+    for written in (name, safe_cell(name)):
+        if written in columns:
+            return columns.index(written)
+    raise DataError(
+        f"{path}: expected a column of probabilities for the class {name!r}, found none"
+        f"{nearest(name, columns)}"
+    )
+
+
+def _read_columns(table: Table, classes: tuple[str, ...], path: Path) -> np.ndarray:
+    names = list(table.columns)
+    found = [names[_find(name, names, path)] for name in classes]
+    numbers = [
+        [_number(cell, table.where(row), name) for row, cell in enumerate(table.columns[name])]
+        for name in found
+    ]
+    return np.array(numbers, dtype=np.float64).T
+
+
+def _number(cell: object, place: str, name: str) -> float:
+    try:
+        return float(cell)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise DataError(f"{place}, column {name!r}: expected a probability, got {cell!r}") from None
+
+
+def _match_rows(table: Table, labels: LabelMatrix, path: Path) -> np.ndarray:
+    """The row of the table for each row of the labels."""
+    usual = [name for name in table.columns if plain(name) in ITEM_COLUMNS]
+    usual = [name for name in usual if name not in labels.classes]
+    if labels.items is None or not usual:
+        if table.rows != len(labels):
+            raise DataError(
+                f"{path}: has {table.rows:,} rows, the labels have {len(labels):,}, and they "
+                "cannot be matched by name; add a column `image`"
+            )
+        return np.arange(len(labels))
+    items = table.texts(min(usual, key=lambda name: ITEM_COLUMNS.index(plain(name))), "item")
+    place = {item.removeprefix("'"): row for row, item in enumerate(items)}
+    place |= {item: row for row, item in enumerate(items)}
+    if len(set(items)) < len(items):
+        twice = next(item for item in items if items.count(item) > 1)
+        raise DataError(f"{path}: {twice!r} has more than one row of probabilities")
+    lost = [str(item) for item in labels.items if str(item) not in place]
+    if lost:
+        hint = f"; its rows are named {some(items, 3)}" if len(lost) == len(labels) else ""
+        raise DataError(f"{path}: has no probabilities for {len(lost):,} rows: {some(lost)}{hint}")
+    return np.array([place[str(item)] for item in labels.items])
+
+
+# ---------------------------------------------------------------------- trained runs
+
+
+def run_reading(run: TrainedRun, labels: str | Path) -> dict[str, Any]:
+    """The options with which training read this file; none if it read another file."""
+    same = Path(run.config.labels).resolve() == Path(labels).resolve()
+    return reading_options(run.config) if same else {}
+
+
+def run_scores(
+    run: TrainedRun,
+    labels: LabelMatrix,
+    *,
+    images: list[str] | None = None,
+    features: np.ndarray | None = None,
+) -> tuple[np.ndarray, list[tuple[str, str]]]:
+    """(N, K) scores for the classes of the labels, NaN in rows of bad images, and those images."""
+    missing = [name for name in labels.classes if name not in run.classes]
+    if missing:
+        raise DataError(f"{run.folder}: the run was trained without the classes {some(missing)}")
+    columns = [run.classes.index(name) for name in labels.classes]
+    if features is not None:
+        found, good = run.score(features=features), np.ones(len(labels), dtype=bool)
+    else:
+        if labels.items is None:
+            raise DataError("the label file names no images; give the column with --image-column")
+        items = [str(item) for item in labels.items]
+        found = run.score(images=images, items=items)
+        lost = {name for name, _ in found.bad}
+        good = np.array([item not in lost for item in items], dtype=bool)
+    scores = np.full(labels.values.shape, np.nan)
+    scores[good] = found.probabilities[:, columns]
+    check_probabilities(scores[good], labels.select(good), run.folder)
+    return scores, found.bad
+
+
+def trained_on(run: TrainedRun, labels: LabelMatrix) -> np.ndarray | None:
+    """(N,) True for rows that the run was trained on; None where its label file cannot be read."""
+    try:
+        trained = read_labels(run.config.labels, **reading_options(run.config))
+        rows = choose_parts(run.config, trained, read_groups(run.config)).train
+    except (DataError, OSError):
+        return None
+    if trained.items is None or labels.items is None:
+        if len(trained) != len(labels):
+            return None
+        return np.isin(np.arange(len(labels)), rows)
+    return np.isin(labels.items, trained.items[rows])
+
+
+# ---------------------------------------------------------------------- order and direction
+
+
+def check_ranking(labels: LabelMatrix, scores: np.ndarray, named: bool) -> str | None:
+    """Warn of scores that are inverted, or (without class names) in another class order."""
+    auc, positives = _cross_auc(labels.values == PRESENT, scores)
+    if not len(positives):
+        return None
+    own = auc[np.arange(len(auc)), positives]
+    if not named and (moved := _other_order(auc, positives, labels)):
+        return (
+            "The columns of the probabilities seem to be in another class order: "
+            f"{'; '.join(moved[:3])}. The file has no class names, so its columns were taken in "
+            "the order of the label file. Give a table with class names in its header, or a .npz "
+            "with `classes`"
+        )
+    if own.mean() < 0.5:
+        return (
+            "The scores rank labelled positives BELOW the other rows (mean AUC "
+            f"{own.mean():.2f}; 0.5 is chance). They are probably inverted (1 - p), or belong to "
+            "other rows or classes; the candidates below mean nothing"
+        )
+    return None
+
+
+def _cross_auc(present: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """AUC (classes with positives and others, columns), and which classes these are."""
+    count = present.sum(axis=0)
+    classes = np.flatnonzero((count > 0) & (count < len(present)))
+    n = count[classes, None]
+    ranks = pd.DataFrame(scores).rank().to_numpy()
+    won = present[:, classes].T.astype(float) @ ranks - n * (n + 1) / 2
+    return won / (n * (len(present) - n)), classes
+
+
+def _other_order(auc: np.ndarray, classes: np.ndarray, labels: LabelMatrix) -> list[str]:
+    """Which classes another column fits clearly better than their own, beyond chance."""
+    own = auc[np.arange(len(auc)), classes]
+    best = auc.argmax(axis=1)
+    # The largest of K chance AUCs, each with a standard deviation of 0.29 / sqrt(positives).
+    count = (labels.values[:, classes] == PRESENT).sum(axis=0)
+    chance = 0.29 * np.sqrt(2 * np.log(auc.shape[1] + 1) / count)
+    # Inverted scores also have a low AUC: their own column must not explain the labels upside down.
+    gain = auc.max(axis=1) - np.maximum(own, 1 - own)
+    names = labels.classes
+    return [
+        f"column {best[k] + 1} ({names[best[k]]!r}) fits the labels of {names[classes[k]]!r}"
+        for k in np.flatnonzero(gain > _CLEARLY_BETTER + chance)
+    ]
