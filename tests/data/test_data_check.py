@@ -1,4 +1,4 @@
-"""The report of `data check`, and the method it suggests."""
+"""The report of `check_data`."""
 
 import json
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from halftruth.data import DataError, ImageStore, check_data, read_labels, suggest_method
+from halftruth.data import DataError, ImageStore, check_data, read_labels
 from halftruth.labels import LabelMatrix
 
 
@@ -56,7 +56,7 @@ def test_images_and_duplicates(tmp_path):
 def test_two_names_of_one_image(tmp_path):
     Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
     report = check_data(matrix([[1], [1]], items=["a", "a.png"]), ImageStore(tmp_path))
-    assert any("1 names lead to an image of another row" in error for error in report.errors)
+    assert any("1 names mean the same image" in error for error in report.errors)
 
 
 def test_labels_without_names_cannot_have_images(tmp_path):
@@ -76,7 +76,7 @@ def test_splits_and_groups():
     report = check_data(labels, groups=np.array(["p", "q", "p"]))
     assert report.splits == {"test": 1, "train": 1, "val": 1}
     assert any("both the training and the test part" in error for error in report.errors)
-    assert any("not in the training part: 'c1'" in warning for warning in report.warnings)
+    assert any("no positive in the training part: 'c1'" in warning for warning in report.warnings)
     assert any("the test part has no positive" in warning for warning in report.warnings)
     odd = check_data(matrix([[1], [1]], split=["train", "fold"]))
     assert "got 'fold'" in odd.errors[0]
@@ -95,27 +95,46 @@ def test_nothing_to_learn():
         check_data(matrix(np.zeros((0, 2))))
 
 
+def test_features_are_matched_by_id():
+    labels = matrix([[1], [0]], items=["a", "b"])
+    values = np.ones((3, 2), dtype=np.float32)
+    report = check_data(labels, features=values, feature_ids=np.array(["b", "x", "a"]))
+    assert report.ok
+    assert any("1 of 3 rows are not used" in warning for warning in report.warnings)
+    wrong = check_data(labels, features=values, feature_ids=np.array(["b", "x", "c"]))
+    assert "1 of 2 items of the label file have no row: 'a'" in wrong.errors[0]
+
+
+def test_progress_counts_every_image_once(tmp_path):
+    names = [f"{k}.png" for k in range(5)]
+    for name in names:
+        Image.new("RGB", (4, 4)).save(tmp_path / name)
+    steps = []
+    check_data(matrix([[1]] * 5, items=names), ImageStore(tmp_path), progress=steps.append)
+    assert steps == [1] * 5
+
+
+def test_a_broken_link_and_unreadable_images_are_reported(tmp_path):
+    (tmp_path / "a.png").symlink_to(tmp_path / "nowhere.png")
+    (tmp_path / "b.png").write_text("no image")
+    (tmp_path / "c.png").write_bytes(b"")
+    report = check_data(matrix([[1]] * 3, items=["a.png", "b.png", "c.png"]), ImageStore(tmp_path))
+    assert "broken symbolic link" in report.errors[0]
+    assert "all of 2 images cannot be read" in report.errors[1]
+    assert report.errors[1].count("not an image of a known format") == 1
+
+
 @pytest.mark.parametrize(
-    ("rows", "dim", "chosen", "options"),
+    ("rows", "hinted"),
     [
-        ([[1, 0], [0, 1]], None, "em", {}),
-        ([[1, 0], [0, 1]], 5, "swan", {}),
-        ([[1, 1], [0, 1]], None, "em", {}),
-        ([[1, -1], [-1, 1]], 5, "bce", {}),
-        ([[1, -1], [-1, -1]], None, "any-class", {"base": "bce"}),
+        ([[1, 1, 0, 0, 1], [0, 1, 1, 0, 0], [0, 0, 0, 1, 0]], True),
+        ([[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 0, 1, 1]], False),
+        ([[1, 1, -1, 0, 1], [0, 1, 1, 0, 0], [0, 0, 0, 1, 0]], False),
+        ([[1, 1, 0], [1, 1, 1]], False),
     ],
 )
-def test_suggested_method(rows, dim, chosen, options):
-    advice = suggest_method(matrix(rows), dim)
-    assert (advice.method, advice.chosen, advice.options) == ("auto", chosen, options)
-    assert chosen not in advice.also
-    assert chosen in advice.text()
-    # What hangs on the features is told only where there are some.
-    assert ("standardised" in advice.reason) == (dim is not None)
-    assert "unknown" in advice.reason or "all labels are known" in advice.reason
-
-
-def test_suggestion_looks_at_the_training_rows():
-    labels = matrix([[1, 0], [0, 1], [-1, 1]], split=["train", "train", "test"])
-    report = check_data(labels, features=np.ones((3, 4), np.float32))
-    assert (report.advice.chosen, check_data(labels).advice.chosen) == ("swan", "em")
+def test_labels_that_look_complete_get_a_hint_about_zero(rows, hinted):
+    report = check_data(matrix(rows))
+    assert bool(report.hints) == hinted
+    assert ("zero='absent' (--zero absent)" in " ".join(report.hints)) == hinted
+    assert report.ok

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from halftruth.data import BadImage, DataError, ImageStore, check_images, decode_all
+from halftruth.data.decode_images import check_any_readable
 from halftruth.data.image_file import decode_image, resize
 
 
@@ -154,7 +155,7 @@ def test_check_images_lists_every_bad_one(mixed):
     names = ["0.png", "text.jpg", "1", "gone.png", "zero.png"]
     bad = check_images(mixed, names, workers=2, progress=seen.append)
     assert [name for name, _ in bad] == ["text.jpg", "gone.png", "zero.png"]
-    assert seen == [1, 2, 3, 4, 5]
+    assert seen == [1] * 5
 
 
 def test_decode_all_equals_one_by_one(mixed, tmp_path):
@@ -188,3 +189,10 @@ def test_bad_images_fail_or_are_listed(mixed):
     decoded = decode_all(mixed, names, 8, on_bad="skip")
     assert decoded.good.tolist() == [True, False, False, True]
     assert [name for name, _ in decoded.bad] == ["text.jpg", "gone"]
+
+
+def test_all_images_bad_is_an_error_with_the_reasons():
+    bad = [("a.png", "the file is empty (zero bytes)"), ("b.png", "damaged")]
+    check_any_readable(bad, 3)
+    with pytest.raises(DataError, match=r"none of the 2 images can be read:\n  a\.png: the file"):
+        check_any_readable(bad, 2)

@@ -9,7 +9,7 @@ import zipfile
 import pytest
 from PIL import Image
 
-from halftruth.data import BadImage, DataError, ImageStore
+from halftruth.data import BadImage, DataError, ImageStore, check_images
 
 
 def png(colour=(255, 0, 0)) -> bytes:
@@ -101,17 +101,32 @@ def test_absolute_names_inside_the_folder(tmp_path):
     assert str(tmp_path / "other" / "a.png") not in store
 
 
-def test_symbolic_links_must_stay_inside(tmp_path):
+def test_symbolic_links_are_followed(tmp_path):
     folder = fill(tmp_path / "images", ["a.png"])
-    fill(tmp_path, ["secret.png"])
-    os.symlink(tmp_path / "secret.png", folder / "out.png")
-    os.symlink(tmp_path, folder / "up")
+    fill(tmp_path / "elsewhere", ["b.png", "more/c.png"])
+    os.symlink(tmp_path / "elsewhere" / "b.png", folder / "out.png")
     os.symlink(folder / "a.png", folder / "in.png")
+    os.symlink(tmp_path / "elsewhere" / "more", folder / "linked")
+    os.symlink(tmp_path, folder / "above")
     store = ImageStore(folder)
-    assert store.read("in.png").size == (4, 3)
-    for name in ("out.png", "up/secret.png"):
-        with pytest.raises(BadImage, match="symbolic link that leads outside"):
-            store.read(name)
+    assert store.names() == ["a.png", "in.png", "linked/c.png", "out.png"]
+    for name in ("in.png", "out", "linked/c.png", "c.png"):
+        assert store.read(name).size == (4, 3)
+
+
+@pytest.mark.parametrize("asked", ["gone.png", "gone", "deep/er/lost.png", "lost"])
+def test_a_broken_symbolic_link_is_a_bad_image_with_its_target(tmp_path, asked):
+    folder = fill(tmp_path / "images", ["deep/er/b.png"])
+    os.symlink(tmp_path / "nowhere.png", folder / "gone.png")
+    os.symlink(tmp_path / "nowhere.png", folder / "deep" / "er" / "lost.png")
+    store = ImageStore(folder)
+    with pytest.raises(BadImage, match=r"broken symbolic link: its target '.*nowhere\.png'"):
+        store.read(asked)
+    assert asked not in store
+    assert [name for name, _ in check_images(store, store.names())] == [
+        "deep/er/lost.png",
+        "gone.png",
+    ]
 
 
 def test_zip_entries_that_lead_outside_are_not_listed(tmp_path):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from halftruth.labels import PRESENT, class_filters, hiding
-from halftruth.labels import raw_values as label_values
+from halftruth.labels import checks as label_checks
 
 LABELS = arrays(
     np.int8,
@@ -121,7 +121,7 @@ def test_published_choice_is_that_of_the_shuffled_stream(labels, seed):
 def test_published_choice_over_many_rows(monkeypatch, share, block):
     # 300 classes: bounds beyond a byte, where the stream rejects in another rhythm.
     labels = (np.random.default_rng(0).random((150, 300)) < share).astype(np.int8)
-    monkeypatch.setattr(label_values, "BLOCK", block)
+    monkeypatch.setattr(label_checks, "BLOCK", block)
     np.testing.assert_array_equal(
         hiding.single_positive_published(labels), published_in_plain_loops(labels, 1200)
     )
@@ -129,7 +129,7 @@ def test_published_choice_over_many_rows(monkeypatch, share, block):
 
 def test_single_positive_does_not_depend_on_the_blocks(monkeypatch, complete):
     expected = hiding.single_positive(complete, 4)
-    monkeypatch.setattr(label_values, "BLOCK", 90)
+    monkeypatch.setattr(label_checks, "BLOCK", 90)
     np.testing.assert_array_equal(hiding.single_positive(complete, 4), expected)
 
 
@@ -141,7 +141,7 @@ def left(n, r):
 @given(labels=LABELS, r=SHARES, seed=SEEDS)
 def test_drop_positives_leaves_the_papers_number_in_each_row(block, labels, r, seed):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(label_values, "BLOCK", block)
+        patch.setattr(label_checks, "BLOCK", block)
         hidden = hiding.drop_positives(labels, r, seed)
     assert (hidden >= 0).all()
     expected = [left(int(n), r) for n in (labels == PRESENT).sum(axis=1)]
@@ -188,7 +188,7 @@ def test_drop_positives_leaves_the_totals_of_table_2_on_coco(r, expected):
 @given(labels=LABELS, fraction=SHARES, seed=SEEDS)
 def test_keep_known_keeps_the_exact_share(block, labels, fraction, seed):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(label_values, "BLOCK", block)
+        patch.setattr(label_checks, "BLOCK", block)
         kept = hiding.keep_known(labels, fraction, seed)
     known = np.count_nonzero(labels)
     assert np.count_nonzero(kept) == round(fraction * known)
@@ -283,7 +283,7 @@ def test_co_occurrence_counts_rows_that_hold_both(labels):
 
 def test_co_occurrence_adds_up_the_blocks(monkeypatch, complete):
     expected = class_filters.co_occurrence(complete)
-    monkeypatch.setattr(label_values, "BLOCK", 50)
+    monkeypatch.setattr(label_checks, "BLOCK", 50)
     np.testing.assert_array_equal(class_filters.co_occurrence(complete), expected)
 
 

@@ -4,7 +4,7 @@ import os
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,9 @@ from halftruth.cli.plot_commands import app as plot_app
 from halftruth.cli.run_commands import evaluate, export, predict
 from halftruth.cli.terminal import say, show_methods
 from halftruth.cli.train_commands import train, tune
+
+if TYPE_CHECKING:
+    from halftruth.labels import LabelMatrix
 
 app = typer.Typer(
     help="Multi-label learning when many labels are missing.",
@@ -68,16 +71,21 @@ def check(
     workers: Annotated[int, typer.Option(min=1, help="Threads that read images.")] = 2,
 ) -> None:
     """Show statistics and problems of a label file, and suggest a method."""
-    from halftruth.data import ImageStore, check_data, read_features, read_labels
+    from halftruth.data import ImageStore, check_data, read_features_and_ids, read_labels
+    from halftruth.train.journal import Journal
 
     matrix = read_labels(labels, **{**_keep_duplicates(labels), **reading})
-    report = check_data(
-        matrix,
-        ImageStore(images) if images else None,
-        read_features(features) if features else None,
-        workers=workers,
-    )
+    store = ImageStore(images) if images else None
+    values, ids = None, None
+    if features:
+        arff = {"arff_labels": reading.get("arff_labels")} if ".arff" in Path(features).name else {}
+        values, ids = read_features_and_ids(features, **arff)
+    with Journal(None, quiet=store is None).progress("reading images", len(matrix)) as advance:
+        report = check_data(
+            matrix, store, values, feature_ids=ids, workers=workers, progress=advance
+        )
     say(report.text())
+    say(suggest_method(matrix, None if values is None else values.shape[1]))
     if not report.ok:
         raise typer.Exit(1)
 
@@ -94,6 +102,24 @@ def demo(
 
     o.check_folder(out)
     run_demo(out, seed=seed)
+
+
+def suggest_method(labels: "LabelMatrix", dim: int | None = None) -> str:
+    """One line on what `auto` would choose for these labels on `dim` features, or on images."""
+    from halftruth.data import training_part
+    from halftruth.train.auto import choose
+    from halftruth.train.config import AUTO
+
+    choice = choose(training_part(labels).values, dim or 1, features=dim is not None)
+    # The last reason is about learning rates and steps, which depend on the features.
+    reasons = choice.reasons if dim is not None else choice.reasons[:-1]
+    chosen = choice.settings["method"]
+    options = "".join(f" --set {key}={value}" for key, value in choice.settings["options"].items())
+    compare = "" if chosen == "bce" else "; to compare: bce"
+    return (
+        f"try first: {AUTO}, the default, which would choose {chosen}{options} "
+        f"({'; '.join(reasons)}){compare}"
+    )
 
 
 def _keep_duplicates(labels: Path) -> dict[str, Any]:

@@ -1,8 +1,6 @@
-"""Reading labels, images and features, dividing them, and checking them before training."""
+"""Read labels, images and features, split their rows, and check them before training."""
 
-from halftruth.data.advice import Advice, suggest_method
-from halftruth.data.check import check_data
-from halftruth.data.check_report import ClassCount, Report
+from halftruth.data.check import ClassCount, Report, check_data, training_part
 from halftruth.data.decode_images import Decoded, check_images, decode_all
 from halftruth.data.errors import DataError
 from halftruth.data.features import (
@@ -26,7 +24,6 @@ from halftruth.data.splits import (
 )
 
 __all__ = [
-    "Advice",
     "BadImage",
     "ClassCount",
     "DataError",
@@ -49,6 +46,6 @@ __all__ = [
     "read_features_and_ids",
     "read_labels",
     "split_rows",
-    "suggest_method",
+    "training_part",
     "write_labels",
 ]

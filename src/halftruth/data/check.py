@@ -1,17 +1,17 @@
-"""`check_data`: what is in a label matrix, its images and features, and what is wrong with them."""
+"""`check_data`: count labels, images and features, and find problems before training."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
-from halftruth.data.advice import suggest_method
-from halftruth.data.check_report import ClassCount, Report
 from halftruth.data.decode_images import check_images
 from halftruth.data.errors import DataError, option, some
-from halftruth.data.features import check_features
+from halftruth.data.features import align_features, check_features
 from halftruth.data.image_file import BadImage
 from halftruth.data.images import ImageStore
 from halftruth.data.readers.duplicates import repeated_rows
@@ -22,11 +22,85 @@ RARE = 5
 NOTHING = {"no finding", "no findings", "normal", "none", "nothing", "negative", "background"}
 
 
+@dataclass(frozen=True)
+class ClassCount:
+    """The number of rows in which a class is present, absent and unknown."""
+
+    name: str
+    present: int
+    absent: int
+    unknown: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """The findings of `check_data`; `text()` for people, `to_dict()` for programs."""
+
+    labels: str
+    rows: int
+    present: int
+    absent: int
+    unknown: int
+    positives_per_row: float
+    rows_by_positives: dict[str, int]
+    empty_rows: int
+    unannotated_rows: int
+    classes: list[ClassCount]
+    splits: dict[str, int]
+    never_present: list[str] = field(default_factory=list)
+    rarely_present: list[str] = field(default_factory=list)
+    duplicate_items: list[str] = field(default_factory=list)
+    missing_images: list[str] = field(default_factory=list)
+    bad_images: list[tuple[str, str]] = field(default_factory=list)
+    unused_images: list[str] = field(default_factory=list)
+    features: tuple[int, int] | None = None
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    hints: list[str] = field(default_factory=list)
+
+    @property
+    def empty_share(self) -> float:
+        return self.empty_rows / self.rows
+
+    @property
+    def ok(self) -> bool:
+        """Whether training can start; warnings do not count."""
+        return not self.errors
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "empty_share": self.empty_share, "ok": self.ok}
+
+    def text(self) -> str:
+        """The report as plain lines."""
+        by_positives = ", ".join(f"{n}: {rows:,}" for n, rows in self.rows_by_positives.items())
+        lines = [
+            self.labels,
+            f"rows by number of positives: {by_positives}",
+            f"rows without a positive: {self.empty_rows:,} ({self.empty_share:.1%}); without any "
+            f"known label: {self.unannotated_rows:,}",
+        ]
+        if self.splits:
+            lines.append("split: " + ", ".join(f"{k} {n:,}" for k, n in self.splits.items()))
+        if self.features is not None:
+            lines.append(f"features: {self.features[0]:,} rows of {self.features[1]:,}")
+        width = max(len(entry.name) for entry in self.classes)
+        lines.append(f"{'class':<{width}}  {'present':>9}  {'absent':>9}  {'unknown':>9}")
+        lines += [
+            f"{entry.name:<{width}}  {entry.present:>9,}  {entry.absent:>9,}  {entry.unknown:>9,}"
+            for entry in self.classes
+        ]
+        lines += [f"error: {message}" for message in self.errors]
+        lines += [f"warning: {message}" for message in self.warnings]
+        lines += [f"hint: {message}" for message in self.hints]
+        return "\n".join(lines)
+
+
 def check_data(
     labels: LabelMatrix,
     store: ImageStore | None = None,
     features: np.ndarray | None = None,
     *,
+    feature_ids: np.ndarray | None = None,
     groups: np.ndarray | None = None,
     decode: bool = True,
     workers: int = 2,
@@ -34,14 +108,14 @@ def check_data(
 ) -> Report:
     """Count and check labels, and the images or features that belong to them.
 
-    Read the labels with `duplicates="keep"`, so that repeated rows are reported here.
-    `decode=False` looks only for missing images. `groups` are checked not to cross the splits.
+    Read the labels with `duplicates="keep"`, so that repeated rows are reported here. Features with
+    `feature_ids` are matched by id, otherwise by position. `decode=False` looks only for missing
+    images. Each group of `groups` must lie within one split. `progress(1)` is called per image.
     """
     if not labels.values.size:
         raise DataError(f"expected at least one row and one class, got {labels.values.shape}")
     parts, split_error = _parts(labels)
-    taught = labels if parts is None or not len(parts.train) else labels.select(parts.train)
-    dim = features.shape[1] if features is not None and features.ndim == 2 else None
+    training = training_part(labels)
     positives = (labels.values == PRESENT).sum(axis=1)
     counts = [(labels.values == code).sum(axis=0) for code in (PRESENT, ABSENT, UNKNOWN)]
     classes = [
@@ -60,12 +134,13 @@ def check_data(
         unannotated_rows=int((labels.values == UNKNOWN).all(axis=1).sum()),
         classes=classes,
         splits=_count_splits(labels),
-        advice=suggest_method(taught, dim),
         never_present=[entry.name for entry in classes if entry.present == 0],
         rarely_present=[entry.name for entry in classes if 0 < entry.present < RARE],
     )
     _check_classes(report)
-    _check_rows(report, labels, taught)
+    _check_rows(report, labels, training)
+    if hint := completeness_hint(training):
+        report.hints.append(hint)
     if split_error:
         report.errors.append(split_error)
     if parts is not None:
@@ -73,8 +148,31 @@ def check_data(
     if store is not None:
         _check_store(report, labels, store, decode, workers, progress)
     if features is not None:
-        return _with_features(report, features)
+        return _with_features(report, labels, features, feature_ids)
     return report
+
+
+def training_part(labels: LabelMatrix) -> LabelMatrix:
+    """The rows of the training split; all rows if there is no usable split column."""
+    parts, _ = _parts(labels)
+    return labels if parts is None or not len(parts.train) else labels.select(parts.train)
+
+
+def completeness_hint(labels: LabelMatrix) -> str | None:
+    """A hint that 0 may mean absent in labels that look complete, else None.
+
+    A heuristic: no label is absent, there are at least 5 classes, and half of the rows have two or
+    more positives. One or few positives per row are the usual sign of incomplete labels.
+    """
+    positives = labels.positives_per_row()
+    several = float((positives >= 2).mean()) if len(labels) else 0.0
+    if len(labels.classes) < 5 or several < 0.5 or (labels.values == ABSENT).any():
+        return None
+    return (
+        f"the labels may be complete: {several:.0%} of the rows have two or more positives, and no "
+        "label is absent; if every class was checked in every row, read the labels with "
+        f"{option('zero', 'absent')}, otherwise keep 0 as unknown"
+    )
 
 
 def _histogram(positives: np.ndarray) -> dict[str, int]:
@@ -99,7 +197,7 @@ def _count_splits(labels: LabelMatrix) -> dict[str, int]:
 
 def _check_classes(report: Report) -> None:
     if report.present == 0:
-        report.errors.append("no label is present in any row: there is nothing to learn")
+        report.errors.append("no label is present in any row, so there is nothing to learn")
     elif report.never_present:
         report.warnings.append(
             f"{len(report.never_present)} classes never occur and cannot be learned: "
@@ -116,22 +214,22 @@ def _check_classes(report: Report) -> None:
     for name, spellings in folded.items():
         if len(spellings) > 1:
             report.warnings.append(
-                f"these classes may be one, spelt differently: {some(spellings)}"
+                f"these classes may be one class, spelt differently: {some(spellings)}"
             )
         if name in NOTHING:
             report.warnings.append(
-                f"the class {spellings[0]!r} may stand for no label at all; if so, read the labels "
-                f"with {option('nothing', spellings[0])}, or drop its column"
+                f"the class {spellings[0]!r} may mean that a row has no label; if so, read the "
+                f"labels with {option('nothing', spellings[0])}, or drop its column"
             )
 
 
-def _check_rows(report: Report, labels: LabelMatrix, taught: LabelMatrix) -> None:
-    unsaid = int((taught.values == UNKNOWN).all(axis=1).sum())
-    empty = int((taught.values != PRESENT).all(axis=1).sum())
-    if unsaid and unsaid == empty:
+def _check_rows(report: Report, labels: LabelMatrix, training: LabelMatrix) -> None:
+    unannotated = int((training.values == UNKNOWN).all(axis=1).sum())
+    empty = int((training.values != PRESENT).all(axis=1).sum())
+    if unannotated and unannotated == empty:
         report.warnings.append(
-            f"{unsaid:,} of {len(taught.values):,} rows to learn from say nothing about any class; "
-            "if a row without labels means that nothing is there, read it with "
+            f"{unannotated:,} of {len(training.values):,} training rows have no known label; if a "
+            "row without labels means that every class is absent, read it with "
             f"{option('blank', 'absent')} for an empty cell, {option('zero', 'absent')} for 0 or a "
             "class that is not listed"
         )
@@ -156,15 +254,19 @@ def _check_parts(
         report.errors.append(str(error))
     for name, rows in (("train", parts.train), ("val", parts.val), ("test", parts.test)):
         if len(rows) and not (labels.values[rows] == PRESENT).any():
-            report.warnings.append(f"the {name} part has no positive label: it measures nothing")
+            report.warnings.append(
+                f"the {name} part has no positive label, so it cannot be used to measure"
+            )
     in_train = (labels.values[parts.train] == PRESENT).any(axis=0)
-    lost = [
+    missing = [
         entry.name
-        for entry, learnt in zip(report.classes, in_train, strict=True)
-        if entry.present and not learnt
+        for entry, is_there in zip(report.classes, in_train, strict=True)
+        if entry.present and not is_there
     ]
-    if lost:
-        report.warnings.append(f"{len(lost)} classes are not in the training part: {some(lost)}")
+    if missing:
+        report.warnings.append(
+            f"{len(missing)} classes have no positive in the training part: {some(missing)}"
+        )
 
 
 def _check_store(
@@ -177,7 +279,7 @@ def _check_store(
 ) -> None:
     if labels.items is None:
         report.errors.append(
-            f"the labels name no images; say which column does: {option('image_column')}"
+            f"the label file names no images; choose the column with {option('image_column')}"
         )
         return
     found: dict[str, str] = {}
@@ -200,21 +302,30 @@ def _check_store(
             f"{some(report.unused_images)}"
         )
     if len(used) < len(found):
-        report.errors.append(f"{len(found) - len(used):,} names lead to an image of another row")
+        report.errors.append(
+            f"{len(found) - len(used):,} names mean the same image as the name of another row"
+        )
     if decode:
         unreadable = check_images(store, list(found), workers=workers, progress=progress)
         report.bad_images.extend(unreadable)
         if unreadable:
+            count = f"{len(unreadable):,}" if len(unreadable) < len(found) else "all"
             name, reason = unreadable[0]
             report.errors.append(
-                f"{len(unreadable):,} images cannot be read, the first being {name!r} ({reason}); "
-                "repair them, or leave them out with --bad-images skip"
+                f"{count} of {len(found):,} images cannot be read; the first is {name!r} "
+                f"({reason}); repair them, or leave them out with --bad-images skip"
             )
 
 
-def _with_features(report: Report, features: np.ndarray) -> Report:
+def _with_features(
+    report: Report, labels: LabelMatrix, features: np.ndarray, ids: np.ndarray | None
+) -> Report:
     try:
-        check_features(features, rows=report.rows)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            align_features(features, ids, labels)
+            check_features(features)
+        report.warnings.extend(str(warning.message) for warning in caught)
     except DataError as error:
         report.errors.append(str(error))
     shape = (features.shape[0], features.shape[1]) if features.ndim == 2 else None

@@ -1,4 +1,7 @@
-"""Many images at once: which of them can be read, and all of them as one array."""
+"""Read many images: find those that cannot be read, or decode all into one array.
+
+`progress(n)` is called with the number of images read since the last call, as bars expect.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ Result = TypeVar("Result")
 
 
 class Decoded(NamedTuple):
-    """Pixels (N, size, size, 3) uint8; rows where `good` is False hold nothing and are in `bad`."""
+    """Pixels (N, size, size, 3) uint8; rows where `good` is False are empty and listed in `bad`."""
 
     pixels: np.ndarray
     good: np.ndarray
@@ -32,7 +35,7 @@ def check_images(
     workers: int = 2,
     progress: Progress | None = None,
 ) -> list[tuple[str, str]]:
-    """Read every image to its end and list (name, reason) of those that fail.
+    """Read every image completely and list (name, reason) of those that fail.
 
     A JPEG is decoded at a fraction of its size (`size`), which still reads all of its data.
     """
@@ -86,26 +89,36 @@ def decode_all(
 
 
 def describe_bad(bad: Sequence[tuple[str, str]], total: int, limit: int = 10) -> str:
-    """The bad images in words, one a line, and what can be done."""
-    lines = [f"{len(bad):,} of {total:,} images cannot be read:"]
+    """List the bad images, one per line, and what to do."""
+    if len(bad) == total:
+        lines = [f"none of the {total:,} images can be read:"]
+        advice = "Check the image folder and the names in the label file."
+    else:
+        lines = [f"{len(bad):,} of {total:,} images cannot be read:"]
+        advice = "Repair or remove them, or leave them out with on_bad='skip' (--bad-images skip)."
     lines += [f"  {name}: {reason}" for name, reason in bad[:limit]]
     if len(bad) > limit:
         lines.append(f"  and {len(bad) - limit:,} more")
-    lines.append("Repair or remove them, or leave them out with on_bad='skip' (--bad-images skip).")
-    return "\n".join(lines)
+    return "\n".join([*lines, advice])
+
+
+def check_any_readable(bad: Sequence[tuple[str, str]], total: int) -> None:
+    """Raise `DataError` with the reasons if no image can be read, even if bad ones are skipped."""
+    if len(bad) == total:
+        raise DataError(describe_bad(bad, total))
 
 
 def _for_each(
     work: Callable[[int], Result], count: int, workers: int, progress: Progress | None
 ) -> list[Result]:
-    """Results in order; threads are enough, since Pillow decodes without holding the GIL."""
+    """Results in order. Threads suffice, since Pillow decodes without holding the GIL."""
     results = []
     pool = ThreadPoolExecutor(max_workers=max(1, workers))
     try:
-        for done, result in enumerate(pool.map(work, range(count)), start=1):
+        for result in pool.map(work, range(count)):
             results.append(result)
             if progress is not None:
-                progress(done)
+                progress(1)
     finally:
         pool.shutdown(cancel_futures=True)  # so that Ctrl-C does not wait for the rest
     return results

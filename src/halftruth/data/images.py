@@ -21,10 +21,10 @@ MAX_BYTES = 1 << 30
 class ImageStore:
     """The images of a folder, a zip file, or several of them.
 
-    `store.read("a/b.jpg")` gives an RGB picture. A name need not be exact: its extension, or
-    folders in front of it or of the stored name, may be missing as long as only one image fits.
-    Names that lead outside (`..`, absolute, a symbolic link) are refused. A store can be pickled
-    and used after a fork: every process opens the zip files for itself.
+    `store.read("a/b.jpg")` returns an RGB image. A name need not be exact: its extension, or
+    folders in front of it or of the stored name, may be missing if only one image fits. Names that
+    lead outside (`..`, absolute) are refused; symbolic links in the folder are followed. A store
+    can be pickled and used after a fork: every process opens the zip files again.
 
     >>> ImageStore("no/such/folder")
     Traceback (most recent call last):
@@ -66,16 +66,18 @@ class ImageStore:
         return True
 
     def resolve(self, name: str) -> str:
-        """The stored name that `name` means; `BadImage` where none or more than one fits."""
+        """The stored name that `name` means; `BadImage` if none or more than one fits."""
         asked = self._inside(name)
         if self._holders(asked):
             return asked
+        self._refuse_broken_link(name, asked)
         base = posixpath.basename(asked)
         candidates = self._by_base().get(base, [])
         if not candidates and not is_image_name(base):
             candidates = self._by_stem().get(base, [])
         fitting = [path for path in candidates if _same_place(path, asked)]
         if len(fitting) == 1:
+            self._refuse_broken_link(name, fitting[0])
             return fitting[0]
         if fitting:
             raise BadImage(name, f"more than one image fits: {some(sorted(fitting))}")
@@ -97,10 +99,7 @@ class ImageStore:
                 if archive.getinfo(found).file_size > MAX_BYTES:
                     raise BadImage(name, "is larger than 1 GiB")
                 return archive.read(found)
-            file = path / found
-            if not file.resolve().is_relative_to(path.resolve()):
-                raise BadImage(name, "is a symbolic link that leads outside the image folder")
-            return file.read_bytes()
+            return (path / found).read_bytes()
         except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as error:
             raise BadImage(name, f"cannot be read: {error}") from error
 
@@ -118,8 +117,17 @@ class ImageStore:
             if (os.path.isfile(path / name) if path in self._folders else self._in_zip(path, name))
         ]
 
+    def _refuse_broken_link(self, name: str, stored: str) -> None:
+        for path in self._folders:
+            file = path / stored
+            if os.path.islink(file) and not os.path.exists(file):
+                raise BadImage(
+                    name,
+                    f"is a broken symbolic link: its target {os.readlink(file)!r} does not exist",
+                )
+
     def _everything(self) -> list[str]:
-        """Every safe file name of every source; built once a process, only when needed."""
+        """Every safe file name of every source; built once per process, only when needed."""
         if self._index is None:
             names: set[str] = set()
             for path in self.sources:
@@ -159,7 +167,7 @@ class ImageStore:
         return True
 
     def _inside(self, name: str) -> str:
-        """The name with plain slashes, relative to its folder; refused where it leads outside."""
+        """The name with plain slashes, relative to its folder; refused if it leads outside."""
         asked = name.strip().replace("\\", "/")
         for folder in self._folders:
             asked = asked.removeprefix(f"{folder.absolute().as_posix()}/")
@@ -204,7 +212,7 @@ def _stem(base: str) -> str:
 
 
 def _same_place(path: str, asked: str) -> bool:
-    """Whether one of the two folders is the end of the other: never train/1.jpg for test/1.jpg."""
+    """Whether one folder is the end of the other: test/1.jpg never means train/1.jpg."""
     stored, wanted = posixpath.dirname(path), posixpath.dirname(asked)
     longer, shorter = (stored, wanted) if len(stored) >= len(wanted) else (wanted, stored)
     return not shorter or longer == shorter or longer.endswith("/" + shorter)
@@ -218,15 +226,24 @@ def _group(names: Sequence[str], key: Any) -> dict[str, list[str]]:
 
 
 def _walk(folder: Path) -> list[str]:
-    return [
-        (Path(root) / file).relative_to(folder).as_posix()
-        for root, _, files in os.walk(folder)
-        for file in files
-    ]
+    """The files below a folder, also those in linked folders."""
+    names: list[str] = []
+    seen = set()
+    top = Path(os.path.realpath(folder))
+    for root, folders, files in os.walk(folder, followlinks=True):
+        real = Path(os.path.realpath(root))
+        # A link to a folder that was read, or to one above, would give the same files again.
+        if real in seen or (real != top and top.is_relative_to(real)):
+            folders.clear()
+            continue
+        seen.add(real)
+        names += [(Path(root) / file).relative_to(folder).as_posix() for file in files]
+        folders.sort(key=lambda name: (os.path.islink(os.path.join(root, name)), name))
+    return names
 
 
 def _entries(archive: zipfile.ZipFile) -> list[str]:
-    """Names of a zip's files, without those that a careless reader would put elsewhere."""
+    """The file names in a zip, without those that lead outside of it."""
     return [
         name
         for name in archive.namelist()

@@ -11,9 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from halftruth.data.crop_boxes import random_boxes, resampling
-from halftruth.data.keyed_random import keyed_uniform
-
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
     "flip": {"flip": True},
@@ -29,6 +26,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 # What is drawn for each picture, always all of it, so that one option does not shift another's.
 _DRAWN = ("flip", "area", "aspect", "x", "y", "brightness", "contrast", "saturation", "ex", "ey")
+_ASPECT = math.log(4 / 3)
 _GREY = (0.299, 0.587, 0.114)
 
 
@@ -237,3 +235,58 @@ def _check(images: Tensor) -> None:
             f"expected uint8 pictures of shape (batch, height, width, 3), "
             f"got {images.dtype} of shape {tuple(images.shape)}"
         )
+
+
+def keyed_uniform(keys: Tensor, count: int) -> Tensor:
+    """(B, count) numbers in [0, 1) that depend on each row's integer key alone (SplitMix64).
+
+    >>> one, two = keyed_uniform(torch.tensor([7, 8]), 3), keyed_uniform(torch.tensor([8]), 3)
+    >>> bool((one[1] == two[0]).all())
+    True
+    """
+    step = torch.arange(1, count + 1, device=keys.device)
+    z = keys.long()[:, None] + step * -0x61C8864680B583EB
+    for bits, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):
+        z = (z ^ ((z >> bits) & ((1 << (64 - bits)) - 1))) * factor
+    z = z ^ ((z >> 31) & ((1 << 33) - 1))
+    return ((z >> 40) & 0xFFFFFF).float() / (1 << 24)
+
+
+def random_boxes(
+    draws: dict[str, Tensor], scale: tuple[float, float] | None, flip: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Left, top, width, height (B,) as shares of the picture's sides, from uniform numbers.
+
+    `scale`: the share of the area that is kept, from low to high; None: all of it. Where a picture
+    is flipped, left is the edge on the right and the width is negative.
+    """
+    if scale is None:
+        width = height = torch.ones_like(draws["area"])
+    else:
+        low, high = scale
+        area = low + (high - low) * draws["area"]
+        # Aspects are drawn among those whose box fits: the area is exact, and never redrawn.
+        bound = (-area.log()).clamp(max=_ASPECT)
+        aspect = ((2 * draws["aspect"] - 1) * bound).exp()
+        width, height = (area * aspect).sqrt(), (area / aspect).sqrt()
+    left, top = (1 - width) * draws["x"], (1 - height) * draws["y"]
+    if not flip:
+        return left, top, width, height
+    flipped = draws["flip"] < 0.5
+    start = torch.where(flipped, left + width, left)
+    return start, top, torch.where(flipped, -width, width), height
+
+
+def resampling(start: Tensor, length: Tensor, pixels: int, size: int) -> Tensor:
+    """(B, size, pixels) weights that resample the span start .. start + length to `size` points.
+
+    Spans are shares of the picture's side; a negative length runs backwards, which is a flip. The
+    weights are those of bilinear interpolation; where the span shrinks, the triangle widens with
+    it (antialias), as in Pillow and in `F.interpolate(antialias=True)`.
+    """
+    points = (torch.arange(size, device=start.device) + 0.5) / size
+    centres = (start[:, None] + length[:, None] * points) * pixels
+    reach = (length.abs() * pixels / size).clamp(min=1)[:, None, None]
+    taps = torch.arange(pixels, device=start.device) + 0.5
+    weights = (1 - (taps - centres[:, :, None]).abs() / reach).clamp(min=0)
+    return weights / weights.sum(2, keepdim=True)

@@ -4,8 +4,8 @@
 Labels are (N, K) int8: N rows (images), K classes. Other codings are converted by name.
 """
 
+from halftruth.labels.checks import check_classes, unknown_class
 from halftruth.labels.class_filters import class_filter, co_occurrence, correlated_classes
-from halftruth.labels.class_names import check_classes, unknown_class
 from halftruth.labels.codes import (
     ABSENT,
     PRESENT,

@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from halftruth.labels.class_names import check_classes, class_columns
+from halftruth.labels.checks import check_classes, class_columns, row_blocks
 from halftruth.labels.codes import PRESENT, as_array
-from halftruth.labels.raw_values import row_blocks
 
 
 def class_filter(

@@ -11,8 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from halftruth.labels.class_names import check_classes, unknown_class
-from halftruth.labels.raw_values import check_shape, like, read_values, refuse
+from halftruth.labels.checks import (
+    check_classes,
+    check_shape,
+    like,
+    read_values,
+    refuse,
+    unknown_class,
+)
 
 PRESENT, UNKNOWN, ABSENT = 1, 0, -1
 

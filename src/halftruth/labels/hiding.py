@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from halftruth.labels.checks import row_blocks
 from halftruth.labels.codes import PRESENT, as_array
-from halftruth.labels.raw_values import row_blocks
 
 
 def single_positive(labels: Any, seed: int = 0) -> np.ndarray:

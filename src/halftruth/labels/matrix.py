@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from halftruth.labels.class_names import check_classes
+from halftruth.labels.checks import check_classes
 from halftruth.labels.codes import ABSENT, PRESENT, as_array
 
 
