@@ -1,10 +1,13 @@
-"""A run's folder is all that predict and evaluate need."""
+"""Predict, evaluate and load need the run folder only."""
 
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from PIL import Image
 from real_processes import Command
 from tiny_data import CLASSES, PICTURES, arguments, command, outcome
 
@@ -16,8 +19,8 @@ from halftruth.train.trained_run import TrainedRun
 
 
 @pytest.fixture(scope="module")
-def pictures_run(data, tmp_path_factory):
-    out = tmp_path_factory.mktemp("pictures") / "run"
+def images_run(data, tmp_path_factory):
+    out = tmp_path_factory.mktemp("images") / "run"
     settings = {**PICTURES, "labels": data / "labels.csv", "truth": data / "truth.csv"}
     settings |= {"head_lr": 0.05, "head_epochs": 3, "epochs": 1, "method": "hill"}
     fit(**settings, images=data / "photos", out=out, quiet=True)
@@ -34,18 +37,20 @@ def features_run(data, tmp_path_factory):
 
 
 @pytest.mark.parametrize("part", ["val", "test"])
-def test_a_new_process_measures_what_training_did(pictures_run, data, tmp_path, part):
+def test_evaluate_in_a_new_process_repeats_the_metrics_of_training(
+    images_run, data, tmp_path, part
+):
     out = tmp_path / "found.json"
-    # The truth has no split column of its own.
+    # truth.csv has no split column.
     truth = pd.read_csv(data / "truth.csv")
     truth.insert(1, "split", pd.read_csv(data / "labels.csv")["split"])
     truth.to_csv(tmp_path / "truth.csv", index=False)
     options = {"images": data / "photos", "split": part, "out": out, "device": "cpu"}
-    line = ("evaluate", pictures_run, tmp_path / "truth.csv", *arguments(options))
+    line = ("evaluate", images_run, tmp_path / "truth.csv", *arguments(options))
     running = Command(*line, log=tmp_path / "log")
     assert running.wait() == 0, running.output()
     found = json.loads(out.read_text())
-    assert found["metrics"] == pytest.approx(outcome(pictures_run)[part], abs=1e-6)
+    assert found["metrics"] == pytest.approx(outcome(images_run)[part], abs=1e-6)
     assert [row["class"] for row in found["classes"]] == list(CLASSES)
     assert np.mean([row["AP"] for row in found["classes"]]) == pytest.approx(
         found["metrics"]["mAP"]
@@ -54,7 +59,7 @@ def test_a_new_process_measures_what_training_did(pictures_run, data, tmp_path, 
 
 
 @pytest.mark.parametrize("part", ["val", "test"])
-def test_features_measure_what_training_did(features_run, data, part):
+def test_evaluate_on_features_repeats_the_metrics_of_training(features_run, data, part):
     metrics, table, bad = halftruth.evaluate(
         features_run, data / "labels.csv", features=data / "features.npy", split=part
     )
@@ -63,8 +68,8 @@ def test_features_measure_what_training_did(features_run, data, part):
     assert bad == []
 
 
-def test_the_file_of_training_is_read_and_split_as_in_training(data, tmp_path):
-    """Zero means absent there, and the parts are drawn by the run's seed."""
+def test_the_label_file_of_training_is_read_and_split_as_in_training(data, tmp_path):
+    """Zero means absent in this run, and its seed draws the split."""
     labels = pd.read_csv(data / "truth.csv")
     labels.to_csv(tmp_path / "labels.csv", index=False)
     settings = {"features": data / "features.npy", "zero": "absent", "seed": 5, "val": 0.3}
@@ -78,21 +83,21 @@ def test_the_file_of_training_is_read_and_split_as_in_training(data, tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_predictions_use_the_fitted_thresholds(pictures_run, data, tmp_path, ending):
+def test_predictions_use_the_fitted_thresholds(images_run, data, tmp_path, ending):
     out = tmp_path / f"predictions.{ending}"
-    line = ("predict", pictures_run, "--images", data / "photos", "--out", out, "--device", "cpu")
+    line = ("predict", images_run, "--images", data / "photos", "--out", out, "--device", "cpu")
     assert command(*line) == 0
     table = pd.read_csv(out) if ending == "csv" else pd.read_parquet(out)
     assert list(table.columns) == ["item", "labels", *CLASSES]
     assert sorted(table["item"]) == sorted(f"p{row}.png" for row in range(44))
-    cuts = outcome(pictures_run)["thresholds"]
+    cuts = outcome(images_run)["thresholds"]
     for _, row in table.iterrows():
         chosen = [name for name, cut in zip(CLASSES, cuts, strict=True) if row[name] > cut]
         listed = row["labels"] if isinstance(row["labels"], str) else ""
         assert listed == "|".join(chosen)
 
 
-def test_a_formula_in_a_name_is_only_text(features_run, data, tmp_path):
+def test_names_that_look_like_formulas_are_written_as_text(features_run, data, tmp_path):
     names = ["=HYPERLINK(1)", "+1", "-1", "@x", "\tx", "plain"]
     items = [names[row % 6] + str(row) for row in range(44)]
     run = TrainedRun(features_run, device="cpu")
@@ -107,43 +112,215 @@ def test_a_formula_in_a_name_is_only_text(features_run, data, tmp_path):
     assert pd.read_parquet(tmp_path / "p.parquet")["item"].tolist() == items
 
 
-def test_what_a_run_was_not_trained_on(features_run, pictures_run, data, tmp_path):
+def test_inputs_and_labels_that_do_not_fit_the_run_are_refused(
+    features_run, images_run, data, tmp_path
+):
     np.save(tmp_path / "wide.npy", np.zeros((4, 7), np.float32))
-    with pytest.raises(DataError, match=r"trained on 3 features a row, got .*\(4, 7\)"):
+    with pytest.raises(DataError, match=r"trained on 3 features per row, got .*\(4, 7\)"):
         halftruth.predict(features_run, features=tmp_path / "wide.npy")
     with pytest.raises(DataError, match="was trained on features"):
         halftruth.predict(features_run, images=data / "photos")
     with pytest.raises(DataError, match="was trained on images"):
-        halftruth.predict(pictures_run, features=data / "features.npy")
+        halftruth.predict(images_run, features=data / "features.npy")
     with pytest.raises(DataError, match=r"on images; expected them \(--images\).*got neither"):
-        halftruth.predict(pictures_run)
-    with pytest.raises(DataError, match=r"on features; expected them \(--features\).*got both"):
+        halftruth.predict(images_run)
+    with pytest.raises(DataError, match=r"on features; expected them \(--features\).*got more"):
         halftruth.predict(features_run, images=data / "photos", features=data / "features.npy")
     (tmp_path / "other.csv").write_text("image,red,green\np0.png,1,0\n")
     with pytest.raises(DataError, match="classes that the labels lack: 'blue'"):
-        halftruth.evaluate(pictures_run, tmp_path / "other.csv", images=data / "photos")
+        halftruth.evaluate(images_run, tmp_path / "other.csv", images=data / "photos")
     with pytest.raises(DataError, match="no part 'test'"):
-        halftruth.evaluate(pictures_run, data / "truth.csv", images=data / "photos", split="test")
+        halftruth.evaluate(images_run, data / "truth.csv", images=data / "photos", split="test")
     with pytest.raises(DataError, match="expected train, val or test"):
-        halftruth.evaluate(pictures_run, data / "labels.csv", images=data / "photos", split="tset")
+        halftruth.evaluate(images_run, data / "labels.csv", images=data / "photos", split="tset")
     with pytest.raises(ConfigError, match="holds no run"):
         TrainedRun(tmp_path)
     with pytest.raises(ConfigError, match="device: expected one of"):
         TrainedRun(features_run, device="gpu")
-    assert command("predict", pictures_run, "--images", data / "photos", "--out", "p.txt") == 2
+    assert command("predict", images_run, "--images", data / "photos", "--out", "p.txt") == 2
 
 
-def test_a_run_that_has_not_finished(features_run, data, tmp_path, capsys):
+def test_a_run_that_has_not_finished_predicts_with_thresholds_of_one_half(
+    features_run, data, tmp_path, capsys
+):
     half = tmp_path / "half"
     half.mkdir()
     for name in ("config.yaml", "best.safetensors"):
         (half / name).write_bytes((features_run / name).read_bytes())
     out = tmp_path / "p.csv"
     assert command("predict", half, "--features", data / "features.npy", "--out", out) == 0
-    assert "training is not finished" in capsys.readouterr().out
+    assert "training is not finished" in "".join(capsys.readouterr())
     (half / "best.safetensors").unlink()
     with pytest.raises(CheckpointError, match="there is no checkpoint"):
         TrainedRun(half)
     (half / "config.yaml").write_text("labels: a\nwarp: 9\n")
-    with pytest.raises(CheckpointError, match="does not know: warp"):
+    with pytest.raises(CheckpointError, match="does not have: warp"):
         TrainedRun(half)
+
+
+# ---------------------------------------------------------------------- what predict accepts
+
+
+def _photo(data, row):
+    return data / "photos" / f"p{row}.png"
+
+
+@pytest.mark.parametrize(
+    ("give", "names"),
+    [
+        (lambda data: _photo(data, 1), ["photos/p1.png"]),
+        (lambda data: str(_photo(data, 1)), ["photos/p1.png"]),
+        (lambda data: [_photo(data, 1), _photo(data, 3)], ["photos/p1.png", "photos/p3.png"]),
+        (lambda data: [_photo(data, 1), _photo(data, 1)], ["photos/p1.png", "photos/p1.png"]),
+        (lambda data: Image.open(_photo(data, 1)), ["0"]),
+        (lambda data: Image.open(_photo(data, 1)).convert("RGBA"), ["0"]),
+        (lambda data: np.asarray(Image.open(_photo(data, 1))), ["0"]),
+        (lambda data: [np.asarray(Image.open(_photo(data, n))) for n in (1, 3)], ["0", "1"]),
+        (lambda data: np.stack([np.asarray(Image.open(_photo(data, 1)))] * 2), ["0", "1"]),
+        (lambda data: [Image.open(_photo(data, 1)), _photo(data, 3)], ["0", "photos/p3.png"]),
+    ],
+)
+def test_predict_takes_files_images_and_arrays(images_run, data, give, names):
+    run = halftruth.load(images_run, device="cpu")
+    whole = run.predict(data / "photos").set_index("item")
+    found = run.predict(give(data))
+    assert [name.removeprefix(f"{data}/") for name in found["item"]] == names
+    expected = whole.loc[["p1.png"]].to_numpy()
+    np.testing.assert_allclose(
+        found[list(CLASSES)].to_numpy()[:1].astype(float), expected[:, 1:].astype(float), atol=1e-5
+    )
+
+
+def test_items_are_the_names_of_images_given_one_by_one(images_run, data):
+    run = halftruth.load(images_run, device="cpu")
+    images = [Image.open(_photo(data, row)) for row in (1, 3)]
+    assert run.predict(images, items=["a", "b"])["item"].tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("nowhere.jpg", "nowhere.jpg: there is no such image, folder or zip file"),
+        ([np.zeros((8, 8, 3))], r"expected an array \(height, width, 3\) of uint8.*float64"),
+        (np.zeros((3, 8, 8), np.uint8), r"expected an array .* got uint8 \(3, 8, 8\)"),
+        ([1.5], "expected a file, a PIL image or an array, got float"),
+        ([], "no folder or zip file of images was given"),
+    ],
+)
+def test_images_that_cannot_be_used_are_refused(images_run, source, message):
+    with pytest.raises(DataError, match=message):
+        halftruth.load(images_run, device="cpu").predict(source)
+
+
+def test_two_images_with_one_name_and_wrong_numbers_of_names_are_refused(images_run, data):
+    run = halftruth.load(images_run, device="cpu")
+    images = [Image.open(_photo(data, row)) for row in (1, 3)]
+    with pytest.raises(DataError, match="two images have the name 'a'"):
+        run.predict(images, items=["a", "a"])
+    with pytest.raises(DataError, match="expected 2 items, one per image, got 1"):
+        run.predict(images, items=["a"])
+    with pytest.raises(DataError, match="either image files or folders"):
+        run.predict([data / "photos", _photo(data, 1)])
+
+
+def test_no_readable_image_is_an_error(images_run, tmp_path):
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match="none of the 1 images can be read"):
+        halftruth.load(images_run, device="cpu").predict(tmp_path)
+
+
+def test_symbolic_links_to_images_are_read(images_run, data, tmp_path):
+    (tmp_path / "link.png").symlink_to(_photo(data, 1))
+    run = halftruth.load(images_run, device="cpu")
+    for source in (tmp_path, tmp_path / "link.png"):
+        assert run.score(source).bad == []
+
+
+def test_the_command_takes_files_as_arguments(images_run, data, tmp_path):
+    out = tmp_path / "p.csv"
+    files = [_photo(data, 1), _photo(data, 3)]
+    assert command("predict", images_run, *files, "--out", out, "--device", "cpu") == 0
+    assert pd.read_csv(out)["item"].tolist() == [str(path) for path in files]
+    assert command("predict", images_run, *files, "--images", data, "--out", out) == 2
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "frame"])
+def test_ids_of_features_are_kept(features_run, data, tmp_path, ending):
+    matrix = np.load(data / "features.npy")[:5]
+    frame = pd.DataFrame(matrix, columns=["a", "b", "c"])
+    ids = [f"row {number}" for number in range(5)]
+    if ending == "frame":
+        source = frame.set_index(pd.Index(ids))
+    else:
+        frame.insert(0, "id", ids)
+        source = tmp_path / f"x.{ending}"
+        frame.to_csv(source, index=False) if ending == "csv" else frame.to_parquet(source)
+    found = halftruth.predict(features_run, source)
+    assert found["item"].tolist() == ids
+    plain = halftruth.predict(features_run, matrix)
+    assert plain["item"].tolist() == list("01234")
+    np.testing.assert_allclose(found[list(CLASSES)], plain[list(CLASSES)], atol=1e-6)
+
+
+def test_features_that_are_not_numbers_are_refused(features_run):
+    for wrong in ([["a", "b", "c"]], [[1.0, 2.0, np.nan]]):
+        with pytest.raises(DataError, match="features"):
+            halftruth.predict(features_run, wrong)
+
+
+# ---------------------------------------------------------------------- broken runs, full disks
+
+
+@pytest.fixture
+def copied_run(features_run, tmp_path):
+    return shutil.copytree(features_run, tmp_path / "copy")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "{}", "null", '{"thresholds": [0.5]}', '{"thresholds": ["a", "b", "c"]}',
+     '{"thresholds": [0.5, 0.5, null]}', '{"thresholds": [0.5, 0.5, NaN]}', "\ud800"],
+)  # fmt: skip
+def test_a_broken_result_is_named(copied_run, data, text, capsys):
+    (copied_run / "result.json").write_text(text, encoding="utf-8", errors="surrogatepass")
+    with pytest.raises(CheckpointError, match=r"result\.json"):
+        halftruth.predict(copied_run, data / "features.npy")
+    assert command("predict", copied_run, "--features", data / "features.npy") == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_weights_that_are_not_finite_are_an_error(copied_run, data):
+    from halftruth.train.run_folder import load_checkpoint, save_checkpoint
+
+    tree = load_checkpoint(copied_run / "best.safetensors")
+    next(iter(tree["model"].values())).fill_(torch.nan)
+    save_checkpoint(copied_run / "best.safetensors", tree)
+    with pytest.raises(CheckpointError, match="weights are not finite"):
+        halftruth.predict(copied_run, data / "features.npy")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the device is there")
+def test_a_device_that_is_not_there_is_refused(features_run, data, tmp_path):
+    with pytest.raises(ConfigError, match="device: there is no CUDA device"):
+        halftruth.load(features_run, device="cuda")
+    features = ("--features", data / "features.npy", "--device", "cuda")
+    assert command("predict", features_run, *features, "--out", tmp_path / "p.csv") == 2
+    assert command("evaluate", features_run, data / "labels.csv", *features) == 2
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_full_disk_leaves_the_old_predictions(
+    features_run, data, tmp_path, monkeypatch, ending, capsys
+):
+    out = tmp_path / f"p.{ending}"
+    out.write_text("old")
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    assert command("predict", features_run, data / "features.npy", "--out", out) == 2
+    assert out.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
+    message = " ".join(capsys.readouterr().err.split())
+    assert f"p.{ending} cannot be written: the disk is full" in message

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from halftruth.train.checkpoint import replace_file, write_text
+from halftruth.data.readers.label_lists import join_names
+from halftruth.train.run_folder import replace_file, write_text
 
 
 def safe_cell(text: str) -> str:
@@ -31,7 +32,7 @@ def prediction_table(
 ) -> pd.DataFrame:
     """A row an item: name, chosen labels (joined by |), then the probability of each class."""
     names = np.array(classes, dtype=object)
-    chosen = ["|".join(names[row]) for row in probabilities > cuts]
+    chosen = [join_names(list(names[row])) for row in probabilities > cuts]
     table = pd.DataFrame({"item": list(items), "labels": chosen}, dtype=object)
     return pd.concat([table, pd.DataFrame(probabilities, columns=list(classes))], axis=1)
 

@@ -1,7 +1,6 @@
-"""A trained run, opened again: scores, predictions, evaluation."""
+"""A trained run, opened again: predictions for new images or features."""
 
 import dataclasses
-import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,26 +12,34 @@ import numpy as np
 import pandas as pd
 import torch
 
-from halftruth.data import DataError, ImageStore, decode_all, read_features
+from halftruth.data import DataError, decode_all, read_features
 from halftruth.data.decode_images import describe_bad
+from halftruth.data.features import check_features, features_from_frame, read_features_and_ids
+from halftruth.data.given_images import GivenImage, open_images
 from halftruth.data.transforms import Augment
 from halftruth.labels import LabelMatrix
 from halftruth.models import Classifier, build_image_model
-from halftruth.train import checkpoint
-from halftruth.train.build import head_model
-from halftruth.train.checkpoint_files import BEST
 from halftruth.train.config import Config, check_device, read_settings
 from halftruth.train.devices import make_accelerator
 from halftruth.train.inputs import Features, Images, Inputs
 from halftruth.train.journal import Journal
 from halftruth.train.output_tables import prediction_table, write_table
-from halftruth.train.scoring import outputs
+from halftruth.train.run_folder import (
+    BEST,
+    RESULT,
+    CheckpointError,
+    load_checkpoint,
+    read_result,
+)
+from halftruth.train.scoring import score_rows
+from halftruth.train.stages import build_head
 from halftruth.train.task import feature_options
 
-# Decoded pixels that are held at once.
+# Decoded pixels that are held in memory at once.
 _BLOCK_BYTES = 256 << 20
 
-Source = str | Path | Sequence[str | Path]
+ImageSource = GivenImage | Sequence[GivenImage]
+FeatureSource = str | Path | np.ndarray | pd.DataFrame | Sequence[Sequence[float]]
 
 
 @dataclass
@@ -45,10 +52,13 @@ class Scores:
 
 
 class TrainedRun:
-    """What `fit` left in a folder.
+    """The model that `fit` left in a run folder.
 
-    run = TrainedRun("runs/first")
-    run.score(images="photos/").probabilities
+        run = halftruth.load("runs/first")
+        run.predict("photo.jpg")
+
+    `classes`: the class names. `thresholds`: one per class, fitted on validation rows.
+    `model`: the network with the best weights.
     """
 
     def __init__(self, folder: str | Path, *, device: str = "auto", quiet: bool = True) -> None:
@@ -56,40 +66,39 @@ class TrainedRun:
         values = read_settings(self.folder)
         strange = values.keys() - {field.name for field in dataclasses.fields(Config)}
         if strange:
-            raise checkpoint.CheckpointError(
+            raise CheckpointError(
                 f"{self.folder}: config.yaml has settings that this version of halftruth does not "
-                f"know: {', '.join(sorted(strange))}"
+                f"have: {', '.join(sorted(strange))}"
             )
         check_device(device)
         # Not checked further: files that training needed may be gone by now.
         self.config = dataclasses.replace(Config(**values), device=device)
-        self.saved = checkpoint.load(self.folder / BEST)
+        self.saved = load_checkpoint(self.folder / BEST)
         self.classes: tuple[str, ...] = tuple(self.saved["identity"]["classes"])
-        # The number of features of a row; None where the run looks at images.
+        # The number of features per row; None for a run on images.
         self.inputs: int | None = self.saved["identity"]["inputs"]
-        # The precision of training may be one that this device does not have.
+        # This device may not have the precision of training.
         self.accelerator = make_accelerator(dataclasses.replace(self.config, precision="no"))
         self.journal = Journal(None, quiet=quiet)
 
     @cached_property
     def thresholds(self) -> np.ndarray:
-        """The cut of each class, fitted on validation; 0.5 where the run did not get so far."""
-        path = self.folder / "result.json"
-        if not path.exists():
-            warnings.warn(
-                f"{self.folder}: training is not finished, so there are no fitted thresholds; "
-                "0.5 is taken for all classes",
-                stacklevel=2,
-            )
-            return np.full(len(self.classes), 0.5)
-        return np.array(json.loads(path.read_text(encoding="utf-8"))["thresholds"])
+        """One threshold per class, fitted on validation rows; 0.5 while training is unfinished."""
+        if (self.folder / RESULT).exists():
+            return np.array(read_result(self.folder, len(self.classes))["thresholds"], dtype=float)
+        warnings.warn(
+            f"{self.folder}: training is not finished, so there are no fitted thresholds; "
+            "0.5 is used for all classes",
+            stacklevel=2,
+        )
+        return np.full(len(self.classes), 0.5)
 
     @cached_property
     def model(self) -> Classifier:
-        """The best weights, ready to answer."""
+        """The network with the best weights, in evaluation mode."""
         config = self.config
         if self.inputs is not None:
-            model = head_model(config, self.inputs, len(self.classes))
+            model = build_head(config, self.inputs, len(self.classes))
         else:
             model = build_image_model(
                 config.backbone,
@@ -101,27 +110,69 @@ class TrainedRun:
         try:
             model.load_state_dict(self.saved["model"])
         except RuntimeError as error:
-            raise checkpoint.CheckpointError(
+            raise CheckpointError(
                 f"{self.folder / BEST} and config.yaml do not belong together: {error}"
             ) from error
+        state = model.state_dict()
+        broken = [k for k, t in state.items() if t.is_floating_point() and not t.isfinite().all()]
+        if broken:
+            raise CheckpointError(
+                f"{self.folder / BEST}: weights are not finite in {', '.join(broken[:3])}; "
+                "the file is damaged or training diverged: train again"
+            )
         return model.to(self.accelerator.device).eval()
+
+    def predict(
+        self,
+        source: Any = None,
+        *,
+        images: ImageSource | None = None,
+        features: FeatureSource | None = None,
+        items: Sequence[str] | None = None,
+        bad_images: str = "skip",
+        workers: int | None = None,
+    ) -> pd.DataFrame:
+        """Return one row per item: its name, predicted labels, and the probability per class.
+
+        `source` is whatever the run was trained on (or name it: `images=`, `features=`):
+
+        - images: a file, a folder, a zip file, a PIL image, an array (H, W, 3) of uint8, or a list
+          of these;
+        - features: a file, an array (N, D) or a DataFrame.
+
+        The names are file names, ids of the features, or row numbers; `items` gives others.
+        Predicted labels (above their thresholds) are joined by "|".
+        """
+        scores = self.score(
+            source, images=images, features=features, items=items, bad_images=bad_images,
+            workers=workers,
+        )  # fmt: skip
+        return prediction_table(scores.items, scores.probabilities, self.classes, self.thresholds)
 
     def score(
         self,
+        source: Any = None,
         *,
-        images: Source | None = None,
-        features: str | Path | np.ndarray | None = None,
+        images: ImageSource | None = None,
+        features: FeatureSource | None = None,
         items: Sequence[str] | None = None,
         bad_images: str = "skip",
         workers: int | None = None,
     ) -> Scores:
-        """Probabilities of a feature matrix, or of images (all of the folder, or those named)."""
-        if (images is None) == (features is None):
-            kind = "images" if self.inputs is None else "features"
+        """Return the probabilities behind `predict`, and the images that could not be read.
+
+        With a folder or zip file of images, `items` are the names of those to score.
+        """
+        kind = "images" if self.inputs is None else "features"
+        count = sum(value is not None for value in (source, images, features))
+        if count != 1:
+            got = "more than one" if count else "neither images nor features"
             raise DataError(
                 f"{self.folder}: was trained on {kind}; expected them (--{kind}) and nothing else, "
-                f"got {'neither images nor features' if images is None else 'both'}"
+                f"got {got}"
             )
+        if source is not None:
+            images, features = (source, None) if self.inputs is None else (None, source)
         names = None if items is None else [str(item) for item in items]
         if features is not None:
             return self._score_features(features, names)
@@ -132,29 +183,36 @@ class TrainedRun:
         """A matrix of features, read as in training."""
         return read_features(path, labels=labels, **feature_options(self.config, path))
 
-    def _score_features(self, source: str | Path | np.ndarray, names: list[str] | None) -> Scores:
+    def _score_features(self, source: FeatureSource, names: list[str] | None) -> Scores:
         if self.inputs is None:
             raise DataError(f"{self.folder}: was trained on images, not on features")
-        matrix = source if isinstance(source, np.ndarray) else self.read_features(source)
+        ids: Sequence[Any] | None = None
+        if isinstance(source, str | Path):
+            options = feature_options(self.config, source)
+            matrix, ids = read_features_and_ids(source, **options)
+        elif isinstance(source, pd.DataFrame):
+            matrix, ids = features_from_frame(source)
+        else:
+            matrix = _as_matrix(source)
         if matrix.ndim != 2 or matrix.shape[1] != self.inputs:
             raise DataError(
-                f"{self.folder}: was trained on {self.inputs:,} features a row, got a matrix of "
+                f"{self.folder}: was trained on {self.inputs:,} features per row, got a matrix of "
                 f"shape {matrix.shape}"
             )
         if names is None:
-            names = [str(row) for row in range(len(matrix))]
+            names = [str(name) for name in (range(len(matrix)) if ids is None else ids)]
         if len(names) != len(matrix):
-            raise DataError(f"expected {len(matrix):,} items, one a row, got {len(names):,}")
+            raise DataError(f"expected {len(matrix):,} items, one per row, got {len(names):,}")
         return Scores(names, self._probabilities(Features(matrix), np.arange(len(matrix))), [])
 
     def _score_images(
-        self, source: Source, names: list[str] | None, bad_images: str, workers: int | None
+        self, source: ImageSource, names: list[str] | None, bad_images: str, workers: int | None
     ) -> Scores:
         if self.inputs is not None:
             raise DataError(f"{self.folder}: was trained on features, not on images")
         if bad_images not in ("skip", "fail"):
             raise DataError(f"bad_images: expected skip or fail, got {bad_images!r}")
-        store = ImageStore(source)
+        store = open_images(source, names)
         names = store.names() if names is None else names
         if not names:
             raise DataError(f"there are no images in {store!r}")
@@ -175,38 +233,43 @@ class TrainedRun:
                 parts.append(self._probabilities(inputs, good))
                 kept += [some[row] for row in good]
                 bad += done.bad
-        if bad and bad_images == "fail":
+        if bad and (bad_images == "fail" or not kept):
             raise DataError(describe_bad(bad, len(names)))
         return Scores(kept, np.concatenate(parts), bad)
 
     def _probabilities(self, inputs: Inputs, rows: np.ndarray) -> np.ndarray:
         if len(rows) == 0:
             return np.zeros((0, len(self.classes)))
-        logits = outputs(self.model, inputs, rows, self.accelerator, 2 * self.config.batch_size)
+        logits = score_rows(self.model, inputs, rows, self.accelerator, 2 * self.config.batch_size)
         return torch.sigmoid(logits.double()).cpu().numpy()
 
 
-def opened(run: TrainedRun | str | Path) -> TrainedRun:
-    """A run, or the run in a folder."""
+def open_run(run: TrainedRun | str | Path) -> TrainedRun:
+    """The run itself, or the run in a folder."""
     return run if isinstance(run, TrainedRun) else TrainedRun(run)
 
 
-def predict(run: TrainedRun | str | Path, **source: Any) -> pd.DataFrame:
-    """A table of items: name, chosen labels (joined by |), then the probability of each class.
-
-    `source` is what `TrainedRun.score` takes: `images=` or `features=`.
-    """
-    run = opened(run)
-    scores = run.score(**source)
-    return prediction_table(scores.items, scores.probabilities, run.classes, run.thresholds)
+def predict(run: TrainedRun | str | Path, source: Any = None, **options: Any) -> pd.DataFrame:
+    """Return `TrainedRun.predict(source, **options)` of a run or of the run in a folder."""
+    return open_run(run).predict(source, **options)
 
 
 def write_predictions(
-    run: TrainedRun | str | Path, path: Path, **source: Any
+    run: TrainedRun | str | Path, path: Path, source: Any = None, **options: Any
 ) -> tuple[int, list[tuple[str, str]]]:
-    """Write the table of `predict` as CSV or Parquet; (rows, bad images)."""
-    run = opened(run)
-    scores = run.score(**source)
+    """Write the table of `predict` as CSV or Parquet; return (rows, bad images)."""
+    run = open_run(run)
+    scores = run.score(source, **options)
     table = prediction_table(scores.items, scores.probabilities, run.classes, run.thresholds)
     write_table(table, path)
     return len(table), scores.bad
+
+
+def _as_matrix(values: Any) -> np.ndarray:
+    """An array or a list of rows as a float32 matrix without NaN."""
+    try:
+        matrix = np.asarray(values, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"features: expected numbers (rows, columns): {error}") from error
+    check_features(matrix)
+    return matrix
