@@ -1,4 +1,4 @@
-"""The demo's page: whole in one file, escaped, and it says what the data say."""
+"""The demo's page: one complete file, names escaped, numbers as given."""
 
 import base64
 import io
@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from halftruth.demo.demo_page import Finding, Report, Row, Scene, write_page
+from halftruth.demo.demo_page import Finding, Page, Row, Scene, write_page
 
 NASTY = '<script>alert("x")</script> & co'
 
 
 class Reader(HTMLParser):
-    """Tags with attributes, and the text, of a page; unclosed tags stay on the stack."""
+    """Tags with attributes, and the text, of a page; unclosed tags stay in `open`."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -43,32 +43,40 @@ class Reader(HTMLParser):
         ]
 
 
-def picture(value: int = 0) -> Image.Image:
+def image(value: int = 0) -> Image.Image:
     pixels = np.arange(32 * 32 * 3, dtype=np.uint32).reshape(32, 32, 3) * 7 + value
     return Image.fromarray((pixels % 256).astype(np.uint8))
 
 
-def report(**changes: object) -> Report:
-    finding = Finding(picture(1), 1, NASTY, 0.98, True, ["two"], ["two", NASTY])
+def contents(**changes: object) -> Page:
+    finding = Finding(image(1), 1, NASTY, 0.98, True, ["two"], ["two", NASTY])
     values = {
         "rows": [
-            Row("assume negative", "bce", "blank = no", 0.5934, 0.27, {50: 1.0, 100: 0.97}, 21.4),
+            Row(
+                "assume negative",
+                "bce",
+                "unknown = absent",
+                0.5934,
+                0.27,
+                {50: 1.0, 100: 0.97},
+                21.4,
+            ),
             Row(NASTY, "em", "", 0.7, 0.43, {50: 1.0, 100: 0.99}, 22.0),
-            Row("complete", "bce", "", 0.9, 0.8, {50: None, 100: None}, 22.0, kind="oracle"),
+            Row("complete", "bce", "", 0.9, 0.8, {50: None, 100: None}, 22.0, kind="complete"),
         ],
-        "scenes": [Scene(picture(), ["one"], [NASTY]), Scene(picture(), [], [])],
+        "scenes": [Scene(image(), ["one"], [NASTY]), Scene(image(), [], [])],
         "findings": [finding],
-        "mistakes": [Finding(picture(2), 77, "six", 0.61, False, [], [])],
+        "mistakes": [Finding(image(2), 77, "six", 0.61, False, [], [])],
         "found_by": NASTY,
-        "facts": [("3,600", "training pictures")],
-        "settings": f"halftruth demo {NASTY}",
+        "facts": [("3,600", "training images")],
+        "code": f"halftruth demo {NASTY}",
     }
-    return Report(**{**values, **changes})
+    return Page(**{**values, **changes})
 
 
 @pytest.fixture
 def page(tmp_path: Path) -> Reader:
-    return Reader(write_page(report(), tmp_path / "index.html").read_text(encoding="utf-8"))
+    return Reader(write_page(contents(), tmp_path / "index.html").read_text(encoding="utf-8"))
 
 
 def test_every_tag_is_closed(page: Reader) -> None:
@@ -81,25 +89,23 @@ def test_names_are_escaped(page: Reader) -> None:
 
 
 def test_nothing_is_fetched(tmp_path: Path) -> None:
-    text = write_page(report(), tmp_path / "index.html").read_text(encoding="utf-8")
+    text = write_page(contents(), tmp_path / "index.html").read_text(encoding="utf-8")
     page = Reader(text)
-    assert all(
-        str(image["src"]).startswith("data:image/png;base64,") for image in page.having("img")
-    )
+    assert all(str(one["src"]).startswith("data:image/png;base64,") for one in page.having("img"))
     assert not page.having("link")
     assert "http" not in text
     assert "url(" not in text
     assert "$" not in text
 
 
-def test_pictures_arrive_unharmed(page: Reader) -> None:
+def test_images_are_stored_without_loss(page: Reader) -> None:
     first = str(page.having("img")[0]["src"]).partition(",")[2]
     shown = Image.open(io.BytesIO(base64.b64decode(first)))
-    assert np.array_equal(np.asarray(shown)[::3, ::3], np.asarray(picture(1)))
+    assert np.array_equal(np.asarray(shown)[::3, ::3], np.asarray(image(1)))
     assert len(page.having("img")) == 4
 
 
-def test_numbers_are_those_of_the_report(page: Reader) -> None:
+def test_numbers_are_shown_as_given(page: Reader) -> None:
     for number in ("59.3", "27.0", "97%", "21 s", "3,600", "#77 · 0.61"):
         assert number in page.text
 
@@ -111,6 +117,6 @@ def test_right_wrong_and_not_applicable_are_marked(page: Reader) -> None:
     assert page.text.count("✓") == page.text.count("✗") == 1
 
 
-def test_no_mistakes_no_section(tmp_path: Path) -> None:
-    path = write_page(report(mistakes=[]), tmp_path / "index.html")
-    assert "wrong</h3>" not in path.read_text(encoding="utf-8")
+def test_without_mistakes_there_is_no_section_for_them(tmp_path: Path) -> None:
+    path = write_page(contents(mistakes=[]), tmp_path / "index.html")
+    assert "Mistakes</h3>" not in path.read_text(encoding="utf-8")

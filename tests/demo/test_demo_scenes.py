@@ -1,4 +1,4 @@
-"""The demo's pictures: what the labels say is there, nothing leaks, everything repeats."""
+"""The demo's images: labels are right, no digit is in two splits, a seed repeats."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def test_complete_labels_leave_nothing_unknown(folder: Path) -> None:
     assert labels.positives_per_row().max() <= 4
 
 
-def test_observed_labels_show_one_true_label_of_each_picture_with_any(folder: Path) -> None:
+def test_observed_labels_show_one_label_of_each_image_that_has_any(folder: Path) -> None:
     complete = read_labels(folder / "labels.csv")
     observed = read_labels(folder / "observed.csv")
     assert np.array_equal(complete.items, observed.items)
@@ -36,25 +36,25 @@ def test_observed_labels_show_one_true_label_of_each_picture_with_any(folder: Pa
     assert not (observed.values == -1).any()
 
 
-def test_pictures_are_files_that_the_image_store_reads(folder: Path) -> None:
+def test_images_can_be_read_by_the_image_store(folder: Path) -> None:
     labels = read_labels(folder / "labels.csv")
     store = ImageStore(folder / "images")
     assert len(store) == 400
-    picture = store.read(str(labels.items[7]))
-    assert picture.size == (32, 32)
-    assert picture.mode == "RGB"
+    image = store.read(str(labels.items[7]))
+    assert image.size == (32, 32)
+    assert image.mode == "RGB"
 
 
-def test_parts_have_their_shares(folder: Path) -> None:
+def test_splits_have_their_shares(folder: Path) -> None:
     parts = named_splits(read_labels(folder / "labels.csv").split)
     assert (len(parts.train), len(parts.val), len(parts.test)) == (240, 60, 100)
 
 
-def test_no_digit_serves_two_parts() -> None:
-    parts = scenes._digits_by_part(np.random.default_rng(0))
+def test_no_digit_is_used_in_two_splits() -> None:
+    splits = scenes._digits_by_split(np.random.default_rng(0))
     seen = {
-        part: {digit.tobytes() for of_class in shapes for digit in of_class}
-        for part, shapes in parts.items()
+        split: {digit.tobytes() for of_class in shapes for digit in of_class}
+        for split, shapes in splits.items()
     }
     assert sum(map(len, seen.values())) == 1797
     assert not seen["train"] & seen["test"]
@@ -62,9 +62,9 @@ def test_no_digit_serves_two_parts() -> None:
     assert not seen["val"] & seen["test"]
 
 
-def test_digits_are_drawn_from_the_given_shapes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_given_digits_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[np.ndarray] = []
-    monkeypatch.setattr(scenes, "_paste", lambda rng, picture, shape, *rest: used.append(shape))
+    monkeypatch.setattr(scenes, "_paste_digit", lambda rng, image, shape, *rest: used.append(shape))
     shapes = [np.full((2, 8, 8), digit / 10) for digit in range(10)]
     rng = np.random.default_rng(1)
     shown = [digit for _ in range(50) for digit in scenes._scene(rng, shapes, 32)[1]]
@@ -72,7 +72,7 @@ def test_digits_are_drawn_from_the_given_shapes_alone(monkeypatch: pytest.Monkey
     assert [round(float(shape[0, 0] * 10)) for shape in used] == shown
 
 
-def test_same_seed_same_bytes(tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_files(tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         make_scenes(tmp_path / name, count=20, size=40, seed=seed)
     files = [
@@ -84,12 +84,12 @@ def test_same_seed_same_bytes(tmp_path: Path) -> None:
     assert files[0] != files[2]
 
 
-def test_a_place_covers_at_most_a_fifth_of_a_neighbour() -> None:
+def test_a_digit_covers_at_most_a_fifth_of_another() -> None:
     rng = np.random.default_rng(0)
     found = 0
     for _ in range(200):
         taken = [(int(x), int(y), 12) for x, y in rng.integers(0, 20, size=(3, 2))]
-        place = scenes._free_place(rng, taken, 10, 32)
+        place = scenes._find_place(rng, taken, 10, 32)
         if place is None:
             continue
         found += 1

@@ -1,4 +1,4 @@
-"""Runs and labels that the tests of figures share."""
+"""Runs and labels shared by the tests of figures."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import torch
 import yaml
 
 from halftruth.labels import LabelMatrix
-from halftruth.train.probability_records import class_histograms, look
+from halftruth.train.records import class_histograms, describe_part
 
 
 def class_names(count: int) -> list[str]:
-    """Names of very different length, as real ones are."""
+    """Names of very different lengths."""
     return [f"has_some_part_of_a_bird::kind_{k}" if k % 3 else f"c{k}" for k in range(count)]
 
 
 @pytest.fixture
 def labels():
-    """(observed, truth) of 300 rows and any number of classes, frequent and rare ones."""
+    """Observed and complete labels of 300 rows and any number of classes."""
 
     def make(classes: int) -> tuple[LabelMatrix, np.ndarray]:
         random = np.random.default_rng(classes)
@@ -36,7 +36,7 @@ def labels():
 
 @pytest.fixture
 def make_run(tmp_path, labels):
-    """The folder of a run as `train` leaves it, without training: scores better every epoch."""
+    """A run folder as `train` writes it, without training; scores improve every epoch."""
 
     def make(name: str, classes: int = 5, epochs: int = 3, known: bool = True, **config) -> Path:
         folder = tmp_path / name
@@ -49,18 +49,20 @@ def make_run(tmp_path, labels):
         metrics, counts = [], []
         for epoch in range(epochs):
             logits = noise + (epoch + 1) * (0.4 * truth + 0.4 * given) - 1
-            record = {"stage": "all", "epoch": epoch, "loss": 1 / (epoch + 1), "seconds": 0.5}
+            record = {"stage": "all", "epoch": epoch + 1, "loss": 1 / (epoch + 1), "seconds": 0.5}
             record |= {"val_mAP_observed": 0.3 + 0.1 * epoch}
             record |= {"val_mAP": 0.4 + 0.1 * epoch} if known else {}
-            line = {"stage": "all", "epoch": epoch}
+            line = {"stage": "all", "epoch": epoch + 1}
             for part in ("train", "val") if known else ("val",):
-                numbers, line[part] = look(part, logits, given, truth if known else None, 0.6)
+                numbers, line[part] = describe_part(
+                    part, logits, given, truth if known else None, 0.6
+                )
                 record |= numbers
             metrics.append(json.dumps(record))
             counts.append(json.dumps(line))
         (folder / "metrics.jsonl").write_text("\n".join(metrics) + "\n")
         (folder / "histograms.jsonl").write_text("\n".join(counts) + "\n")
-        result = {"best_stage": "all", "best_epoch": epochs - 1}
+        result = {"best_stage": "all", "best_epoch": epochs}
         (folder / "result.json").write_text(json.dumps(result))
         frequent = (observed.values > 0).sum(axis=0)
         pd.DataFrame(

@@ -1,4 +1,4 @@
-"""Can the texts of a figure be read? None covers another or is cut off, axes are named."""
+"""Check that the texts of a figure can be read: no overlaps, none cut off, axes named."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from matplotlib.transforms import Bbox
 
 
 def texts(figure: Figure) -> list[tuple[str, Bbox]]:
-    """Every text that is seen, with its box, a little smaller: letters do not fill theirs."""
+    """All visible texts with their boxes, slightly smaller because letters do not fill them."""
     figure.draw_without_rendering()
-    unseen = _beyond_the_limits(figure)
+    not_drawn = _ticks_outside(figure)
     found = []
     for text in figure.findobj(Text):
-        if text.get_visible() and text.get_text().strip() and id(text) not in unseen:
+        if text.get_visible() and text.get_text().strip() and id(text) not in not_drawn:
             box = text.get_window_extent()
             if box.width and box.height:
                 found.append((text.get_text(), box.padded(-1)))
     return found
 
 
-def _beyond_the_limits(figure: Figure) -> set[int]:
-    """Tick labels that exist and are never drawn."""
+def _ticks_outside(figure: Figure) -> set[int]:
+    """Ids of tick labels that exist but are not drawn."""
     every, drawn = set(), set()
     for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
         ticks = [*axis.majorTicks, *axis.minorTicks]
@@ -35,7 +35,7 @@ def _beyond_the_limits(figure: Figure) -> set[int]:
 
 
 def overlaps(found: list[tuple[str, Bbox]]) -> list[tuple[str, str]]:
-    """Pairs of texts that cover each other."""
+    """Pairs of texts that overlap."""
     pairs = combinations(found, 2)
     return [(a, b) for (a, one), (b, other) in pairs if one.overlaps(other)]
 
@@ -50,7 +50,7 @@ def cut_off(found: list[tuple[str, Bbox]], whole: Bbox) -> list[str]:
 
 
 def unnamed(figure: Figure) -> int:
-    """How many panels at the left and lower edge lack the name of an axis."""
+    """Number of missing axis names among the panels at the left and lower edges."""
     panels = [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
     left = min(axes.get_position().x0 for axes in panels)
     low = min(axes.get_position().y0 for axes in panels)
@@ -62,7 +62,7 @@ def unnamed(figure: Figure) -> int:
 
 
 def _has_names(axes: Axes) -> bool:
-    """An axis of classes or methods explains itself."""
+    """Whether the ticks are names of classes or methods, which need no axis name."""
     return any(label.get_text()[:1].isalpha() for label in axes.get_yticklabels())
 
 

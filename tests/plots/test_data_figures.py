@@ -1,4 +1,4 @@
-"""Figures of label files: counts against plain loops, legible with few classes and with many."""
+"""Figures of label files: counts compared with plain loops, legible for few and many classes."""
 
 import numpy as np
 import pandas as pd
@@ -30,14 +30,14 @@ def test_an_empty_file_is_refused(labels):
         draw_data(observed.select(slice(0, 0)))
 
 
-def test_without_the_truth_nothing_is_said_of_it(labels):
+def test_without_complete_labels_nothing_hidden_is_drawn(labels):
     observed, _ = labels(5)
     drawings = draw_data(observed)
     assert [one.name for one in drawings] == ["counts", "positives", "co-occurrence"]
     assert "hidden" not in drawings[0].numbers
 
 
-def test_counts_by_loops(labels):
+def test_class_counts_equal_plain_loops(labels):
     observed, truth = labels(7)
     table = class_counts(observed, truth).set_index("class")
     for k, name in enumerate(observed.classes):
@@ -51,15 +51,15 @@ def test_counts_by_loops(labels):
     assert total.is_monotonic_decreasing
 
 
-def test_positives_a_row(labels):
+def test_positives_per_row_are_counted(labels):
     observed, truth = labels(6)
     numbers = draw_positives(observed, truth).numbers.set_index(["kind", "positives"])["rows"]
     assert numbers["labelled", 2] == sum((row == 1).sum() == 2 for row in observed.values)
-    assert numbers["in truth", 0] == sum((row == 1).sum() == 0 for row in truth)
+    assert numbers["complete labels", 0] == sum((row == 1).sum() == 0 for row in truth)
     assert numbers.groupby("kind").sum().tolist() == [300, 300]
 
 
-def test_co_occurrence_of_the_truth(labels):
+def test_co_occurrence_uses_the_complete_labels(labels):
     observed, truth = labels(6)
     numbers = draw_co_occurrence(observed, truth).numbers.set_index(["class", "with"])
     a, b = observed.classes[0], observed.classes[1]
@@ -78,7 +78,7 @@ def file(tmp_path):
     return path
 
 
-def test_labels_hidden_on_the_spot(file):
+def test_hidden_labels_repeat_with_the_seed(file):
     observed, truth = read_hidden(file, {}, setting="single")
     assert (observed.values == 1).sum(axis=1).tolist() == [1, 1, 1, 1, 0, 1]
     assert (truth == 1).sum() == 8
@@ -86,7 +86,7 @@ def test_labels_hidden_on_the_spot(file):
     assert np.array_equal(observed.values, again.values)
 
 
-def test_the_truth_of_a_second_file_is_put_in_order(file, tmp_path):
+def test_complete_labels_of_a_second_file_are_matched_by_item_and_class(file, tmp_path):
     table = pd.read_csv(file)
     table["dog"] = 1
     table[::-1][["image", "cow", "dog", "cat"]].to_csv(tmp_path / "truth.csv", index=False)
@@ -95,7 +95,7 @@ def test_the_truth_of_a_second_file_is_put_in_order(file, tmp_path):
     assert truth[:, observed.classes.index("cow")].tolist() == [1, -1, -1, -1, -1, -1]
 
 
-def test_truth_and_hiding_exclude_each_other(file):
+def test_complete_labels_and_hiding_exclude_each_other(file):
     with pytest.raises(DataError, match="not both"):
         read_hidden(file, {}, file, setting="single")
     with pytest.raises(DataError, match="no label setting"):

@@ -1,4 +1,4 @@
-"""Figures of losses: the curves are the losses' own, and can be read."""
+"""Figures of losses: curves equal the losses, and texts can be read."""
 
 import numpy as np
 import pandas as pd
@@ -7,14 +7,16 @@ import torch
 from legible import assert_legible
 
 from halftruth import losses
-from halftruth.plots.loss_figures import draw_losses, loss_curves, parse_method
-from halftruth.plots.style import save
-from halftruth.plots.surface_figures import (
+from halftruth.plots.loss_figures import (
+    draw_losses,
     draw_means,
     draw_surface,
     likelihood_surfaces,
+    loss_curves,
     mean_surfaces,
+    parse_method,
 )
+from halftruth.plots.style import save
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*end_epoch")
 
@@ -40,7 +42,7 @@ def test_every_method_has_finite_curves(name):
 @pytest.mark.filterwarnings("ignore:.*look like probabilities")
 @pytest.mark.parametrize("method", ["hill", "asl", "gr", "splc", "em", "wan"])
 def test_gradients_are_those_of_autograd(method):
-    """Of a single logit beside others that do not move, through the public loss."""
+    """Compare with the gradient of one logit among others, through the public loss."""
     curves = loss_curves([method], [0.0], points=7, classes=4)
     for label, code in {"PRESENT": 1, "UNKNOWN": 0, "ABSENT": -1}.items():
         part = curves[curves["label"] == label]
@@ -76,7 +78,7 @@ def test_gr_reaches_the_end_of_its_schedule():
     assert curves["gradient"].to_numpy() == pytest.approx(expected, rel=1e-6)
 
 
-def test_what_does_not_change_with_the_schedule_is_given_once():
+def test_curves_that_do_not_change_with_the_schedule_are_listed_once():
     curves = loss_curves(["bce", "splc"], [0, 0.5, 1], points=5)
     assert curves.groupby("method")["at"].unique().map(list).to_dict() == {
         "bce": [0.0],
@@ -84,8 +86,9 @@ def test_what_does_not_change_with_the_schedule_is_given_once():
     }
 
 
-def test_methods_carry_arguments():
+def test_methods_take_arguments():
     assert parse_method("asl:gamma_neg=2,margin=0.2") == ("asl", {"gamma_neg": 2, "margin": 0.2})
+    assert parse_method("las:lam=1e-2") == ("las", {"lam": 0.01})
     sharp, blunt = (loss_curves([f"asl:gamma_neg={g}"], points=3)["loss"] for g in (4, 1))
     assert not sharp.equals(blunt)
 
@@ -96,21 +99,22 @@ def test_methods_carry_arguments():
         (["hil"], [0], "did you mean 'hill'"),
         (["asl:gama=2"], [0], "takes no argument 'gama'"),
         (["asl:gamma_neg"], [0], "expected name:key=value"),
+        (["asl:margin=[1"], [0], "cannot be read as YAML"),
         (["gr"], [1.2], "from 0 to 1"),
         (["gr"], [], "from 0 to 1"),
     ],
 )
-def test_mistakes_are_named(methods, at, message):
+def test_wrong_arguments_are_errors(methods, at, message):
     with pytest.raises((ValueError, TypeError), match=message):
         loss_curves(methods, at)
 
 
 @pytest.mark.parametrize("methods", [["hill"], losses.names("[a-h]*")])
-def test_the_figure_can_be_read(methods):
+def test_texts_of_the_loss_figure_can_be_read(methods):
     assert_legible(draw_losses([with_arguments(m) for m in methods], [0, 0.5, 1], points=19).figure)
 
 
-def test_vector_pixels_and_numbers(tmp_path):
+def test_svg_png_and_numbers_are_written(tmp_path):
     drawing = draw_losses(["hill"], points=19)
     paths = save(drawing, tmp_path / "deep" / "losses")
     assert [path.suffix for path in paths] == [".svg", ".png", ".csv"]

@@ -1,4 +1,4 @@
-"""`halftruth plot ...` as typed: files written, mistakes answered in a line."""
+"""`halftruth plot ...` on the command line: files written, mistakes answered in one line."""
 
 import sys
 
@@ -14,14 +14,14 @@ from halftruth.plots.style import (
     panels,
     save,
     save_all,
-    shortened,
+    shorten,
     styled,
 )
 
 
 @pytest.fixture
 def command(monkeypatch, tmp_path, capsys):
-    """`halftruth plot ...` in an empty folder: (exit code, what it said)."""
+    """Run `halftruth plot ...` in an empty folder: (exit code, printed text)."""
     monkeypatch.chdir(tmp_path)
 
     def run(*words) -> tuple[int, str]:
@@ -37,13 +37,13 @@ def command(monkeypatch, tmp_path, capsys):
     return run
 
 
-def test_losses(command, tmp_path):
+def test_losses_with_arguments_and_a_schedule(command, tmp_path):
     code, said = command("losses", "hill", "asl:margin=0.2", "--at", "0,1", "-o", "a.svg")
     assert (code, said) == (0, "a.svg a.csv")
     assert set(pd.read_csv(tmp_path / "a.csv")["method"]) == {"hill", "asl:margin=0.2"}
 
 
-def test_without_a_name_vector_and_pixels(command, tmp_path):
+def test_without_out_svg_and_png_are_written(command, tmp_path):
     assert command("losses", "hill")[0] == 0
     found = sorted(path.name for path in (tmp_path / "plots").iterdir())
     assert found == ["losses.csv", "losses.png", "losses.svg"]
@@ -53,25 +53,32 @@ def test_without_a_name_vector_and_pixels(command, tmp_path):
     ("words", "said"),
     [
         (["losses", "hil"], "did you mean 'hill'"),
-        (["losses", "hill", "--at", "x"], "expected numbers with commas"),
+        (["losses", "hill", "--at", "x"], "expected numbers separated by commas"),
         (["losses", "hill", "--at", "3"], "from 0 to 1"),
         (["losses", "epr"], "needs expected_positives"),
         (["losses", "hill", "-o", "a.gif"], "expected a file that ends in .svg, .pdf, .png"),
+        (["losses", "las:lam=1e-2,"], "expected name:key=value"),
+        (["losses", "hill", "-o", "file/losses"], "is a file; expected a folder"),
+        (["surface", "any-class", "-o", "file"], "is a file; expected a folder"),
+        (["data", "labels.csv", "--seed", "3"], "--seed has no effect without --hide"),
+        (["data", "labels.csv", "--read-truth", "zero=absent"], "has no effect without --truth"),
         (["surface", "any-clas"], "did you mean 'any-class'"),
         (["run", "nowhere"], "holds no run"),
         (["data", "nowhere.csv"], "nowhere.csv"),
         (["tune", "nowhere"], "there is no study here"),
-        (["bench", "nowhere.jsonl"], "there is no such file of results"),
+        (["bench", "nowhere.jsonl"], "there is no such results file"),
     ],
 )
-def test_a_mistake_is_a_line_and_exit_code_2(command, words, said):
+def test_a_mistake_is_one_message_and_exit_code_2(command, tmp_path, words, said):
+    (tmp_path / "file").write_text("not a folder")
+    (tmp_path / "labels.csv").write_text("image,cat\na,1\nb,0\n")
     code, text = command(*words)
     assert code == 2
     assert said in text.replace(" │ │ ", " ")
     assert "Traceback" not in text
 
 
-def test_run_writes_into_the_runs_folder_and_says_what_it_left_out(command, make_run):
+def test_run_figures_go_to_the_run_folder_and_left_out_ones_are_listed(command, make_run):
     folder = make_run("blind", known=False)
     code, said = command("run", folder, "-f", "curves", "-f", "labelled-loss")
     assert code == 0
@@ -98,7 +105,7 @@ def small(name: str) -> Drawing:
     return Drawing(name, figure, pd.DataFrame({"x": [1, 2]}))
 
 
-def test_several_figures_in_a_file_name_or_a_folder(tmp_path):
+def test_several_figures_go_to_a_folder_or_share_a_prefix(tmp_path):
     both = [small("one"), small("two")]
     named = save_all(both, tmp_path / "x.svg")
     assert [path.name for path in named] == ["x-one.svg", "x-one.csv", "x-two.svg", "x-two.csv"]
@@ -107,12 +114,12 @@ def test_several_figures_in_a_file_name_or_a_folder(tmp_path):
     assert inside == [tmp_path / f"one{suffix}" for suffix in (".svg", ".png", ".csv")]
 
 
-def test_the_same_figure_is_the_same_file(tmp_path):
+def test_equal_figures_are_equal_files(tmp_path):
     one, two = (save(small("a"), tmp_path / f"{n}.svg")[0].read_bytes() for n in range(2))
     assert one == two
 
 
-def test_names_beside_points_never_meet():
+def test_names_next_to_points_do_not_overlap():
     figure, grid = styled(panels)(1, 1)
     random = np.random.default_rng(0)
     points = [(x, y, f"name {n}") for n, (x, y) in enumerate(random.random((40, 2)))]
@@ -124,10 +131,10 @@ def test_names_beside_points_never_meet():
     assert_legible(figure)
 
 
-def test_names_are_shortened_in_the_middle():
-    assert shortened("short") == "short"
-    long = shortened("has_bill_shape::curved_(up_or_down)", 16)
+def test_names_are_shorten_in_the_middle():
+    assert shorten("short") == "short"
+    long = shorten("has_bill_shape::curved_(up_or_down)", 16)
     assert len(long) == 16
     assert long.startswith("has_bil")
     assert long.endswith("or_down)")
-    assert shortened("5 $") == r"5 \$"
+    assert shorten("5 $") == r"5 \$"

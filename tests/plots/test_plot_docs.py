@@ -1,4 +1,4 @@
-"""docs/plots.md names every command and figure, and its pictures are there and small."""
+"""docs/plots.md names every command and figure; its images exist and are small."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ def test_every_figure_of_a_run_is_explained():
     assert rows == list(FIGURES)
 
 
-def test_pictures_are_there_and_small():
+def test_images_exist_and_are_small():
     shown = re.findall(r"\]\((images/[\w.-]+)\)", TEXT)
     assert {f"images/{path.name}" for path in (DOCS / "images").iterdir()} >= set(shown)
     assert all((DOCS / name).stat().st_size < 150_000 for name in shown)
@@ -34,7 +34,7 @@ def test_the_python_example_runs(tmp_path, monkeypatch):
     assert (tmp_path / "losses.csv").is_file()
 
 
-def test_matplotlib_is_imported_in_plots_alone():
+def test_only_plots_imports_matplotlib():
     source = DOCS.parent / "src" / "halftruth"
     users = {
         path.relative_to(source).parts[0]

@@ -6,14 +6,14 @@ import pytest
 from halftruth.cli.app import app
 from halftruth.data import DataError
 from halftruth.labels import LabelMatrix
-from halftruth.plots.class_groups import grouped, read_groups
+from halftruth.plots.label_figures import join_classes, read_groups
 
 LABELS = LabelMatrix(np.array([[1, 0, -1], [-1, -1, 0], [0, -1, 1]]), ("cat", "dog", "car"))
 
 
-def test_a_category_is_there_where_one_of_its_classes_is():
+def test_a_category_is_present_where_one_of_its_classes_is():
     truth = np.array([[1, 1, -1], [-1, -1, 1], [-1, -1, 1]], dtype=np.int8)
-    matrix, complete = grouped(LABELS, truth, {"pets": ["dog", "cat"]})
+    matrix, complete = join_classes(LABELS, truth, {"pets": ["dog", "cat"]})
     assert matrix.classes == ("pets", "car")
     assert matrix.values.tolist() == [[1, -1], [-1, 0], [0, 1]]
     assert complete.tolist() == [[1, -1], [-1, 1], [-1, 1]]
@@ -25,11 +25,11 @@ def test_a_category_is_there_where_one_of_its_classes_is():
 )
 def test_wrong_names_are_refused(groups, message):
     with pytest.raises(DataError, match=message):
-        grouped(LABELS, None, groups)
+        join_classes(LABELS, None, groups)
 
 
 @pytest.mark.parametrize("text", ["", "- cat", "pets: cat", "pets: ["])
-def test_a_file_of_another_form_is_refused(tmp_path, text):
+def test_a_file_in_another_format_is_refused(tmp_path, text):
     (tmp_path / "groups.yaml").write_text(text)
     with pytest.raises(DataError, match=r"groups\.yaml"):
         read_groups(tmp_path / "groups.yaml")

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from halftruth import fit
 from halftruth.report import run_report as report_module
 from halftruth.report.gallery import Seen, _picked, best_and_worst
 from halftruth.report.run_report import _duration
-from halftruth.train import fit
 
 NASTY = '<script>alert("x")</script> & co'
 CLASSES = ("red", NASTY, "blue")

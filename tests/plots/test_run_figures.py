@@ -1,4 +1,4 @@
-"""Figures of runs: what they show is what the runs recorded, and can be read."""
+"""Figures of runs: they show the recorded numbers, and texts can be read."""
 
 import json
 
@@ -11,7 +11,6 @@ from scipy.stats import wasserstein_distance
 
 from halftruth.data import DataError
 from halftruth.losses import GR
-from halftruth.plots.class_figures import draw_classes
 from halftruth.plots.epoch_figures import (
     draw_corrected,
     draw_curves,
@@ -24,7 +23,7 @@ from halftruth.plots.probability_figures import (
     draw_distributions,
     draw_false_negatives,
 )
-from halftruth.plots.run_figures import FIGURES, draw_runs
+from halftruth.plots.run_figures import FIGURES, draw_classes, draw_runs
 from halftruth.plots.run_records import NotRecorded, read_run, read_runs
 
 
@@ -42,7 +41,7 @@ def test_every_figure_of_a_run_can_be_read(make_run):
 
 
 def test_many_classes_can_be_read(make_run):
-    """The other figures do not know of classes."""
+    """The other figures do not depend on the number of classes."""
     drawings, _ = draw_runs([make_run("one", classes=312)], ["classes", "class-distributions"])
     for drawing in drawings:
         assert_legible(drawing.figure)
@@ -56,7 +55,7 @@ def test_several_runs_share_a_figure(make_run):
         assert set(drawing.numbers["run"]) == {folder.name for folder in folders}
 
 
-def test_runs_of_the_same_name_are_told_apart(make_run):
+def test_runs_of_the_same_name_get_their_parent_folders(make_run):
     runs = read_runs([make_run("a/run"), make_run("b/run")])
     assert [run.name for run in runs] == ["a/run", "b/run"]
 
@@ -69,7 +68,7 @@ def test_curves_are_the_recorded_ones(make_run):
         assert numbers["validation mAP, %", epoch] == pytest.approx(100 * record["val_mAP"])
 
 
-def test_the_distance_is_scipys():
+def test_the_distance_equals_scipys():
     random = np.random.default_rng(1)
     first, second = random.integers(0, 50, (2, 6, 100))
     middle = (np.arange(100) + 0.5) / 100
@@ -88,7 +87,7 @@ def test_separation_grows_as_the_scores_do(make_run):
     assert values[2] == pytest.approx(slow)
 
 
-def test_corrected_labels_are_counted_above_the_methods_cut(make_run):
+def test_corrected_labels_are_counted_above_the_methods_threshold(make_run):
     folder = make_run("one", method="splc", options={"tau": 0.7})
     numbers = draw_corrected([read_run(folder)]).numbers.set_index(["series", "epoch"])["value"]
     counts = recorded(folder, "histograms.jsonl")[1]["train"]
@@ -97,7 +96,7 @@ def test_corrected_labels_are_counted_above_the_methods_cut(make_run):
     assert numbers["recall, %", 2] == pytest.approx(100 * right / sum(counts["hidden"]))
 
 
-def test_a_methods_own_pseudo_labels_go_first(make_run):
+def test_a_methods_own_pseudo_labels_are_preferred(make_run):
     folder = make_run("one")
     records = [
         {**record, "pseudo_positive_precision": 0.25, "pseudo_positive_recall": None}
@@ -109,14 +108,14 @@ def test_a_methods_own_pseudo_labels_go_first(make_run):
     assert np.isnan(numbers["recall, %", 1])
 
 
-def test_predictive_values_tell_their_cut(make_run):
+def test_predictive_values_list_their_threshold(make_run):
     folder = make_run("one", method="splc")
     numbers = draw_predictive_values([read_run(folder)]).numbers
-    assert set(numbers["cut"]) == {0.6}
+    assert set(numbers["threshold"]) == {0.6}
     assert numbers["value"].iloc[0] == pytest.approx(100 * recorded(folder)[0]["val_PPV"])
 
 
-def test_distributions_are_early_and_late(make_run):
+def test_distributions_show_the_first_and_the_last_epoch(make_run):
     folder = make_run("one", epochs=4)
     numbers = draw_distributions([read_run(folder)]).numbers
     assert sorted(set(numbers["epoch"])) == [1, 4]
@@ -126,7 +125,7 @@ def test_distributions_are_early_and_late(make_run):
     assert shares.to_numpy() == pytest.approx(1)
 
 
-def test_single_classes_by_name(make_run):
+def test_single_classes_are_drawn_by_name(make_run):
     run = read_run(make_run("one"))
     numbers = draw_class_distributions([run], ["c0"]).numbers
     assert set(numbers["class"]) == {"c0"}
@@ -165,7 +164,7 @@ def test_classes_are_those_of_the_table(make_run):
     assert numbers["labelled"].tolist() == table["train_present"].tolist()
 
 
-def test_without_the_truth_what_is_missing_is_said(make_run):
+def test_without_complete_labels_the_reason_is_given(make_run):
     folder = make_run("blind", known=False)
     drawings, left_out = draw_runs([folder])
     assert [d.name for d in drawings] == [
@@ -180,7 +179,7 @@ def test_without_the_truth_what_is_missing_is_said(make_run):
         draw_runs([folder], ["separation"])
 
 
-def test_a_run_that_is_not_finished_is_drawn_as_far_as_it_got(make_run):
+def test_an_unfinished_run_is_drawn_up_to_its_last_epoch(make_run):
     folder = make_run("going")
     for name in ("result.json", "classes.csv", "class_histograms.npz"):
         (folder / name).unlink()
@@ -189,7 +188,7 @@ def test_a_run_that_is_not_finished_is_drawn_as_far_as_it_got(make_run):
     assert all("not finished" in reason for reason in left_out)
 
 
-def test_a_run_begun_by_an_older_version_keeps_its_epochs_in_order(make_run):
+def test_epochs_without_histograms_keep_their_place(make_run):
     folder = make_run("one", epochs=4)
     lines = (folder / "histograms.jsonl").read_text().splitlines()
     (folder / "histograms.jsonl").write_text("\n".join(lines[2:]))
@@ -201,21 +200,21 @@ def test_a_run_begun_by_an_older_version_keeps_its_epochs_in_order(make_run):
 
 
 @pytest.mark.parametrize("name", ["_hidden", "a $ b $ c", "a very long name of a folder " * 3])
-def test_any_name_of_a_folder_is_shown(make_run, name):
+def test_any_folder_name_is_shown(make_run, name):
     folders = [make_run(name), make_run("other")]
     drawing = draw_classes(read_runs(folders))
     assert_legible(drawing.figure)
     assert len(drawing.figure.legends[0].get_texts()) == 2
 
 
-def test_classes_that_validation_lacks_have_no_name_and_break_nothing(make_run):
+def test_classes_without_ap_get_no_name(make_run):
     folder = make_run("one")
     table = pd.read_csv(folder / "classes.csv").assign(val_AP=np.nan)
     table.to_csv(folder / "classes.csv", index=False)
     assert_legible(draw_classes([read_run(folder)]).figure)
 
 
-def test_mistakes_are_named(make_run, tmp_path):
+def test_wrong_requests_are_errors(make_run, tmp_path):
     folder = make_run("one")
     with pytest.raises(DataError, match=r"no figure curve; the figures are: curves, "):
         draw_runs([folder], ["curve"])
@@ -224,5 +223,45 @@ def test_mistakes_are_named(make_run, tmp_path):
     with pytest.raises(ValueError, match="holds no run"):
         draw_runs([tmp_path / "nothing"])
     (folder / "metrics.jsonl").write_text("")
-    with pytest.raises(DataError, match="before the first epoch"):
+    with pytest.raises(DataError, match="before the end of the first epoch"):
         draw_runs([folder])
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("result.json", "{", "result.json is damaged: not valid JSON"),
+        ("result.json", "[]", "best_stage and best_epoch are missing"),
+        (
+            "result.json",
+            '{"best_stage": "all", "best_epoch": 1, "thresholds": [0.5]}',
+            "expected 5 thresholds, one per class, got 1",
+        ),
+        ("metrics.jsonl", '{"stage": "all", "ep\n', "metrics.jsonl is damaged: line 1"),
+        ("metrics.jsonl", "3\n", "line 1 has no stage and epoch"),
+        ("histograms.jsonl", "{}\n", "histograms.jsonl is damaged: line 1"),
+        ("classes.csv", "", "classes.csv is damaged"),
+        ("classes.csv", "a,b\n1,2\n", "expected the columns class"),
+        ("class_histograms.npz", "PK", "class_histograms.npz is damaged"),
+    ],
+)
+def test_a_damaged_file_is_named(make_run, file, text, message):
+    folder = make_run("one")
+    (folder / file).write_text(text)
+    with pytest.raises(DataError, match=message):
+        draw_runs([folder])
+
+
+def test_a_line_that_is_still_being_written_is_skipped(make_run):
+    folder = make_run("one", epochs=3)
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"stage": "all", "epo')
+    assert len(read_run(folder).epochs) == 3
+
+
+def test_the_dot_marks_the_best_epoch_of_the_result(make_run):
+    folder = make_run("one", epochs=4)
+    (folder / "result.json").write_text(json.dumps({"best_stage": "all", "best_epoch": 2}))
+    axes = draw_curves([read_run(folder)]).figure.axes[1]
+    dots = [line for line in axes.get_lines() if line.get_marker() == "o"]
+    assert [dot.get_xdata().tolist() for dot in dots] == [[2]]

@@ -117,7 +117,9 @@ def data(
             help="Treat the file as complete and hide labels: single, drop-0.8, known-0.1."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the hidden labels (--hide).")] = 1200,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the hidden labels (--hide). [default: 1200]")
+    ] = None,
     groups: Annotated[
         Path | None, typer.Option(help="YAML file that joins classes: `vehicles: [car, bus]`.")
     ] = None,
@@ -134,6 +136,11 @@ def data(
     from halftruth.plots.label_figures import draw_data, read_hidden
 
     how = o.check_reading(o.assignments(read_truth, "--read-truth"), "--read-truth")
+    if seed is not None and hide is None:
+        raise typer.BadParameter("--seed has no effect without --hide")
+    if how and truth is None:
+        raise typer.BadParameter("--read-truth has no effect without --truth")
+    seed = 1200 if seed is None else seed
     matrix, complete = read_hidden(labels, reading, truth, how, hide, seed)
     if groups is not None:
         from halftruth.plots.label_figures import join_classes, read_groups

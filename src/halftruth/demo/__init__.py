@@ -1,6 +1,6 @@
-"""A demonstration that needs nothing: made pictures, hidden labels, four trainings, a page."""
+"""A demonstration without any files: made images, hidden labels, three trainings, one page."""
 
-from halftruth.demo.run_demo import run_demo
+from halftruth.demo.demo_run import run_demo
 from halftruth.demo.scenes import make_scenes
 
 __all__ = ["make_scenes", "run_demo"]

@@ -1,4 +1,4 @@
-"""The demo's page: one HTML file with everything inside, pictures too; nothing is fetched."""
+"""The demo's page: which images it shows, and one HTML file with everything inside."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
+import numpy as np
 from PIL import Image
 
-from halftruth.report.page import card, document, facts, pixel_picture
+from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix
+from halftruth.report.page import card, document, facts, pixel_image
 
 
 @dataclass(frozen=True)
@@ -23,38 +25,38 @@ class Row:
     note: str
     mAP: float
     f1: float
-    # How many of the first 50, 100, ... unknown labels, ranked by score, are really there; None
-    # where the training was told.
+    # Of the first 50, 100, ... unknown labels, ranked by score, the share that is present; None
+    # for a model that was trained on the complete labels.
     precision: dict[int, float | None] = field(default_factory=dict)
     seconds: float = 0.0
-    kind: str = "robust"  # or "naive", "oracle"
+    kind: str = "robust"  # or "naive", "complete"
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A picture, the labels that are shown and those that were hidden."""
+    """An image, the label that is shown, and the labels that were hidden."""
 
-    picture: Image.Image
+    image: Image.Image
     shown: Sequence[str]
     hidden: Sequence[str]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A label that the file lacks and the model sees."""
+    """An unknown label that a model ranks high."""
 
-    picture: Image.Image
+    image: Image.Image
     rank: int
     label: str
     score: float
     right: bool
     shown: Sequence[str]
-    truth: Sequence[str]
+    complete: Sequence[str]
 
 
 @dataclass(frozen=True)
-class Report:
-    """All that the page tells."""
+class Page:
+    """The contents of the page."""
 
     rows: Sequence[Row]
     scenes: Sequence[Scene]
@@ -62,27 +64,112 @@ class Report:
     mistakes: Sequence[Finding]
     found_by: str
     facts: Sequence[tuple[str, str]]
-    settings: str
+    code: str
 
 
-def write_page(report: Report, path: str | Path) -> Path:
-    """Write the report as one HTML file."""
+def rank_unknown(scores: np.ndarray, observed: LabelMatrix) -> np.ndarray:
+    """(M, 2) row and class of the unknown labels of the training rows, highest score first."""
+    unknown = (observed.values == UNKNOWN) & (_split(observed) == "train")[:, None]
+    return np.argwhere(unknown)[np.argsort(-scores[unknown], kind="stable")]
+
+
+@dataclass(frozen=True)
+class Album:
+    """The images with their complete and their observed labels, one row per image."""
+
+    images: Path
+    complete: LabelMatrix
+    observed: LabelMatrix
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Numbers about the data, each with a description."""
+        train, test = _split(self.complete) == "train", _split(self.complete) == "test"
+        present = self.complete.values[train] == PRESENT
+        shown = int((self.observed.values[train] == PRESENT).sum())
+        return [
+            (f"{int(train.sum()):,}", "training images"),
+            (f"{100 * float((~present).all(axis=1).mean()):.0f} %", "of them without any digit"),
+            (f"{shown:,}", "labels shown, at most one per image"),
+            (f"{int(present.sum()) - shown:,}", "labels hidden"),
+            (f"{int(test.sum()):,}", "test images with complete labels"),
+        ]
+
+    def scenes(self, most: int = 12) -> list[Scene]:
+        """The first training images."""
+        found = []
+        for row in np.flatnonzero(_split(self.complete) == "train")[:most]:
+            shown, complete = _present(self.observed, row), _present(self.complete, row)
+            hidden = [name for name in complete if name not in shown]
+            found.append(Scene(self._image(row), shown, hidden))
+        return found
+
+    def is_present(self, ranking: np.ndarray) -> np.ndarray:
+        """Which of the ranked labels are present according to the complete labels."""
+        return self.complete.values[ranking[:, 0], ranking[:, 1]] == PRESENT
+
+    def findings(self, scores: np.ndarray, each: int = 2) -> list[Finding]:
+        """The first `each` labels of every class in the ranking, right or wrong."""
+        ranking = rank_unknown(scores, self.observed)
+        return [self._finding(scores, ranking, place) for place in _first(ranking, each)]
+
+    def mistakes(self, scores: np.ndarray, each: int = 2, most: int = 6) -> list[Finding]:
+        """The first wrong labels in the ranking that are not among the findings."""
+        ranking = rank_unknown(scores, self.observed)
+        wrong = np.setdiff1d(np.flatnonzero(~self.is_present(ranking)), _first(ranking, each))
+        return [self._finding(scores, ranking, int(place)) for place in wrong[:most]]
+
+    def _finding(self, scores: np.ndarray, ranking: np.ndarray, place: int) -> Finding:
+        row, column = (int(number) for number in ranking[place])
+        return Finding(
+            image=self._image(row),
+            rank=place + 1,
+            label=self.complete.classes[column],
+            score=float(scores[row, column]),
+            right=bool(self.complete.values[row, column] == PRESENT),
+            shown=_present(self.observed, row),
+            complete=_present(self.complete, row),
+        )
+
+    def _image(self, row: int) -> Image.Image:
+        assert self.complete.items is not None
+        with Image.open(self.images / str(self.complete.items[row])) as image:
+            return image.convert("RGB")
+
+
+def _first(ranking: np.ndarray, each: int) -> list[int]:
+    """The places, in order, of the first `each` entries of every class."""
+    places = [np.flatnonzero(ranking[:, 1] == k)[:each] for k in np.unique(ranking[:, 1])]
+    return [int(place) for place in np.sort(np.concatenate(places))]
+
+
+def _present(labels: LabelMatrix, row: int) -> list[str]:
+    return [labels.classes[k] for k in np.flatnonzero(labels.values[row] == PRESENT)]
+
+
+def _split(labels: LabelMatrix) -> np.ndarray:
+    assert labels.split is not None
+    return labels.split
+
+
+def write_page(page: Page, path: str | Path) -> Path:
+    """Write the page as one HTML file."""
     template = Template((files("halftruth.demo") / "demo_page.html").read_text(encoding="utf-8"))
-    depths = list(report.rows[0].precision) if report.rows else []
-    text = template.substitute(
-        facts=facts(report.facts),
+    depths = list(page.rows[0].precision) if page.rows else []
+    body = template.substitute(
+        facts=facts(page.facts),
         depths="".join(f'<th class="{_depth_class(depth)}">{depth:,}</th>' for depth in depths),
         depth_count=len(depths),
-        rows="".join(map(_row, report.rows)),
-        scenes="".join(map(_scene, report.scenes)),
-        found_by=escape(report.found_by),
-        findings="".join(map(_finding, report.findings)),
-        mistakes=_mistakes(report.mistakes),
-        settings=escape(report.settings),
+        rows="".join(map(_row, page.rows)),
+        scenes="".join(map(_scene, page.scenes)),
+        found_by=escape(page.found_by),
+        findings="".join(map(_finding, page.findings)),
+        mistakes=_mistakes(page.mistakes),
+        code=escape(page.code),
     )
     path = Path(path)
-    page = document("halftruth demo: the labels that were missing", text)
-    path.write_text(page, encoding="utf-8")
+    path.write_text(
+        document("halftruth demo: training with missing labels", body), encoding="utf-8"
+    )
     return path
 
 
@@ -105,31 +192,28 @@ def _share(share: float | None) -> str:
 
 
 def _depth_class(depth: int) -> str:
+    """On a phone there is room for one depth."""
     return "depth" if depth == 500 else "depth wide"
 
 
 def _scene(scene: Scene) -> str:
     shown = _tags(scene.shown, "shown") or '<span class="none">no label</span>'
-    hidden = _tags(scene.hidden, "hidden")
-    words = f"labelled {_words(scene.shown)}, hidden: {_words(scene.hidden)}"
-    return card(pixel_picture(scene.picture, words), f"{shown}{hidden}")
+    text = f"label shown: {_words(scene.shown)}; labels hidden: {_words(scene.hidden)}"
+    return card(pixel_image(scene.image, text), f"{shown}{_tags(scene.hidden, 'hidden')}")
 
 
 def _finding(finding: Finding) -> str:
     verdict = "right" if finding.right else "wrong"
     mark = "✓" if finding.right else "✗"
-    words = f"{finding.label}, {verdict}; the picture holds {_words(finding.truth)}"
+    text = f"{finding.label}, {verdict}; complete labels: {_words(finding.complete)}"
+    score = f"{finding.score:.2f}" if finding.score < 0.995 else "> 0.99"
     caption = (
         f'<p class="found"><b>{mark} {escape(finding.label)}</b>'
-        f"<span>#{finding.rank:,} · {escape(_score(finding.score))}</span></p>"
+        f"<span>#{finding.rank:,} · {escape(score)}</span></p>"
         f"<dl><dt>label shown</dt><dd>{escape(_words(finding.shown))}</dd>"
-        f"<dt>truth</dt><dd>{escape(_words(finding.truth))}</dd></dl>"
+        f"<dt>complete labels</dt><dd>{escape(_words(finding.complete))}</dd></dl>"
     )
-    return card(pixel_picture(finding.picture, words), caption, verdict)
-
-
-def _score(score: float) -> str:
-    return f"{score:.2f}" if score < 0.995 else "> 0.99"
+    return card(pixel_image(finding.image, text), caption, verdict)
 
 
 def _mistakes(mistakes: Sequence[Finding]) -> str:
@@ -137,7 +221,7 @@ def _mistakes(mistakes: Sequence[Finding]) -> str:
         return ""
     cards = "".join(map(_finding, mistakes))
     return (
-        "<h3>Where it is wrong</h3><p>The first other mistakes in the same ranking.</p>"
+        "<h3>Mistakes</h3><p>The next wrong labels in the same ranking.</p>"
         f'<div class="grid findings">{cards}</div>'
     )
 
@@ -147,4 +231,4 @@ def _tags(names: Sequence[str], kind: str) -> str:
 
 
 def _words(names: Sequence[str]) -> str:
-    return ", ".join(names) if names else "nothing"
+    return ", ".join(names) if names else "none"

@@ -1,8 +1,7 @@
-"""Pictures with several digits, made from the digits inside scikit-learn, and labels with gaps.
+"""Images with several of scikit-learn's handwritten digits, and labels of which many are hidden.
 
-The handwritten digits are divided before any picture is made: a digit seen in training is never
-seen in a test picture. A third of the pictures show no digit at all, only what may be mistaken
-for one.
+The digits are divided before any image is made: no digit of a training image appears in a test
+image. A third of the images show no digit, only shapes that resemble one.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from halftruth.labels import ABSENT, PRESENT, LabelMatrix
 from halftruth.labels.hiding import single_positive
 
 CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-# How often a digit is drawn: the commonest three times as often as the rarest.
+# How often each digit is drawn: the most frequent three times as often as the rarest.
 FREQUENCY = np.array([0.16, 0.14, 0.12, 0.11, 0.10, 0.09, 0.08, 0.08, 0.07, 0.05])
-# Digits in a picture that is not empty: one to four of them.
+# Shares of the images with one to four digits, among those that are not empty.
 HOW_MANY = np.array([0.10, 0.20, 0.35, 0.35])
 EMPTY = 1 / 3
-PARTS = {"train": 0.60, "val": 0.15, "test": 0.25}
+SPLITS = {"train": 0.60, "val": 0.15, "test": 0.25}
 SIDES = (32, 64)
-# Strokes of things that are no digits, as points in a unit square.
+# Strokes of letters, as points in a unit square.
 LETTERS = (
     ((0, 0), (0, 1), (1, 1)),
     ((0, 0), (1, 0), (0.5, 0), (0.5, 1)),
@@ -41,30 +40,30 @@ LETTERS = (
 def make_scenes(
     folder: str | Path, *, count: int = 6000, size: int = 48, seed: int = 0
 ) -> tuple[Path, Path]:
-    """Write `count` pictures of `size` x `size` pixels and two label files about them.
+    """Write `count` images of `size` x `size` pixels and two label files; return the two paths.
 
-    Returns `labels.csv`, complete (1 there, -1 not there), and `observed.csv`, where a picture
-    with digits shows one of them and everything else is unknown (0). Both have a row a picture,
-    a column a class, and a `split` column: half of the pictures are for training, 15 % for
-    validation, the rest for the test. The pictures are `images/train-00000.png` and so on.
+    `labels.csv` is complete (1 present, -1 absent). In `observed.csv` an image with digits shows
+    one of them, and all other labels are unknown (0). Both have one row per image, one column per
+    class, and a `split` column: 60 % of the images are for training, 15 % for validation and 25 %
+    for the test. The images are `images/train-00000.png` and so on.
     """
     if not SIDES[0] <= size <= SIDES[1]:
         raise DataError(f"expected a size of {SIDES[0]} to {SIDES[1]} pixels, got {size}")
     if count < 20:
-        raise DataError(f"expected at least 20 pictures, or a part would be empty, got {count}")
+        raise DataError(f"expected at least 20 images, so that no split is empty, got {count}")
     folder = Path(folder)
     (folder / "images").mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
-    shapes = _digits_by_part(rng)
+    shapes = _digits_by_split(rng)
 
-    ends = np.round(np.cumsum([0, *PARTS.values()]) * count).astype(int)
-    split = np.repeat(list(PARTS), np.diff(ends))
+    ends = np.round(np.cumsum([0, *SPLITS.values()]) * count).astype(int)
+    split = np.repeat(list(SPLITS), np.diff(ends))
     values = np.full((count, len(CLASSES)), ABSENT, dtype=np.int8)
-    names = [f"{part}-{row:05d}.png" for row, part in enumerate(split)]
-    for row, part in enumerate(split):
-        picture, shown = _scene(rng, shapes[part], size)
+    names = [f"{name}-{row:05d}.png" for row, name in enumerate(split)]
+    for row, name in enumerate(split):
+        image, shown = _scene(rng, shapes[name], size)
         values[row, shown] = PRESENT
-        picture.save(folder / "images" / names[row])
+        image.save(folder / "images" / names[row])
 
     complete = LabelMatrix(values, classes=CLASSES, items=np.array(names), split=split)
     seen = LabelMatrix(
@@ -76,49 +75,49 @@ def make_scenes(
     return paths
 
 
-def _digits_by_part(rng: np.random.Generator) -> dict[str, list[np.ndarray]]:
-    """For each part and class the 8 x 8 digits (0..1) that only this part may use."""
+def _digits_by_split(rng: np.random.Generator) -> dict[str, list[np.ndarray]]:
+    """For each split and class the 8 x 8 digits (0..1) that only this split uses."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    ends = np.cumsum([0, *PARTS.values()])
-    parts: dict[str, list[np.ndarray]] = {part: [] for part in PARTS}
+    ends = np.cumsum([0, *SPLITS.values()])
+    splits: dict[str, list[np.ndarray]] = {name: [] for name in SPLITS}
     for digit in range(len(CLASSES)):
         own = rng.permutation(np.flatnonzero(digits.target == digit))
-        cuts = np.round(ends * len(own)).astype(int)
-        for part, start, end in zip(PARTS, cuts[:-1], cuts[1:], strict=True):
-            parts[part].append(digits.images[own[start:end]] / 16.0)
-    return parts
+        bounds = np.round(ends * len(own)).astype(int)
+        for name, start, end in zip(SPLITS, bounds[:-1], bounds[1:], strict=True):
+            splits[name].append(digits.images[own[start:end]] / 16.0)
+    return splits
 
 
 def _scene(
     rng: np.random.Generator, shapes: list[np.ndarray], size: int
 ) -> tuple[Image.Image, list[int]]:
-    """A picture and the digits that are in it."""
+    """An image and its digits."""
     corners = rng.integers(0, 90, size=(2, 2, 3)).astype(np.uint8)
-    picture = Image.fromarray(corners).resize((size, size), Image.Resampling.BILINEAR)
+    image = Image.fromarray(corners).resize((size, size), Image.Resampling.BILINEAR)
     for _ in range(rng.integers(1, 4)):
-        _distractor(rng, picture)
+        _draw_distractor(rng, image)
     digits: list[int] = []
     if rng.random() >= EMPTY:
         wanted = rng.choice(len(CLASSES), size=1 + rng.choice(4, p=HOW_MANY), p=FREQUENCY)
         taken: list[tuple[int, int, int]] = []
         for digit in wanted:
             side = int(rng.integers(round(size * 0.34), round(size * 0.44)))
-            place = _free_place(rng, taken, side, size)
+            place = _find_place(rng, taken, side, size)
             if place is not None:
                 taken.append((*place, side))
                 shape = shapes[digit][rng.integers(len(shapes[digit]))]
-                _paste(rng, picture, shape, place, side, _ink(rng))
+                _paste_digit(rng, image, shape, place, side, _random_colour(rng))
                 digits.append(int(digit))
-    noisy = np.asarray(picture, dtype=np.float64) + rng.normal(0, 6, size=(size, size, 3))
+    noisy = np.asarray(image, dtype=np.float64) + rng.normal(0, 6, size=(size, size, 3))
     return Image.fromarray(np.clip(noisy, 0, 255).astype(np.uint8)), digits
 
 
-def _free_place(
+def _find_place(
     rng: np.random.Generator, taken: list[tuple[int, int, int]], side: int, size: int
 ) -> tuple[int, int] | None:
-    """A corner for a square that covers at most a fifth of any other, if one turns up."""
+    """A random corner for a square that covers at most a fifth of any other, or None."""
     for _ in range(30):
         x, y = (int(value) for value in rng.integers(0, size - side + 1, size=2))
         covered = (
@@ -132,9 +131,9 @@ def _free_place(
     return None
 
 
-def _paste(
+def _paste_digit(
     rng: np.random.Generator,
-    picture: Image.Image,
+    image: Image.Image,
     shape: np.ndarray,
     place: tuple[int, int],
     side: int,
@@ -143,13 +142,13 @@ def _paste(
     mask = Image.fromarray((shape * 255).astype(np.uint8))
     mask = mask.resize((side, side), Image.Resampling.BICUBIC)
     mask = mask.rotate(rng.uniform(-8, 8), Image.Resampling.BILINEAR)
-    picture.paste(ink, (*place, place[0] + side, place[1] + side), mask)
+    image.paste(ink, (*place, place[0] + side, place[1] + side), mask)
 
 
-def _distractor(rng: np.random.Generator, picture: Image.Image) -> None:
-    """A line, a ring, a blob or a few letter-like strokes."""
-    draw, size = ImageDraw.Draw(picture), picture.width
-    ink = _ink(rng)
+def _draw_distractor(rng: np.random.Generator, image: Image.Image) -> None:
+    """Draw a line, a ring, a disc or a letter."""
+    draw, size = ImageDraw.Draw(image), image.width
+    ink = _random_colour(rng)
     x, y = (float(value) for value in rng.integers(0, size, size=2))
     kind = rng.integers(4)
     if kind == 0:
@@ -167,8 +166,8 @@ def _distractor(rng: np.random.Generator, picture: Image.Image) -> None:
         draw.line(points, fill=ink, width=int(rng.integers(1, 3)))
 
 
-def _ink(rng: np.random.Generator) -> tuple[int, ...]:
-    """A colour that stands out from a dark background."""
+def _random_colour(rng: np.random.Generator) -> tuple[int, ...]:
+    """A random colour that stands out from a dark background."""
     colour = rng.integers(140, 256, size=3)
     colour[rng.integers(3)] = 255
     return tuple(int(value) for value in colour)

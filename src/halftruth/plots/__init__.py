@@ -1,4 +1,4 @@
-"""Figures of losses, runs, data and searches, with the numbers under them; the report of a run.
+"""Figures of losses, label files, runs, searches and benchmarks, each with its numbers.
 
 Nothing outside this folder imports matplotlib.
 """

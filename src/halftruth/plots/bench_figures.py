@@ -1,4 +1,4 @@
-"""A file of benchmark results: methods side by side, and what their settings change."""
+"""Figures of benchmark results: a comparison of methods, and the effect of their settings."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Results = str | Path | Iterable[str | Path]
 def draw_bench(
     paths: Results, metric: str = "mAP", methods: Sequence[str] = ()
 ) -> tuple[list[Drawing], list[str]]:
-    """The comparison on test rows, and a figure of settings for each method with several tried.
+    """Draw the comparison on test rows, and one figure per method with several settings tried.
 
-    Also what could not be drawn, and why.
+    Also return which figures were left out, and why.
     """
     records = read_results(paths)
     known = list(dict.fromkeys(record["method"] for record in records))
     if unknown := [name for name in methods if name not in known]:
-        raise DataError(f"there are no results of {unknown}; there are: {', '.join(known)}")
+        raise DataError(f"there are no results of {unknown}; the methods are: {', '.join(known)}")
     records = [record for record in records if not methods or record["method"] in methods]
     drawings: list[Drawing] = []
     left_out: list[str] = []
@@ -37,7 +37,7 @@ def draw_bench(
     if measured:
         drawings.append(draw_comparison(measured))
     else:
-        left_out.append("comparison: no run has been measured on test rows yet")
+        left_out.append("comparison: no run has been evaluated on test rows yet")
     for method in methods or known:
         table = tried_settings(records, method, metric)
         settings = [str(key) for key in table if key not in ("data", "seed", "trial", "value")]
@@ -51,26 +51,26 @@ def draw_bench(
 
 
 def tried_settings(records: Iterable[dict[str, Any]], method: str, metric: str) -> pd.DataFrame:
-    """A row a run of a method: data, seed, whether it is a trial, its settings, and the value."""
+    """One row per run of a method: data, seed, whether it is a trial, settings, and the value."""
     rows = []
     for record in records:
         value = record.get("val", {}).get(metric)
         if record["method"] == method and value is not None:
             settings = {**_defaults(record["loss"]), **record["training"], **record["options"]}
             about = {"data": f"{record['data']}, {record['column']}", "seed": record["seed"]}
-            plain = {key: _flat(setting) for key, setting in settings.items()}
+            plain = {key: _list_as_text(setting) for key, setting in settings.items()}
             rows.append({**about, "trial": record["trial"], **plain, "value": 100 * value})
     return pd.DataFrame(rows)
 
 
 def _defaults(loss: str) -> dict[str, Any]:
-    """Arguments that a run may have left as they are."""
+    """Default values of the arguments of a loss."""
     arguments = registry.signature(loss).items()
     return {name: one.default for name, one in arguments if one.default is not one.empty}
 
 
-def _flat(setting: Any) -> Any:
-    """A list as one text, however its numbers are written."""
+def _list_as_text(setting: Any) -> Any:
+    """A list as one text with its numbers in one format; other settings unchanged."""
     if not isinstance(setting, (list, tuple)):
         return setting
     shown = (f"{one:g}" if isinstance(one, (int, float)) else str(one) for one in setting)
@@ -79,7 +79,7 @@ def _flat(setting: Any) -> Any:
 
 @styled
 def draw_comparison(found: Sequence[Column]) -> Drawing:
-    """Mean over seeds with its deviation, a panel a data set and label setting; published ones."""
+    """Draw mean and deviation over seeds, one panel per data set and label setting."""
     numbers = pd.DataFrame(
         {
             "data": column.data,
@@ -102,7 +102,7 @@ def draw_comparison(found: Sequence[Column]) -> Drawing:
         places = np.arange(len(part))
         axes.errorbar(
             part["mean"], places, xerr=part["std"].fillna(0), fmt="o", markersize=5, capsize=2,
-            color=COLOURS[0], label="measured, mean ± deviation over seeds",
+            color=COLOURS[0], label="measured, mean ± standard deviation over seeds",
         )  # fmt: skip
         if part["published"].notna().any():
             axes.plot(part["published"], places, "|", color=INK, markersize=9, label="published")

@@ -1,4 +1,4 @@
-"""What changes from epoch to epoch: learning curves and what becomes of unknown labels."""
+"""Figures over epochs: learning curves, and the scores of unknown labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from halftruth.plots.style import (
 
 @styled
 def draw_curves(runs: Sequence[Record]) -> Drawing:
-    """Training loss and validation mAP; a dot marks the epoch that was kept."""
+    """Draw training loss and validation mAP; a dot marks the best epoch."""
     columns = {"loss": "training loss", **_maps(runs)}
     drawing = _series("curves", runs, columns)
     for axes in drawing.figure.axes[1:]:
@@ -41,7 +41,7 @@ def draw_curves(runs: Sequence[Record]) -> Drawing:
 def _maps(runs: Sequence[Record]) -> dict[str, str]:
     names = {
         "val_mAP": "validation mAP, %",
-        "val_mAP_observed": "validation mAP on the observed labels, %",
+        "val_mAP_observed": "validation mAP on observed labels, %",
     }
     return {key: text for key, text in names.items() if any(key in run.epochs for run in runs)}
 
@@ -58,10 +58,10 @@ def _best(run: Record) -> int:
 
 @styled
 def draw_labelled_loss(runs: Sequence[Record]) -> Drawing:
-    """Loss -log p of the annotated positives (001 Fig. 7)."""
+    """Draw the loss -log p of the labelled positives (001 Fig. 7)."""
     names = {
-        "train_loss_labelled": "loss of annotated positives, training rows",
-        "val_loss_labelled": "loss of annotated positives, validation",
+        "train_loss_labelled": "loss of labelled positives, training rows",
+        "val_loss_labelled": "loss of labelled positives, validation rows",
     }
     found = {key: text for key, text in names.items() if any(key in run.epochs for run in runs)}
     return _series("labelled-loss", runs, found)
@@ -69,23 +69,23 @@ def draw_labelled_loss(runs: Sequence[Record]) -> Drawing:
 
 @styled
 def draw_predictive_values(runs: Sequence[Record]) -> Drawing:
-    """PPV and NPV at the method's cut, means over the classes, validation rows (004 Fig. 2)."""
+    """Draw PPV and NPV at the method's threshold: class means, validation rows (004 Fig. 2)."""
     names = {
-        "val_PPV": "PPV: right of those above the cut, %",
-        "val_NPV": "NPV: right of those below the cut, %",
+        "val_PPV": "PPV: present among those above the threshold, %",
+        "val_NPV": "NPV: absent among those below the threshold, %",
     }
     drawing = _series("predictive-values", runs, names)
-    cuts = {run.name: run.tau for run in runs}
-    drawing.numbers["cut"] = drawing.numbers["run"].map(cuts)
-    listed = ", ".join(dict.fromkeys(f"{cut:g}" for cut in cuts.values()))
+    thresholds = {run.name: run.threshold for run in runs}
+    drawing.numbers["threshold"] = drawing.numbers["run"].map(thresholds)
+    listed = ", ".join(dict.fromkeys(f"{one:g}" for one in thresholds.values()))
     for axes in drawing.figure.axes:
-        axes.set_xlabel(f"epoch (cut at p = {listed})")
+        axes.set_xlabel(f"epoch (threshold p = {listed})")
     return drawing
 
 
 @styled
 def draw_ambiguity(runs: Sequence[Record]) -> Drawing:
-    """Mean |z| of unknown labels: near 0 a method leaves them undecided (001 Fig. 8)."""
+    """Draw the mean |logit| of unknown labels: near 0 they are undecided (001 Fig. 8)."""
     part = "train" if all("train_size_hidden" in run.epochs for run in runs) else "val"
     names = {
         f"{part}_size_hidden": "mean |logit| of hidden positives",
@@ -95,7 +95,7 @@ def draw_ambiguity(runs: Sequence[Record]) -> Drawing:
 
 
 def wasserstein(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Distance W1 of histograms over [0, 1], row by row: the area between their distributions.
+    """Wasserstein distance W1 of histograms over [0, 1], one distance per row.
 
     >>> wasserstein(np.array([[4, 0, 0, 0]]), np.array([[0, 0, 2, 2]])).round(3)
     array([0.625])
@@ -107,7 +107,7 @@ def wasserstein(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 @styled
 def draw_separation(runs: Sequence[Record]) -> Drawing:
-    """Wasserstein distance of hidden positives from true negatives by epoch (002 Fig. 3a)."""
+    """Draw the Wasserstein distance of hidden positives from true negatives (002 Fig. 3a)."""
     tables = []
     for run in runs:
         run.part_with("hidden", "negative")
@@ -118,14 +118,14 @@ def draw_separation(runs: Sequence[Record]) -> Drawing:
                     distance = wasserstein(hidden, negative)
                 name = f"{'training' if part == 'train' else 'validation'} rows"
                 tables.append(_table(run, name, distance))
-    return _lines("separation", runs, tables, "Wasserstein distance\nof hidden from negative")
+    return _lines("separation", runs, tables, "Wasserstein distance of\nhidden and negative labels")
 
 
 @styled
 def draw_corrected(runs: Sequence[Record]) -> Drawing:
-    """Precision and recall of what is taken for a missing label (003 Fig. 7).
+    """Draw precision and recall of the labels a method takes for missing ones (003 Fig. 7).
 
-    A method's own pseudo-labels, where it has some; for the others, what lies above its cut.
+    These are its pseudo-labels, if it has some, or else the unknown labels above its threshold.
     """
     tables = []
     for run in runs:
@@ -135,7 +135,7 @@ def draw_corrected(runs: Sequence[Record]) -> Drawing:
         else:
             part = run.part_with("hidden", "negative")
             hidden, negative = (run.counts(part, group) for group in ("hidden", "negative"))
-            first = round(run.tau * hidden.shape[1])
+            first = round(run.threshold * hidden.shape[1])
             right, wrong = hidden[:, first:].sum(axis=1), negative[:, first:].sum(axis=1)
             with np.errstate(invalid="ignore"):
                 precision, recall = right / (right + wrong), right / hidden.sum(axis=1)
@@ -144,8 +144,8 @@ def draw_corrected(runs: Sequence[Record]) -> Drawing:
     drawing = _lines("corrected", runs, tables, "")
     for axes in drawing.figure.axes:
         axes.set_ylim(0, 102)
-        what = axes.get_title().removesuffix(", %")
-        axes.set_ylabel(f"{what} of what is taken\nfor a missing label, %")
+        name = axes.get_title().removesuffix(", %")
+        axes.set_ylabel(f"{name} of the labels\ntaken for missing ones, %")
         axes.set_title("")
     return drawing
 
@@ -157,7 +157,7 @@ def _table(run: Record, series: str, values: np.ndarray) -> pd.DataFrame:
 
 
 def _series(name: str, runs: Sequence[Record], columns: dict[str, str]) -> Drawing:
-    """A panel for each column of metrics.jsonl, shares in per cent."""
+    """Draw one panel per column of metrics.jsonl, shares in percent."""
     tables = []
     for key, text in columns.items():
         scale = 100 if text.endswith("%") else 1
@@ -173,12 +173,12 @@ def _series(name: str, runs: Sequence[Record], columns: dict[str, str]) -> Drawi
 
 
 def _lines(name: str, runs: Sequence[Record], tables: list[pd.DataFrame], text: str) -> Drawing:
-    """A panel a series, a line a run."""
+    """Draw one panel per series with one line per run."""
     if not tables:
         asked = ", ".join(str(run.folder) for run in runs)
         raise NotRecorded(
-            f"not recorded by {asked}: the complete labels were not given (--truth), or "
-            "an older version trained it"
+            f"not recorded by {asked}: no complete labels were given (--truth), or the run is from "
+            "an older version"
         )
     numbers = pd.concat(tables, ignore_index=True)
     titles = list(dict.fromkeys(numbers["series"]))
@@ -191,13 +191,13 @@ def _lines(name: str, runs: Sequence[Record], tables: list[pd.DataFrame], text: 
                 axes.plot(line["epoch"], line["value"], label=shown, **line_look(place))
         axes.set_title(title)
         axes.set_ylabel(text)
-        _stages(axes, runs)
+        _mark_stages(axes, runs)
     shared_legend(figure, grid)
     return Drawing(name, figure, numbers)
 
 
-def _stages(axes: Axes, runs: Sequence[Record]) -> None:
-    """Whole epochs; where all runs change the stage at the same one, a line there."""
+def _mark_stages(axes: Axes, runs: Sequence[Record]) -> None:
+    """Mark whole epochs, and the change of stage if it is the same in all runs."""
     epochs_axis(axes, max(len(run.epochs) for run in runs))
     changes = {int((run.epochs["stage"] == run.epochs["stage"].iloc[0]).sum()) for run in runs}
     if len(changes) == 1 and (at := changes.pop()) < max(len(run.epochs) for run in runs):

@@ -1,4 +1,4 @@
-"""What a method makes of an answer: loss and gradient over the probability, by the label."""
+"""Figures of losses: loss and gradient over the probability, likelihood of two classes."""
 
 from __future__ import annotations
 
@@ -10,23 +10,29 @@ import numpy as np
 import pandas as pd
 import torch
 import yaml
+from matplotlib.axes import Axes
+from torch import Tensor
 
 from halftruth import losses
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
-from halftruth.losses import Loss, Wrapper
-from halftruth.losses.gr import GR
+from halftruth.losses import Loss
 from halftruth.plots.style import COLOURS, DASHES, INK, Drawing, panels, shared_legend, styled
+from halftruth.train.settings import as_number
 
 LABELS = {"PRESENT": PRESENT, "UNKNOWN": UNKNOWN, "ABSENT": ABSENT}
-# Curves are cut here: a log loss has no upper end.
+# The axis ends here: a log loss has no upper limit.
 _HIGHEST = 5.0
+# Likelihood surfaces: points per axis, contour levels, and the labels of the two classes.
+_POINTS = 50
+_LEVELS = np.linspace(0, 1, 11)
+LABEL_PAIRS = ((1, 1), (0, 1), (0, 0))
 
 
 def parse_method(text: str) -> tuple[str, dict[str, Any]]:
-    """`name:key=value,key=value` as a name and its arguments, the values read as YAML.
+    """Split `name:key=value,key=value` into the name and its arguments, values read as YAML.
 
-    >>> parse_method("gr:w=[0, 10],b=[-2, -8]")
-    ('gr', {'w': [0, 10], 'b': [-2, -8]})
+    >>> parse_method("gr:w=[0, 1e1],b=[-2, -8]")
+    ('gr', {'w': [0, 10.0], 'b': [-2, -8]})
     """
     name, _, rest = text.partition(":")
     options = {}
@@ -35,7 +41,12 @@ def parse_method(text: str) -> tuple[str, dict[str, Any]]:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
             raise ValueError(f"expected name:key=value,key=value, got {text!r}")
-        options[key.strip()] = yaml.safe_load(value)
+        try:
+            read = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ValueError(f"{text}: {pair!r} cannot be read as YAML: {error}") from error
+        numbers = [as_number(one) for one in read] if isinstance(read, list) else as_number(read)
+        options[key.strip()] = numbers
     return name, options
 
 
@@ -49,10 +60,10 @@ def loss_curves(
 ) -> pd.DataFrame:
     """Loss and dL/dz over the probability: columns method, at, label, p, logit, loss, gradient.
 
-    `methods` are names, with arguments as in "asl:gamma_neg=2,margin=0.2". `at` are places in the
-    schedule: 0 the first of the `epochs`, 1 the last. A method's curves that do not change with
-    the schedule are given once. Every logit stands alone: in a row of `classes` equal ones, which
-    a weight of 1/(K-1) needs to know, or in a row of one class where a method couples its classes.
+    `methods` are names, with arguments as in "asl:gamma_neg=2,margin=0.2". `at` are positions in
+    the schedule: 0 is the first of the `epochs`, 1 the last. Curves that do not change with the
+    schedule are listed once. Each logit is in a row of `classes` equal logits (a weight of 1/(K-1)
+    depends on their number), or in a row of one class if the method couples the classes of a row.
 
     >>> loss_curves(["bce"], points=3).query("label == 'PRESENT'")[["p", "gradient"]].round(2)
           p  gradient
@@ -62,7 +73,7 @@ def loss_curves(
     """
     wrong = [place for place in at if not 0 <= place <= 1]
     if wrong or not at:
-        raise ValueError(f"expected places in the schedule from 0 to 1, got {list(at)}")
+        raise ValueError(f"expected positions in the schedule from 0 to 1, got {list(at)}")
     p = np.linspace(0.01, 0.99, points)
     tables = []
     for method in methods:
@@ -87,7 +98,7 @@ def loss_curves(
 def _curve(
     loss: Loss, code: int, p: np.ndarray, place: float, epochs: int, classes: int
 ) -> pd.DataFrame:
-    """Value and autograd's gradient of every entry by itself."""
+    """Loss of single entries and its gradient by autograd, for labels that are all `code`."""
     loss.reduction = "none"
     width = 1 if loss.couples_rows else classes
     z = torch.logit(torch.tensor(p, dtype=torch.float64))
@@ -107,17 +118,13 @@ def _curve(
 
 def _go_to(loss: Loss, place: float, epochs: int) -> None:
     loss.start_epoch(round(place * (epochs - 1)), epochs)
-    inner = loss
-    while isinstance(inner, Wrapper):
-        inner = inner.base
-    # A schedule in straight lines ends where no epoch begins: at its very end.
-    if isinstance(inner, GR):
-        inner.go_to(place)
+    # The last epoch begins before a linear schedule ends.
+    loss.go_to(place)
 
 
 @styled
 def draw_losses(methods: Sequence[str], at: Sequence[float] = (0.0,), **options: Any) -> Drawing:
-    """Loss (above) and gradient (below) of any methods, side by side for each kind of label.
+    """Draw loss (above) and gradient (below) of any methods, one column per kind of label.
 
     003 Figs. 3, 4, 8; 002 Fig. 1; 001 Fig. 2. See `loss_curves` for the arguments.
     """
@@ -132,7 +139,7 @@ def draw_losses(methods: Sequence[str], at: Sequence[float] = (0.0,), **options:
                 axes.plot(
                     curve["p"], curve[what], **_look(method, place, methods, at),
                     label=_caption(method, place, numbers),
-                    # Where curves fall together, the first ones are seen beneath the last.
+                    # Where curves coincide, the wider first ones are visible below the later ones.
                     linewidth=max(3.2 - 0.5 * number, 1.2), zorder=2 + number / 100,
                 )  # fmt: skip
             axes.set_xlim(0, 1)
@@ -155,7 +162,7 @@ def _lines(numbers: pd.DataFrame) -> list[tuple[str, float]]:
 
 
 def _look(method: str, place: float, methods: Sequence[str], at: Sequence[float]) -> dict[str, Any]:
-    """A colour for a method, a dash for a place in the schedule, or for the next seven methods."""
+    """One colour per method; dashes for positions in the schedule, and for more than 7 methods."""
     number = list(methods).index(method)
     dash = list(at).index(place) + number // len(COLOURS)
     return {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[dash % len(DASHES)]}
@@ -164,3 +171,119 @@ def _look(method: str, place: float, methods: Sequence[str], at: Sequence[float]
 def _caption(method: str, place: float, numbers: pd.DataFrame) -> str:
     alone = numbers.loc[numbers["method"] == method, "at"].nunique() == 1
     return method if alone else f"{method} at {place:g}"
+
+
+def _probability_grid(points: int) -> tuple[np.ndarray, np.ndarray]:
+    edge = 0.5 / points
+    p = np.linspace(edge, 1 - edge, points)
+    first, second = np.meshgrid(p, p, indexing="xy")
+    return first.ravel(), second.ravel()
+
+
+def mean_surfaces(points: int = _POINTS) -> pd.DataFrame:
+    """Product and geometric mean of two probabilities, and both normalised (000, Fig. 2).
+
+        normalised f = f(p) / (f(p) + f(1 - p))
+
+    >>> flat = mean_surfaces(10)
+    >>> sorted(flat["surface"].unique())
+    ['geometric mean', 'normalised geometric mean', 'normalised product', 'product']
+    """
+    a, b = _probability_grid(points)
+    means = {"product": a * b, "geometric mean": np.sqrt(a * b)}
+    rest = {"product": (1 - a) * (1 - b), "geometric mean": np.sqrt((1 - a) * (1 - b))}
+    means |= {f"normalised {name}": value / (value + rest[name]) for name, value in means.items()}
+    tables = [
+        pd.DataFrame({"surface": name, "p1": a, "p2": b, "value": value})
+        for name, value in means.items()
+    ]
+    return pd.concat(tables, ignore_index=True)
+
+
+def likelihood_surfaces(method: str = "any-class", points: int = _POINTS) -> pd.DataFrame:
+    """exp(-loss) of a row of two classes over their probabilities (000, Fig. 3).
+
+    Columns y1, y2 (the labels), surface, p1, p2, likelihood. A method that wraps another one has
+    three surfaces: its base, the term it adds (their ratio), and the whole.
+    """
+    name, options = parse_method(method)
+    whole = losses.create(name, **options)
+    a, b = _probability_grid(points)
+    logits = torch.logit(torch.tensor(np.stack([a, b], axis=1)))
+    tables = []
+    for row in LABEL_PAIRS:
+        labels = torch.tensor(row, dtype=torch.int8).expand(len(a), 2).clone()
+        surfaces = {name: _likelihood(whole, logits, labels)}
+        if (inner := getattr(whole, "base", None)) is not None:
+            base = _likelihood(inner, logits, labels)
+            kind = type(inner).__name__
+            surfaces = {kind: base, "added": surfaces[name] / base, name: surfaces[name]}
+        for surface, value in surfaces.items():
+            columns = {"y1": row[0], "y2": row[1], "surface": surface, "p1": a, "p2": b}
+            tables.append(pd.DataFrame({**columns, "likelihood": value.numpy()}))
+    return pd.concat(tables, ignore_index=True)
+
+
+def _likelihood(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
+    loss.reduction = "none"
+    loss.begin(labels)
+    index = torch.arange(len(labels)) if loss.needs_index else None
+    seen = logits if loss.views == 1 else logits.expand(loss.views, *logits.shape)
+    value = loss(seen, labels, index=index)
+    return torch.exp(-(value if value.dim() == 1 else value.sum(dim=1)))
+
+
+@styled
+def draw_means(points: int = _POINTS) -> Drawing:
+    """Draw products and geometric means of two probabilities as contours (000, Fig. 2)."""
+    numbers = mean_surfaces(points)
+    figure, grid = panels(2, 2, width=3.2, height=2.9)
+    drawn = None
+    for axes, (name, table) in zip(grid.flat, numbers.groupby("surface", sort=False), strict=True):
+        drawn = _contour(axes, table, "value")
+        axes.set_title(str(name))
+    _finish_surfaces(figure, grid, drawn, "value")
+    return Drawing("means", figure, numbers)
+
+
+@styled
+def draw_surface(method: str = "any-class", points: int = _POINTS) -> Drawing:
+    """Draw likelihood surfaces: one row of panels per pair of labels, one column per surface."""
+    numbers = likelihood_surfaces(method, points)
+    names = list(dict.fromkeys(numbers["surface"]))
+    figure, grid = panels(len(LABEL_PAIRS), len(names), width=2.9, height=2.5)
+    drawn = None
+    for line, (y1, y2) in enumerate(LABEL_PAIRS):
+        for column, name in enumerate(names):
+            chosen = (numbers["y1"] == y1) & (numbers["y2"] == y2) & (numbers["surface"] == name)
+            drawn = _contour(grid[line, column], numbers[chosen], "likelihood")
+            if not line:
+                added = name == "added"
+                grid[line, column].set_title(f"added by {names[-1]}" if added else name)
+        grid[line, 0].set_ylabel(f"labels ({y1}, {y2})\np of the second class")
+    _finish_surfaces(figure, grid, drawn, "likelihood, exp(−loss)")
+    return Drawing("surface", figure, numbers)
+
+
+def _contour(axes: Axes, table: pd.DataFrame, column: str) -> Any:
+    side = round(len(table) ** 0.5)
+    p1, p2, value = (table[name].to_numpy().reshape(side, side) for name in ("p1", "p2", column))
+    # An added term may exceed 1, where its loss is negative; the scale ends at 1.
+    filled = axes.contourf(p1, p2, np.clip(value, 0, 1), levels=_LEVELS)
+    axes.contour(p1, p2, value, levels=_LEVELS[1:-1], colors="white", linewidths=0.5)
+    axes.set_aspect("equal")
+    axes.grid(False)
+    axes.set_xticks([0, 0.5, 1])
+    axes.set_yticks([0, 0.5, 1])
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1)
+    return filled
+
+
+def _finish_surfaces(figure: Any, grid: Any, drawn: Any, text: str) -> None:
+    for axes in grid[-1]:
+        axes.set_xlabel("p of the first class")
+    for axes in grid[:, 0]:
+        if not axes.get_ylabel():
+            axes.set_ylabel("p of the second class")
+    figure.colorbar(drawn, ax=grid, label=text, shrink=0.7, ticks=_LEVELS[::2])

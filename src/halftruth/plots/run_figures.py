@@ -1,12 +1,15 @@
-"""All figures of one run or of several side by side."""
+"""All figures of one run, or of several runs together."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullLocator, SymmetricalLogLocator
+
 from halftruth.data import DataError
-from halftruth.plots.class_figures import draw_classes
 from halftruth.plots.epoch_figures import (
     draw_ambiguity,
     draw_corrected,
@@ -16,12 +19,75 @@ from halftruth.plots.epoch_figures import (
     draw_separation,
 )
 from halftruth.plots.probability_figures import (
+    ROWS_OF,
     draw_class_distributions,
     draw_distributions,
     draw_false_negatives,
 )
 from halftruth.plots.run_records import NotRecorded, Record, read_runs
-from halftruth.plots.style import Drawing
+from halftruth.plots.style import (
+    Drawing,
+    legend_name,
+    line_look,
+    name_points,
+    panels,
+    shared_legend,
+    styled,
+)
+
+
+@styled
+def draw_classes(runs: Sequence[Record]) -> Drawing:
+    """Draw AP per class over its labelled positives, on test rows or else on validation rows."""
+    tables = []
+    for run in runs:
+        if run.classes is None:
+            raise NotRecorded(
+                f"{run.folder} has no classes.csv: the run is not finished, or is from an older "
+                "version"
+            )
+        part = "test" if "test_AP" in run.classes else "val"
+        table = run.classes[["class", "train_present", f"{part}_AP"]]
+        tables.append(
+            table.set_axis(["class", "labelled", "AP"], axis=1).assign(run=run.name, part=part)
+        )
+    numbers = pd.concat(tables, ignore_index=True)
+    figure, grid = panels(1, 1, width=6.2, height=4.2)
+    axes = grid[0, 0]
+    for number, run in enumerate(runs):
+        mine = numbers[numbers["run"] == run.name]
+        marker = "os^Dvp*"[number % 7]
+        axes.scatter(
+            mine["labelled"], 100 * mine["AP"], s=22, marker=marker, alpha=0.8, linewidths=0,
+            color=line_look(number)["color"], label=legend_name(run.name),
+        )  # fmt: skip
+    _count_scale(axes, least=int(numbers["labelled"].min()))
+    axes.set_xlabel("labelled positives in the training rows")
+    axes.set_ylabel(f"AP, %, {ROWS_OF[str(numbers['part'].iloc[0])]}")
+    axes.margins(x=0.12, y=0.08)
+    shared_legend(figure, grid)
+    # The worst, the best and the most frequent classes get their names first.
+    first = numbers[numbers["run"] == runs[0].name].dropna(subset=["AP"])
+    by_ap = first.sort_values("AP", kind="stable")
+    by_count = first.sort_values("labelled", ascending=False, kind="stable")
+    order = pd.concat([by_ap.head(5), by_ap.tail(3), by_count.head(3), by_ap]).drop_duplicates()
+    points = order.head(40)[["labelled", "AP", "class"]].itertuples(index=False)
+    name_points(axes, [(x, 100 * y, str(name)) for x, y, name in points])
+    return Drawing("classes", figure, numbers)
+
+
+def _count_scale(axes: Axes, least: int) -> None:
+    """Ticks at 1, 2, 5, 10, ..., and at 0 if a class has no label."""
+    steps = (1.0, 2.0, 5.0)
+    if least:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=steps))
+    else:
+        axes.set_xscale("symlog", linthresh=1)
+        axes.xaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=1, subs=steps))
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.xaxis.set_minor_locator(NullLocator())
+
 
 FIGURES: dict[str, Callable[[Sequence[Record]], Drawing]] = {
     "curves": draw_curves,
@@ -40,10 +106,10 @@ FIGURES: dict[str, Callable[[Sequence[Record]], Drawing]] = {
 def draw_runs(
     folders: Sequence[str | Path], figures: Iterable[str] = (), classes: Sequence[str] = ()
 ) -> tuple[list[Drawing], list[str]]:
-    """Figures of the runs in these folders, and why others could not be drawn.
+    """Draw figures of the runs in these folders; also return why others were left out.
 
-    `figures` are names in FIGURES, all of them by default; one that is asked for by name and
-    cannot be drawn is an error. `classes` are those of "class-distributions".
+    `figures` are names in FIGURES, all by default; a figure that is asked for by name and cannot
+    be drawn is an error. `classes` are the classes of "class-distributions".
     """
     asked = list(figures)
     if unknown := [name for name in asked if name not in FIGURES]:

@@ -1,4 +1,4 @@
-"""What a run left behind, read for its figures: text files only, no weights."""
+"""The records of a run, read for its figures: text files and histograms, no weights."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
 
 from halftruth import losses
 from halftruth.data import DataError
-from halftruth.train.journal import HISTOGRAMS, METRICS
-from halftruth.train.probability_records import GROUPS, cut_of
 from halftruth.train.config import read_settings
+from halftruth.train.journal import HISTOGRAMS, METRICS
+from halftruth.train.records import GROUPS
 
 
 class NotRecorded(DataError):
-    """A figure needs what these runs did not keep."""
+    """A figure needs records that these runs do not have."""
 
 
 @dataclass
 class Record:
-    """A run's settings, its epochs, its histograms, and its classes where it is finished."""
+    """A run's settings, epochs and histograms, and its classes and result if it is finished."""
 
     name: str
     folder: Path
@@ -40,33 +41,41 @@ class Record:
         return str(self.config.get("method", ""))
 
     @cached_property
-    def tau(self) -> float:
-        """Above which probability the method takes an unknown label for present."""
-        return cut_of(losses.create(self.method, **self.config.get("options", {})))
+    def threshold(self) -> float:
+        """The probability above which the method takes an unknown label for present."""
+        loss = losses.create(self.method, **self.config.get("options", {}))
+        return loss.pseudo_label_threshold
 
     def counts(self, part: str, group: str) -> np.ndarray:
-        """(epochs, bins) how many labels of a group have their probability in each bin."""
+        """(epochs, bins) number of labels of a group with a probability in each bin."""
         found = [line.get(part, {}).get(group) for line in self.histograms]
         width = next((len(bins) for bins in found if bins), 0)
         return np.array([bins or [0] * width for bins in found], dtype=np.int64)
 
     def class_counts(self, part: str) -> np.ndarray | None:
-        """(K, groups, bins) of the best epoch, None where they were not kept."""
+        """(K, groups, bins) counts of the best epoch; None if they were not recorded."""
         path = self.folder / "class_histograms.npz"
         if not path.is_file():
             return None
-        with np.load(path) as file:
-            found: np.ndarray | None = file.get(part)
+        try:
+            with np.load(path) as file:
+                found: np.ndarray | None = file.get(part)
+        except (OSError, ValueError, BadZipFile) as error:
+            raise _broken(path, str(error)) from error
+        if found is not None and self.classes is not None and len(found) != len(self.classes):
+            raise _broken(
+                path, f"expected {len(self.classes)} classes as in classes.csv, got {len(found)}"
+            )
         return found
 
     def part_with(self, *groups: str) -> str:
-        """Where all these groups were seen: in training rows, else in validation rows."""
+        """The rows that have labels of all these groups: "train", or else "val"."""
         for part in ("train", "val"):
             if all(self.counts(part, group).sum() for group in groups):
                 return part
         raise NotRecorded(
-            f"{self.folder}: its epochs hold no {' and '.join(groups)} labels; hidden and negative "
-            "ones are known where the complete labels are given: halftruth train ... --truth FILE"
+            f"{self.folder}: its epochs have no {' and '.join(groups)} labels; hidden and negative "
+            "labels are known if complete labels are given: halftruth train ... --truth FILE"
         )
 
     def groups(self, part: str) -> list[str]:
@@ -74,28 +83,28 @@ class Record:
 
 
 def read_run(folder: str | Path) -> Record:
-    """The records of the run in a folder; it may still be going on."""
+    """Read the records of the run in a folder; the run may still be in progress."""
     folder = Path(folder)
     config = read_settings(folder)
-    epochs = pd.DataFrame(_lines(folder / METRICS))
+    epochs = pd.DataFrame(_read_lines(folder / METRICS))
     if epochs.empty:
-        raise DataError(f"{folder}: there is nothing to draw before the first epoch has ended")
-    # Stages follow each other: their epochs are counted on.
+        raise DataError(f"{folder}: there is nothing to draw before the end of the first epoch")
+    # The epochs of later stages are counted on.
     epochs.insert(0, "number", range(1, len(epochs) + 1))
-    table, result = folder / "classes.csv", folder / "result.json"
+    classes = _read_classes(folder / "classes.csv")
     return Record(
         name=folder.resolve().name,
         folder=folder,
         config=config,
         epochs=epochs,
-        histograms=_aligned(_lines(folder / HISTOGRAMS), epochs),
-        classes=pd.read_csv(table) if table.is_file() else None,
-        result=json.loads(result.read_text(encoding="utf-8")) if result.is_file() else {},
+        histograms=_align(_read_lines(folder / HISTOGRAMS), epochs),
+        classes=classes,
+        result=_read_result(folder / "result.json", classes),
     )
 
 
 def read_runs(folders: Sequence[str | Path]) -> list[Record]:
-    """Several runs, told apart by as much of their paths as it takes."""
+    """Read several runs; equal names get as many parent folders as make them differ."""
     runs = [read_run(folder) for folder in folders]
     if len({run.folder.resolve() for run in runs}) < len(runs):
         raise DataError(f"expected each run once, got {', '.join(map(str, folders))}")
@@ -107,13 +116,62 @@ def read_runs(folders: Sequence[str | Path]) -> list[Record]:
     return runs
 
 
-def _aligned(lines: list[dict[str, Any]], epochs: pd.DataFrame) -> list[dict[str, Any]]:
-    """A line an epoch: empty ones where a run was begun by a version that kept none."""
+def _align(lines: list[dict[str, Any]], epochs: pd.DataFrame) -> list[dict[str, Any]]:
+    """One line per epoch; empty for epochs that an older version did not record."""
     kept = {(line["stage"], line["epoch"]): line for line in lines}
     return [kept.get(key, {}) for key in zip(epochs["stage"], epochs["epoch"], strict=True)]
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    """Read one JSON object per line; skip a last line that is still being written."""
     if not path.is_file():
         return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+    text = path.read_text(encoding="utf-8", errors="replace")
+    lines = text.splitlines()
+    records = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            if number == len(lines) and not text.endswith("\n"):
+                break
+            raise _broken(path, f"line {number} is not valid JSON ({error})") from error
+        if not isinstance(record, dict) or not {"stage", "epoch"} <= record.keys():
+            raise _broken(path, f"line {number} has no stage and epoch")
+        records.append(record)
+    return records
+
+
+def _read_result(path: Path, classes: pd.DataFrame | None) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise _broken(path, f"not valid JSON ({error})") from error
+    if not isinstance(result, dict) or not {"best_stage", "best_epoch"} <= result.keys():
+        raise _broken(path, "best_stage and best_epoch are missing")
+    thresholds = result.get("thresholds")
+    if classes is not None and thresholds is not None and len(thresholds) != len(classes):
+        raise _broken(
+            path, f"expected {len(classes)} thresholds, one per class, got {len(thresholds)}"
+        )
+    return result
+
+
+def _read_classes(path: Path) -> pd.DataFrame | None:
+    if not path.is_file():
+        return None
+    try:
+        table = pd.read_csv(path)
+    except (ValueError, pd.errors.ParserError) as error:
+        raise _broken(path, str(error)) from error
+    if not {"class", "train_present", "val_AP"} <= set(table):
+        raise _broken(path, "expected the columns class, train_present and val_AP")
+    return table
+
+
+def _broken(path: Path, reason: str) -> DataError:
+    return DataError(f"{path} is damaged: {reason}. Restore the file, or train the run again")

@@ -1,4 +1,4 @@
-"""How a result hangs on settings: searches with Optuna, and settings tried in a benchmark."""
+"""Figures of how a result depends on settings: Optuna searches, and benchmark trials."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from halftruth.data import DataError
-from halftruth.plots.style import INK, Drawing, line_look, panels, shared_legend, shortened, styled
+from halftruth.plots.style import INK, Drawing, line_look, panels, shared_legend, shorten, styled
 
-# So many values may be a sweep, joined by a line, where nothing else varies or each comes again.
+# Up to this many values of a setting are joined by a line, if nothing else varies or each recurs.
 _GRID = 12
 _COLUMNS = 3
 
 
 def read_study(source: str | Path, name: str | None = None) -> pd.DataFrame:
-    """The trials of a study: columns trial, state, value (validation mAP in %), and its settings.
+    """Read the trials of a study: columns trial, state, value (validation mAP in %), settings.
 
-    `source` is the folder that `halftruth tune` wrote, its study.db, or a storage's URL; `name` is
-    needed where a storage holds several studies.
+    `source` is a folder written by `halftruth tune`, its study.db, or the URL of a storage; `name`
+    is needed if the storage has several studies.
     """
     from halftruth.bench.tune import import_optuna
 
@@ -44,7 +44,7 @@ def read_study(source: str | Path, name: str | None = None) -> pd.DataFrame:
             about = {"trial": trial.number + 1, "state": trial.state.name.lower()}
             rows.append({**about, "value": 100 * reached, **trial.params})
     if not rows:
-        raise DataError(f"{source}: no trial of the study has come to a value yet")
+        raise DataError(f"{source}: no trial of the study has a value yet")
     return pd.DataFrame(rows)
 
 
@@ -54,12 +54,12 @@ def _storage(source: str | Path) -> str:
     path = Path(source)
     path = path / "study.db" if path.is_dir() else path
     if not path.is_file():
-        raise DataError(f"{source}: there is no study here: no file {path}")
+        raise DataError(f"{source}: there is no study here (no file {path})")
     return f"sqlite:///{path}"
 
 
 def draw_study(source: str | Path, name: str | None = None) -> list[Drawing]:
-    """How the search went, and how the result hangs on each setting."""
+    """Draw the history of a search, and how the result depends on each setting."""
     trials = read_study(source, name)
     settings = [str(key) for key in trials if key not in ("trial", "state", "value")]
     text = "validation mAP, %"
@@ -71,7 +71,7 @@ def draw_study(source: str | Path, name: str | None = None) -> list[Drawing]:
 
 @styled
 def draw_history(trials: pd.DataFrame, text: str) -> Drawing:
-    """The value of every trial, and the best so far."""
+    """Draw the value of every trial, and the best so far."""
     done = trials["state"] == "complete"
     numbers = trials.assign(best=trials["value"].where(done).cummax().ffill())
     figure, grid = panels(1, 1, width=5.5, height=3)
@@ -90,25 +90,26 @@ def draw_history(trials: pd.DataFrame, text: str) -> Drawing:
 def draw_sensitivity(
     name: str, table: pd.DataFrame, settings: Sequence[str], group: str, text: str
 ) -> Drawing:
-    """`value` over each setting, a panel each (002 Fig. 2; 004 Fig. 1; 000 Fig. 4).
+    """Draw `value` over each setting, one panel per setting (002 Fig. 2; 004 Fig. 1; 000 Fig. 4).
 
-    A dot a run; a line joins the means of a sweep: few values, each with several runs, or nothing
-    else varied. Where everything varies at once, a line would tell of the other settings. Data
-    sets, whose values lie far apart, are shown by how far a run stays behind the best of its own.
+    One dot per run. A line joins the means of a sweep: few values, each with several runs, or with
+    all other settings fixed. If all settings vary at once there is no line, because it would show
+    the effect of the others. With several data sets the value is the difference from the best run
+    of the same data set.
     """
-    varied = [key for key in settings if _shown(table[key]).nunique() > 1]
+    varied = [key for key in settings if _plottable(table[key]).nunique() > 1]
     if not varied:
         raise DataError(f"{name}: all runs have the same settings: {', '.join(settings) or 'none'}")
     numbers = table[[group, *varied, "value"]]
     if group == "data" and table[group].nunique() > 1:
         table = table.assign(value=table["value"] - table.groupby(group)["value"].transform("max"))
-        text = text.replace(", %", ",\npoints from the best")
+        text = text.replace(", %", ",\ndifference from the best")
     columns = min(_COLUMNS, len(varied))
     rows = -(-len(varied) // columns)
     figure, grid = panels(rows, columns, width=3.3, height=2.6)
     for axes, key in zip(grid.flat, varied, strict=False):
-        _setting(axes, table.dropna(subset=[key, "value"]), key, group, len(varied) == 1)
-        axes.set_xlabel(shortened(key))
+        _draw_setting(axes, table.dropna(subset=[key, "value"]), key, group, len(varied) == 1)
+        axes.set_xlabel(shorten(key))
     for axes in list(grid.flat)[len(varied) :]:
         axes.set_visible(False)
     for axes in grid[:, 0]:
@@ -117,8 +118,8 @@ def draw_sensitivity(
     return Drawing(name, figure, numbers)
 
 
-def _setting(axes: Axes, table: pd.DataFrame, key: str, group: str, alone: bool) -> None:
-    shown = _shown(table[key])
+def _draw_setting(axes: Axes, table: pd.DataFrame, key: str, group: str, alone: bool) -> None:
+    shown = _plottable(table[key])
     names: list[str] = []
     if pd.api.types.is_numeric_dtype(shown):
         at = shown
@@ -127,7 +128,7 @@ def _setting(axes: Axes, table: pd.DataFrame, key: str, group: str, alone: bool)
     else:
         names = sorted(shown.unique())
         at = shown.map({value: place for place, value in enumerate(names)})
-        axes.set_xticks(range(len(names)), [shortened(value, 10) for value in names])
+        axes.set_xticks(range(len(names)), [shorten(value, 10) for value in names])
         axes.set_xlim(-0.5, len(names) - 0.5)
     for place, (title, rows) in enumerate(table.groupby(group)):
         look = line_look(place)
@@ -140,19 +141,19 @@ def _setting(axes: Axes, table: pd.DataFrame, key: str, group: str, alone: bool)
             axes.plot(runs.mean().index, runs.mean(), **look)
 
 
-def _shown(values: pd.Series[Any]) -> pd.Series[Any]:
-    """Numbers as they are; choices, which a study keeps as JSON, as text or numbers."""
+def _plottable(values: pd.Series[Any]) -> pd.Series[Any]:
+    """Numbers unchanged; choices, which a study stores as JSON, as numbers or text."""
     if pd.api.types.is_bool_dtype(values):
         return values.astype(str)
     if pd.api.types.is_numeric_dtype(values):
         return values
-    read = values.map(_plain)
+    read = values.map(_from_json)
     if read.map(lambda one: isinstance(one, (int, float)) and not isinstance(one, bool)).all():
         return read.astype(float)
     return read.map(lambda one: one if isinstance(one, str) else json.dumps(one))
 
 
-def _plain(value: Any) -> Any:
+def _from_json(value: Any) -> Any:
     if not isinstance(value, str):
         return value if not isinstance(value, float) or not np.isnan(value) else None
     try:

@@ -1,8 +1,9 @@
-"""How figures look, and how they are kept: vector and PNG, their numbers beside them as CSV."""
+"""The style of figures, and how they are saved: SVG, PDF or PNG, with their numbers as CSV."""
 
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +21,11 @@ from matplotlib.transforms import Bbox
 from halftruth.data import DataError
 from halftruth.train.output_tables import csv_text
 
-# Okabe and Ito's colours, which colour-blind people tell apart, without the yellow: too pale.
+# Colours of Okabe and Ito, which colour-blind people can distinguish, without the pale yellow.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
 DASHES = ("-", "--", ":", "-.")
 INK, GRID = "#1d1f24", "#8a8d94"
-# What a label is has the same colour in every figure.
+# Each kind of label has the same colour in every figure.
 GROUP_COLOURS = {
     "labelled": "#0072B2",
     "hidden": "#D55E00",
@@ -69,7 +70,7 @@ R = TypeVar("R")
 
 @dataclass
 class Drawing:
-    """A figure, a name for its file, and the numbers it shows, a row a point."""
+    """A figure, a name for its file, and the numbers it shows, one row per point."""
 
     name: str
     figure: Figure
@@ -77,37 +78,39 @@ class Drawing:
 
 
 def styled(draw: Callable[P, R]) -> Callable[P, R]:
-    """Let a function draw in the house style, without touching anybody else's settings."""
+    """Let a function draw in this style without changing matplotlib's global settings."""
 
     @functools.wraps(draw)
     def drawn(*args: P.args, **options: P.kwargs) -> R:
-        with mpl.rc_context(_STYLE):
+        with mpl.rc_context(_STYLE), warnings.catch_warnings():
+            # A letter that the font lacks is drawn as a box; a warning would not help.
+            warnings.filterwarnings("ignore", message="Glyph .* missing from")
             return draw(*args, **options)
 
     return drawn
 
 
 def line_look(number: int) -> dict[str, Any]:
-    """Colour and dash of the number-th line: 28 that differ, the first ones also in grey."""
+    """Colour and dash of a line; 28 combinations differ, the first ones also in greyscale."""
     colours = len(COLOURS)
     dash = DASHES[(number + number // colours) % len(DASHES)] if number else "-"
     return {"color": COLOURS[number % colours], "linestyle": dash}
 
 
 def panels(rows: int, columns: int, width: float = 3.4, height: float = 2.6) -> tuple[Figure, Any]:
-    """A figure of equal panels and a (rows, columns) array of them."""
+    """Make a figure of equal panels; also return the (rows, columns) array of its axes."""
     figure = Figure(figsize=(width * columns, height * rows))
-    # Without pyplot a figure belongs to nobody; this canvas can measure its texts.
+    # A figure made without pyplot needs a canvas before its texts can be measured.
     FigureCanvasAgg(figure)
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
 @styled
 def save(drawing: Drawing, out: str | Path) -> list[Path]:
-    """Write a figure and its numbers.
+    """Write a figure and its numbers; return the paths.
 
-    `out` with .svg, .pdf or .png gives that file, without a suffix both .svg and .png; the
-    numbers go beside it as .csv.
+    `out` ends in .svg, .pdf or .png, or has no ending for both .svg and .png; the numbers are
+    written next to it as .csv.
     """
     out = Path(out)
     if out.suffix and out.suffix.lower() not in SUFFIXES:
@@ -115,10 +118,13 @@ def save(drawing: Drawing, out: str | Path) -> list[Path]:
             f"{out}: expected a file that ends in {', '.join(SUFFIXES)}, or no ending for .svg "
             "and .png"
         )
-    out.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise DataError(f"{out.parent} is a file; expected a folder for the figures") from error
     paths = [out] if out.suffix else [Path(f"{out}{suffix}") for suffix in (".svg", ".png")]
     for path in paths:
-        # The time of drawing would make every file a new one.
+        # Without a date, equal figures are equal files.
         meta = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower())
         drawing.figure.savefig(path, metadata=meta, facecolor="white")
     numbers = Path(f"{out.with_suffix('') if out.suffix else out}.csv")
@@ -127,8 +133,10 @@ def save(drawing: Drawing, out: str | Path) -> list[Path]:
 
 
 def save_all(drawings: Sequence[Drawing], out: str | Path) -> list[Path]:
-    """Write several figures: into the folder `out`, or, where it ends in .svg and the like, beside
-    each other under names that begin with it. A single figure takes the name as it is.
+    """Write several figures into the folder `out`; return the paths.
+
+    If `out` ends in .svg, .pdf or .png, the names of the files begin with it instead. A single
+    figure is written to `out` itself, unless that is a folder.
     """
     out = Path(out)
     if len(drawings) == 1 and not out.is_dir():
@@ -140,10 +148,10 @@ def save_all(drawings: Sequence[Drawing], out: str | Path) -> list[Path]:
     return [path for one, name in zip(drawings, names, strict=True) for path in save(one, name)]
 
 
-def shortened(name: str, most: int = 22) -> str:
-    """A name that fits beside an axis, its ends kept; a $ is no mathematics.
+def shorten(name: str, most: int = 22) -> str:
+    """Shorten a name in its middle to at most `most` characters; $ does not start mathematics.
 
-    >>> shortened("has_wing_pattern::striped_lengthwise")
+    >>> shorten("has_wing_pattern::striped_lengthwise")
     'has_wing_p…_lengthwise'
     """
     head = (most - 1) // 2
@@ -152,28 +160,28 @@ def shortened(name: str, most: int = 22) -> str:
 
 
 def legend_name(name: str) -> str:
-    """A name for a legend, which would pass over one that begins with an underscore.
+    """A name for a legend; matplotlib would leave out one that begins with an underscore.
 
     >>> legend_name("_first")
     ' _first'
     """
-    short = shortened(name, 36)
+    short = shorten(name, 36)
     return f" {short}" if short.startswith("_") else short
 
 
 def name_ticks(axis: Any, places: Sequence[float], names: Sequence[str], most: int) -> None:
-    """Tick labels of at most `most` classes, evenly picked."""
+    """Label the ticks of at most `most` evenly spaced names."""
     picked = np.unique(np.linspace(0, len(names) - 1, min(most, len(names))).round().astype(int))
-    axis.set_ticks([places[i] for i in picked], [shortened(names[i]) for i in picked])
+    axis.set_ticks([places[i] for i in picked], [shorten(names[i]) for i in picked])
 
 
 def name_points(
     axes: Axes, points: Sequence[tuple[float, float, str]], *, below: bool = True
 ) -> list[Text]:
-    """Write names beside points, in this order; one that would cover a name or a point is left out.
+    """Write names next to points, in this order, unless one would cover another name or a point.
 
-    Room is left between them: in a file of vectors letters are as wide as they are, on a screen as
-    wide as its pixels allow.
+    The names get some space between them, because letters in SVG files differ in width from those
+    measured here.
     """
     sides = [(4, 2, "left"), (-4, 2, "right"), (4, -8, "left"), (-4, -8, "right")]
     if not points:
@@ -188,7 +196,7 @@ def name_points(
         others = [*taken, *dots[:number], *dots[number + 1 :]] if below else taken
         for dx, dy, side in sides if below else sides[:1]:
             text = axes.annotate(
-                shortened(name, 16), (x, y), (dx, dy), textcoords="offset points",
+                shorten(name, 16), (x, y), (dx, dy), textcoords="offset points",
                 fontsize=7, ha=side,
             )  # fmt: skip
             box = text.get_window_extent().padded(2)
@@ -200,19 +208,19 @@ def name_points(
                 break
             text.remove()
     for one in written:
-        # The layout is settled: names move nothing any more.
+        # The layout is done: the names must not change it.
         one.set_in_layout(False)
     return written
 
 
 def shared_legend(figure: Figure, grid: np.ndarray, *, least: int = 2) -> None:
-    """One legend for all panels, below them, where there are at least so many kinds of lines."""
+    """Add one legend for all panels below them, if there are at least `least` kinds of lines."""
     found: dict[str, Any] = {}
     for axes in grid.flat:
         handles, names = axes.get_legend_handles_labels()
         found = dict(zip(names, handles, strict=True)) | found
     if len(found) >= least:
-        # About as many as fit side by side, in inches.
+        # The approximate number of entries that fit side by side.
         entry = 0.6 + 0.075 * max(map(len, found))
         room = max(int(figure.get_figwidth() / entry), 1)
         figure.legend(
@@ -224,7 +232,7 @@ def shared_legend(figure: Figure, grid: np.ndarray, *, least: int = 2) -> None:
 
 
 def epochs_axis(axes: Axes, last: int) -> None:
-    """Whole epochs, counted from 1."""
+    """Mark whole epochs, counted from 1."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))

@@ -1,1 +1,1 @@
-"""Pages for people: the report of a run and of an audit, each one HTML file."""
+"""Pages about a run and about an audit, each one HTML file."""

@@ -1,4 +1,4 @@
-"""Which pictures a report shows: the best and the worst of each class, missing labels found."""
+"""The images in a report: the best and the worst of each class, and probably missing labels."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ from halftruth.data import BadImage, ImageStore
 from halftruth.labels import PRESENT
 from halftruth.report.page import Raw, card, grid, thumbnail
 
-# A page of a few megabytes at most: so many classes with pictures, so many findings.
+# These limits keep the page below a few megabytes.
 MOST_CLASSES, EACH, MOST_FOUND = 24, 2, 24
 _SIDE = 150
 
 
 @dataclass(frozen=True)
-class Seen:
-    """Rows that a model was not trained on: probabilities, labels given, labels to judge by."""
+class HeldOut:
+    """Rows that a model was not trained on, with its probabilities and their labels.
+
+    `complete` are the complete labels, where they are known; `store` is None for features.
+    """
 
     names: Sequence[str]
     classes: Sequence[str]
     probabilities: np.ndarray
     labels: np.ndarray
-    truth: np.ndarray | None
+    complete: np.ndarray | None
     store: ImageStore | None
 
-    def at_most(self, labels: int) -> Seen:
-        """So many rows, evenly picked, that they have no more labels than that."""
+    def at_most(self, labels: int) -> HeldOut:
+        """Evenly spaced rows, as many as have at most `labels` labels together."""
         count = max(labels // max(len(self.classes), 1), 1)
         if count >= len(self.names):
             return self
@@ -40,80 +43,72 @@ class Seen:
             names=[self.names[row] for row in rows],
             probabilities=self.probabilities[rows],
             labels=self.labels[rows],
-            truth=None if self.truth is None else self.truth[rows],
+            complete=None if self.complete is None else self.complete[rows],
         )
 
-    @property
-    def judged(self) -> np.ndarray:
-        return self.labels if self.truth is None else self.truth
 
-
-def best_and_worst(seen: Seen, ap: np.ndarray) -> Raw:
-    """Pictures of the classes with the lowest AP first: surest, overlooked, wrongly found."""
+def best_and_worst(held_out: HeldOut, ap: np.ndarray) -> Raw:
+    """Images of the classes with the lowest AP first; see `pick_rows`."""
+    known = held_out.complete
+    judged = held_out.labels if known is None else known
     order = [int(k) for k in np.argsort(ap, kind="stable") if not np.isnan(ap[k])]
     parts = []
     for k in order[:MOST_CLASSES]:
-        cards = "".join(
-            _card(seen, row, k, text, kind)
-            for text, kind, rows in _picked(
-                seen.probabilities[:, k], seen.judged[:, k] == PRESENT, seen.truth is not None
-            )
-            for row in rows
+        picked = pick_rows(
+            held_out.probabilities[:, k], judged[:, k] == PRESENT, complete=known is not None
         )
-        title = f"{escape(seen.classes[k])} <small>AP {100 * ap[k]:.1f}</small>"
-        parts.append(f'<section class="case"><h3>{title}</h3>{grid([cards])}</section>\n')
+        cards = [_card(held_out, row, k, text, kind) for text, kind, rows in picked for row in rows]
+        title = f"{escape(held_out.classes[k])} <small>AP {100 * ap[k]:.1f}</small>"
+        parts.append(f'<section class="case"><h3>{title}</h3>{grid(cards)}</section>\n')
     return Raw("".join(parts))
 
 
-def _picked(
-    score: np.ndarray, there: np.ndarray, certain: bool
+def pick_rows(
+    scores: np.ndarray, present: np.ndarray, *, complete: bool
 ) -> list[tuple[str, str, list[int]]]:
-    """Rows of a class: its surest, its most overlooked, and the surest wrong ones."""
-    order = np.argsort(-score, kind="stable")
-    right, wrong = order[there[order]], order[~there[order]]
-    best, worst = right[:EACH], right[EACH:][::-1][:EACH]
+    """Caption, kind and rows of a class: best and worst positives, and the best-scored others."""
+    order = np.argsort(-scores, kind="stable")
+    positives, others = order[present[order]], order[~present[order]][:EACH].tolist()
     return [
-        ("found", "right", best.tolist()),
-        ("overlooked", "wrong", worst.tolist()),
-        ("not there", "wrong", wrong[:EACH].tolist())
-        if certain
-        else ("not labelled so", "", wrong[:EACH].tolist()),
+        ("found", "right", positives[:EACH].tolist()),
+        ("missed", "wrong", positives[EACH:][::-1][:EACH].tolist()),
+        ("absent", "wrong", others) if complete else ("not labelled", "", others),
     ]
 
 
-def findings(seen: Seen, found: pd.DataFrame) -> Raw:
-    """Unknown labels that are probably there, with their pictures; by the truth, right or wrong."""
-    place = {name: k for k, name in enumerate(seen.classes)}
+def show_missing(held_out: HeldOut, found: pd.DataFrame) -> Raw:
+    """Unknown labels that are probably present; right or wrong where complete labels are known."""
+    column = {name: k for k, name in enumerate(held_out.classes)}
     cards = []
-    for number, row, name, chance in found[["rank", "row", "class", "probability"]].itertuples(
+    for rank, row, name, probability in found[["rank", "row", "class", "probability"]].itertuples(
         index=False
     ):
-        k, kind, mark = place[name], "", ""
-        if seen.truth is not None:
-            right = seen.truth[row, k] == PRESENT
+        k, kind, mark = column[name], "", ""
+        if held_out.complete is not None:
+            right = held_out.complete[row, k] == PRESENT
             kind, mark = ("right", "✓ ") if right else ("wrong", "✗ ")
-        text = f"#{number} · probably there: {100 * chance:.0f} %"
-        cards.append(_card(seen, int(row), k, text, kind, title=f"{mark}{name}"))
+        text = f"#{rank} · probability {100 * probability:.0f} %"
+        cards.append(_card(held_out, int(row), k, text, kind, title=f"{mark}{name}"))
     return grid(cards)
 
 
-def _card(seen: Seen, row: int, k: int, text: str, kind: str, title: str = "") -> Raw:
-    given = [seen.classes[int(j)] for j in np.flatnonzero(seen.labels[row] == PRESENT)]
-    shown = ", ".join(given) or "nothing"
+def _card(held_out: HeldOut, row: int, k: int, text: str, kind: str, title: str = "") -> Raw:
+    given = [held_out.classes[int(j)] for j in np.flatnonzero(held_out.labels[row] == PRESENT)]
     caption = (
         f'<p class="found"><b>{escape(title or text)}</b>'
-        f"<span>p {seen.probabilities[row, k]:.2f}</span></p>"
+        f"<span>score {held_out.probabilities[row, k]:.2f}</span></p>"
         + (f"<p>{escape(text)}</p>" if title else "")
-        + f"<dl><dt>labelled</dt><dd>{escape(shown)}</dd></dl>"
-        f'<p class="note">{escape(seen.names[row])}</p>'
+        + f"<dl><dt>labelled</dt><dd>{escape(', '.join(given) or 'nothing')}</dd></dl>"
+        f'<p class="note">{escape(held_out.names[row])}</p>'
     )
-    return card(_picture(seen, row), caption, kind)
+    return card(_image(held_out, row), caption, kind)
 
 
-def _picture(seen: Seen, row: int) -> str:
-    if seen.store is None:
+def _image(held_out: HeldOut, row: int) -> str:
+    if held_out.store is None:
         return ""
+    name = held_out.names[row]
     try:
-        return thumbnail(seen.store.read(seen.names[row], _SIDE), seen.names[row], _SIDE)
+        return thumbnail(held_out.store.read(name, _SIDE), name, _SIDE)
     except BadImage as error:
         return f'<p class="note">{escape(str(error))}</p>'

@@ -1,4 +1,4 @@
-"""Pages that are one HTML file: style and pictures inside, nothing fetched, light and dark."""
+"""Building blocks of pages that are one HTML file: style and images inside, nothing fetched."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 class Raw(str):
-    """HTML that is shown as it is; every other text is escaped."""
+    """Text that is HTML already; every other text is escaped."""
 
 
 def document(title: str, body: str) -> str:
     """A whole page around the HTML of its body.
 
-    The style sheet, in page.html beside this file, knows `.facts`, `.scroll` around a table,
-    `.grid` of `figure`s, `.plot`, `.note`, `.wide` (not on a phone), `.screen` (not on paper),
-    `.shown` and `.hidden` labels, `.right` and `.wrong` figures, and `.bar` cells.
+    The style sheet in page.html has the classes `.facts`, `.scroll` around a table, `.grid` of
+    `figure`s, `.plot`, `.note`, `.wide` (not shown on a phone), `.screen` (not printed), `.shown`
+    and `.hidden` labels, `.right` and `.wrong` figures, and `.bar` cells.
 
     >>> "<title>a &amp; b</title>" in document("a & b", "<p>text</p>")
     True
@@ -33,15 +33,17 @@ def document(title: str, body: str) -> str:
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Raw:
-    """Numbers with what they mean, in a row of boxes."""
-    boxes = (f"<div><b>{_html(what)}</b><span>{_html(why)}</span></div>" for what, why in pairs)
+    """Boxes side by side, each with a number and its description."""
+    boxes = (
+        f"<div><b>{_html(number)}</b><span>{_html(text)}</span></div>" for number, text in pairs
+    )
     return Raw(f'<div class="facts">{"".join(boxes)}</div>\n')
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Raw:
-    """A table whose first column names the row; the other columns stand to the right."""
+    """A table whose first column names the row; the other columns are aligned to the right."""
     titles = "".join(
-        f'<th class="{"way" if not column else "number"}">{_html(name)}</th>'
+        f'<th class="{"name" if not column else "number"}">{_html(name)}</th>'
         for column, name in enumerate(head)
     )
     lines = "".join(
@@ -56,10 +58,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Raw:
     )
 
 
-def card(picture: str, caption: str, kind: str = "") -> Raw:
-    """A picture over its caption, both HTML; `kind` may be "right" or "wrong"."""
+def card(image: str, caption: str, kind: str = "") -> Raw:
+    """An image above its caption, both HTML; `kind` may be "right" or "wrong"."""
     name = f' class="{escape(kind)}"' if kind else ""
-    return Raw(f"<figure{name}>{picture}<figcaption>{caption}</figcaption></figure>\n")
+    return Raw(f"<figure{name}>{image}<figcaption>{caption}</figcaption></figure>\n")
 
 
 def grid(cards: Iterable[str]) -> Raw:
@@ -67,30 +69,30 @@ def grid(cards: Iterable[str]) -> Raw:
     return Raw(f'<div class="grid">{"".join(cards)}</div>\n')
 
 
-def thumbnail(picture: Image.Image, words: str, side: int = 160) -> Raw:
-    """A photograph, its longer side at most `side` pixels, as an <img> that holds it."""
-    small = picture.convert("RGB")
+def thumbnail(image: Image.Image, text: str, side: int = 160) -> Raw:
+    """An <img> with the image itself as JPEG, its longer side at most `side` pixels."""
+    small = image.convert("RGB")
     small.thumbnail((side, side))
     file = io.BytesIO()
     small.save(file, "JPEG", quality=72, optimize=True)
-    return _img("jpeg", file.getvalue(), small.size, words)
+    return _img("jpeg", file.getvalue(), small.size, text)
 
 
-def pixel_picture(picture: Image.Image, words: str, enlarge: int = 3) -> Raw:
-    """A picture of few pixels as an <img>, stored larger so that no browser blurs it."""
+def pixel_image(image: Image.Image, text: str, enlarge: int = 3) -> Raw:
+    """An <img> of an image of few pixels, stored larger so that no browser blurs it."""
     from PIL import Image
 
-    size = (picture.width * enlarge, picture.height * enlarge)
-    large = picture.convert("RGB").resize(size, Image.Resampling.NEAREST)
+    size = (image.width * enlarge, image.height * enlarge)
+    large = image.convert("RGB").resize(size, Image.Resampling.NEAREST)
     file = io.BytesIO()
     large.save(file, "PNG", optimize=True)
-    return _img("png", file.getvalue(), large.size, words, "pixels")
+    return _img("png", file.getvalue(), large.size, text, "pixels")
 
 
-def _img(kind: str, data: bytes, size: tuple[int, int], words: str, style: str = "") -> Raw:
-    text, name = base64.b64encode(data).decode("ascii"), f'class="{style}" ' if style else ""
+def _img(kind: str, data: bytes, size: tuple[int, int], text: str, style: str = "") -> Raw:
+    content, name = base64.b64encode(data).decode("ascii"), f'class="{style}" ' if style else ""
     return Raw(
-        f'<img {name}src="data:image/{kind};base64,{text}" alt="{escape(words)}" '
+        f'<img {name}src="data:image/{kind};base64,{content}" alt="{escape(text)}" '
         f'width="{size[0]}" height="{size[1]}" loading="lazy">'
     )
 

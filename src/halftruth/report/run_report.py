@@ -1,8 +1,10 @@
-"""report.html: a run on one page, which needs nothing else to be read."""
+"""report.html: one page about a finished run, with all figures and images inside."""
 
 from __future__ import annotations
 
+import io
 import platform
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from html import escape
@@ -14,7 +16,6 @@ import torch
 
 from halftruth.audit import calibrate, missing_labels
 from halftruth.labels import PRESENT, UNKNOWN
-from halftruth.plots.class_figures import draw_classes
 from halftruth.plots.epoch_figures import (
     draw_corrected,
     draw_curves,
@@ -22,83 +23,90 @@ from halftruth.plots.epoch_figures import (
     draw_separation,
 )
 from halftruth.plots.probability_figures import draw_distributions, draw_false_negatives
+from halftruth.plots.run_figures import draw_classes
 from halftruth.plots.run_records import NotRecorded, Record, read_run
-from halftruth.plots.style import Drawing
-from halftruth.report.gallery import MOST_CLASSES, MOST_FOUND, Seen, best_and_worst, findings
-from halftruth.report.inline_svg import inline_svg
-from halftruth.report.page import document, facts, table
-from halftruth.train.checkpoint import write_text
+from halftruth.plots.style import GRID, INK, Drawing, styled
+from halftruth.report.gallery import (
+    MOST_CLASSES,
+    MOST_FOUND,
+    HeldOut,
+    best_and_worst,
+    show_missing,
+)
+from halftruth.report.page import Raw, document, facts, table
 from halftruth.train.config import Config
-from halftruth.train.measure import Measured
-from halftruth.train.recipes import to_yaml
+from halftruth.train.evaluation import Result
+from halftruth.train.run_folder import write_text
 from halftruth.train.task import Task
 
-# Estimating what is missing takes a second for so many labels.
+# Estimating the missing labels of this many labels takes about a second.
 _MOST_LABELS = 1_000_000
 
 Draw = Callable[[Sequence[Record]], Drawing]
 
 FIGURES: tuple[tuple[str, str, Draw], ...] = (
-    ("Learning curves", "The dot marks the epoch that was kept.", draw_curves),
+    ("Learning curves", "The dot marks the best epoch.", draw_curves),
     (
-        "Probabilities, early and late",
-        "Each group of labels adds up to 100 %; the scale is logarithmic.",
+        "Probabilities after the first and the last epoch",
+        "Each group of labels adds up to 100 %. The scale is logarithmic.",
         draw_distributions,
     ),
     (
-        "Hidden labels against negative ones",
-        "How far apart the model holds unknown labels that are there and those that are not.",
+        "Hidden positives and true negatives",
+        "The distance between the probabilities of unknown labels that are present and of those "
+        "that are absent.",
         draw_separation,
     ),
     (
-        "Missing labels found while training",
-        "Pseudo-labels of the method, or what lies above its cut, by the complete labels.",
+        "Missing labels found during training",
+        "Pseudo-labels of the method, or unknown labels above its threshold, compared with the "
+        "complete labels.",
         draw_corrected,
     ),
     (
-        "Can an answer be trusted?",
-        "Means over the classes, on validation rows, by the complete labels.",
+        "Predictive values",
+        "Means over the classes on validation rows, compared with the complete labels.",
         draw_predictive_values,
     ),
     (
-        "Unknown labels that are there, by confidence",
-        "The line is what a perfectly calibrated model would show.",
+        "Unknown labels that are present, by probability",
+        "The line shows a perfectly calibrated model.",
         draw_false_negatives,
     ),
 )
 
 
-def write_report(config: Config, task: Task, measured: Measured, seconds: float) -> Path:
-    """Write the report of a finished run into its folder."""
-    run = read_run(measured.result.folder)
-    rows = task.splits.val
-    items = task.labels.items
-    seen = Seen(
+def write_report(result: Result) -> Path:
+    """Write report.html into the folder of a run that has just finished, and return its path."""
+    details = result.details
+    assert details is not None, "the result must come from fit, not from result.json"
+    config, task, seconds = details.config, details.task, details.seconds
+    run, rows, items = read_run(result.folder), task.splits.val, task.labels.items
+    held_out = HeldOut(
         names=[f"row {row}" if items is None else str(items[row]) for row in rows],
         classes=task.classes,
-        probabilities=measured.probabilities["val"],
+        probabilities=details.probabilities["val"],
         labels=task.labels.values[rows],
-        truth=None if task.truth is None else task.truth[rows],
+        complete=None if task.truth is None else task.truth[rows],
         store=task.store,
     )
     parts = [
-        _head(config, task, measured, seconds),
-        _curves(run),
-        _classes(run, measured.classes),
-        _pictures(seen, measured.classes),
-        _missing(seen),
-        _bad_images(measured),
-        _timing(run, seconds),
+        _head(result, config, task, seconds),
+        _training(run),
+        _classes(run, details.classes),
+        _images(held_out, details.classes),
+        _missing(held_out),
+        _bad_images(result.bad_images),
+        _time(run, seconds),
         _settings(config),
     ]
-    path = measured.result.folder / "report.html"
+    path = result.folder / "report.html"
     write_text(path, document(f"{run.name}: {config.method} · halftruth", "".join(parts)))
     return path
 
 
-def _head(config: Config, task: Task, measured: Measured, seconds: float) -> str:
-    result = measured.result
-    known = "the complete labels" if task.truth is not None else "the labels there are"
+def _head(result: Result, config: Config, task: Task, seconds: float) -> str:
+    known = "the complete labels" if task.truth is not None else "the given labels"
     numbers = [
         (f"{100 * scores[key]:.1f}", f"{key}, %, {part}")
         for part, scores in (("test", result.test), ("validation", result.val))
@@ -106,19 +114,19 @@ def _head(config: Config, task: Task, measured: Measured, seconds: float) -> str
         if scores
     ]
     numbers += [
-        (f"{result.best_epoch + 1}", f"best epoch, stage {result.best_stage}"),
-        (_duration(seconds), "from start to end"),
+        (f"{result.best_epoch}", f"best epoch, stage {result.best_stage}"),
+        (_duration(seconds), "total time"),
     ]
     text = escape(task.describe()).replace("\n", "<br>")
     return (
         f"<h1>{escape(result.folder.resolve().name)}</h1>"
-        f"<p>Trained with <b>{escape(config.method)}</b> on {escape(config.labels)}; measured "
-        f"against {known}, each class cut at its own threshold.</p>{facts(numbers)}"
+        f"<p>Trained with <b>{escape(config.method)}</b> on {escape(config.labels)}; compared with "
+        f"{known}, with one threshold per class.</p>{facts(numbers)}"
         f'<p class="note">{text}</p>'
     )
 
 
-def _curves(run: Record) -> str:
+def _training(run: Record) -> str:
     shown = []
     for title, text, draw in FIGURES:
         try:
@@ -129,13 +137,31 @@ def _curves(run: Record) -> str:
     return f"<h2>Training</h2>{''.join(shown)}"
 
 
+@styled
+def inline_svg(drawing: Drawing, text: str) -> Raw:
+    """A figure as <svg> in the colours of the page, light or dark; `text` describes it."""
+    file = io.StringIO()
+    drawing.figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    svg = file.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r' (?:width|height)="[\d.]+pt"', "", svg, count=2)
+    # Ink and grid take the text colour of the page; the line colours can be read on both.
+    svg = re.sub(f"{INK}|{GRID}", "currentColor", svg, flags=re.IGNORECASE)
+    # Letters about as large as the small text of the page; a phone scrolls wide figures.
+    width = drawing.figure.get_figwidth()
+    size = f"width: {100 * width:.0f}px; min-width: {66 * width:.0f}px"
+    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{escape(text)}" style="{size}" ', 1)
+    return Raw(f'<figure class="plot">{svg}</figure>\n')
+
+
 def _classes(run: Record, classes: pd.DataFrame) -> str:
     part = "test" if "test_AP" in classes else "val"
     order = classes.sort_values(f"{part}_AP", ascending=False, kind="stable")
     columns = {
         "class": "class",
         "train_present": "labelled",
-        "train_true": "really there",
+        "train_true": "present",
         "threshold": "threshold",
     }
     for name in ("val", "test"):
@@ -144,11 +170,12 @@ def _classes(run: Record, classes: pd.DataFrame) -> str:
     used = {key: text for key, text in columns.items() if key in classes}
     rows = [[_cell(key, value) for key, value in zip(used, row, strict=True)]
             for row in order[list(used)].itertuples(index=False)]  # fmt: skip
-    figure = inline_svg(draw_classes([run]), "AP of each class against its labelled positives")
+    figure = inline_svg(draw_classes([run]), "AP per class over its labelled positives")
     return (
         f"<h2>Classes</h2>{figure}"
-        '<p class="note">Labelled and really there: positives in the training rows. Thresholds '
-        "give the best F1 on validation. Shares in per cent; – where a part holds no such class."
+        '<p class="note">Labelled: positives in the training rows; present: the same by the '
+        "complete labels. The thresholds give the best F1 on validation rows. AP, precision, "
+        "recall and F1 in percent; – where the rows have no positive of a class."
         f"</p>{table(list(used.values()), rows)}"
     )
 
@@ -163,87 +190,90 @@ def _cell(key: str, value: float | str) -> str:
     return f"{value:.3f}" if key == "threshold" else f"{100 * value:.1f}"
 
 
-def _pictures(seen: Seen, classes: pd.DataFrame) -> str:
-    if seen.store is None:
+def _images(held_out: HeldOut, classes: pd.DataFrame) -> str:
+    if held_out.store is None:
         return ""
-    some = f" The {MOST_CLASSES} classes with the lowest AP." if len(classes) > MOST_CLASSES else ""
+    some = (
+        f" Only the {MOST_CLASSES} classes with the lowest AP."
+        if len(classes) > MOST_CLASSES
+        else ""
+    )
     return (
-        "<h2>Best and worst pictures</h2><p>Validation rows, which the model did not learn from: "
-        "the surest finds of each class, the positives it holds least likely, and the surest finds "
-        f"that {'are wrong' if seen.truth is not None else 'are not labelled so'}.{some}</p>"
-        + best_and_worst(seen, classes["val_AP"].to_numpy(dtype=float))
+        "<h2>Best and worst images</h2><p>Validation rows, which the model was not trained on: for "
+        "each class the positives with the highest and the lowest score, and the images with the "
+        f"highest score that are {'absent' if held_out.complete is not None else 'not labelled'}."
+        f"{some}</p>" + best_and_worst(held_out, classes["val_AP"].to_numpy(dtype=float))
     )
 
 
-def _missing(seen: Seen) -> str:
-    title = "<h2>Likely missing labels</h2>"
-    every = len(seen.names)
-    seen = seen.at_most(_MOST_LABELS)
-    some = "the" if len(seen.names) == every else f"{len(seen.names):,} of {every:,}"
-    if not (seen.labels == UNKNOWN).any():
-        return f"{title}<p>No label of the validation rows is unknown.</p>"
-    if not (seen.labels == PRESENT).any():
-        return f"{title}<p>No label of the validation rows is present, so nothing tells how.</p>"
-    known = calibrate(seen.labels, seen.probabilities, draws=20)
+def _missing(held_out: HeldOut) -> str:
+    title = "<h2>Probably missing labels</h2>"
+    every = len(held_out.names)
+    held_out = held_out.at_most(_MOST_LABELS)
+    rows = len(held_out.names)
+    some = "the" if rows == every else f"{rows:,} of {every:,}"
+    if not (held_out.labels == UNKNOWN).any():
+        return f"{title}<p>The validation rows have no unknown labels.</p>"
+    if not (held_out.labels == PRESENT).any():
+        return f"{title}<p>The validation rows have no positive labels to estimate them from.</p>"
+    known = calibrate(held_out.labels, held_out.probabilities, draws=20)
     found = missing_labels(
-        seen.labels,
-        seen.probabilities,
-        classes=seen.classes,
-        items=seen.names,
+        held_out.labels,
+        held_out.probabilities,
+        classes=held_out.classes,
+        items=held_out.names,
         most=MOST_FOUND,
         calibration=known,
     )
     total = known.missing_total
-    count = int((seen.labels == UNKNOWN).sum())
+    count = int((held_out.labels == UNKNOWN).sum())
     text = (
-        f"<p>Of the {count:,} unknown labels of {some} validation rows about "
-        f"<b>{total.estimate:,.0f}</b> are probably there (95 % interval {total.low:,.0f} to "
-        f"{total.high:,.0f}), estimated without complete labels. The likeliest first; "
-        "<code>halftruth audit</code> goes through all rows.</p>"
+        f"<p>Of the {count:,} unknown labels of {some} validation rows, an estimated "
+        f"<b>{total.estimate:,.0f}</b> are present (95 % interval {total.low:,.0f} to "
+        f"{total.high:,.0f}). The estimate does not use complete labels. The most probable come "
+        "first; <code>halftruth audit</code> checks all rows.</p>"
     )
-    if seen.store is not None:
-        return title + text + findings(seen, found)
-    rows = [
+    if held_out.store is not None:
+        return title + text + show_missing(held_out, found)
+    listed = [
         (str(item), str(name), f"{score:.3f}", f"{100 * chance:.0f}")
         for item, name, score, chance in found[
             ["item", "class", "score", "probability"]
         ].itertuples(index=False)
     ]
-    return title + text + table(["item", "class", "score", "probably there, %"], rows)
+    return title + text + table(["item", "class", "score", "probability, %"], listed)
 
 
-def _bad_images(measured: Measured) -> str:
-    bad = measured.result.bad_images
+def _bad_images(bad: list[tuple[str, str]]) -> str:
     if not bad:
         return ""
-    rows = [(name, reason) for name, reason in bad[:50]]
     more = f"<p>The first 50 of {len(bad):,}; all are in bad_images.csv.</p>" if bad[50:] else ""
-    return f"<h2>Images left out</h2>{more}{table(['image', 'reason'], rows)}"
+    return f"<h2>Images that could not be read</h2>{more}{table(['image', 'reason'], bad[:50])}"
 
 
-def _timing(run: Record, seconds: float) -> str:
+def _time(run: Record, seconds: float) -> str:
     rows = []
     for name, stage in run.epochs.groupby("stage", sort=False):
         total = float(stage["seconds"].sum())
         each = _duration(total / len(stage))
         rows.append((f"stage {name}", f"{len(stage)}", each, _duration(total)))
-    rows.append(("everything", "", "", _duration(seconds)))
+    rows.append(("total", "", "", _duration(seconds)))
     device = run.config.get("device", "auto")
     if device == "auto":
         device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     return (
         "<h2>Time</h2>"
-        + table(["", "epochs", "an epoch", "together"], rows)
+        + table(["", "epochs", "per epoch", "time"], rows)
         + f'<p class="note">{escape(str(device))}, {torch.get_num_threads()} threads, '
         f"{escape(platform.platform(terse=True))}, Python {platform.python_version()}, torch "
-        f"{escape(torch.__version__)}. Everything: this start of the run, reading and measuring "
-        "included; a resumed run began earlier.</p>"
+        f"{escape(torch.__version__)}. The total includes reading and evaluation; "
+        "for a resumed run it counts from the last start.</p>"
     )
 
 
 def _settings(config: Config) -> str:
     command = f"halftruth train {shlex.quote(config.out + '/config.yaml')} --out runs/again"
-    return f"<h2>Settings</h2><pre>{escape(command)}</pre><pre>{escape(to_yaml(config))}</pre>"
+    return f"<h2>Settings</h2><pre>{escape(command)}</pre><pre>{escape(config.to_yaml())}</pre>"
 
 
 def _duration(seconds: float) -> str:

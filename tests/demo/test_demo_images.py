@@ -1,4 +1,4 @@
-"""What the page shows: the ranking of blanks, and which of them are right."""
+"""Which images the page shows: the ranking of unknown labels, and which of them are right."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from halftruth.demo.album import Album, rank_unknown
+from halftruth.demo.demo_page import Album, rank_unknown
 from halftruth.labels import LabelMatrix
 
 CLASSES = ("a", "b", "c")
@@ -25,10 +25,10 @@ def album(tmp_path: Path) -> Album:
     return Album(tmp_path, complete, LabelMatrix(OBSERVED, CLASSES, items=names, split=SPLIT))
 
 
-def test_only_blanks_of_the_training_part_are_ranked(album: Album) -> None:
+def test_only_unknown_labels_of_the_training_rows_are_ranked(album: Album) -> None:
     ranking = rank_unknown(SCORES, album.observed)
     assert ranking.tolist() == [[2, 0], [0, 2], [0, 1], [2, 2]]
-    assert album.right(ranking).tolist() == [False, True, False, True]
+    assert album.is_present(ranking).tolist() == [False, True, False, True]
 
 
 def test_findings_are_the_first_of_each_class(album: Album) -> None:
@@ -40,8 +40,8 @@ def test_findings_are_the_first_of_each_class(album: Album) -> None:
     ]
     assert found[1].score == 0.6
     assert found[1].shown == ["a"]
-    assert found[1].truth == ["a", "c"]
-    assert found[0].picture.getpixel((0, 0)) == (2, 0, 0)
+    assert found[1].complete == ["a", "c"]
+    assert found[0].image.getpixel((0, 0)) == (2, 0, 0)
     assert found[0].shown == []
 
 
@@ -51,11 +51,11 @@ def test_mistakes_are_not_shown_twice(album: Album) -> None:
     assert [one.rank for one in album.mistakes(SCORES, each=0, most=1)] == [1]
 
 
-def test_scenes_tell_what_was_hidden(album: Album) -> None:
+def test_scenes_list_the_hidden_labels(album: Album) -> None:
     scenes = album.scenes()
     assert [(scene.shown, scene.hidden) for scene in scenes] == [(["a"], ["c"]), ([], ["c"])]
 
 
-def test_facts_count_the_training_part(album: Album) -> None:
+def test_facts_count_the_training_rows(album: Album) -> None:
     numbers = [number for number, _ in album.facts()]
     assert numbers == ["2", "0 %", "1", "2", "1"]
