@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from halftruth.data import DataError, read_labels
+from halftruth.data import DataError, read_column, read_labels
 
 BAD_TEXTS = {
     "empty": ("", {}, r"labels\.csv: the file is empty"),
@@ -171,3 +171,11 @@ def test_sources_that_are_no_label_files(tmp_path):
     (tmp_path / "labels.docx").write_text("x")
     with pytest.raises(DataError, match="unknown kind of label file"):
         read_labels(tmp_path / "labels.docx")
+
+
+def test_a_misspelt_group_column_is_reported_under_its_own_option(tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text("image,patient,cat\nx,1,1\ny,2,0\n")
+    expected = r"group_column='patiant' \(--group-column patiant\): .*did you mean 'patient'"
+    with pytest.raises(DataError, match=expected):
+        read_column(path, "patiant", option="group_column")

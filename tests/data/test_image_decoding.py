@@ -9,7 +9,6 @@ import pytest
 from PIL import Image, ImageOps
 
 from halftruth.data import BadImage, DataError, ImageStore, check_images, decode_all
-from halftruth.data.decode_images import check_any_readable
 from halftruth.data.image_file import decode_image, resize
 
 
@@ -191,8 +190,8 @@ def test_bad_images_fail_or_are_listed(mixed):
     assert [name for name, _ in decoded.bad] == ["text.jpg", "gone"]
 
 
-def test_all_images_bad_is_an_error_with_the_reasons():
-    bad = [("a.png", "the file is empty (zero bytes)"), ("b.png", "damaged")]
-    check_any_readable(bad, 3)
-    with pytest.raises(DataError, match=r"none of the 2 images can be read:\n  a\.png: the file"):
-        check_any_readable(bad, 2)
+def test_if_all_images_are_bad_the_message_does_not_advise_to_skip_them(mixed):
+    with pytest.raises(DataError, match="none of the 2 images can be read") as caught:
+        decode_all(mixed, ["zero.png", "text.jpg"], 8)
+    assert "  zero.png: the file is empty (zero bytes)\n" in str(caught.value)
+    assert "skip" not in str(caught.value)

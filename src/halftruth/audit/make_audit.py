@@ -21,6 +21,7 @@ from halftruth.audit.score_sources import (
 from halftruth.data import DataError, named_splits, read_column, read_features, read_labels
 from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.presence.calibration import SELECTIONS, Selection, calibrate
+from halftruth.train.config import check_device
 from halftruth.train.trained_run import TrainedRun
 
 _IN_SAMPLE = (
@@ -146,14 +147,11 @@ def _check_options(
     training: dict[str, Any] | None,
 ) -> None:
     """Refuse bad values and options without effect, before any long work."""
-    import torch
-
     if selection not in SELECTIONS:
         raise DataError(f"selection: expected {' or '.join(SELECTIONS)}, got {selection!r}")
     if most < 1:
         raise DataError(f"most: expected at least 1 candidate, got {most}")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise DataError("device: expected auto or cpu (no CUDA GPU is available), got 'cuda'")
+    check_device(device)
     if not _is_run(source) and source.is_dir() and labels is not None:
         raise DataError(f"{source}: is not a run folder: there is no {source / 'config.yaml'}")
     if not _is_run(source) and labels is None:
@@ -194,6 +192,8 @@ def _read_inputs(
         options = {**run_reading(run, file), **options}
         stores = stores or list(run.config.images)
         features = features or run.config.features
+    # First, so that a misspelt column is reported as --group-column, not as a dropped column.
+    groups = read_column(file, group_column, option="group_column") if group_column else None
     if group_column:
         options["drop_columns"] = [*options.get("drop_columns", ()), group_column]
     given = read_labels(file, **options)
@@ -209,7 +209,7 @@ def _read_inputs(
         more = dict(reading_features or {})
         read = run.read_features if run is not None and not more else read_features
         matrix = read(features, labels=given, **more)[rows]
-    groups = np.asarray(read_column(file, group_column))[rows] if group_column else None
+    groups = None if groups is None else groups[rows]
     path = None if features is None else Path(features)
     return _Inputs(source, file, options, given, rows, part, stores, path, matrix, groups)
 

@@ -102,12 +102,6 @@ def describe_bad(bad: Sequence[tuple[str, str]], total: int, limit: int = 10) ->
     return "\n".join([*lines, advice])
 
 
-def check_any_readable(bad: Sequence[tuple[str, str]], total: int) -> None:
-    """Raise `DataError` with the reasons if no image can be read, even if bad ones are skipped."""
-    if len(bad) == total:
-        raise DataError(describe_bad(bad, total))
-
-
 def _for_each(
     work: Callable[[int], Result], count: int, workers: int, progress: Progress | None
 ) -> list[Result]:

@@ -59,10 +59,11 @@ class Task:
 
 def load_task(config: Config) -> Task:
     """Read the files a configuration names."""
+    # First, so that a misspelt column is reported as --group-column, not as a dropped column.
+    groups = read_groups(config)
     labels = read(config.labels, **reading_options(config))
     if len(labels.values) == 0:
         raise DataError(f"{config.labels}: there are no rows to learn from")
-    groups = read_groups(config)
     task = Task(labels=labels, splits=choose_parts(config, labels, groups), groups=groups)
     if config.truth:
         task.truth = align_truth(labels, read(config.truth, **truth_options(config)), config.truth)
@@ -88,7 +89,9 @@ def read_groups(config: Config) -> np.ndarray | None:
     if not config.group_column:
         return None
     delimiter = config.reading.get("delimiter")
-    return np.asarray(read_column(config.labels, config.group_column, delimiter=delimiter))
+    return read_column(
+        config.labels, config.group_column, delimiter=delimiter, option="group_column"
+    )
 
 
 def check_parts(task: Task, config: Config) -> None:

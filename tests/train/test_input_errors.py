@@ -1,0 +1,61 @@
+"""Mistakes in the files of a training run: the message names the real cause."""
+
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from halftruth import fit
+from halftruth.data import DataError
+
+
+@pytest.fixture
+def files(tmp_path):
+    random = np.random.default_rng(0)
+    np.save(tmp_path / "x.npy", random.normal(size=(20, 4)))
+    lines = [f"{k}.png,p{k // 2},{k % 2},{1 - k % 2}" for k in range(20)]
+    (tmp_path / "labels.csv").write_text("\n".join(["image,patient,cat,dog", *lines]) + "\n")
+    return tmp_path
+
+
+def test_a_misspelt_group_column_is_named_as_such(files):
+    with pytest.raises(DataError, match=r"group_column='patiant'.*did you mean 'patient'"):
+        fit(
+            files / "labels.csv",
+            features=files / "x.npy",
+            group_column="patiant",
+            out=files / "run",
+            quiet=True,
+        )
+
+
+def test_a_label_file_is_refused_as_features(files):
+    with pytest.raises(DataError, match="these features are labels"):
+        fit(
+            files / "labels.csv",
+            features=files / "labels.csv",
+            reading={"drop_columns": ["patient"]},
+            reading_features={"drop_columns": ["patient"]},
+            out=files / "run",
+            quiet=True,
+        )
+
+
+def test_broken_links_are_named_as_such(files):
+    (files / "photos").mkdir()
+    for k in range(19):
+        Image.new("RGB", (8, 8)).save(files / "photos" / f"{k}.png")
+    os.symlink(files / "gone.png", files / "photos" / "19.png")
+    with pytest.raises(DataError, match=r"19\.png: is a broken symbolic link: its target"):
+        fit(
+            files / "labels.csv",
+            images=files / "photos",
+            reading={"drop_columns": ["patient"]},
+            backbone="resnet10t",
+            weights="none",
+            image_size=32,
+            device="cpu",
+            out=files / "run",
+            quiet=True,
+        )
