@@ -1,4 +1,4 @@
-"""`halftruth bench` as it is typed."""
+"""`halftruth bench` on the command line."""
 
 import json
 import sys
@@ -8,6 +8,7 @@ import yaml
 from tiny_grid import HereOnly
 
 from halftruth.bench import runner
+from halftruth.bench.workers import Bench
 from halftruth.cli import main
 from halftruth.data import read_labels
 
@@ -19,7 +20,7 @@ GRID = {
 
 
 @pytest.fixture
-def typed(monkeypatch, capsys):
+def command(monkeypatch, capsys):
     """The exit code and output of a command."""
     monkeypatch.setattr(runner, "Pool", HereOnly)
 
@@ -40,13 +41,13 @@ def grid(tmp_path):
     return path
 
 
-def test_run_then_table(typed, grid, root, tmp_path):
+def test_run_then_table(command, grid, root, tmp_path):
     out = tmp_path / "results" / "r.jsonl"
-    code, text = typed("run", grid, "--data", root, "--out", out, "--seeds", "0,1")
+    code, text = command("run", grid, "--data", root, "--out", out, "--seeds", "0,1")
     assert code == 0
     assert "[4/4] toy single em seed 1: test mAP" in text
     assert "| method | toy, single |" in text
-    code, text = typed("table", out, "--style", "csv", "--metric", "CF1")
+    code, text = command("table", out, "--style", "csv", "--metric", "CF1")
     assert code == 0
     assert [line.split(",")[:4] for line in text.splitlines()[1:3]] in (
         [["em", "toy", "single", "CF1"], ["bce", "toy", "single", "CF1"]],
@@ -54,9 +55,9 @@ def test_run_then_table(typed, grid, root, tmp_path):
     )
 
 
-def test_options_overrule_the_grid(typed, grid, root, tmp_path):
+def test_options_replace_keys_of_the_grid(command, grid, root, tmp_path):
     out = tmp_path / "r.jsonl"
-    code, _ = typed(
+    code, _ = command(
         "run", grid, "--data", root, "--out", out, "--methods", "e*", "--labels", "left-40",
         "--seeds", "3", "--trials", "2", "--epochs", "2", "--limit", "6",
     )  # fmt: skip
@@ -69,30 +70,68 @@ def test_options_overrule_the_grid(typed, grid, root, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--methods", "gone"], "none matches 'gone'"),
-        (["--seeds", "a"], "expected whole numbers"),
+        (["--seeds", "a"], "expected integers"),
         (["--labels", "half"], "is no label setting"),
         (["--data", "nowhere"], "there is no such folder"),
+        (["--device", "cuda:99"], "device: cuda:99 is not there"),
     ],
 )
-def test_a_wrong_option_is_one_message(typed, grid, root, tmp_path, words, told):
+def test_a_wrong_option_is_one_message(command, grid, root, tmp_path, words, message):
     given = {"--data": root, "--out": tmp_path / "r.jsonl", **{words[0]: words[1]}}
-    code, text = typed("run", grid, *(part for pair in given.items() for part in pair))
+    code, text = command("run", grid, *(part for pair in given.items() for part in pair))
     assert code == 2
-    assert told in text
+    assert message in text
     assert "Traceback" not in text
 
 
-def test_a_missing_file_of_results_is_one_message(typed, tmp_path):
-    code, text = typed("table", tmp_path / "none.jsonl")
+def test_a_missing_results_file_is_one_message(command, tmp_path):
+    code, text = command("table", tmp_path / "none.jsonl")
     assert code == 2
-    assert "there is no such file of results" in text
+    assert "there is no such results file" in text
 
 
-def test_labels_are_written_for_training(typed, root, tmp_path):
-    code, text = typed(
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--style", "html"], "style: expected one of markdown"),
+        (["--part", "train"], "part: expected val or test"),
+        (["--metric", "map"], "metric: expected one of"),
+        (["--only", "voc*"], "no data set matches"),
+    ],
+)
+def test_a_wrong_option_of_a_table_is_one_message(command, grid, root, tmp_path, words, message):
+    out = tmp_path / "r.jsonl"
+    command("run", grid, "--data", root, "--out", out, "--methods", "bce", "--seeds", "0")
+    code, text = command("table", out, *words)
+    assert code == 2
+    # A terminal wraps the message in a frame.
+    assert message in " ".join(text.replace("│", " ").split())
+
+
+def test_an_interrupted_grid_keeps_finished_runs(command, grid, root, tmp_path, monkeypatch):
+    out, original, done = tmp_path / "r.jsonl", Bench.do, []
+
+    def interrupt_the_third(bench, task):
+        done.append(task)
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        return original(bench, task)
+
+    monkeypatch.setattr(Bench, "do", interrupt_the_third)
+    code, text = command("run", grid, "--data", root, "--out", out, "--seeds", "0,1")
+    assert code == 130
+    assert "the same command continues" in text
+    assert len(out.read_text().splitlines()) == 1
+    code, text = command("run", grid, "--data", root, "--out", out, "--seeds", "0,1")
+    assert code == 0
+    assert len(out.read_text().splitlines()) == 4
+
+
+def test_labels_are_written_for_training(command, root, tmp_path):
+    code, text = command(
         "labels", "tabular", root, "--option", "dataset=toy", "--labels", "single",
         "--out", tmp_path / "toy",
     )  # fmt: skip
@@ -106,7 +145,7 @@ def test_labels_are_written_for_training(typed, root, tmp_path):
     assert ((truth.values == 1) | (shown.values != 1)).all()
 
 
-def test_an_unknown_data_set_names_close_ones(typed, tmp_path):
-    code, text = typed("labels", "voc2021", tmp_path, "--out", tmp_path / "x")
+def test_an_unknown_data_set_gets_a_suggestion(command, tmp_path):
+    code, text = command("labels", "voc2021", tmp_path, "--out", tmp_path / "x")
     assert code == 2
     assert "voc2012" in text

@@ -30,7 +30,7 @@ RECORDS = [
 ]  # fmt: skip
 
 
-def test_markdown_marks_best_and_second_and_puts_the_published_number_beside():
+def test_markdown_marks_best_and_second_next_to_the_published_number():
     lines = table(RECORDS).split("\n")
     assert lines[0] == "| method | voc, single | published | difference |"
     assert lines[2:7] == [
@@ -45,13 +45,13 @@ def test_markdown_marks_best_and_second_and_puts_the_published_number_beside():
     )
 
 
-def test_trials_are_in_no_table():
+def test_tables_leave_out_trials():
     trial = {**record("em", 7, 0.99), "trial": True, "id": "t"}
     assert table([*RECORDS, trial]) == table(RECORDS)
 
 
 def test_settings_are_never_averaged_together():
-    """More seeds win, then validation; the test numbers have no say."""
+    """Most seeds first, then validation; test numbers are not used."""
     few = [record("em", 0, 0.9, lr=0.2, val=0.9)]
     many = [record("em", seed, 0.5, lr=0.1, val=0.1) for seed in (0, 1)]
     better = [record("em", seed, 0.4, lr=0.3, val=0.2) for seed in (0, 1)]
@@ -59,7 +59,7 @@ def test_settings_are_never_averaged_together():
     assert one_setting(few + many + better) == better
 
 
-def test_complete_labels_stand_in_every_column():
+def test_complete_labels_are_in_every_column():
     both = [*RECORDS, record("em", 0, 0.8, column="left-40")]
     found = columns(both)
     assert [(column.labels, "complete" in column.values) for column in found] == [
@@ -70,7 +70,7 @@ def test_complete_labels_stand_in_every_column():
 
 
 def test_complete_labels_alone_make_no_column():
-    """Taken over from another label setting or data set, where nothing else was run."""
+    """Runs of another label setting or data set, where nothing else was run."""
     left = [record(m, 0, 0.8, column="left-40") for m in ("em", "bce")]
     elsewhere = record("complete", 0, 0.7, data="other")
     found = columns([record("complete", 0, 0.9), *left, elsewhere])
@@ -93,7 +93,7 @@ def test_several_metrics_are_several_columns():
     assert head == "| method | voc, single, mAP | published | difference | voc, single, CF1 |"
 
 
-def test_csv_holds_every_number_by_itself():
+def test_csv_has_one_field_per_number():
     rows = list(csv.DictReader(io.StringIO(table(RECORDS, style="csv"))))
     assert [row["method"] for row in rows] == ["complete", "em", "gr", "bce", "own"]
     assert rows[1] == {
@@ -104,14 +104,14 @@ def test_csv_holds_every_number_by_itself():
     assert rows[4]["std"] == rows[4]["published"] == ""
 
 
-def test_latex():
+def test_latex_marks_best_and_second():
     lines = table(RECORDS, style="latex").split("\n")
     assert r"em & \textbf{82.00} $\pm$ 0.71 & 88.67 & -6.67 \\" in lines
     assert r"gr & \underline{81.00} $\pm$ 1.41 & 89.83 & -8.83 \\" in lines
     assert lines.count(r"\end{tabular}") == 1
 
 
-def test_a_table_of_nothing_says_so():
+def test_a_table_without_runs_is_one_line():
     assert table([]) == "no finished runs yet\n"
 
 

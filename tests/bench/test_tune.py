@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import yaml
 
+from halftruth import fit
 from halftruth.bench import tune as tune_module
 from halftruth.bench.search_space import RATES, search_space
 from halftruth.bench.tune import TuneError, tune, with_values
 from halftruth.cli import main
-from halftruth.train import Config, ConfigError, fit, load_settings
+from halftruth.train import Config, ConfigError, load_settings
 
 optuna = pytest.importorskip("optuna")
 

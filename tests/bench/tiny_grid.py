@@ -1,4 +1,4 @@
-"""A data set of forty rows, and a grid that runs over it in a moment."""
+"""A data set of sixty rows, and a grid that runs on it within a second."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ CLASSES = ("red", "green", "blue", "grey")
 
 
 def make_data(folder: Path, rows: int = 60) -> Path:
-    """toy.npz below the folder, as the reader `tabular` takes it; features tell the labels."""
+    """Write toy.npz for the reader `tabular`; labels can be predicted from the features."""
     random = np.random.default_rng(0)
     labels = random.random((rows, len(CLASSES))) < 0.4
     labels[np.arange(rows), random.integers(len(CLASSES), size=rows)] = True
@@ -41,7 +41,7 @@ def tiny_grid(**changes) -> Grid:
 
 
 class HereOnly:
-    """Stands for the pool: the tasks are done in this process, one at a time."""
+    """A pool that runs its tasks in this process, one at a time."""
 
     def __init__(self, jobs, devices, root, cache):
         self.place = Place(root, cache, "cpu")

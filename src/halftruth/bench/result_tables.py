@@ -131,11 +131,18 @@ def table(
     """Results as Markdown, CSV or LaTeX: mean ± std over seeds in percent, the best bold, the
     second underlined, next to the published number and the difference.
     """
+    records, metrics = list(records), list(metrics)
+    if style not in WRITERS:
+        raise ValueError(f"style: expected one of {', '.join(WRITERS)}, got {style!r}")
+    if part not in ("val", "test"):
+        raise ValueError(f"part: expected val or test, got {part!r}")
     found = columns(records, metrics, part)
     if not found:
         return "no finished runs yet\n"
-    if style not in WRITERS:
-        raise ValueError(f"expected a style in {', '.join(WRITERS)}, got {style!r}")
+    known = sorted({name for record in records for name in record.get(part) or ()})
+    for metric in metrics:
+        if metric not in known:
+            raise ValueError(f"metric: expected one of {', '.join(known)}, got {metric!r}")
     return WRITERS[style](found)
 
 

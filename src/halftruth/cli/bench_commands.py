@@ -1,4 +1,4 @@
-"""`halftruth bench`: a grid of runs into one file, and its tables."""
+"""`halftruth bench`: grids of runs, tables of results, recipes and label files of the papers."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +9,7 @@ from halftruth.cli import options as o
 from halftruth.cli.terminal import say
 
 app = typer.Typer(
-    help="Compare methods: a grid of runs into one file of results, and tables of it.",
+    help="Compare methods: run a grid, print its table, list the papers' recipes.",
     no_args_is_help=True,
 )
 
@@ -18,8 +18,8 @@ app = typer.Typer(
 def run(
     grid: Annotated[Path, typer.Argument(help="YAML file of the grid.")],
     data: Annotated[Path, typer.Option(help="Folder of data sets.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="File of results (.jsonl).")],
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes at once.")] = 1,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Results file (.jsonl).")],
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Number of processes.")] = 1,
     device: Annotated[
         str, typer.Option(help="auto (every GPU), cpu, or a list: cuda:0,cuda:1.")
     ] = "auto",
@@ -29,25 +29,27 @@ def run(
         str | None, typer.Option(help="Other label settings: single,left-75.")
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="Other seeds: 0,1,2.")] = None,
-    trials: Annotated[int | None, typer.Option(min=1, help="Settings tried a method.")] = None,
+    trials: Annotated[int | None, typer.Option(min=1, help="Settings to try per method.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Another number of epochs.")] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="At most so many rows a part, to try a grid out.")
+        int | None, typer.Option(min=1, help="Rows per part at most, to test a grid quickly.")
     ] = None,
-    cache: Annotated[Path | None, typer.Option(help="For decoded images and features.")] = None,
+    cache: Annotated[
+        Path | None, typer.Option(help="Folder of decoded images and features.")
+    ] = None,
     start: Annotated[
         Path | None,
-        typer.Option(help="Results of another grid: begin with the settings found best there."),
+        typer.Option(help="Results of another grid: start with its best settings."),
     ] = None,
 ) -> None:
-    """Run what is missing in the file of results; the same command goes on after a stop.
+    """Run what is missing in the results file; the same command continues an interrupted grid.
 
     halftruth bench run benchmarks/grids/tabular.yaml --data data/ --out results/tabular.jsonl
     """
     from halftruth.bench import load_grid, run_grid, table
     from halftruth.bench.results import read_results
 
-    # What is no number is for the grid to refuse, with everything else that is wrong.
+    # The grid reports seeds that are not numbers, together with all other mistakes.
     numbers = seeds and [int(part) if part.isdigit() else part for part in seeds.split(",")]
     spec = load_grid(
         grid, seeds=numbers, trials=trials, labels=None if labels is None else labels.split(",")
@@ -64,7 +66,7 @@ def run(
     try:
         failed = run_grid(spec, data, out, **where, say=say)  # type: ignore[arg-type]
     except KeyboardInterrupt:
-        say(f"stopped; finished runs are in {out}, the same command goes on from there")
+        say(f"stopped; finished runs are in {out}, and the same command continues from there")
         raise typer.Exit(130) from None
     if out.is_file():
         say("\n" + table(read_results(out)))
@@ -77,13 +79,15 @@ def run(
 
 @app.command("table")
 def show(
-    results: Annotated[list[Path], typer.Argument(help="Files of results.")],
-    metric: Annotated[list[str] | None, typer.Option(help="May be repeated; mAP if none.")] = None,
+    results: Annotated[list[Path], typer.Argument(help="Results files.")],
+    metric: Annotated[
+        list[str] | None, typer.Option(help="Metric, may be repeated; mAP by default.")
+    ] = None,
     style: Annotated[str, typer.Option(help="markdown, csv or latex.")] = "markdown",
     only: Annotated[str | None, typer.Option(help="Only these data sets.")] = None,
-    part: Annotated[str, typer.Option(help="test, or val.")] = "test",
+    part: Annotated[str, typer.Option(help="test or val.")] = "test",
 ) -> None:
-    """Print results in the papers' shape, beside the published numbers.
+    """Print results as a table, next to the published numbers.
 
     halftruth bench table results/tabular.jsonl --style latex
     """
@@ -93,13 +97,17 @@ def show(
 
     records = read_results(results)
     if only is not None:
-        records = [
-            r for r in records if any(fnmatch.fnmatch(r["data"], p) for p in only.split(","))
-        ]
+        names = sorted({record["data"] for record in records})
+        kept = [name for name in names if any(fnmatch.fnmatch(name, p) for p in only.split(","))]
+        if not kept:
+            raise typer.BadParameter(
+                f"no data set matches {only!r}; there are: {', '.join(names)}", param_hint="--only"
+            )
+        records = [record for record in records if record["data"] in kept]
     try:
         text = table(records, metrics=metric or ["mAP"], style=style, part=part)
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--style") from error
+        raise typer.BadParameter(str(error)) from error
     typer.echo(text, nl=False)
 
 
@@ -134,10 +142,12 @@ def recipes(
 @app.command("labels")
 def write(
     name: Annotated[str, typer.Argument(help="Data set, as in docs/datasets.md.")],
-    root: Annotated[Path, typer.Argument(help="Its folder or file.")],
+    root: Annotated[Path, typer.Argument(help="Folder or file of the data set.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")],
-    labels: Annotated[str, typer.Option(help="What to show: single, left-75, ...")] = "single",
-    seed: Annotated[int, typer.Option(help="Of the draw; 1200: the published one.")] = 1200,
+    labels: Annotated[str, typer.Option(help="Label setting: single, left-75, ...")] = "single",
+    seed: Annotated[
+        int, typer.Option(help="Seed of the shown labels; 1200 is the published draw.")
+    ] = 1200,
     option: Annotated[
         list[str] | None, typer.Option(help="key=value: an option of the data set.")
     ] = None,
