@@ -1,4 +1,4 @@
-"""Any-class presence: is there anything at all in this row?"""
+"""Any-class presence: a term for whether a row has any class at all."""
 
 from typing import Any
 
@@ -12,25 +12,26 @@ from halftruth.losses.wrapper import Wrapper
 
 
 def positives_and_empty_rows(labels: Tensor) -> Tensor:
-    """Positive labels plus rows without one: what the authors' code divides a batch by."""
+    """The number of positive labels plus rows without one, the divisor of the authors' code."""
     there = labels > 0
     return (there.sum() + (~there.any(dim=1)).sum()).clamp(min=1)
 
 
 @register("any-class")
 class AnyClass(Wrapper):
-    """A base loss plus a term that asks whether any class is present, for sets full of empty rows.
+    """A base loss plus a term for "any class is present", for data with many empty rows.
 
         L = Σ_j base_j + α [ a ℓ⁺(z*) + (1−a) ℓ⁻(z*) ],   a = [some y = +1],
         z* = Σ_j w_j z_j / Σ_j w_j,   w = 1 for present classes, λ for the others of a positive
         row, 1 everywhere in a row without positives
 
     p_a = σ(z*) is the normalised geometric mean of the probabilities (paper 000, eq. 22), and the
-    slope is w_j/Σw · (p_a − a) for a cross-entropy base (eq. 24). ℓ⁺ and ℓ⁻ are the base's own
-    curves, so a focal base gives the focal form. Paper 000 (Any-Class Presence Likelihood); α = 1,
-    λ = 0.02 to 0.2, the larger the more empty rows.
-    UNKNOWN: as the base does; a row without a positive counts as empty. `empty_rows="verified"`
-    counts it only if every class of it is ABSENT, for data with positives left out.
+    slope is w_j/Σw · (p_a − a) for a cross-entropy base (eq. 24). ℓ⁺ and ℓ⁻ are the curves
+    of the base, so a focal base gives the focal form. Paper 000 (Any-Class Presence Likelihood);
+    α = 1, λ = 0.02 to 0.2, larger with more empty rows.
+    UNKNOWN: as in the base; a row without a positive counts as empty. With
+    `empty_rows="verified"` it counts only if all its classes are ABSENT, for data with missing
+    positives.
     `normalizer="labels"` divides by positive labels plus empty rows, as the authors' code does.
     Needs: nothing.
     """
@@ -61,7 +62,7 @@ class AnyClass(Wrapper):
         there = (labels > 0).to(s.z.dtype)
         present = there.sum(dim=1, keepdim=True)
         positive = present.clamp(max=1)
-        # An empty row weighs all its classes alike, which is lam = 1.
+        # In an empty row all classes have the same weight, which is lam = 1.
         lam = 1 + (self.lam - 1) * positive
         total = lam * labels.shape[1] + (1 - lam) * present
         all_z = s.z.sum(dim=1, keepdim=True)

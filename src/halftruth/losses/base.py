@@ -39,8 +39,6 @@ class Loss(Watched):
     views: int = 1
     # Whether `map_term` compares the class maps (B, K, h, w) of the model's head.
     needs_maps: bool = False
-    # The loss inside a wrapper.
-    base: "Loss | None" = None
     # The prior variance of a logit, where a linear head is trained on features; 0: no prior.
     ridge: float = 0.0
     # Whether a row's entries hang together, so that "none" can only mean a value a row.
@@ -170,17 +168,24 @@ class Loss(Watched):
 
     @property
     def pseudo_label_threshold(self) -> float:
-        """The probability above which the method takes an unknown label for present; default 0.5."""
+        """The probability above which an unknown label counts as present; 0.5 unless given."""
         return float(getattr(self, "tau", 0.5))
 
     @property
     def innermost(self) -> "Loss":
         """The loss inside all wrappers."""
-        return self if self.base is None else self.base.innermost
+        return self
 
     def for_single_view(self) -> "Loss":
         """The loss to train with where inputs have no augmented views, as features have none."""
-        return self if self.views == 1 or self.base is None else self.base.for_single_view()
+        return self
+
+    def go_to(self, share: float) -> None:
+        """Set the place in the method's schedule, 0..1, also beyond the last epoch's start."""
+
+    def presence_of_unknown(self, p: Tensor) -> Tensor | None:
+        """The probability of an unknown label to be present that the method derives from p."""
+        return None
 
     def map_term(self, maps: Tensor, index: Tensor, boxes: Tensor) -> Tensor:
         """Where `needs_maps`: a term for the class maps (B, K, h, w) of a batch, to be added.

@@ -15,7 +15,7 @@ from halftruth.losses.wrapper import Wrapper
 
 
 def effective_weights(counts: Tensor, beta: float) -> Tensor:
-    """(1 − β)/(1 − βⁿ) for each count n, scaled to a mean of 1; 1 where a class never occurs.
+    """(1 − β)/(1 − βⁿ) for each count n, scaled to a mean of 1; 1 for a class without samples.
 
     >>> effective_weights(torch.tensor([1, 1000]), 0.999).round(decimals=4)
     tensor([1.9968, 0.0032], dtype=torch.float64)
@@ -31,15 +31,15 @@ def effective_weights(counts: Tensor, beta: float) -> Tensor:
 
 @register("class-balanced")
 class ClassBalanced(Wrapper):
-    """Every row weighted by how rare its classes are; the empty row is a class of its own.
+    """Rows are weighted by the rarity of their classes; the empty row counts as a class.
 
         L = Σ_n ω_n base_n,   ω_n = Σ_{present c} w_c, or w_∅ for a row without positives,
         w_c = (1−β)/(1−β^n_c),  scaled so that all K+1 weights sum to K+1
 
-    Cui et al., CVPR 2019, in the multi-label form of paper 000's code. A loss inside is weighted
-    whole, so `any-class` belongs inside: `create("class-balanced", base="any-class")`.
+    Cui et al., CVPR 2019, in the multi-label form of paper 000's code. The whole base loss is
+    weighted, so `any-class` goes inside: `create("class-balanced", base="any-class")`.
     `normalizer="labels"` divides by positive labels plus empty rows, as that code does.
-    UNKNOWN: as the base does; a row without a positive counts as empty. Needs: `counts` (K,) and
+    UNKNOWN: as in the base; a row without a positive counts as empty. Needs: `counts` (K,) and
     `negatives` (rows without a positive), or begin(labels of the training set).
     """
 
@@ -66,7 +66,7 @@ class ClassBalanced(Wrapper):
                 "expected counts and negatives (the rows without a positive) together, got only "
                 f"{'counts' if negatives is None else 'negatives'}"
             )
-        # Counts that are given are those of the whole data; begin() does not overrule them.
+        # Given counts are those of the whole data: begin() does not replace them.
         self.given = counts is not None
         if counts is not None:
             self._set_counts(torch.as_tensor(counts), torch.as_tensor(negatives))
@@ -93,11 +93,8 @@ class ClassBalanced(Wrapper):
 
     def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
         if self.weights.numel() != labels.shape[1] + 1:
-            what = (
-                f"were given for {self.weights.numel() - 1} classes"
-                if len(self.weights)
-                else ("are not known yet")
-            )
+            given = f"were given for {self.weights.numel() - 1} classes"
+            what = given if len(self.weights) else "are not known yet"
             raise ValueError(
                 f"class-balanced weights {what}, the labels have {labels.shape[1]} classes: "
                 "call begin(labels of the training set) or give counts and negatives"

@@ -12,13 +12,13 @@ from halftruth.losses.wrapper import Wrapper
 
 @register("consistency")
 class Consistency(Wrapper):
-    """A base loss on x itself, and the same answer wanted on augmented views of it.
+    """A base loss on x, plus a penalty where augmented views of x are predicted differently.
 
         L = base(x) + α Σ_{i<j} ‖p(x_i) − p(x_j)‖²,   x₀ = x, x₁, x₂ its augmentations
 
     The squares are summed over classes like the base's entries, so under reduction "mean" both
     are divided by B·K. Paper 004, eq. 7-8; α = .7 VOC, .1 COCO, .15 NUS, .03 CUB. The logits are
-    (V, B, K), the first view being x. UNKNOWN: as the base does. Needs: V forward passes, best
+    (V, B, K), the first view being x. UNKNOWN: as in the base. Needs: V forward passes, best
     done as one batch of V·B.
     """
 
@@ -30,7 +30,7 @@ class Consistency(Wrapper):
     ) -> None:
         super().__init__(base, **options)
         self.weight = require(weight >= 0, weight, "weight", ">= 0")
-        require(self.base.views == 1, self.base.views, "a base that takes one view, not", "more")
+        require(self.base.views == 1, self.base.views, "a base with one view, not", "more")
         self.views = require(views >= 2, views, "views", ">= 2")
 
     def extra(self, logits: Tensor, labels: Tensor) -> Tensor | None:

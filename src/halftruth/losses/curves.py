@@ -1,10 +1,10 @@
 """The elementary curves of one logit, each with its gradient stated.
 
-A curve is a pair (value, slope): what it costs to answer z, and the derivative of that cost.
-Values and slopes are written in p = sigmoid(z), q = 1 - p and their logarithms, which `Logit`
-computes without cancellation, so that both stay finite for every finite z. Curves are written for
-a label that is there; `mirrored` turns one into the curve of a label that is not. The two tensors
-of a curve belong to it alone, so that the next step may work in place.
+A curve is a pair (value, slope): the cost of the logit z, and its derivative. Values and slopes are
+written in p = sigmoid(z), q = 1 - p and their logarithms, which `Logit` computes without
+cancellation, so that both stay finite for every finite z. Curves are written for a PRESENT label;
+`mirrored` turns one into the curve of an ABSENT label. No other code holds the two tensors of a
+curve, so the next operation may work in place.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def log_loss(s: Logit) -> Curve:
 def focal(s: Logit, gamma: float, detach_weight: bool = False) -> Curve:
     """-(1-p)^gamma log p, slope (1-p)^gamma (gamma p log p - (1-p)).
 
-    With `detach_weight` the factor (1-p)^gamma is a constant to the gradient.
+    With `detach_weight` the factor (1-p)^gamma has no gradient.
     """
     if gamma == 0:
         return log_loss(s)
@@ -56,14 +56,14 @@ def shifted_focal(s: Logit, gamma: float, margin: float, detach_weight: bool = F
     if gamma and not detach_weight:
         slope = slope.addcmul_(power(u, gamma - 1), log_rest, value=-gamma)
     slope = slope.mul_(s.p).mul_(s.q)
-    # From gamma = 1 on the slope vanishes with u by itself.
+    # From gamma = 1 on, the slope is 0 where u is 0.
     if gamma < 1:
         slope = torch.where(u > 0, slope, 0.0)
     return log_rest.mul_(weight).neg_(), slope
 
 
 def hill(s: Logit, lam: float) -> Curve:
-    """(lam - p) p^2, the absent curve shaped like a hill; slope (2 lam - 3p) p^2 (1-p)."""
+    """(lam - p) p^2, the hill-shaped absent curve; slope (2 lam - 3p) p^2 (1-p)."""
     square = s.p * s.p
     slope = torch.rsub(s.p, 2 * lam, alpha=3).mul_(square).mul_(s.q)
     return square.mul_(lam - s.p), slope
@@ -88,13 +88,14 @@ def robust_log(s: Logit, q: float) -> Curve:
     log_p = torch.nn.functional.logsigmoid(s.z) if s.eps else s.log_p
     exponent = log_p * q
     shrink = torch.expm1(exponent)
-    # p^q as 1 - (1 - p^q) saves an exponential and loses a small p^q, which a small q never gives.
+    # p^q as 1 - (1 - p^q) saves an exponential. It is inexact for small p^q only, and a small q
+    # never gives one.
     power = shrink + 1 if q <= 0.1 else torch.exp(exponent)
     return shrink.mul_(-1 / q), power.mul_(s.q).neg_()
 
 
 def toward(s: Logit, target: Tensor) -> Curve:
-    """-t log p - (1-t) log(1-p), slope p - t; the target t is a constant to the gradient."""
+    """-t log p - (1-t) log(1-p), slope p - t; the target t has no gradient."""
     rest = 1 - target
     value = -(target * s.log_p + rest * s.log_q)
     if s.eps:
@@ -103,7 +104,7 @@ def toward(s: Logit, target: Tensor) -> Curve:
 
 
 def scaled(curve: Curve, weight: float | Tensor) -> Curve:
-    """weight · curve, the weight being a constant to the gradient."""
+    """weight · curve; the weight has no gradient."""
     return curve[0].mul_(weight), curve[1].mul_(weight)
 
 
@@ -113,15 +114,15 @@ def added(a: Curve, b: Curve) -> Curve:
 
 
 def mixed(share: Tensor, a: Curve, b: Curve) -> Curve:
-    """share · a + (1 - share) · b, the share being a constant to the gradient."""
+    """share · a + (1 - share) · b; the share has no gradient."""
     return b[0].lerp_(a[0], share), b[1].lerp_(a[1], share)
 
 
 def patched(curve: Curve, where: Tensor, other: Callable[[Logit], Curve], s: Logit) -> Curve:
     """`curve` with the entries under the mask `where` replaced by the curve `other`.
 
-    Labels are sparse: on a CPU only the masked entries of `other` are computed. An accelerator, or
-    a compiler, is better served by computing all of them and choosing.
+    Labels are sparse: on a CPU only the masked entries of `other` are computed. On an accelerator
+    and under a compiler it is faster to compute all of them and select.
     """
     value, slope = curve
     if not _by_numpy(where):
@@ -133,7 +134,7 @@ def patched(curve: Curve, where: Tensor, other: Callable[[Logit], Curve], s: Log
 
 
 def _by_numpy(x: Tensor) -> bool:
-    """Whether numpy can look at these: its comparisons and searches are five times torch's."""
+    """Whether numpy can read x: its comparisons and searches are five times as fast as torch's."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
@@ -155,14 +156,14 @@ def is_unknown(labels: Tensor) -> Tensor:
 
 
 def is_present(labels: Tensor, no_absent: bool = False) -> Tensor:
-    """Where labels are PRESENT; 0 and 1 alone can be read as truth values without a pass."""
+    """Where labels are PRESENT; labels of only 0 and 1 are read as booleans without a pass."""
     if no_absent and labels.dtype == torch.int8:
         return labels.view(torch.bool)
     return above(labels, 0)
 
 
 def holds_no_absent(labels: Tensor) -> bool:
-    """Whether no label is ABSENT, as far as asking costs nothing: an accelerator would wait."""
+    """Whether no label is ABSENT; False on accelerators, where the check would wait."""
     if torch.compiler.is_compiling() or labels.device.type != "cpu":
         return False
     return labels.numel() == 0 or int(labels.min()) >= 0
@@ -174,7 +175,7 @@ def nothing(s: Logit) -> Curve:
 
 
 def power(base: Tensor, exponent: float) -> Tensor:
-    """base^exponent, by products for the small whole exponents that all papers use."""
+    """base^exponent, by products for the small integer exponents of the papers."""
     if exponent == 0:
         return torch.ones_like(base)
     if exponent == 1:

@@ -10,15 +10,15 @@ from halftruth.losses.curves import Curve
 
 @register("em")
 class EM(Loss):
-    """Entropy maximisation: an unknown label should neither be denied nor confirmed.
+    """Entropy maximisation: the prediction of an unknown label is kept uncertain.
 
         ℓ⁺ = −log p      ℓ⁻ = −log(1−p)      ℓ° = −α H(p),  H = −p log p − (1−p) log(1−p)
 
-    The slope of ℓ° is α z p(1−p): zero at z = 0, small for confident answers of either kind, so
-    labelled positives are learned first. The loss is negative where few labels are known;
+    The slope of ℓ° is α z p(1−p): zero at z = 0, small for confident predictions of either sign,
+    so labelled positives are learned first. The loss is negative where few labels are known;
     `shift=True` adds α log 2 to ℓ°, which changes no gradient and keeps it at or above zero.
-    Zhou et al., ECCV 2022 (paper 001), eq. 4-5; α = 0.2 VOC, 0.1 COCO and NUS, 0.01 CUB. For
-    labels from such a model use a threshold of 0.75 or one fitted on validation.
+    Zhou et al., ECCV 2022 (paper 001), eq. 4-5; α = 0.2 VOC, 0.1 COCO and NUS, 0.01 CUB. To
+    predict labels, use a threshold of 0.75 or one fitted on validation rows.
     UNKNOWN: pushed towards p = 1/2. Needs: nothing.
     """
 
@@ -37,12 +37,12 @@ class EM(Loss):
 
 @register("entmin")
 class EntropyMin(Loss):
-    """Entropy minimisation: the model should make up its mind about unknown labels.
+    """Entropy minimisation: the prediction of an unknown label is made confident.
 
         ℓ⁺ = −log p      ℓ⁻ = −log(1−p)      ℓ° = w H(p)
 
     Grandvalet and Bengio 2004, as a baseline of paper 001 C.2: w = 0.01 VOC, 0.9 COCO, 0.4 NUS
-    and CUB. It is EM with the sign turned round. UNKNOWN: pushed to the nearer end.
+    and CUB. It is EM with the opposite sign. UNKNOWN: pushed to the nearer end.
     Needs: nothing.
     """
 

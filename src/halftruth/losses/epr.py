@@ -1,4 +1,4 @@
-"""Expected positive regularisation: the right number of positives a row, on average."""
+"""Expected positive regularisation: the expected number of positives per row, on average."""
 
 from typing import Any
 
@@ -14,15 +14,15 @@ from halftruth.losses.curves import Curve
 
 @register("epr")
 class EPR(Loss):
-    """Fit the labelled positives; let a batch predict k positives a row on average.
+    """Cross-entropy on known labels, and k predicted positives per row on average.
 
         ℓ⁺ = −log p      ℓ⁻ = −log(1−p)      ℓ° = 0
         L = mean over B K entries + λ ((1/B) Σ_n Σ_i p_ni − k)² / K²
 
-    The paper sums the positive term over classes, the code that made its numbers divides it by K
-    and so makes the regulariser K times stronger: that is the default, `positive_sum=True` the
-    paper's form. Cole et al., CVPR 2021; k = 1.5 VOC, 2.9 COCO, 1.9 NUS, 31.4 CUB.
-    UNKNOWN: only through the expected number. Needs: `expected_positives` (k).
+    The paper sums the positive term over classes. The code behind its numbers divides it by K,
+    which makes the regulariser K times stronger: this is the default; `positive_sum=True` is the
+    form of the paper. Cole et al., CVPR 2021; k = 1.5 VOC, 2.9 COCO, 1.9 NUS, 31.4 CUB.
+    UNKNOWN: enters the expected number only. Needs: `expected_positives` (k).
     """
 
     paper = "Cole et al. 2021"

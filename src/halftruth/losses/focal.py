@@ -1,4 +1,4 @@
-"""Focal loss and its relatives with separate focus for both sides: ASL, Hill, Focal margin."""
+"""Focal loss and the losses derived from it: ASL, focal margin, Hill."""
 
 import math
 from typing import Any
@@ -11,7 +11,7 @@ from halftruth.losses.curves import Curve
 
 @register("focal")
 class Focal(Loss):
-    """Cross-entropy that looks away from what is answered well already.
+    """Cross-entropy with a small weight on entries that are predicted well already.
 
         ℓ⁺ = −α (1−p)^γ log p      ℓ⁻ = ℓ° = −(1−α) p^γ log(1−p)      (no α: both factors 1)
 
@@ -37,13 +37,13 @@ class Focal(Loss):
 
 @register("asl")
 class ASL(Loss):
-    """Asymmetric loss: more focus on the negatives, and easy negatives thrown away.
+    """Asymmetric loss: stronger focusing on negatives, and easy negatives are dropped.
 
         ℓ⁺ = −(1−p)^γ₊ log p      ℓ⁻ = ℓ° = −u^γ₋ log(1−u),  u = max(p − m, 0)
 
-    Ridnik et al., ICCV 2021. Their class starts from γ₊ = 1, the script behind their results and
-    the papers here from γ₊ = 0, as we do. `detach_weight=True` treats the focal weights as
-    constants (their first implementation does, their second does not: same value, other
+    Ridnik et al., ICCV 2021. The default of their class is γ₊ = 1; the script behind their
+    results, the papers here and this class use γ₊ = 0. `detach_weight=True` treats the focal
+    weights as constants (as their first implementation does, not their second: same value, another
     gradient). Paper 001: (γ₋, m) = (2, 0.2), CUB (1, 0). UNKNOWN: negative. Needs: nothing.
     """
 
@@ -74,12 +74,12 @@ class ASL(Loss):
 
 @register("focal-margin")
 class FocalMargin(Loss):
-    """Focal loss with a margin on the positives, which lifts the semi-hard ones.
+    """Focal loss with a margin on the positives, which gives semi-hard ones more weight.
 
         ℓ⁺ = −(1−p')^γ log p',  p' = σ(z − m)      ℓ⁻ = ℓ° = −p^γ log(1−p)
 
-    Paper 003 (Zhang et al. 2021), eq. 11; m in [0.5, 1]. A label that a method corrects by itself
-    gets no margin (`corrected`). UNKNOWN: negative. Needs: nothing.
+    Paper 003 (Zhang et al. 2021), eq. 11; m in [0.5, 1]. A label that was
+    corrected by a method gets no margin (`corrected`). UNKNOWN: negative. Needs: nothing.
     """
 
     paper = "Zhang et al. 2021"
@@ -101,13 +101,13 @@ class FocalMargin(Loss):
 
 @register("hill")
 class Hill(FocalMargin):
-    """Hill loss: a negative that the model is sure about may well be a missing label.
+    """Hill loss: a confident prediction on an assumed negative may be a missing label.
 
         ℓ⁺ = −(1−p')^γ log p',  p' = σ(z − m)      ℓ⁻ = ℓ° = (λ − p) p²
 
-    The slope of ℓ° falls again for p > 1/2 and is nearly 0 at p = 1. λ = 3/2 puts its peak in z at
-    p = 1/2. Paper 003 (Zhang et al. 2021), eq. 5 and 11. `margin=0, gamma=0` gives the reading of
-    paper 002 (cross-entropy on positives). UNKNOWN: hill-shaped negative. Needs: nothing.
+    The slope of ℓ° falls again for p > 1/2 and is close to 0 at p = 1. λ = 3/2 puts its maximum in
+    z at p = 1/2. Paper 003 (Zhang et al. 2021), eq. 5 and 11. `margin=0, gamma=0` is the reading
+    of paper 002 (cross-entropy on positives). UNKNOWN: hill-shaped negative. Needs: nothing.
     """
 
     unknown_is = "hill-shaped negative"

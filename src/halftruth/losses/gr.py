@@ -1,7 +1,10 @@
-"""Generalised robust loss: soft pseudo-labels, weights and robust curves on one schedule."""
+"""Generalised robust loss: soft pseudo-labels, weights and robust curves with a schedule."""
 
 import math
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
@@ -17,11 +20,11 @@ class GR(Loss):
 
         ℓ⁺ = (1 − p^q₁)/q₁      (q₁ = None: −log p)      ℓ⁻ = −log(1−p)
         ℓ° = v(p) [ k(p) (1 − p^q₂)/q₂ + (1 − k(p)) (1 − (1−p)^q₃)/q₃ ]
-        k(p) = σ(w p + b),   v(p) = exp(−(p − μ)²/(2σ²)),   both constants to the gradient
+        k(p) = σ(w p + b),   v(p) = exp(−(p − μ)²/(2σ²)),   both without gradient
 
-    w, b, μ and σ go in straight lines from their start to their end value, as t/T with t the
-    0-based epoch. `schedule="code"` follows the published code, which is an epoch behind for w, b
-    and an epoch ahead for μ, σ. Slope of ℓ° (eq. 18): v [(1−k)(1−p)^q₃ p − k p^q₂ (1−p)].
+    w, b, μ and σ change linearly from their start to their end value with t/T, t being the
+    0-based epoch. `schedule="code"` follows the published code, which is one epoch behind for w, b
+    and one epoch ahead for μ, σ. Slope of ℓ° (eq. 18): v [(1−k)(1−p)^q₃ p − k p^q₂ (1−p)].
     Paper 002 (Chen et al., IJCAI 2024); ends (w, b) = (2, −2) VOC, (10, −8) otherwise; q₃ = 1.5 on
     CUB; start values are those of its code. UNKNOWN: soft pseudo-label. Needs: start_epoch().
     """
@@ -55,10 +58,10 @@ class GR(Loss):
         self.schedule = require(schedule in known, schedule, "schedule", f"in {known}")
         self.go_to(0.0)
 
-    def go_to(self, belief: float, weight: float | None = None) -> None:
+    def go_to(self, share: float, weight: float | None = None) -> None:
         """Set the place in the schedule, 0..1: of k(p), and of v(p) where it differs."""
-        weight = belief if weight is None else weight
-        for name, t in (("w", belief), ("b", belief), ("mu", weight), ("sigma", weight)):
+        weight = share if weight is None else weight
+        for name, t in (("w", share), ("b", share), ("mu", weight), ("sigma", weight)):
             start, end = self.spans[name]
             setattr(self, name, start + (end - start) * t)
 
@@ -66,6 +69,9 @@ class GR(Loss):
         super().start_epoch(epoch, epochs)
         ahead = 1 if self.schedule == "code" else 0
         self.go_to(epoch / epochs, (epoch + ahead) / epochs)
+
+    def presence_of_unknown(self, p: Tensor) -> Tensor:
+        return torch.sigmoid(self.w * p + self.b)
 
     def present(self, s: Logit) -> Curve:
         return curves.robust_log(s, self.q1)

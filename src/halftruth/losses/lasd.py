@@ -9,7 +9,7 @@ from halftruth.losses.curves import Curve
 
 
 def balanced_lam_neg(classes: int, expected_positives: float, lam_pos: float) -> float:
-    """λ₋ of Theorem 5.4: 1 + λ₊(|y| − 1) = λ₋(K − |y|); 1 where there is but one class.
+    """λ₋ of Theorem 5.4: 1 + λ₊(|y| − 1) = λ₋(K − |y|); 1 if there is only one class.
 
     >>> round(balanced_lam_neg(20, 1.46, 0.1), 5)
     0.05642
@@ -19,13 +19,13 @@ def balanced_lam_neg(classes: int, expected_positives: float, lam_pos: float) ->
     if expected_positives >= classes:
         raise ValueError(
             f"expected expected_positives below the number of classes, got {expected_positives} "
-            f"for {classes} classes: give lam_neg, or the average number of positives a row"
+            f"for {classes} classes: give lam_neg, or the average number of positives per row"
         )
     return (1 + lam_pos * (expected_positives - 1)) / (classes - expected_positives)
 
 
 class Leveraged(Loss):
-    """Focal curves, each side with an exponent of its own."""
+    """Focal curves with separate exponents for positives and negatives."""
 
     paper = "LASD, ICLR 2023 submission"
 
@@ -43,7 +43,7 @@ class Leveraged(Loss):
 
 @register("las")
 class LAS(Leveraged):
-    """Focal curves with a lever on everything that is not labelled.
+    """Focal curves with a weight on all unknown labels.
 
         ℓ⁺ = −(1−p)^γ₊ log p      ℓ⁻ = −p^γ₋ log(1−p)      ℓ° = λ ℓ⁻
 
@@ -64,12 +64,12 @@ class LAS(Leveraged):
 
 @register("lasd")
 class LASD(Leveraged):
-    """LAS that takes a confident answer on an unknown label for a positive.
+    """LAS that counts a confident prediction on an unknown label as a positive.
 
-        ℓ° = λ₊ ℓ⁺  where p > τ,   λ₋ ℓ⁻  where p ≤ τ;   the choice is a constant to the gradient
+        ℓ° = λ₊ ℓ⁺  where p > τ,   λ₋ ℓ⁻  where p ≤ τ;   the choice has no gradient
 
     λ₋ follows from the classes K and the expected positives |y| by Theorem 5.4 unless it is given;
-    without `expected_positives` the one labelled positive stands for them, λ₋ = 1/(K−1).
+    without `expected_positives`, |y| = 1 and λ₋ = 1/(K−1).
     Paper 004, eq. 6; (λ₊, τ) = (.1, .9) VOC, (.03, .9) COCO, (.015, .95) NUS, (.005, .93) CUB. The
     paper trains it with consistency over views: see `consistency`.
     UNKNOWN: weak positive above τ, weak negative below. Needs: nothing.

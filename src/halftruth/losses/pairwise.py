@@ -1,4 +1,4 @@
-"""Pairwise ranking: a labelled class before every other."""
+"""Pairwise ranking: labelled classes above all others."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from halftruth.losses.curves import Curve
 
 @register("pr")
 class PairwiseRanking(Loss):
-    """Every labelled positive should score above every label that is not one.
+    """Every labelled positive should score above every other label of its row.
 
         L = Σ_{i: y=+1} Σ_{j: y≠+1} max(0, 1 − p_i + p_j) / (B K)
 
     Probabilities never differ by more than one, so the hinge is always active and the double sum
-    falls apart: with n positives and m others in a row, its slope is −m p(1−p) at a positive and
-    n p(1−p) elsewhere. Cole et al., CVPR 2021. UNKNOWN: ranked below the positives, as ABSENT.
+    can be separated: with n positives and m others in a row, its slope is −m p(1−p) at a positive
+    and n p(1−p) elsewhere. Cole et al., CVPR 2021. UNKNOWN: ranked below the positives, as ABSENT.
     Needs: nothing; rows without a positive contribute nothing.
     """
 
@@ -25,7 +25,7 @@ class PairwiseRanking(Loss):
     unknown_is = "ranked below positives"
     couples_rows = True
 
-    # There is no logarithm that `eps` could guard.
+    # Without `eps`: there is no logarithm to guard.
     def __init__(self, *, reduction: str = "mean") -> None:
         super().__init__(reduction=reduction)
 

@@ -13,16 +13,17 @@ from halftruth.losses.wrapper import Wrapper
 
 @register("pseudo-label")
 class PseudoLabel(Wrapper):
-    """A base loss, on labels that a model trained with it before has filled in.
+    """A base loss on labels that a first model, trained with the same base, has filled in.
 
         y ← +1 where y = 0 and p > τ,   −1 where y = 0 and p < τ₋ (if given),   else as it was
 
-    p is what the first model says of its own training set; the second one starts from scratch.
-    The base sees the new labels and nothing else, so it may be any loss. Lee 2013, as paper 003
-    compares with it; τ is not published (its Fig. 7 shows .4 to .6), so it has no default.
-    Before labels are filled in this is the base alone. `halftruth train` does both trainings; in
-    a loop of your own call `relabel(logits of the training set)` between them.
-    UNKNOWN: as the first model says, else as the base. Needs: index, begin(), a first training.
+    p is the prediction of the first model on its own training set; the second model starts from
+    scratch. The base sees only the new labels, so it may be any loss. Lee 2013, as compared in
+    paper 003; τ is not published (Fig. 7 shows .4 to .6), so it has no default. Before labels are
+    filled in, this is the base alone. `halftruth train` runs both trainings; in your own loop call
+    `relabel(logits of the training set)` between them.
+    UNKNOWN: as predicted by the first model, else as in the base. Needs: index, begin(), a
+    first training.
 
     >>> loss = PseudoLabel(tau=0.5)
     >>> loss.begin(torch.tensor([[1, 0, 0]]))
@@ -32,7 +33,7 @@ class PseudoLabel(Wrapper):
     """
 
     paper = "Lee 2013 (in Zhang et al. 2021)"
-    unknown_is = "as a first model says, else as the base"
+    unknown_is = "as a first model predicts, else as the base"
     needs_index = True
     outermost = True
 
@@ -44,7 +45,7 @@ class PseudoLabel(Wrapper):
         ok = tau_neg is None or 0 <= tau_neg <= tau
         self.tau_neg = require(ok, tau_neg, "tau_neg", "in [0, tau] or None")
         self.needs_index = True
-        # The labels as two bits an entry, a quarter of what they take as numbers.
+        # The labels as two bits per entry, a quarter of their size as int8.
         self.positive, self.negative = Memory("bool"), Memory("bool")
 
     def begin(self, labels: Tensor) -> None:
@@ -66,7 +67,7 @@ class PseudoLabel(Wrapper):
         return described.pop("name"), described
 
     def learn_from_teacher(self, logits: Tensor, index: Tensor) -> None:
-        """Fill in the labels of some samples by a trained model's logits."""
+        """Fill in the labels of some samples from the logits of a trained model."""
         p, now = torch.sigmoid(logits.detach().float()), self.relabelled(index)
         unknown = now == label_codes.UNKNOWN
         self.positive.write(index, (now > 0) | (unknown & (p > self.tau)))
@@ -74,19 +75,13 @@ class PseudoLabel(Wrapper):
             self.negative.write(index, (now < 0) | (unknown & (p < self.tau_neg)))
 
     def relabel(self, scores: Tensor | None = None) -> None:
-        """After the first training: the logits (N, K) of the training set give its new labels.
+        """Fill in all labels from the logits (N, K) of the training set, and restart the base.
 
-        Without `scores`: `learn_from_teacher` has seen them all, a part at a time. The base begins anew.
+        Without `scores`, `learn_from_teacher` must have been called for all samples.
         """
         if scores is not None:
-            expected = (len(self.positive), *self.positive.shape)
-            if scores.shape != expected:
-                raise ValueError(
-                    f"expected scores of shape {expected}, the logits of all training samples by "
-                    f"index, got {tuple(scores.shape)}"
-                )
-            for index in self._blocks(scores.device):
-                self.learn_from_teacher(scores[index], index)
+            for part, index in self.positive.sample_blocks(scores):
+                self.learn_from_teacher(part, index)
         blocks = self._blocks(self.positive.near)
         self.base.begin(torch.cat([self.relabelled(index) for index in blocks]))
 
@@ -94,11 +89,11 @@ class PseudoLabel(Wrapper):
         self.relabel()
 
     def _blocks(self, device: torch.device) -> list[Tensor]:
-        everyone = torch.arange(len(self.positive), device=device)
-        return [everyone[rows] for rows in self.positive.row_blocks()] or [everyone]
+        samples = torch.arange(len(self.positive), device=device)
+        return [samples[rows] for rows in self.positive.row_blocks()] or [samples]
 
     def relabelled(self, index: Tensor) -> Tensor:
-        """The labels of these samples as they are trained with."""
+        """The labels of these samples that the base is trained with."""
         present, absent = self.positive.read(index), self.negative.read(index)
         return present.to(torch.int8) - absent.to(torch.int8)
 

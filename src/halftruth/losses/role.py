@@ -16,12 +16,12 @@ from halftruth.losses.base import Loss, register, require
 from halftruth.losses.curves import Curve
 from halftruth.losses.memory import Memory, checked_index
 
-# What a known label starts from, and how far estimates taken over may be from 0 and 1.
+# The first estimate of a known label, and the distance of loaded estimates from 0 and 1.
 SURE, CLAMP = 0.995, 1e-5
-# One visit of a row under Adam (beta2 = 0.999, eps = 1e-8), all it moves until the next one.
+# The step of a row per visit under Adam (beta2 = 0.999, eps = 1e-8), summed until the next visit.
 ROOT, GUARD = math.sqrt(1 - 0.999), 1e-8
 ROWS = 1 << 12
-# The most its tables may take unless it is told to take more.
+# The largest size of all tables without an explicit `light=False`.
 MOST_BYTES = 2.5e9
 
 
@@ -31,25 +31,25 @@ def logit(p: float) -> float:
 
 @register("role")
 class ROLE(Loss):
-    """The model learns from estimated labels, the estimates from the model, both from the count.
+    """Model and estimated labels learn from each other and from the expected number of positives.
 
         L = ½ [F(p | q) + F(q | p)]
         F(p | q) = mean of  [y=+1] (−log p) + [y=−1] (−log(1−p)) − q log p − (1−q) log(1−p)
-                   + ((1/B) Σ p − k)² / K²            with the second argument held fast
+                   + ((1/B) Σ p − k)² / K²            the second argument having no gradient
 
     q = σ(g) is a table of N × K estimates: g starts at ±logit(.995) for known labels and uniformly
     within ±logit(`init`) for unknown ones. It is a parameter of the loss: give the optimiser
-    `loss.parameter_groups(lr)`, which trains it at `lr_mult` times the rate. Dense Adam, as
-    published, keeps four tables and moves all rows at every step; several processes average its
-    gradient as they do the model's; over 2.5 GB that has to be asked for, `light=False`.
-    `light=True` keeps one table, in half precision, and moves the batch's rows as far as one visit
-    under Adam does, g ← g − rate · d / (√.001 |d| + 1e-8) with d = ∂L/∂g. Cole et al., CVPR 2021;
-    k as in `epr`.
+    `loss.parameter_groups(lr)`, which trains it at `lr_mult` times the learning rate. Dense Adam,
+    as published, keeps four tables and updates all rows at every step; several processes average
+    its gradient like that of the model. Above 2.5 GB it needs an explicit `light=False`.
+    `light=True` keeps one table, in half precision, and updates the rows of the batch as far as one
+    visit under Adam does, g ← g − rate · d / (√.001 |d| + 1e-8) with d = ∂L/∂g. Cole et al.,
+    CVPR 2021; k as in `epr`.
     UNKNOWN: as estimated. Needs: index, begin(), `expected_positives` (k).
     """
 
     paper = "Cole et al. 2021"
-    unknown_is = "estimated for each sample"
+    unknown_is = "estimated per sample"
     needs_index = True
 
     def __init__(
@@ -72,8 +72,8 @@ class ROLE(Loss):
         self.rate = self.own_rate = require(rate is None or rate > 0, rate, "rate", "> 0 or None")
         if rate is not None and not light:
             raise ValueError(
-                f"expected rate only with light=True, got {rate}: otherwise the estimates learn at "
-                "lr_mult times the optimiser's rate"
+                f"expected rate only with light=True, got {rate}: otherwise the estimates are "
+                "trained with lr_mult times the learning rate of the optimiser"
             )
         self.light, self.seed = light, seed
         self.memory = Memory(memory_dtype or "float16") if light else None
@@ -96,7 +96,7 @@ class ROLE(Loss):
             self.estimator = nn.Parameter(fresh)
         else:
             self.memory.allocate(*labels.shape)
-        # The same numbers in every process and on every device.
+        # The same random numbers in every process and on every device.
         random = torch.Generator().manual_seed(self.seed)
 
         def start(part: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ class ROLE(Loss):
         self._fill(labels, start)
 
     def _fill(self, values: Tensor, entries: Callable[[Tensor], Tensor]) -> None:
-        """The whole table from values (N, K), some rows at a time."""
+        """Fill the table from values (N, K), some rows at a time."""
         with nullcontext(True) if self.memory is None else self.memory.whole() as mine:
             for part, into in zip(values.split(ROWS), self.table.split(ROWS), strict=True):
                 if mine:
@@ -122,13 +122,13 @@ class ROLE(Loss):
             )
 
     def estimates(self) -> Tensor:
-        """q of every sample, (N, K), in the type g is kept in."""
+        """The estimates q of all samples, (N, K), in the dtype of g."""
         if self.memory is None or not self.memory.in_host:
             return torch.sigmoid(self.table)
         return torch.cat([torch.sigmoid(part).cpu() for part in self.table.split(ROWS)])
 
     def load_estimates(self, estimates: Tensor) -> None:
-        """After begin(): go on from the q (N, K) of an earlier stage (LinearInit)."""
+        """Continue from the q (N, K) of an earlier stage (LinearInit); call it after begin()."""
         q = torch.as_tensor(estimates)
         if q.shape != self.table.shape:
             raise ValueError(
@@ -169,7 +169,7 @@ class ROLE(Loss):
         _, slope = self._side(estimate, s.p, labels)
         slope = slope / max(labels.numel(), 1) + 2 * excess / max(count, 1) / classes * estimate.pq
         half = 0.5 * slope
-        # The value of the estimates' side is counted in `terms`; here is its gradient and count.
+        # `terms` has the value of the estimates' side; its gradient and its count term are here.
         beside = 0.5 * excess.square() if count else excess * 0
         if self.memory is None:
             if self.training:
@@ -188,13 +188,13 @@ class ROLE(Loss):
     def _checked_rate(self) -> float:
         if self.rate is None:
             raise ValueError(
-                "the light form of role moves its estimates itself and needs a rate: call "
-                "parameter_groups(lr), which takes lr_mult * lr, or give rate="
+                "role with light=True updates its estimates itself and needs a rate: call "
+                "parameter_groups(lr), which sets lr_mult * lr, or give rate="
             )
         return float(self.rate)
 
     def _side(self, s: Logit, target: Tensor, labels: Tensor) -> Curve:
-        """F without its count: what one side pays for the other's answer and for known labels."""
+        """F without the term of the expected number: the cost of one side given the other."""
         curve = curves.toward(s, target)
         for label, cost in ((labels > 0, self.present), (labels < 0, self.absent)):
             known = curves.scaled(cost(s), label.to(s.z.dtype))

@@ -1,4 +1,4 @@
-"""Spatial consistency: where a class was seen in a picture, it is expected again."""
+"""Spatial consistency: class maps of an image should agree between epochs."""
 
 from typing import Any
 
@@ -10,26 +10,26 @@ from halftruth.losses.base import register, require
 from halftruth.losses.memory import Memory
 from halftruth.losses.wrapper import Wrapper
 
-# The most a table of maps may take.
+# The largest table of maps.
 MOST_BYTES = 2.5e9
 
 
 @register("scl")
 class SpatialConsistency(Wrapper):
-    """A base loss, and class maps that agree with what earlier epochs saw in the same places.
+    """A base loss, plus the distance of class maps to those of earlier epochs at the same places.
 
-        L = base + w · mean over seen cells of |σ(c) − h̄|,     h̄ ← μ h̄ + (1−μ) σ(c)  where looked
+        L = base + w · mean over seen cells of |σ(c) − h̄|,     h̄ ← μ h̄ + (1−μ) σ(c)  in the crop
 
-    c are the class maps (B, K, h, w) of a crop, whose mean over places is the logit; h̄ is the
-    running average of a picture's maps, in the picture's own frame, on `side` × `side` cells of
-    each class. It is cropped and flipped as the picture was. Verelst et al., WACV 2023. No paper
-    at hand defines it, and there is no public code: distance, decay and grid are our reading.
-    The maps are given beside the logits: `loss(...) + loss.map_term(maps, index, boxes)`.
-    UNKNOWN: as the base does. Needs: index, begin(), a head that keeps its maps, the crop boxes.
+    c are the class maps (B, K, h, w) of a crop; their mean over places is the logit. h̄ is the
+    running average of the maps of an image, in the coordinates of the whole image, on
+    `side` × `side` cells per class. It is cropped and flipped like the image. Verelst et al.,
+    WACV 2023. None of our papers defines it, and there is no public code: distance, decay and grid
+    are our reading. The maps are a second input: `loss(...) + loss.map_term(maps, index, boxes)`.
+    UNKNOWN: as in the base. Needs: index, begin(), a head that keeps its maps, the crop boxes.
     """
 
     paper = "Verelst et al. 2023"
-    unknown_is = "as the base, its map held steady"
+    unknown_is = "as the base, with stable maps"
     needs_index = True
     needs_maps = True
 
@@ -43,13 +43,13 @@ class SpatialConsistency(Wrapper):
         **options: Any,
     ) -> None:
         super().__init__(base, **options)
-        require(self.base.views == 1, self.base.views, "a base that takes one view, not", "more")
+        require(self.base.views == 1, self.base.views, "a base with one view, not", "more")
         self.weight = require(weight >= 0, weight, "weight", ">= 0")
         self.decay = require(0 <= decay < 1, decay, "decay", "in [0, 1)")
         self.side = require(side >= 1, side, "side", ">= 1")
         self.start = require(start >= 0, start, "start", ">= 0")
         self.needs_index = self.needs_maps = True
-        # A probability as 1 to 255, 0 where nobody has looked yet: a byte a cell.
+        # One byte per cell: a probability as 1 to 255, or 0 for a cell not seen yet.
         self.memory = Memory("uint8")
 
     def begin(self, labels: Tensor) -> None:
@@ -66,10 +66,10 @@ class SpatialConsistency(Wrapper):
         super().begin(labels)
 
     def map_term(self, maps: Tensor, index: Tensor, boxes: Tensor) -> Tensor:
-        """The spatial term for class maps (B, K, h, w) of some samples; then they are remembered.
+        """Return the spatial term for class maps (B, K, h, w), and remember the maps.
 
-        `boxes` (B, 4): left, top, width and height of the crop as shares of the picture; a
-        negative width is a flip, left then being the edge on the right.
+        `boxes` (B, 4): left, top, width and height of the crop as shares of the image; a negative
+        width is a flip, left then being the right edge.
         """
         if maps.dim() != 4 or boxes.shape != (len(maps), 4) or len(index) != len(maps):
             raise ValueError(
@@ -95,7 +95,7 @@ class SpatialConsistency(Wrapper):
     def _remember(
         self, p: Tensor, index: Tensor, average: Tensor, seen: Tensor, box: tuple[Tensor, ...]
     ) -> None:
-        """Put the maps of crops back into the frame of their pictures."""
+        """Write the maps of crops back in the coordinates of their images."""
         left, top, width, height = box
         rows = grid(-top / height, 1 / height, p.shape[2], self.side)
         columns = grid(-left / width, 1 / width, p.shape[3], self.side)
@@ -108,9 +108,9 @@ class SpatialConsistency(Wrapper):
 
 
 def grid(start: Tensor, length: Tensor, cells: int, points: int) -> Tensor:
-    """(B, points, cells) weights that look up the span start .. start + length at `points`.
+    """Interpolation weights (B, points, cells) for `points` in the span start .. start + length.
 
-    Bilinear between the centres of cells; a point outside 0..1 has no weights at all.
+    Bilinear between the centres of cells; a point outside 0..1 has weights 0.
     """
     at = (torch.arange(points, device=start.device) + 0.5) / points
     where = start[:, None] + length[:, None] * at
@@ -121,5 +121,5 @@ def grid(start: Tensor, length: Tensor, cells: int, points: int) -> Tensor:
 
 
 def resampled(maps: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """(B, K, H, W) maps looked up along both sides."""
+    """Maps (B, K, H, W) interpolated along both axes."""
     return rows[:, None] @ maps @ columns[:, None].transpose(2, 3)

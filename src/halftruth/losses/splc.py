@@ -11,14 +11,14 @@ from halftruth.losses.wrapper import Wrapper
 
 @register("splc")
 class SPLC(Wrapper):
-    """After the first epoch, a confident answer on an unknown label is taken for the truth.
+    """After the first epoch, a confident prediction on an unknown label makes it positive.
 
         ℓ° = [p ≤ τ] ℓ°_base + [p > τ] ℓ⁺_base        from epoch `start` on (0-based)
 
-    Paper 003 (Zhang et al. 2021), eq. 10; τ = 0.6 (0.65 on COCO with 75 % of the labels). In the
-    authors' code a corrected label gets the positive curve without its margin: the default;
-    `margin_on_corrected=True` is eq. 10 to the letter. With `base="hill"` it is the reading of
-    paper 002's Table 1. Inside other wrappers, not around them. UNKNOWN: positive above τ.
+    Paper 003 (Zhang et al. 2021), eq. 10; τ = 0.6 (0.65 on COCO with 75 % of the labels). As in
+    the authors' code, a corrected label gets the positive curve without its margin;
+    `margin_on_corrected=True` is eq. 10 as printed. `base="hill"` is the reading of paper 002,
+    Table 1. It goes inside other wrappers, not around them. UNKNOWN: positive above τ.
     Needs: start_epoch().
     """
 
@@ -36,8 +36,8 @@ class SPLC(Wrapper):
         super().__init__(base, **options)
         if self.base.couples_rows or isinstance(self.base, Wrapper):
             raise ValueError(
-                f"expected a base of plain curves, got {type(self.base).__name__}: splc corrects "
-                'single entries, so it goes inside, as in create("any-class", base="splc")'
+                f"expected a base without coupled entries, got {type(self.base).__name__}: splc "
+                'corrects single entries, so it goes inside, as in create("any-class", base="splc")'
             )
         self.tau = require(0 <= tau <= 1, tau, "tau", "in [0, 1]")
         self.start = require(start >= 0, start, "start", ">= 0")
@@ -46,7 +46,7 @@ class SPLC(Wrapper):
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
         super().start_epoch(epoch, epochs)
-        # `terms` must not read the epoch: torch.compile would compile anew for each of them.
+        # `terms` must not read the epoch: torch.compile would compile again in each epoch.
         self.correcting = epoch >= self.start
 
     def terms(self, s: Logit, labels: Any, context: Any, rows: slice) -> Curve:

@@ -1,4 +1,4 @@
-"""Our own default: how loud an unknown label says no depends on how much its row leaves out."""
+"""SWAN, share-weighted assume-negative: the default method of halftruth."""
 
 from typing import Any
 
@@ -6,27 +6,27 @@ from torch import Tensor
 
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
+from halftruth.losses.assume_negative import WeakNegative
 from halftruth.losses.base import register
 from halftruth.losses.curves import Curve
-from halftruth.losses.wan import WeakNegative
 
 
 @register("swan")
 class Swan(WeakNegative):
-    """Negatives that count as much as they would have been shown, had they been there.
+    """Unknown labels are down-weighted by the share of present labels that are annotated.
 
         ℓ⁺ = −log p      ℓ⁻ = −log(1−p)      ℓ° = −r log(1−p)
-        r = (m + 1) / (m + 1 + n),   m positives of the row shown,  n = Σ p over its unknown labels
+        r = (m + 1) / (m + 1 + n),   m = its labelled positives,  n = Σ p over its unknown labels
         linear head on standardised features:  + ‖W‖² D / (2 v N K),  v = 2     (loss as a mean)
 
-    A label that was not shown speaks against the class by the probability that it would have been
-    shown if present: r, the share of the row's positives that are labelled (by Laplace's rule), n
-    being how many more the model itself expects. r carries no gradient. Where everything is
-    labelled n falls to 0 and r rises to 1, which is cross-entropy; with one label shown of several
-    r falls to the share that one is, in the crowded rows alone.
-    The second part says before any data that a logit has the standard deviation √v = 1.4. The
+    r estimates, per row, the share of the present labels that are annotated (by Laplace's rule):
+    the probability that a present label would have been annotated. n is the number of further
+    positives that the model expects. r carries no gradient. Where all labels are annotated, n
+    falls to 0 and r rises to 1, which is cross-entropy. Where one of several labels is annotated,
+    r falls to the share of that one, only in rows with many present classes.
+    The second part is a prior on the head: a logit has the standard deviation √v = 1.4. The
     trainer adds it where a head is trained on features (`ridge`).
-    Ours (docs/auto.md). `weight` puts one number in the place of r. UNKNOWN: negative of weight r;
+    Own method (docs/auto.md). `weight` replaces r by one number. UNKNOWN: negative of weight r;
     ABSENT keeps its full weight. Needs: nothing.
     """
 
@@ -38,7 +38,7 @@ class Swan(WeakNegative):
         super().__init__(weight, **options)
 
     def unknown(self, s: Logit) -> Curve:
-        """At the most it can weigh, in a row where the model expects nothing else."""
+        """The curve at the largest weight, in a row where the model expects no other positive."""
         return curves.scaled(self.absent(s), 1.0 if self.weight is None else self.weight)
 
     def terms(self, s: Logit, labels: Tensor, context: Any, rows: slice) -> Curve:

@@ -86,6 +86,19 @@ class Wrapper(Loss):
         tau = getattr(self, "tau", None)
         return self.base.pseudo_label_threshold if tau is None else float(tau)
 
+    @property
+    def innermost(self) -> Loss:
+        return self.base.innermost
+
+    def for_single_view(self) -> Loss:
+        return self.base.for_single_view() if self.views > 1 else self
+
+    def go_to(self, share: float) -> None:
+        self.base.go_to(share)
+
+    def presence_of_unknown(self, p: Tensor) -> Tensor | None:
+        return self.base.presence_of_unknown(p)
+
     def map_term(self, maps: Tensor, index: Tensor, boxes: Tensor) -> Tensor:
         return self.base.map_term(maps, index, boxes)
 

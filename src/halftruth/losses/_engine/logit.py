@@ -1,4 +1,4 @@
-"""One logit and what curves are made of: p, 1 - p and their logarithms, without cancellation."""
+"""A logit with p, 1 - p and their logarithms, computed without cancellation."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from torch import Tensor
 class once:
     """A property that is computed on first use and then kept.
 
-    `functools.cached_property` holds a lock up to Python 3.11, which `torch.compile` cannot enter.
+    `functools.cached_property` holds a lock up to Python 3.11, which `torch.compile` cannot trace.
     """
 
     def __init__(self, compute: Callable[[Any], Tensor]) -> None:
@@ -25,16 +25,16 @@ class once:
 
 
 def softplus(z: Tensor) -> Tensor:
-    """log(1 + e^z) = -log(1 - p); above the threshold float64 sees no difference to z."""
+    """log(1 + e^z) = -log(1 - p); above the threshold it equals z in float64."""
     return torch.nn.functional.softplus(z, threshold=40.0)
 
 
 class Logit:
-    """z and what the curves are made of, each computed once and only when asked for.
+    """z, p, 1 - p and their logarithms, each computed on first use.
 
-    `eps` adds the published codes' guard inside the logarithms, log(p + eps). It is for
-    comparison only: it takes the gradient away from confident mistakes (at z = -15 a guard of
-    1e-5 leaves 3 % of it).
+    `eps` is the guard of some published codes inside the logarithms, log(p + eps). It is for
+    comparison only: it removes the gradient of confident mistakes (at z = -15 a guard of 1e-5
+    leaves 3 % of it).
     """
 
     def __init__(self, z: Tensor, eps: float = 0.0) -> None:
@@ -76,7 +76,7 @@ class Logit:
         return -self.pq / (self.q + self.eps) if self.eps else -self.p
 
     def mirror(self) -> "Logit":
-        """The same entry seen from the other side: -z, with p and q swapped."""
+        """The mirrored logit -z, with p and q swapped."""
         return _Mirror(self)
 
     def shift(self, margin: float) -> "Logit":
@@ -84,12 +84,12 @@ class Logit:
         return self.like(self.z - margin) if margin else self
 
     def like(self, z: Tensor) -> "Logit":
-        """Another logit, treated in the same way."""
+        """Another logit with the same `eps`."""
         return type(self)(z, self.eps)
 
 
 class _Mirror(Logit):
-    """-z in terms of a Logit that is there already: nothing is computed twice."""
+    """-z of an existing Logit: nothing is computed twice."""
 
     def __init__(self, front: Logit) -> None:
         self.front = front
