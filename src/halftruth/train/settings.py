@@ -359,9 +359,10 @@ class Settings:
         None, MACHINE, "Folder for decoded images and features, shared by runs on the same images.",
         default_words="cache/ in the run folder", only=(IMAGES,), on_resume=FREE,
     )  # fmt: skip
-    channels_last: bool = _declare(
-        True, MACHINE, "Memory layout on a GPU.", only=(IMAGES,), on_resume=FREE,
+    channels_last: bool | None = _declare(
+        None, MACHINE, "Memory layout on a GPU.", only=(IMAGES,), on_resume=FREE,
         flags=("--channels-last/--channels-first",),
+        default_words="channels last, except for grouped convolutions in a short run",
     )  # fmt: skip
     compile: bool | None = _declare(
         None, MACHINE, "Use torch.compile.", on_resume=FREE,
