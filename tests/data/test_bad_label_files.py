@@ -15,7 +15,7 @@ BAD_TEXTS = {
         {"delimiter": ","},
         r"line 1: the delimiter ',' gives one column, 'image;cat;dog'; .*semicolon.*delimiter=';'",
     ),
-    "two delimiters": ("image,a;b\nx,1;0\n", {}, "separated by comma or semicolon; say which"),
+    "two delimiters": ("image,a;b\nx,1;0\n", {}, "separated by comma or semicolon; choose"),
     "ragged row": ("image,a,b\nx,1,0\ny,1\n", {}, r"line 3: expected 3 fields .* got 2"),
     "open quote": ('image,a\n"x,1\ny,0\n', {}, "line 2: cannot be read as CSV"),
     "duplicate columns": ("image,cat,cat\nx,1,0\n", {}, r"more than once: 'cat'; rename"),

@@ -193,7 +193,7 @@ def test_named_label_column_beside_class_columns(table):
     labels = read_labels(path, label_column="observed")
     assert labels.values.tolist() == [[1, 0], [0, 1]]
     usual = table("image,labels,cat,dog\na,cat,1,1\nb,dog,0,1\n")
-    with pytest.raises(DataError, match=r"'labels' or in columns 'cat', 'dog'; say which"):
+    with pytest.raises(DataError, match=r"'labels' or in columns 'cat', 'dog'; choose with"):
         read_labels(usual)
 
 

@@ -19,7 +19,7 @@ from PIL import Image
 from halftruth.audit.candidates import missing_labels, per_class, precision_table, wrong_labels
 from halftruth.data import BadImage, DataError, ImageStore
 from halftruth.data.features import FEATURE_KEYS
-from halftruth.data.readers.columns import PROVENANCE
+from halftruth.data.readers.label_table import PROVENANCE
 from halftruth.data.readers.numpy_file import find_matrix, load_arrays
 from halftruth.data.readers.text_table import SUFFIXES, Table, read_table
 from halftruth.labels import LabelMatrix

@@ -13,8 +13,8 @@ from halftruth.audit.audit_folder import AuditFolder
 from halftruth.audit.csv_cells import CellFile, same_cells
 from halftruth.data import DataError
 from halftruth.data.readers.cell_codes import Coding, kind_of
-from halftruth.data.readers.columns import PROVENANCE, Roles, assign_roles
 from halftruth.data.readers.label_lists import detect_separator, join_names, split_names
+from halftruth.data.readers.label_table import PROVENANCE, Roles, assign_roles
 from halftruth.data.readers.text_table import TEXT_SUFFIXES, Table, read_table
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 from halftruth.train.output_tables import safe_cell

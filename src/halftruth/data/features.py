@@ -11,8 +11,8 @@ import numpy as np
 
 from halftruth.data.errors import DataError, nearest, option, some
 from halftruth.data.readers.arff import ArffLabels, read_arff_features
-from halftruth.data.readers.columns import SPLIT_COLUMNS
 from halftruth.data.readers.duplicates import repeated_rows
+from halftruth.data.readers.label_table import SPLIT_COLUMNS
 from halftruth.data.readers.numpy_file import find_items, find_matrix, load_arrays
 from halftruth.data.readers.text_table import (
     ITEM_COLUMNS,
@@ -100,8 +100,13 @@ def features_from_frame(frame: Any) -> tuple[np.ndarray, np.ndarray | None]:
     >>> features_from_frame(pd.DataFrame({"f0": [0.5], "f1": [1.0]}, index=["a"]))
     (array([[0.5, 1. ]], dtype=float32), array(['a'], dtype='<U1'))
     """
-    table = table_from_frame(frame)
-    names, values, ids = _numbers(table, ())
+    plain_names = [plain(str(name)) for name in frame.columns]
+    numeric = all(isinstance(kind, np.dtype) and kind.kind in "biuf" for kind in frame.dtypes)
+    if len(frame) and numeric and not {*plain_names} & {*ITEM_COLUMNS, *SPLIT_COLUMNS}:
+        # Without the detour over text that a table of mixed columns takes.
+        names, values, ids = [str(name) for name in frame.columns], frame.to_numpy(), None
+    else:
+        names, values, ids = _numbers(table_from_frame(frame), ())
     check_features(values, place="DataFrame", names=names)
     return values.astype(np.float32), index_ids(frame) if ids is None else ids
 

@@ -69,7 +69,7 @@ class Table:
 
 
 def read_table(path: str | Path, delimiter: str | None = None) -> Table:
-    """Read a table by the ending of its name."""
+    """Read a table; the format follows from the end of its name."""
     path = Path(path)
     name = path.name.lower()
     if name.endswith((".parquet", ".pq")):
@@ -126,7 +126,7 @@ def read_column(
 
 
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file (a BOM is dropped, `.gz` unpacked)."""
+    """Read a UTF-8 file (a BOM is dropped, `.gz` unpacked)."""
     try:
         raw = path.read_bytes()
         if path.suffix == ".gz":
@@ -156,7 +156,7 @@ def read_text(path: Path) -> str:
 def read_csv(
     path: Path, delimiter: str | None = None
 ) -> tuple[list[str], list[list[str]], list[int]]:
-    """Column names, columns, and the line each row starts on."""
+    """Read the column names, the columns, and the line on which each row starts."""
     text = read_text(path)
     if delimiter is None:
         delimiter = detect_delimiter(text, path)
@@ -190,7 +190,7 @@ def read_csv(
 
 
 def detect_delimiter(text: str, path: Path) -> str:
-    """The one delimiter that splits the header and gives the next rows as many fields."""
+    """Find the one delimiter that splits the header and the next rows into as many fields."""
     sample = text[:100_000].splitlines()[:20]
     counts = {mark: _field_counts(sample, mark) for mark in DELIMITERS}
     found = [mark for mark, fields in counts.items() if fields and fields[0] > 1]
@@ -201,7 +201,7 @@ def detect_delimiter(text: str, path: Path) -> str:
     if len(found) > 1:
         names = " or ".join(DELIMITERS[mark] for mark in found)
         raise DataError(
-            f"{path} line 1: fields could be separated by {names}; say which with delimiter="
+            f"{path} line 1: fields could be separated by {names}; choose one with delimiter="
         )
     return found[0]
 
@@ -240,26 +240,23 @@ def _check_header(names: list[str], first: list[str], path: Path) -> None:
 
 
 def _looks_like_data(names: list[str], first: list[str]) -> bool:
-    """Whether the header itself holds image names, decimal numbers or repeated label codes.
+    """Whether a header holds image names, decimal numbers or label codes instead of names.
 
     Whole numbers alone can be names: 0, 1, 2, ... of a matrix or of numbered classes.
     """
+    if any(plain(name) in ITEM_COLUMNS for name in names):
+        return False
     pairs = list(zip(names, first, strict=True))
     if any(is_image_name(name) and is_image_name(cell) for name, cell in pairs):
         return True
     decimal = re.compile(r"[+-]?(\d+\.\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
-    rest = names[1:] if _may_be_item(names[0]) else names
-    if rest and all(is_number(name) for name in rest):
-        if any(decimal.fullmatch(name) for name in rest):
-            return True
-        codes = {"0", "1", "-1"}.issuperset(rest)
-        strange_first = len(rest) < len(names) and plain(names[0]) not in ITEM_COLUMNS
-        return codes and (len(set(rest)) < len(rest) or strange_first)
-    return False
-
-
-def _may_be_item(name: str) -> bool:
-    return bool(name) and not is_number(name)
+    named = bool(names[0]) and not is_number(names[0])
+    values = names[1:] if named else names
+    if not values or not all(is_number(name) for name in values):
+        return False
+    repeated = len(set(values)) < len(values)
+    codes = {"0", "1", "-1"}.issuperset(values)
+    return any(decimal.fullmatch(name) for name in values) or (codes and (repeated or named))
 
 
 def plain(name: str) -> str:
@@ -268,6 +265,7 @@ def plain(name: str) -> str:
 
 
 def is_number(text: object) -> bool:
+    """Whether a cell can be read as a number (nan and inf included)."""
     try:
         float(text)  # type: ignore[arg-type]
     except (ValueError, TypeError):
@@ -326,7 +324,7 @@ def _read_json_lines(path: Path) -> tuple[dict[str, list[Any]], list[int]]:
 
 
 def as_cell(value: Any, place: str) -> Cell:
-    """A typed value as the text that a CSV file would hold; lists stay lists."""
+    """Convert a typed value into the text that a CSV file would hold; lists stay lists."""
     if value is None:
         return ""
     if isinstance(value, bool):
