@@ -1,6 +1,7 @@
-"""The user's own file comes back with the accepted changes and nothing else changed."""
+"""The repaired file has the accepted changes and no others."""
 
 import csv
+import errno
 import io
 import json
 from pathlib import Path
@@ -53,7 +54,7 @@ def test_accepted_labels_are_added_and_every_other_line_stays(example: Example) 
         assert labels.values[one["row"], CLASSES.index(one["class"])] == PRESENT
 
 
-def test_provenance_columns_are_read_over_and_say_what_changed(example: Example) -> None:
+def test_provenance_columns_list_the_changes_and_are_not_labels(example: Example) -> None:
     audit = example.audit()
     decide(audit, first(audit, "missing", 3), "accept")
     decide(audit, first(audit, "wrong", 1), "accept")
@@ -70,7 +71,7 @@ def test_provenance_columns_are_read_over_and_say_what_changed(example: Example)
     assert not table["halftruth_added"].dropna().str.startswith("=").any()
 
 
-def test_rejected_candidates_can_be_written_down_as_absent(example: Example) -> None:
+def test_rejected_candidates_can_be_marked_absent(example: Example) -> None:
     audit = example.audit()
     decide(audit, first(audit, "missing", 4), "reject")
     done = repair(audit.path, example.folder / "fixed.csv", rejected="absent")
@@ -78,7 +79,7 @@ def test_rejected_candidates_can_be_written_down_as_absent(example: Example) -> 
     assert (read_labels(done.path).values == ABSENT).sum() == 4
 
 
-def test_a_precision_takes_as_many_as_are_expected_to_be_right(example: Example) -> None:
+def test_a_precision_accepts_undecided_candidates_down_to_it(example: Example) -> None:
     audit = example.audit()
     refused = first(audit, "missing", 2)
     decide(audit, refused, "reject")
@@ -97,7 +98,7 @@ def audited(folder: Path, text: str, name: str = "labels.csv", **reading: Any) -
     path.write_bytes(text.encode("utf-8"))
     labels = read_labels(path, **reading)
     scores = noisy_scores((labels.values == PRESENT).astype(int))
-    # A label that is surely there in the first row without it.
+    # One very likely missing label, in the first row without the class.
     row, column = np.argwhere(labels.values == 0)[0]
     scores[row, column] = 0.999
     np.save(folder / "probs.npy", scores)
@@ -123,7 +124,7 @@ def table(cell: str, *, end: str = "\n", count: int = 12) -> str:
         (table("false").replace(",1", ",true"), {"drop_columns": ["text"]}, ",true,true"),
     ],
 )  # fmt: skip
-def test_a_file_keeps_its_own_way_of_writing(
+def test_a_file_keeps_its_codes_quotes_and_line_ends(
     tmp_path: Path, text: str, reading: dict, written: str
 ) -> None:
     audit = audited(tmp_path, text, **reading)
@@ -151,7 +152,7 @@ def test_a_name_is_added_to_the_list_of_a_row(tmp_path: Path) -> None:
     assert (tmp_path / "fixed.csv").read_text() == LISTED.replace("p1.png,cat,", "p1.png,cat|dog,")
 
 
-def test_a_name_that_a_spreadsheet_would_run_is_kept_from_it(tmp_path: Path) -> None:
+def test_a_name_that_a_spreadsheet_would_run_is_escaped(tmp_path: Path) -> None:
     text = LISTED.replace("dog", "=dog").replace("p1.png,cat", "p1.png,")
     audit = audited(tmp_path, text, label_column="labels")
     table = audit.candidates
@@ -184,11 +185,11 @@ def test_parquet_keeps_its_types(tmp_path: Path) -> None:
     assert (again != frame).to_numpy().sum() == 1
 
 
-def test_what_cannot_be_repaired_is_said(example: Example, tmp_path: Path) -> None:
+def test_files_that_cannot_be_repaired_are_refused(example: Example, tmp_path: Path) -> None:
     audit = example.audit()
-    with pytest.raises(DataError, match="the audited file itself"):
+    with pytest.raises(DataError, match="would overwrite the audited file"):
         repair(audit.path, example.labels)
-    with pytest.raises(DataError, match=r"ends like labels\.csv"):
+    with pytest.raises(DataError, match=r"ends in \.csv, the format of labels\.csv"):
         repair(audit.path, tmp_path / "fixed.parquet")
     example.labels.write_text(example.labels.read_text() + "x.png,0,0,0\n")
     with pytest.raises(DataError, match="has changed since the audit"):
@@ -203,6 +204,61 @@ def test_what_cannot_be_repaired_is_said(example: Example, tmp_path: Path) -> No
     other = make_audit(tmp_path / "p.npy", tmp_path / "coco.json", out=tmp_path / "c", draws=2)
     with pytest.raises(DataError, match=r"repair writes CSV, TSV and Parquet.*write_labels"):
         repair(other.path, tmp_path / "fixed.json")
+
+
+@pytest.mark.parametrize("name", ["labels", "hard.csv", "soft.csv", "labels.csv"])
+def test_the_audited_file_is_never_overwritten(example: Example, name: str) -> None:
+    """Not by its own name, by a link to it, or by the list of changes."""
+    if name == "labels":
+        # The list of changes of labels.csv would be labels.diff.csv, the audited file.
+        example.labels = example.labels.rename(example.folder / "labels.diff.csv")
+        name = "labels.csv"
+    audit = example.audit()
+    before = example.labels.read_bytes()
+    if name == "hard.csv":
+        (example.folder / name).hardlink_to(example.labels)
+    if name == "soft.csv":
+        (example.folder / name).symlink_to(example.labels)
+    with pytest.raises(DataError, match="would overwrite the audited file"):
+        repair(audit.path, example.folder / name, precision=0.9)
+    assert example.labels.read_bytes() == before
+
+
+def test_each_repaired_file_has_its_own_list_of_changes(example: Example) -> None:
+    audit = example.audit()
+    names = ["lab.v1.csv", "lab.v2.csv", "x.csv", "x.diff.csv"]
+    done = [repair(audit.path, example.folder / name, precision=0.9) for name in names]
+    lists = [one.diff.name for one in done]
+    assert lists == ["lab.v1.diff.csv", "lab.v2.diff.csv", "x.diff.csv", "x.diff.diff.csv"]
+    assert read_labels(example.folder / "x.diff.csv").classes == CLASSES
+
+
+@pytest.mark.parametrize("before", [None, b"older file"])
+def test_a_full_disk_leaves_no_part_of_a_file(
+    example: Example, monkeypatch: pytest.MonkeyPatch, before: bytes | None
+) -> None:
+    audit = example.audit()
+    out = example.folder / "fixed.csv"
+    if before:
+        out.write_bytes(before)
+
+    def write_half(file: CellFile, path: Path) -> None:
+        path.write_bytes(b"image,")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(CellFile, "write", write_half)
+    files = sorted(example.folder.iterdir())
+    with pytest.raises(OSError, match=r"fixed\.csv cannot be written: the disk is full"):
+        repair(audit.path, out, precision=0.9)
+    assert sorted(example.folder.iterdir()) == files
+    assert (out.read_bytes() if before else None) == before
+
+
+def test_a_folder_cannot_be_the_repaired_file(example: Example) -> None:
+    audit = example.audit()
+    (example.folder / "fixed.csv").mkdir()
+    with pytest.raises(DataError, match="is a folder"):
+        repair(audit.path, example.folder / "fixed.csv")
 
 
 def test_other_tools_get_labels_and_suggestions(example: Example) -> None:

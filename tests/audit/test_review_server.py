@@ -1,5 +1,8 @@
-"""Who gets in, what is served, and how the queue answers."""
+"""Access to the review server, its answers, and the queue of candidates."""
 
+import errno
+import socket
+import threading
 from typing import Any
 
 import numpy as np
@@ -9,7 +12,7 @@ from audit_example import CLASSES, Example, write_rows
 
 from halftruth.audit.audit_folder import CANDIDATES, AuditFolder
 from halftruth.audit.review_queue import Queue
-from halftruth.audit.review_server import make_app
+from halftruth.audit.review_server import HOST, Review, make_app
 from halftruth.data import DataError
 from halftruth.presence.remaining import still_missing
 
@@ -33,7 +36,7 @@ def visit(queue: Queue, path: str, **options: Any) -> Any:
 @pytest.mark.parametrize(
     "path", ["/", "/about", "/wrong/", "/wrong/about", "/wrong/image/0", "//about", "/s3cre/about"]
 )
-def test_without_the_token_there_is_nothing(queue: Queue, path: str) -> None:
+def test_without_the_token_there_is_no_answer(queue: Queue, path: str) -> None:
     answer = visit(queue, path)
     assert (answer.status_code, answer.data) == (404, b"")
     answer = visit(queue, path, json={"ids": [0], "verdict": "accept"})
@@ -55,25 +58,23 @@ def test_every_answer_forbids_frames_scripts_and_referrers(queue: Queue) -> None
     assert headers["Cache-Control"] == "no-store"
 
 
-def test_pictures_are_served_by_candidate_and_never_from_outside(example: Example) -> None:
-    (example.folder / "secret.png").write_bytes((example.folder / "photos" / "p0.png").read_bytes())
-    (example.folder / "photos" / "link.png").symlink_to(example.folder / "secret.png")
+def test_images_are_served_by_candidate_and_never_from_outside(example: Example) -> None:
+    secret = example.folder / "secret.png"
+    secret.write_bytes((example.folder / "photos" / "p0.png").read_bytes())
     found = example.audit("first").candidates["item"].unique()
-    names = ["../secret.png", str(example.folder / "secret.png"), "link.png"]
-    for old, new in zip(found[:3], names, strict=True):
+    for old, new in zip(found[:2], ["../secret.png", str(secret)], strict=True):
         for path in (example.labels, example.probs):
             path.write_text(path.read_text().replace(f"\n{old},", f"\n{new},"))
     queue = Queue(example.audit())
-    items = list(queue.item)
-    outside = [k for k, item in enumerate(items) if "secret" in item or item == "link.png"]
-    inside = [k for k in range(len(items)) if k not in outside]
-    assert len({items[k] for k in outside}) == 3
+    outside = [k for k, item in enumerate(queue.item) if "secret" in item]
+    inside = [k for k, item in enumerate(queue.item) if "secret" not in item]
+    assert len(set(queue.item[outside])) == 2
     for k in outside:
         assert visit(queue, f"/{TOKEN}/image/{k}").status_code == 404
     answer = visit(queue, f"/{TOKEN}/image/{inside[0]}")
     assert (answer.status_code, answer.mimetype) == (200, "image/jpeg")
-    for path in ("image/99999", "image/../../labels.csv", "image/..%2f..%2fsecret.png"):
-        assert visit(queue, f"/{TOKEN}/{path}").status_code == 404
+    for name in ("image/99999", "image/../../labels.csv", "image/..%2f..%2fsecret.png"):
+        assert visit(queue, f"/{TOKEN}/{name}").status_code == 404
     queue.decisions.close()
 
 
@@ -95,7 +96,138 @@ def test_decisions_undo_and_progress(queue: Queue) -> None:
         assert "expected" in answer.json["error"]
 
 
-def test_pages_follow_each_other_and_filters_hold(queue: Queue) -> None:
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1"])
+def test_a_foreign_origin_is_refused(queue: Queue, origin: str) -> None:
+    body = {"ids": [0], "verdict": "accept"}
+    answer = visit(queue, f"/{TOKEN}/decide", json=body, headers={"Origin": origin})
+    assert answer.status_code == 403
+    assert not queue.decisions.verdicts
+    own = {"Origin": "http://127.0.0.1:5000"}
+    assert visit(queue, f"/{TOKEN}/decide", json=body, headers=own).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "progress?ids=²",
+        "progress?ids=٣",
+        "progress?ids=1e3",
+        f"progress?ids={'9' * 5000}",
+        f"progress?ids={'9' * 30}",
+        "candidates?after=²",
+        f"candidates?after={'9' * 5000}",
+        f"candidates?before={'9' * 30}",
+        "candidates?limit=x",
+        "candidates?kind=other",
+        "candidates?state=other",
+        "candidates?class=horse",
+        f"image/{'9' * 5000}",
+        "image/²",
+    ],
+)
+def test_bad_numbers_and_names_are_bad_requests(queue: Queue, path: str) -> None:
+    answer = visit(queue, f"/{TOKEN}/{path}")
+    assert answer.status_code == 400
+    assert "error" in answer.json
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"[" * 100_000 + b"]" * 100_000, 400),
+        (b'{"ids": ' + b"[" * 100_000 + b"]" * 100_000 + b', "verdict": "accept"}', 400),
+        (b'{"ids": [' + b"9" * 5000 + b'], "verdict": "accept"}', 400),
+        (b'{"ids": [0], "verdict": ["accept"]}', 400),
+        (b'{"ids": [0], "verdict": "accept", "tab": [1]}', 400),
+        (b'{"ids": [0], "verdict": "accept"', 400),
+        (b"\xff\xfe", 400),
+        (b"", 400),
+        (b" " * (1 << 20) + b'{"ids": [0], "verdict": "accept"}', 413),
+    ],
+)  # fmt: skip
+def test_bad_bodies_are_bad_requests(queue: Queue, body: bytes, status: int) -> None:
+    answer = make_app(queue, TOKEN).test_client().post(
+        f"/{TOKEN}/decide", data=body, base_url="http://127.0.0.1:5000",
+        content_type="application/json",
+    )  # fmt: skip
+    assert answer.status_code == status
+    assert not queue.decisions.verdicts
+
+
+@pytest.fixture
+def running(example: Example) -> Any:
+    review = Review(example.audit().path)
+    thread = threading.Thread(target=review.serve, daemon=True)
+    thread.start()
+    yield review
+    review.server.shutdown()
+    thread.join()
+
+
+def send(review: Review, text: bytes) -> bytes:
+    with socket.create_connection((HOST, review.server.port), timeout=10) as link:
+        link.sendall(text)
+        link.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: link.recv(4096), b""))
+
+
+def test_bad_requests_on_the_wire_are_400_and_the_token_is_not_logged(
+    running: Review, capfd: pytest.CaptureFixture
+) -> None:
+    path = f"/{running.token}/decide"
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    chunked = head + "Transfer-Encoding: chunked\r\n\r\n"
+    for text in (
+        chunked + "zz\r\n{}\r\n",
+        chunked + "-5\r\n{}\r\n",
+        chunked + "2\r\n{}X",
+        head + "Content-Length: 7\r\n\r\nrubbish",
+        f"GET http://[{path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        f"GET {path} with spaces HTTP/1.1\r\n\r\n",
+    ):
+        assert b" 400 " in send(running, text.encode()).split(b"\r\n")[0], text
+    good = send(running, f"GET /{running.token}/about HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+    assert good.startswith(b"HTTP/1.1 200")
+    written = capfd.readouterr()
+    assert running.token not in written.out + written.err
+
+
+def test_a_bug_is_reported_without_the_token(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(queue, "progress", lambda: 1 / 0)
+    answer = visit(queue, f"/{TOKEN}/progress")
+    assert (answer.status_code, answer.json["error"][:17]) == (500, "ZeroDivisionError")
+    written = capfd.readouterr()
+    assert "ZeroDivisionError" in written.err
+    assert TOKEN not in written.out + written.err
+
+
+def test_a_decision_that_cannot_be_written_is_an_error_of_the_server(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(file: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    answer = visit(queue, f"/{TOKEN}/decide", json={"ids": [0], "verdict": "accept"})
+    assert answer.status_code == 503
+    assert "No space left" in answer.json["error"]
+    assert queue.decisions.path.read_bytes() == b""
+
+
+@pytest.mark.parametrize("port", ["used", 70_000, -1])
+def test_a_port_that_cannot_be_opened_is_an_error(example: Example, port: Any) -> None:
+    folder = example.audit().path
+    with socket.create_server((HOST, 0)) as taken:
+        number = taken.getsockname()[1] if port == "used" else port
+        with pytest.raises(DataError, match=rf"port {number} .* cannot be opened.*--port"):
+            Review(folder, number)
+    # Nothing stays locked.
+    Review(folder).close()
+
+
+def test_pages_are_consecutive_and_filters_apply(queue: Queue) -> None:
     whole = queue.page(state="all", limit=200)
     first = queue.page(limit=7)
     second = queue.page(limit=7, after=first["items"][-1]["id"])
@@ -131,7 +263,7 @@ def test_text_rows_show_their_columns(example: Example) -> None:
     queue.decisions.close()
 
 
-def test_a_hundred_thousand_candidates(queue: Queue) -> None:
+def test_a_hundred_thousand_candidates_can_be_reviewed(queue: Queue) -> None:
     audit = queue.audit
     many = pd.concat([audit.candidates] * (100_000 // len(audit.candidates) + 1))[:100_000]
     many = many.sort_values(["kind", "probability"], ascending=[True, False])
@@ -146,7 +278,7 @@ def test_a_hundred_thousand_candidates(queue: Queue) -> None:
     large.decisions.close()
 
 
-def test_the_estimate_follows_what_is_decided() -> None:
+def test_the_estimate_follows_the_decisions() -> None:
     probability, column = np.full(400, 0.5), np.zeros(400, dtype=int)
     verdicts = np.zeros(400, dtype=np.int8)
     start = still_missing(probability, column, verdicts, np.zeros(1))

@@ -84,6 +84,9 @@ def _silent_handler() -> Any:
         def log(self, *message: Any) -> None:
             """Write no log: every address contains the token."""
 
+        def log_request(self, *answer: Any) -> None:
+            """Not even prepare it: an address that cannot be parsed would be an error."""
+
         def handle(self) -> None:
             try:
                 super().handle()
