@@ -74,7 +74,7 @@ def test_options_replace_keys_of_the_grid(command, grid, root, tmp_path):
     [
         (["--methods", "gone"], "none matches 'gone'"),
         (["--seeds", "a"], "expected integers"),
-        (["--labels", "half"], "is no label setting"),
+        (["--labels", "half"], "is not a label setting"),
         (["--data", "nowhere"], "there is no such folder"),
         (["--device", "cuda:99"], "device: cuda:99 is not there"),
     ],

@@ -1,9 +1,22 @@
 """Compare methods: grids of runs, one file of results, tables next to the published numbers."""
 
-from halftruth.bench.grid import Grid, load_grid
-from halftruth.bench.papers import find_recipe
-from halftruth.bench.result_tables import table
-from halftruth.bench.results import read_results
-from halftruth.bench.runner import run_grid
+import importlib
+from typing import Any
 
-__all__ = ["Grid", "find_recipe", "load_grid", "read_results", "run_grid", "table"]
+# The module of each public name; loaded on first use, so that recipes are found quickly.
+_NAMES = {
+    "Grid": "grid",
+    "find_recipe": "papers",
+    "load_grid": "grid",
+    "read_results": "results",
+    "run_grid": "runner",
+    "table": "result_tables",
+}
+
+__all__ = sorted(_NAMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NAMES:
+        return getattr(importlib.import_module(f"halftruth.bench.{_NAMES[name]}"), name)
+    raise AttributeError(f"module 'halftruth.bench' has no attribute {name!r}")

@@ -13,9 +13,6 @@ import yaml
 from halftruth import losses
 from halftruth.bench.search_space import Axis, Space, search_space, space_of
 from halftruth.train.config import Config, load_settings
-from halftruth.train.fit import Run
-from halftruth.train.records import CRITERIA
-from halftruth.train.trainer import TrainingStopped
 
 if TYPE_CHECKING:
     import optuna
@@ -56,10 +53,11 @@ def tune(
     criterion that selects epochs (`select`): without complete labels (`truth`), mAP and AUC on
     the observed labels, see docs/selection.md. Test rows are not used.
     """
-    library = import_optuna()
     out = Path(out)
     config = load_settings(recipe, {**_with_needed(settings), "out": str(out / "trials")})
     space = search_space(config, search or {})
+    # After the checks: the imports of a search take seconds.
+    library = import_optuna()
     out.mkdir(parents=True, exist_ok=True)
     library.logging.set_verbosity(library.logging.ERROR)
     made = _open_study(library, storage or f"sqlite:///{out / 'study.db'}", study, config)
@@ -219,6 +217,9 @@ def _run_trial(trial: "optuna.Trial", config: Config, space: Space, out: Path) -
 
 def _evaluate(trial: "optuna.Trial", config: Config, space: Space, out: Path) -> float:
     """Train with the suggested settings; the validation score of the selected epoch."""
+    from halftruth.train.fit import Run
+    from halftruth.train.trainer import TrainingStopped
+
     library = import_optuna()
     values = {name: _suggest(trial, name, axis) for name, axis in space.items()}
     folder = out / "trials" / f"{trial.study.study_name}-{trial.number}"
@@ -281,6 +282,8 @@ def _current(config: Config, name: str) -> Any:
 def _write_best(
     study: "optuna.Study", config: Config, space: Space, out: Path, say: Callable[[str], None]
 ) -> Path:
+    from halftruth.train.records import CRITERIA
+
     try:
         best = study.best_trial
     except ValueError as error:

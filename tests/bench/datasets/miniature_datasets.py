@@ -1,4 +1,4 @@
-"""A few rows of every data set, written in its official layout, odd lines included.
+"""A few rows of every data set in its official layout, including irregular lines.
 
 Each writer returns the root and the files that `load` cannot do without.
 """
@@ -44,7 +44,7 @@ VOC = {
 
 
 def voc(root: Path) -> Miniature:
-    """Class lists with `name -1` and `name  1`, and the list of the test archive beside them."""
+    """Class lists with `name -1` and `name  1`, and the list of the test archive next to them."""
     folder = root / "VOCdevkit" / "VOC2012"
     lists = folder / "ImageSets" / "Main"
     needed = []
@@ -105,7 +105,7 @@ def coco(root: Path) -> Miniature:
 
 
 def coco_41_images(first: int, repeats: int) -> dict[int, list[str]]:
-    """Images by what is annotated first: a dropped class never counts."""
+    """Images by their first annotation; dropped classes are ignored."""
     kinds = [["person", "cat", "dog"], ["dog", "cat"], ["car", "person"], [], ["pizza"]]
     return {first + 7 * k: kinds[k % len(kinds)] for k in range(repeats * len(kinds))}
 
@@ -230,7 +230,7 @@ ImageID,Source,LabelName,Confidence
 
 
 def openimages(root: Path) -> Miniature:
-    """A rater against another, an image with nothing present, a label of no boxable class."""
+    """Conflicting raters, an image without present labels, a label outside the boxable classes."""
     end = "annotations-human-imagelabels-boxable.csv"
     names = "/m/014j1m,Apple\n/m/01yrx,Cat\n/m/0bt9lr,Dog\n"
     needed = [
@@ -274,7 +274,7 @@ CHEST_HEADER = (
 
 
 def chest_table(patients: int) -> str:
-    """A header with commas inside brackets, and one to three pictures of each patient."""
+    """A header with commas inside brackets, and one to three images per patient."""
     lines = [CHEST_HEADER]
     for patient in range(1, patients + 1):
         for visit in range(1 + patient % 3):
@@ -304,7 +304,7 @@ def chest_official(root: Path) -> Miniature:
 
 
 def yeast(root: Path) -> Miniature:
-    """MULAN's dense ARFF files, the labels named in an XML file."""
+    """MULAN's dense ARFF files, with the label names in an XML file."""
     header = "@relation yeast\n\n@attribute Att1 numeric\n@attribute Class1 {0,1}\n"
     header += "@attribute Class2 {0,1}\n\n@data\n"
     labels = '<?xml version="1.0" ?>\n<labels xmlns="http://mulan.sourceforge.net/labels">\n'

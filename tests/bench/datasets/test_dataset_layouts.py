@@ -1,4 +1,4 @@
-"""The labels of each miniature, read by hand."""
+"""The labels of each miniature data set, checked against hand-written values."""
 
 import warnings
 
@@ -54,7 +54,7 @@ def test_voc_sorts_its_rows_and_does_not_count_difficult_objects(tmp_path):
         ("2008_000008\n", r"bird_train.txt line 1: expected an image and 1, 0 or -1"),
     ],
 )
-def test_voc_refuses_a_list_cut_short(tmp_path, text, message):
+def test_voc_refuses_an_incomplete_list(tmp_path, text, message):
     mini.voc(tmp_path)
     mini.write(tmp_path / "VOCdevkit/VOC2012/ImageSets/Main/bird_train.txt", text)
     with pytest.raises(DataError, match=message):
@@ -73,7 +73,7 @@ def test_coco_drops_images_without_objects_and_sorts_ids_as_text(tmp_path):
     assert loaded.images == (tmp_path / "val2014",)
 
 
-def test_coco_41_is_divided_by_the_first_annotation_that_is_kept(tmp_path):
+def test_coco_41_is_split_by_the_first_kept_annotation(tmp_path):
     mini.coco_41(tmp_path)
     loaded = benchmarks.load("coco-41", tmp_path)
     assert len(loaded.classes) == 41
@@ -143,7 +143,7 @@ def test_nus_as_asl_reads_lists_of_names(tmp_path):
     ("change", "split", "message"),
     [
         (("Groundtruth/TrainTestLabels/Labels_sky_Train.txt", "0\n1\n"), "official",
-         "expected 5 lines of 0 or 1, one an image of the list, got 2 lines"),
+         "expected 5 lines of 0 or 1, one per image of the list, got 2 lines"),
         (("Groundtruth/TrainTestLabels/Labels_sky_Train.txt", "0\n1\n0\n2\n0\n"), "official",
          "got '2'"),
         (("nus_wid_data.csv", "a,b,c\nx.jpg,\"['sky', 'skye']\",train\n"), "asl",
@@ -152,7 +152,7 @@ def test_nus_as_asl_reads_lists_of_names(tmp_path):
          "line 2: expected train or val, got 'dev'"),
     ],
 )  # fmt: skip
-def test_nus_says_what_is_wrong(tmp_path, change, split, message):
+def test_nus_errors_name_the_mistake(tmp_path, change, split, message):
     mini.nus_official(tmp_path)
     mini.write(tmp_path / change[0], change[1])
     with pytest.raises(DataError, match=message):
@@ -181,14 +181,14 @@ def test_cub_reads_lines_with_too_many_fields(tmp_path):
         ("4 2 0 1 0\n", "4 x 0 1 0\n", "entry 11: expected an image of 1 to 5"),
     ],
 )
-def test_cub_says_which_line_cannot_be_used(tmp_path, old, new, message):
+def test_cub_errors_name_the_line(tmp_path, old, new, message):
     written = mini.cub(tmp_path)
     mini.write(written.needed[-1], mini.CUB.replace(old, new))
     with pytest.raises(DataError, match=message):
         benchmarks.load("cub", tmp_path)
 
 
-def test_open_images_knows_verified_absence_and_doubt(tmp_path):
+def test_open_images_has_verified_absent_and_conflicting_labels(tmp_path):
     mini.openimages(tmp_path)
     with pytest.warns(benchmarks.BenchmarkWarning, match="1 labels are verified both as present"):
         loaded = benchmarks.load("openimages", tmp_path)
@@ -225,7 +225,7 @@ def test_open_images_refuses_other_files(tmp_path, name, text, message):
         benchmarks.load("openimages", tmp_path)
 
 
-def test_the_header_of_the_seventh_release_is_no_class(tmp_path):
+def test_the_header_of_open_images_v7_is_not_a_class(tmp_path):
     written = mini.openimages(tmp_path)
     text = "LabelName,DisplayName\n" + written.needed[0].read_text()
     written.needed[0].unlink()
@@ -248,7 +248,7 @@ def test_sewer_notes_rows_whose_defect_disagrees(tmp_path):
     written = mini.sewer(tmp_path)
     rows = [mini.SEWER_COLUMNS, mini.sewer_row("1.png", set(), 1), mini.sewer_row("2.png", {"OK"})]
     mini.write_rows(written.needed[1], rows)
-    with pytest.warns(benchmarks.BenchmarkWarning, match="SewerML_Val.csv: 1 rows whose Defect"):
+    with pytest.warns(benchmarks.BenchmarkWarning, match="SewerML_Val.csv: 1 rows in which Defect"):
         benchmarks.load("sewer-ml", tmp_path)
 
 
@@ -260,7 +260,7 @@ def test_sewer_notes_rows_whose_defect_disagrees(tmp_path):
         ([mini.SEWER_COLUMNS, ["a.png", 0, 1, 5, *[0] * 18]], "entry 1, column RB: expected 0 or"),
     ],
 )  # fmt: skip
-def test_sewer_refuses_what_it_cannot_use(tmp_path, rows, message):
+def test_sewer_refuses_invalid_values(tmp_path, rows, message):
     written = mini.sewer(tmp_path)
     mini.write_rows(written.needed[0], rows)
     with pytest.raises(DataError, match=message):
@@ -288,7 +288,7 @@ def test_chest_keeps_patients_whole(tmp_path, split):
         assert parts[2] == {f"{patient:08d}" for patient in range(31, 41)}
 
 
-def test_the_patients_of_the_any_class_paper_are_drawn_as_scikit_learn_draws():
+def test_patient_parts_equal_the_split_of_scikit_learn():
     rng = np.random.RandomState(5)
     patients = np.repeat(rng.permutation(101), rng.randint(1, 4, size=101)).astype(str)
     everyone = list(dict.fromkeys(patients))
@@ -300,7 +300,7 @@ def test_the_patients_of_the_any_class_paper_are_drawn_as_scikit_learn_draws():
     assert patient_parts(patients).tolist() == [place[patient] for patient in patients]
 
 
-def test_chest_names_an_image_that_no_list_has(tmp_path):
+def test_chest_error_names_an_image_in_no_list(tmp_path):
     written = mini.chest_official(tmp_path)
     lines = written.needed[2].read_text().splitlines()
     mini.write(written.needed[2], "\n".join(lines[1:]))
@@ -346,7 +346,7 @@ def test_packed_features_are_unpacked_and_put_in_the_published_order(tmp_path):
         ({"features": np.zeros((7, 2))}, "has 7 rows, but the labels have 8"),
     ],
 )
-def test_packed_features_that_do_not_fit_are_refused(tmp_path, change, message):
+def test_inconsistent_packed_features_are_refused(tmp_path, change, message):
     written = mini.features(tmp_path)
     arrays = dict(np.load(written.needed[0]))
     np.savez(written.needed[0], **{**arrays, **change})
@@ -354,7 +354,7 @@ def test_packed_features_that_do_not_fit_are_refused(tmp_path, change, message):
         benchmarks.load("features", tmp_path)
 
 
-def test_any_label_file_can_stand_in(tmp_path):
+def test_any_label_file_can_be_a_data_set(tmp_path):
     written = mini.table(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -364,5 +364,5 @@ def test_any_label_file_can_stand_in(tmp_path):
     chosen = benchmarks.load("table", written.root, reading={"drop_columns": ["dog"]})
     assert chosen.classes == ("cat",)
     mini.write(written.root, "image,cat\na.jpg,1\n")
-    with pytest.raises(DataError, match="no column says which rows are for training and test"):
+    with pytest.raises(DataError, match="no split column for training and test rows"):
         benchmarks.load("table", written.root)

@@ -1,4 +1,4 @@
-"""What every data set must do, whatever its layout."""
+"""Properties of every data set."""
 
 import warnings
 
@@ -39,7 +39,7 @@ def test_parts_cover_the_rows_once_and_are_named(tmp_path, name, writer):
 
 @pytest.mark.parametrize("setting", ["complete", "single", "left-75", "drop-0.3", "known-0.5"])
 @pytest.mark.parametrize(("name", "writer"), CASES)
-def test_what_is_observed_is_true_and_the_test_rows_are_whole(tmp_path, name, writer, setting):
+def test_observed_labels_are_true_and_test_rows_complete(tmp_path, name, writer, setting):
     loaded = load(name, writer(tmp_path), labels=setting)
     observed, truth = loaded.observed.values, loaded.truth
     assert observed.dtype == truth.dtype == np.int8
@@ -72,7 +72,7 @@ def test_single_positives_are_the_published_draw_over_the_official_training_rows
 
 
 @pytest.mark.parametrize(("name", "writer"), CASES)
-def test_a_missing_data_set_says_where_to_get_it_and_what_to_unpack(tmp_path, name, writer):
+def test_the_error_for_a_missing_data_set_explains_where_to_get_it(tmp_path, name, writer):
     options = writer(tmp_path).options
     place = tmp_path / "elsewhere"
     with pytest.raises(DataError, match="elsewhere") as error:
@@ -82,7 +82,7 @@ def test_a_missing_data_set_says_where_to_get_it_and_what_to_unpack(tmp_path, na
 
 
 @pytest.mark.parametrize(("name", "writer"), CASES)
-def test_a_half_unpacked_copy_names_the_file_that_is_missing(tmp_path, name, writer):
+def test_the_error_for_an_incomplete_copy_names_the_missing_file(tmp_path, name, writer):
     written = writer(tmp_path)
     for file in written.needed[:3] + written.needed[-1:]:
         kept = file.read_bytes()
@@ -94,7 +94,7 @@ def test_a_half_unpacked_copy_names_the_file_that_is_missing(tmp_path, name, wri
 
 
 @pytest.mark.parametrize(("name", "writer"), CASES)
-def test_reading_twice_gives_the_same_and_other_seeds_another(tmp_path, name, writer):
+def test_labels_depend_on_the_seed_only(tmp_path, name, writer):
     written = writer(tmp_path)
     once, again = (load(name, written, labels="known-0.5") for _ in range(2))
     assert (once.observed.values == again.observed.values).all()

@@ -1,4 +1,4 @@
-"""Settings by name, and the comparison with the papers' numbers."""
+"""Label settings by name, and the comparison with published numbers."""
 
 import dataclasses
 import re
@@ -19,7 +19,7 @@ from halftruth.labels.hiding import drop_positives, keep_known
 
 
 @given(arrays(np.int8, (12, 6), elements=st.sampled_from([-1, 1])), st.integers(0, 5))
-def test_settings_are_the_functions_behind_their_names(complete, seed):
+def test_every_setting_calls_its_function(complete, seed):
     hide = benchmarks.hide
     assert (hide(complete, "left-75", seed) == drop_positives(complete, 0.5, seed)).all()
     assert (hide(complete, "left-40", seed) == drop_positives(complete, 0.8, seed)).all()
@@ -33,7 +33,7 @@ def test_settings_are_the_functions_behind_their_names(complete, seed):
     "setting", ["one", "left-50", "drop-1.5", "known-", "known-nan", "keep-0.5"]
 )
 def test_an_unknown_setting_is_refused(setting):
-    with pytest.raises(DataError, match=f"labels='{setting}' is no label setting"):
+    with pytest.raises(DataError, match=f"labels='{setting}' is not a label setting"):
         benchmarks.hide(np.ones((2, 2), dtype=np.int8), setting)
 
 
@@ -50,11 +50,11 @@ def test_an_unknown_setting_is_refused(setting):
         (0, "0", True),
     ],
 )
-def test_a_number_agrees_if_it_rounds_to_what_is_printed(found, printed, same):
+def test_a_number_agrees_if_it_rounds_to_the_published_one(found, printed, same):
     assert agrees(found, printed) is same
 
 
-def test_every_published_number_is_one_that_is_counted(tmp_path):
+def test_every_published_number_has_a_statistic(tmp_path):
     for name, writer in mini.ALL:
         root = tmp_path / writer.__name__
         root.mkdir()
@@ -67,7 +67,7 @@ def test_every_published_number_is_one_that_is_counted(tmp_path):
             assert re.fullmatch(r"\d+(,\d{3})*(\.\d+)?", entry.value)
 
 
-def test_differences_are_warned_of_with_both_numbers(tmp_path):
+def test_a_difference_is_a_warning_with_both_numbers(tmp_path):
     mini.voc(tmp_path)
     with pytest.warns(benchmarks.BenchmarkWarning) as caught:
         loaded = benchmarks.load("voc2012", tmp_path)
@@ -94,7 +94,7 @@ def test_numbers_of_another_setting_or_share_are_not_compared(tmp_path):
     assert [entry.source for entry in half.check()] == ["a", "c"]
 
 
-def test_counts_are_those_of_the_rows(tmp_path):
+def test_statistics_count_rows_and_labels(tmp_path):
     written = mini.table(tmp_path)
     counted = benchmarks.load("table", written.root, labels="single").statistics
     assert counted["images"] == 6
@@ -106,7 +106,7 @@ def test_counts_are_those_of_the_rows(tmp_path):
     assert counted["positive_rows_test"] == 1
 
 
-def test_no_validation_rows_on_request(tmp_path):
+def test_validation_rows_can_be_switched_off(tmp_path):
     written = mini.table(tmp_path)
     loaded = benchmarks.load("table", written.root, val=0)
     assert loaded.splits.train.tolist() == [0, 1, 3, 4, 5]
@@ -114,13 +114,13 @@ def test_no_validation_rows_on_request(tmp_path):
     assert "5 train, 1 test" in loaded.describe()
 
 
-def test_comparing_with_a_named_data_set(tmp_path):
+def test_a_label_file_can_be_compared_with_a_named_data_set(tmp_path):
     written = mini.table(tmp_path)
     with pytest.warns(benchmarks.BenchmarkWarning, match="classes: found 2, published 20"):
         benchmarks.load("table", written.root, compare="voc2012")
 
 
-def test_a_benchmark_can_be_written_down_for_the_command_line(tmp_path):
+def test_a_benchmark_can_be_written_as_label_files(tmp_path):
     written = mini.table(tmp_path)
     loaded = benchmarks.load("table", written.root, labels="single")
     write_labels(loaded.observed, tmp_path / "observed.csv")
@@ -140,7 +140,7 @@ def test_misspelt_names_and_options_get_a_hint(tmp_path):
         benchmarks.load("nuswide", tmp_path, split="random")
 
 
-def test_a_data_set_without_images_says_so_when_they_are_asked_for(tmp_path):
+def test_opening_missing_images_is_an_error_with_the_reason(tmp_path):
     written = mini.table(tmp_path)
     with pytest.raises(DataError, match="no folder or zip file of images was found"):
         benchmarks.load("table", written.root).store()

@@ -1,4 +1,4 @@
-"""The papers' data sets, read from their official layouts and checked against the papers' tables.
+"""The papers' data sets, read from their official files and compared with published statistics.
 
 >>> from halftruth.bench import datasets as benchmarks
 >>> benchmarks.names("c*")
@@ -11,7 +11,7 @@ import pkgutil
 from halftruth.bench.datasets.benchmark import Benchmark, BenchmarkWarning, Difference, hide, load
 from halftruth.bench.datasets.dataset import Dataset, Published, registry
 
-# A data set is a file in this folder: importing it registers it.
+# Every data set is a module in this folder; importing it registers it.
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
@@ -19,7 +19,7 @@ names = registry.names
 
 
 def explain(name: str) -> str:
-    """Where to get a data set, and the tree of files its reader expects."""
+    """Where to get a data set, and the files that its reader expects."""
     return registry.get(name).explain()
 
 

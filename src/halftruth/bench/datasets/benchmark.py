@@ -21,12 +21,12 @@ from halftruth.labels.hiding import drop_positives, keep_known, single_positive_
 
 
 class BenchmarkWarning(UserWarning):
-    """What was read differs from what a paper says of the data set."""
+    """The data set differs from its published statistics."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A statistic that is not what a paper says."""
+    """A statistic that differs from the published number."""
 
     what: str
     found: float
@@ -41,15 +41,15 @@ class Difference:
 class Benchmark:
     """A data set ready to train on.
 
-    observed: what a method may see, (N, K): the label setting in the training and validation rows,
-        complete labels in the test rows; its `split` names each row's part.
-    truth: (N, K) int8, every label as far as the data set knows it; for selection and measuring.
+    observed: the labels that a method sees, (N, K): the label setting in training and validation
+        rows, complete labels in test rows; `split` is the part of each row.
+    truth: (N, K) int8, all labels of the data set; for selection and evaluation.
     splits: the rows of train, val and test.
-    images: the folders and zip files that hold images and exist; `store()` opens them.
-    features: (N, D) float32 instead of images, where the data set is one of features.
-    groups: (N,) which rows belong together (a patient's), where that is known.
+    images: the existing folders and zip files of images; `store()` opens them.
+    features: (N, D) float32, for data sets of features instead of images.
+    groups: (N,) the group of each row (such as a patient), if known.
     setting, val: the label setting and the share held out (None: the published validation part).
-    notes: what was odd in the files.
+    notes: irregularities in the files.
     """
 
     name: str
@@ -72,13 +72,13 @@ class Benchmark:
         """The images, by the names in `observed.items`."""
         if not self.images:
             raise DataError(
-                f"{self.name}: no folder or zip file of images was found beside the labels; "
+                f"{self.name}: no folder or zip file of images was found next to the labels; "
                 f"halftruth.bench.datasets.explain({self.name!r}) shows where they belong"
             )
         return ImageStore(self.images)
 
     def check(self) -> list[Difference]:
-        """The published numbers that what was read does not agree with."""
+        """The statistics that differ from the published numbers."""
         counted = self.statistics
         return [
             Difference(entry.what, counted[entry.what], entry.value, entry.source)
@@ -90,7 +90,7 @@ class Benchmark:
         ]
 
     def describe(self) -> str:
-        """What was read, in a few lines."""
+        """Describe the data set in a few lines."""
         parts = ", ".join(
             f"{len(rows):,} {part}" for part, rows in vars(self.splits).items() if len(rows)
         )
@@ -106,10 +106,10 @@ class Benchmark:
 
     @cached_property
     def statistics(self) -> Mapping[str, float]:
-        """The numbers that papers print of a data set, counted here.
+        """The statistics that papers publish, counted on this copy.
 
         `positives_per_image` and `observed_labels` are over the training and validation rows,
-        `cardinality` (the positives a row) over all rows.
+        `cardinality` (positives per row) over all rows.
         """
         positives = np.count_nonzero(self.truth == PRESENT, axis=1)
         learnt = np.concatenate([self.splits.train, self.splits.val])
@@ -133,27 +133,27 @@ class Benchmark:
 
 
 def agrees(found: float, published: str) -> bool:
-    """Whether a number rounds to what is printed, with as many digits as are printed.
+    """Whether a number rounds to the published one, with its number of digits.
 
     >>> agrees(1.4572, "1.46"), agrees(1.4572, "1.4"), agrees(5717, "5,717")
     (True, False, True)
     """
     printed = Decimal(published.replace(",", ""))
-    # Half a unit of the last digit, either way: papers round halves up as well as to even.
+    # Half a unit of the last digit, either way: papers round halves up or to even.
     slack = printed.as_tuple().exponent
     return abs(Decimal(found) - printed) <= Decimal("0.5").scaleb(int(slack))
 
 
-# The names of Zhang et al. (Hill, SPLC) and the r behind them: the share left depends on the data.
+# The settings of Zhang et al. (Hill, SPLC) and their r: the share left depends on the data.
 _LEFT = {"left-75": 0.5, "left-40": 0.8}
 SETTINGS = ("complete", "single", *_LEFT, "drop-R", "known-F")
 
 
 def hide(complete: np.ndarray, setting: str, seed: int = 1200) -> np.ndarray:
-    """The labels that a setting shows of complete ones, as a new (N, K) array.
+    """Hide complete labels as a label setting does; return a new (N, K) array.
 
-    complete: all of them. single: one PRESENT label a row, with seed 1200 the published draw of
-    Cole et al., where rows and classes come in their order. left-75, left-40: what Zhang et al.
+    complete: nothing is hidden. single: one PRESENT label per row; seed 1200 is the published draw
+    of Cole et al., if rows and classes are in their order. left-75, left-40: what Zhang et al.
     call 75 % and 40 % of the labels left (r = 0.5 and 0.8); drop-R: the same with any r. known-F:
     that share of all known labels, PRESENT and ABSENT alike.
 
@@ -170,8 +170,8 @@ def hide(complete: np.ndarray, setting: str, seed: int = 1200) -> np.ndarray:
     share = _share(number)
     if share is None or kind not in ("drop", "known"):
         raise DataError(
-            f"labels={setting!r} is no label setting; expected one of {', '.join(SETTINGS)}, with "
-            "R and F between 0 and 1, as in drop-0.5 and known-0.1"
+            f"labels={setting!r} is not a label setting; expected one of {', '.join(SETTINGS)}, "
+            "with R and F between 0 and 1, as in drop-0.5 and known-0.1"
         )
     show = drop_positives if kind == "drop" else keep_known
     return show(complete, share, seed)
@@ -198,7 +198,7 @@ def load(
     split_seed: int = 1200,
     **options: Any,
 ) -> Benchmark:
-    """A data set from its official files below `root`; nothing is downloaded.
+    """Read a data set from its official files below `root`; nothing is downloaded.
 
     labels: the label setting, see `hide`; seed: which labels it shows.
     val: the share of the official training rows held out for validation: by default a fifth,

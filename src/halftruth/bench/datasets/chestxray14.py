@@ -44,9 +44,9 @@ PARTS = {
 
 @register("chestxray14", "nih14")
 class ChestXray14(Dataset):
-    """What a report does not name counts as absent; "No Finding" is an empty row.
+    """Findings that a report does not name are absent; "No Finding" is a row without findings.
 
-    split "any-class": 70 / 15 / 15 % of the patients, the very parts of the any-class presence
+    split "any-class": 70 / 15 / 15 % of the patients, exactly the parts of the any-class presence
         paper. "official": train_val_list.txt and test_list.txt, validation patients drawn.
     """
 
@@ -54,7 +54,7 @@ class ChestXray14(Dataset):
     homepage = "the NIH Clinical Center's ChestX-ray page (nihcc.app.box.com/v/ChestXray-NIHCC), \
 the table, the two lists, and images_001.tar.gz ... images_012.tar.gz"
     tree = """
-        Data_Entry_2017_v2020.csv (or Data_Entry_2017.csv; .gz will do)
+        Data_Entry_2017_v2020.csv (or Data_Entry_2017.csv; also as .gz)
         train_val_list.txt, test_list.txt (only for split "official")
         images/*.png (the twelve archives unpacked into one folder)
     """
@@ -101,20 +101,21 @@ the table, the two lists, and images_001.tar.gz ... images_012.tar.gz"
         files = {"train": root / "train_val_list.txt", "test": root / "test_list.txt"}
         self.need(*files.values())
         part = {text: name for name, file in files.items() for _, text in read_lines(file)}
-        lost = [str(item) for item in labels.items if str(item) not in part]
-        if lost:
+        missing = [str(item) for item in labels.items if str(item) not in part]
+        if missing:
             raise self.incomplete(
-                f"{files['train']} and {files['test'].name}: neither lists {lost[0]!r} "
-                f"({len(lost):,} images of the table)"
+                f"{files['train']} and {files['test'].name}: neither lists {missing[0]!r} "
+                f"({len(missing):,} images of the table)"
             )
         return np.array([part[str(item)] for item in labels.items], dtype=str)
 
 
 def patient_parts(patients: np.ndarray) -> np.ndarray:
-    """The part of each row: of the patients, as they come, 70 % train, 15 % val, 15 % test.
+    """The part of each row: 70 % of the patients train, 15 % val, 15 % test.
 
-    Two permutations of RandomState(42), first of all patients, then of those not for training;
-    of each the front goes to the smaller share, rounded up. It gives the published six counts.
+    Two permutations of RandomState(42), first of all patients in file order, then of those not in
+    train; the first entries of each are the smaller share, rounded up. This reproduces the six
+    published counts.
     """
     _, first = np.unique(patients, return_index=True)
     everyone = patients[np.sort(first)]

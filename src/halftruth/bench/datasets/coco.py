@@ -22,7 +22,7 @@ HILL = "Zhang et al. (Hill, SPLC), Table II"
 
 @register("coco2014", "coco")
 class COCO2014(Dataset):
-    """Images without an annotation are left out, as in the papers; crowds count as objects."""
+    """Images without annotation are left out, as in the papers; crowds count as objects."""
 
     title = "MS COCO 2014"
     homepage = "the COCO page (cocodataset.org), 2014 train/val annotations \
@@ -63,7 +63,7 @@ def _published_order(file: Path) -> LabelMatrix:
 
 
 def image_number(name: str, place: object) -> int:
-    """The image's number in its file name: COCO_train2014_000000000009.jpg is 9."""
+    """The image number in a file name: 9 for COCO_train2014_000000000009.jpg."""
     digits = re.search(r"(\d+)\.\w+$", name)
     if digits is None:
         raise DataError(f"{place}: expected a COCO file name that ends in its number, got {name!r}")
@@ -71,7 +71,7 @@ def image_number(name: str, place: object) -> int:
 
 
 def string_order(numbers: list[int] | np.ndarray) -> np.ndarray:
-    """Rows sorted by their numbers as text, 10 before 9, as Cole et al. draw their splits.
+    """Sort rows by their numbers as text (10 before 9), as in the splits of Cole et al.
 
     >>> string_order([9, 10, 25]).tolist()
     [1, 2, 0]
@@ -91,10 +91,10 @@ TABLE = "any-class presence paper, Table 7"
 
 @register("coco-41")
 class COCO41(Dataset):
-    """All images of COCO 2017, train and val together, divided 70 / 15 / 15 as the authors do.
+    """All images of COCO 2017, train and val together, split 70 / 15 / 15 as by the authors.
 
-    Their split is stratified by the kept class that an image's first annotation has (or none),
-    with scikit-learn and seed 42. The paper's text drops vehicles and dining tables, but its
+    Their split is stratified by the kept class of an image's first annotation (or none), with
+    scikit-learn and seed 42. The paper's text drops vehicles and dining tables, but its
     Table 8 keeps boat and dining table; so does this.
     """
 
@@ -133,7 +133,7 @@ class COCO41(Dataset):
 
 def _first_kept(file: Path, names: tuple[str, ...]) -> np.ndarray:
     """The column of the first kept annotation of each image, in the file's order; K for none."""
-    # Outlines are most of the file: they are dropped while it is read, or memory would run short.
+    # Outlines are most of the file: they are dropped while reading, to save memory.
     content = json.loads(read_text(file), object_hook=_without_outline)
     column = {
         entry["id"]: names.index(entry["name"])
@@ -153,7 +153,7 @@ def _without_outline(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def stratified_parts(kind: np.ndarray) -> np.ndarray:
-    """The part of each row: 70 % train, then half of the rest val and half test, by kind."""
+    """The part of each row: 70 % train, half of the rest val and half test, stratified by kind."""
     from sklearn.model_selection import train_test_split
 
     _, rest = train_test_split(np.arange(len(kind)), train_size=0.7, stratify=kind, random_state=42)

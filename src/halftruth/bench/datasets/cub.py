@@ -24,17 +24,17 @@ FIELDS = ["image", "attribute", "present"]
 
 @register("cub", "cub-200-2011")
 class CUB(Dataset):
-    """Attributes as the annotators gave them, whatever their certainty, as in the papers.
+    """Attributes as annotated, at any certainty, as in the papers.
 
-    A few lines of image_attribute_labels.txt hold more than their five fields; the first three
-    (image, attribute, present) are what is read.
+    A few lines of image_attribute_labels.txt have more than five fields; only the first three
+    (image, attribute, present) are read.
     """
 
     title = "Caltech-UCSD Birds-200-2011"
     homepage = "the Caltech vision lab's data sets (vision.caltech.edu/datasets) or CaltechDATA, \
 the file CUB_200_2011.tgz"
     tree = """
-        attributes.txt (the archive has it beside CUB_200_2011; attributes/attributes.txt will do)
+        attributes.txt (next to CUB_200_2011 in the archive; or attributes/attributes.txt)
         CUB_200_2011/images.txt
         CUB_200_2011/train_test_split.txt
         CUB_200_2011/attributes/image_attribute_labels.txt
@@ -74,7 +74,7 @@ the file CUB_200_2011.tgz"
     def _attributes(self, table: Path, images: int, classes: int) -> np.ndarray:
         import pandas as pd
 
-        # With usecols, pandas takes lines of any length without complaint.
+        # With usecols, pandas accepts lines of any length.
         frame = pd.read_csv(
             table,
             sep=r"\s+",
@@ -95,13 +95,13 @@ the file CUB_200_2011.tgz"
                 "such lines)"
             )
         image, attribute, present = numbers.astype(np.int64).T
-        told = np.bincount((image - 1) * classes + attribute - 1, minlength=images * classes)
-        if (told != 1).any():
-            first = int((told != 1).argmax())
-            times = "no line" if told[first] == 0 else f"{told[first]} lines"
+        counts = np.bincount((image - 1) * classes + attribute - 1, minlength=images * classes)
+        if (counts != 1).any():
+            first = int((counts != 1).argmax())
+            times = "no line" if counts[first] == 0 else f"{counts[first]} lines"
             raise self.incomplete(
                 f"{table}: image {first // classes + 1} has {times} for attribute "
-                f"{first % classes + 1} ({int((told != 1).sum()):,} such pairs)"
+                f"{first % classes + 1} ({int((counts != 1).sum()):,} such pairs)"
             )
         values = np.full((images, classes), ABSENT, dtype=np.int8)
         held = present == 1
@@ -110,7 +110,7 @@ the file CUB_200_2011.tgz"
 
 
 def _numbered(file: Path) -> list[str]:
-    """Lines of `number value`, numbered 1, 2, 3, ...: the values."""
+    """The values of lines `number value`, numbered 1, 2, 3, ..."""
     values: list[str] = []
     for number, text in read_lines(file):
         words = text.split()

@@ -18,10 +18,10 @@ from halftruth.registry import Registry
 
 @dataclass(frozen=True)
 class Published:
-    """A number of a paper, with the digits it is printed with.
+    """A published number, with its printed digits.
 
-    `what` is a key of `Benchmark.statistics`. A number that belongs to one label setting or to
-    one validation share is compared only there.
+    `what` is a key of `Benchmark.statistics`. A number with a label setting or a validation share
+    is compared only under that setting or share.
     """
 
     what: str
@@ -33,11 +33,11 @@ class Published:
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """What a reader found: complete labels, whose `split` names the official part of each row.
+    """The content of a data set: complete labels, with the official part of each row in `split`.
 
-    Rows come in the order of the published experiments, which draw labels and splits from one
-    stream over the rows. Where there is no "val" row, validation rows are drawn from "train";
-    `groups` (a patient a row) are then kept whole.
+    Rows have the order of the published experiments, which draw labels and splits from one random
+    stream over the rows. Without "val" rows, validation rows are drawn from "train"; `groups` (one
+    patient per row, for example) are then kept whole.
     """
 
     labels: LabelMatrix
@@ -48,9 +48,9 @@ class Contents:
 
 
 class Dataset:
-    """A data set in its official layout; a subclass reads one.
+    """A data set in its official layout; one subclass per data set.
 
-    title, homepage: how people call it, and where they get it.
+    title, homepage: its common name, and where to get it.
     tree: the files below the root that `read` needs or uses.
     """
 
@@ -62,21 +62,21 @@ class Dataset:
         """Most data sets have no options."""
 
     def read(self, root: Path) -> Contents:
-        """The labels below `root`, and where the images are."""
+        """Read the labels below `root`, and find the images."""
         raise NotImplementedError
 
     def published(self) -> tuple[Published, ...]:
-        """The papers' numbers for what `read` returns."""
+        """The published numbers of the data set."""
         return ()
 
     @classmethod
     def explain(cls) -> str:
-        """Where to get the data set and what the root must hold."""
+        """Where to get the data set, and the files that the root must contain."""
         tree = inspect.cleandoc(cls.tree).replace("\n", "\n  ")
         return f"{cls.title}: {cls.homepage}\nThe root holds:\n  {tree}"
 
     def folder(self, root: Path, places: Sequence[str], marker: str) -> Path:
-        """The first of `places` below the root that holds the marker: a root may be given deep."""
+        """The first of `places` below the root that contains the marker file or folder."""
         if not root.exists():
             raise self.incomplete(f"{root}: there is no such folder")
         for place in places:
@@ -86,14 +86,14 @@ class Dataset:
         raise self.incomplete(f"{tried}: is missing")
 
     def need(self, *files: Path) -> None:
-        """Refuse a half-unpacked copy: every file must be there."""
+        """Raise an error if a file is missing, as in a partly unpacked copy."""
         missing = [file for file in files if not file.is_file()]
         if missing:
             more = f" (and {len(missing) - 1:,} more files)" if len(missing) > 1 else ""
             raise self.incomplete(f"{missing[0]}{more}: is missing")
 
     def incomplete(self, what: str) -> DataError:
-        """The error for a copy that is not there or not whole."""
+        """The error for a missing or incomplete copy."""
         return DataError(f"{what}\n{self.explain()}")
 
 
@@ -102,23 +102,23 @@ register = registry.register
 
 
 def published_of(name: str | None) -> tuple[Published, ...]:
-    """The papers' numbers for the data set of that name; none without a name."""
+    """The published numbers of a data set by name; none without a name."""
     return () if name is None else registry.create(name).published()
 
 
 def existing(*places: Path) -> tuple[Path, ...]:
-    """Those folders and zip files of images that are there."""
+    """The folders and zip files of images that exist."""
     return tuple(place for place in places if place.exists())
 
 
 def read_lines(path: Path) -> list[tuple[int, str]]:
-    """The lines of a text file that are not blank, stripped, with their numbers."""
+    """The stripped non-blank lines of a text file, with their line numbers."""
     lines = enumerate(read_text(path).split("\n"), start=1)
     return [(number, text) for number, line in lines if (text := line.strip())]
 
 
 def join(parts: Sequence[LabelMatrix], names: Sequence[str]) -> LabelMatrix:
-    """Labels of the same classes below one another, each part's rows with its name as split."""
+    """Concatenate labels of the same classes; the name of each part becomes the split."""
     classes = parts[0].classes
     for part, name in zip(parts, names, strict=True):
         if part.classes != classes:

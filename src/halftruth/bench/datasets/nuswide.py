@@ -68,9 +68,9 @@ PUBLISHED: dict[str, tuple[Published, ...]] = {
 
 @register("nuswide", "nus-wide", "nus")
 class NusWide(Dataset):
-    """Four ways to divide it, since no two groups of papers share one.
+    """NUS-WIDE in one of four splits; the papers do not share one.
 
-    split "cole": 150,000 / 60,260 from the arrays that Cole et al. give out for their re-crawled
+    split "cole": 150,000 / 60,260 from the arrays that Cole et al. publish for their re-crawled
         copy. "drawn": as many images drawn from the official lists with `draw_seed`; EM, GR and
         LASD do so, but name neither seed nor list. "asl": 119,103 / 50,720, every image with a
         label, from ASL's CSV file; Hill and SPLC use it. "official": the lists of NUS-WIDE itself.
@@ -113,7 +113,7 @@ split='asl' the file linked from MODEL_ZOO.md of Alibaba-MIIL/ASL"
         return PUBLISHED[self.split]
 
     def _lists(self, root: Path, part: str) -> LabelMatrix:
-        """An image a line, as actor\\0001_2124494179.jpg; one 0 or 1 a line in 81 further files."""
+        """One image per line, as actor\\0001_2124494179.jpg; 81 files with 0 or 1 per line."""
         listed = root / "ImageList" / f"{part}Imagelist.txt"
         folder = root / "Groundtruth" / "TrainTestLabels"
         files = [folder / f"Labels_{concept}_{part}.txt" for concept in CONCEPTS]
@@ -137,15 +137,15 @@ split='asl' the file linked from MODEL_ZOO.md of Alibaba-MIIL/ASL"
         return LabelMatrix(np.where(values == 1, PRESENT, ABSENT).astype(np.int8), CONCEPTS, items)
 
     def _asl(self, file: Path) -> LabelMatrix:
-        """A file name, "['clouds', 'sky']", and train or val (the test images) a line."""
+        """Lines of a file name, "['clouds', 'sky']", and train or val (the test images)."""
         self.need(file)
         header, columns, lines = read_csv(file)
         if len(header) != 3:
             raise DataError(f"{file} line 1: expected three columns, got {header}")
         names, cells, parts = columns
-        strange = [row for row, part in enumerate(parts) if part not in ("train", "val")]
-        if strange:
-            line, part = lines[strange[0]], parts[strange[0]]
+        wrong = [row for row, part in enumerate(parts) if part not in ("train", "val")]
+        if wrong:
+            line, part = lines[wrong[0]], parts[wrong[0]]
             raise DataError(f"{file} line {line}: expected train or val, got {part!r}")
         lists = [[w for word in c.strip("[]").split(",") if (w := word.strip(" '"))] for c in cells]
         values, _ = matrix_of_lists(
@@ -158,9 +158,9 @@ split='asl' the file linked from MODEL_ZOO.md of Alibaba-MIIL/ASL"
         return LabelMatrix(values, CONCEPTS, np.array(names, dtype=str), split)
 
     def _draw(self, labels: LabelMatrix) -> LabelMatrix:
-        """Training and test rows of the published sizes, or in their proportion if there are less.
+        """Draw training and test rows of the published sizes, or in their proportion.
 
-        A smaller copy is divided alike, so that `check` can say by how much it is smaller.
+        A smaller copy is split in the same proportion, so that `check` reports its size.
         """
         scale = min(1.0, len(labels) / sum(SIZES))
         train, test = (round(scale * size) for size in SIZES)
@@ -173,10 +173,10 @@ split='asl' the file linked from MODEL_ZOO.md of Alibaba-MIIL/ASL"
 
 def _zeros_and_ones(file: Path, rows: int) -> np.ndarray:
     marks = [text for _, text in read_lines(file)]
-    strange = next((row for row, mark in enumerate(marks) if mark not in ("0", "1")), None)
-    if strange is not None or len(marks) != rows:
-        found = f"{len(marks):,} lines" if strange is None else f"{marks[strange]!r}"
+    wrong = next((row for row, mark in enumerate(marks) if mark not in ("0", "1")), None)
+    if wrong is not None or len(marks) != rows:
+        found = f"{len(marks):,} lines" if wrong is None else f"{marks[wrong]!r}"
         raise DataError(
-            f"{file}: expected {rows:,} lines of 0 or 1, one an image of the list, got {found}"
+            f"{file}: expected {rows:,} lines of 0 or 1, one per image of the list, got {found}"
         )
     return np.where(np.array(marks) == "1", PRESENT, ABSENT).astype(np.int8)

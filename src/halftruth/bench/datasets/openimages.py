@@ -1,4 +1,4 @@
-"""Open Images: image-level labels that people verified, present or absent; the rest is unknown."""
+"""Open Images: human-verified image-level labels, present or absent; the rest is unknown."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ HILL = "Zhang et al. (Hill, SPLC), Table II"
 
 @register("openimages", "open-images")
 class OpenImages(Dataset):
-    """The boxable subset, the one close to the 1.7 million images of the Hill and SPLC paper.
+    """The boxable subset, which is closest to the 1.7 million images of the Hill and SPLC paper.
 
-    test: the part to measure on; the paper's 37,306 test images are nearest to "validation".
+    test: the part used as test; "validation" is closest to the paper's 37,306 test images.
     classes: names or ids of the classes to keep; the paper's 567 of 601 are not named.
     Images without a present label of these classes are left out.
     """
@@ -52,7 +52,7 @@ human-verified image-level labels and class names of the boxable subset; images 
         named = next((file for name in DESCRIPTIONS if (file := folder / name).is_file()), None)
         self.need(named or folder / DESCRIPTIONS[0], *files)
         assert named is not None
-        ids, names = self._chosen(named)
+        ids, names = self._read_classes(named)
         parts, notes = zip(*(_labels(file, ids, names) for file in files), strict=True)
         return Contents(
             join(parts, ("train", "test")),
@@ -69,8 +69,8 @@ human-verified image-level labels and class names of the boxable subset; images 
             Published("observed_labels", "1,742,125", HILL, setting="single"),
         )
 
-    def _chosen(self, file: Path) -> tuple[list[str], tuple[str, ...]]:
-        """Ids and names of the classes; V7 has a header, earlier releases have none."""
+    def _read_classes(self, file: Path) -> tuple[list[str], tuple[str, ...]]:
+        """Ids and names of the classes; V7 has a header, earlier releases do not."""
         pairs = [line.split(",", 1) for line in read_text(file).splitlines() if line.strip()]
         pairs = [pair for pair in pairs if pair != ["LabelName", "DisplayName"]]
         bad = [pair for pair in pairs if len(pair) != 2 or not pair[0].startswith("/")]
@@ -87,29 +87,29 @@ human-verified image-level labels and class names of the boxable subset; images 
 
 
 def _labels(file: Path, ids: list[str], names: tuple[str, ...]) -> tuple[LabelMatrix, str]:
-    """One row an image: Confidence 1 is PRESENT, 0 is ABSENT, no row for the class UNKNOWN."""
+    """One row per image: Confidence 1 is PRESENT, 0 is ABSENT, no entry is UNKNOWN."""
     import pandas as pd
 
     frame: Any = pd.read_csv(file, usecols=lambda name: name in COLUMNS)
-    lost = [name for name in COLUMNS if name not in frame.columns]
-    if lost:
-        raise DataError(f"{file} line 1: expected the columns {COLUMNS}, {lost} are missing")
+    missing = [name for name in COLUMNS if name not in frame.columns]
+    if missing:
+        raise DataError(f"{file} line 1: expected the columns {COLUMNS}, {missing} are missing")
     confidence = pd.to_numeric(frame["Confidence"], errors="coerce").to_numpy(dtype=float)
-    strange = np.flatnonzero(~np.isin(confidence, (0.0, 1.0)))
-    if len(strange):
+    wrong = np.flatnonzero(~np.isin(confidence, (0.0, 1.0)))
+    if len(wrong):
         raise DataError(
-            f"{file} entry {strange[0] + 1}: expected a verified label with Confidence 0 or 1, got "
-            f"{frame['Confidence'].iloc[strange[0]]}; labels made by machines are another file"
+            f"{file} entry {wrong[0] + 1}: expected a verified label with Confidence 0 or 1, got "
+            f"{frame['Confidence'].iloc[wrong[0]]}; machine-generated labels are in another file"
         )
     column = pd.Index(ids).get_indexer(frame["LabelName"])
     row, images = pd.factorize(frame["ImageID"], sort=True)
     held, denied = (np.flatnonzero((column >= 0) & (confidence == mark)) for mark in (1.0, 0.0))
     values = np.full((len(images), len(ids)), UNKNOWN, dtype=np.int8)
     values[row[held], column[held]] = PRESENT
-    torn = values[row[denied], column[denied]] == PRESENT
-    values[row[denied], column[denied]] = np.where(torn, UNKNOWN, ABSENT)
+    conflict = values[row[denied], column[denied]] == PRESENT
+    values[row[denied], column[denied]] = np.where(conflict, UNKNOWN, ABSENT)
     full = np.flatnonzero((values == PRESENT).any(axis=1))
     items = np.char.add(np.asarray(images, dtype=str)[full], ".jpg")
-    count = int(torn.sum())
+    count = int(conflict.sum())
     note = f"{file.name}: {count:,} labels are verified both as present and as absent: unknown"
     return LabelMatrix(values[full], names, items), note if count else ""

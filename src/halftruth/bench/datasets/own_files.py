@@ -22,13 +22,13 @@ from halftruth.labels import ABSENT, PRESENT, LabelMatrix
 
 @register("table")
 class LabelFile(Dataset):
-    """`root` is the label file; 0, or a class that a list leaves out, is absent there.
+    """A label file (`root`); 0, or a class that a list leaves out, is absent.
 
-    images: the folders and zip files of images; or features: a file of features.
-    compare: the data set whose published numbers it should have, such as "voc2012".
+    images: folders and zip files of images; or features: a file of features.
+    compare: the data set whose published numbers it is compared with, such as "voc2012".
     reading: options of `halftruth.data.read_labels`, such as drop_columns.
-    patient_column: divide the rows anew, 70 / 15 / 15 % of the patients (or whatever it names), as
-        the any-class presence paper does; a split column is then not used.
+    patient_column: split the rows by this column, 70 / 15 / 15 % of the patients, as in the
+        any-class presence paper; a split column is then not used.
     """
 
     title = "a label file"
@@ -58,7 +58,7 @@ class LabelFile(Dataset):
             patients = np.array(read_column(root, self.patient_column))
             labels = dataclasses.replace(labels, split=patient_parts(patients))
         if labels.split is None:
-            raise self.incomplete(f"{root}: no column says which rows are for training and test")
+            raise self.incomplete(f"{root}: there is no split column for training and test rows")
         rows = None if self.features is None else read_features(self.features, labels=labels)
         return Contents(labels, self.images, features=rows, groups=patients)
 
@@ -78,13 +78,13 @@ PARTS = ("train", "test", "val")
 @register("features")
 @register("coco2014-features", compare="coco2014")
 class PackedFeatures(Dataset):
-    """`root` is the file, or the folder with features.npz in it. Labels are complete.
+    """A file (`root`), or a folder with features.npz. Labels are complete.
 
     features (N, D): int8 or any number, times `scale` where there is one.
-    labels (N, ceil(K/8)) uint8: the bits of a row as `np.packbits(..., axis=1)` gives them.
+    labels (N, ceil(K/8)) uint8: the bits of each row, as from `np.packbits(..., axis=1)`.
     names (K): the classes. split (N): 0 train, 1 test, 2 val. image_id (N), optional: numbers;
-    rows are then ordered by part and by number as text, as COCO's published splits want it.
-    compare: the data set whose published numbers it should have.
+    rows are then ordered by part and by number as text, as in COCO's published splits.
+    compare: the data set whose published numbers it is compared with.
     """
 
     title = "packed features"
@@ -100,9 +100,9 @@ class PackedFeatures(Dataset):
         file = root if root.suffix == ".npz" else root / "features.npz"
         self.need(file)
         arrays = load_arrays(file)
-        lost = [key for key in ("features", "labels", "names", "split") if key not in arrays]
-        if lost:
-            raise self.incomplete(f"{file}: has no key {', '.join(lost)}")
+        missing = [key for key in ("features", "labels", "names", "split") if key not in arrays]
+        if missing:
+            raise self.incomplete(f"{file}: has no key {', '.join(missing)}")
         names = class_names(map(str, arrays["names"].tolist()), file)
         packed, split = arrays["labels"], arrays["split"]
         rows, width = len(split), -(-len(names) // 8)

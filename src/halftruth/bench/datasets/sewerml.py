@@ -20,9 +20,9 @@ TABLE = "any-class presence paper, Table 7"
 
 @register("sewer-ml", "sewerml")
 class SewerML(Dataset):
-    """SewerML_Train for training and SewerML_Val for test: the official test labels are secret.
+    """SewerML_Train for training and SewerML_Val for test: the official test labels are not public.
 
-    The columns VA (water level) and ND (no defect) are no defects; normal pipes are rows in which
+    The columns VA (water level) and ND (no defect) are not defects; in the rows of normal pipes
     all 17 are absent.
     """
 
@@ -64,9 +64,9 @@ def _labels(file: Path) -> tuple[LabelMatrix, str]:
 
     wanted = ("Filename", "Defect", *CODES)
     frame: Any = pd.read_csv(file, usecols=lambda name: name in wanted, dtype={"Filename": str})
-    lost = [name for name in wanted if name not in frame.columns]
-    if lost:
-        raise DataError(f"{file} line 1: these columns are missing: {', '.join(lost)}")
+    missing = [name for name in wanted if name not in frame.columns]
+    if missing:
+        raise DataError(f"{file} line 1: these columns are missing: {', '.join(missing)}")
     nameless = np.flatnonzero(frame["Filename"].isna().to_numpy())
     if len(nameless):
         raise DataError(f"{file} entry {nameless[0] + 1}: has no Filename ({len(nameless):,} such)")
@@ -80,5 +80,5 @@ def _labels(file: Path) -> tuple[LabelMatrix, str]:
         )
     values = np.where(marks[:, 1:] == 1, PRESENT, ABSENT).astype(np.int8)
     odd = int(np.count_nonzero((values == PRESENT).any(axis=1) != (marks[:, 0] == 1)))
-    note = f"{file.name}: {odd:,} rows whose Defect does not say whether one of the 17 is present"
+    note = f"{file.name}: {odd:,} rows in which Defect disagrees with the 17 defect columns"
     return LabelMatrix(values, CODES, frame["Filename"].to_numpy(dtype=str)), note if odd else ""

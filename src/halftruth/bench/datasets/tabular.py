@@ -26,7 +26,7 @@ TABLE = {
 @register("bibtex", dataset="bibtex")
 @register("tabular")
 class Tabular(Dataset):
-    """Rows of numbers with complete labels: 0 is absent.
+    """Features with complete labels: 0 is absent.
 
     dataset: the stem of the files, as in yeast.npz or yeast-train.arff.
     """

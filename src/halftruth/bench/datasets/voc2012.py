@@ -33,10 +33,10 @@ HILL = "Zhang et al. (Hill, SPLC), Table II"
 
 @register("voc2012", "voc")
 class VOC2012(Dataset):
-    """The class lists of the classification task, from which the published numbers come.
+    """The class lists of the classification task, as used for the published numbers.
 
-    difficult: what a class is whose only objects in an image are marked difficult (0 in the
-        lists). The papers take it as absent.
+    difficult: the label of a class whose only objects in an image are marked difficult (0 in the
+        lists). The papers use absent.
     """
 
     title = "PASCAL VOC 2012"
@@ -80,9 +80,9 @@ VOCtrainval_11-May-2012.tar; nothing else is needed"
         return LabelMatrix(values, CLASSES, np.array([f"{stem}.jpg" for stem in stems], dtype=str))
 
     def _column(self, file: Path, stems: list[str]) -> np.ndarray:
-        """One class: lines of a name and 1, -1 or 0, with two blanks in front of what has no minus.
+        """One class: lines of an image name and 1, -1 or 0.
 
-        Every image must have its line: a list cut short would look like absent objects.
+        Every image must have a line: an incomplete list would look like absent objects.
         """
         marks: dict[str, int] = {}
         for number, text in read_lines(file):
@@ -92,9 +92,9 @@ VOCtrainval_11-May-2012.tar; nothing else is needed"
                     f"{file} line {number}: expected an image and 1, 0 or -1, got {text[:60]!r}"
                 )
             marks[words[0]] = self.codes[words[1]]
-        lost = [stem for stem in stems if stem not in marks]
-        if lost:
+        missing = [stem for stem in stems if stem not in marks]
+        if missing:
             raise self.incomplete(
-                f"{file}: has no line for {lost[0]!r} ({len(lost):,} images are missing)"
+                f"{file}: has no line for {missing[0]!r} ({len(missing):,} images are missing)"
             )
         return np.array([marks[stem] for stem in stems], dtype=np.int8)
