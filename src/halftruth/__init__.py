@@ -4,8 +4,8 @@
     halftruth.labels    +1 present, 0 unknown, -1 absent: checks, conversions, hiding
     halftruth.metrics   mAP, F1 and relatives, thresholds
 
-These need torch and numpy only. `pip install "halftruth[train]"` adds `fit`, `evaluate`, `predict`,
-`HalftruthClassifier` and the `halftruth` command.
+These need torch and numpy only. `pip install "halftruth[train]"` adds `fit`, `load`, `evaluate`,
+`predict`, `HalftruthClassifier` and the `halftruth` command.
 """
 
 import importlib
@@ -21,7 +21,8 @@ _NAMES = {
     "evaluate": "train.evaluation",
     "export_onnx": "models.export",
     "export_torch": "models.export",
-    "fit": "train.start",
+    "fit": "api",
+    "load": "api",
     "predict": "train.trained_run",
 }
 

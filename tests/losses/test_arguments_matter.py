@@ -8,8 +8,8 @@ from torch import Tensor
 
 from cases import CASES
 from halftruth import losses
+from halftruth.losses.consistency import SpatialConsistency
 from halftruth.losses.pseudo_label import PseudoLabel
-from halftruth.losses.spatial import SpatialConsistency
 
 ROWS, CLASSES, EPOCHS = 8, 5, 4
 # Another value, where the type does not say one.

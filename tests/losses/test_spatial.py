@@ -73,7 +73,7 @@ def test_nothing_is_asked_before_its_epoch_and_nothing_remembered_in_evaluation(
 
 
 def test_what_cannot_be_is_refused(monkeypatch):
-    monkeypatch.setattr("halftruth.losses.spatial.MOST_BYTES", 1000.0)
+    monkeypatch.setattr("halftruth.losses.consistency.MOST_BYTES", 1000.0)
     with pytest.raises(ValueError, match=r"scl would keep .* 10 samples of 6 classes.*side=4 or"):
         losses.create("scl").begin(torch.zeros(10, 6))
     losses.create("scl", side=4).begin(torch.zeros(10, 6))

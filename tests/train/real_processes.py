@@ -13,9 +13,9 @@ import sys
 import time
 from pathlib import Path
 
+import halftruth.api
 import halftruth.cli
 import halftruth.train.evaluation
-import halftruth.train.start
 from halftruth.models import import_timm
 
 import_timm()

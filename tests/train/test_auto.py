@@ -9,12 +9,12 @@ import torch
 import yaml
 
 from halftruth import fit, losses
-from halftruth.train.auto import Budget, choose, settled
+from halftruth.train.auto import Budget, choose, resolve_auto
 from halftruth.train.config import Config, ConfigError, load_settings, override
-from halftruth.train.one_process import OneProcess
-from halftruth.train.optimizer import ridge_decay
-from halftruth.train.search_settings import held_out, tried
+from halftruth.train.devices import OneProcess
+from halftruth.train.search_settings import held_out, search_settings
 from halftruth.train.settings import parse_budget
+from halftruth.train.step import ridge_decay
 from halftruth.train.trained_run import TrainedRun
 
 ONE = np.eye(6, dtype=np.int8)
@@ -42,7 +42,7 @@ def test_the_labels_decide(labels, features, method):
 
 def test_a_head_alone_on_images_is_as_on_features():
     for tune, method in (("head", "swan"), ("head-first", "em"), ("all", "em")):
-        config, _ = settled(Config(method="auto", images=["x"], tune=tune), SEVERAL, 50)
+        config, _ = resolve_auto(Config(method="auto", images=["x"], tune=tune), SEVERAL, 50)
         assert (config.method, config.head, config.select) == (method, "linear", "last")
 
 
@@ -64,11 +64,11 @@ def test_much_that_hardly_tells_wants_small_weights():
     x = np.concatenate([common, draw.normal(size=(400, 140))], axis=1)
     rule = common @ draw.normal(size=(10, 5)) + 3 * draw.normal(size=(400, 5))
     labels = torch.from_numpy(np.where(rule > 1, 1, -1).astype(np.int8))
-    config, choice = settled(Config(method="auto", features="x"), labels.numpy(), x.shape[1])
+    config, choice = resolve_auto(Config(method="auto", features="x"), labels.numpy(), x.shape[1])
     choice = dataclasses.replace(choice, rivals=[r for r in choice.rivals if "ridge" in r])
     config = dataclasses.replace(config, head="linear")
     features = torch.from_numpy(x.astype(np.float32))
-    config, _ = tried(config, choice, features, labels, np.arange(400), OneProcess("cpu"))
+    config, _ = search_settings(config, choice, features, labels, np.arange(400), OneProcess("cpu"))
     assert config.ridge < 2
 
 
@@ -85,14 +85,14 @@ def test_much_that_hardly_tells_wants_small_weights():
 )
 def test_a_rival_is_ahead_in_the_criterion_and_not_behind_in_auc(monkeypatch, rivals, taken):
     x, labels = data(complete=True)
-    config, choice = settled(Config(method="auto", features="x"), labels, 8)
+    config, choice = resolve_auto(Config(method="auto", features="x"), labels, 8)
     choice = dataclasses.replace(choice, rivals=[{"ridge": r} for r in rivals], budget="3")
     scores = {2.0: (0.5, 0.8), **rivals}
     monkeypatch.setattr(
         "halftruth.train.search_settings._score", lambda stage: scores[stage.config.ridge]
     )
     rows = np.arange(400)
-    found, _ = tried(config, choice, x, torch.from_numpy(labels), rows, OneProcess("cpu"))
+    found, _ = search_settings(config, choice, x, torch.from_numpy(labels), rows, OneProcess("cpu"))
     assert found.ridge == taken
 
 
@@ -106,14 +106,14 @@ def quadrants() -> tuple[np.ndarray, np.ndarray]:
 
 def test_a_hidden_layer_that_is_asked_for_stands_alone():
     _, labels = quadrants()
-    given, choice = settled(Config(method="auto", features="x", hidden=8), labels, 4)
+    given, choice = resolve_auto(Config(method="auto", features="x", hidden=8), labels, 4)
     assert (given.hidden, given.head) == (8, "linear")
     assert not any("hidden" in rival for rival in choice.rivals)
 
 
 def test_what_the_user_set_stays():
     given = Config(method="auto", features="x", ridge=8.0, batch_size=7, epochs=30, head_lr=1e-3)
-    config, choice = settled(given, SEVERAL, 64)
+    config, choice = resolve_auto(given, SEVERAL, 64)
     assert (config.ridge, config.batch_size) == (8.0, 7)
     assert (config.method, config.epochs, config.head_lr) == ("swan", 20, 0.005)
     assert "batch_size, ridge" in choice.reasons[-1]
@@ -121,7 +121,7 @@ def test_what_the_user_set_stays():
 
 
 def test_early_stopping_keeps_the_choice_of_an_epoch():
-    config, _ = settled(Config(method="auto", features="x", patience=3), ONE, 10)
+    config, _ = resolve_auto(Config(method="auto", features="x", patience=3), ONE, 10)
     assert config.select == "auto"
 
 
@@ -182,14 +182,18 @@ def data(complete: bool) -> tuple[torch.Tensor, np.ndarray]:
 
 def test_the_search_looks_at_training_rows_only():
     x, labels = data(complete=True)
-    config, choice = settled(Config(method="auto", features="x"), labels, 8)
+    config, choice = resolve_auto(Config(method="auto", features="x"), labels, 8)
     rows = np.arange(300)
     config = dataclasses.replace(config, epochs=4)
     choice = dataclasses.replace(choice, budget="3")
-    found, words = tried(config, choice, x, torch.from_numpy(labels), rows, OneProcess("cpu"))
+    found, words = search_settings(
+        config, choice, x, torch.from_numpy(labels), rows, OneProcess("cpu")
+    )
     poisoned = labels.copy()
     poisoned[300:] = 1 - poisoned[300:]
-    same, again = tried(config, choice, x, torch.from_numpy(poisoned), rows, OneProcess("cpu"))
+    same, again = search_settings(
+        config, choice, x, torch.from_numpy(poisoned), rows, OneProcess("cpu")
+    )
     assert (found, words) == (same, again)
     assert words[0].startswith("tried 3 settings on 300 held-out training rows")
 
@@ -215,7 +219,9 @@ def test_a_run_says_what_it_chose_and_writes_it_down(tmp_path, capsys):
         assert result.method == "swan"
         told = "nothing more is tried" in "".join(capsys.readouterr())
         assert told == ("budget" in more)
-    with pytest.raises(ConfigError, match="budget: limits what method auto tries, and em is trained"):
+    with pytest.raises(
+        ConfigError, match="budget: limits what method auto tries, and em is trained"
+    ):
         fit(str(tmp_path / "labels.csv"), method="em", **settings)
 
 
@@ -225,7 +231,7 @@ def test_a_budget_is_of_auto():
     assert override(recipe, {"method": "em"}) == {"method": "em"}
     assert override({"budget": 5}, {"method": "em"}) == {"method": "em"}
     assert override(recipe, {"method": "auto"}) == recipe
-    config, choice = settled(Config(method="auto", features="x", budget="10 min"), ONE, 10)
+    config, choice = resolve_auto(Config(method="auto", features="x", budget="10 min"), ONE, 10)
     assert (config.budget, choice.budget) == (None, "10 min")
     assert "budget" in Config(method="em", budget=0).problems()[-1]
 
@@ -248,10 +254,12 @@ def test_a_hidden_layer_that_was_chosen_is_the_one_that_is_kept(tmp_path):
 
 def test_a_trial_that_breaks_has_lost():
     x, labels = data(complete=True)
-    config, choice = settled(Config(method="auto", features="x"), labels, 8)
+    config, choice = resolve_auto(Config(method="auto", features="x"), labels, 8)
     config = dataclasses.replace(config, epochs=2)
     choice = dataclasses.replace(choice, rivals=[{"head_lr": 1e30}], budget="2")
-    found, _ = tried(config, choice, x, torch.from_numpy(labels), np.arange(400), OneProcess("cpu"))
+    found, _ = search_settings(
+        config, choice, x, torch.from_numpy(labels), np.arange(400), OneProcess("cpu")
+    )
     assert found.head_lr == config.head_lr
 
 
@@ -276,21 +284,21 @@ def test_what_is_learnt_by_heart_of_a_group_does_not_count(monkeypatch):
         return 0.5, 0.5
 
     monkeypatch.setattr("halftruth.train.search_settings._score", score)
-    config, choice = settled(Config(method="auto", features="x"), labels, x.shape[1])
+    config, choice = resolve_auto(Config(method="auto", features="x"), labels, x.shape[1])
     rows = np.arange(20, len(x))
     given = (x, torch.from_numpy(labels), rows, OneProcess("cpu"))
-    tried(config, choice, *given, groups=groups)
+    search_settings(config, choice, *given, groups=groups)
     assert seen
 
 
 def test_too_few_groups_are_told_of(monkeypatch):
     x, labels = data(complete=True)
     monkeypatch.setattr("halftruth.train.search_settings._score", lambda *_: (0.5, 0.5))
-    config, choice = settled(Config(method="auto", features="x"), labels, x.shape[1])
+    config, choice = resolve_auto(Config(method="auto", features="x"), labels, x.shape[1])
     said: list[str] = []
     given = (x, torch.from_numpy(labels), np.arange(len(x)), OneProcess("cpu"), said.append)
-    _, words = tried(config, choice, *given, groups=np.arange(len(x)) % 3)
+    _, words = search_settings(config, choice, *given, groups=np.arange(len(x)) % 3)
     assert "each by itself: 3 groups are too few to hold some of them out" in said[0]
     assert "3 groups are too few" in words[0]
-    _, words = tried(config, choice, *given, groups=np.arange(len(x)) % 5)
+    _, words = search_settings(config, choice, *given, groups=np.arange(len(x)) % 5)
     assert "too few" not in words[0]

@@ -14,8 +14,7 @@ from halftruth.models import Classifier, build_image_model, freeze_batchnorm
 from halftruth.models.cuda_graphs import SEEN, Captured, Passes, Recurring
 from halftruth.train.config import Config
 from halftruth.train.devices import make_accelerator
-from halftruth.train.optimizer import keep_rates_on, make_optimizer, scale_rates
-from halftruth.train.step import Learner
+from halftruth.train.step import Learner, Update, make_optimizer, scale_rates
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 STEPS = 4 * SEEN
@@ -215,7 +214,7 @@ def test_rates_on_the_device_are_scaled_in_place(name: str) -> None:
         {"params": [w], "lr": lr, "full_lr": lr} for w, lr in zip(weights, (0.5, 0.25), strict=True)
     ]
     optimizer = make_optimizer(name, groups, torch.device("cpu"))
-    keep_rates_on(optimizer, torch.device("cpu"))
+    Update(nn.Module(), optimizer, None, 0.0, make_accelerator(Config(device="cpu"))).on_device()
     places = [group["lr"] for group in optimizer.param_groups]
     scale_rates(optimizer, 0.5)
     assert [group["lr"] for group in optimizer.param_groups] == [0.25, 0.125]

@@ -9,7 +9,7 @@ import torch
 
 from halftruth import fit
 from halftruth.metrics import mean_average_precision, mean_roc_auc
-from halftruth.train import checkpoint
+from halftruth.train.run_folder import load_checkpoint
 from halftruth.train.trained_run import TrainedRun
 
 LONG = {"epochs": 12, "head_lr": 0.2}
@@ -53,7 +53,7 @@ def test_the_last_epoch_is_kept_where_there_is_no_choice(on_features, tmp_path):
     assert len(series) == 12
     assert max(series) > series[-1] == result.best_score
     assert result.best_epoch == 11
-    kept, last = (checkpoint.load(tmp_path / f"{name}.safetensors") for name in ("best", "last"))
+    kept, last = (load_checkpoint(tmp_path / f"{name}.safetensors") for name in ("best", "last"))
     for name, weights in kept["model"].items():
         assert torch.equal(weights, last["ema"]["module." + name])
 

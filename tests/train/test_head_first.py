@@ -9,9 +9,8 @@ from PIL import Image
 from tiny_data import outcome, records
 
 from halftruth import fit
-from halftruth.train import build as building
-from halftruth.train import checkpoint
-from halftruth.train.loss_views import innermost
+from halftruth.train import scoring
+from halftruth.train.run_folder import load_checkpoint
 from halftruth.train.trained_run import TrainedRun
 from halftruth.train.trainer import Stage
 
@@ -20,13 +19,13 @@ from halftruth.train.trainer import Stage
 def extractions(monkeypatch):
     """How many rows were sent through the backbone, each time."""
     seen = []
-    original = building.outputs
+    original = scoring.score_rows
 
     def counted(forward, inputs, rows, *more):
         seen.append(len(rows))
         return original(forward, inputs, rows, *more)
 
-    monkeypatch.setattr(building, "outputs", counted)
+    monkeypatch.setattr(scoring, "score_rows", counted)
     return seen
 
 
@@ -36,7 +35,7 @@ def test_the_head_on_features_and_on_the_backbone_agree(on_pictures, tmp_path, e
     assert extractions == [44]
     run = TrainedRun(tmp_path / "run", device="cpu")
     scores = run.score(images=on_pictures["images"])
-    small = checkpoint.load(tmp_path / "run" / "head.safetensors")["model"]
+    small = load_checkpoint(tmp_path / "run" / "head.safetensors")["model"]
     features = np.load(next((tmp_path / "run" / "cache").glob("features-*.npy")))
     rows = [int(name[1:-4]) for name in scores.items]
     z = (torch.from_numpy(features)[rows] - small["backbone.0.mean"]) / small["backbone.0.std"]
@@ -58,7 +57,7 @@ def test_training_everything_starts_from_the_best_head(on_pictures, tmp_path, mo
     settings["schedule"] = "constant"
     fit(**settings, tune="head-first", out=tmp_path / "both", quiet=True)
     fit(**settings, tune="head", out=tmp_path / "head", quiet=True)
-    alone = checkpoint.load(tmp_path / "head" / "best.safetensors")["model"]
+    alone = load_checkpoint(tmp_path / "head" / "best.safetensors")["model"]
     for name, tensor in starts["all"].items():
         assert torch.equal(tensor, alone[name]), name
 
@@ -82,7 +81,7 @@ def test_role_goes_on_from_the_labels_estimated_beside_the_best_head(
     tables, run, end = {}, Stage.run, Stage._end_epoch_of_loss
 
     def table(stage):
-        return innermost(stage.loss).estimates().clone()
+        return stage.loss.innermost.estimates().clone()
 
     def watched_run(self):
         tables[self.name, "start"] = table(self)
@@ -96,7 +95,7 @@ def test_role_goes_on_from_the_labels_estimated_beside_the_best_head(
     monkeypatch.setattr(Stage, "_end_epoch_of_loss", watched_end)
     settings = {**on_pictures, **method, "head_epochs": 4, "head_lr": 0.1, "epochs": 1}
     fit(**settings, tune="head-first", out=tmp_path / "run", quiet=True)
-    chosen = checkpoint.load(tmp_path / "run" / "head.safetensors")["epoch"]
+    chosen = load_checkpoint(tmp_path / "run" / "head.safetensors")["epoch"]
     start = tables["all", "start"]
     close = [
         epoch

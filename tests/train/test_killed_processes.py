@@ -10,8 +10,7 @@ import pytest
 from real_processes import Command
 from tiny_data import arguments, assert_same_run
 
-from halftruth.train import checkpoint
-from halftruth.train.inputs import _follow
+from halftruth.train.run_folder import load_checkpoint
 from halftruth.train.trainer import Stage
 
 
@@ -55,7 +54,7 @@ def test_killed_again_and_again_at_random_moments(on_pictures, tmp_path, train):
 def test_a_decoding_worker_ends_where_its_parent_is_gone_already(stranger, code):
     """Killed right after the fork, a parent would be taken for init, which never ends."""
     worker = multiprocessing.get_context("fork").Process(
-        target=_follow, args=(os.getpid() + stranger, 0)
+        target=_end_with_parent, args=(os.getpid() + stranger, 0)
     )
     worker.start()
     worker.join(30)
@@ -89,7 +88,7 @@ def test_a_request_to_stop_saves_and_says_how_to_go_on(on_features, tmp_path, tr
     assert running.wait() == 130
     assert f"halftruth train --resume --out {tmp_path / 'stopped'}" in running.output()
     assert "Traceback" not in running.output()
-    progress = checkpoint.load(tmp_path / "stopped" / "last.safetensors")["progress"]
+    progress = load_checkpoint(tmp_path / "stopped" / "last.safetensors")["progress"]
     assert progress["epoch"] < 40
     again = Command("train", "--resume", "--out", tmp_path / "stopped", log=tmp_path / "again.log")
     assert again.wait() == 0

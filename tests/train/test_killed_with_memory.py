@@ -11,7 +11,7 @@ from tiny_data import arguments, assert_same_run
 from torch.utils.data import DataLoader, TensorDataset
 
 from halftruth import losses
-from halftruth.train import checkpoint
+from halftruth.train.run_folder import load_checkpoint
 from halftruth.train.trainer import Stage
 
 # Which tensor of the loss a method remembers with, and what an entry is before it has a say.
@@ -76,11 +76,11 @@ def check(train, tmp_path, settings, method, count, place="auto"):
     settings |= {"memory": place}
     train(settings, "killed", count=count, killed=True)
     folder = tmp_path / "killed" / ("teacher" if method == "pseudo-label" else "")
-    progress = checkpoint.load(folder / "last.safetensors")["progress"]
+    progress = load_checkpoint(folder / "last.safetensors")["progress"]
     assert (progress["epoch"], progress["step"]) == (1, 2)
     train(settings, "killed", "--resume", count=count)
     assert_same_run(tmp_path / "whole", tmp_path / "killed")
-    remembered = checkpoint.load(tmp_path / "whole" / "last.safetensors")["loss"][name]
+    remembered = load_checkpoint(tmp_path / "whole" / "last.safetensors")["loss"][name]
     assert (~torch.isin(remembered.double(), torch.tensor(empty).double())).any()
 
 

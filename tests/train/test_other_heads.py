@@ -5,7 +5,8 @@ import torch
 from tiny_data import assert_same_run, records
 
 from halftruth import fit
-from halftruth.train import ConfigError, checkpoint
+from halftruth.train import ConfigError
+from halftruth.train.run_folder import load_checkpoint
 from halftruth.train.step import Learner
 from halftruth.train.trained_run import TrainedRun
 from halftruth.train.trainer import Stage
@@ -60,7 +61,7 @@ def test_spatial_consistency_goes_on_as_if_nothing_had_been(
     dies_in_the_second_epoch(settings, tmp_path / "dies")
     fit(out=tmp_path / "dies", resume=True, quiet=True)
     assert_same_run(tmp_path / "whole", tmp_path / "dies")
-    maps = checkpoint.load(tmp_path / "whole" / "last.safetensors")["loss"]["memory.values"]
+    maps = load_checkpoint(tmp_path / "whole" / "last.safetensors")["loss"]["memory.values"]
     assert maps.shape == (27, 3, 3, 3)
     assert (maps > 0).float().mean() > 0.9
 
@@ -69,7 +70,7 @@ def test_of_several_views_the_picture_itself_is_remembered_in_places(on_pictures
     settings = {**on_pictures, "tune": "all", "head": "cam", "method": "consistency", "epochs": 1}
     settings |= {"options": {"base": {"name": "scl", "side": 3}}}
     fit(**settings, out=tmp_path / "run", quiet=True)
-    kept = checkpoint.load(tmp_path / "run" / "last.safetensors")["loss"]["base.memory.values"]
+    kept = load_checkpoint(tmp_path / "run" / "last.safetensors")["loss"]["base.memory.values"]
     assert kept.shape == (27, 3, 3, 3)
     assert (kept > 0).all(), "nothing of it was cropped away"
 

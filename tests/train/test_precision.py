@@ -9,7 +9,7 @@ from halftruth.models import build_feature_model, build_image_model
 from halftruth.train.config import Config
 from halftruth.train.devices import make_accelerator
 from halftruth.train.inputs import Features
-from halftruth.train.scoring import outputs
+from halftruth.train.scoring import score_rows
 from halftruth.train.step import Learner
 from halftruth.train.trained_run import TrainedRun
 
@@ -26,7 +26,7 @@ def test_scores_of_a_model_that_trains_in_bfloat16_are_those_of_float32(average)
     labels = torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]], dtype=torch.int8)
     learner.step(PICTURES, labels, torch.arange(4), 1.0, rate=1.0)
     kept = learner.evaluated.eval()
-    scores = outputs(kept, Features(PICTURES), range(4), accelerator, 4)
+    scores = score_rows(kept, Features(PICTURES), range(4), accelerator, 4)
     with torch.no_grad():
         expected = type(kept).forward(kept, PICTURES)
         with accelerator.autocast():

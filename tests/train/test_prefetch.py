@@ -8,8 +8,7 @@ import torch
 
 from halftruth.data import ImageStore
 from halftruth.data.transforms import Augment
-from halftruth.train.inputs import Images
-from halftruth.train.prefetch import AHEAD, ahead
+from halftruth.train.inputs import FETCHED_AHEAD, Images, prefetch
 
 
 def test_order_is_kept_whoever_is_first():
@@ -22,16 +21,16 @@ def test_order_is_kept_whoever_is_first():
             held.set()
         return item
 
-    assert list(ahead(fetch, range(20))) == list(range(20))
+    assert list(prefetch(fetch, range(20))) == list(range(20))
 
 
 def test_no_more_than_a_few_are_fetched_ahead():
     asked = []
-    got = ahead(lambda item: item, (asked.append(i) or i for i in range(100)))
+    got = prefetch(lambda item: item, (asked.append(i) or i for i in range(100)))
     assert next(got) == 0
-    assert len(asked) == AHEAD + 1
+    assert len(asked) == FETCHED_AHEAD + 1
     got.close()
-    assert len(asked) == AHEAD + 1
+    assert len(asked) == FETCHED_AHEAD + 1
 
 
 def test_an_error_reaches_the_reader():
@@ -40,7 +39,7 @@ def test_an_error_reaches_the_reader():
             raise OSError("cannot read")
         return item
 
-    got = ahead(fetch, range(5))
+    got = prefetch(fetch, range(5))
     assert [next(got), next(got)] == [0, 1]
     with pytest.raises(OSError, match="cannot read"):
         next(got)

@@ -10,18 +10,23 @@ from halftruth import fit
 from halftruth.data import DataError
 from halftruth.losses import create
 from halftruth.models import build_feature_model, build_image_model
-from halftruth.train import Config, checkpoint
-from halftruth.train.batches import Batches, seed_step
-from halftruth.train.one_process import OneProcess
-from halftruth.train.optimizer import make_groups, make_optimizer
-from halftruth.train.run import Run
-from halftruth.train.schedule import rate
-from halftruth.train.step import Learner
+from halftruth.train import Config
+from halftruth.train.devices import OneProcess
+from halftruth.train.fit import Run
+from halftruth.train.inputs import Batches, seed_step
+from halftruth.train.run_folder import load_checkpoint
+from halftruth.train.step import (
+    Learner,
+    has_grouped_convolutions,
+    learning_rate_factor,
+    make_groups,
+    make_optimizer,
+)
 from halftruth.train.trainer import Stage
 
 
 def rates(schedule, steps, warmup):
-    return np.array([rate(schedule, step, steps, warmup) for step in range(steps)])
+    return np.array([learning_rate_factor(schedule, step, steps, warmup) for step in range(steps)])
 
 
 @pytest.mark.parametrize(("steps", "warmup"), [(101, 0.2), (50, 0.3), (7, 0.5)])
@@ -137,7 +142,7 @@ def test_optimisers_by_name(name):
 def test_average_of_weights_on_and_off(on_features, tmp_path):
     fit(**on_features, ema=0.0, out=tmp_path / "off", quiet=True)
     fit(**on_features, ema=0.9, out=tmp_path / "on", quiet=True)
-    off, on = (checkpoint.load(tmp_path / r / "last.safetensors") for r in ("off", "on"))
+    off, on = (load_checkpoint(tmp_path / r / "last.safetensors") for r in ("off", "on"))
     assert off["ema"] is None
     # The same training; only what is evaluated and kept differs.
     name = "head.linear.weight"
@@ -259,3 +264,11 @@ def test_every_step_and_process_draws_other_numbers():
         seed_step(seed, epoch, step, rank, torch.device("cpu"))
         drawn.add(float(torch.rand(1)))
     assert len(drawn) == 36
+
+
+@pytest.mark.parametrize(
+    ("backbone", "grouped"), [("resnet18", False), ("tf_efficientnet_lite0", True)]
+)
+def test_grouped_convolutions_are_found(backbone, grouped):
+    model = build_image_model(backbone, 2, weights="none", image_size=64)
+    assert has_grouped_convolutions(model) is grouped

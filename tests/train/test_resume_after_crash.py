@@ -6,9 +6,10 @@ import pytest
 from tiny_data import assert_same_run
 
 from halftruth import fit, losses
-from halftruth.cli.terminal_tables import needs
-from halftruth.train import CheckpointError, TrainingStopped, checkpoint
+from halftruth.cli.terminal import needs
+from halftruth.train import CheckpointError, TrainingStopped, run_folder
 from halftruth.train.journal import Journal
+from halftruth.train.run_folder import load_checkpoint
 from halftruth.train.trainer import Stage
 
 
@@ -106,7 +107,7 @@ def test_death_in_the_middle_of_an_epoch(on_pictures, tmp_path, monkeypatch, var
         patch.setattr(Stage, "_step", mortal)
         with pytest.raises(Death):
             fit(**settings, out=tmp_path / "dies", quiet=True)
-    saved = checkpoint.load(tmp_path / "dies" / "last.safetensors")["progress"]
+    saved = load_checkpoint(tmp_path / "dies" / "last.safetensors")["progress"]
     assert (saved["epoch"], saved["step"]) == (1, 2)
     fit(out=tmp_path / "dies", resume=True, quiet=True)
     assert_same_run(tmp_path / "whole", tmp_path / "dies")
@@ -167,10 +168,11 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(on_features, tmp_path, monk
         path.write_bytes(b"half of it")
         raise OSError(28, "No space left on device")
 
-    save_file = checkpoint.save_file
+    save_file = run_folder.save_file
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "save_file", full)
-        with pytest.raises(CheckpointError, match=r"No space left on device.*last good one"):
+        patch.setattr(run_folder, "save_file", full)
+        message = r"last.safetensors cannot be written: the disk is full; .* is unchanged"
+        with pytest.raises(CheckpointError, match=message):
             fit(**settings, out=tmp_path / "full", quiet=True)
     assert not list((tmp_path / "full").glob(".*"))
     fit(out=tmp_path / "full", resume=True, quiet=True)
@@ -191,7 +193,7 @@ def test_a_loss_that_is_no_number_stops_and_can_go_on(on_features, tmp_path, mon
         with pytest.raises(TrainingStopped, match=r"epoch 2, batch 3 .*rows") as caught:
             fit(**settings, out=tmp_path / "run", quiet=True)
     stage_rows = [int(row) for row in _rows(str(caught.value))]
-    saved = checkpoint.load(tmp_path / "run" / "last.safetensors")
+    saved = load_checkpoint(tmp_path / "run" / "last.safetensors")
     assert saved["progress"]["epoch"] == 1
     assert all(tensor.isfinite().all() for tensor in saved["model"].values())
     # The rows named are those of the batch: six training rows of this file.

@@ -90,7 +90,7 @@ def test_mistakes_in_model_and_method(data):
     text = mistakes(**common, method="bce", memory="host")
     assert text.endswith("memory: bce has no table per sample to keep in host memory")
     dense = {"method": "role", "options": {"expected_positives": 1.5}, "memory": "host"}
-    assert 'in host memory (options={"light": true})' in mistakes(**common, **dense)
+    assert 'in host memory (options={"light": True})' in mistakes(**common, **dense)
     Config.of({**common, **dense, "options": {"expected_positives": 1.5, "light": True}})
 
 

@@ -8,16 +8,14 @@ import pytest
 import tiny_data
 import torch
 
-from halftruth import losses
-from halftruth.train import fit
-from halftruth.train.probability_records import (
+from halftruth import fit, losses
+from halftruth.train.records import (
     BINS,
     GROUPS,
     class_histograms,
-    cut_of,
+    describe_part,
+    followed_rows,
     histograms,
-    look,
-    watched_rows,
 )
 
 
@@ -74,7 +72,7 @@ def test_numbers_by_hand():
     logits = torch.tensor([[2.0, -2.0], [3.0, 1.0], [-1.0, -3.0], [1.0, -1.0]])
     labels = torch.tensor([[1, 0], [0, 0], [1, 0], [0, 0]])
     truth = torch.tensor([[1, -1], [1, -1], [1, -1], [-1, 1]])
-    numbers, _ = look("val", logits, labels, truth, tau=0.5)
+    numbers, _ = describe_part("val", logits, labels, truth, tau=0.5)
     present = [math.log1p(math.exp(-2)), math.log1p(math.exp(1))]
     assert numbers["val_loss_labelled"] == pytest.approx(np.mean(present))
     # Class 0: yes, yes, no, yes of which two are right; no: wrong. Class 1: yes is wrong, two of
@@ -86,18 +84,19 @@ def test_numbers_by_hand():
 
 
 def test_the_cut_is_the_methods_own():
-    assert cut_of(losses.create("bce")) == 0.5
-    assert cut_of(losses.create("any-class", base={"name": "splc", "tau": 0.7})) == 0.7
+    assert losses.create("bce").pseudo_label_threshold == 0.5
+    wrapped = losses.create("any-class", base={"name": "splc", "tau": 0.7})
+    assert wrapped.pseudo_label_threshold == 0.7
 
 
 def test_few_rows_of_images_are_watched():
     rows = np.arange(100, 6100)
-    assert len(watched_rows(rows, over_images=True)) == 375
-    picked = watched_rows(rows, over_images=False)
+    assert len(followed_rows(rows, over_images=True)) == 375
+    picked = followed_rows(rows, over_images=False)
     assert len(picked) == 2048
     assert (picked[0], picked[-1]) == (100, 6099)
     assert (np.diff(picked) > 0).all()
-    assert watched_rows(np.array([7]), over_images=True).tolist() == [7]
+    assert followed_rows(np.array([7]), over_images=True).tolist() == [7]
 
 
 def test_a_run_keeps_histograms_and_a_resumed_one_the_same(on_features, data, tmp_path):

@@ -9,9 +9,9 @@ import torch
 from real_processes import Command, ranks
 from tiny_data import arguments, outcome, records, tensors
 
-from halftruth.train import checkpoint
 from halftruth.train.inputs import Features
-from halftruth.train.scoring import outputs
+from halftruth.train.run_folder import load_checkpoint
+from halftruth.train.scoring import score_rows
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_one_epoch_of_sgd_ends_in_the_same_weights(without_batch_norm, tmp_path,
     settings |= {"ema": 0, "l1": 1e-4, "weight_decay": 0.01, "clip": 0.5}
     finish(train(settings, "one"))
     finish(train(settings, "two", count=2))
-    one, two = (checkpoint.load(tmp_path / run / "last.safetensors") for run in ("one", "two"))
+    one, two = (load_checkpoint(tmp_path / run / "last.safetensors") for run in ("one", "two"))
     assert_close(one["model"], two["model"])
     assert_close(one["optimizer"], two["optimizer"])
     for ours, theirs in zip(records(tmp_path / "one"), records(tmp_path / "two"), strict=True):
@@ -93,10 +93,10 @@ def test_every_row_is_scored_once_and_in_its_place(world, count):
             device=torch.device("cpu"),
             gather=lambda values: sent.append(values) or torch.cat([values] * world),
         )
-        result = outputs(lambda x: 10 * x, Features(torch.arange(20.0)[:, None]), rows, alone, 2)
+        result = score_rows(lambda x: 10 * x, Features(torch.arange(20.0)[:, None]), rows, alone, 2)
     if world > 1:
         alone.gather = lambda values: torch.cat(sent)
-        result = outputs(lambda x: 10 * x, Features(torch.arange(20.0)[:, None]), rows, alone, 2)
+        result = score_rows(lambda x: 10 * x, Features(torch.arange(20.0)[:, None]), rows, alone, 2)
     assert result[:, 0].tolist() == [10.0 * row for row in rows]
 
 

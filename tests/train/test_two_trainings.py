@@ -8,7 +8,8 @@ from tiny_data import assert_same_run, records
 
 from halftruth import fit, losses
 from halftruth.estimator import HalftruthClassifier
-from halftruth.train import CheckpointError, ConfigError, checkpoint
+from halftruth.train import CheckpointError, ConfigError
+from halftruth.train.run_folder import load_checkpoint
 from halftruth.train.trained_run import TrainedRun
 
 
@@ -19,7 +20,7 @@ def settings(on_features):
 
 def labels_of(folder) -> torch.Tensor:
     """The labels that the second training of a run has learnt from."""
-    state = checkpoint.load(folder / "last.safetensors")["loss"]
+    state = load_checkpoint(folder / "last.safetensors")["loss"]
     loss = losses.create("pseudo-label", tau=0.38, base="wan")
     loss.load_state_dict(state)
     return loss.relabelled(torch.arange(len(loss.positive)))

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from halftruth.cli import main
-from halftruth.train import checkpoint
+from halftruth.train.run_folder import load_checkpoint
 
 CLASSES = ("red", "green", "blue")
 # Model and machine of every run over pictures here.
@@ -100,7 +100,7 @@ def assert_same_run(one: Path, other: Path) -> None:
     assert records(one) == records(other)
     assert outcome(one) == outcome(other)
     for name in ("best.safetensors", "last.safetensors"):
-        first, second = (checkpoint.load(folder / name) for folder in (one, other))
+        first, second = (load_checkpoint(folder / name) for folder in (one, other))
         assert first.get("progress") == second.get("progress")
         ours, theirs = tensors(first), tensors(second)
         assert ours.keys() == theirs.keys()

@@ -12,7 +12,7 @@ from halftruth import labels as label_codes
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
 from halftruth.losses._engine.one_pass import Task, compute_dtype, measure, one_pass
-from halftruth.losses._engine.traces import Watched
+from halftruth.losses._engine.programs import Watched
 from halftruth.losses.curves import Curve
 from halftruth.losses.memory import Exchange, Memory, take_sizes
 from halftruth.registry import Registry

@@ -1,17 +1,16 @@
-"""Training: `fit`, the configuration of a run, and what a run leaves behind."""
+"""Training: the settings of a run, the run itself, and the files it leaves."""
 
 import importlib
 from typing import Any
 
-# Where a public name lives: checking settings should not wait for what only training needs.
+# The module of each public name; loaded on first use, so that checking settings is fast.
 _NAMES = {
-    "CheckpointError": "checkpoint",
+    "CheckpointError": "run_folder",
     "Config": "config",
     "ConfigError": "config",
-    "Interrupted": "stage_progress",
-    "Result": "result",
-    "TrainingStopped": "stage_progress",
-    "fit": "start",
+    "Interrupted": "trainer",
+    "Result": "evaluation",
+    "TrainingStopped": "trainer",
     "load_settings": "config",
 }
 

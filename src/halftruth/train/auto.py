@@ -1,6 +1,6 @@
-"""`method="auto"`: look at the labels, choose method and recipe, and say why in words.
+"""`method="auto"`: choose method and settings by the labels, and give the reasons in words.
 
-docs/auto.md has the reasons and the measurements behind every number here.
+docs/auto.md has the measurements behind every number here.
 """
 
 import dataclasses
@@ -15,21 +15,20 @@ from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.train.config import OVER_FEATURES, Config, ConfigError
 from halftruth.train.settings import parse_budget
 
-AUTO = "auto"
-# Steps of an epoch on features: more of them cost time and change nothing.
+# Steps per epoch on features: more of them cost time and change nothing.
 STEPS = 300
-# Where rows without any class teach something of their own.
+# The share of rows without any class from which the any-class term helps.
 MANY_EMPTY = 0.2
 RIDGE = 2.0
 HIDDEN = {"head": "linear", "hidden": 512, "dropout": 0.8, "head_lr": 1e-3}
-# Noisy features want a stronger prior than 2, many exact ones a weaker: rows held out tell.
+# Noisy features need a stronger prior than 2, many exact ones a weaker: held-out rows decide.
 PRIORS = (0.5, 8.0, 0.125)
 MORE_PRIORS = (32.0, 0.03)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Settings, the reasons for them, what else may be tried in their place, and how much of it."""
+    """The chosen settings, the reasons, alternatives to try (`rivals`), and how many (`budget`)."""
 
     settings: dict[str, Any]
     reasons: list[str] = field(default_factory=list)
@@ -38,9 +37,9 @@ class Choice:
 
 
 def choose(labels: np.ndarray, dim: int, *, features: bool, frozen: bool = False) -> Choice:
-    """Method and recipe for the labels (N, K) of the training rows and D features.
+    """Choose method and settings by the labels (N, K) of the training rows and the D features.
 
-    `frozen`: of images, too, nothing but a head is trained.
+    `frozen`: the inputs are images, and only a head is trained.
 
     >>> choose(np.eye(4, dtype=np.int8), 100, features=True).settings["method"]
     'swan'
@@ -51,10 +50,10 @@ def choose(labels: np.ndarray, dim: int, *, features: bool, frozen: bool = False
         method, reasons = _for_known(float((there == 0).mean()))
     else:
         reasons = [
-            f"{unknown:.1%} of the labels are unknown, with {there.mean():.2f} positives a row"
+            f"{unknown:.1%} of the labels are unknown, with {there.mean():.2f} positives per row"
         ]
         if verified := int((labels == ABSENT).sum()):
-            reasons.append(f"{verified:,} labels are verified as absent and count in full")
+            reasons.append(f"{verified:,} labels are verified as absent and keep their full weight")
         method, reason = _for_unknown(head_alone=features or frozen)
         reasons.append(reason)
     rivals: list[dict[str, Any]] = [{"ridge": v} for v in PRIORS]
@@ -70,70 +69,71 @@ def choose(labels: np.ndarray, dim: int, *, features: bool, frozen: bool = False
 
 
 def _for_known(empty: float) -> tuple[dict[str, Any], list[str]]:
-    """Nothing is missing: cross-entropy, with the any-class term where many rows are empty."""
+    """No label is missing: cross-entropy, with the any-class term where many rows are empty."""
     if empty < MANY_EMPTY:
-        reason = "all labels are known, so nothing has to be corrected for: cross-entropy"
+        reason = "all labels are known, so nothing has to be corrected: binary cross-entropy (bce)"
         return {"method": "bce", "options": {}}, [reason]
     reason = (
-        f"all labels are known and {empty:.0%} of the rows have no class at all: cross-entropy "
-        "with the any-class term"
+        f"all labels are known and {empty:.0%} of the rows have no class at all: binary "
+        "cross-entropy, and a term for whether a row has any class (any-class)"
     )
     return {"method": "any-class", "options": {"base": "bce"}}, [reason]
 
 
 def _for_unknown(head_alone: bool) -> tuple[dict[str, Any], str]:
-    """A whole network learns by heart which labels are left out, a head can hardly do so."""
+    """A whole network memorises which labels are missing, a head can hardly do so."""
     if head_alone:
         return {"method": "swan", "options": {}}, (
-            "swan takes an unknown label for a negative that weighs as much as it would have "
-            "been shown, had it been there: less in rows where the model expects more positives "
-            "than are labelled"
+            "method swan: unknown labels count as absent, down-weighted by the estimated "
+            "probability that a present label would have been annotated; rows in which the model "
+            "expects more positives than are labelled get a lower weight"
         )
     return {"method": "em", "options": {}}, (
-        "em keeps unknown labels undecided, which does best where the whole network is trained: it "
-        "would learn by heart which labels were left out"
+        "method em: an unknown label counts neither as present nor as absent, the model is only "
+        "kept undecided about it. This is best where the whole network is trained, since it would "
+        "otherwise memorise which labels are missing"
     )
 
 
 def _recipe(rows: int, dim: int, features: bool) -> tuple[dict[str, Any], str]:
-    """Rate, prior, steps: from the sizes alone."""
+    """Choose learning rate, prior and steps by the sizes alone."""
     rate = _two_digits(0.04 / math.sqrt(dim))
     recipe: dict[str, Any] = {"ridge": RIDGE, "head_lr": rate}
     reason = (
-        f"on {dim} standardised features a head gets a ridge prior that fades with its {rows:,} "
-        f"rows, and the rate {rate:g} (0.04/√D)"
+        f"a head on {dim} standardised features: its weights are kept small (ridge {RIDGE:g}; the "
+        f"more rows, the less: {rows:,} here), learning rate {rate:g} (0.04/√{dim})"
     )
     if features:
         size = 2 ** round(math.log2(min(max(rows / STEPS, 32), 1024)))
         recipe |= {"batch_size": int(size), "ema": 0.99, "epochs": 20, "select": "last"}
         return {**recipe, "head": "ensemble"}, (
-            f"{reason}; it is averaged with an MLP of 512 units (head: ensemble); "
-            "neither overfits much, so the last epoch is taken"
+            f"{reason}; averaged with a 512-unit MLP head (head: ensemble); neither overfits much, "
+            "so the last epoch is used"
         )
     recipe |= {"head_epochs": 20, "epochs": 6, "select": "last"}
     return recipe, (
-        f"{reason}; then everything is trained gently, with crops, batch-norm statistics kept and "
-        "weights averaged, to the last epoch"
+        f"{reason}; then the whole network at a low learning rate, with random crops, fixed "
+        "batch-norm statistics and averaged weights; the last epoch is used"
     )
 
 
-def settled(
+def resolve_auto(
     config: Config, labels: np.ndarray, dim: int, defaults: dict[str, Any] | None = None
 ) -> tuple[Config, Choice]:
-    """The configuration with "auto" replaced by what it means for these labels, and the choice.
+    """Return the configuration with "auto" replaced by the choice for these labels, and the choice.
 
-    What differs from the `defaults` (of `Config` unless given) is the user's wish and stays; the
-    budget goes over to the choice, since a method that is named has nothing to try.
+    What differs from the `defaults` (of `Config` unless given) was set by the user and stays. The
+    budget moves to the choice, since a named method has nothing to try.
     """
     features = bool(config.features)
     choice = choose(labels, dim, features=features, frozen=config.tune == "head")
     plain = {f.name: f.default for f in dataclasses.fields(Config) if f.default is not MISSING}
     usual = plain | (OVER_FEATURES if features else {}) | (defaults or {})
     if config.hidden:
-        # Who asks for a hidden layer wants that one alone.
+        # A hidden layer that the user asked for replaces the ensemble.
         choice.settings.pop("head", None)
     if config.patience is not None:
-        # Who stops early wants an epoch to be chosen.
+        # Early stopping needs the choice of an epoch.
         choice.settings.pop("select", None)
     budget = choice.budget if config.budget is None else config.budget
     kept = {
@@ -149,13 +149,13 @@ def settled(
     rivals = [rival for rival in choice.rivals if not rival.keys() & own]
     reasons = choice.reasons
     if stays := sorted(set(choice.settings) - set(kept)):
-        reasons = [*reasons, f"as you set it: {', '.join(stays)}"]
+        reasons = [*reasons, f"set by you: {', '.join(stays)}"]
     choice = dataclasses.replace(choice, reasons=reasons, rivals=rivals, budget=budget)
     return dataclasses.replace(config, **kept, budget=None), choice
 
 
 class Budget:
-    """How many settings may be tried: "12", "12 trials", or as many as "10 minutes" allow.
+    """The number of settings that may be tried: "12", "12 trials", or for a time: "10 minutes".
 
     >>> Budget("3 trials").allows(3)
     False
@@ -168,7 +168,7 @@ class Budget:
         self.trials, self.seconds = found
 
     def allows(self, done: int) -> bool:
-        """Whether another trial may begin after so many."""
+        """Whether another trial may start after `done` trials."""
         return done < self.trials and time.monotonic() - self.started < self.seconds
 
 

@@ -276,7 +276,7 @@ class Config(Settings):
             return []
         from halftruth.losses import registry
 
-        hint = ' (options={"light": true})' if "light" in registry.signature(self.method) else ""
+        hint = ' (options={"light": True})' if "light" in registry.signature(self.method) else ""
         return [f"memory: {self.method} has no table per sample to keep in host memory{hint}"]
 
     def _head(self) -> "type[Head]":

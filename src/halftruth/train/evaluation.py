@@ -1,20 +1,30 @@
 """A trained run measured on a label file."""
 
+import math
 import warnings
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import torch
+from accelerate import Accelerator
 
 from halftruth.data import DataError, named_splits, read_labels
 from halftruth.data.errors import some
 from halftruth.labels import LabelMatrix
-from halftruth.metrics import average_precision
+from halftruth.metrics import average_precision, count, thresholds
 from halftruth.metrics import evaluate as score_labels
 from halftruth.metrics.counts import UndefinedMetricWarning
-from halftruth.train.task import choose_parts, read_groups, reading_options, truth_options
-from halftruth.train.trained_run import Source, TrainedRun, opened
+from halftruth.models import Classifier
+from halftruth.train.config import Config
+from halftruth.train.inputs import Inputs
+from halftruth.train.records import class_histograms
+from halftruth.train.run_folder import to_json
+from halftruth.train.scoring import score_rows
+from halftruth.train.task import Task, choose_parts, read_groups, reading_options, truth_options
+from halftruth.train.trained_run import ImageSource, TrainedRun, open_run
 
 
 class Evaluation(NamedTuple):
@@ -29,7 +39,7 @@ def evaluate(
     run: TrainedRun | str | Path,
     labels: str | Path,
     *,
-    images: Source | None = None,
+    images: ImageSource | None = None,
     features: str | Path | None = None,
     split: str | None = None,
     reading: dict[str, Any] | None = None,
@@ -42,11 +52,17 @@ def evaluate(
     That file is read as in training unless `reading` says otherwise. Labels that are not present
     count as absent unless `ignore_unknown=True`.
     """
-    run = opened(run)
+    run = open_run(run)
     given = read_labels(labels, **{**_reading(run, labels), **(reading or {})})
     missing = [name for name in run.classes if name not in given.classes]
     if missing:
         raise DataError(f"{labels}: the run knows classes that the labels lack: {some(missing)}")
+    if extra := [name for name in given.classes if name not in run.classes]:
+        warnings.warn(
+            f"{labels}: the run was trained without the classes {some(extra)}; they are not "
+            "evaluated",
+            stacklevel=2,
+        )
     values = given.values[:, [given.classes.index(name) for name in run.classes]]
     rows = np.arange(len(values)) if split is None else _part(run, given, labels, split)
     items = None if given.items is None else [str(given.items[row]) for row in rows]
@@ -63,6 +79,8 @@ def evaluate(
             raise DataError(f"{labels}: none of its {len(items):,} images can be read")
     truth = values[rows]
     ignore = bool(options.get("ignore_unknown", False))
+    if ignore:
+        _check_negatives(truth, run.classes, labels)
     with warnings.catch_warnings():
         # A class that occurs nowhere is in the table, with no AP.
         warnings.simplefilter("ignore", UndefinedMetricWarning)
@@ -73,6 +91,26 @@ def evaluate(
         {"class": run.classes, "present": counts, "AP": ap, "threshold": run.thresholds}
     )
     return Evaluation(metrics, table, scores.bad)
+
+
+def _check_negatives(truth: np.ndarray, classes: tuple[str, ...], labels: str | Path) -> None:
+    """Without a verified absent label, mAP and precision are 100 % for any scores."""
+    lacking = [
+        name for k, name in enumerate(classes)
+        if (truth[:, k] > 0).any() and not (truth[:, k] < 0).any()
+    ]  # fmt: skip
+    if not (truth < 0).any():
+        raise DataError(
+            f"{labels}: no label is absent (-1), so with ignore_unknown (--ignore-unknown) mAP and "
+            "precision would be 100 % for any scores and mean nothing; leave the option out (then "
+            "unknown counts as absent), or give a file with absent labels (see --zero)"
+        )
+    if lacking:
+        warnings.warn(
+            f"{labels}: {len(lacking)} classes have no absent label (-1): {some(lacking)}; without "
+            "unknown labels their AP is 100 % for any scores, and so mAP is too high",
+            stacklevel=3,
+        )
 
 
 def _same_file(one: str | Path | None, other: str | Path) -> bool:
@@ -101,3 +139,135 @@ def _part(run: TrainedRun, given: LabelMatrix, labels: str | Path, split: str) -
     if not len(rows):
         raise DataError(f"{labels}: no row belongs to the part {split!r}")
     return rows
+
+
+# ---------------------------------------------------------------------- the result of training
+
+
+@dataclass
+class Details:
+    """What a report needs beyond the result: probabilities, tables, and what was trained on."""
+
+    config: Config
+    task: Task
+    # (rows, K) of each part.
+    probabilities: dict[str, np.ndarray]
+    classes: pd.DataFrame
+    # (K, groups, bins) counts of probabilities of each part.
+    histograms: dict[str, np.ndarray]
+    is_main_process: bool = True
+    seconds: float = 0.0
+
+
+@dataclass
+class Result:
+    """The outcome of a run, also in its result.json. Epochs are counted from 1."""
+
+    folder: Path
+    method: str
+    classes: tuple[str, ...]
+    best_stage: str
+    best_epoch: int
+    thresholds: list[float]
+    # What epochs are compared by, a key of metrics.jsonl, and its value in the kept epoch.
+    criterion: str = ""
+    best_score: float = math.nan
+    val: dict[str, float] = field(default_factory=dict)
+    test: dict[str, float] = field(default_factory=dict)
+    bad_images: list[tuple[str, str]] = field(default_factory=list)
+    # Not written to result.json.
+    details: Details | None = field(default=None, repr=False, compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        values = {**vars(self), "folder": str(self.folder), "classes": list(self.classes)}
+        del values["details"]
+        return values
+
+    def to_json(self) -> str:
+        """Return the text of result.json; a metric that is not defined becomes null."""
+        return to_json(self.to_dict(), indent=1)
+
+    def describe(self) -> str:
+        """Return the outcome in two or three lines."""
+        lines = [f"best: stage {self.best_stage}, epoch {self.best_epoch}"]
+        for name, scores in (("validation", self.val), ("test", self.test)):
+            if scores:
+                shown = ", ".join(f"{key} {100 * scores[key]:.2f}" for key in ("mAP", "CF1", "OF1"))
+                lines.append(f"{name}: {shown}")
+        return "\n".join([*lines, f"everything is in {self.folder}"])
+
+
+def measure_run(
+    config: Config,
+    task: Task,
+    model: Classifier,
+    inputs: Inputs,
+    best: dict[str, Any],
+    accelerator: Accelerator,
+) -> Result:
+    """Measure the best weights on validation and test rows; thresholds come from validation.
+
+    Against the complete labels where they are known.
+    """
+    model.to(accelerator.device).eval()
+
+    def probabilities(rows: np.ndarray) -> np.ndarray:
+        logits = score_rows(model, inputs, rows, accelerator, 2 * config.batch_size)
+        return torch.sigmoid(logits.double()).cpu().numpy()
+
+    judged = task.labels.values if task.truth is None else task.truth
+    val, test = task.splits.val, task.splits.test
+    scores = {"val": probabilities(val), "test": probabilities(test)}
+    # A threshold below all probabilities is 0, one above them 1: both mean the same there.
+    cuts = np.clip(thresholds.best(scores["val"], task.selected(config)[val]), 0, 1)
+    histograms = {
+        part: class_histograms(
+            scores[part], task.labels.values[at], None if task.truth is None else task.truth[at]
+        )
+        for part, at in (("val", val), ("test", test))
+        if len(at)
+    }
+    table = class_table(task, judged, scores, cuts)
+    result = Result(
+        folder=Path(config.out),
+        method=config.method,
+        classes=task.classes,
+        best_epoch=int(best["epoch"]) + 1,
+        best_stage=best["stage"],
+        thresholds=[float(cut) for cut in cuts],
+        details=Details(config, task, scores, table, histograms, accelerator.is_main_process),
+    )
+    with warnings.catch_warnings():
+        # `data check` reports classes without a positive; here they are left out of the means.
+        warnings.simplefilter("ignore", UndefinedMetricWarning)
+        result.val = score_labels(scores["val"], judged[val], threshold=cuts)
+        if len(test):
+            result.test = score_labels(scores["test"], judged[test], threshold=cuts)
+    return result
+
+
+def class_table(
+    task: Task, judged: np.ndarray, scores: dict[str, np.ndarray], cuts: np.ndarray
+) -> pd.DataFrame:
+    """Return one row per class: how often it is present, its threshold, and its metrics per part.
+
+    `*_true` counts are by the complete labels, where they are known. AP and recall are NaN for a
+    class without a positive in a part, precision is NaN where nothing was predicted.
+    """
+    rows = {"train": task.splits.train, "val": task.splits.val, "test": task.splits.test}
+    columns: dict[str, Any] = {"class": list(task.classes), "threshold": cuts}
+    for part, at in rows.items():
+        if not len(at):
+            continue
+        columns[f"{part}_present"] = (task.labels.values[at] > 0).sum(axis=0)
+        if task.truth is not None:
+            columns[f"{part}_true"] = (task.truth[at] > 0).sum(axis=0)
+        if part == "train":
+            continue
+        counts = count(scores[part], judged[at], cuts)
+        found, present = counts.tp + counts.fp, counts.tp + counts.fn
+        columns[f"{part}_AP"] = average_precision(scores[part], judged[at], empty="nan")
+        columns[f"{part}_precision"] = counts.precision.where(found > 0, torch.nan).numpy()
+        columns[f"{part}_recall"] = counts.recall.where(present > 0, torch.nan).numpy()
+        columns[f"{part}_F1"] = counts.f_beta().where(present > 0, torch.nan).numpy()
+    return pd.DataFrame(columns)

@@ -1,7 +1,7 @@
-"""What the model looks at, by row number: a matrix of features, or images decoded once.
+"""Inputs by row number (features, or images decoded once) and the order of the batches.
 
-Labels never pass through here: they stay in the main process and are looked up by row, so that
-what a method remembers or corrects is never lost in a worker's copy.
+Labels never pass through here. They stay in the main process and are looked up by row, so that
+what a method remembers or corrects is never lost in the copy of a worker process.
 """
 
 import hashlib
@@ -9,35 +9,55 @@ import json
 import os
 import sys
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from accelerate import Accelerator
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from halftruth.data import ImageStore, check_images, decode_all
 from halftruth.data.image_file import resize
 from halftruth.data.transforms import Augment
-from halftruth.train.checkpoint import write_text
-from halftruth.train.prefetch import ahead
+from halftruth.models import Classifier
+from halftruth.models.classifier import Standardize
+from halftruth.train.config import Config
+from halftruth.train.journal import Journal
+from halftruth.train.run_folder import replace_file, write_text
+from halftruth.train.task import Task
 
 Rows = Iterable[np.ndarray]
 Raw = tuple[Tensor, Tensor]
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Threads that fetch batches, and batches they fetch in advance. The work releases the GIL, so one
+# thread copies while the other starts.
+FETCHING_THREADS, FETCHED_AHEAD = 2, 4
+# Rows that are made dense, and double, at once.
+_ROWS_PER_BLOCK = 4096
+_64_BITS = (1 << 64) - 1
 
 
 class Inputs(Protocol):
-    """Batches of raw inputs by row, and how they become what the model takes."""
+    """Batches of raw inputs by row, and how they become the input of the model."""
 
     def load(self, batches: Rows, device: torch.device) -> Iterator[Raw]:
-        """(raw, rows) of each batch, on the device."""
+        """Yield (raw, rows) of each batch, on the device."""
         ...
 
     def prepare(self, raw: Tensor, *, keys: Tensor | None = None, views: int = 1) -> Tensor:
-        """The model's input, (V·B, ...): augmented by the keys, one a row, if there are any."""
+        """Return the model's input (V·B, ...), augmented by one key per row if there are keys."""
+        ...
+
+    def crop_boxes(self, keys: Tensor, views: int = 1) -> Tensor:
+        """Return (B, 4) left, top, width and height of the crop that `prepare` makes per key."""
         ...
 
 
@@ -58,9 +78,24 @@ class Features:
             raise ValueError("features have no augmented views; use images or one view")
         return raw
 
+    def crop_boxes(self, keys: Tensor, views: int = 1) -> Tensor:
+        raise ValueError("features are not cropped; use images")
+
+
+class SparseFeatures(Features):
+    """A sparse matrix of features: only the rows of a batch are made dense and standardised."""
+
+    def __init__(self, matrix: Any, scale: Standardize) -> None:
+        self.matrix, self.scale = matrix, scale
+
+    def load(self, batches: Rows, device: torch.device) -> Iterator[Raw]:
+        for rows in batches:
+            dense = apply_in_blocks(self.scale, self.matrix[rows]).float()
+            yield dense.to(device), torch.as_tensor(rows).to(device)
+
 
 class _Pixels(Dataset[Any]):
-    """uint8 pixels of whole batches of rows, from memory, a memory map or the image files."""
+    """uint8 pixels of batches of rows, from memory, a memory map or the image files."""
 
     def __init__(
         self, pixels: np.ndarray | None, store: ImageStore, names: Sequence[str], size: int
@@ -71,18 +106,18 @@ class _Pixels(Dataset[Any]):
         return len(self.names)
 
     def __getitems__(self, rows: np.ndarray) -> Raw:
-        """From the image files."""
-        read = [resize(self.store.read(self.names[row], self.size), self.size) for row in rows]
-        pixels = np.stack([np.asarray(picture) for picture in read])
+        """Read the image files."""
+        images = [resize(self.store.read(self.names[row], self.size), self.size) for row in rows]
+        pixels = np.stack([np.asarray(image) for image in images])
         return torch.from_numpy(pixels), torch.from_numpy(rows)
 
     def gather(self, rows: np.ndarray, pinned: bool) -> Raw:
-        """From the cached pixels, into memory that a GPU can fetch from by itself if wanted."""
+        """Copy cached pixels, into page-locked memory if `pinned`."""
         assert self.pixels is not None
         index = torch.from_numpy(rows)
         out = torch.empty((len(rows), *self.pixels.shape[1:]), dtype=torch.uint8, pin_memory=pinned)
         with warnings.catch_warnings():
-            # A memory map is read-only, which torch warns of; it is only read.
+            # torch warns that a memory map is read-only; nothing writes to it.
             warnings.simplefilter("ignore", UserWarning)
             source = torch.from_numpy(self.pixels)
         torch.index_select(source, 0, index, out=out)
@@ -108,7 +143,7 @@ class Images:
 
     def load(self, batches: Rows, device: torch.device) -> Iterator[Raw]:
         if self.on_device is None and _has_room(device, self.source.pixels):
-            self.on_device = _copied(self.source.pixels, device)
+            self.on_device = _copy_to(device, self.source.pixels)
         if self.on_device is not None:
             for rows in batches:
                 index = torch.as_tensor(rows).to(device, non_blocking=True)
@@ -118,21 +153,21 @@ class Images:
             yield pixels.to(device, non_blocking=True), index.to(device, non_blocking=True)
 
     def _batches(self, batches: Rows, device: torch.device) -> Iterator[Raw]:
-        """From cached pixels by threads, which copy without Python; from files by processes."""
+        """Fetch cached pixels by threads, which release the GIL; read files by processes."""
         if self.source.pixels is not None:
             pinned = device.type == "cuda"
-            return ahead(partial(self.source.gather, pinned=pinned), batches)
+            return prefetch(partial(self.source.gather, pinned=pinned), batches)
         workers = self.workers
         loader = DataLoader(
             self.source,
             batch_sampler=batches,  # type: ignore[arg-type]
-            collate_fn=_as_it_is,
+            collate_fn=_unchanged,
             num_workers=workers,
             pin_memory=device.type == "cuda",
             prefetch_factor=4 if workers else None,
-            # New workers each epoch: where a process can be forked, they start in no time.
+            # New workers every epoch: forked processes start quickly.
             multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
-            worker_init_fn=partial(_follow, os.getpid()),
+            worker_init_fn=partial(_end_with_parent, os.getpid()),
         )
         return iter(loader)
 
@@ -143,16 +178,22 @@ class Images:
             return self.augment(raw, keys=keys)
         return self.augment.views(raw, views, keys=keys).flatten(0, 1)
 
+    def crop_boxes(self, keys: Tensor, views: int = 1) -> Tensor:
+        if views > 1:
+            # The first of several views is the whole image.
+            return torch.tensor([[0.0, 0.0, 1.0, 1.0]], device=keys.device).expand(len(keys), 4)
+        return self.augment.crop_boxes(keys)
+
 
 def _has_room(device: torch.device, pixels: np.ndarray | None) -> bool:
-    """Whether all pixels fit into a quarter of a GPU's free memory: then nothing has to travel."""
+    """Whether all pixels fit into a quarter of the GPU's free memory."""
     if device.type != "cuda" or pixels is None:
         return False
     return pixels.nbytes <= torch.cuda.mem_get_info(device)[0] / 4
 
 
-def _copied(pixels: np.ndarray | None, device: torch.device) -> Tensor:
-    """The pixels on the device, copied in parts: a memory map is never read as a whole."""
+def _copy_to(device: torch.device, pixels: np.ndarray | None) -> Tensor:
+    """Copy the pixels to the device in parts; a memory map is never read as a whole."""
     assert pixels is not None
     copy = torch.empty(pixels.shape, dtype=torch.uint8, device=device)
     for at in range(0, len(pixels), 2048):
@@ -160,14 +201,39 @@ def _copied(pixels: np.ndarray | None, device: torch.device) -> Tensor:
     return copy
 
 
-def _as_it_is(batch: Any) -> Any:
+def _unchanged(batch: Any) -> Any:
     return batch
 
 
-def _follow(parent: int, _: int) -> None:
-    """Do not outlive who started this worker: torch asks who that was when it may be gone."""
+def _end_with_parent(parent: int, _: int) -> None:
+    """End a worker whose parent died before torch began to watch it."""
     if os.getppid() != parent:
         os._exit(1)
+
+
+def read_images(
+    config: Config, task: Task, model: Classifier, journal: Journal, accelerator: Accelerator
+) -> tuple[Images, list[tuple[str, str]]]:
+    """Decode the task's images once at the model's size; return them and the unreadable ones."""
+    assert task.store is not None
+    names, size = task.names, model.image_size
+    with (
+        accelerator.main_process_first(),
+        journal.progress("reading images", len(names)) as advance,
+    ):
+        pixels, bad = decode(
+            task.store,
+            names,
+            size,
+            cache=config.cache,
+            folder=Path(config.cache_dir or Path(config.out) / "cache"),
+            workers=max(config.workers, 1),
+            shared=accelerator.num_processes > 1,
+            progress=advance,
+        )
+    augment = Augment.preset(config.augment, size, model.mean, model.std)
+    images = Images(task.store, names, size, augment=augment, workers=config.workers, pixels=pixels)
+    return images, bad
 
 
 def decode(
@@ -181,9 +247,9 @@ def decode(
     shared: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[np.ndarray | None, list[tuple[str, str]]]:
-    """Pixels of all images (None with cache "none") and the bad ones as (name, reason).
+    """Return the pixels of all images (None with cache "none") and the bad ones as (name, reason).
 
-    The rows of bad images hold nothing and must not be used.
+    The rows of bad images hold no pixels and must not be used.
     """
     if cache == "none":
         return None, check_images(store, names, workers=workers, progress=progress)
@@ -204,29 +270,29 @@ def _on_disk(
     workers: int,
     progress: Callable[[int], None] | None,
 ) -> tuple[np.ndarray, list[tuple[str, str]]]:
-    """A memory map that is made once and used again by every run over the same images."""
-    key = hashlib.sha256(json.dumps([list(names), shape, stamp(store)]).encode()).hexdigest()[:16]
+    """Return a memory map that is made once and used again by every run on the same images."""
+    key = cache_key(list(names), shape, stamp(store))
     path, notes = folder / f"pixels-{key}.npy", folder / f"pixels-{key}.json"
     if not notes.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        new = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
+        with replace_file(path, shared=True) as new:
             out = np.lib.format.open_memmap(new, mode="w+", dtype=np.uint8, shape=shape)
             done = decode_all(
                 store, names, shape[1], workers=workers, out=out, on_bad="skip", progress=progress
             )
             out.flush()
-            os.replace(new, path)
-        finally:
-            new.unlink(missing_ok=True)
-        # Last, since it says that the pixels are whole.
+        # Written last: where it exists, the pixels are complete.
         write_text(notes, json.dumps(done.bad))
     bad = [(name, reason) for name, reason in json.loads(notes.read_text(encoding="utf-8"))]
     return np.lib.format.open_memmap(path, mode="r"), bad
 
 
+def cache_key(*facts: Any) -> str:
+    """Return a name for a cached file that depends on all the facts."""
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+
 def stamp(store: ImageStore) -> list[list[str]]:
-    """A digest of the names, sizes and times of all files behind the images."""
+    """Return a digest of the names, sizes and times of all files of the images."""
     stamps = []
     for source in store.sources:
         files = sorted(path for path in source.rglob("*") if path.is_file()) or [source]
@@ -243,3 +309,147 @@ def _free_memory() -> float:
     import psutil
 
     return float(psutil.virtual_memory().available)
+
+
+# ---------------------------------------------------------------------- batches
+
+
+def prefetch(fetch: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """Yield fetch(item) of every item, in order, and fetch the next few in advance.
+
+    >>> list(prefetch(str, range(3)))
+    ['0', '1', '2']
+    """
+    pool = ThreadPoolExecutor(FETCHING_THREADS, thread_name_prefix="halftruth-fetch")
+    waiting: deque[Future[R]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(fetch, item))
+            if len(waiting) > FETCHED_AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        # Also when the reader stops early: the rest never starts.
+        pool.shutdown(cancel_futures=True)
+
+
+class Batches:
+    """The rows of every step of an epoch, as a function of (seed, epoch), so that any step can be
+    resumed.
+
+    The rows of a step are the same for any number of processes: process r of w takes every w-th of
+    them. Where there are fewer rows than processes, a process repeats one with weight 0, so that
+    all take part in the exchange of gradients.
+    """
+
+    def __init__(
+        self, rows: np.ndarray, batch_size: int, seed: int, rank: int = 0, world: int = 1
+    ) -> None:
+        self.rows, self.batch_size, self.seed = np.asarray(rows), batch_size, seed
+        self.rank, self.world = rank, world
+        self.epoch = 0
+        self.start = 0
+
+    @property
+    def steps(self) -> int:
+        return -(-len(self.rows) // self.batch_size)
+
+    def of_step(self, epoch: int, step: int) -> np.ndarray:
+        """Return all rows of one step, over all processes."""
+        order = np.random.default_rng([self.seed, epoch]).permutation(self.rows)
+        return order[step * self.batch_size : (step + 1) * self.batch_size]
+
+    def __len__(self) -> int:
+        return self.steps - self.start
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        """Yield the rows of this process, from step `start` of `epoch` on."""
+        order = np.random.default_rng([self.seed, self.epoch]).permutation(self.rows)
+        for step in range(self.start, self.steps):
+            whole = order[step * self.batch_size : (step + 1) * self.batch_size]
+            mine = whole[self.rank :: self.world]
+            yield np.ascontiguousarray(mine if len(mine) else whole[:1])
+
+    def weight(self, step: int) -> float:
+        """Return the weight that makes the mean over processes the mean over the whole batch.
+
+        The shares of a batch may differ by one row; the exchange of gradients averages them as if
+        they were equal.
+        """
+        size = min(self.batch_size, len(self.rows) - step * self.batch_size)
+        mine = len(range(self.rank, size, self.world))
+        return mine * self.world / size
+
+
+def seed_step(seed: int, epoch: int, step: int, rank: int, device: torch.device) -> None:
+    """Set the random state as a function of the step, so that none has to be saved.
+
+    Dropout then draws the same numbers after a resume as without one.
+    """
+    state = 0
+    for number in (seed, epoch, step, rank):
+        state = _mixed(state + number)
+    # torch.manual_seed visits every kind of accelerator, which takes longer than a small step.
+    torch.default_generator.manual_seed(state)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(state)
+    elif device.type != "cpu":
+        torch.manual_seed(state)
+
+
+def _mixed(number: int) -> int:
+    """SplitMix64: neighbouring numbers give unrelated results."""
+    z = (number + 0x9E3779B97F4A7C15) & _64_BITS
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _64_BITS
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _64_BITS
+    return z ^ (z >> 31)
+
+
+# ---------------------------------------------------------------------- features in memory
+
+
+def standardized_inputs(X: Any, scale: Standardize) -> Features:
+    """Return the rows of a dense or sparse matrix, standardised."""
+    if is_sparse(X):
+        return SparseFeatures(X, scale)
+    return Features(apply_in_blocks(scale, X).float())
+
+
+def standardization(X: Any) -> Standardize:
+    """Return the means and deviations of the columns, in double precision."""
+    if is_sparse(X):
+        from sklearn.utils.sparsefuncs import mean_variance_axis
+
+        mean, variance = mean_variance_axis(X, axis=0)
+    else:
+        mean = X.mean(axis=0, dtype=np.float64)
+        squares = (np.square(X[rows] - mean).sum(axis=0) for rows in _row_blocks(X))
+        variance = sum(squares) / len(X)
+    std = np.sqrt(variance)
+    # Less is rounding: the column does not vary, and is only centred.
+    std[std <= 1e-12 * np.abs(mean)] = 1.0
+    scale = Standardize(X.shape[1]).double()
+    scale.mean.copy_(torch.from_numpy(mean))
+    scale.std.copy_(torch.from_numpy(std))
+    return scale
+
+
+@torch.no_grad()
+def apply_in_blocks(module: nn.Module, X: Any) -> Tensor:
+    """Return module(X) in double precision, computed in blocks of rows."""
+    blocks = (np.array(to_dense(X[rows]), dtype=np.float64) for rows in _row_blocks(X))
+    return torch.cat([module(torch.from_numpy(block)) for block in blocks])
+
+
+def _row_blocks(X: Any) -> list[slice]:
+    return [slice(at, at + _ROWS_PER_BLOCK) for at in range(0, X.shape[0], _ROWS_PER_BLOCK)]
+
+
+def is_sparse(values: Any) -> bool:
+    return hasattr(values, "toarray")
+
+
+def to_dense(values: Any) -> Any:
+    """Return the array itself, or that of a sparse one."""
+    return values.toarray() if is_sparse(values) else values

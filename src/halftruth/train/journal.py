@@ -1,11 +1,10 @@
-"""What a run says while it goes: metrics.jsonl, TensorBoard, a progress bar, lines of text."""
+"""What a run writes and shows while it trains: metrics.jsonl, TensorBoard, messages, bars."""
 
-import json
-import os
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from rich.console import Console
 from rich.progress import (
@@ -17,17 +16,16 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from halftruth.train.checkpoint import write_text
-from halftruth.train.criterion import CRITERIA
-from halftruth.train.result import plain_json
+from halftruth.train.records import CRITERIA
+from halftruth.train.run_folder import append_line, to_json, write_text
 
-# Both have a line an epoch: numbers, and counts of probabilities for figures.
+# One line per epoch each: numbers, and counts of probabilities for figures.
 METRICS, HISTOGRAMS = "metrics.jsonl", "histograms.jsonl"
-Watch = Callable[[dict[str, Any]], None]
+OnEpoch = Callable[[dict[str, Any]], None]
 
 
 class Journal:
-    """Writes a run's metrics and talks to the user; silent where it is not the main process."""
+    """Writes the metrics of a run and its messages; silent except in the main process."""
 
     def __init__(
         self,
@@ -36,11 +34,11 @@ class Journal:
         main: bool = True,
         quiet: bool = False,
         tensorboard: bool = False,
-        watch: Watch | None = None,
+        on_epoch: OnEpoch | None = None,
     ) -> None:
-        """`watch` hears the record of every epoch, once it is written; it may stop the run."""
+        """`on_epoch` is called with the record of every epoch; it may stop the run by raising."""
         self.folder = folder
-        self.watch = watch
+        self.on_epoch = on_epoch
         self.main = main
         self.console = Console(stderr=True, quiet=quiet or not main)
         self._writer: Any = None
@@ -49,34 +47,36 @@ class Journal:
 
             self._writer = SummaryWriter(str(folder / "tensorboard"))
 
-    def say(self, text: str) -> None:
-        """One message to the user."""
+    def log(self, text: str) -> None:
+        """Show a message."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def tell(self, record: dict[str, Any], epochs: int, criterion: str, improved: bool) -> None:
-        """An epoch's record in a line; a star where it is the best so far."""
-        shown = f"{record['stage']} epoch {record['epoch'] + 1}/{epochs}: loss {record['loss']:.5f}"
+    def log_epoch(
+        self, record: dict[str, Any], epochs: int, criterion: str, improved: bool
+    ) -> None:
+        """Show an epoch in one line, with a star where it is the best so far."""
+        shown = f"{record['stage']} epoch {record['epoch']}/{epochs}: loss {record['loss']:.5f}"
         if "select" in record:
             kind, _, on = CRITERIA[criterion].partition(" on ")
             shown += f", {kind} {100 * record['select']:.2f}{' on ' + on if on else ''}"
         if "val_mAP" in record and criterion != "val_mAP":
-            shown += f" (mAP {100 * record['val_mAP']:.2f} on the truth)"
-        self.say(f"{shown}, {record['seconds']:.1f} s{'  *' if improved else ''}")
-        if self.watch is not None:
-            self.watch(record)
+            shown += f" (mAP {100 * record['val_mAP']:.2f} on the complete labels)"
+        self.log(f"{shown}, {record['seconds']:.1f} s{'  *' if improved else ''}")
+        if self.on_epoch is not None:
+            self.on_epoch(record)
 
     def write(self, record: dict[str, Any]) -> None:
-        """A line of metrics.jsonl and of histograms.jsonl, on disk before training goes on."""
+        """Append a line to metrics.jsonl and histograms.jsonl; on disk before training goes on."""
         if not self.main or self.folder is None:
             return
-        where = {"stage": record["stage"], "epoch": record["epoch"]}
-        counts = where | record.get("histograms", {})
+        counts = {
+            "stage": record["stage"],
+            "epoch": record["epoch"],
+            **record.get("histograms", {}),
+        }
         record = {key: value for key, value in record.items() if key != "histograms"}
-        for name, line in ((HISTOGRAMS, counts), (METRICS, record)):
-            with (self.folder / name).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(plain_json(line)) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
+        append_line(self.folder / HISTOGRAMS, to_json(counts))
+        append_line(self.folder / METRICS, to_json(record))
         if self._writer is not None:
             for key, value in record.items():
                 if isinstance(value, float):
@@ -84,17 +84,24 @@ class Journal:
             self._writer.flush()
 
     def rewind(self, epochs_done: int) -> None:
-        """Drop what was written after the checkpoint that a run resumes from."""
+        """Remove the lines that were written after the checkpoint that a run resumes from."""
         for name in (METRICS, HISTOGRAMS):
             if not self.main or self.folder is None or not (self.folder / name).exists():
                 continue
             lines = (self.folder / name).read_text(encoding="utf-8").splitlines()[:epochs_done]
             write_text(self.folder / name, "".join(line + "\n" for line in lines))
 
+    # The display that is open in this process: further bars join it, also those of quiet runs.
+    _display: ClassVar[Progress | None] = None
+
     @contextmanager
-    def progress(self, text: str, total: int, done: int = 0) -> Iterator[Any]:
-        """A bar with the time left in a terminal; nothing elsewhere."""
-        if self.console.quiet or not self.console.is_terminal:
+    def progress(self, text: str, total: int, done: int = 0) -> Iterator[Callable[..., None]]:
+        """Show a bar with the time left; yield a function that adds to the count.
+
+        Nothing is shown outside a terminal. A bar inside another one is shown below it.
+        """
+        outer = Journal._display
+        if outer is None and (self.console.quiet or not self.console.is_terminal):
             yield lambda count=1: None
             return
         columns = (
@@ -104,9 +111,21 @@ class Journal:
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         )
-        with Progress(*columns, console=self.console, transient=True) as bar:
-            task = bar.add_task(text, total=total, completed=done)
-            yield lambda count=1: bar.advance(task, count)
+        # Output that goes to a file must not be redirected to the terminal.
+        display = outer or Progress(
+            *columns,
+            console=self.console,
+            transient=True,
+            redirect_stdout=sys.stdout.isatty(),
+        )
+        with nullcontext() if outer else display:
+            Journal._display = display
+            task = display.add_task(text, total=total, completed=done)
+            try:
+                yield lambda count=1: display.advance(task, count)
+            finally:
+                display.remove_task(task)
+                Journal._display = outer
 
     def close(self) -> None:
         if self._writer is not None:

@@ -1,60 +1,98 @@
-"""Outputs of a model for many rows, gathered over processes, no row twice."""
+"""The one loop that turns a model and inputs into outputs, in float32: for evaluation, prediction,
+pseudo-labels, frozen features and the scores that a method receives between epochs."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
+from halftruth.models import Classifier
 from halftruth.models.classifier import bare_forward
-from halftruth.train.inputs import Inputs
+from halftruth.train.config import Config
+from halftruth.train.inputs import Inputs, cache_key, stamp
+from halftruth.train.journal import Journal
+from halftruth.train.run_folder import replace_file
+from halftruth.train.task import Task
+
+Forward = Callable[[Tensor], Tensor]
 
 
 @torch.no_grad()
-def outputs(
-    forward: Callable[[Tensor], Tensor],
+def score_batches(
+    forward: Forward, inputs: Inputs, rows: np.ndarray, device: torch.device, batch_size: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield (outputs in float32, rows) of each batch of `rows`.
+
+    Always float32, whatever the precision of training: bfloat16 has three digits, too few for
+    what is compared, ranked and kept.
+    """
+    if isinstance(forward, nn.Module):
+        forward = bare_forward(forward)
+    batches = [rows[at : at + batch_size] for at in range(0, len(rows), batch_size)]
+    with _tensor_cores(device):
+        for raw, index in inputs.load(batches, device):
+            yield forward(inputs.prepare(raw)).float(), index
+
+
+def score_rows(
+    forward: Forward,
     inputs: Inputs,
     rows: np.ndarray,
     accelerator: Accelerator,
     batch_size: int,
     progress: Callable[[int], None] | None = None,
 ) -> Tensor:
-    """forward(input) of each row, (len(rows), ...) float32 on the device, in the order of `rows`.
+    """Return the outputs (len(rows), ...) of all rows, in their order, on the device.
 
-    Process r of w takes every w-th row; what they found is then laid together by place. So that
-    all have as many, the last place may be filled up with the first row, which is thrown away.
-    `progress` hears how many rows are done, over all processes.
-
-    In float32, whatever the precision of training: what is compared, ranked and kept should not
-    hang on the third digit, all that bfloat16 has.
+    Process r of w computes every w-th row, and the results are gathered. So that all have equally
+    many, the last place may be filled with the first row, whose result is dropped. `progress`
+    receives the number of rows of each batch, over all processes.
     """
-    if isinstance(forward, nn.Module):
-        forward = bare_forward(forward)
     rows, world, device = np.asarray(rows), accelerator.num_processes, accelerator.device
     if not len(rows):
         return torch.empty(0, device=device)
     places = np.arange(accelerator.process_index, -(-len(rows) // world) * world, world)
     mine = rows[np.where(places < len(rows), places, 0)]
-    batches = [mine[at : at + batch_size] for at in range(0, len(mine), batch_size)]
     results = []
-    with _tensor_cores(device):
-        for raw, index in inputs.load(batches, device):
-            results.append(forward(inputs.prepare(raw)).float())
-            if progress is not None:
-                progress(len(index) * world)
+    for values, index in score_batches(forward, inputs, mine, device, batch_size):
+        results.append(values)
+        if progress is not None:
+            progress(len(index) * world)
     values = torch.cat(results)
     if world == 1:
         return values
-    # Rank after rank, every w-th row each: turned over, they are in the order of the rows.
+    # Gathered by rank, every w-th row each: transposed, they are in the order of the rows.
     gathered = accelerator.gather(values.contiguous())
     return gathered.unflatten(0, (world, -1)).transpose(0, 1).flatten(0, 1)[: len(rows)]
 
 
+def show_scores(
+    observe: Callable[[Tensor, Tensor], None],
+    model: Classifier,
+    inputs: Inputs,
+    rows: np.ndarray,
+    place: Tensor,
+    accelerator: Accelerator,
+    batch_size: int,
+) -> None:
+    """Call observe(logits, samples) for all rows, batch by batch; each process does its share.
+
+    `place` maps a row of the label table to the sample of the training set.
+    """
+    mine = np.ascontiguousarray(rows[accelerator.process_index :: accelerator.num_processes])
+    for logits, index in score_batches(model.eval(), inputs, mine, accelerator.device, batch_size):
+        observe(logits, place[index])
+
+
 @contextmanager
 def _tensor_cores(device: torch.device) -> Iterator[None]:
-    """On CUDA, float32 products of factors with ten bits (TF32), as convolutions have them anyway.
+    """On CUDA, compute float32 products with TF32, as convolutions are by default.
 
     They are several times as fast, and eight times as exact as products in bfloat16.
     """
@@ -67,3 +105,46 @@ def _tensor_cores(device: torch.device) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def extract_features(
+    config: Config,
+    task: Task,
+    model: Classifier,
+    inputs: Inputs,
+    journal: Journal,
+    accelerator: Accelerator,
+) -> Tensor:
+    """Return the backbone's features of all rows; computed once per set of images, then cached."""
+    rows = np.sort(np.concatenate([*vars(task.splits).values()]))
+    folder = Path(config.cache_dir or Path(config.out) / "cache")
+    path = folder / f"features-{_features_key(config, task, model, rows)}.npy"
+    accelerator.wait_for_everyone()
+    if path.exists():
+        return torch.from_numpy(np.load(path))
+    model.to(accelerator.device).eval()
+    journal.log(f"extracting features of {len(rows):,} images with {config.backbone}")
+    with journal.progress("extracting features", len(rows)) as advance:
+        size = 2 * config.batch_size
+        some = score_rows(model.features, inputs, rows, accelerator, size, advance).cpu()
+    # Rows in no part must not be used: NaN would stop every later step.
+    features = torch.full((len(task.labels.values), some.shape[1]), torch.nan)
+    features[torch.from_numpy(rows)] = some
+    if accelerator.is_main_process:
+        with replace_file(path, shared=True) as new, new.open("wb") as file:
+            np.save(file, features.numpy())
+    accelerator.wait_for_everyone()
+    return features
+
+
+def _features_key(config: Config, task: Task, model: Classifier, rows: np.ndarray) -> str:
+    """Return a file name that depends on everything the features depend on."""
+    assert task.store is not None
+    weights: Any = config.weights
+    if weights not in ("pretrained", "none"):
+        facts = os.stat(weights)
+        weights = [str(Path(weights).resolve()), facts.st_size, facts.st_mtime_ns]
+    seed = config.seed if config.weights == "none" else None
+    names = task.names
+    images = [[names[row] for row in rows], rows.tolist(), stamp(task.store)]
+    return cache_key(config.backbone, weights, seed, model.image_size, *images)

@@ -1,4 +1,4 @@
-"""The short search of `auto`: settings tried on features, on training rows held out for it."""
+"""The short search of `auto`: settings compared on features of held-out training rows."""
 
 import dataclasses
 import math
@@ -15,76 +15,74 @@ from halftruth.data.splits import fold_of_rows, split_rows
 from halftruth.metrics import mean_roc_auc
 from halftruth.models import set_standardization
 from halftruth.train.auto import Budget, Choice
-from halftruth.train.build import head_model
 from halftruth.train.config import Config
 from halftruth.train.inputs import Features
-from halftruth.train.stage_progress import TrainingStopped
-from halftruth.train.trainer import Stage
+from halftruth.train.stages import build_head
+from halftruth.train.trainer import Stage, TrainingStopped
 
-# One part of the training rows is held out; of few rows one after the other, until so many were.
+# One fifth of the training rows is held out; where that is less than ENOUGH rows, several fifths
+# in turn.
 PARTS, ENOUGH = 5, 500
 
 
 class Score(NamedTuple):
-    """What the run's criterion says of held-out rows, and their AUC."""
+    """The value of the run's criterion on held-out rows, and their AUC."""
 
     value: float
     auc: float
 
 
-def tried(
+def search_settings(
     config: Config,
     choice: Choice,
     features: Tensor,
     labels: Tensor,
     rows: np.ndarray,
     accelerator: Any,
-    say: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
     groups: np.ndarray | None = None,
 ) -> tuple[Config, list[str]]:
-    """The configuration with the best of the choice's rivals, and what was found, in words.
+    """Return the configuration with the best of the choice's rivals, and what was found, in words.
 
-    A fifth of the training rows is held out, of few rows several times, and their labels decide: of
-    the rivals ahead of the choice itself in the run's criterion (the geometric mean of mAP and AUC
-    where labels are unknown) and not behind it in AUC, the one with the highest AUC. With positives
-    missing, mAP prefers a model that has learnt which of them are shown, AUC does not; and of few
-    positives AUC is the surer. No other row is looked at.
-    `groups`: of all rows; those of one group (a patient) are held out together, or what was learnt
-    by heart would look good.
+    A fifth of the training rows is held out, of few rows several times, and their labels decide.
+    A rival must be better than the choice itself in the run's criterion (the geometric mean of mAP
+    and AUC where labels are unknown) and not worse in AUC; of several the one with the highest AUC
+    is taken. With positives missing, mAP prefers a model that has memorised which of them are
+    labelled, AUC does not; and with few positives AUC is the more stable. No other rows are used.
+    `groups`, of all rows: rows of one group (a patient) are held out together, or memorising would
+    look good.
     """
     budget = Budget(choice.budget)
     if not budget.allows(0) or not choice.rivals or len(rows) < 20:
         return config, []
     inside = None if groups is None else groups[rows]
     few = 0 if inside is None else len(np.unique(inside))
-    # Too few groups to be divided are left alone.
+    # Too few groups cannot be divided.
     held = held_out(rows, config.seed, None if few < PARTS else inside)
     where = f"{sum(map(len, held)):,} held-out training rows"
     if 0 < few < PARTS:
-        where += f" (each by itself: {few} groups are too few to hold some of them out)"
+        where += f" (not whole groups: {few} are too few to hold some of them out)"
     scores: list[Score] = []
-    say(f"auto: trying settings on {where} (--budget 0 tries none)")
+    log(f"auto: trying settings on {where} (--budget 0 tries none)")
     for rival in [{}, *choice.rivals]:
         if not budget.allows(len(scores)):
             break
         setting = dataclasses.replace(config, **rival)
-        stages = (trial(setting, features, labels, rows, part, accelerator) for part in held)
+        stages = (make_trial(setting, features, labels, rows, part, accelerator) for part in held)
         found = [_score(stage) for stage in stages]
         scores.append(Score(*(sum(values) / len(held) for values in zip(*found, strict=True))))
     first = scores[0]
-    ahead = [score for score in scores if score.value > first.value and score.auc >= first.auc]
-    best = max(ahead, key=lambda score: score.auc, default=first)
+    better = [score for score in scores if score.value > first.value and score.auc >= first.auc]
+    best = max(better, key=lambda score: score.auc, default=first)
     rival = [{}, *choice.rivals][scores.index(best)]
-    told = ", ".join(f"{key} {value}" for key, value in rival.items()) or "the settings above"
-    words = f"tried {len(scores)} settings on {where}: best is {told}"
-    told = ", since no score could be taken"
-    if math.isfinite(best.value):
-        told = f" (score {best.value:.4f})"
-    return dataclasses.replace(config, **rival), [words + told]
+    shown = ", ".join(f"{key} {value}" for key, value in rival.items()) or "the settings above"
+    note = f" (score {best.value:.4f})" if math.isfinite(best.value) else ", since none has a score"
+    words = f"tried {len(scores)} settings on {where}: best is {shown}{note}"
+    return dataclasses.replace(config, **rival), [words]
 
 
 def held_out(rows: np.ndarray, seed: int, inside: np.ndarray | None) -> list[np.ndarray]:
-    """The rows that are held out, each time; `inside`: the group of each."""
+    """Return the rows that are held out, one array per time; `inside`: the group of each row."""
     if len(rows) >= ENOUGH * PARTS:
         return [rows[split_rows(len(rows), val=1 / PARTS, seed=seed, groups=inside)[1]]]
     fold = fold_of_rows(len(rows), PARTS, seed, inside)
@@ -93,10 +91,10 @@ def held_out(rows: np.ndarray, seed: int, inside: np.ndarray | None) -> list[np.
 
 
 def _score(stage: Stage) -> tuple[float, float]:
-    """Criterion and AUC of a head on the rows held out, at the epoch that the run would keep."""
+    """Return criterion and AUC on the held-out rows, at the epoch that the run would keep."""
     try:
         with warnings.catch_warnings():
-            # Of few rows some part may lack every positive; what cannot be compared is told below.
+            # A small part may have no positive; such a score ranks last.
             warnings.filterwarnings("ignore", message="No class has")
             score = stage.run().kept
             stage.learner.evaluated.load_state_dict(stage.best()["model"])
@@ -105,15 +103,15 @@ def _score(stage: Stage) -> tuple[float, float]:
             auc = mean_roc_auc(stage.score(held), stage.labels[at])
     except TrainingStopped:
         score = auc = math.nan
-    return _or_lost(score), _or_lost(auc)
+    return _or_last(score), _or_last(auc)
 
 
-def _or_lost(score: float) -> float:
-    """What is no number has lost: a loss, or a score of rows without a positive."""
+def _or_last(score: float) -> float:
+    """A score that is not finite ranks last."""
     return score if math.isfinite(score) else -math.inf
 
 
-def trial(
+def make_trial(
     config: Config,
     features: Tensor,
     labels: Tensor,
@@ -121,10 +119,10 @@ def trial(
     held: np.ndarray,
     accelerator: Any,
 ) -> Stage:
-    """A head to be trained on the other rows."""
+    """Return a stage that trains a head on the rows that are not held out."""
     train = np.setdiff1d(rows, held)
     torch.manual_seed(config.seed)
-    model = head_model(config, features.shape[1], labels.shape[1])
+    model = build_head(config, features.shape[1], labels.shape[1])
     set_standardization(model, features[torch.from_numpy(train)])
     return Stage(
         name="trial",

@@ -1,4 +1,4 @@
-"""The stages of a run: head first, on features extracted once, then everything; or one of them."""
+"""The stages of a run: the head on features extracted once, the whole network, or both."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,28 +7,61 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from torch import Tensor
 
 from halftruth import losses
-from halftruth.losses.wrapper import Wrapper
-from halftruth.models import Classifier, freeze_batchnorm, transfer_head
-from halftruth.train import checkpoint
-from halftruth.train.build import extract_features, standardized_head
-from halftruth.train.checkpoint_files import HEAD, Keeper
+from halftruth.models import (
+    Classifier,
+    build_feature_model,
+    build_image_model,
+    freeze_batchnorm,
+    set_standardization,
+    transfer_head,
+)
 from halftruth.train.config import Config
 from halftruth.train.inputs import Features, Inputs
 from halftruth.train.journal import Journal
-from halftruth.train.loss_views import load_estimates
-from halftruth.train.stage_progress import Progress
+from halftruth.train.run_folder import HEAD, Checkpoints, load_checkpoint
+from halftruth.train.scoring import extract_features
 from halftruth.train.task import Task
-from halftruth.train.teacher import Teacher
-from halftruth.train.trainer import Stage
+from halftruth.train.trainer import Progress, Stage, Teacher
 
 PLANS = {"head": ("head",), "all": ("all",), "head-first": ("head", "all")}
 
 
+def build_model(config: Config, task: Task) -> Classifier:
+    """Return the model that is trained, before training."""
+    torch.manual_seed(config.seed)
+    if task.features is not None:
+        return build_standardized_head(config, task, torch.from_numpy(task.features))
+    return build_image_model(
+        config.backbone,
+        len(task.classes),
+        weights=config.weights,
+        image_size=config.image_size,
+        head=config.head,
+        dropout=config.dropout,
+    )
+
+
+def build_head(config: Config, dim: int, classes: int) -> Classifier:
+    """Return a head on features, drawn from torch's random state."""
+    return build_feature_model(
+        dim, classes, hidden=config.hidden, head=config.head, dropout=config.dropout
+    )
+
+
+def build_standardized_head(config: Config, task: Task, features: Tensor) -> Classifier:
+    """Return a head on features that are standardised by the training rows."""
+    torch.manual_seed(config.seed)
+    model = build_head(config, features.shape[1], len(task.classes))
+    set_standardization(model, features[torch.from_numpy(task.splits.train)])
+    return model
+
+
 @dataclass
 class Stages:
-    """What all stages of a run share; `train` goes through them, `best` is what has come of it."""
+    """What all stages of a run share; `train` runs them, `best` returns the best model."""
 
     config: Config
     task: Task
@@ -40,7 +73,7 @@ class Stages:
     teacher: Teacher | None = None
 
     def train(self, model: Classifier, inputs: Inputs, saved: dict[str, Any] | None) -> Progress:
-        """All stages, from the checkpoint on where there is one; where the last of them stands."""
+        """Run all stages, from the checkpoint on where there is one."""
         plan = PLANS[self.config.tune if self.task.features is None else "all"]
         reached = 0 if saved is None else plan.index(saved["progress"]["stage"])
         before, head = Progress(""), dict[str, Any]()
@@ -48,37 +81,37 @@ class Stages:
             if number < reached:
                 continue
             stage = self._head(model, inputs) if name == "head" else self._all(model, inputs)
-            # Training everything has to beat the head alone, or the head alone is kept.
+            # Where training everything is not better than the head alone, the head is kept.
             stage.progress.best, stage.progress.kept = before.best, before.kept
             stage.progress.floor = before.kept
             stage.progress.records = before.records
-            load_estimates(stage.loss, head)
+            stage.loss.load_carried_state(head)
             if saved is not None and number == reached:
                 stage.resume(saved)
             before = stage.run()
             if name == "head":
-                head = self._take_head(stage, model)
+                head = self._transfer_head(stage, model)
         return before
 
     def best(self, model: Classifier, inputs: Inputs) -> tuple[dict[str, Any], Classifier, Inputs]:
-        """The best weights, in a model, and what it looks at.
+        """Return the best checkpoint, the model with its weights, and the inputs of that model.
 
-        A head alone needs no second look at images.
+        A head alone is evaluated on the features extracted before, not on the images again.
         """
-        best = self._keeper().best()
+        best = self._checkpoints().best()
         model.load_state_dict(best["model"])
         if best["stage"] != "head":
             return best, model, inputs
         features = self._features(model, inputs)
-        small = standardized_head(self.config, self.task, features)
-        small.load_state_dict(checkpoint.load(self.folder / HEAD)["model"])
+        small = build_standardized_head(self.config, self.task, features)
+        small.load_state_dict(load_checkpoint(self.folder / HEAD)["model"])
         return best, small, Features(features)
 
-    # ------------------------------------------------------------------ one of them
+    # ------------------------------------------------------------------ one stage
 
     def _head(self, model: Classifier, inputs: Inputs) -> Stage:
         features = self._features(model, inputs)
-        small = standardized_head(self.config, self.task, features)
+        small = build_standardized_head(self.config, self.task, features)
         return self._stage("head", small, Features(features))
 
     def _all(self, model: Classifier, inputs: Inputs) -> Stage:
@@ -90,11 +123,12 @@ class Stages:
         config, task = self.config, self.task
         on_features = name == "head" or task.features is not None
         lr = config.head_lr if on_features else config.lr
+        loss = losses.create(config.method, **config.options)
         return Stage(
             name=name,
             model=model,
             inputs=inputs,
-            loss=self._loss(name),
+            loss=loss.for_single_view() if name == "head" else loss,
             labels=torch.from_numpy(task.labels.values),
             truth=None if task.truth is None else torch.from_numpy(task.truth),
             train_rows=task.splits.train,
@@ -112,24 +146,17 @@ class Stages:
             teacher=self.teacher,
         )
 
-    def _loss(self, name: str) -> losses.Loss:
-        loss = losses.create(self.config.method, **self.config.options)
-        # Features have no views to compare: a head alone learns by what compares them for others.
-        while name == "head" and loss.views > 1 and isinstance(loss, Wrapper):
-            loss = loss.base
-        return loss
-
-    def _take_head(self, stage: Stage, model: Classifier) -> dict[str, Any]:
+    def _transfer_head(self, stage: Stage, model: Classifier) -> dict[str, Any]:
         """Put the best head of the first stage onto the backbone: the best model so far."""
         best = stage.best()
         stage.model.load_state_dict(best["model"])
         transfer_head(stage.model, model)
-        self._keeper().save_best(model, "head", int(best["epoch"]))
+        self._checkpoints().save_best(model, "head", int(best["epoch"]))
         return best
 
-    def _features(self, model: Classifier, inputs: Inputs) -> torch.Tensor:
+    def _features(self, model: Classifier, inputs: Inputs) -> Tensor:
         task, config = self.task, self.config
         return extract_features(config, task, model, inputs, self.journal, self.accelerator)
 
-    def _keeper(self) -> Keeper:
-        return Keeper(self.folder, self.accelerator, self.identity)
+    def _checkpoints(self) -> Checkpoints:
+        return Checkpoints(self.folder, self.accelerator, self.identity)

@@ -16,32 +16,56 @@ from torch import Tensor
 from halftruth.losses import Loss
 from halftruth.models import Classifier
 from halftruth.models.cuda_graphs import Captured
-from halftruth.train.batches import Batches, seed_step
-from halftruth.train.checkpoint_files import BEST, HEAD, Keeper
 from halftruth.train.config import Config
-from halftruth.train.criterion import criterion
-from halftruth.train.crops import crop_boxes
-from halftruth.train.epoch_record import epoch_record
-from halftruth.train.inputs import Images, Inputs
+from halftruth.train.devices import keep_freed_memory, limit_threads
+from halftruth.train.inputs import Batches, Inputs, seed_step
 from halftruth.train.journal import Journal
-from halftruth.train.loss_views import estimates, show_scores, takes_batches
-from halftruth.train.optimizer import ridge_decay
-from halftruth.train.schedule import rate
-from halftruth.train.scoring import outputs
-from halftruth.train.stage_progress import Interrupted, Progress, TrainingStopped
-from halftruth.train.step import Learner
-from halftruth.train.teacher import Teacher
+from halftruth.train.records import choose_criterion, epoch_record
+from halftruth.train.run_folder import BEST, HEAD, Checkpoints
+from halftruth.train.scoring import score_rows, show_scores
+from halftruth.train.step import Learner, learning_rate_factor, ridge_decay
 
-# Looking at a loss waits for the device, asking about a stop for the other processes.
-_LOOK_EVERY = 50
+# Reading a loss waits for the device, asking about a stop waits for the other processes.
+_READ_LOSS_EVERY = 50
 _ASK_EVERY = 20
+
+# Lets a loss learn from a teacher: (loss, rows of the label table, sample of each row).
+Teacher = Callable[[Loss, np.ndarray, Tensor], None]
+
+
+class TrainingStopped(RuntimeError):
+    """Training could not go on; the last checkpoint is good."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """The user asked to stop; everything is saved."""
+
+
+@dataclass
+class Progress:
+    """Where a stage is; all of it goes into the checkpoint. Epochs are counted from 0 here."""
+
+    stage: str
+    epoch: int = 0
+    step: int = 0
+    # The sum of this epoch's losses so far.
+    total: float = 0.0
+    best: float = -math.inf
+    best_epoch: int = -1
+    # The key of an epoch's record that `best` is a value of, and its value in the kept epoch.
+    criterion: str = ""
+    kept: float = math.nan
+    # The result of the stage before: an epoch below it is not kept.
+    floor: float = -math.inf
+    # Lines of metrics.jsonl written so far, with those of earlier stages.
+    records: int = 0
 
 
 @dataclass
 class Stage:
     """A model, its inputs, a loss and a plan; `run()` trains it.
 
-    As it is by default it says nothing and leaves nothing on disk.
+    Without `journal` and `folder` it shows nothing and writes nothing.
     """
 
     name: str
@@ -68,7 +92,7 @@ class Stage:
         config, accelerator = self.config, self.accelerator
         self.device = device = accelerator.device
         self.rank, self.world = accelerator.process_index, accelerator.num_processes
-        self.kept = Keeper(
+        self.checkpoints = Checkpoints(
             self.folder, accelerator, self.identity, HEAD if self.name == "head" else BEST
         )
         self.batches = Batches(
@@ -76,9 +100,9 @@ class Stage:
         )
         rows = torch.as_tensor(self.train_rows, device=device)
         self.labels = self.labels.to(device)
-        self.criterion = criterion(self)
+        self.criterion = choose_criterion(self)
         self.progress = Progress(self.name, criterion=self.criterion)
-        # A lookup from rows of the table to rows of the training set: what a memory is indexed by.
+        # The sample in the training set of each row of the label table; a memory is indexed by it.
         self.place = torch.full((len(self.labels),), -1, device=device)
         self.place[rows] = torch.arange(len(rows), device=device)
         self.loss.place_memory(config.memory, together=self.world > 1)
@@ -92,19 +116,24 @@ class Stage:
             # The loss is a mean over all members: each gets 1/members of its gradient alone.
             decay /= len(self.model.head.members)
             config = dataclasses.replace(config, weight_decay=decay)
-        # Augmentation is some forty small calls: on a GPU one graph of them.
-        self.prepare: Callable[[Tensor, Tensor], Tensor] = self._augmented
+        # Augmentation is some forty small calls: on a GPU they become one graph.
+        self.prepare: Callable[[Tensor, Tensor], Tensor] = self._augment
         if config.graphs and device.type == "cuda" and self.model.image_size:
-            self.prepare = Captured(self._augmented)
-        pictures = self.epochs * len(self.train_rows)
+            self.prepare = Captured(self._augment)
+        images = self.epochs * len(self.train_rows)
         self.learner = Learner(
-            self.model, self.loss, accelerator, config, self.lr, self.head_lr, pictures
+            self.model, self.loss, accelerator, config, self.lr, self.head_lr, images
         )
 
     # ------------------------------------------------------------------ the story
 
     def run(self) -> Progress:
-        """Train from where `progress` stands to the end."""
+        """Train from where `progress` is to the end."""
+        keep_freed_memory()
+        with limit_threads(self._work(), self.device):
+            return self._run_epochs()
+
+    def _run_epochs(self) -> Progress:
         at = self.progress
         while at.epoch < self.epochs and not self._out_of_patience():
             started = time.perf_counter()
@@ -118,48 +147,48 @@ class Stage:
                 at.best, at.best_epoch, at.criterion = score, at.epoch, self.criterion
             if improved or (self.config.select == "last" and not score < at.floor):
                 at.kept = score
-                # Only the stage after a head alone has a use for labels estimated beside it.
-                more = estimates(self.loss) if self.name == "head" else {}
-                self.kept.save_best(self.learner.evaluated, self.name, at.epoch, more)
+                # Only the stage after the head alone continues from the state of the loss.
+                more = self.loss.carried_state() if self.name == "head" else {}
+                self.checkpoints.save_best(self.learner.evaluated, self.name, at.epoch, more)
             at.epoch, at.step, at.total, at.records = at.epoch + 1, 0, 0.0, at.records + 1
             record["seconds"] = time.perf_counter() - started
             self.journal.write(record)
             self.save()
-            self.journal.tell(record, self.epochs, self.criterion, improved)
+            self.journal.log_epoch(record, self.epochs, self.criterion, improved)
             if self._all_stop():
                 raise Interrupted
         return at
 
     def _is_better(self, score: float) -> bool:
-        """Whether an epoch is the best so far; any is, where there is nothing to choose by."""
+        """Whether an epoch is the best so far; every epoch is where there is no criterion."""
         at = self.progress
         return at.criterion != self.criterion or not score <= at.best
 
     def _train_epoch(self) -> None:
         at, steps = self.progress, self.batches.steps
         self.batches.epoch, self.batches.start = at.epoch, at.step
-        look_every = 1 if self.device.type == "cpu" and self.world == 1 else _LOOK_EVERY
+        read_every = 1 if self.device.type == "cpu" and self.world == 1 else _READ_LOSS_EVERY
         losses: list[Tensor] = []
         self.learner.forward.train()
-        text = f"{self.name} {at.epoch + 1}/{self.epochs}"
+        text = f"{self.name} epoch {at.epoch + 1}/{self.epochs}"
         with self.journal.progress(text, steps, at.step) as advance:
             for raw, rows in self.inputs.load(self.batches, self.device):
                 losses.append(self._step(raw, rows))
                 at.step += 1
                 advance()
                 pause = at.step < steps and self._pause_here()
-                if pause or len(losses) == look_every:
-                    self._take_in(losses)
+                if pause or len(losses) == read_every:
+                    self._add_up(losses)
                 if pause:
                     self.save()
                     if self._all_stop():
                         raise Interrupted
-        self._take_in(losses)
+        self._add_up(losses)
 
     def _step(self, raw: Tensor, rows: Tensor) -> Tensor:
         at, config, steps = self.progress, self.config, self.batches.steps
         seed_step(config.seed, at.epoch, at.step, self.rank, self.device)
-        # A row's augmentation is drawn from its key: the same in any batch, on any process.
+        # The augmentation of a row depends on its key only: the same in any batch and process.
         epoch = config.seed * 1_000_003 + at.epoch
         keys = epoch * len(self.labels) + rows
         x = self.prepare(raw, keys)
@@ -168,41 +197,38 @@ class Stage:
             self.labels[rows],
             self.place[rows] if self.loss.needs_index else None,
             weight=self.batches.weight(at.step),
-            rate=rate(
+            rate=learning_rate_factor(
                 config.schedule, at.epoch * steps + at.step, steps * self.epochs, config.warmup
             ),
-            boxes=self._boxes(keys),
+            boxes=self.inputs.crop_boxes(keys, self.loss.views) if self.loss.needs_maps else None,
         )
 
-    def _augmented(self, raw: Tensor, keys: Tensor) -> Tensor:
+    def _augment(self, raw: Tensor, keys: Tensor) -> Tensor:
         return self.inputs.prepare(raw, keys=keys, views=self.loss.views)
 
-    def _boxes(self, keys: Tensor) -> Tensor | None:
-        if self.learner.spatial is None:
-            return None
-        assert isinstance(self.inputs, Images)
-        if self.loss.views > 1:
-            # Of several views the first is the picture itself.
-            return torch.tensor([[0.0, 0.0, 1.0, 1.0]], device=keys.device).expand(len(keys), 4)
-        return crop_boxes(self.inputs.augment, keys)
-
     def _end_epoch_of_loss(self) -> None:
-        """Scores for a method that needs them; then all processes remember the same."""
-        scores, model = None, self.learner.evaluated
-        if self.loss.needs_scores and takes_batches(self.loss):
-            size = 2 * self.config.batch_size
-            rows, place = self.train_rows, self.place
-            hear = self.loss.observe
-            show_scores(hear, model, self.inputs, rows, place, self.accelerator, size)
+        """Give a method the scores it needs; then all processes remember the same."""
+        scores = None
+        if self.loss.needs_scores and self.loss.observes_batches:
+            show_scores(
+                self.loss.observe, self.learner.evaluated, self.inputs, self.train_rows, self.place,
+                self.accelerator, 2 * self.config.batch_size,
+            )  # fmt: skip
         elif self.loss.needs_scores:
             scores = self.score(self.train_rows)
         self.learner.merge_memory()
         self.loss.end_epoch(scores)
 
+    def _work(self) -> float:
+        """Multiply-adds of a step, in one direction; images have enough for any thread."""
+        if self.model.image_size:
+            return math.inf
+        return self.config.batch_size * sum(p.numel() for p in self.model.parameters())
+
     # ------------------------------------------------------------------ when to stop
 
-    def _take_in(self, losses: list[Tensor]) -> None:
-        """Add up the losses of the last steps, one after the other; refuse one that is none."""
+    def _add_up(self, losses: list[Tensor]) -> None:
+        """Add up the losses of the last steps; stop where one is not finite."""
         if not losses:
             return
         values, first = torch.stack(losses), self.progress.step - len(losses)
@@ -211,17 +237,17 @@ class Stage:
             values = self.accelerator.reduce(values, "mean")
         for step, value in enumerate(values.tolist(), start=first):
             if not math.isfinite(value):
-                self._refuse_bad_loss(step)
+                self._stop_at_bad_loss(step)
             self.progress.total += value
 
-    def _refuse_bad_loss(self, step: int) -> NoReturn:
+    def _stop_at_bad_loss(self, step: int) -> NoReturn:
         epoch = self.progress.epoch
         rows = self.batches.of_step(epoch, step)
         listed = ", ".join(map(str, rows[:8])) + (", ..." if len(rows) > 8 else "")
         raise TrainingStopped(
             f"the loss became NaN or infinite in epoch {epoch + 1}, batch {step + 1} of stage "
             f"{self.name} (rows {listed} of the label file, counted from 0). The last checkpoint "
-            "is from before that. A lower rate (--lr, --head-lr), clipping (--clip 1) or "
+            "is from before that. A lower learning rate (--lr, --head-lr), clipping (--clip 1) or "
             "--precision no usually helps, also with --resume; look at those rows, too"
         )
 
@@ -230,7 +256,7 @@ class Stage:
         return bool(every and step % every == 0) or self._all_stop(step)
 
     def _all_stop(self, step: int = 0) -> bool:
-        """Whether any process was asked to stop; all of them have to hear of it at one step."""
+        """Whether any process was asked to stop; all of them have to stop at the same step."""
         if self.world == 1:
             return self.stop_asked()
         if step % _ASK_EVERY:
@@ -242,24 +268,24 @@ class Stage:
         at, patience = self.progress, self.config.patience
         if patience is None or at.step or at.epoch - 1 - at.best_epoch < patience:
             return False
-        self.journal.say(f"no better epoch in {patience}: stage {self.name} stops early")
+        self.journal.log(f"no better epoch in {patience}: stage {self.name} stops early")
         return True
 
     def score(self, rows: np.ndarray) -> Tensor:
-        """The logits of the model as it is evaluated, on some rows."""
+        """Return the logits of some rows, by the model that is evaluated."""
         model = self.learner.evaluated.eval()
-        return outputs(model, self.inputs, rows, self.accelerator, 2 * self.config.batch_size)
+        return score_rows(model, self.inputs, rows, self.accelerator, 2 * self.config.batch_size)
 
-    # ------------------------------------------------------------------ what is kept
+    # ------------------------------------------------------------------ checkpoints
 
     def save(self) -> None:
-        """Everything needed to go on from this very step; nothing where there is no folder."""
+        """Save everything needed to continue from this step, where there is a folder."""
         if self.folder is not None:
             self.learner.merge_memory()
-            self.kept.save_last({"progress": vars(self.progress), **self.learner.state()})
+            self.checkpoints.save_last({"progress": vars(self.progress), **self.learner.state()})
 
     def resume(self, saved: dict[str, Any]) -> None:
-        """Take up a checkpoint of this stage."""
+        """Continue from a checkpoint of this stage."""
         self.learner.load(saved)
         self.progress = Progress(**saved["progress"])
         if self.progress.criterion != self.criterion:
@@ -267,5 +293,5 @@ class Stage:
         self.journal.rewind(self.progress.records)
 
     def best(self) -> dict[str, Any]:
-        """The best weights so far, with the stage and epoch they are from."""
-        return self.kept.best()
+        """Return the best weights so far, with their stage and epoch."""
+        return self.checkpoints.best()

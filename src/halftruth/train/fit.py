@@ -1,0 +1,341 @@
+"""A run from its settings to the files in its folder, to be read from top to bottom."""
+
+import dataclasses
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
+from torch import Tensor
+
+from halftruth import losses
+from halftruth.data import DataError
+from halftruth.data.check import completeness_hint
+from halftruth.data.decode_images import describe_bad
+from halftruth.losses import Loss
+from halftruth.models import Classifier
+from halftruth.models.heads import registry as heads
+from halftruth.train.auto import Budget, Choice, resolve_auto
+from halftruth.train.config import AUTO, Config, load_settings
+from halftruth.train.devices import (
+    keep_freed_memory,
+    make_accelerator,
+    stop_signals,
+    unused_processes,
+)
+from halftruth.train.evaluation import Result, measure_run
+from halftruth.train.inputs import Features, Images, Inputs, read_images
+from halftruth.train.journal import HISTOGRAMS, METRICS, Journal, OnEpoch
+from halftruth.train.output_tables import csv_text, write_bad_images
+from halftruth.train.run_folder import (
+    LAST,
+    RESULT,
+    CheckpointError,
+    check_is_folder,
+    check_same_run,
+    identify,
+    load_checkpoint,
+    lock_folder,
+    replace_file,
+    write_text,
+)
+from halftruth.train.scoring import extract_features, show_scores
+from halftruth.train.search_settings import search_settings
+from halftruth.train.stages import Stages, build_model
+from halftruth.train.task import check_parts, load_task, without
+from halftruth.train.trainer import Interrupted, Teacher
+
+# The folder of the first training, where a method has two.
+TEACHER = "teacher"
+
+
+def train(
+    values: dict[str, Any], recipe: Any = None, *, resume: bool = False, quiet: bool = False
+) -> Result:
+    """Start a run, or continue the one in the folder `out` with its settings and `values`."""
+    folder, spent = Path(values.get("out", Config.out)), None
+    if resume and recipe is None and (folder / "config.yaml").is_file():
+        recipe, values = folder, {**values, "out": str(folder)}
+        # The same command may have started the run with method auto, which has chosen since then.
+        if values.get("method", AUTO) == AUTO:
+            values.pop("method", None)
+            spent = values.pop("budget", None)
+    run = Run(load_settings(recipe, values), quiet=quiet)
+    if spent is not None:
+        method = f"the run in {folder} has its method, {run.config.method}"
+        Journal(None, main=run.main, quiet=quiet).log(f"budget: {method}; nothing more is tried")
+    return run.go(resume=resume)
+
+
+class Run:
+    """Read, build, choose what is left open, train, measure: `go` is the whole story."""
+
+    def __init__(
+        self,
+        config: Config,
+        quiet: bool = False,
+        part_of: Path | None = None,
+        on_epoch: OnEpoch | None = None,
+    ) -> None:
+        self.config = config
+        self.on_epoch = on_epoch
+        self.folder = Path(config.out)
+        check_is_folder(self.folder)
+        # The folder to resume from: that of the whole run, where this is only its first training.
+        self.whole = part_of or self.folder
+        self.accelerator = make_accelerator(config)
+        self.main = self.accelerator.is_main_process
+        self.quiet = quiet
+
+    def go(self, resume: bool = False) -> Result:
+        """Read, build, train every stage, keep the best, measure it."""
+        started = time.perf_counter()
+        keep_freed_memory()
+        self._refuse_overwriting(resume)
+        self.task = load_task(self.config)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self._lock():
+            return self._train(resume, self._last(resume), started)
+
+    def _train(self, resume: bool, saved: dict[str, Any] | None, started: float) -> Result:
+        self.journal = Journal(
+            self.folder,
+            main=self.main,
+            quiet=self.quiet,
+            tensorboard=self.config.tensorboard,
+            on_epoch=self.on_epoch,
+        )
+        if self.whole == self.folder:
+            if resume and saved is None and not (self.folder / TEACHER / LAST).exists():
+                self.journal.log("there is no checkpoint yet: training starts from the beginning")
+            if warning := unused_processes(self.accelerator.num_processes):
+                self.journal.log(warning)
+            self.journal.log(self.task.describe())
+            self._hint_at_complete_labels()
+        self.first = self._first_training(resume)
+        model = build_model(self.config, self.task)
+        inputs, bad = self._inputs(model)
+        try:
+            model = self._resolve_auto(model, inputs)
+        except KeyboardInterrupt as stop:
+            self.journal.log(
+                "stopped while auto tried settings; nothing is trained yet. The same command "
+                "starts again; with --budget 0 nothing is tried"
+            )
+            raise Interrupted from stop
+        self.identity = identify(self.config, self.task)
+        self._write_config(saved)
+        try:
+            with stop_signals() as stop_asked:
+                stages = self._stages(stop_asked)
+                reached = stages.train(model, inputs, saved)
+            best, model, inputs = stages.best(model, inputs)
+            # For the second of two trainings.
+            self.best_model = model, inputs
+            result = measure_run(self.config, self.task, model, inputs, best, self.accelerator)
+        except Interrupted:
+            self.journal.log(
+                "stopped; everything is saved. Continue with:\n"
+                f"  halftruth train --resume --out {shlex.quote(str(self.whole))}"
+            )
+            raise
+        finally:
+            self.journal.close()
+        result.criterion, result.best_score = reached.criterion, reached.kept
+        result.bad_images = bad
+        self._write(result, time.perf_counter() - started)
+        self.journal.log(result.describe())
+        return result
+
+    # ------------------------------------------------------------------ before training
+
+    def _hint_at_complete_labels(self) -> None:
+        """Mention `--zero absent` where the labels look complete and 0 was left as unknown."""
+        if "zero" in self.config.reading or self.config.truth:
+            return
+        if hint := completeness_hint(self.task.labels.select(self.task.splits.train)):
+            self.journal.log(f"hint: {hint}")
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        """Lock the run folder in the main process; all processes fail where that fails."""
+        with ExitStack() as lock:
+            problem: list[Any] = [None]
+            if self.main:
+                try:
+                    lock.enter_context(lock_folder(self.folder))
+                except CheckpointError as error:
+                    problem = [str(error)]
+            if self.accelerator.num_processes > 1:
+                broadcast_object_list(problem)
+            if problem[0] is not None:
+                raise CheckpointError(problem[0])
+            yield
+
+    def _refuse_overwriting(self, resume: bool) -> None:
+        if not resume and (self.folder / LAST).exists():
+            raise CheckpointError(
+                f"{self.whole} already holds a run: continue it (--resume), or choose another "
+                "folder (--out)"
+            )
+
+    def _last(self, resume: bool) -> dict[str, Any] | None:
+        """Return the checkpoint to continue from, where there is one."""
+        self._refuse_overwriting(resume)
+        last = self.folder / LAST
+        return load_checkpoint(last) if last.exists() else None
+
+    def _resolve_auto(self, model: Classifier, inputs: Inputs) -> Classifier:
+        """Replace "auto" by a method and settings, show the reasons, return the model for it."""
+        if self.config.method != AUTO:
+            return model
+        task = self.task
+        labels = task.labels.values
+        dim = model.feature_dim if task.features is None else int(task.features.shape[1])
+        self.config, choice = resolve_auto(self.config, labels[task.splits.train], dim)
+        found: list[str] = []
+        if (features := self._features_for_search(model, inputs, choice)) is not None:
+            self.config, found = search_settings(
+                self.config, choice, features, torch.from_numpy(labels),
+                task.splits.train, self.accelerator, log=self.journal.log, groups=task.groups,
+            )  # fmt: skip
+        self.journal.log("auto: " + "\n      ".join([*choice.reasons, *found]))
+        return model if task.features is None else build_model(self.config, task)
+
+    def _features_for_search(
+        self, model: Classifier, inputs: Inputs, choice: Choice
+    ) -> Tensor | None:
+        """Return the features of all rows, where settings of a head on them may be tried."""
+        config, given = self.config, self.task.features
+        if not heads.get(config.head).has_line or not Budget(choice.budget).allows(0):
+            return None
+        if given is not None:
+            return torch.as_tensor(given).float()
+        if config.tune == "all":
+            return None
+        task, journal = self.task, self.journal
+        return extract_features(config, task, model, inputs, journal, self.accelerator).float()
+
+    def _first_training(self, resume: bool) -> "Run | None":
+        """Train the teacher, where the method has one."""
+        config = teacher_config(self.config)
+        if config is None:
+            return None
+        first = Run(config, quiet=self.quiet, part_of=self.folder)
+        if first._last(resume) is None and self.main:
+            # To resume the first training one needs the settings of the whole run.
+            write_text(self.folder / "config.yaml", self.config.to_yaml())
+        self.journal.log("first training, of the model that will label the training set:")
+        first.go(resume=resume)
+        self.journal.log("second training, from scratch, with the labels of the first model:")
+        return first
+
+    def _inputs(self, model: Classifier) -> tuple[Inputs, list[tuple[str, str]]]:
+        task = self.task
+        if task.features is not None:
+            return Features(task.features), []
+        self.images: tuple[Images, list[tuple[str, str]]]
+        if self.first is None:
+            self.images = read_images(self.config, task, model, self.journal, self.accelerator)
+        else:
+            self.images = self.first.images
+        inputs, bad = self.images
+        if bad:
+            self._leave_out(bad)
+        return inputs, bad
+
+    def _leave_out(self, bad: list[tuple[str, str]]) -> None:
+        """List the unreadable images; continue without their rows, if that is wanted."""
+        task, path = self.task, self.folder / "bad_images.csv"
+        if self.main:
+            write_bad_images(path, bad)
+        if self.config.bad_images == "fail":
+            raise DataError(f"{describe_bad(bad, len(task.names))} All are listed in {path}")
+        if len(bad) == len(task.names):
+            raise DataError(
+                f"none of the {len(bad):,} images can be read; the first is {bad[0][0]}: "
+                f"{bad[0][1]}. All are listed in {path}"
+            )
+        lost = {name for name, _ in bad}
+        rows = [row for row, name in enumerate(task.names) if name in lost]
+        task.splits = without(task.splits, np.array(rows))
+        check_parts(task, self.config)
+        self.journal.log(f"{len(bad):,} images cannot be read and are left out: see {path}")
+
+    def _write_config(self, saved: dict[str, Any] | None) -> None:
+        if saved is not None:
+            for note in check_same_run(saved["identity"], self.identity, self.folder / LAST):
+                self.journal.log(f"changed since the checkpoint: {note}")
+        if self.main:
+            write_text(self.folder / "config.yaml", self.config.to_yaml())
+            if saved is None:
+                for name in (METRICS, HISTOGRAMS):
+                    (self.folder / name).unlink(missing_ok=True)
+
+    def _stages(self, stop_asked: Callable[[], bool]) -> Stages:
+        teacher = None
+        if self.first is not None:
+            size = 2 * self.config.batch_size
+            teacher = make_teacher(*self.first.best_model, self.accelerator, size)
+        return Stages(
+            self.config, self.task, self.accelerator, self.journal, self.folder, self.identity,
+            stop_asked, teacher,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------ after training
+
+    def _write(self, result: Result, seconds: float) -> None:
+        details = result.details
+        assert details is not None
+        details.seconds = seconds
+        if self.main:
+            write_text(self.folder / RESULT, result.to_json())
+            write_text(self.folder / "classes.csv", csv_text(details.classes))
+            counts: dict[str, Any] = {**details.histograms}
+            with replace_file(self.folder / "class_histograms.npz") as new, new.open("wb") as file:
+                np.savez_compressed(file, **counts)
+
+
+# ---------------------------------------------------------------------- methods with a teacher
+
+
+def teacher_config(config: Config) -> Config | None:
+    """Return the settings of the first of two trainings; None for a method that has one."""
+    if config.method == AUTO:
+        return None
+    described = losses.registry.get(config.method).teacher_loss(config.options)
+    if described is None:
+        return None
+    method, options = described
+    out = Path(config.out)
+    return dataclasses.replace(
+        config,
+        method=method,
+        options=options,
+        out=str(out / TEACHER),
+        report=False,
+        # The second training uses what was decoded and extracted for the first.
+        cache_dir=config.cache_dir or str(out / "cache"),
+    )
+
+
+def make_teacher(
+    model: Classifier, inputs: Inputs, accelerator: Accelerator, batch_size: int
+) -> Teacher:
+    """Return a function that lets a loss learn from a trained model."""
+
+    def teach(loss: Loss, rows: np.ndarray, place: Tensor) -> None:
+        model.to(accelerator.device)
+        teach_batch = loss.learn_from_teacher
+        show_scores(teach_batch, model, inputs, rows, place, accelerator, batch_size)
+        if accelerator.num_processes > 1:
+            loss.merge(accelerator.gather)
+        loss.end_teaching()
+
+    return teach

@@ -1,0 +1,349 @@
+"""Files of a run folder: checkpoints, atomic writes, the lock, and whose checkpoint it is.
+
+A checkpoint is one safetensors file. Its tensors are stored as such; numbers, names and lists are
+in the JSON header. Reading one runs no code.
+"""
+
+import contextlib
+import copy
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from halftruth.train.config import FIXED, FREE, SETTINGS, Config, ConfigError
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from halftruth.train.task import Task
+
+LAST, BEST = "last.safetensors", "best.safetensors"
+# The best head of the first stage, before it is put onto the backbone.
+HEAD = "head.safetensors"
+RESULT = "result.json"
+
+_PARTS_OF_IDENTITY = {
+    "classes": "class list",
+    "inputs": "number of features",
+    "features": "features (their values)",
+    "labels": "label file (its rows, labels or split)",
+}
+
+
+class CheckpointError(RuntimeError):
+    """A file of a run that cannot be written, read, or used here."""
+
+
+# ---------------------------------------------------------------------- writing and reading
+
+
+@contextlib.contextmanager
+def replace_file(path: Path, shared: bool = False) -> Iterator[Path]:
+    """Yield a temporary path; on success it replaces `path`, on failure `path` stays as it was.
+
+    `shared`: several processes may write the file at the same time.
+    """
+    target = Path(os.path.realpath(path))
+    new = target.with_name(f".{os.getpid() if shared else 'new'}.{target.name}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield new
+        with new.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(new, target)
+        _sync_folder(target.parent)
+    except (OSError, SafetensorError) as error:
+        kept = "; the file that was there is unchanged" if target.exists() else ""
+        raise OSError(f"{path} cannot be written: {_reason(error)}{kept}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file completely or not at all."""
+    with replace_file(path) as new:
+        new.write_text(text, encoding="utf-8", newline="")
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append a line to a text file and wait until it is on disk."""
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise OSError(f"{path} cannot be written: {_reason(error)}") from error
+
+
+def to_json(node: Any, indent: int | None = None) -> str:
+    """JSON text, with NaN and infinity, which JSON does not have, as null."""
+    return json.dumps(finite_or_none(node), indent=indent)
+
+
+def finite_or_none(node: Any) -> Any:
+    """Return the tree with every number that is not finite replaced by None."""
+    if isinstance(node, float) and not math.isfinite(node):
+        return None
+    if isinstance(node, dict):
+        return {key: finite_or_none(value) for key, value in node.items()}
+    if isinstance(node, (list, tuple)):
+        return [finite_or_none(value) for value in node]
+    return node
+
+
+def read_result(folder: Path, classes: int) -> dict[str, Any]:
+    """Return the content of result.json, checked."""
+    path = folder / RESULT
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        thresholds = np.asarray(found["thresholds"], dtype=float)
+    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CheckpointError(
+            f"cannot read {path}: {type(error).__name__}: {error}. It is written at the end of "
+            f"training; `halftruth train --resume --out {folder}` writes it again"
+        ) from error
+    if thresholds.shape != (classes,) or not np.isfinite(thresholds).all():
+        raise CheckpointError(
+            f"{path}: expected one finite threshold for each of the {classes} classes, got "
+            f"{thresholds.size} values; `halftruth train --resume --out {folder}` writes it again"
+        )
+    return dict(found)
+
+
+def save_checkpoint(path: Path, tree: Any) -> None:
+    """Write a tree of dicts, lists, numbers and tensors; the old file stays until this is safe."""
+    tensors: dict[str, Tensor] = {}
+    header = {"format": "halftruth-1", "tree": json.dumps(_pack(tree, tensors))}
+    try:
+        with replace_file(path) as new:
+            save_file(_without_shared_memory(tensors), new, metadata=header)
+            # safetensors makes files that only their owner can read.
+            new.chmod(path.parent.stat().st_mode & 0o666)
+    except OSError as error:
+        raise CheckpointError(f"the checkpoint {error}") from error
+
+
+def load_checkpoint(path: Path) -> Any:
+    """Return the tree of a checkpoint, its tensors on the CPU."""
+    if not path.is_file():
+        raise CheckpointError(f"there is no checkpoint {path}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if header.get("format") != "halftruth-1":
+            raise CheckpointError(f"{path} was not written by halftruth (or by a newer version)")
+        return _unpack(json.loads(header["tree"]), tensors)
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"cannot read the checkpoint {path}: {error}. The file is damaged or incomplete; "
+            "start again in another folder (--out)"
+        ) from error
+
+
+def _pack(node: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(node, Tensor):
+        name = f"t{len(tensors)}"
+        tensors[name] = node.detach().cpu().contiguous()
+        return {"tensor": name}
+    if isinstance(node, dict):
+        # Pairs, since the keys of an optimiser's state are numbers, which JSON does not have.
+        return {"dict": [[key, _pack(value, tensors)] for key, value in node.items()]}
+    if isinstance(node, (list, tuple)):
+        return [_pack(value, tensors) for value in node]
+    if node is None or isinstance(node, (str, int, float, bool)):
+        return node
+    raise TypeError(f"a checkpoint cannot hold {type(node).__name__}")
+
+
+def _unpack(node: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(node, list):
+        return [_unpack(value, tensors) for value in node]
+    if isinstance(node, dict):
+        if "tensor" in node:
+            return tensors[node["tensor"]]
+        return {key: _unpack(value, tensors) for key, value in node["dict"]}
+    return node
+
+
+def _without_shared_memory(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copy the tensors that share memory, which the format forbids."""
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        memory = tensor.untyped_storage()
+        if memory.data_ptr() in seen or memory.nbytes() > tensor.nbytes:
+            tensors[name] = tensor.clone()
+        seen.add(memory.data_ptr())
+    return tensors
+
+
+def _reason(error: Exception) -> str:
+    full = "No space left" in str(error) or getattr(error, "errno", None) == 28
+    return "the disk is full" if full else str(getattr(error, "strerror", None) or error)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the renaming itself survive a power cut, where the system allows it."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+# ---------------------------------------------------------------------- one process per folder
+
+
+def check_is_folder(path: Path) -> None:
+    """Refuse a run folder that is a file, or below one."""
+    for part in (path, *path.parents):
+        if part.exists() and not part.is_dir():
+            raise ConfigError([f"out: expected a folder, and {part} is a file (--out)"])
+
+
+@contextlib.contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Keep other processes from training in this folder; released when the process ends.
+
+    Without flock (on Windows, on some network disks) there is no lock.
+    """
+    try:
+        import fcntl
+
+        handle = os.open(folder, os.O_RDONLY)
+    except (ImportError, OSError):
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CheckpointError(
+                f"another process is training in {folder}: wait until it ends, or choose another "
+                "folder (--out)"
+            ) from error
+        except OSError:
+            pass
+        yield
+    finally:
+        os.close(handle)
+
+
+class Checkpoints:
+    """The checkpoints of a stage, in the run folder, or in memory where there is none.
+
+    `last` holds everything needed to continue, `best` the weights that predict and evaluate use.
+    One process writes and the others wait for it, so that none reads a file that is not there yet.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        accelerator: "Accelerator",
+        identity: dict[str, Any],
+        best: str = BEST,
+    ) -> None:
+        self.folder, self.accelerator, self.identity = folder, accelerator, identity
+        self.best_name = best
+        self._best: dict[str, Any] = {}
+
+    def save_last(self, tree: dict[str, Any]) -> None:
+        """Replace the checkpoint that a run continues from."""
+        self._write(LAST, tree)
+
+    def save_best(
+        self, model: nn.Module, stage: str, epoch: int, more: dict[str, Any] | None = None
+    ) -> None:
+        """Replace the best weights; `more` is stored with them."""
+        tree = {"stage": stage, "epoch": epoch, "model": model.state_dict(), **(more or {})}
+        if self.folder is None:
+            self._best = copy.deepcopy(tree)
+        self._write(self.best_name, tree)
+
+    def best(self) -> dict[str, Any]:
+        """Return the best weights so far, with their stage and epoch."""
+        return self._best if self.folder is None else load_checkpoint(self.folder / self.best_name)
+
+    def _write(self, name: str, tree: dict[str, Any]) -> None:
+        self.accelerator.wait_for_everyone()
+        if self.folder is not None and self.accelerator.is_main_process:
+            save_checkpoint(self.folder / name, {"identity": self.identity, **tree})
+        self.accelerator.wait_for_everyone()
+
+
+# ---------------------------------------------------------------------- which run it is
+
+
+def identify(config: Config, task: "Task") -> dict[str, Any]:
+    """Describe a run: its classes, its data and the settings that decide what is learnt."""
+    settings = {k: v for k, v in config.to_dict().items() if SETTINGS[k].on_resume != FREE}
+    features = task.features
+    return {
+        "classes": list(task.classes),
+        "inputs": None if features is None else features.shape[1],
+        "features": None if features is None else digest(np.ascontiguousarray(features).data),
+        "labels": label_digest(task),
+        "settings": settings,
+    }
+
+
+def label_digest(task: "Task") -> str:
+    """Return a digest of the rows: their names, labels and parts."""
+    parts = [np.ascontiguousarray(task.labels.values).tobytes()]
+    if task.labels.items is not None:
+        parts.append("\0".join(map(str, task.labels.items)).encode())
+    for part in (task.splits.train, task.splits.val, task.splits.test):
+        parts.append(np.asarray(part, dtype=np.int64).tobytes() + b"|")
+    return digest(*parts)
+
+
+def digest(*parts: Any) -> str:
+    """Return 16 hexadecimal digits that depend on all bytes."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(part)
+    return found.hexdigest()[:16]
+
+
+def check_same_run(saved: dict[str, Any], here: dict[str, Any], path: Path) -> list[str]:
+    """Refuse the checkpoint of another run; return notes about settings that have changed."""
+    wrong = [
+        f"its {words} is {_short(saved.get(name))}, here it is {_short(here[name])}"
+        for name, words in _PARTS_OF_IDENTITY.items()
+        if saved.get(name) != here[name]
+    ]
+    before, now = saved.get("settings", {}), here["settings"]
+    notes: list[str] = []
+    for name in sorted(now):
+        old, new = before.get(name), now[name]
+        if old != new:
+            fixed = SETTINGS[name].on_resume == FIXED or (name == "ema" and 0 in (old, new))
+            (wrong if fixed else notes).append(
+                f"{name} was {_short(old)}, here it is {_short(new)}"
+            )
+    if wrong:
+        lines = [f"{path} belongs to another run:", *(f"  - {text}" for text in wrong)]
+        lines.append("Resume with the settings of that run, or choose another folder (--out)")
+        raise CheckpointError("\n".join(lines))
+    return notes
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    if len(text) <= 100:
+        return text
+    return (
+        f"{text[:80]}... ({len(value)} entries)" if isinstance(value, (list, dict)) else text[:100]
+    )
