@@ -1,4 +1,4 @@
-"""The scikit-learn classifier: scikit-learn's own checks, labels, settings, everyday use."""
+"""The scikit-learn classifier: checks of scikit-learn, labels, settings, everyday use."""
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -23,15 +23,15 @@ from halftruth.labels import from_zero_absent, single_positive
 from halftruth.metrics import mean_average_precision, thresholds
 from halftruth.train import search_settings as trying
 
-CODES = "gives labels 1 and 2; halftruth's are 1, 0 and -1 (run on recoded labels below)"
-TWO_COLUMNS = "wants two probabilities for one class, of yes and of no"
+CODES = "uses labels 1 and 2; halftruth uses 1, 0 and -1 (run on recoded labels below)"
+TWO_COLUMNS = "expects two probabilities for one class, present and absent"
 EXPECTED_FAILURES = {
     "check_estimators_dtypes": CODES,
     "check_classifier_data_not_an_array": CODES,
     "check_fit2d_1feature": CODES,
-    "check_classifiers_classes": "gives a vector of class names instead of a column a class",
-    "check_decision_proba_consistency": "gives a vector of labels instead of a column a class",
-    "check_classifiers_train": "wants a vector of predictions and " + TWO_COLUMNS,
+    "check_classifiers_classes": "uses a vector of class names instead of one column per class",
+    "check_decision_proba_consistency": "uses a vector of labels instead of one column per class",
+    "check_classifiers_train": "expects a vector of predictions, and " + TWO_COLUMNS,
     "check_estimator_sparse_array": TWO_COLUMNS,
     "check_estimator_sparse_matrix": TWO_COLUMNS,
 }
@@ -74,7 +74,7 @@ def fitted(data):
     return model.fit(X, single_positive(Y, seed=0))
 
 
-def test_learns_from_one_positive_a_row(data, fitted):
+def test_learns_from_one_positive_per_row(data, fitted):
     X, Y = data
     chance = mean_average_precision(np.zeros(Y.shape), Y)
     assert fitted.score(X, Y) > chance + 0.25
@@ -85,7 +85,7 @@ def test_learns_from_one_positive_a_row(data, fitted):
     assert fitted.classes_.tolist() == [0, 1, 2, 3, 4]
 
 
-def test_unknown_and_absent_are_not_the_same(data):
+def test_unknown_and_absent_are_trained_differently(data):
     X, Y = data
     unknown = HalftruthClassifier("bce", options={"unknown": "ignore"}, epochs=8, lr=0.01)
     ignored = unknown.fit(X, Y).predict_proba(X)
@@ -94,7 +94,7 @@ def test_unknown_and_absent_are_not_the_same(data):
     assert ignored.mean() > told.mean() + 0.1
 
 
-def test_one_random_state_one_result_and_torchs_own_is_left_alone(data, fitted):
+def test_results_repeat_and_the_random_state_of_torch_is_unchanged(data, fitted):
     X, Y = data
     y = single_positive(Y, seed=0)
     torch.manual_seed(5)
@@ -133,7 +133,7 @@ def test_sparse_features_with_long_indices(data):
     assert HalftruthClassifier(epochs=1).fit(thin, Y).predict(thin).shape == Y.shape
 
 
-def test_columns_far_from_zero_lose_nothing(data):
+def test_columns_far_from_zero_keep_their_digits(data):
     X, Y = data
     shifted = X + 1.7e9
     model = HalftruthClassifier(epochs=3)
@@ -141,7 +141,7 @@ def test_columns_far_from_zero_lose_nothing(data):
     np.testing.assert_allclose(far, near, atol=1e-4)
 
 
-def test_tables_give_names(data):
+def test_dataframes_give_class_and_feature_names(data):
     X, Y = data
     table = pd.DataFrame(X, columns=[f"x{k}" for k in range(X.shape[1])])
     labels = pd.DataFrame(Y, columns=["sky", "sea", "sand", "sun", "ship"])
@@ -188,7 +188,7 @@ def test_held_out_rows_choose_the_epoch_and_the_thresholds(data):
     assert kept.n_iter_ == 30
 
 
-def test_fitted_thresholds_are_those_of_the_held_out_rows(data, monkeypatch):
+def test_thresholds_are_fitted_on_the_held_out_rows(data, monkeypatch):
     X, Y = data
     seen = []
     original = thresholds.best
@@ -204,7 +204,7 @@ def test_fitted_thresholds_are_those_of_the_held_out_rows(data, monkeypatch):
     np.testing.assert_array_equal(model.thresholds_, original(scores, labels))
 
 
-def test_a_threshold_a_class(data):
+def test_one_threshold_per_class(data):
     X, Y = data
     model = HalftruthClassifier(epochs=1, threshold=[0, 1, 0.5, 0.5, 0.5]).fit(X, Y)
     chosen = model.predict(X)
@@ -212,7 +212,7 @@ def test_a_threshold_a_class(data):
     assert not chosen[:, 1].any()
 
 
-def test_every_wrong_setting_is_reported_at_once(data):
+def test_all_wrong_settings_are_in_one_error(data):
     X, Y = data
     wrong = HalftruthClassifier(
         "wann", epochs=0, lr=-1.0, val=1.5, threshold="best", optimizer="adamm", device="gpu"
@@ -235,9 +235,14 @@ def test_every_wrong_setting_is_reported_at_once(data):
         ({"threshold": float("nan")}, "threshold"),
         ({"method": "consistency"}, "views"),
         ({"options": {"wait": 1}}, "wait"),
+        pytest.param(
+            {"device": "cuda"},
+            "device: there is no CUDA device",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="the device is there"),
+        ),
     ],
 )
-def test_a_wrong_setting_says_what_is_wrong(data, settings, message):
+def test_a_wrong_setting_is_named(data, settings, message):
     with pytest.raises(ValueError, match=message):
         HalftruthClassifier(**settings).fit(*data)
 
@@ -252,11 +257,18 @@ def test_a_wrong_setting_says_what_is_wrong(data, settings, message):
         (lambda X, Y: (X, Y.sum(axis=1)), "Only binary classification"),
         (lambda X, Y: (np.where(X > 5, np.nan, X), Y), "Input X contains NaN"),
         (lambda X, Y: (np.where(X > 5, np.inf, X), Y), "Input X contains infinity"),
-        (lambda X, Y: (X, np.where(Y > 0, np.nan, 0.0)), "contains NaN"),
+        (
+            lambda X, Y: (X, np.where(Y > 0, np.nan, 0.0)),
+            "contains NaN.*write 0 where",
+        ),
+        (
+            lambda X, Y: (X, pd.DataFrame(Y).where(Y > 0)),
+            "contains NaN.*write 0 where",
+        ),
         (lambda X, Y: (X[:-1], Y), "inconsistent numbers of samples"),
     ],
 )
-def test_bad_data_is_named(data, change, message):
+def test_data_that_cannot_be_used_is_refused(data, change, message):
     with pytest.raises(ValueError, match=message):
         HalftruthClassifier(epochs=1).fit(*change(*data))
 
@@ -278,7 +290,7 @@ def test_every_method_learns_from_features(data, method):
 
 
 def test_groups_are_held_out_together(monkeypatch):
-    """Rows of one group are on one side only: when settings are tried, and for thresholds."""
+    """Rows of one group are on one side only, in the search and for thresholds."""
     x, y = make_multilabel_classification(n_samples=90, n_classes=4, random_state=0)
     groups, seen = np.arange(90) // 3, []
     real_score, real_parts = trying._score, estimator.split_rows

@@ -1,4 +1,4 @@
-"""A scikit-learn classifier for features and incomplete labels, trained like `halftruth.fit`."""
+"""A scikit-learn classifier for features and incomplete labels."""
 
 import copy
 import inspect
@@ -24,40 +24,72 @@ from halftruth import losses
 from halftruth.data.splits import split_rows
 from halftruth.metrics import mean_average_precision, thresholds
 from halftruth.models import Classifier
-from halftruth.train.auto import AUTO, settled
-from halftruth.train.build import head_model
-from halftruth.train.config import Config, ConfigError
-from halftruth.train.one_process import (
-    OneProcess,
-    dense,
-    in_blocks,
-    standardization,
-    standardized_inputs,
-)
-from halftruth.train.search_settings import tried
-from halftruth.train.teacher import Teacher, teacher, teacher_config
-from halftruth.train.trainer import Stage
+from halftruth.train.auto import resolve_auto
+from halftruth.train.config import AUTO, Config, ConfigError
+from halftruth.train.devices import OneProcess
+from halftruth.train.fit import make_teacher, teacher_config
+from halftruth.train.inputs import apply_in_blocks, standardization, standardized_inputs, to_dense
+from halftruth.train.search_settings import search_settings
+from halftruth.train.stages import build_head
+from halftruth.train.trainer import Stage, Teacher
 
 _FLOATS = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
-# Training seeds torch's random state, of which a process has one.
-_one_at_a_time = threading.Lock()
+# Training seeds the random state of torch; there is one per process.
+_training_lock = threading.Lock()
 
 
 class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A linear classifier, or one with a hidden layer, for incomplete multi-label data.
+    """Multi-label classifier on features whose labels are incomplete.
 
-    `fit(X, y)` takes (N, D) features, dense or sparse, and (N, K) labels: +1 present, 0 unknown,
-    -1 absent. A multi-hot matrix of 0 and 1 therefore says what is there and nothing of the rest;
-    where its zeros are a verified no, give `halftruth.labels.from_zero_absent(y)`.
-    `method` and `options` name the loss (`halftruth.losses.names()`); "auto" looks at the labels,
-    chooses method, rate and epochs, and leaves its `reasons_`; `budget` is how many settings it may
-    try, or for how long (None: a handful, 0: none, "2 minutes"). Columns are standardised.
-    `val` is a share of the rows that are not trained on but choose the epoch (and
-    end training after `patience` epochs without gain). `threshold` is a probability, one a class,
-    or "fit": the best F1 of each class on those held-out rows, unknown counting as absent.
-
+    Labels are +1 (present), 0 (unknown) and -1 (absent). In a multi-hot matrix of 0 and 1 the zeros
+    are therefore unknown; where they are verified, use `halftruth.labels.from_zero_absent(y)`.
     `score` is the mean average precision (mAP), not the accuracy of whole rows.
 
+    Parameters
+    ----------
+    method : str, default="auto"
+        Loss, see `halftruth.losses.names()`. "auto" chooses it, its learning rate and the number of
+        epochs from the labels, and writes the reasons to `reasons_`.
+    options : dict, default=None
+        Arguments of the loss.
+    budget : int or str, default=None
+        Number of settings that "auto" tries on held-out training rows, or a time such as
+        "2 minutes". None: a handful. 0: none.
+    hidden : int, default=0
+        Width of a hidden layer. 0: a linear model.
+    dropout : float, default=0.0
+        Dropout before the last layer.
+    epochs, batch_size, lr, weight_decay, optimizer, schedule, ema
+        As in `halftruth train`.
+    val : float, default=0.0
+        Share of the rows that is held out to choose the epoch.
+    patience : int, default=None
+        Stop after this many epochs without improvement on the held-out rows.
+    threshold : float, array of shape (n_classes,) or "fit", default=0.5
+        Probability above which a class is predicted. "fit": the best F1 per class on the held-out
+        rows, with unknown counted as absent.
+    random_state : int, RandomState or None, default=0
+        Seed of initial weights, row order and held-out rows.
+    device : {"cpu", "cuda", "mps", "auto"}, default="cpu"
+        Where to train. Predictions are made on the CPU in double precision.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+        Column names of `y` if it is a DataFrame, otherwise 0, 1, 2, ...
+    thresholds_ : array of shape (n_classes,)
+        Threshold per class.
+    reasons_ : list of str
+        Why "auto" chose its settings; empty for other methods.
+    best_epoch_ : int
+        Epoch whose weights are used, counted from 0.
+    n_iter_ : int
+        Number of epochs trained.
+    model_ : halftruth.models.Classifier
+        The network, with the means and standard deviations of the features.
+
+    Examples
+    --------
     >>> X = np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0], [0.0, 0.0]] * 10)
     >>> y = np.array([[0, 1], [1, 0], [1, 0], [0, 0]] * 10)
     >>> model = HalftruthClassifier("em", epochs=40, lr=0.03).fit(X, y)
@@ -105,13 +137,31 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.device = device
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> "HalftruthClassifier":
-        """Learn from (N, D) features and (N, K) labels.
+        """Train on features and incomplete labels.
 
-        `groups`: (N,) a name or number a row; rows that share one (a patient's) are held out
-        together where rows are held out.
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame of shape (n_samples, n_features)
+            Features. They are standardised per column.
+        y : array, sparse matrix or DataFrame of shape (n_samples, n_classes)
+            Labels: 1 present, 0 unknown, -1 absent.
+        groups : array of shape (n_samples,), default=None
+            Rows with the same value (the images of one patient) are held out together.
+
+        Returns
+        -------
+        self : HalftruthClassifier
         """
         names = getattr(y, "columns", None)
-        X, y = validate_data(self, X, y, multi_output=True, ensure_min_samples=2, **_FLOATS)
+        try:
+            X, y = validate_data(self, X, y, multi_output=True, ensure_min_samples=2, **_FLOATS)
+        except ValueError as error:
+            if str(error).startswith("Input y contains NaN"):
+                raise ValueError(
+                    "Input y contains NaN. A label is 1 (present), 0 (unknown) or -1 (absent): "
+                    "write 0 where it is unknown, for example y.fillna(0) or np.nan_to_num(y)"
+                ) from None
+            raise
         y = _labels(y)
         if groups is not None:
             groups = column_or_1d(groups)
@@ -122,39 +172,39 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"no label of the {len(y):,} rows is present (1), so there is no class to learn; "
                 "1 means present, 0 unknown, -1 absent"
             )
-        config, self.reasons_ = self._settled(config, X, y, groups)
+        config, self.reasons_ = self._resolve_auto(config, X, y, groups)
         train, val = np.arange(len(y)), np.arange(0)
         if self.val:
             train, val = split_rows(len(y), val=self.val, seed=config.seed, groups=groups)
-        with _one_at_a_time, torch.random.fork_rng(_gpus()):
-            first, label = teacher_config(config), None
+        with _training_lock, torch.random.fork_rng(_cuda_devices()):
+            first, teacher = teacher_config(config), None
             if first is not None:
-                label = self._learn(first, X, y, train, val)
-            self._learn(config, X, y, train, val, label)
+                teacher = self._train(first, X, y, train, val)
+            self._train(config, X, y, train, val, teacher)
         self.classes_ = np.arange(y.shape[1]) if names is None else np.asarray(names)
         if isinstance(self.threshold, str):
-            held_out = in_blocks(self.model_, X[val]).numpy()
+            held_out = apply_in_blocks(self.model_, X[val]).numpy()
             self.thresholds_ = thresholds.best(_sigmoid(held_out), y[val])
         else:
             self.thresholds_ = np.broadcast_to(self.threshold, y.shape[1]).astype(float)
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """(N, K) logits."""
+        """Return the logits, an array of shape (n_samples, n_classes)."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, **_FLOATS)
-        return in_blocks(self.model_, X).numpy()
+        return apply_in_blocks(self.model_, X).numpy()
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """(N, K) the probability of each class by itself: rows do not add up to 1."""
+        """Return the probability per class, (n_samples, n_classes); rows do not add up to 1."""
         return _sigmoid(self.decision_function(X))
 
     def predict(self, X: Any) -> np.ndarray:
-        """(N, K) 1 where the probability is above the class's threshold, else 0."""
+        """Return 1 where the probability is above the threshold of the class, otherwise 0."""
         return (self.predict_proba(X) > self.thresholds_).astype(int)
 
     def score(self, X: Any, y: Any) -> float:
-        """The mean average precision (mAP) in 0..1; labels that are not 1 count as absent."""
+        """Return the mean average precision (mAP), 0 to 1; labels other than 1 count as absent."""
         return mean_average_precision(self.decision_function(X), _labels(y))
 
     def __sklearn_tags__(self) -> Any:
@@ -164,12 +214,12 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.classifier_tags.multi_label, tags.classifier_tags.multi_class = True, False
         return tags
 
-    # ------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------ training
 
     def _config(self, classes: int) -> Config:
-        """The settings of the stage; every mistake in them is reported at once."""
-        # A search over np.arange(...) hands over numpy's numbers.
-        given = {name: _plain(value) for name, value in self.get_params().items()}
+        """Return the settings of training; all problems are in one error."""
+        # A search over np.arange(...) passes NumPy numbers.
+        given = {name: _to_python(value) for name, value in self.get_params().items()}
         random = check_random_state(given.pop("random_state"))
         problems = _problems(given.pop("threshold"), given.pop("val"), given["patience"], classes)
         settings = {**given, "options": given["options"] or {}, "head_lr": given["lr"]}
@@ -179,40 +229,42 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ConfigError(problems)
         return config
 
-    def _settled(
+    def _resolve_auto(
         self, config: Config, X: Any, y: np.ndarray, groups: np.ndarray | None
     ) -> tuple[Config, list[str]]:
-        """What "auto" means for these labels; other methods are trained as they are set."""
+        """Replace "auto" by settings for these labels, and return them with the reasons."""
         if config.method != AUTO:
             return config, []
-        usual = {key: p.default for key, p in inspect.signature(type(self)).parameters.items()}
-        config, choice = settled(config, y, X.shape[1], {**usual, "head_lr": usual["lr"]})
+        defaults = {key: p.default for key, p in inspect.signature(type(self)).parameters.items()}
+        config, choice = resolve_auto(
+            config, y, X.shape[1], {**defaults, "head_lr": defaults["lr"]}
+        )
         scale = standardization(X)
-        x = in_blocks(scale, X).float()
-        alone: Any = OneProcess(config.device)
+        x = apply_in_blocks(scale, X).float()
+        process: Any = OneProcess(config.device)
         rows, labels = np.arange(len(y)), torch.from_numpy(y)
-        with _one_at_a_time, torch.random.fork_rng(_gpus()):
-            config, found = tried(config, choice, x, labels, rows, alone, groups=groups)
+        with _training_lock, torch.random.fork_rng(_cuda_devices()):
+            config, found = search_settings(config, choice, x, labels, rows, process, groups=groups)
         return config, [*choice.reasons, *found]
 
-    def _learn(
+    def _train(
         self,
         config: Config,
         X: Any,
         y: np.ndarray,
         train: np.ndarray,
         val: np.ndarray,
-        label: Teacher | None = None,
+        teacher: Teacher | None = None,
     ) -> Teacher:
-        """Train `model_`; return it as one that can fill in labels for another."""
+        """Train `model_`, and return it as a teacher that can label the rows for another model."""
         torch.manual_seed(config.seed)
-        model = head_model(config, X.shape[1], y.shape[1])
-        # Apart from the model, in double precision: in float32 a column such as a date in seconds
-        # would lose its digits, and every step would do again what can be done once.
+        model = build_head(config, X.shape[1], y.shape[1])
+        # Standardised once before training, in double precision: float32 cannot hold the digits of
+        # a column such as a date in seconds.
         scale = standardization(X[train] if len(val) else X)
         model.backbone[0] = nn.Identity()  # type: ignore[operator]
         inputs = standardized_inputs(X, scale)
-        alone: Any = OneProcess(config.device)
+        process: Any = OneProcess(config.device)
         stage = Stage(
             name="all",
             model=model,
@@ -222,40 +274,40 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             train_rows=train,
             val_rows=val,
             config=config,
-            accelerator=alone,
+            accelerator=process,
             epochs=config.epochs,
             lr=config.head_lr,
             head_lr=config.head_lr,
-            teacher=label,
+            teacher=teacher,
         )
         self.n_iter_ = stage.run().epoch
         best = stage.best()
         model.load_state_dict(best["model"])
-        taught = teacher(copy.deepcopy(model), inputs, alone, 2 * config.batch_size)
+        labeller = make_teacher(copy.deepcopy(model), inputs, process, 2 * config.batch_size)
         model.cpu().double().eval().requires_grad_(False)
         model.backbone[0] = scale  # type: ignore[operator]
         self.model_: Classifier = model
         self.best_epoch_ = int(best["epoch"])
-        return taught
+        return labeller
 
 
 def _labels(y: Any) -> np.ndarray:
-    """Labels as int8; targets of other kinds get the messages scikit-learn's users know."""
-    y = dense(y)
+    """Return the labels as int8; other targets get the messages of scikit-learn."""
+    y = to_dense(y)
     try:
         return np.ascontiguousarray(label_codes.check(y))
     except ValueError:
         check_classification_targets(y)
         if np.ndim(y) == 1 and type_of_target(y) == "multiclass":
             raise ValueError(
-                "Only binary classification is supported, in one column a class, got one column "
-                "of several classes; sklearn.preprocessing.label_binarize makes one a class"
+                "Only binary classification is supported, with one column per class, got one "
+                "column of several classes; sklearn.preprocessing.label_binarize converts it"
             ) from None
         raise
 
 
 def _problems(threshold: Any, val: Any, patience: Any, classes: int) -> list[str]:
-    """What is wrong with the settings that a stage does not know."""
+    """Problems of the settings that `Config` does not have."""
     found = []
     if isinstance(val, bool) or not isinstance(val, (int, float)) or not 0 <= val < 1:
         found.append(f"val: expected a share in [0, 1), got {val!r}")
@@ -267,10 +319,10 @@ def _problems(threshold: Any, val: Any, patience: Any, classes: int) -> list[str
             if wants
         ]
     try:
-        cuts = np.asarray(0.5 if isinstance(threshold, str) else threshold, dtype=float)
+        limits = np.asarray(0.5 if isinstance(threshold, str) else threshold, dtype=float)
     except (TypeError, ValueError):
-        cuts = np.array(np.nan)
-    right = cuts.shape in ((), (classes,)) and bool(((cuts >= 0) & (cuts <= 1)).all())
+        limits = np.array(np.nan)
+    right = limits.shape in ((), (classes,)) and bool(((limits >= 0) & (limits <= 1)).all())
     if not right or (isinstance(threshold, str) and threshold != "fit"):
         found.append(
             f'threshold: expected "fit", a number in [0, 1] or one for each of the {classes} '
@@ -279,11 +331,11 @@ def _problems(threshold: Any, val: Any, patience: Any, classes: int) -> list[str
     return found
 
 
-def _plain(value: Any) -> Any:
+def _to_python(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _gpus() -> list[int]:
+def _cuda_devices() -> list[int]:
     return list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
 
 

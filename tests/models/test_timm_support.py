@@ -1,4 +1,4 @@
-"""timm comes in, with a working torchvision, a broken one, or none."""
+"""Importing timm, with a working torchvision, a broken one, or none."""
 
 import importlib.util
 import subprocess
@@ -7,11 +7,11 @@ import textwrap
 
 import pytest
 
-from halftruth.models import import_timm
+from halftruth.models import import_timm, timm_support
 
 
 def run(code: str) -> str:
-    """In a fresh interpreter: an import can be tried once only."""
+    """Run code in a new process, since a module is imported only once."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False
     )
@@ -19,14 +19,14 @@ def run(code: str) -> str:
     return done.stdout
 
 
-def test_calling_twice_gives_the_same_module():
+def test_a_second_call_returns_the_same_module():
     timm = import_timm()
     assert timm.is_model("test_resnet")
     assert import_timm() is timm
 
 
-def test_a_torchvision_without_its_compiled_operators_does_not_matter():
-    # After a failed import by somebody else, which leaves modules half-loaded.
+def test_torchvision_without_its_compiled_operators_is_enough():
+    # A failed import before leaves partly loaded modules behind.
     out = run(
         """
         import torch
@@ -69,3 +69,31 @@ def test_models_over_features_do_not_need_timm():
         """
     )
     assert out.strip() == "torch.Size([1, 2])"
+
+
+def test_the_compiler_of_torch_is_imported_on_demand():
+    """It takes seconds, and predictions do not need it."""
+    out = run(
+        """
+        import sys
+        import torch
+        from halftruth.models import build_image_model
+        disable = torch.compiler.disable
+        model = build_image_model("test_resnet", 3, weights="none").eval()
+        model(torch.zeros(1, 3, 32, 32))
+        print("torch._dynamo" in sys.modules, torch.compiler.disable is disable or "changed")
+        ask = sys.modules["torchvision.ops.roi_align"].__dict__.get("is_compile_supported")
+        print(ask is None or ask("cpu") in (True, False))
+        import torch._dynamo
+        print(torch._dynamo.utils.__file__ is not None, torch.compile(lambda x: x + 1) is not None)
+        """
+    )
+    assert out.splitlines() == ["False True", "True", "True True"]
+
+
+def test_names_read_from_files_are_those_of_the_registry():
+    timm = import_timm()
+    from timm.models import _registry
+
+    assert timm_support._declared_names() >= set(timm.list_models())
+    assert timm_support._declared_names() <= set(_registry._model_entrypoints)

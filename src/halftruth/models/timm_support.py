@@ -8,6 +8,8 @@ import re
 import socket
 import sys
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,6 +24,7 @@ from halftruth.models.weights import ModelError, load_backbone
 _SCHEMAS = tuple(
     f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor" for name in ("nms", "qnms")
 )
+_COMPILER = "torch._dynamo.utils"
 _HUB_FILES = ("model.safetensors", "pytorch_model.bin")
 _INSTALL = 'pip install "halftruth[train]"'
 _kept: list[torch.library.Library] = []  # a Library withdraws its operators when it is collected
@@ -37,15 +40,45 @@ def import_timm() -> ModuleType:
     for package in ("timm", "torchvision"):
         if package not in sys.modules and importlib.util.find_spec(package) is None:
             raise ImportError(f"image backbones need {package}: {_INSTALL}", name=package)
+    with _compiler_on_demand():
+        try:
+            importlib.import_module("torchvision")
+        except RuntimeError as error:
+            if "torchvision::" not in str(error):
+                raise
+            _forget("torchvision", "timm")
+            _declare_operators()
+            importlib.import_module("torchvision")
+        return importlib.import_module("timm")
+
+
+@contextmanager
+def _compiler_on_demand() -> Iterator[None]:
+    """Let torchvision and timm import torch's compiler when they use it, not when they load.
+
+    Importing it takes seconds. torchvision asks it one question in `roi_align`, and timm marks
+    functions that must not be compiled; both mean the same when it is imported at the first call.
+    """
+    if "torch._dynamo" in sys.modules:
+        yield
+        return
+
+    def is_compile_supported(device_type: str) -> bool:
+        return importlib.import_module(_COMPILER).is_compile_supported(device_type)
+
+    def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+        return torch._disable_dynamo(fn, recursive)
+
+    stand_in = ModuleType(_COMPILER)
+    stand_in.is_compile_supported = is_compile_supported  # type: ignore[attr-defined]
+    sys.modules[_COMPILER] = stand_in
+    before, torch.compiler.disable = torch.compiler.disable, disable
     try:
-        importlib.import_module("torchvision")
-    except RuntimeError as error:
-        if "torchvision::" not in str(error):
-            raise
-        _forget("torchvision", "timm")
-        _declare_operators()
-        importlib.import_module("torchvision")
-    return importlib.import_module("timm")
+        yield
+    finally:
+        torch.compiler.disable = before
+        if sys.modules.get(_COMPILER) is stand_in:
+            del sys.modules[_COMPILER]
 
 
 @functools.cache
