@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from halftruth import fit
-from halftruth.bench import tune as tune_module
 from halftruth.bench.search_space import RATES, search_space
 from halftruth.bench.tune import TuneError, tune, with_values
 from halftruth.cli import main
 from halftruth.train import Config, ConfigError, load_settings
+from halftruth.train.fit import Run
 
 optuna = pytest.importorskip("optuna")
 
@@ -195,7 +195,7 @@ def test_an_interrupted_search_continues_with_the_same_trial(
         "--out", str(tmp_path),
     ]  # fmt: skip
     monkeypatch.setattr(sys, "argv", call)
-    calls, go = [], tune_module.Run.go
+    calls, go = [], Run.go
 
     def interrupt_the_second(run, *args, **named):
         calls.append(run)
@@ -203,7 +203,7 @@ def test_an_interrupted_search_continues_with_the_same_trial(
             raise KeyboardInterrupt
         return go(run, *args, **named)
 
-    monkeypatch.setattr(tune_module.Run, "go", interrupt_the_second)
+    monkeypatch.setattr(Run, "go", interrupt_the_second)
     codes, texts = [], []
     for _ in range(2):
         with pytest.raises(SystemExit) as done:
