@@ -1,4 +1,4 @@
-"""What importing costs, and that every public name is there."""
+"""The packages that an import loads, and the public names."""
 
 import subprocess
 import sys
@@ -21,14 +21,14 @@ EXTRAS += "torchvision typer yaml"
 
 
 def python(code: str) -> str:
-    """What a fresh interpreter prints."""
+    """The output of a fresh interpreter."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def loaded_by(code: str, after: str = "") -> str:
-    """The packages beside Python's own that `code` loads, where `after` was run before it."""
+    """The packages outside the standard library that `code` loads after `after` has run."""
     return python(f"""
 import sys
 {after}

@@ -73,7 +73,7 @@ def test_verified_negatives_of_lvis_are_absent(tmp_path):
         (coco(images=[{"id": 2}]), r"images\[0\] has no 'file_name'"),
     ],
 )
-def test_bad_coco(tmp_path, content, message):
+def test_bad_coco_files_are_refused(tmp_path, content, message):
     if isinstance(content, dict) and len(content["images"]) == 1:
         content = {**content, "annotations": []}
     with pytest.raises(DataError, match=message):
@@ -125,7 +125,7 @@ def test_image_sets_of_voc_give_rows_and_splits(tmp_path):
     assert read_labels(folder / "Annotations").items.tolist() == ["b.jpg", "a.jpg"]
 
 
-def test_bad_voc(tmp_path):
+def test_bad_voc_folders_are_refused(tmp_path):
     folder = voc_folder(tmp_path, VOC, {"train": ["b", "gone"]})
     with pytest.raises(DataError, match=r"lists 1 images without an annotation.*'gone'"):
         read_labels(folder)
@@ -165,7 +165,7 @@ def test_image_folder_with_lists_in_json_lines(tmp_path):
         read_labels(tmp_path)
 
 
-def test_matrices(tmp_path):
+def test_matrices_are_read(tmp_path):
     np.save(tmp_path / "y.npy", np.array([[1, 0], [np.nan, -1]]))
     labels = read_labels(tmp_path / "y.npy", blank="absent")
     assert labels.values.tolist() == [[1, 0], [-1, -1]]
@@ -220,7 +220,7 @@ def test_items_and_splits_in_a_npz(tmp_path):
         ({"Y": np.array([[1, None]], dtype=object)}, {}, "cannot be read as a NumPy file"),
     ],
 )
-def test_bad_matrices(tmp_path, arrays, options, message):
+def test_bad_matrices_are_refused(tmp_path, arrays, options, message):
     np.savez(tmp_path / "d.npz", **arrays)
     with pytest.raises(DataError, match=message):
         read_labels(tmp_path / "d.npz", **options)
@@ -240,7 +240,7 @@ SPARSE = DENSE[: DENSE.index("@data")] + "@data\n{0 0.5, 2 1}\n{0 -2, 1 'dark bl
 
 
 @pytest.mark.parametrize("text", [DENSE, SPARSE], ids=["dense", "sparse"])
-def test_arff(tmp_path, text):
+def test_arff_files_are_read(tmp_path, text):
     path = tmp_path / "toy.arff"
     path.write_text(text)
     labels = read_labels(path, zero="absent")
@@ -251,7 +251,7 @@ def test_arff(tmp_path, text):
     assert read_labels(path, classes=["dog", "cat"]).values.tolist() == [[0, 1], [1, 0]]
 
 
-def test_label_names_of_mulan(tmp_path):
+def test_label_names_come_from_the_xml_file_of_mulan(tmp_path):
     path = tmp_path / "toy-train.arff"
     path.write_text(DENSE.replace(": -C -2", ""))
     with pytest.raises(DataError, match="which attributes are labels"):
@@ -276,11 +276,11 @@ def test_label_names_of_mulan(tmp_path):
         ("0.5, red, 1, 0", "'0.5, red, 1, 0", r"line 8: cannot read values"),
         ("cat {0,1}", "dog {0,1}", "attribute 'dog' is declared twice"),
         ("@data\n", "@dat\n", "line 7: expected @relation, @attribute or @data"),
-        ("-C -2", "-C 9", "9 labels asked for, of 4 attributes"),
+        ("-C -2", "-C 9", "expected 1 to 4 labels, got arff_labels=9"),
         ("cat {0,1}", "cat {0,1,2}\n@attribute x {0}", "expected 5 values, got 4"),
     ],
 )
-def test_bad_arff(tmp_path, old, new, message):
+def test_bad_arff_files_are_refused(tmp_path, old, new, message):
     path = tmp_path / "toy.arff"
     path.write_text(DENSE.replace(old, new))
     with pytest.raises(DataError, match=message):

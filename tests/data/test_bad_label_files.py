@@ -1,4 +1,4 @@
-"""Every bad label file gets a message that says where and what to do."""
+"""Bad label files: the message names the place, the cause and what to do."""
 
 import re
 
@@ -119,7 +119,7 @@ BAD_TEXTS = {
 
 
 @pytest.mark.parametrize("case", BAD_TEXTS)
-def test_bad_tables(tmp_path, case):
+def test_bad_tables_are_refused(tmp_path, case):
     text, options, message = BAD_TEXTS[case]
     path = tmp_path / "labels.csv"
     path.write_text(text)
@@ -127,7 +127,7 @@ def test_bad_tables(tmp_path, case):
         read_labels(path, **options)
 
 
-def test_bytes_that_are_not_utf8(tmp_path):
+def test_text_that_is_not_utf8_is_refused(tmp_path):
     path = tmp_path / "labels.csv"
     path.write_bytes("image,café\na,1\n".encode("latin1"))
     with pytest.raises(DataError, match=r"line 1: byte 0xe9 is not UTF-8; save the file as UTF-8"):
@@ -137,7 +137,7 @@ def test_bytes_that_are_not_utf8(tmp_path):
         read_labels(path)
 
 
-def test_damaged_gzip_and_parquet(tmp_path):
+def test_damaged_gzip_and_parquet_are_refused(tmp_path):
     for name, message in (
         ("l.csv.gz", "cannot be read"),
         ("l.parquet", "cannot be read as Parquet"),
@@ -156,14 +156,14 @@ def test_damaged_gzip_and_parquet(tmp_path):
         ('{"image": "b", "labels": [["x"]]}', r"line 2, field 'labels': expected a flat list"),
     ],
 )
-def test_bad_json_lines(tmp_path, line, message):
+def test_bad_json_lines_are_refused(tmp_path, line, message):
     path = tmp_path / "labels.jsonl"
     path.write_text('{"image": "a", "labels": ["cat"]}\n' + line + "\n")
     with pytest.raises(DataError, match=message):
         read_labels(path)
 
 
-def test_sources_that_are_no_label_files(tmp_path):
+def test_sources_that_are_not_label_files_are_refused(tmp_path):
     with pytest.raises(DataError, match="there is no such file or folder"):
         read_labels(tmp_path / "none.csv")
     with pytest.raises(DataError, match=re.escape("neither Annotations/*.xml (VOC) nor metadata")):

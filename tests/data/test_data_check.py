@@ -16,7 +16,7 @@ def matrix(rows, items=None, split=None, classes=None):
     return LabelMatrix(values, tuple(names), items, split)
 
 
-def test_counts():
+def test_rows_and_labels_are_counted():
     report = check_data(matrix([[1, 0, -1], [1, 1, 0], [0, 0, 0], [-1, -1, -1]]))
     assert (report.rows, report.present, report.absent, report.unknown) == (4, 3, 4, 5)
     assert report.positives_per_row == 0.75
@@ -34,7 +34,7 @@ def test_counts():
     assert "1 classes never occur and cannot be learned: 'c2'" in report.text()
 
 
-def test_images_and_duplicates(tmp_path):
+def test_missing_bad_unused_images_and_duplicates_are_listed(tmp_path):
     for name in ("a.png", "b.png", "extra.png"):
         Image.new("RGB", (4, 4)).save(tmp_path / name)
     (tmp_path / "bad.jpg").write_text("no image")
@@ -53,7 +53,7 @@ def test_images_and_duplicates(tmp_path):
     assert [name for name, _ in shallow.bad_images] == ["gone"]
 
 
-def test_two_names_of_one_image(tmp_path):
+def test_two_names_of_one_image_are_an_error(tmp_path):
     Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
     report = check_data(matrix([[1], [1]], items=["a", "a.png"]), ImageStore(tmp_path))
     assert any("1 names mean the same image" in error for error in report.errors)
@@ -64,14 +64,14 @@ def test_labels_without_names_cannot_have_images(tmp_path):
     assert "image_column=" in report.errors[0]
 
 
-def test_features():
+def test_features_must_have_the_rows_of_the_labels():
     labels = matrix([[1], [0]])
     assert check_data(labels, features=np.ones((2, 3), dtype=np.float32)).features == (2, 3)
     wrong = check_data(labels, features=np.array([[1.0], [np.nan], [0.0]]))
     assert "has 3 rows, but the labels have 2" in wrong.errors[0]
 
 
-def test_splits_and_groups():
+def test_splits_and_groups_are_checked():
     labels = matrix([[1, 0], [0, 1], [0, 0]], split=["train", "val", "test"])
     report = check_data(labels, groups=np.array(["p", "q", "p"]))
     assert report.splits == {"test": 1, "train": 1, "val": 1}
@@ -82,14 +82,14 @@ def test_splits_and_groups():
     assert "got 'fold'" in odd.errors[0]
 
 
-def test_names_that_look_wrong():
+def test_suspicious_class_names_are_warned_about():
     names = ["Cat", "cat", "No Finding"]
     warnings = " ".join(check_data(matrix([[1, 1, 1]], classes=names)).warnings)
     assert "spelt differently: 'Cat', 'cat'" in warnings
     assert "nothing='No Finding'" in warnings
 
 
-def test_nothing_to_learn():
+def test_labels_without_positives_are_an_error():
     assert "nothing to learn" in check_data(matrix([[0, -1]])).errors[0]
     with pytest.raises(DataError, match="at least one row"):
         check_data(matrix(np.zeros((0, 2))))

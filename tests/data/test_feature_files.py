@@ -24,7 +24,7 @@ def test_arrays_become_float32(tmp_path):
     assert read_features(tmp_path / "f.npz", "other").tolist() == [[0, 0], [0, 0]]
 
 
-def test_tables_set_names_aside(tmp_path):
+def test_names_and_splits_of_a_table_are_not_features(tmp_path):
     path = tmp_path / "f.csv"
     path.write_text("image,split,f0,f1\na,train,1,2e3\nb,test,-1,0\n")
     assert read_features(path).tolist() == [[1, 2000], [-1, 0]]
@@ -50,7 +50,7 @@ def test_rows_must_match_the_labels(tmp_path):
         read_features(tmp_path / "f.npy", labels=labels_of("a", "b", "c"))
 
 
-def test_bad_tables(tmp_path):
+def test_tables_with_other_columns_are_refused(tmp_path):
     path = tmp_path / "f.csv"
     path.write_text("image,f0,sex\na,1,M\nb,2,F\n")
     with pytest.raises(DataError, match=r"line 2, column 'sex': expected a number, got 'M'"):

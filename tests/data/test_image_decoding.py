@@ -1,4 +1,4 @@
-"""Bytes to RGB: every kind of picture, and every way in which a file can be broken."""
+"""Decoding of image files: every mode and format, and every kind of damage."""
 
 import io
 import struct
@@ -12,9 +12,9 @@ from halftruth.data import BadImage, DataError, ImageStore, check_images, decode
 from halftruth.data.image_file import decode_image, resize
 
 
-def encode(picture, kind="PNG", **options) -> bytes:
+def encode(image, kind="PNG", **options) -> bytes:
     buffer = io.BytesIO()
-    picture.save(buffer, kind, **options)
+    image.save(buffer, kind, **options)
     return buffer.getvalue()
 
 
@@ -24,9 +24,9 @@ def noise(width=64, height=48, seed=0) -> Image.Image:
 
 
 def first_pixel(data: bytes) -> tuple:
-    picture = decode_image(data, "x")
-    assert picture.mode == "RGB"
-    return picture.getpixel((0, 0))
+    image = decode_image(data, "x")
+    assert image.mode == "RGB"
+    return image.getpixel((0, 0))
 
 
 def test_modes_become_rgb():
@@ -39,11 +39,11 @@ def test_modes_become_rgb():
     assert max(cmyk[1:]) < 15
 
 
-def test_sixteen_bits_are_scaled_not_cut():
+def test_sixteen_bit_images_are_scaled_to_eight_bits():
     ramp = np.array([[0, 257 * 100, 65535]], dtype=np.uint16)
     for kind in ("PNG", "TIFF"):
-        picture = decode_image(encode(Image.fromarray(ramp), kind), "x")
-        assert np.asarray(picture)[0, :, 0].tolist() == [0, 100, 255]
+        image = decode_image(encode(Image.fromarray(ramp), kind), "x")
+        assert np.asarray(image)[0, :, 0].tolist() == [0, 100, 255]
 
 
 def test_pixels_of_unknown_range_are_refused():
@@ -52,7 +52,7 @@ def test_pixels_of_unknown_range_are_refused():
         decode_image(data, "x")
 
 
-def test_transparency_lies_over_white():
+def test_transparency_is_put_over_white():
     assert first_pixel(encode(Image.new("RGBA", (2, 2), (0, 0, 0, 0)))) == (255, 255, 255)
     assert first_pixel(encode(Image.new("RGBA", (2, 2), (9, 8, 7, 255)))) == (9, 8, 7)
     palette = Image.new("P", (2, 2), 0)
@@ -72,16 +72,16 @@ def test_exif_orientation_is_applied():
     exif = Image.Exif()
     exif[0x0112] = 6
     data = encode(noise(64, 48), "JPEG", exif=exif)
-    picture = decode_image(data, "x")
-    assert picture.size == (48, 64)
+    image = decode_image(data, "x")
+    assert image.size == (48, 64)
     plain = Image.open(io.BytesIO(data)).convert("RGB")
-    assert np.array_equal(np.asarray(picture), np.rot90(np.asarray(plain), -1))
+    assert np.array_equal(np.asarray(image), np.rot90(np.asarray(plain), -1))
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("options", [{}, {"progressive": True}], ids=["baseline", "progressive"])
 @pytest.mark.parametrize("size", [None, 16])
-def test_truncated_jpeg(share, options, size):
+def test_a_truncated_jpeg_is_refused(share, options, size):
     data = encode(noise(), "JPEG", quality=95, **options)
     with pytest.raises(BadImage, match="damaged or truncated"):
         decode_image(data[: int(len(data) * share)], "x", size=size)
@@ -98,7 +98,7 @@ def test_truncated_jpeg(share, options, size):
     ],
     ids=["empty", "text", "png header", "half a png", "postscript"],
 )
-def test_files_that_are_no_images(data, reason):
+def test_files_that_are_not_images_are_refused(data, reason):
     with pytest.raises(BadImage, match=reason) as caught:
         decode_image(data, "x.jpg")
     assert str(caught.value).startswith("image 'x.jpg': ")
@@ -113,7 +113,7 @@ def png_that_claims(width: int, height: int) -> bytes:
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-def test_limit_on_pixels():
+def test_images_beyond_the_pixel_limit_are_refused():
     with pytest.raises(BadImage, match="10400 x 10000 pixels are more than the limit of 100"):
         decode_image(png_that_claims(10_400, 10_000), "x")
     with pytest.raises(BadImage, match="Pillow's own limit"):
@@ -124,20 +124,20 @@ def test_large_jpeg_is_read_smaller_when_a_size_is_given():
     data = encode(Image.new("RGB", (800, 640), (200, 30, 30)), "JPEG")
     with pytest.raises(BadImage, match=r"limit of 0\.1 megapixels"):
         decode_image(data, "x", max_megapixels=0.1)
-    picture = decode_image(data, "x", size=64, max_megapixels=0.1)
-    assert picture.size == (100, 80)
+    image = decode_image(data, "x", size=64, max_megapixels=0.1)
+    assert image.size == (100, 80)
     assert decode_image(data, "x", size=400).size == (800, 640)
 
 
-def test_resize():
-    picture = Image.new("RGB", (60, 20), "red")
-    picture.paste((0, 0, 255), (20, 0, 40, 20))
-    squashed, cropped = resize(picture, 12), resize(picture, 12, "crop")
+def test_resize_squashes_or_crops():
+    image = Image.new("RGB", (60, 20), "red")
+    image.paste((0, 0, 255), (20, 0, 40, 20))
+    squashed, cropped = resize(image, 12), resize(image, 12, "crop")
     assert squashed.size == cropped.size == (12, 12)
     assert squashed.getpixel((0, 6)) == (255, 0, 0)
     assert cropped.getpixel((1, 6)) == (0, 0, 255)
     with pytest.raises(ValueError, match="squash"):
-        resize(picture, 12, "stretch")
+        resize(image, 12, "stretch")
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def mixed(tmp_path):
     return ImageStore(tmp_path)
 
 
-def test_check_images_lists_every_bad_one(mixed):
+def test_check_images_lists_every_bad_image(mixed):
     seen = []
     names = ["0.png", "text.jpg", "1", "gone.png", "zero.png"]
     bad = check_images(mixed, names, workers=2, progress=seen.append)
@@ -157,16 +157,16 @@ def test_check_images_lists_every_bad_one(mixed):
     assert seen == [1] * 5
 
 
-def test_decode_all_equals_one_by_one(mixed, tmp_path):
+def test_decode_all_equals_single_reads(mixed, tmp_path):
     names = [f"{k}.png" for k in range(6)]
     decoded = decode_all(mixed, names, 16, workers=3)
     for row, name in enumerate(names):
-        with Image.open(tmp_path / name) as picture:
-            alone = picture.resize((16, 16), Image.Resampling.BICUBIC)
+        with Image.open(tmp_path / name) as image:
+            alone = image.resize((16, 16), Image.Resampling.BICUBIC)
         assert np.array_equal(decoded.pixels[row], np.asarray(alone))
     assert decoded.good.all()
-    with Image.open(tmp_path / "3.png") as picture:
-        middle = ImageOps.fit(picture, (16, 16), Image.Resampling.BICUBIC)
+    with Image.open(tmp_path / "3.png") as image:
+        middle = ImageOps.fit(image, (16, 16), Image.Resampling.BICUBIC)
     cropped = decode_all(mixed, ["3.png"], 16, fit="crop").pixels[0]
     assert np.array_equal(cropped, np.asarray(middle))
 

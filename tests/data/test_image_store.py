@@ -42,12 +42,12 @@ def store(request, tmp_path):
     return ImageStore(pack(tmp_path / "images.zip", {name: png() for name in NAMES}))
 
 
-def test_names_and_reading(store):
+def test_images_are_listed_and_read(store):
     assert store.names() == sorted(NAMES)
     assert len(store) == len(NAMES)
-    picture = store.read("deep/er/b.png")
-    assert (picture.mode, picture.size) == ("RGB", (4, 3))
-    assert picture.getpixel((0, 0)) == (255, 0, 0)
+    image = store.read("deep/er/b.png")
+    assert (image.mode, image.size) == ("RGB", (4, 3))
+    assert image.getpixel((0, 0)) == (255, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_names_and_reading(store):
         ("data/test/1.png", "test/1.png"),
     ],
 )
-def test_inexact_names_with_one_meaning(store, asked, found):
+def test_inexact_names_that_fit_one_image_are_found(store, asked, found):
     assert store.resolve(asked) == found
     assert asked in store
     assert store.read(asked).size == (4, 3)
@@ -95,7 +95,7 @@ def test_names_that_are_refused(store, asked, reason):
     assert caught.value.name == asked
 
 
-def test_absolute_names_inside_the_folder(tmp_path):
+def test_absolute_names_inside_the_folder_are_found(tmp_path):
     store = ImageStore(fill(tmp_path / "images", ["a.png"]))
     assert store.resolve(str(tmp_path / "images" / "a.png")) == "a.png"
     assert str(tmp_path / "other" / "a.png") not in store
@@ -137,7 +137,7 @@ def test_zip_entries_that_lead_outside_are_not_listed(tmp_path):
     assert "../evil.png" not in store
 
 
-def test_several_sources(tmp_path):
+def test_several_sources_act_as_one(tmp_path):
     first = pack(tmp_path / "1.zip", {"a.png": png(), "both.png": png()})
     second = pack(tmp_path / "2.zip", {"b.png": png((0, 255, 0)), "both.png": png()})
     folder = fill(tmp_path / "more", ["c.png"])
@@ -159,7 +159,7 @@ def test_sources_must_exist(tmp_path):
         ImageStore([])
 
 
-def test_damaged_zip_entry(tmp_path):
+def test_a_damaged_zip_entry_is_a_bad_image(tmp_path):
     path = tmp_path / "i.zip"
     data = os.urandom(64) * 20
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -171,7 +171,7 @@ def test_damaged_zip_entry(tmp_path):
         ImageStore(path).read("a.png")
 
 
-def test_pickle_carries_no_handles(store):
+def test_a_pickled_store_has_no_open_files(store):
     store.names()
     copy = pickle.loads(pickle.dumps(store))
     assert len(pickle.dumps(store)) < 1000
@@ -188,7 +188,7 @@ def _read_many(store, results):
 
 @pytest.mark.parametrize(("method", "processes"), [("fork", 2), ("spawn", 1)])
 def test_other_processes_read_the_same_zip(tmp_path, method, processes):
-    """A shared file position would mix the bytes of two readers."""
+    """A shared file position would mix up the bytes of two readers."""
     colours = [(k, 2 * k, 255 - k) for k in range(40)]
     store = ImageStore(
         pack(tmp_path / "i.zip", {f"{k}.png": png(colour) for k, colour in enumerate(colours)})

@@ -1,4 +1,4 @@
-"""Whatever is written comes back; whatever is mangled is a DataError and nothing else."""
+"""Written labels are read back unchanged; damaged files raise DataError and nothing else."""
 
 import json
 import tempfile
@@ -49,14 +49,14 @@ def in_file(name: str, text: str | bytes, read, **options):
 
 
 @given(matrices(), st.sampled_from([".csv", ".tsv", ".parquet"]))
-def test_written_tables(labels, ending):
+def test_written_tables_are_read_back(labels, ending):
     with tempfile.TemporaryDirectory() as folder:
         write_labels(labels, Path(folder) / f"l{ending}")
         same(read_labels(Path(folder) / f"l{ending}"), labels)
 
 
 @given(matrices(), st.data())
-def test_every_spelling_of_the_codes(labels, data):
+def test_every_spelling_of_the_codes_is_read(labels, data):
     rows = [
         [item, *(data.draw(st.sampled_from(CELLS[value])) for value in row)]
         for item, row in zip(labels.items, labels.values.tolist(), strict=True)
@@ -67,7 +67,7 @@ def test_every_spelling_of_the_codes(labels, data):
 
 
 @given(matrices(codes=(0, 1)), st.sampled_from("|;"))
-def test_delimited_labels(labels, sep):
+def test_delimited_labels_are_read(labels, sep):
     lines = ["image\tlabels"]
     for item, row in zip(labels.items, labels.values == 1, strict=True):
         lines.append(f"{item}\t{sep.join(np.array(labels.classes)[row])}")
@@ -91,7 +91,7 @@ def test_joined_names_are_split_again_or_refused(names, sep):
 
 
 @given(matrices(codes=(0, 1)), st.booleans())
-def test_lists_written_as_text(labels, as_json):
+def test_lists_written_as_text_are_read(labels, as_json):
     lines = ["image\tlabels"]
     for item, row in zip(labels.items, labels.values == 1, strict=True):
         names = [name for name, listed in zip(labels.classes, row, strict=True) if listed]
@@ -102,7 +102,7 @@ def test_lists_written_as_text(labels, as_json):
 
 
 @given(matrices(codes=(0, 1)))
-def test_coco(labels):
+def test_coco_labels_are_read(labels):
     content = {
         "images": [{"id": k, "file_name": str(name)} for k, name in enumerate(labels.items)],
         "categories": [{"id": k, "name": name} for k, name in enumerate(labels.classes)],
@@ -117,7 +117,7 @@ def test_coco(labels):
 
 
 @given(matrices(codes=(0, 1)), st.booleans(), st.integers(0, 3))
-def test_arff(labels, sparse, width):
+def test_arff_labels_and_features_are_read(labels, sparse, width):
     features = np.random.RandomState(0).randn(len(labels.values), width).astype(np.float32)
     header = [f"@attribute f{k} numeric" for k in range(width)]
     header += [f"@attribute '{name}' {{0,1}}" for name in labels.classes]
@@ -164,7 +164,7 @@ EDIT = st.tuples(
 @given(st.sampled_from(sorted(VALID)), st.lists(EDIT, min_size=1, max_size=4))
 @example("l.json", [(0.0, 4, "")])
 @example("l.csv", [(0.0, 5, "")])
-def test_mangled_files(name, edits):
+def test_damaged_files_raise_only_data_errors(name, edits):
     text = VALID[name]
     for share, cut, new in edits:
         at = int(share * len(text))
@@ -177,6 +177,6 @@ def test_mangled_files(name, edits):
 
 
 @given(st.sampled_from(["l.csv", "l.parquet", "l.json", "l.npz", "l.npy", "l.arff"]), st.binary())
-def test_arbitrary_bytes(name, data):
+def test_arbitrary_bytes_raise_only_data_errors(name, data):
     with suppress(DataError):
         in_file(name, data, read_labels)

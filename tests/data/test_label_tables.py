@@ -1,4 +1,4 @@
-"""Tables of labels: which column is what, what the codes mean."""
+"""Tables of labels: the roles of columns and the meaning of codes."""
 
 import gzip
 from pathlib import Path
@@ -22,7 +22,7 @@ def table(tmp_path):
     return write
 
 
-def test_defaults_claim_nothing_about_zero_and_blank(table):
+def test_zero_and_blank_are_unknown_by_default(table):
     labels = read_labels(table(CODES))
     assert labels.values.tolist() == [[1, 0], [-1, 0]]
     assert labels.values.dtype == np.int8
@@ -84,7 +84,7 @@ def test_first_column_of_distinct_texts_names_the_items(table):
     assert labels.items.tolist() == ["a", "b"]
 
 
-def test_text_column_with_repeats_is_never_taken_for_names(table):
+def test_a_text_column_with_repeats_does_not_name_items(table):
     with pytest.raises(DataError, match=r"column 'shown'.*not a column of labels.*drop_columns"):
         read_labels(table("shown,cat,dog\ncat,1,0\ncat,0,1\ndog,0,1\n"))
 
@@ -98,13 +98,13 @@ def test_extra_column_is_an_error_until_it_is_dropped(table):
     assert read_column(path, "age").tolist() == ["57", "60", "1"]
 
 
-def test_matrix_without_names(table):
+def test_a_table_without_item_names_is_read(table):
     labels = read_labels(table("cat,dog\n1,0\n0,1\n1,1\n"))
     assert labels.items is None
     assert labels.values.tolist() == [[1, 0], [0, 1], [1, 1]]
 
 
-def test_row_counter_of_pandas_is_set_aside(table):
+def test_row_counter_of_pandas_is_dropped(table):
     labels = read_labels(table(",image,cat\n0,a,1\n1,b,0\n2,c,0\n"))
     assert labels.classes == ("cat",)
     with pytest.raises(DataError, match="column 1 has no name"):
@@ -119,7 +119,7 @@ def test_classes_choose_and_order_columns(table):
         read_labels(table("image,cat,dog\nx,1,0\n"), classes=["cat", "dgo"])
 
 
-def test_delimited_column(table):
+def test_a_delimited_column_lists_labels(table):
     path = table("image,split,patient,labels\na,train,1,cat|big dog\nb,test,2,\nc,train,2,cat\n")
     labels = read_labels(path)
     assert labels.classes == ("big dog", "cat")
@@ -130,7 +130,7 @@ def test_delimited_column(table):
     assert read_labels(path, zero="absent", blank="absent").values[1].tolist() == [-1, -1]
 
 
-def test_the_name_for_nothing_is_no_class(table):
+def test_the_name_for_no_label_is_not_a_class(table):
     path = table("image,labels\na,No Finding\nb,Mass\nc,\n")
     labels = read_labels(path, sep="|", nothing="No Finding", zero="absent")
     assert labels.classes == ("Mass",)
@@ -151,12 +151,12 @@ def test_the_name_for_nothing_is_no_class(table):
         (["cat", "dog"], ("cat", "dog")),
     ],
 )
-def test_separator_is_found_where_there_is_one(table, cells, classes):
+def test_the_separator_is_found_if_there_is_one(table, cells, classes):
     rows = "".join(f"{k}.jpg,{cell}\n" for k, cell in enumerate(cells))
     assert read_labels(table("image,labels\n" + rows), delimiter=",").classes == classes
 
 
-def test_separator_is_asked_for_where_it_is_not_clear(table):
+def test_an_ambiguous_separator_is_refused(table):
     with pytest.raises(DataError, match=r"line 3: is 'traffic light' one label or several"):
         read_labels(table("image,labels\na,cat\nb,traffic light\n"))
     assert read_labels(table("image,labels\na,cat\nb,dog cat\n"), sep=" ").classes == ("cat", "dog")
@@ -179,7 +179,7 @@ def test_a_separator_inside_a_class_name_is_escaped(table):
     assert read_labels(path).classes == ("black|white", "cat")
 
 
-def test_lists_without_names(table):
+def test_label_lists_need_no_item_names(table):
     labels = read_labels(table("labels\ncat|dog\ncow\n"))
     assert labels.items is None
     assert labels.values.tolist() == [[1, 0, 1], [0, 1, 0]]
@@ -188,7 +188,7 @@ def test_lists_without_names(table):
     assert named.classes == ("cat", "cow", "dog")
 
 
-def test_named_label_column_beside_class_columns(table):
+def test_a_label_column_next_to_class_columns_must_be_named(table):
     path = table("image,observed,cat,dog\na,cat,1,1\nb,dog,0,1\n")
     labels = read_labels(path, label_column="observed")
     assert labels.values.tolist() == [[1, 0], [0, 1]]
@@ -197,7 +197,7 @@ def test_named_label_column_beside_class_columns(table):
         read_labels(usual)
 
 
-def test_given_classes_bound_the_listed_labels(table):
+def test_listed_labels_must_be_among_the_given_classes(table):
     path = table("image,labels\na,cat\nb,dgo\n")
     with pytest.raises(DataError, match=r"line 3: label 'dgo' is not among.*'dog'"):
         read_labels(path, classes=["dog", "cat", "cow"])
@@ -269,7 +269,7 @@ def test_written_labels_are_read_back(tmp_path, name):
     assert again.split.tolist() == labels.split.tolist()
 
 
-def test_repeated_items(table):
+def test_repeated_items_are_refused_merged_or_kept(table):
     codes = table("image,cat,dog\na,1,0\nb,0,0\na,0,-1\n")
     with pytest.raises(DataError, match=r"line 4: 'a' already has a row at .*line 2 .*merge"):
         read_labels(codes)
@@ -282,7 +282,7 @@ def test_repeated_items(table):
         read_labels(clash, duplicates="merge")
 
 
-def test_long_tables_of_one_label_a_row_merge(table):
+def test_tables_with_one_label_per_row_are_merged(table):
     path = table("image,label\nb,dog\na,cat\nb,cat\n")
     labels = read_labels(path, duplicates="merge", zero="absent")
     assert labels.items.tolist() == ["b", "a"]

@@ -1,4 +1,4 @@
-"""Splits: the published ones, by column and by group."""
+"""Splits: published splits, splits by column and by group."""
 
 from contextlib import suppress
 
@@ -28,7 +28,7 @@ def test_published_rows_of_voc():
     val=st.floats(0.05, 0.6),
     seed=st.integers(0, 99),
 )
-def test_groups_are_never_divided(groups, val, seed):
+def test_groups_are_never_split(groups, val, seed):
     named = np.array(groups)
     with suppress(DataError):  # a part would be empty
         train, held_out = split_rows(len(named), val=val, seed=seed, groups=named)
@@ -36,7 +36,7 @@ def test_groups_are_never_divided(groups, val, seed):
         assert not set(named[train]) & set(named[held_out])
 
 
-def test_share_of_rows_with_many_groups_is_close():
+def test_with_many_groups_the_share_of_rows_is_close():
     groups = np.random.RandomState(0).randint(0, 500, size=5000)
     _, held_out = split_rows(5000, val=0.2, groups=groups)
     assert abs(len(held_out) - 1000) <= 10
@@ -52,7 +52,7 @@ def test_named_splits_and_their_spellings():
     assert named_splits(np.array(["train", "fold1"]), {"Fold1": "test"}).test.tolist() == [1]
 
 
-def test_choose_draws_validation_from_the_training_rows():
+def test_validation_rows_are_drawn_from_the_training_rows():
     column = np.array(["train"] * 10 + ["test"] * 5)
     parts = choose_splits(15, column=column, val=0.2, seed=3)
     assert (len(parts.train), len(parts.val), len(parts.test)) == (8, 2, 5)
@@ -71,14 +71,14 @@ def test_groups_across_a_given_split_are_refused():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"n": 5, "val": 1.5}, "val must be a share between 0 and 1"),
-        ({"n": 2, "val": 0.1}, "cannot be divided"),
-        ({"n": 3, "groups": np.array(["a", "a", "a"])}, "3 rows in 1 groups cannot be divided"),
-        ({"n": 3, "groups": np.array(["a", "b"])}, "one entry a row"),
+        ({"n": 5, "val": 1.5}, "val must be a fraction between 0 and 1"),
+        ({"n": 2, "val": 0.1}, "cannot be split"),
+        ({"n": 3, "groups": np.array(["a", "a", "a"])}, "3 rows in 1 groups cannot be split"),
+        ({"n": 3, "groups": np.array(["a", "b"])}, "one entry per row"),
         ({"n": 2, "groups": np.array(["a", " "])}, "row 1 has no group"),
     ],
 )
-def test_impossible_splits(arguments, message):
+def test_impossible_splits_are_refused(arguments, message):
     with pytest.raises(DataError, match=message):
         split_rows(arguments.pop("n"), **arguments)
 

@@ -1,4 +1,4 @@
-"""Augmentation against plain formulas and loops, its statistics, and what it must not depend on."""
+"""Augmentation: plain formulas and loops, statistics, independence of the batch."""
 
 import math
 
@@ -13,7 +13,7 @@ from halftruth.data.transforms import PRESETS, Augment, keyed_uniform, resamplin
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-def pictures(batch: int = 4, height: int = 12, width: int = 12, seed: int = 0) -> torch.Tensor:
+def random_images(batch: int = 4, height: int = 12, width: int = 12, seed: int = 0) -> torch.Tensor:
     g = torch.Generator().manual_seed(seed)
     return torch.randint(0, 256, (batch, height, width, 3), generator=g, dtype=torch.uint8)
 
@@ -35,44 +35,44 @@ def bytes_of(normalised: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_gives_finite_pictures_of_the_size_in_the_layout(name, channels_last):
+def test_every_preset_gives_finite_images_of_the_size_in_the_layout(name, channels_last):
     augment = Augment.preset(name, 8, MEAN, STD, channels_last=channels_last)
-    out = augment(pictures(), generator())
+    out = augment(random_images(), generator())
     assert out.shape == (4, 3, 8, 8)
     assert out.dtype == torch.float32
     assert out.isfinite().all()
     layout = torch.channels_last if channels_last else torch.contiguous_format
     assert out.is_contiguous(memory_format=layout)
     other = Augment.preset(name, 8, MEAN, STD, channels_last=not channels_last)
-    torch.testing.assert_close(other(pictures(), generator()).contiguous(), out.contiguous())
+    torch.testing.assert_close(other(random_images(), generator()).contiguous(), out.contiguous())
 
 
 def test_normalising_equals_the_plain_formula():
-    out = Augment(12, MEAN, STD)(pictures())
-    torch.testing.assert_close(out.double(), plain(pictures()), rtol=1e-6, atol=1e-6)
+    out = Augment(12, MEAN, STD)(random_images())
+    torch.testing.assert_close(out.double(), plain(random_images()), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_without_training_nothing_is_augmented(name):
-    out = Augment.preset(name, 12, MEAN, STD)(pictures(), train=False)
-    torch.testing.assert_close(out.double(), plain(pictures()), rtol=1e-6, atol=1e-6)
+    out = Augment.preset(name, 12, MEAN, STD)(random_images(), train=False)
+    torch.testing.assert_close(out.double(), plain(random_images()), rtol=1e-6, atol=1e-6)
 
 
 def test_resizing_is_antialiased_and_normalising_comes_after():
-    images = pictures(height=20, width=16)
+    images = random_images(height=20, width=16)
     expected = F.interpolate(plain(images), (8, 8), mode="bilinear", antialias=True)
     out = Augment(8, MEAN, STD)(images)
     torch.testing.assert_close(out.double(), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_the_input_is_left_alone():
-    images = pictures()
+def test_the_input_is_not_changed():
+    images = random_images()
     Augment.preset("strong", 12, MEAN, STD)(images, generator())
-    assert torch.equal(images, pictures())
+    assert torch.equal(images, random_images())
 
 
-def test_flips_mirror_the_columns_of_about_half_the_pictures():
-    images = pictures(batch=400, height=4, width=4)
+def test_flips_mirror_the_columns_of_about_half_the_images():
+    images = random_images(batch=400, height=4, width=4)
     out = Augment(4, MEAN, STD, flip=True)(images, generator())
     straight = Augment(4, MEAN, STD)(images)
     kept = (out == straight).flatten(1).all(1)
@@ -82,7 +82,7 @@ def test_flips_mirror_the_columns_of_about_half_the_pictures():
 
 
 def test_cropping_flips_too():
-    images = pictures(batch=400, height=4, width=4)
+    images = random_images(batch=400, height=4, width=4)
     whole = Augment(4, MEAN, STD, flip=True, crop_scale=(1.0, 1.0))(images, generator())
     flipped = Augment(4, MEAN, STD, flip=True)(images, generator())
     torch.testing.assert_close(whole, flipped, rtol=0, atol=1e-4)
@@ -116,7 +116,7 @@ def test_resampling_equals_loops(start, length, pixels, size, backwards):
 
 
 def test_boxes_lie_inside_with_the_wanted_areas_and_aspects():
-    # A picture whose channels are its coordinates shows where each output pixel was taken.
+    # An image whose channels are its coordinates shows where each output pixel was taken.
     side, count = 32, 2000
     ramp = torch.arange(side, dtype=torch.uint8)
     image = torch.zeros(side, side, 3, dtype=torch.uint8)
@@ -125,7 +125,7 @@ def test_boxes_lie_inside_with_the_wanted_areas_and_aspects():
     out = bytes_of(augment(image.expand(count, -1, -1, -1), generator()))
     spans = []
     for line in (out[:, 0, 16, :], out[:, 1, :, 16]):
-        # The ends are left out: the ramp is flat beyond the picture's border.
+        # The ends are left out: the ramp is flat beyond the border of the image.
         length = (line[:, 30] - line[:, 1]) / 29
         start = (line[:, 1] + 0.5) / side - length * 1.5 / side
         spans.append((start, length))
@@ -145,7 +145,7 @@ def test_boxes_lie_inside_with_the_wanted_areas_and_aspects():
 
 
 def test_colours_equal_the_plain_formula():
-    images = pictures(batch=6)
+    images = random_images(batch=6)
     out = Augment(12, MEAN, STD, brightness=0.3, contrast=0.4, saturation=0.5)(
         images, keys=torch.arange(6)
     )
@@ -162,7 +162,7 @@ def test_colours_equal_the_plain_formula():
         torch.testing.assert_close(shown, expected, rtol=0, atol=1e-3)
 
 
-def test_brightness_alone_scales_each_picture_by_its_own_factor():
+def test_brightness_alone_scales_each_image_by_its_own_factor():
     grey = torch.full((500, 2, 2, 3), 100, dtype=torch.uint8)
     factors = bytes_of(Augment(2, MEAN, STD, brightness=0.2)(grey, generator())) / 100
     assert factors.flatten(1).std(1).max() < 1e-4
@@ -172,35 +172,35 @@ def test_brightness_alone_scales_each_picture_by_its_own_factor():
 
 
 def test_erasing_covers_one_square_of_the_share_with_the_mean_colour():
-    out = Augment(16, MEAN, STD, erase=0.25)(pictures(200, 16, 16), generator())
+    out = Augment(16, MEAN, STD, erase=0.25)(random_images(200, 16, 16), generator())
     erased = (out == 0).all(1)
     assert (erased.sum((1, 2)) == 64).all()
     assert (erased.any(1).sum(1) == 8).all()
-    assert erased.any(0).all(), "every place is covered in some picture"
+    assert erased.any(0).all(), "every place is covered in some image"
     kept = ~erased[:, None].expand_as(out)
-    assert torch.equal(out[kept], Augment(16, MEAN, STD)(pictures(200, 16, 16))[kept])
+    assert torch.equal(out[kept], Augment(16, MEAN, STD)(random_images(200, 16, 16))[kept])
 
 
-def test_the_same_generator_state_gives_the_same_pictures_and_another_seed_others():
+def test_the_same_generator_state_gives_the_same_images_and_another_seed_others():
     augment = Augment.preset("strong", 12, MEAN, STD)
-    first, again = augment(pictures(), generator(3)), augment(pictures(), generator(3))
+    first, again = augment(random_images(), generator(3)), augment(random_images(), generator(3))
     assert torch.equal(first, again)
-    assert not torch.equal(first, augment(pictures(), generator(4)))
+    assert not torch.equal(first, augment(random_images(), generator(4)))
     state = generator(3)
-    augment(pictures(), state)
-    assert not torch.equal(first, augment(pictures(), state)), "the generator moves on"
+    augment(random_images(), state)
+    assert not torch.equal(first, augment(random_images(), state)), "the generator advances"
 
 
-def test_one_option_does_not_shift_the_draws_of_another():
+def test_options_do_not_change_the_random_numbers_of_each_other():
     crop = Augment(12, MEAN, STD, crop_scale=(0.5, 1.0))
     both = Augment(12, MEAN, STD, crop_scale=(0.5, 1.0), erase=0.1)
-    a, b = crop(pictures(), generator()), both(pictures(), generator())
+    a, b = crop(random_images(), generator()), both(random_images(), generator())
     assert torch.equal(a[b != 0], b[b != 0])
 
 
-def test_with_keys_a_picture_does_not_depend_on_its_batch():
+def test_with_keys_an_image_does_not_depend_on_its_batch():
     augment = Augment.preset("strong", 12, MEAN, STD)
-    images, keys = pictures(8), torch.tensor([5, 2, 9, 1, 77, 3, 0, 10**12])
+    images, keys = random_images(8), torch.tensor([5, 2, 9, 1, 77, 3, 0, 10**12])
     whole = augment(images, keys=keys)
     order = torch.tensor([6, 1, 7])
     part = augment(images[order], keys=keys[order])
@@ -225,27 +225,27 @@ def test_keyed_numbers_are_splitmix64():
     assert torch.equal(keyed_uniform(torch.tensor([1234567]), 3)[0], expected)
 
 
-def test_views_start_with_the_picture_itself_and_differ():
+def test_views_start_with_the_plain_image_and_differ():
     augment = Augment.preset("weak", 12, MEAN, STD)
-    views = augment.views(pictures(), 3, generator())
+    views = augment.views(random_images(), 3, generator())
     assert views.shape == (3, 4, 3, 12, 12)
-    assert torch.equal(views[0], augment(pictures(), train=False))
+    assert torch.equal(views[0], augment(random_images(), train=False))
     assert not torch.equal(views[1], views[2])
-    drawn = augment.views(pictures(), 2, generator(), plain_first=False)
+    drawn = augment.views(random_images(), 2, generator(), plain_first=False)
     assert not torch.equal(drawn[0], views[0])
-    one = augment.views(pictures(), 1, generator(), plain_first=False)
-    assert torch.equal(one[0], augment(pictures(), generator()))
+    one = augment.views(random_images(), 1, generator(), plain_first=False)
+    assert torch.equal(one[0], augment(random_images(), generator()))
 
 
-def test_autocast_does_not_coarsen_the_pixels():
+def test_autocast_does_not_change_the_pixels():
     augment = Augment(12, MEAN, STD, crop_scale=(0.5, 1.0))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = augment(pictures(), generator())
-    assert torch.equal(inside, augment(pictures(), generator()))
+        inside = augment(random_images(), generator())
+    assert torch.equal(inside, augment(random_images(), generator()))
 
 
 def test_an_empty_batch_stays_empty():
-    assert Augment.preset("strong", 8, MEAN, STD)(pictures(0)).shape == (0, 3, 8, 8)
+    assert Augment.preset("strong", 8, MEAN, STD)(random_images(0)).shape == (0, 3, 8, 8)
 
 
 @pytest.mark.parametrize(
@@ -261,18 +261,18 @@ def test_an_empty_batch_stays_empty():
         ({"contrast": math.nan}, "contrast"),
     ],
 )
-def test_impossible_options_are_refused(options, message):
+def test_invalid_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         Augment(**{"size": 8, "mean": MEAN, "std": STD, **options})
 
 
-def test_unusable_input_is_refused():
+def test_invalid_input_is_refused():
     augment = Augment(8, MEAN, STD)
     with pytest.raises(ValueError, match=r"expected uint8.*float32 of shape \(2, 3, 8, 8\)"):
         augment(torch.zeros(2, 3, 8, 8))
     with pytest.raises(ValueError, match="expected 4 keys"):
-        augment(pictures(), keys=torch.arange(3))
+        augment(random_images(), keys=torch.arange(3))
     with pytest.raises(ValueError, match="at least 2 views"):
-        augment.views(pictures(), 1)
+        augment.views(random_images(), 1)
     with pytest.raises(ValueError, match="'flip', 'weak', 'strong'"):
         Augment.preset("hard", 8, MEAN, STD)

@@ -1,4 +1,4 @@
-"""Hiding labels: what stays, what is lost, and that the seed decides."""
+"""Hiding labels: which labels stay, and that the result depends on the seed only."""
 
 from fractions import Fraction
 
@@ -47,13 +47,13 @@ def test_hiding_only_ever_turns_labels_into_unknown(hide, labels, seed):
 
 
 @every_hider
-def test_the_seed_decides(hide, complete):
+def test_the_result_depends_on_the_seed(hide, complete):
     np.testing.assert_array_equal(hide(complete, 5), hide(complete, 5))
     assert (hide(complete, 5) != hide(complete, 6)).any()
 
 
 @every_hider
-def test_any_kind_of_labels_gives_the_same(hide, complete):
+def test_arrays_lists_and_tensors_give_the_same(hide, complete):
     expected = hide(complete, 1)
     for same in (
         complete.astype(float),
@@ -75,7 +75,7 @@ def test_bad_labels_and_seeds_are_refused(hide, complete):
 
 @pytest.mark.parametrize("hide", [HIDERS["single_positive"], HIDERS["published"]])
 @given(labels=LABELS, seed=SEEDS)
-def test_one_positive_a_row_and_nothing_else(hide, labels, seed):
+def test_one_positive_per_row_is_kept_and_nothing_else(hide, labels, seed):
     hidden = hide(labels, seed)
     has_one = (labels == PRESENT).any(axis=1)
     np.testing.assert_array_equal((hidden == PRESENT).sum(axis=1), has_one)
@@ -110,7 +110,7 @@ def published_in_plain_loops(labels, seed):
 
 
 @given(labels=LABELS, seed=SEEDS)
-def test_published_choice_is_that_of_the_shuffled_stream(labels, seed):
+def test_the_published_choice_follows_the_shuffled_stream(labels, seed):
     np.testing.assert_array_equal(
         hiding.single_positive_published(labels, seed), published_in_plain_loops(labels, seed)
     )
@@ -119,7 +119,7 @@ def test_published_choice_is_that_of_the_shuffled_stream(labels, seed):
 @pytest.mark.parametrize("share", [0.04, 0.5, 0.97])
 @pytest.mark.parametrize("block", [1, 700, 1 << 22])
 def test_published_choice_over_many_rows(monkeypatch, share, block):
-    # 300 classes: bounds beyond a byte, where the stream rejects in another rhythm.
+    # 300 classes: bounds beyond one byte, for which the stream rejects other numbers.
     labels = (np.random.default_rng(0).random((150, 300)) < share).astype(np.int8)
     monkeypatch.setattr(label_checks, "BLOCK", block)
     np.testing.assert_array_equal(
@@ -148,7 +148,7 @@ def test_drop_positives_leaves_the_papers_number_in_each_row(block, labels, r, s
     assert hidden.sum(axis=1).tolist() == expected
 
 
-def test_drop_positives_chooses_with_equal_chance():
+def test_drop_positives_chooses_all_labels_equally_often():
     labels = np.ones((6000, 5), dtype=np.int8)
     # Two of five stay: 2400 times each, standard deviation 38.
     assert (np.abs(hiding.drop_positives(labels, 0.8, 0).sum(axis=0) - 2400) < 4 * 38).all()
@@ -234,10 +234,10 @@ def test_subsample_negatives_depends_on_the_seed():
 
 
 @pytest.mark.parametrize("ratio", [-1, float("nan"), float("inf")])
-def test_subsample_negatives_refuses_what_is_no_ratio(ratio):
+def test_subsample_negatives_refuses_an_invalid_ratio(ratio):
     with pytest.raises(ValueError, match="expected ratio"):
         hiding.subsample_negatives(ROWS, ratio)
-    with pytest.raises(ValueError, match="no row of 3 has a PRESENT label"):
+    with pytest.raises(ValueError, match="none of 3 rows has a PRESENT label"):
         hiding.subsample_negatives(np.zeros((3, 2)), 1)
 
 
@@ -247,7 +247,7 @@ SCENES = np.array(
 NAMES = ["person", "tie", "cat", "unicorn"]
 
 
-def test_class_filter_keeps_or_drops_in_the_old_order():
+def test_class_filter_keeps_the_order_of_the_classes():
     kept, names = class_filters.class_filter(SCENES, NAMES, keep=["unicorn", "cat", "cat"])
     dropped, same_names = class_filters.class_filter(SCENES, NAMES, drop=["person", "tie"])
     assert names == same_names == ("cat", "unicorn")
@@ -262,7 +262,7 @@ def test_class_filter_keeps_or_drops_in_the_old_order():
     [
         ({}, ValueError, "either keep= or drop="),
         ({"keep": ["cat"], "drop": ["tie"]}, ValueError, "either keep= or drop="),
-        ({"drop": ["persn"]}, ValueError, "'persn' is no class; did you mean 'person'"),
+        ({"drop": ["persn"]}, ValueError, "'persn' is not a class; did you mean 'person'"),
         ({"drop": "cat"}, TypeError, "got the text 'cat'"),
         ({"drop": NAMES}, ValueError, "no class of 4 would be left"),
         ({"keep": []}, ValueError, "no class of 4 would be left"),
@@ -274,7 +274,7 @@ def test_class_filter_refuses(arguments, error, message):
 
 
 @given(labels=LABELS)
-def test_co_occurrence_counts_rows_that_hold_both(labels):
+def test_co_occurrence_counts_rows_with_both_classes(labels):
     counts = class_filters.co_occurrence(labels)
     for a in range(labels.shape[1]):
         for b in range(labels.shape[1]):
@@ -287,12 +287,12 @@ def test_co_occurrence_adds_up_the_blocks(monkeypatch, complete):
     np.testing.assert_array_equal(class_filters.co_occurrence(complete), expected)
 
 
-def test_correlated_classes_is_the_share_of_a_class_s_own_rows():
+def test_correlated_classes_returns_the_share_of_rows_with_the_anchor():
     # tie: 2 of its 3 rows show a person, cat: 1 of 3; the unicorn is never present.
     assert class_filters.correlated_classes(SCENES, NAMES, "person", 0.5) == {
         "tie": pytest.approx(2 / 3)
     }
     assert list(class_filters.correlated_classes(SCENES, NAMES, "person", 0)) == ["tie", "cat"]
     assert class_filters.correlated_classes(SCENES, NAMES, "unicorn", 0.1) == {}
-    with pytest.raises(ValueError, match="'human' is no class; the classes are: person, tie"):
+    with pytest.raises(ValueError, match="'human' is not a class; the classes are: person, tie"):
         class_filters.correlated_classes(SCENES, NAMES, "human", 0.5)

@@ -1,4 +1,4 @@
-"""The label coding: what is accepted, what is refused and how, conversions, LabelMatrix."""
+"""The label coding: accepted and refused input, conversions, LabelMatrix."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ CODES = arrays(np.int8, array_shapes(min_dims=2, max_dims=2), elements=st.sample
 ALL_THREE = np.array([[1, 0, -1], [-1, 1, 0]], dtype=np.int8)
 
 
-def test_plus_is_yes_minus_is_no():
+def test_plus_is_present_minus_is_absent():
     assert (PRESENT, UNKNOWN, ABSENT) == (1, 0, -1)
 
 
@@ -36,7 +36,7 @@ def test_check_accepts_types_without_a_sign(kind):
 @pytest.mark.parametrize(
     "kind", [torch.int8, torch.int16, torch.int64, torch.float16, torch.bfloat16, torch.float64]
 )
-def test_check_keeps_tensors_tensors(kind):
+def test_check_returns_tensors_for_tensors(kind):
     checked = check(torch.from_numpy(ALL_THREE).to(kind).requires_grad_(kind.is_floating_point))
     assert isinstance(checked, torch.Tensor)
     assert checked.dtype == torch.int8
@@ -70,7 +70,7 @@ def test_empty_and_single_cell_labels_pass(make, shape):
     assert tuple(check(make(shape)).shape) == shape
 
 
-# 257, 2**32 + 1 and 2**64 - 1 would turn into 1, 1 and -1 if they were cut down to int8.
+# 257, 2**32 + 1 and 2**64 - 1 would become 1, 1 and -1 if they were truncated to int8.
 @pytest.mark.parametrize(
     "value", [2, -2, 0.5, 1e-9, 127, -128, 255, 257.0, 1e30, np.inf, -np.inf, 2**32 + 1, np.nan]
 )
@@ -128,13 +128,13 @@ def test_the_first_wrong_entry_is_the_one_named(codes, data):
         ("dog", "Text is read as a number"),
     ],
 )
-def test_the_message_says_what_to_do(value, hint):
+def test_the_message_advises_what_to_do(value, hint):
     with pytest.raises(ValueError, match=hint) as refused:
         check([[1, value]] if value != "" else [["1", ""]])
     assert repr(value) in str(refused.value)
 
 
-def test_masked_entries_are_blank_and_not_what_lies_beneath():
+def test_masked_entries_are_blank():
     masked = np.ma.array([[1, 0]], mask=[[False, True]])
     with pytest.raises(ValueError, match=r"labels\[0, 1\] is nan"):
         check(masked)
@@ -153,7 +153,7 @@ def test_masked_entries_are_blank_and_not_what_lies_beneath():
         (np.zeros((1, 1), dtype="M8[s]"), TypeError, "datetime64"),
     ],
 )
-def test_what_is_no_matrix_of_numbers_is_refused(bad, error, message):
+def test_input_that_is_not_a_matrix_of_numbers_is_refused(bad, error, message):
     with pytest.raises(error, match=message):
         check(bad)
 
@@ -188,7 +188,7 @@ def test_conversions(convert, values, expected):
     assert converted.tolist() == expected
 
 
-def test_conversions_return_the_kind_they_got_and_leave_it_alone():
+def test_conversions_keep_the_type_and_do_not_change_their_input():
     given_values = torch.tensor([[1.0, 0.0, float("nan")]])
     converted = labels.from_zero_absent(given_values)
     assert isinstance(converted, torch.Tensor)
@@ -229,7 +229,7 @@ def test_from_names_with_classes_keeps_their_order():
     assert (values.tolist(), classes) == ([[1, 0]], ("dog", "cat"))
 
 
-def test_from_names_of_nothing():
+def test_from_names_of_no_rows():
     values, classes = labels.from_names([[], []])
     assert (values.shape, classes) == ((2, 0), ())
 
@@ -243,8 +243,8 @@ def test_from_names_loses_no_name(rows):
 @pytest.mark.parametrize(
     ("rows", "error", "message"),
     [
-        ([["cat"], ["cta"]], ValueError, "row 1: 'cta' is no class; did you mean 'cat'"),
-        ([["zzz"]], ValueError, "row 0: 'zzz' is no class; the classes are: cat, dog"),
+        ([["cat"], ["cta"]], ValueError, "row 1: 'cta' is not a class; did you mean 'cat'"),
+        ([["zzz"]], ValueError, "row 0: 'zzz' is not a class; the classes are: cat, dog"),
         ([["cat"], "cat|dog"], TypeError, r"row 1 is the text 'cat\|dog'.*split"),
         ("cat", TypeError, "expected a list of names"),
         ([["cat"], [""]], ValueError, "row 1 holds ''"),

@@ -34,7 +34,7 @@ class ClassCount:
 
 @dataclass(frozen=True)
 class Report:
-    """The findings of `check_data`; `text()` for people, `to_dict()` for programs."""
+    """The result of `check_data`; `text()` for people, `to_dict()` for programs."""
 
     labels: str
     rows: int

@@ -1,4 +1,4 @@
-"""The error of everything that reads data, and the hints its messages share."""
+"""The error that all readers raise, and the parts that its messages share."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from halftruth.labels import check_classes
 
 
 class DataError(ValueError):
-    """Input that cannot be read as meant: says where, what was expected, what came, what to do."""
+    """Invalid input; the message names the place, what was expected and found, and what to do."""
 
 
 def class_names(names: Iterable[str], place: object) -> tuple[str, ...]:
-    """Class names, once each is text, not blank and there only once."""
+    """Check that class names are text, not blank and different; return them."""
     try:
         return check_classes(names)
     except (TypeError, ValueError) as error:
@@ -22,7 +22,7 @@ def class_names(names: Iterable[str], place: object) -> tuple[str, ...]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name, or nothing.
+    """A hint for a misspelt name, or an empty text.
 
     >>> nearest("imgae", ["image", "split"])
     " (did you mean 'image'?)"
@@ -32,7 +32,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def option(name: str, value: str | None = None) -> str:
-    """An option of `read_labels`, and what it is on the command line.
+    """An argument of `read_labels` and its option on the command line, for messages.
 
     >>> option("blank", "absent")
     "blank='absent' (--blank absent)"
@@ -47,7 +47,7 @@ def option(name: str, value: str | None = None) -> str:
 
 
 def some(names: Sequence[object], limit: int = 5) -> str:
-    """The first few of many, for a message.
+    """The first few names of a list, for a message.
 
     >>> some(["a", "b", "c"], limit=2)
     "'a', 'b' and 1 more"

@@ -1,4 +1,4 @@
-"""The bytes of one image file -> an upright RGB picture, or the reason why there is none."""
+"""Decode the bytes of one image file into an upright RGB image, or give the reason it fails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 Fit = Literal["squash", "crop"]
-# Pillow knows formats that start other programs (EPS) or are no pictures; only these are opened.
+# Pillow also opens formats that start other programs (EPS) or are not images; these are safe.
 FORMATS = ("JPEG", "MPO", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000", "AVIF")
 EXTENSIONS = {
     ".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".apng", ".gif", ".bmp", ".tif", ".tiff",
@@ -33,7 +33,7 @@ class BadImage(ValueError):
 
 
 def is_image_name(name: str) -> bool:
-    """Whether a name ends like an image file's."""
+    """Whether a name has the extension of an image file."""
     return os.path.splitext(name)[1].lower() in EXTENSIONS
 
 
@@ -49,24 +49,24 @@ def decode_image(
     """Decode to RGB: upright (EXIF), first frame, 16 bit scaled to 8, transparency over white.
 
     With `size`, a JPEG may be decoded at 1/2, 1/4 or 1/8 as long as both sides stay at least
-    `size` pixels long, which is faster and lets pictures beyond `max_megapixels` through.
+    `size` pixels long, which is faster and allows images beyond `max_megapixels`.
     """
     if not data:
         raise BadImage(name, "the file is empty (zero bytes)")
     try:
-        with Image.open(io.BytesIO(data), formats=_formats()) as picture:
+        with Image.open(io.BytesIO(data), formats=_formats()) as image:
             if size is not None:
-                picture.draft("RGB", (size, size))
-            megapixels = picture.width * picture.height / 1e6
+                image.draft("RGB", (size, size))
+            megapixels = image.width * image.height / 1e6
             if megapixels > max_megapixels:
                 raise BadImage(
                     name,
-                    f"{picture.width} x {picture.height} pixels are more than the limit of "
+                    f"{image.width} x {image.height} pixels are more than the limit of "
                     f"{max_megapixels:g} megapixels",
                 )
-            picture.seek(0)
-            picture.load()
-            return to_rgb(picture, name)
+            image.seek(0)
+            image.load()
+            return to_rgb(image, name)
     except BadImage:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -76,46 +76,46 @@ def decode_image(
     except Image.UnidentifiedImageError:
         start = data[:16]
         raise BadImage(name, f"not an image of a known format; it starts with {start!r}") from None
-    # Pillow's readers meet damaged files with every kind of exception, not only OSError.
+    # Pillow raises many kinds of exceptions on damaged files, not only OSError.
     except Exception as error:
         reason = str(error) or type(error).__name__
         raise BadImage(name, f"damaged or truncated: {reason}") from error
 
 
-def to_rgb(picture: Image.Image, name: str) -> Image.Image:
+def to_rgb(image: Image.Image, name: str) -> Image.Image:
     """Convert any image to RGB: upright (EXIF), 16 bit scaled to 8, transparency over white."""
-    is_16_bit = picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format == "PNG")
-    return _to_rgb(_upright(picture), name, is_16_bit)
+    is_16_bit = image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG")
+    return _to_rgb(_upright(image), name, is_16_bit)
 
 
-def _upright(picture: Image.Image) -> Image.Image:
-    """Turned as EXIF says; a picture whose EXIF block is damaged is left as it is."""
+def _upright(image: Image.Image) -> Image.Image:
+    """Rotate the image by its EXIF orientation; ignore a damaged EXIF block."""
     try:
-        return ImageOps.exif_transpose(picture)
+        return ImageOps.exif_transpose(image)
     except Exception:
-        return picture
+        return image
 
 
-def _to_rgb(picture: Image.Image, name: str, is_16_bit: bool) -> Image.Image:
-    mode = picture.mode
+def _to_rgb(image: Image.Image, name: str, is_16_bit: bool) -> Image.Image:
+    mode = image.mode
     if is_16_bit:
-        pixels = np.asarray(picture).astype(np.float64)
+        pixels = np.asarray(image).astype(np.float64)
         return Image.fromarray(np.rint(pixels / 257.0).astype(np.uint8)).convert("RGB")
     if mode in ("I", "F"):
         raise BadImage(
             name, f"its pixels are 32-bit numbers (mode {mode}) of unknown range; save it as 8 bit"
         )
-    if mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in picture.info:
-        above = picture.convert("RGBA")
-        paper = Image.new("RGBA", above.size, (*BACKGROUND, 255))
-        return Image.alpha_composite(paper, above).convert("RGB")
-    return picture.convert("RGB")
+    if mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        rgba = image.convert("RGBA")
+        background = Image.new("RGBA", rgba.size, (*BACKGROUND, 255))
+        return Image.alpha_composite(background, rgba).convert("RGB")
+    return image.convert("RGB")
 
 
-def resize(picture: Image.Image, size: int, fit: Fit = "squash") -> Image.Image:
-    """A square of `size`: squashed whole, or cropped to the middle after scaling the short side."""
+def resize(image: Image.Image, size: int, fit: Fit = "squash") -> Image.Image:
+    """Resize to a square: squash the whole image, or scale the short side and crop the centre."""
     if fit == "squash":
-        return picture.resize((size, size), Image.Resampling.BICUBIC)
+        return image.resize((size, size), Image.Resampling.BICUBIC)
     if fit == "crop":
-        return ImageOps.fit(picture, (size, size), Image.Resampling.BICUBIC)
+        return ImageOps.fit(image, (size, size), Image.Resampling.BICUBIC)
     raise ValueError(f"fit must be 'squash' or 'crop', got {fit!r}")

@@ -52,7 +52,7 @@ class ImageStore:
                 self._zip(path)
 
     def names(self) -> list[str]:
-        """The names of all files with an image's extension, sorted."""
+        """The names of all files with the extension of an image, sorted."""
         return sorted(name for name in self._everything() if is_image_name(name))
 
     def __len__(self) -> int:
@@ -84,7 +84,7 @@ class ImageStore:
         raise BadImage(name, f"there is no such image in {self._places()}{self._hint(base)}")
 
     def read_bytes(self, name: str) -> bytes:
-        """The bytes of an image file."""
+        """Read the bytes of an image file."""
         found = self._inside(name)
         holders = self._holders(found)
         if not holders:
@@ -104,13 +104,13 @@ class ImageStore:
             raise BadImage(name, f"cannot be read: {error}") from error
 
     def read(self, name: str, size: int | None = None) -> Image.Image:
-        """The image in RGB; with `size`, a large JPEG may come smaller (never below `size`)."""
+        """Read an image in RGB; with `size`, a large JPEG may be smaller (never below `size`)."""
         return decode_image(
             self.read_bytes(name), name, size=size, max_megapixels=self.max_megapixels
         )
 
     def _holders(self, name: str) -> list[Path]:
-        """The sources with a file of exactly this name."""
+        """The sources that have a file of exactly this name."""
         return [
             path
             for path in self.sources

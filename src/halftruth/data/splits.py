@@ -1,4 +1,4 @@
-"""Rows for training, validation and test: from a column, or drawn at random, groups kept whole."""
+"""Rows for training, validation and test: from a column or at random, with whole groups."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from halftruth.data.errors import DataError, some
+from halftruth.data.errors import DataError, nearest, some
 
 SPLIT_NAMES = {
     "train": "train", "training": "train", "trn": "train", "trainval": "train",
@@ -18,7 +18,7 @@ SPLIT_NAMES = {
 
 @dataclass(frozen=True)
 class Splits:
-    """Sorted row numbers of each part; a part that does not exist is empty."""
+    """The sorted row numbers of each part; a missing part is empty."""
 
     train: np.ndarray
     val: np.ndarray
@@ -28,17 +28,17 @@ class Splits:
 def split_rows(
     n: int, *, val: float = 0.2, seed: int = 0, groups: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw (train, val) rows: a permutation of RandomState(seed), its end being the validation.
+    """Draw (train, val) rows: the last rows of a permutation by RandomState(seed) are validation.
 
     `split_rows(5717, seed=1200)` is the published split of VOC 2012 (Cole et al. 2021), and
-    likewise for COCO, NUS-WIDE and CUB. With `groups` (one entry a row: a patient, a site) the
-    groups are permuted and none is divided; the share of rows is then only close to `val`.
+    likewise for COCO, NUS-WIDE and CUB. With `groups` (one entry per row: a patient, a site) whole
+    groups are drawn, and the share of rows is only close to `val`.
 
     >>> split_rows(5, val=0.4, seed=0)
     (array([0, 1, 2]), array([3, 4]))
     """
     if not 0.0 < val < 1.0:
-        raise DataError(f"val must be a share between 0 and 1, got {val}")
+        raise DataError(f"val must be a fraction between 0 and 1, got {val}")
     random = np.random.RandomState(seed)
     wanted = round(val * n)
     if groups is None:
@@ -50,14 +50,14 @@ def split_rows(
     if not len(train) or not len(held_out):
         unit = "rows" if groups is None else f"rows in {len(np.unique(groups)):,} groups"
         raise DataError(
-            f"{n:,} {unit} cannot be divided with val={val}: the training part has {len(train):,} "
-            f"rows and the validation part {len(held_out):,}"
+            f"{n:,} {unit} cannot be split with val={val}: the training part would have "
+            f"{len(train):,} rows and the validation part {len(held_out):,}"
         )
     return train, held_out
 
 
 def fold_of_rows(n: int, folds: int, seed: int = 0, groups: np.ndarray | None = None) -> np.ndarray:
-    """(N,) the fold of each row, as even as can be; rows of one group stay together.
+    """(N,) the fold of each row; folds are of equal size, rows of one group stay together.
 
     >>> np.bincount(fold_of_rows(10, 3))
     array([4, 3, 3])
@@ -66,14 +66,14 @@ def fold_of_rows(n: int, folds: int, seed: int = 0, groups: np.ndarray | None = 
     which = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1].ravel()
     units = int(which.max(initial=-1)) + 1
     if not 2 <= folds <= units:
-        raise DataError(f"folds: expected 2 to {units:,}, as many as rows (or groups), got {folds}")
+        raise DataError(f"folds: expected 2 to {units:,} (the rows or groups), got {folds}")
     fold = np.empty(units, dtype=np.intp)
     fold[random.permutation(units)] = np.arange(units) % folds
     return fold[which]
 
 
 def named_splits(column: np.ndarray, names: Mapping[str, str] | None = None) -> Splits:
-    """Rows by a column of split names: train / val / test and their usual spellings.
+    """Assign rows by a column of split names: train / val / test and their usual spellings.
 
     `names` maps further spellings, e.g. `{"fold0": "test"}`.
 
@@ -86,8 +86,9 @@ def named_splits(column: np.ndarray, names: Mapping[str, str] | None = None) -> 
     if strange:
         row = int(np.flatnonzero(which == list(found).index(strange[0]))[0])
         raise DataError(
-            f"row {row} of the split column: expected train, val or test, got {strange[0]!r}; "
-            f"map the names with names={{{strange[0]!r}: 'train'}} or rename them"
+            f"row {row} of the split column: expected train, val or test, got "
+            f"{strange[0]!r}{nearest(strange[0].strip().lower(), known)}; correct it, or in Python "
+            f"map the names with names={{{strange[0]!r}: 'train'}}"
         )
     parts = np.array([known[name.strip().lower()] for name in found], dtype=str)[which.ravel()]
     return Splits(*(np.flatnonzero(parts == part) for part in ("train", "val", "test")))
@@ -102,9 +103,9 @@ def choose_splits(
     groups: np.ndarray | None = None,
     names: Mapping[str, str] | None = None,
 ) -> Splits:
-    """What training uses: the split column where there is one, else a random validation part.
+    """Split the rows for training: by the split column, without one a random validation part.
 
-    A column without validation rows has them drawn from its training rows.
+    If a column has no validation rows, they are drawn from its training rows.
     """
     nothing = np.empty(0, dtype=np.intp)
     if column is None:
@@ -113,7 +114,7 @@ def choose_splits(
         raise DataError(f"the split column has {len(column):,} entries for {n:,} rows")
     parts = named_splits(column, names)
     if not len(parts.train):
-        raise DataError("the split column names no row 'train'")
+        raise DataError("the split column has no training rows: no row is called 'train'")
     if not len(parts.val):
         inside = None if groups is None else _check_groups(groups, n)[parts.train]
         train, held_out = split_rows(len(parts.train), val=val, seed=seed, groups=inside)
@@ -124,7 +125,7 @@ def choose_splits(
 
 
 def check_leakage(parts: Splits, groups: np.ndarray) -> None:
-    """Refuse a split in which a group is in the training part and outside it."""
+    """Refuse a split in which a group is in the training part and in another part."""
     named = np.asarray(groups, dtype=str)
     for part, rows in (("val", parts.val), ("test", parts.test)):
         shared = np.intersect1d(named[parts.train], named[rows])
@@ -138,15 +139,15 @@ def check_leakage(parts: Splits, groups: np.ndarray) -> None:
 def _check_groups(groups: np.ndarray, n: int) -> np.ndarray:
     named = np.asarray(groups, dtype=str)
     if named.shape != (n,):
-        raise DataError(f"groups must have one entry a row: expected {n:,}, got {named.shape}")
+        raise DataError(f"groups must have one entry per row: expected {n:,}, got {named.shape}")
     blank = np.flatnonzero(np.char.strip(named) == "")
     if len(blank):
-        raise DataError(f"row {blank[0]} has no group; {len(blank):,} rows are without one")
+        raise DataError(f"row {blank[0]} has no group; {len(blank):,} rows have none")
     return named
 
 
 def _whole_groups(groups: np.ndarray, wanted: int, random: np.random.RandomState) -> np.ndarray:
-    """Mask of the last groups of a permutation that together come closest to `wanted` rows."""
+    """Mask of the last groups of a permutation whose number of rows is closest to `wanted`."""
     found, which, counts = np.unique(groups, return_inverse=True, return_counts=True)
     order = random.permutation(len(found))[::-1]
     rows_so_far = np.concatenate([[0], np.cumsum(counts[order])])

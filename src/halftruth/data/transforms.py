@@ -1,4 +1,4 @@
-"""Augmentation of whole batches on the device they live on: bytes in, normalised pictures out."""
+"""Augmentation of whole batches on their device: bytes in, normalised images out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "erase": 0.25,
     },
 }
-# What is drawn for each picture, always all of it, so that one option does not shift another's.
+# Random numbers per image. All are always drawn, so that options do not affect each other.
 _DRAWN = ("flip", "area", "aspect", "x", "y", "brightness", "contrast", "saturation", "ex", "ey")
 _ASPECT = math.log(4 / 3)
 _GREY = (0.299, 0.587, 0.114)
@@ -34,17 +34,17 @@ _GREY = (0.299, 0.587, 0.114)
 class Augment:
     """uint8 (B, H, W, 3) to float32 (B, 3, size, size), normalised by mean and std (of 0..1).
 
-    `flip`: left-right, every second picture. `crop_scale`: the share of the area that a random
-    box keeps, its aspect 3/4 to 4/3 of the picture's. `brightness`, `contrast`, `saturation`: a
-    factor from 1 − j to 1 + j each, clipped once at the end. `erase`: the share of the area that
-    a square of the mean colour covers. All off: resize where needed, and normalise.
+    `flip`: left-right, with probability 1/2. `crop_scale`: the range of the share of the area that
+    a random crop keeps, with an aspect of 3/4 to 4/3. `brightness`, `contrast`, `saturation`: a
+    random factor from 1 − j to 1 + j each, clipped once at the end. `erase`: the share of the area
+    that a square of the mean colour covers. Without options: resize if needed, and normalise.
 
-    The draws come from `generator`, or from `keys`, one integer a picture: then a picture's
-    augmentation depends on its key alone, not on its batch, the device or the number of processes.
+    Random numbers come from `generator`, or from `keys`, one integer per image: then the
+    augmentation depends on the key only, not on the batch, the device or the number of processes.
 
     >>> augment = Augment.preset("weak", 32, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-    >>> pictures = torch.zeros(4, 48, 48, 3, dtype=torch.uint8)
-    >>> augment(pictures, torch.Generator().manual_seed(0)).shape
+    >>> images = torch.zeros(4, 48, 48, 3, dtype=torch.uint8)
+    >>> augment(images, torch.Generator().manual_seed(0)).shape
     torch.Size([4, 3, 32, 32])
     """
 
@@ -78,7 +78,7 @@ class Augment:
     def preset(
         cls, name: str, size: int, mean: Sequence[float], std: Sequence[float], **changes: Any
     ) -> Augment:
-        """ "none", "flip", "weak" or "strong", with single options changed if wanted."""
+        """Create the preset "none", "flip", "weak" or "strong", with `changes` to its options."""
         if name not in PRESETS:
             raise ValueError(f"expected an augmentation in {tuple(PRESETS)}, got {name!r}")
         return cls(size, mean, std, **{**PRESETS[name], **changes})
@@ -92,7 +92,7 @@ class Augment:
         keys: Tensor | None = None,
         train: bool = True,
     ) -> Tensor:
-        """One augmented view; with train=False only resized and normalised."""
+        """Return one augmented view; with train=False only resized and normalised."""
         _check(images)
         draws = self._draws(images, 1, generator, keys)[0] if train else None
         return self._view(images, draws)
@@ -107,9 +107,9 @@ class Augment:
         keys: Tensor | None = None,
         plain_first: bool = True,
     ) -> Tensor:
-        """(n, B, 3, size, size): the picture itself first, then n − 1 augmentations of it.
+        """(n, B, 3, size, size): the plain image first, then n − 1 augmentations of it.
 
-        With plain_first=False the first is augmented as well.
+        With plain_first=False the first view is augmented as well.
         """
         _check(images)
         if n < 1 + plain_first:
@@ -129,7 +129,7 @@ class Augment:
         return torch.stack(random_boxes(draws, self.crop_scale, self.flip), dim=1)
 
     def _view(self, images: Tensor, draws: dict[str, Tensor] | None) -> Tensor:
-        # Half precision, which autocast would choose for the products, is too coarse for pixels.
+        # Autocast would use half precision for the products, which is too coarse for pixels.
         with torch.autocast(images.device.type, enabled=False):
             scale, shift, grey = self._on(images.device)
             if draws is None:
@@ -158,14 +158,14 @@ class Augment:
         left, top, width, height = random_boxes(draws, self.crop_scale, self.flip)
         batch, high_px, wide_px, _ = images.shape
         if high_px == wide_px:
-            # Both sides at once: a small batch takes as long as the calls that it needs.
+            # Both sides at once: for a small batch the number of calls decides the time.
             starts, lengths = torch.cat([top, left]), torch.cat([height, width])
             rows, columns = resampling(starts, lengths, high_px, self.size).tensor_split(2)
         else:
             rows = resampling(top, height, high_px, self.size)
             columns = resampling(left, width, wide_px, self.size)
-        # Two products of per-picture matrices; bytes become floats only here. A GPU multiplies
-        # halves much faster: exact for the bytes, off by a quarter of a grey level in the end.
+        # Two products of per-image matrices. A GPU multiplies half precision much faster: exact for
+        # the bytes, and the result is off by at most a quarter of a grey level.
         kind = torch.float16 if images.is_cuda else torch.float32
         lines = rows.to(kind) @ images.reshape(batch, high_px, wide_px * 3).to(kind)
         lines = lines.view(batch, self.size, wide_px, 3).permute(0, 3, 1, 2)
@@ -191,7 +191,7 @@ class Augment:
         pixels.clamp_(0, 255)
 
     def _square(self, draws: dict[str, Tensor]) -> Tensor:
-        """(B, 1, size, size): True in a square of the share `erase`, wholly inside the picture."""
+        """(B, 1, size, size): True in a square that covers the share `erase` of the area."""
         side = round(math.sqrt(self.erase) * self.size)
         place = torch.arange(self.size, device=draws["ex"].device)
         spans = []
@@ -203,7 +203,7 @@ class Augment:
     def _draws(
         self, images: Tensor, n: int, generator: torch.Generator | None, keys: Tensor | None
     ) -> list[dict[str, Tensor]]:
-        """For each of n views, uniform numbers by name, one a picture."""
+        """For each of n views, uniform random numbers by name, one per image."""
         count = len(_DRAWN)
         if keys is not None:
             if keys.shape != (len(images),):
@@ -218,7 +218,7 @@ class Augment:
         ]
 
     def _on(self, device: torch.device) -> list[Tensor]:
-        """Scale and shift of 0..255 to normalised, and grey weights; kept, since copying waits."""
+        """Scale and shift from 0..255 to normalised, and grey weights; cached per device."""
         if device not in self._kept:
             mean, std, grey = (
                 torch.tensor(tuple(v), dtype=torch.float64).view(1, 3, 1, 1)
@@ -232,13 +232,13 @@ class Augment:
 def _check(images: Tensor) -> None:
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[3] != 3:
         raise ValueError(
-            f"expected uint8 pictures of shape (batch, height, width, 3), "
+            f"expected uint8 images of shape (batch, height, width, 3), "
             f"got {images.dtype} of shape {tuple(images.shape)}"
         )
 
 
 def keyed_uniform(keys: Tensor, count: int) -> Tensor:
-    """(B, count) numbers in [0, 1) that depend on each row's integer key alone (SplitMix64).
+    """(B, count) numbers in [0, 1) that depend only on the integer key of each row (SplitMix64).
 
     >>> one, two = keyed_uniform(torch.tensor([7, 8]), 3), keyed_uniform(torch.tensor([8]), 3)
     >>> bool((one[1] == two[0]).all())
@@ -255,17 +255,17 @@ def keyed_uniform(keys: Tensor, count: int) -> Tensor:
 def random_boxes(
     draws: dict[str, Tensor], scale: tuple[float, float] | None, flip: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Left, top, width, height (B,) as shares of the picture's sides, from uniform numbers.
+    """Left, top, width, height (B,) as fractions of the image sides, from uniform numbers.
 
-    `scale`: the share of the area that is kept, from low to high; None: all of it. Where a picture
-    is flipped, left is the edge on the right and the width is negative.
+    `scale`: the range of the share of the area that is kept; None: all of it. If an image is
+    flipped, left is its right edge and the width is negative.
     """
     if scale is None:
         width = height = torch.ones_like(draws["area"])
     else:
         low, high = scale
         area = low + (high - low) * draws["area"]
-        # Aspects are drawn among those whose box fits: the area is exact, and never redrawn.
+        # Only aspects whose box fits are drawn, so the area is exact and nothing is drawn again.
         bound = (-area.log()).clamp(max=_ASPECT)
         aspect = ((2 * draws["aspect"] - 1) * bound).exp()
         width, height = (area * aspect).sqrt(), (area / aspect).sqrt()
@@ -278,11 +278,11 @@ def random_boxes(
 
 
 def resampling(start: Tensor, length: Tensor, pixels: int, size: int) -> Tensor:
-    """(B, size, pixels) weights that resample the span start .. start + length to `size` points.
+    """(B, size, pixels) weights that resample start .. start + length to `size` points.
 
-    Spans are shares of the picture's side; a negative length runs backwards, which is a flip. The
-    weights are those of bilinear interpolation; where the span shrinks, the triangle widens with
-    it (antialias), as in Pillow and in `F.interpolate(antialias=True)`.
+    Both are fractions of the side of the image; a negative length is a flip. The weights are those
+    of bilinear interpolation; if the image shrinks, the triangle widens (antialias), as in Pillow
+    and in `F.interpolate(antialias=True)`.
     """
     points = (torch.arange(size, device=start.device) + 0.5) / size
     centres = (start[:, None] + length[:, None] * points) * pixels

@@ -1,4 +1,4 @@
-"""Labels: one coding for the whole library, checks, conversions, names, and hiding.
+"""Labels: the coding of the library, checks, conversions, class names and hiding.
 
 +1 PRESENT: annotated as present. 0 UNKNOWN: not annotated. -1 ABSENT: verified as absent.
 Labels are (N, K) int8: N rows (images), K classes. Other codings are converted by name.

@@ -7,16 +7,16 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-# What blank text, None, NaN and pandas' NA become when objects are read as text.
+# The text of blanks, None, NaN and pandas' NA when objects are converted to text.
 _BLANK = frozenset({"", "nan", "none", "<na>"})
-# Rows are worked on in blocks of about this many labels, so that memory stays small.
+# The number of labels that are processed at once, to limit memory.
 BLOCK = 1 << 22
 
 
 def read_values(
     values: Any, expected: str, classes: Sequence[str] | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The values as they came and as numbers, blanks being NaN."""
+    """Return the values as given and as numbers, with NaN for blanks."""
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
         array = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
@@ -47,7 +47,7 @@ def read_values(
 
 
 def check_shape(shape: Sequence[int], classes: Sequence[str] | None) -> None:
-    """Refuse what is not (N, K), with K names where there are names."""
+    """Refuse a shape that is not (N, K), or another number of class names than K."""
     if len(shape) != 2:
         raise ValueError(
             f"expected labels of shape (N, K), rows by classes, got shape {tuple(shape)}"
@@ -60,7 +60,7 @@ def check_shape(shape: Sequence[int], classes: Sequence[str] | None) -> None:
 def refuse(
     array: np.ndarray, first: int, expected: str, hint: str, classes: Sequence[str] | None
 ) -> NoReturn:
-    """An error that names row, column and class of entry number `first`, and what to do."""
+    """Raise an error with the row, column and class of entry number `first`, and what to do."""
     row, column = divmod(first, array.shape[1])
     name = f" (class {classes[column]!r})" if classes is not None else ""
     value = array[row, column]
@@ -69,18 +69,18 @@ def refuse(
 
 
 def like(given: Any, values: np.ndarray) -> Any:
-    """An array, or a tensor where a tensor was given."""
+    """Return an array, or a tensor if a tensor was given."""
     return torch.from_numpy(values).to(given.device) if isinstance(given, torch.Tensor) else values
 
 
 def row_blocks(values: np.ndarray) -> Iterator[slice]:
-    """Slices of rows that cover a table."""
+    """Slices of rows that cover a table, each with about BLOCK labels."""
     step = max(1, BLOCK // max(1, values.shape[1]))
     return (slice(start, start + step) for start in range(0, len(values), step))
 
 
 def check_classes(classes: Iterable[str]) -> tuple[str, ...]:
-    """The class names as a tuple, once each is text, not blank and there only once."""
+    """Check that class names are text, not blank and different; return them as a tuple."""
     if isinstance(classes, str):
         raise TypeError(f"expected a list of class names, got the text {classes!r}")
     names = tuple(classes)
@@ -96,16 +96,16 @@ def check_classes(classes: Iterable[str]) -> tuple[str, ...]:
 
 
 def unknown_class(name: object, classes: Sequence[str]) -> str:
-    """A sentence that says which names come near one that is no class."""
+    """A sentence with the names that are similar to one that is not a class."""
     near = difflib.get_close_matches(str(name), classes, n=3)
     if near:
-        return f"{name!r} is no class; did you mean {' or '.join(map(repr, near))}?"
+        return f"{name!r} is not a class; did you mean {' or '.join(map(repr, near))}?"
     some = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
-    return f"{name!r} is no class; the classes are: {some or '(none)'}"
+    return f"{name!r} is not a class; the classes are: {some or '(none)'}"
 
 
 def class_columns(wanted: Iterable[str], names: Sequence[str]) -> list[int]:
-    """The columns of some classes, in the order they are named."""
+    """The columns of some classes, in the given order."""
     if isinstance(wanted, str):
         raise TypeError(f"expected a list of class names, got the text {wanted!r}")
     position = {name: k for k, name in enumerate(names)}

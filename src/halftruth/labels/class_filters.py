@@ -1,4 +1,4 @@
-"""Some of the classes: columns to keep or drop, and classes that come together."""
+"""Keep or drop classes, and find classes that occur together."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -16,10 +16,10 @@ def class_filter(
     keep: Iterable[str] | None = None,
     drop: Iterable[str] | None = None,
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """The columns of the classes to keep, or of all but those to drop, in their old order.
+    """Keep the columns of some classes, or drop them; the order stays.
 
-    Rows stay, even those left without a PRESENT label: they are what the any-class presence
-    paper (section 6.7) makes from COCO so. Labels of the kept classes stay as they are.
+    Rows stay, even those without a PRESENT label left: the any-class presence paper (section 6.7)
+    makes its empty rows from COCO in this way.
 
     >>> class_filter([[1, 0, -1]], ["person", "tie", "cat"], drop=["person", "tie"])
     (array([[-1]], dtype=int8), ('cat',))
@@ -38,7 +38,7 @@ def class_filter(
 
 
 def co_occurrence(labels: Any) -> np.ndarray:
-    """(K, K) how many rows hold both classes as PRESENT; the diagonal counts each class.
+    """(K, K) the number of rows in which both classes are PRESENT; the diagonal counts each class.
 
     >>> co_occurrence([[1, 1], [1, 0], [1, -1]]).tolist()
     [[3, 1], [1, 1]]
@@ -54,10 +54,10 @@ def co_occurrence(labels: Any) -> np.ndarray:
 def correlated_classes(
     labels: Any, classes: Iterable[str], anchor: str, threshold: float = 0.5
 ) -> dict[str, float]:
-    """Classes of whose rows at least `threshold` also hold the anchor, and that share, falling.
+    """Find classes that occur with the anchor in at least `threshold` of their rows.
 
-    share(c) = rows with c and anchor / rows with c; a class never PRESENT has none. As drop= of
-    :func:`class_filter`, with the anchor, these leave rows empty (any-class presence, 6.7).
+    Returns share(c) = rows with c and anchor / rows with c, from high to low. Given to drop= of
+    :func:`class_filter` with the anchor, they leave empty rows (any-class presence, 6.7).
 
     >>> labels = [[1, 1, 0], [1, 1, 0], [1, 0, 1], [0, 0, 1], [0, 0, 1]]
     >>> correlated_classes(labels, ["person", "tie", "cat"], "person")

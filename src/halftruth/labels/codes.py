@@ -1,6 +1,6 @@
-"""One coding of labels for the whole library, checked and converted at the door.
+"""The label coding of the library: checks and conversions from other codings.
 
-+1 PRESENT: labelled as there; 0 UNKNOWN: nobody said; -1 ABSENT: verified as not there.
++1 PRESENT: annotated as present; 0 UNKNOWN: not annotated; -1 ABSENT: verified as absent.
 Labels are (N, K) int8: N rows (images), K classes. Other codings are converted by name.
 """
 
@@ -24,15 +24,15 @@ PRESENT, UNKNOWN, ABSENT = 1, 0, -1
 
 _CODE = {"present": PRESENT, "unknown": UNKNOWN, "absent": ABSENT}
 _UNSET = 127
-# Types that torch cannot compare with int8, or would shorten without a word.
+# Types that torch cannot compare with int8, or would truncate silently.
 _AWKWARD = (torch.uint16, torch.uint32, torch.uint64, torch.complex64, torch.complex128)
 
 
 def check(labels: Any, *, classes: Sequence[str] | None = None) -> Any:
-    """The labels as int8, once every value is 1, 0 or -1; the first one that is not is named.
+    """Check that every value is 1, 0 or -1 and return int8 labels; an error names the first other.
 
     Takes an (N, K) array or nested list (-> array) or tensor on any device (-> tensor there) of
-    any number type. int8 input is returned itself, not copied.
+    any number type. int8 input is returned without a copy.
 
     >>> check([[1, 0], [-1, 1]]).dtype
     dtype('int8')
@@ -60,13 +60,13 @@ coding one of 'halftruth', 'multi-hot', 'zero-absent', 'chexpert'
 
 
 def as_array(labels: Any, *, classes: Sequence[str] | None = None) -> np.ndarray:
-    """`check`, and a numpy array whatever was given."""
+    """Like `check`, but always return a numpy array."""
     checked = check(labels, classes=classes)
     return checked.numpy(force=True) if isinstance(checked, torch.Tensor) else checked
 
 
 def from_multi_hot(values: Any) -> Any:
-    """Multi-hot labels: 1 present, 0 not annotated (nothing is verified as absent).
+    """Convert multi-hot labels: 1 present, 0 not annotated (nothing is verified as absent).
 
     >>> from_multi_hot([[True, False]])
     array([[1, 0]], dtype=int8)
@@ -75,7 +75,7 @@ def from_multi_hot(values: Any) -> Any:
 
 
 def from_zero_absent(values: Any) -> Any:
-    """Labels where 0 is a verified no: 1 present, 0 absent; -1, NaN, None or blank unknown.
+    """Convert labels with verified zeros: 1 present, 0 absent; -1, NaN, None or blank unknown.
 
     >>> from_zero_absent([["1", "0", "", "-1"]])
     array([[ 1, -1,  0,  0]], dtype=int8)
@@ -85,9 +85,9 @@ def from_zero_absent(values: Any) -> Any:
 
 
 def from_chexpert(values: Any, uncertain: str = "unknown") -> Any:
-    """CheXpert's four values: 1 present, 0 absent, -1 uncertain, blank not mentioned (unknown).
+    """Convert CheXpert labels: 1 present, 0 absent, -1 uncertain, blank not mentioned (unknown).
 
-    `uncertain` is what -1 becomes: "unknown" (U-Ignore), "present" (U-Ones), "absent" (U-Zeros).
+    -1 becomes `uncertain`: "unknown" (U-Ignore), "present" (U-Ones) or "absent" (U-Zeros).
 
     >>> from_chexpert([[1.0, 0.0, -1.0, float("nan")]], uncertain="present")
     array([[ 1, -1,  1,  0]], dtype=int8)
@@ -102,9 +102,9 @@ def from_chexpert(values: Any, uncertain: str = "unknown") -> Any:
 def from_names(
     rows: Iterable[Iterable[str] | None], classes: Iterable[str] | None = None
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Labels from the names listed for each row, and the classes: named PRESENT, else UNKNOWN.
+    """Convert lists of names per row: named classes are PRESENT, others UNKNOWN; also the classes.
 
-    Without `classes`, they are the names that occur, sorted. An empty list or None is an empty row.
+    Without `classes`, the names that occur are used, sorted. None is an empty list.
 
     >>> labels, classes = from_names([["dog", "cat"], [], ["dog"]])
     >>> labels.tolist(), classes
@@ -146,7 +146,7 @@ _CODINGS: dict[str, Callable[..., Any]] = {
 
 
 def convert(values: Any, coding: str = "halftruth", **options: Any) -> Any:
-    """Labels of a named coding in halftruth's; options go to that coding's function.
+    """Convert labels of a named coding; options go to the function of that coding.
 
     >>> convert([[1, 0]], "zero-absent")
     array([[ 1, -1]], dtype=int8)
@@ -159,7 +159,7 @@ def convert(values: Any, coding: str = "halftruth", **options: Any) -> Any:
 
 
 def _stays_in_torch(labels: torch.Tensor) -> bool:
-    # numpy reads a tensor in main memory in place, and many times faster than torch does int8.
+    # numpy reads a tensor in main memory without a copy, and int8 much faster than torch.
     elsewhere = not labels.is_cpu or labels.dtype == torch.bfloat16
     return elsewhere and labels.dtype not in _AWKWARD
 
@@ -169,11 +169,11 @@ def _is_int8(labels: Any) -> bool:
 
 
 def _right(small: Any, values: Any) -> bool:
-    """Whether int8 `small` holds only codes and lost nothing of `values`, arrays or tensors."""
+    """Whether int8 `small` has only codes and equals `values` (arrays or tensors)."""
     if 0 in small.shape:
         return True
     inside = (small.min() >= ABSENT) & (small.max() <= PRESENT)
-    # Equality also catches NaN, fractions and numbers that wrapped around.
+    # Equality also finds NaN, fractions and overflow.
     return bool(inside if small is values else inside & (small == values).all())
 
 
@@ -195,7 +195,7 @@ def _recode(values: Any, codes: dict[int, int], blank: int | None, expected: str
 def _advice(value: float) -> str:
     if np.isnan(value):
         return (
-            "If a blank or NaN means that nobody said, convert first with "
+            "If a blank or NaN means not annotated, convert first with "
             "halftruth.labels.from_zero_absent or from_chexpert (in both, 0 is absent)"
         )
     if 0 < value < 1:

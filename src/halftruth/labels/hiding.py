@@ -1,7 +1,7 @@
-"""Hide labels that are known, as the papers do to make incomplete data from complete data.
+"""Hide known labels, as the papers do to make incomplete data from complete data.
 
 Every function takes (N, K) labels in the library's coding (complete ones as 0/1 or as -1/+1),
-returns new int8 arrays, and depends on nothing but its arguments: same seed, same result.
+returns new int8 arrays, and depends only on its arguments: same seed, same result.
 """
 
 # Annotations stay text: evaluating np.random.Generator would load numpy.random with the core.
@@ -17,10 +17,10 @@ from halftruth.labels.codes import PRESENT, as_array
 
 
 def single_positive(labels: Any, seed: int = 0) -> np.ndarray:
-    """Keep one PRESENT label a row, each with equal chance; all else, ABSENT too, is UNKNOWN.
+    """Keep one PRESENT label per row, chosen at random; all others, also ABSENT, are UNKNOWN.
 
-    The single-positive setting of Cole et al. 2021; rows without a PRESENT label come out empty.
-    For the very labels of their experiments see :func:`single_positive_published`.
+    The single-positive setting of Cole et al. 2021; rows without a PRESENT label become empty.
+    For the exact labels of their experiments see :func:`single_positive_published`.
 
     >>> single_positive([[1, 1, -1], [-1, 1, -1], [-1, -1, -1]], seed=0).tolist()
     [[0, 1, 0], [0, 1, 0], [0, 0, 0]]
@@ -32,13 +32,13 @@ def single_positive(labels: Any, seed: int = 0) -> np.ndarray:
 
 
 def single_positive_published(labels: Any, seed: int = 1200) -> np.ndarray:
-    """The one PRESENT label a row that the published experiments show, bit for bit; else UNKNOWN.
+    """Keep exactly the one PRESENT label per row of the published experiments; others UNKNOWN.
 
     Cole et al. 2021 and its followers draw from one RandomState(1200) stream over the rows of a
     whole official split, before anything is set aside for validation: in each row the columns
     of the positives are shuffled and the first is kept, then the columns of the negatives are
-    shuffled, too (none is kept, but the stream moves on). So rows and classes must come in the
-    published order and with complete labels; whatever is not PRESENT counts as negative.
+    shuffled, too (none is kept, but the stream moves on). So rows and classes must have the
+    published order and complete labels; every label that is not PRESENT counts as negative.
 
     >>> single_positive_published([[1, 1, 0], [0, 1, 1]]).tolist()
     [[1, 0, 0], [0, 1, 0]]
@@ -54,7 +54,7 @@ def single_positive_published(labels: Any, seed: int = 1200) -> np.ndarray:
         # rejections as randint with an array of bounds; a bound of 0 draws nothing in either.
         bounds = np.where(column < counts[:, None], counts[:, None], width) - 1 - column
         drawn = stream.randint(0, bounds + 1)
-        # Entry i swaps with entry drawn[i]: followed backwards, this is what ended up in front.
+        # Entry i swaps with entry drawn[i]: followed backwards, this gives the first entry.
         front = rank[rows]
         for i in range(1, int(counts.max(initial=0))):
             longer = np.flatnonzero(counts > i)
@@ -64,10 +64,10 @@ def single_positive_published(labels: Any, seed: int = 1200) -> np.ndarray:
 
 
 def drop_positives(labels: Any, r: float, seed: int = 0) -> np.ndarray:
-    """Keep n_r = floor(n (1 - r)) + 1 of a row's n PRESENT labels, at most all; else UNKNOWN.
+    """Keep n_r = floor(n (1 - r)) + 1 of the n PRESENT labels of a row, at most n; others UNKNOWN.
 
     Zhang et al. (Hill and SPLC): r = 0.5 is their "75 % labels left", r = 0.8 "40 %", r = 1
-    a single positive. ABSENT becomes UNKNOWN, too, or the gaps would give away what was dropped.
+    a single positive. ABSENT also becomes UNKNOWN, or the gaps would reveal the dropped labels.
 
     >>> int(drop_positives([[1, 1, 1, 1, 1]], r=0.8).sum())  # floor(5 x 0.2) + 1
     2
@@ -91,10 +91,10 @@ def drop_positives(labels: Any, r: float, seed: int = 0) -> np.ndarray:
 
 
 def keep_known(labels: Any, fraction: float, seed: int = 0) -> np.ndarray:
-    """Keep that share of all known labels, PRESENT and ABSENT alike; the others are UNKNOWN.
+    """Keep a fraction of all known labels, PRESENT and ABSENT alike; the others are UNKNOWN.
 
-    Not a coin for each: exactly round(fraction x known) labels of the matrix stay, any of them
-    with equal chance. In 0/1 labels only the ones are known.
+    Exactly round(fraction x known) labels of the matrix are kept, drawn without replacement. In 0/1
+    labels only the ones are known.
 
     >>> int(np.count_nonzero(keep_known([[1, -1, -1, 0], [1, 1, -1, -1]], fraction=0.4)))
     3
@@ -117,10 +117,10 @@ def keep_known(labels: Any, fraction: float, seed: int = 0) -> np.ndarray:
 def subsample_negatives(
     labels: Any, ratio: float, seed: int = 0, *, allow_fewer: bool = False
 ) -> np.ndarray:
-    """Rows, in order, such that those with a PRESENT label to those without are as 1 to `ratio`.
+    """Choose rows (sorted) with `ratio` rows without a PRESENT label per row with one.
 
-    All rows with a PRESENT label stay; of the others (UNKNOWN and ABSENT alike) a random part
-    does: 1:1, 1:2 and 1:5 in the any-class presence paper, section 6.5.
+    All rows with a PRESENT label are kept, and a random part of the others (UNKNOWN and ABSENT
+    alike): 1:1, 1:2 and 1:5 in the any-class presence paper, section 6.5.
 
     >>> subsample_negatives([[0, 1], [0, 0], [0, 0], [0, 0]], ratio=2).tolist()
     [0, 2, 3]
@@ -131,7 +131,7 @@ def subsample_negatives(
     positive, negative = np.flatnonzero(counts), np.flatnonzero(counts == 0)
     if not len(positive):
         raise ValueError(
-            f"no row of {len(counts):,} has a PRESENT label: there is no ratio to keep"
+            f"none of {len(counts):,} rows has a PRESENT label, so there is no ratio to keep"
         )
     wanted = round(ratio * len(positive))
     if wanted > len(negative) and not allow_fewer:
@@ -145,7 +145,7 @@ def subsample_negatives(
 
 
 def _table(labels: Any) -> np.ndarray:
-    # Flat views of it are written to.
+    # The callers write to flat views of it.
     return np.ascontiguousarray(as_array(labels))
 
 
@@ -154,7 +154,7 @@ def _positives(values: np.ndarray) -> np.ndarray:
 
 
 def _keep_nth(values: np.ndarray, rank: np.ndarray) -> np.ndarray:
-    """Only the PRESENT label number rank[i] of row i, counted from 0."""
+    """Keep only the PRESENT label number rank[i] of row i, counted from 0."""
     kept = np.zeros_like(values)
     for rows in row_blocks(values):
         where = np.flatnonzero(values[rows] == PRESENT)

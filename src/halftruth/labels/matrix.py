@@ -1,4 +1,4 @@
-"""Labels with their names: what is read from a file and handed on."""
+"""`LabelMatrix`: labels with the names of their classes and rows, as read from a file."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from halftruth.labels.codes import ABSENT, PRESENT, as_array
 
 @dataclass(frozen=True, eq=False)
 class LabelMatrix:
-    """Labels with the names of their columns and rows; `dataclasses.replace` swaps one of them.
+    """Labels with the names of their columns and rows; `dataclasses.replace` changes a field.
 
     >>> pets = LabelMatrix(np.array([[1, 0], [-1, 0]]), ("cat", "dog"), items=["a.jpg", "b.jpg"])
     >>> print(pets.describe())
@@ -39,7 +39,7 @@ class LabelMatrix:
         return len(self.values)
 
     def select(self, rows: Any) -> "LabelMatrix":
-        """The rows of an index array, a boolean mask or a slice, in that order."""
+        """Select rows by an index array, a boolean mask or a slice, in that order."""
         rows = rows if isinstance(rows, slice) else np.asarray(rows)
         if not isinstance(rows, slice) and not rows.size:
             rows = rows.astype(np.intp)
@@ -48,19 +48,19 @@ class LabelMatrix:
         return LabelMatrix(self.values[rows], self.classes, items, split, self.notes)
 
     def positives_per_class(self) -> np.ndarray:
-        """(K,) how many rows hold each class."""
+        """(K,) the number of rows in which each class is PRESENT."""
         return np.count_nonzero(self.values == PRESENT, axis=0)
 
     def positives_per_row(self) -> np.ndarray:
-        """(N,) how many classes each row holds."""
+        """(N,) the number of PRESENT classes of each row."""
         return np.count_nonzero(self.values == PRESENT, axis=1)
 
     def empty_rows(self) -> np.ndarray:
-        """(N,) True where a row has no PRESENT label."""
+        """(N,) True for rows without a PRESENT label."""
         return self.positives_per_row() == 0
 
     def describe(self) -> str:
-        """What is known, in words."""
+        """Describe the labels in one line: counts, rare classes, how the file was read."""
         counts = self.positives_per_class()
         rows, present = len(self), int(counts.sum())
         absent = int(np.count_nonzero(self.values == ABSENT))

@@ -1,4 +1,4 @@
-"""`read_labels`: one door for every format a label file may have."""
+"""`read_labels`: read a label file of any known format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from halftruth.data.readers.voc import Difficult, read_voc
 from halftruth.labels import LabelMatrix
 
 _COLUMNS = {"label_column", "image_column", "split_column", "drop_columns", "sep", "nothing"}
-# Each format: its reader, and the options that mean something there.
+# Each format: its reader, and the options that have an effect there.
 READERS: dict[str, tuple[Callable[..., LabelMatrix], set[str]]] = {
     "table": (read_label_table, {*_COLUMNS, "delimiter", "classes", "duplicates"}),
     "image folder": (read_image_folder, {*_COLUMNS, "classes", "duplicates"}),
@@ -55,17 +55,17 @@ def read_labels(
 ) -> LabelMatrix:
     """Read a label file or folder of any known format into a `LabelMatrix`.
 
-    zero, blank, minus_one: what 0 (or a class that a list leaves out), an empty cell (or empty
-        list) and -1 mean: "unknown" or "absent". 1 is always present.
-    image_column, split_column: columns that name the item and its split; found by usual names.
-    label_column, sep, nothing: a column that lists label names, what separates them (found if only
-        one of | ; , occurs), and the name that stands for no label ("No Finding").
-    drop_columns: columns that are no labels; a column of a class-a-column table that is neither
-        label nor name is an error, never ignored.
-    classes: the classes and their order (for a table with a column a class: which columns).
+    zero, blank, minus_one: the meaning of 0 (or "no", or a class that a list leaves out), of an
+        empty cell (or empty list) and of -1: "unknown" or "absent". 1 and "yes" are present.
+    image_column, split_column: columns with the item and its split; found if they have usual names.
+    label_column, sep, nothing: a column that lists label names, the separator (found if only one of
+        | ; , occurs), and the name that stands for no label ("No Finding").
+    drop_columns: columns that are not labels; a table column that is neither a class nor a name is
+        an error, never ignored.
+    classes: the classes and their order (for a table with one column per class: which columns).
     duplicates: "error", "merge" or "keep" items that have several rows.
-    delimiter: of a CSV file, else found from the header. keep_empty: COCO images without objects.
-    difficult: VOC classes with only difficult objects. key: the matrix in a .npz.
+    delimiter: of a CSV file; found from the header by default. keep_empty: keep COCO images without
+        objects. difficult: VOC classes with only difficult objects. key: the matrix in a .npz.
     arff_labels: names, an XML file or a count (see `label_positions`).
     """
     source = Path(source)
@@ -104,7 +104,7 @@ def read_labels(
 
 
 def format_of(source: Path) -> str:
-    """The name of a source's format, a key of `READERS`."""
+    """Find the format of a source: a key of `READERS`."""
     name = source.name.lower()
     if source.is_dir():
         if (source / "Annotations").is_dir() or name == "annotations":

@@ -1,4 +1,4 @@
-"""ARFF files of MULAN and MEKA: dense and sparse rows, labels named in XML or in the relation."""
+"""ARFF files of MULAN and MEKA: dense and sparse rows; labels named in XML or in the relation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ArffLabels = int | Sequence[str] | str | Path | None
 
 @dataclass(frozen=True)
 class Attribute:
-    """A name, and the values of a nominal attribute (None for a number)."""
+    """The name of an attribute, and its values if it is nominal (None for a number)."""
 
     name: str
     values: tuple[str, ...] | None
@@ -47,7 +47,7 @@ def read_arff_labels(
     arff_labels: ArffLabels = None,
     classes: Sequence[str] | None = None,
 ) -> LabelMatrix:
-    """Labels of an ARFF file; see `label_positions` for how they are found."""
+    """Read the labels of an ARFF file; see `label_positions` for how they are found."""
     arff = open_arff(path)
     positions = label_positions(arff, arff_labels if classes is None else classes)
     chosen = [arff.attributes[position] for position in positions]
@@ -63,9 +63,9 @@ def read_arff_labels(
 
 
 def read_arff_features(path: Path, *, arff_labels: ArffLabels = None) -> np.ndarray:
-    """The (N, D) float32 matrix of everything that is not a label; a missing value is NaN.
+    """Read the (N, D) float32 matrix of all attributes that are not labels; missing is NaN.
 
-    Two-valued nominal attributes become 0 and 1, in the order in which their values are declared.
+    Nominal attributes with two values become 0 and 1, in the order of their declaration.
     """
     arff = open_arff(path)
     labels = set(label_positions(arff, arff_labels))
@@ -80,7 +80,7 @@ def read_arff_features(path: Path, *, arff_labels: ArffLabels = None) -> np.ndar
 
 
 def open_arff(path: Path) -> Arff:
-    """Read the header and keep the data lines for later."""
+    """Read the header and the data lines."""
     relation = ""
     attributes: list[Attribute] = []
     lines: list[tuple[int, str]] = []
@@ -111,27 +111,29 @@ def open_arff(path: Path) -> Arff:
 
 
 def label_positions(arff: Arff, given: ArffLabels) -> list[int]:
-    """Which attributes are labels.
+    """Find the positions of the attributes that are labels.
 
     `given` is a list of names, a MULAN XML file, or a count as MEKA writes it: n for the first n
-    attributes, -n for the last n. Without it, the XML file beside the data (`yeast.xml` for
-    `yeast.arff` or `yeast-train.arff`) decides, else `-C n` in MEKA's relation line.
+    attributes, -n for the last n. By default, the XML file next to the data (`yeast.xml` for
+    `yeast.arff` or `yeast-train.arff`) is used, otherwise `-C n` in MEKA's relation line.
     """
     names = [attribute.name for attribute in arff.attributes]
     if given is None:
-        given = _beside(arff.path)
+        given = _find_xml(arff.path)
     if given is None:
         mark = re.search(r"-C\s+(-?\d{1,9})\b", arff.relation)
         if mark is None:
             raise DataError(
-                f"{arff.path}: which attributes are labels? Put MULAN's XML file beside it, or "
+                f"{arff.path}: which attributes are labels? Put MULAN's XML file next to it, or "
                 "pass arff_labels= (--read arff_labels=...): names, an XML file, n for the first "
                 "or -n for the last n"
             )
         given = int(mark[1])
     if isinstance(given, int):
         if not 0 < abs(given) <= len(names):
-            raise DataError(f"{arff.path}: {given} labels asked for, of {len(names)} attributes")
+            raise DataError(
+                f"{arff.path}: expected 1 to {len(names)} labels, got arff_labels={given}"
+            )
         return list(range(len(names)))[:given] if given > 0 else list(range(len(names)))[given:]
     wanted = _names_in_xml(Path(given)) if isinstance(given, str | Path) else list(given)
     position = {name: k for k, name in enumerate(names)}
@@ -141,7 +143,7 @@ def label_positions(arff: Arff, given: ArffLabels) -> list[int]:
     return [position[name] for name in wanted]
 
 
-def _beside(path: Path) -> Path | None:
+def _find_xml(path: Path) -> Path | None:
     stem = path.name.removesuffix(".gz").removesuffix(".arff")
     for candidate in (stem, re.sub(r"[-_](train|test)$", "", stem)):
         if (path.parent / f"{candidate}.xml").is_file():
@@ -161,14 +163,14 @@ def _names_in_xml(path: Path) -> list[str]:
 
 
 def _tokens(cells: np.ndarray, attribute: Attribute) -> list[str]:
-    """Cells as text for `decode`: nominal values by their name, a missing one as blank."""
+    """Cells as text for `decode`: nominal values by their name, a missing value as blank."""
     if attribute.values is None:
         return ["" if np.isnan(cell) else f"{cell:g}" for cell in cells]
     return ["" if np.isnan(cell) else attribute.values[int(cell)] for cell in cells]
 
 
 def parse_attribute(line: str, place: str) -> Attribute:
-    """One @attribute line.
+    """Parse one @attribute line.
 
     >>> parse_attribute("@attribute 'big cat' {0,1}", "example")
     Attribute(name='big cat', values=('0', '1'))
@@ -200,7 +202,7 @@ def read_rows(
 ) -> np.ndarray:
     """(N, len(keep)) float64: numbers, the position of nominal values, NaN for '?'.
 
-    What a sparse row leaves out is 0, or the first declared value, as Weka defines it.
+    A sparse row leaves out zeros and first declared values, as Weka defines it.
     """
     column = {position: k for k, position in enumerate(keep)}
     rows = np.zeros((len(lines), len(keep)), dtype=np.float64)
@@ -242,7 +244,7 @@ def _entries(line: str, width: int, place: str) -> list[tuple[int, str]]:
 
 
 def _fields(text: str, place: str) -> list[str]:
-    """Comma-separated values, of which some may be quoted."""
+    """Split comma-separated values; some may be quoted."""
     if "'" not in text and '"' not in text:
         return [field.strip() for field in text.split(",")]
     fields = []

@@ -86,7 +86,7 @@ def kind_of(cell: object) -> str | None:
 
 
 def holds_codes(cells: Sequence[object]) -> bool:
-    """Whether every cell of a column is a label code (and not all of them are blank)."""
+    """Whether every cell of a column is a label code, and at least one is not blank."""
     if any(isinstance(cell, list) for cell in cells):
         return False
     kinds = {kind_of(cell) for cell in set(cells)}

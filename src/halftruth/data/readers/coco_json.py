@@ -1,4 +1,4 @@
-"""COCO instances JSON (and LVIS, whose verified negatives become ABSENT)."""
+"""COCO instances JSON, and LVIS, whose verified negatives become ABSENT."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def read_coco(
     keep_empty: bool = True,
     duplicates: Duplicates = "error",
 ) -> LabelMatrix:
-    """Labels of an instances file: images in the file's order, classes by category id.
+    """Read the labels of an instances file: images in the order of the file, classes by id.
 
     Images without annotations are rows without labels unless `keep_empty=False`. LVIS lists
-    categories verified as absent (`neg_category_ids`); those are ABSENT whatever `zero` says.
+    categories verified as absent (`neg_category_ids`); those are ABSENT for any `zero`.
     """
     images, annotations, categories = _sections(path)
     ordered = sorted(categories, key=lambda entry: _whole(entry, "id", path, "categories"))
@@ -75,7 +75,7 @@ def _sections(path: Path) -> list[list[dict[str, Any]]]:
         if not isinstance(section, list) or not all(isinstance(entry, dict) for entry in section):
             raise DataError(
                 f"{path}: expected COCO instances JSON with the lists images, annotations and "
-                f"categories, but {name!r} is missing or no list of objects"
+                f"categories, but {name!r} is missing or not a list of objects"
             )
         if not section and name != "annotations":
             raise DataError(f"{path}: the list {name!r} is empty")
@@ -99,7 +99,7 @@ def _text(entry: dict[str, Any], key: str, path: Path, section: str) -> str:
 
 
 def _file_name(image: dict[str, Any], path: Path, row: int) -> str:
-    """LVIS has only the address the image was fetched from; its last part is the file."""
+    """The file name of an image; LVIS has only its URL, which ends with the file name."""
     value = image.get("file_name") or PurePosixPath(str(image.get("coco_url") or "")).name
     if not isinstance(value, str) or not value:
         raise DataError(f"{path}: images[{row}] has no 'file_name'")

@@ -1,4 +1,4 @@
-"""Items that have more than one row: refuse, merge or keep them."""
+"""Items with more than one row: refuse, merge or keep them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Duplicates = Literal["error", "merge", "keep"]
 
 
 def repeated_rows(items: np.ndarray) -> np.ndarray:
-    """Rows whose item already had a row above.
+    """The rows whose item has an earlier row.
 
     >>> repeated_rows(np.array(["a", "b", "a"]))
     array([2])
@@ -32,8 +32,8 @@ def resolve_duplicates(
 ) -> LabelMatrix:
     """Apply `how` to items with several rows.
 
-    Merging unites what the rows say: PRESENT or ABSENT beats UNKNOWN. PRESENT against ABSENT is
-    an error where both were written down; in `listed` labels, one list simply adds to the other.
+    Merging combines the rows: PRESENT and ABSENT replace UNKNOWN. PRESENT against ABSENT is an
+    error in class columns; in `listed` labels the lists are joined.
     """
     if how not in get_args(Duplicates):
         raise DataError(f"duplicates must be one of {get_args(Duplicates)}, got {how!r}")
@@ -47,8 +47,8 @@ def resolve_duplicates(
         first = int(np.flatnonzero(labels.items == name)[0])
         raise DataError(
             f"{where(int(again[0]))}: {name!r} already has a row at {where(first)} ({len(again):,} "
-            f"rows repeat an item); remove them, or pass {option('duplicates', 'merge')} to unite "
-            "their labels"
+            f"rows repeat an item); remove them, or pass {option('duplicates', 'merge')} to "
+            "combine their labels"
         )
     return _merge(labels, listed)
 

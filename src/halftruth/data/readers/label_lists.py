@@ -29,10 +29,10 @@ def matrix_of_lists(
     classes: Sequence[str] | None = None,
     blank_rows: np.ndarray | None = None,
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Lists of label names -> (N, K) int8 labels and the classes.
+    """Convert lists of label names into (N, K) int8 labels; also returns the classes.
 
-    A listed class is PRESENT, the others are what `coding.zero` says; rows of `blank_rows` say
-    nothing at all and get `coding.blank`. Without `classes`, the names found are sorted.
+    A listed class is PRESENT, other classes get `coding.zero`; rows of `blank_rows` get
+    `coding.blank`. Without `classes`, the names found are sorted.
     """
     if classes is None:
         classes = sort_names({name for row in lists for name in row})
@@ -55,7 +55,7 @@ def matrix_of_lists(
 
 
 def sort_names(names: set[str]) -> list[str]:
-    """Class names in alphabetical order; whole numbers in the order of numbers.
+    """Sort class names by the alphabet; whole numbers by value.
 
     >>> sort_names({"10", "9"}), sort_names({"dog", "cat"})
     (['9', '10'], ['cat', 'dog'])

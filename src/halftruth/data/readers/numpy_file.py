@@ -30,10 +30,10 @@ def read_matrix(
     split_column: str | None = None,
     duplicates: Duplicates = "error",
 ) -> LabelMatrix:
-    """Labels of a matrix of 1 / 0 / -1 / NaN (or booleans).
+    """Read a label matrix of 1 / 0 / -1 / NaN (or booleans).
 
-    In a .npz, class names, items and splits are read from the keys with those names where they are
-    texts; without class names the classes are called class0, class1, ...
+    In a .npz, class names, items and splits are read from keys of those names; without class names
+    the classes are called class0, class1, ...
     """
     arrays = load_arrays(path)
     matrix, split = find_matrix(arrays, LABEL_KEYS, key, path)
@@ -64,7 +64,7 @@ def read_matrix(
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a .npz by key; that of a .npy under the key ''. Never unpickles."""
+    """Load the arrays of a .npz by key, that of a .npy under the key ''; never unpickles."""
     if not path.is_file():
         raise DataError(f"{path}: there is no such file")
     try:
@@ -82,7 +82,7 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
 def find_matrix(
     arrays: dict[str, np.ndarray], usual: Sequence[str], key: str | None, path: Path
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """The matrix under `key`, or under the one usual name, and the split of its rows.
+    """Find the matrix under `key` or under a usual name, and the split of its rows.
 
     `Y_train` and `Y_test` (and `Y_val`) are joined in this order, with the split they name.
     """
@@ -102,9 +102,9 @@ def find_matrix(
     if not found and key is not None:
         raise DataError(f"{path}: has no key {key!r}{nearest(key, arrays)}; {keys}")
     if not found:
-        raise DataError(f"{path}: no key is called {' or '.join(usual)}; say which: {keys} (key=)")
+        raise DataError(f"{path}: no key is called {' or '.join(usual)}; choose with key=: {keys}")
     if len(found) > 1 or ("" in (parts := next(iter(found.values()))) and len(parts) > 1):
-        raise DataError(f"{path}: more than one key could be meant; say which (key=): {keys}")
+        raise DataError(f"{path}: more than one key is possible; choose with key=: {keys}")
     if "" in parts:
         return _matrix(arrays[parts[""]], f"{path} [{parts['']}]"), None
     ordered = [part for part in _ORDER if part in parts]

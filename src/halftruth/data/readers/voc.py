@@ -1,4 +1,4 @@
-"""A PASCAL VOC folder: Annotations/*.xml and, where there is one, ImageSets/Main."""
+"""A PASCAL VOC folder: Annotations/*.xml and, if it exists, ImageSets/Main."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def read_voc(
     classes: Sequence[str] | None = None,
     difficult: Difficult = "unlisted",
 ) -> LabelMatrix:
-    """Labels of a VOC folder; with ImageSets/Main the rows and splits are those its lists name.
+    """Read the labels of a VOC folder; lists in ImageSets/Main give the rows and the splits.
 
-    A class whose only objects are marked difficult is by default treated like a class that is not
-    listed at all, as the papers do; `difficult` can make it unknown, absent or present instead.
+    By default, a class whose objects are all marked difficult counts as not listed, as in the
+    papers; `difficult` can make it unknown, absent or present instead.
     """
     if difficult not in get_args(Difficult):
         raise DataError(f"difficult must be one of {get_args(Difficult)}, got {difficult!r}")
@@ -47,7 +47,7 @@ def read_voc(
     if classes is None:
         classes = sort_names({kind for row in certain + doubtful for kind in row})
     if not classes:
-        raise DataError(f"{folder / 'Annotations'}: no file names an object")
+        raise DataError(f"{folder / 'Annotations'}: no file has an object")
 
     def where(row: int) -> str:
         return str(files[row])
@@ -61,7 +61,7 @@ def read_voc(
 
 
 def _rows(folder: Path) -> tuple[list[str], np.ndarray | None]:
-    """File stems and splits from ImageSets/Main, or every annotation there is."""
+    """File stems and splits from ImageSets/Main, or all annotations if there are no lists."""
     lists = {
         part: _read_stems(file)
         for part in ("train", "val", "trainval", "test")
