@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from halftruth import losses
-from halftruth.losses._engine import fused, traces
+from halftruth.losses._engine import fused, programs
 
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="Triton is not installed"
@@ -34,16 +34,16 @@ def test_a_schedule_changes_numbers_not_the_kernel():
     tapes = []
     for epoch in (1, 5):
         loss.start_epoch(epoch, 8)
-        tapes.append(traces.trace(loss, z, None))
+        tapes.append(programs.trace(loss, z, None))
     assert tapes[0].lines == tapes[1].lines
     assert tapes[0].numbers != tapes[1].numbers
 
 
 def test_settings_tell_apart_what_is_traced():
-    assert traces.settings(losses.Hill()) == traces.settings(losses.Hill())
-    assert traces.settings(losses.Hill()) != traces.settings(losses.Hill(lam=1.4))
+    assert programs.settings(losses.Hill()) == programs.settings(losses.Hill())
+    assert programs.settings(losses.Hill()) != programs.settings(losses.Hill(lam=1.4))
     nested = [losses.create("any-class", base={"name": "asl", "gamma_neg": g}) for g in (2, 4)]
-    assert traces.settings(nested[0]) != traces.settings(nested[1])
+    assert programs.settings(nested[0]) != programs.settings(nested[1])
 
 
 def test_logits_on_a_cpu_or_in_float64_are_left_to_the_definition():
@@ -56,7 +56,7 @@ class Traced:
 
     def __init__(self):
         self.tapes = []
-        self.programs = traces.Programs(lambda tape: self.tapes.append(tape) or tape)
+        self.programs = programs.Programs(lambda tape: self.tapes.append(tape) or tape)
 
     def get(self, loss, context=None, shape=(4, 6)):
         return self.programs.get(loss, torch.zeros(shape), context)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from halftruth import losses
 from halftruth.losses import memory
-from halftruth.losses._engine import host_table as placement
+from halftruth.losses._engine import table_storage as placement
 from halftruth.losses.memory import Memory, packed, unpacked
 
 TYPES = ["float16", "float32", "float64", "int8", "bool"]

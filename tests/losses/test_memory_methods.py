@@ -20,7 +20,7 @@ from halftruth import losses
 from halftruth.losses import curves
 from halftruth.losses.memory import Memory
 from halftruth.losses.memory_loss import lowest, up_to
-from halftruth.models.label_heads import kl_from_normal
+from halftruth.models.heads import kl_from_normal
 
 FOLDER = Path(__file__).parents[1] / "golden" / "memory"
 EXACT = {"rtol": 1e-12, "atol": 1e-14}
@@ -594,7 +594,7 @@ def test_what_is_missing_or_wrong_is_said(name: str, light: bool):
         loss(logits, labels, index=torch.tensor([-1, 0]))
     with pytest.raises(ValueError, match=r"index tensor of 2 entries.*got \(3,\)"):
         loss(logits, labels, index=everyone(3))
-    with pytest.raises(ValueError, match="whole number"):
+    with pytest.raises(ValueError, match="an integer per row"):
         loss(logits, labels, index=torch.tensor([0.0, 1.0]))
     with pytest.raises(ValueError, match=r"labels\[0, 0\].* is 2"):
         loss.begin(torch.full((2, CLASSES), 2))

@@ -1,13 +1,18 @@
-"""Consistency over several views of the same rows."""
+"""Consistency: of several views of the same rows, and of class maps between epochs (scl)."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from halftruth import labels as label_codes
 from halftruth.losses._engine.one_pass import compute_dtype
 from halftruth.losses.base import register, require
+from halftruth.losses.memory import Memory
 from halftruth.losses.wrapper import Wrapper
+
+# The largest table of maps.
+MOST_BYTES = 2.5e9
 
 
 @register("consistency")
@@ -40,3 +45,114 @@ class Consistency(Wrapper):
         term = self.weight * spread / max(labels.numel(), 1)
         inner = self.base.extra(logits[0], labels)
         return term if inner is None else term + inner
+
+
+@register("scl")
+class SpatialConsistency(Wrapper):
+    """A base loss, plus the distance of class maps to those of earlier epochs at the same places.
+
+        L = base + w · mean over seen cells of |σ(c) − h̄|,     h̄ ← μ h̄ + (1−μ) σ(c)  in the crop
+
+    c are the class maps (B, K, h, w) of a crop; their mean over places is the logit. h̄ is the
+    running average of the maps of an image, in the coordinates of the whole image, on
+    `side` × `side` cells per class. It is cropped and flipped like the image. Verelst et al.,
+    WACV 2023. None of our papers defines it, and there is no public code: distance, decay and grid
+    are our reading. The maps are a second input: `loss(...) + loss.map_term(maps, index, boxes)`.
+    UNKNOWN: as in the base. Needs: index, begin(), a head that keeps its maps, the crop boxes.
+    """
+
+    paper = "Verelst et al. 2023"
+    unknown_is = "as the base, with stable maps"
+    needs_index = True
+    needs_maps = True
+
+    def __init__(
+        self,
+        base: Any = "bce",
+        weight: float = 1.0,
+        decay: float = 0.8,
+        side: int = 7,
+        start: int = 1,
+        **options: Any,
+    ) -> None:
+        super().__init__(base, **options)
+        require(self.base.views == 1, self.base.views, "a base with one view, not", "more")
+        self.weight = require(weight >= 0, weight, "weight", ">= 0")
+        self.decay = require(0 <= decay < 1, decay, "decay", "in [0, 1)")
+        self.side = require(side >= 1, side, "side", ">= 1")
+        self.start = require(start >= 0, start, "start", ">= 0")
+        self.needs_index = self.needs_maps = True
+        # One byte per cell: a probability as 1 to 255, or 0 for a cell not seen yet.
+        self.memory = Memory("uint8")
+
+    def begin(self, labels: Tensor) -> None:
+        labels = label_codes.check(torch.as_tensor(labels))
+        size = labels.numel() * self.side**2
+        if size > MOST_BYTES:
+            fits = int((MOST_BYTES / labels.numel()) ** 0.5)
+            raise ValueError(
+                f"scl would keep {size / 1e9:.1f} GB of maps for {len(labels):,} samples of "
+                f"{labels.shape[1]} classes, expected at most {MOST_BYTES / 1e9:g}: give "
+                f"side={fits} or less"
+            )
+        self.memory.allocate(*labels.shape, self.side, self.side)
+        super().begin(labels)
+
+    def map_term(self, maps: Tensor, index: Tensor, boxes: Tensor) -> Tensor:
+        """Return the spatial term for class maps (B, K, h, w), and remember the maps.
+
+        `boxes` (B, 4): left, top, width and height of the crop as shares of the image; a negative
+        width is a flip, left then being the right edge.
+        """
+        if maps.dim() != 4 or boxes.shape != (len(maps), 4) or len(index) != len(maps):
+            raise ValueError(
+                "expected maps (B, K, h, w), an index of B and boxes (B, 4), got "
+                f"{tuple(maps.shape)}, {tuple(index.shape)} and {tuple(boxes.shape)}"
+            )
+        p = torch.sigmoid(maps.float())
+        kept = self.memory.read(index).to(maps.device)
+        seen, average = (kept > 0).float(), (kept.float() - 1).clamp(min=0) / 254
+        left, top, width, height = boxes.float().unbind(1)
+        rows, columns = (
+            grid(top, height, self.side, p.shape[2]),
+            grid(left, width, self.side, p.shape[3]),
+        )
+        target, known = (resampled(x, rows, columns) for x in (average, seen))
+        known = known > 1 - 1e-4
+        error = torch.where(known, (p - target).abs(), 0.0)
+        if self.training:
+            self._remember(p.detach(), index, average, seen > 0, (left, top, width, height))
+        term = self.weight * error.sum() / known.sum().clamp(min=1)
+        return term if self.epoch >= self.start else term * 0
+
+    def _remember(
+        self, p: Tensor, index: Tensor, average: Tensor, seen: Tensor, box: tuple[Tensor, ...]
+    ) -> None:
+        """Write the maps of crops back in the coordinates of their images."""
+        left, top, width, height = box
+        rows = grid(-top / height, 1 / height, p.shape[2], self.side)
+        columns = grid(-left / width, 1 / width, p.shape[3], self.side)
+        now = resampled(p, rows, columns)
+        inside = (rows.sum(2)[:, :, None] * columns.sum(2)[:, None, :] > 0.5)[:, None]
+        moved = torch.where(seen, torch.lerp(now, average, self.decay), now)
+        moved = torch.where(inside, moved, average)
+        code = torch.where(inside | seen, (moved * 254).round() + 1, 0.0)
+        self.memory.write(index, code.to(torch.uint8))
+
+
+def grid(start: Tensor, length: Tensor, cells: int, points: int) -> Tensor:
+    """Interpolation weights (B, points, cells) for `points` in the span start .. start + length.
+
+    Bilinear between the centres of cells; a point outside 0..1 has weights 0.
+    """
+    at = (torch.arange(points, device=start.device) + 0.5) / points
+    where = start[:, None] + length[:, None] * at
+    centres = (where * cells).clamp(0.5, cells - 0.5)
+    taps = torch.arange(cells, device=start.device) + 0.5
+    weights = (1 - (taps - centres[:, :, None]).abs()).clamp(min=0)
+    return weights * ((where >= 0) & (where <= 1))[:, :, None]
+
+
+def resampled(maps: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Maps (B, K, H, W) interpolated along both axes."""
+    return rows[:, None] @ maps @ columns[:, None].transpose(2, 3)

@@ -1,7 +1,7 @@
-"""What a method remembers about each training sample, by sample index.
+"""Memory of a loss: a table with one row per training sample.
 
-The table is part of the method, so it is saved and resumed with it, lies where there is room for
-it, and is the same in every process after `merge`.
+The table is part of the loss, so it is saved and resumed with it. It lies on the device or in host
+memory, and is the same in every process after `merge`.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,31 +11,42 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from halftruth.losses._engine.bits import as_bytes, packed, unpacked
-from halftruth.losses._engine.distributed import Exchange, everyone, gathering, several
-from halftruth.losses._engine.host_table import PLACES, SHARE, Sharing, free_memory, host_table
+from halftruth.losses._engine.table_storage import (
+    PLACES,
+    SHARE,
+    Exchange,
+    Sharing,
+    as_bytes,
+    default_exchange,
+    free_memory,
+    gather_objects,
+    host_table,
+    packed,
+    several,
+    unpacked,
+)
 
-# Entries worked on at once where all samples are gone through: the temporary copies of a block of
-# four million take about 0.1 GB, however large the table is.
+# Entries per block in loops over all samples: the temporary copies of a block of four million
+# take about 0.1 GB, whatever the size of the table.
 BLOCK = 1 << 22
 
 
 class Memory(nn.Module):
-    """A row for each training sample, read and written by index.
+    """A table with one row per training sample, read and written by index.
 
-    `dtype` is a torch type or its name; bool is kept as bits, eight entries to a byte.
+    `dtype` is a torch type or its name; bool is stored as bits, eight entries per byte.
 
-    `place`: "device", "host", or "auto", which takes the training device unless the table would
-    need more than an eighth of the memory that is `free` there, else host memory. There the pages
-    are locked where the device is a CUDA one, and its kernels read and write the rows of a batch
-    over the bus: no copy of the table, nothing waits. Whatever the place, the values are the same.
+    `place`: "device", "host", or "auto": the training device, or host memory if the table would
+    need more than an eighth of the memory that is `free` there. For a CUDA device the pages in host
+    memory are locked, and its kernels read and write the rows of a batch over the bus: without a
+    copy of the table, and without waiting. The values do not depend on the place.
 
-    Several processes: on their devices each holds a table of its own, since a row is needed where
-    it is computed. In host memory those of one machine hold one table, where the trainer says
-    that all of them build it (`together`): eight copies of 2 GB, exchanged after each epoch, would
-    be a waste where one reaches all. A row is written by one process an epoch, so they do not get
-    into each other's way; what goes over all samples is done inside `whole`, by one of them, since
-    a relabelling that each repeated would find what the others had left.
+    Several processes: on devices, each process has its own table, since a row is needed where it is
+    computed. In host memory, the processes of one machine share one table if the trainer builds it
+    in all of them at once (`together`): this saves eight copies of 2 GB, and their exchange after
+    each epoch. A row is written by one process per epoch, so there are no conflicts. Work on all
+    samples is done inside `whole`, by one process, since repeated relabelling would start from
+    rows that another process has already changed.
 
     >>> memory = Memory("float32")
     >>> memory.allocate(4, 3, fill=0.5)
@@ -71,7 +82,7 @@ class Memory(nn.Module):
         self.register_buffer("touched", torch.empty(0, dtype=torch.bool), persistent=False)
 
     def settle(self, place: str = "auto", together: bool = False) -> None:
-        """Where the next table lies, and whether all processes build it at the same time."""
+        """Set the place of the next table, and whether all processes build it at the same time."""
         if place not in PLACES:
             raise ValueError(f"expected a place for the memory in {PLACES}, got {place!r}")
         self.place, self.together = place, together
@@ -81,19 +92,19 @@ class Memory(nn.Module):
         return torch.uint8 if self.dtype == torch.bool else self.dtype
 
     def allocate(self, rows: int, *shape: int, fill: float = 0) -> None:
-        """Room for `rows` samples of the given shape, all entries set to `fill`."""
+        """Allocate `rows` samples of the given shape, all entries set to `fill`."""
         self.shape = shape
         if self.dtype == torch.bool:
             fill = 255 if fill else 0
             shape = (*shape[:-1], -(-shape[-1] // 8)) if shape else ()
         self._make_room((rows, *shape))
-        with self.whole() as mine:
-            if mine:
+        with self.whole() as may_write:
+            if may_write:
                 self.values.fill_(fill)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the table and of the mark each row has for `merge`."""
+        """Bytes of the table and of the marks per row for `merge`."""
         return self.values.nbytes + self.touched.nbytes
 
     def __len__(self) -> int:
@@ -107,7 +118,7 @@ class Memory(nn.Module):
         return rows.to(index.device)
 
     def write(self, index: Tensor, rows: Tensor) -> None:
-        """Replace the rows of these samples, each of which may be named once."""
+        """Replace the rows of these samples; an index may occur once."""
         at = self._at(index)
         if rows.shape != (len(at), *self.shape):
             raise ValueError(
@@ -122,7 +133,7 @@ class Memory(nn.Module):
     def _at(self, index: Tensor) -> Tensor:
         return checked_index(index, len(self.values)).to(self.values.device)
 
-    # All samples at once, in blocks.
+    # All samples, in blocks.
 
     def row_blocks(self) -> Iterator[slice]:
         """Slices of rows that together cover the table."""
@@ -149,10 +160,11 @@ class Memory(nn.Module):
 
     @contextmanager
     def whole(self) -> Iterator[bool]:
-        """Work on all samples, from what all processes know; nobody else writes rows meanwhile.
+        """Work on all samples while no other process writes rows.
 
-        True for who may change the table: one process of those that share it, or each that has
-        its own. All hold the same afterwards, so nothing of it is left to merge.
+        Yields whether this process may write: True in one of the processes that share a table,
+        and in each process that has its own. Afterwards all tables are the same, so `merge` has
+        nothing to exchange.
         """
         self._wait()
         yield self.sharing is None or self.sharing.leads
@@ -160,7 +172,7 @@ class Memory(nn.Module):
         self._wait()
 
     def _wait(self) -> None:
-        """Let all who hold this table come to the same point, their devices, too."""
+        """Wait for all processes that share this table, and for their devices."""
         if self.sharing is not None:
             if self.near.type == "cuda":
                 torch.cuda.synchronize(self.near)
@@ -171,10 +183,10 @@ class Memory(nn.Module):
 
         `exchange` gathers equally shaped tensors of all processes along the first dimension, in
         the order of their ranks, as `Accelerator.gather` does; without it `torch.distributed` is
-        used where it runs. Of a row that several processes have written the lowest rank's counts;
-        those that share a table have nothing to exchange, and wait for each other.
+        used where it runs. If several processes have written a row, that of the lowest rank
+        counts. Processes that share a table have nothing to exchange, and wait for each other.
         """
-        exchange = exchange or gathering()
+        exchange = exchange or default_exchange()
         if exchange is not None and not (self.sharing and self.sharing.all_here):
             self._take_all(exchange)
         self.touched.zero_()
@@ -186,8 +198,8 @@ class Memory(nn.Module):
         written = touched.view(-1, len(self.values)).bool()
         places = [mask.nonzero().squeeze(1) for mask in written]
         own = self.touched.nonzero().squeeze(1)
-        # Whether a rank is the first to have written a row: a rank above it is not listened to.
-        heard = written & (written.cumsum(dim=0, dtype=torch.int16) == 1)
+        # Whether a rank is the lowest that has written a row; rows of higher ranks are dropped.
+        first = written & (written.cumsum(dim=0, dtype=torch.int16) == 1)
         longest = max(len(place) for place in places)
         step = max(BLOCK // max(self.values[:1].numel(), 1), 1)
         for part in _slices(longest, step):
@@ -198,13 +210,13 @@ class Memory(nn.Module):
             for rank, place in enumerate(places):
                 at = place[part]
                 theirs = arrived[rank, : len(at)].contiguous().view(self._stored)
-                kept = heard[rank, at]
+                kept = first[rank, at]
                 self.values[at[kept]] = theirs.view(-1, *self.values.shape[1:])[kept]
 
-    # Where it lies, and how it is saved.
+    # Placement and saving.
 
     def _make_room(self, size: tuple[int, ...]) -> None:
-        """A table of this size in the place it belongs to, whatever is in it."""
+        """Allocate a table of this size at its place; the content is undefined."""
         nbytes = torch.Size(size).numel() * self._stored.itemsize
         self.sharing, together = None, self.together and several()
         self.in_host = nbytes > 0 and self._goes_to_host(nbytes, together)
@@ -220,28 +232,28 @@ class Memory(nn.Module):
             return self.place == "host"
         free = self.free(self.near)
         too_large = free is not None and nbytes > SHARE * free
-        # One device may be fuller than another, and a table is shared by all or by none.
-        return any(everyone(too_large)) if together else too_large
+        # One device may have less free memory, and a table is shared by all processes or by none.
+        return any(gather_objects(too_large)) if together else too_large
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Memory":
-        # A change of the floating-point type of the modules around is not meant for the table: a
-        # whole number shows where things move, and nothing else.
+        # A change of the floating-point dtype of the module does not apply to the table: an integer
+        # tensor shows the new device only.
         near = fn(torch.empty(0, dtype=torch.uint8, device=self.near)).device
         if near != self.near:
             self.near, values, touched = near, self.values, self.touched
             self._make_room(tuple(values.shape))
-            with self.whole() as mine:
-                if mine:
+            with self.whole() as may_write:
+                if may_write:
                     self.values.copy_(values)
             self.touched.copy_(touched)
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy is a table of its own.
+        # A copy has its own table.
         return {**self.__dict__, "sharing": None}
 
     def get_extra_state(self) -> Tensor:
-        """The shape of a row, which its bits do not tell."""
+        """The shape of a row, which packed bits do not show."""
         return torch.tensor(self.shape, dtype=torch.int64)
 
     def set_extra_state(self, state: Tensor) -> None:
@@ -251,7 +263,7 @@ class Memory(nn.Module):
         saved = state_dict.get(prefix + "values")
         if saved is not None and len(self.values) == 0:
             self.allocate(len(saved), *state_dict[prefix + "_extra_state"].tolist())
-        # Each process has the same saved table at hand, so it does no harm that all copy it.
+        # Each process loads the same saved table, so all may copy it.
         with self.whole():
             super()._load_from_state_dict(state_dict, prefix, *rest)
 
@@ -262,18 +274,18 @@ def _slices(count: int, step: int) -> Iterator[slice]:
 
 
 def checked_index(index: Tensor, samples: int) -> Tensor:
-    """The index of a batch as it is used, once it can be that of so many samples."""
+    """Check the index of a batch against the number of samples, and return it as int64."""
     if samples == 0:
         raise ValueError(
-            "nothing is remembered yet: call begin(labels of the training set) once before "
-            "training, so that there is a row for each sample"
+            "the memory is empty: call begin(labels of the training set) once before training, "
+            "which creates a row per sample"
         )
     if index.dim() != 1 or index.is_floating_point() or index.dtype == torch.bool:
         raise ValueError(
-            "expected index to hold a sample's whole number for each row of the batch, got "
+            "expected index to hold an integer per row of the batch, its sample number, got "
             f"shape {tuple(index.shape)} of {index.dtype}"
         )
-    # An accelerator would have to wait for the answer, and refuses what is too large by itself.
+    # On an accelerator this check would wait; an index that is too large fails there anyway.
     if index.device.type == "cpu" and not torch.compiler.is_compiling():
         wrong = (index < 0) | (index >= samples)
         if bool(wrong.any()):
@@ -286,7 +298,7 @@ def checked_index(index: Tensor, samples: int) -> Tensor:
 
 
 def take_sizes(module: nn.Module, state_dict: Any, prefix: str) -> None:
-    """Let what `begin` fills, and is empty before, take the size it has in a saved state."""
+    """Resize tensors that are empty before `begin` to their size in a saved state."""
     for name, tensor in (*module._parameters.items(), *module._buffers.items()):
         saved = state_dict.get(prefix + name)
         if tensor is not None and tensor.numel() == 0 and saved is not None:

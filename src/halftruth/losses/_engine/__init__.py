@@ -1,1 +1,1 @@
-"""Everything that makes losses fast: one pass, generated kernels, tables by row."""
+"""Implementation of the losses: tracing, generated kernels (Triton, C), table storage."""

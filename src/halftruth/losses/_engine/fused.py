@@ -1,8 +1,8 @@
-"""One kernel a loss: logits and labels are read once, value and gradient written once.
+"""One Triton kernel per loss: logits and labels are read once, value and gradient written once.
 
-Used on CUDA devices where Triton is installed. The kernel's body is what `tracing` wrote down
-while the curves ran on symbols; its source is compiled once a structure, and the numbers of a
-schedule are arguments.
+Used on CUDA devices where Triton is installed. The body of the kernel is what `tracing` recorded
+while the curves ran on symbols. Each structure is compiled once; the numbers of a schedule are
+arguments.
 """
 
 import importlib.util
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from halftruth.losses._engine.traces import Programs, loops
+from halftruth.losses._engine.programs import Programs, loops
 from halftruth.losses._engine.tracing import Line, Tape
 
 if TYPE_CHECKING:
     from halftruth.losses.base import Loss
 
-# Entries of a program, and how many make a pass over them worth avoiding.
+# Entries per program, and the size from which on it is worth avoiding a pass over them.
 FLAT, SMALL = 2048, 1 << 20
 
 _START = """
@@ -54,7 +54,7 @@ _AS_FLOAT = ".to(tl.float32)"
 
 @cache
 def available() -> bool:
-    """Whether Triton can be imported at all."""
+    """Whether Triton is installed."""
     return importlib.util.find_spec("triton") is not None
 
 
@@ -64,7 +64,7 @@ def fits(logits: Tensor) -> bool:
 
 
 def source(tape: Tape) -> str:
-    """The kernel as text: flat over all entries, or row by row where rows are summed."""
+    """The source of the kernel: flat over all entries, or row by row where rows are summed."""
     lines = tuple(tape.lines)
     arguments = ["z_at", "y_at", "slope_at", "sum_at", "rows", "columns", "scale"]
     arguments += [f"c{i}" for i in range(len(tape.numbers))]
@@ -87,7 +87,7 @@ def source(tape: Tape) -> str:
 
 
 def _by_row(lines: tuple[Line, ...], loads: list[tuple[str, str]], write: list[str]) -> list[str]:
-    """The loops over a row: one for each depth of sums, then one for value and slope."""
+    """The loops over a row: one per depth of sums, then one for value and slope."""
 
     def loop(inside: list[str]) -> list[str]:
         reads = [load for layout, load in loads if layout == "entry"]
@@ -113,7 +113,7 @@ def _assigned(lines: Iterable[Line]) -> list[str]:
 
 
 def _triton(text: str) -> str:
-    """log(1 + e), with r = 1/(1 + e): the rounding of 1 + e made good by its first term."""
+    """log(1 + e), with r = 1/(1 + e); the rounding error of 1 + e is corrected to first order."""
     return re.sub(
         r"LOG1P\((\w+), (\w+)\)", r"tl.log(1.0 + \1) + (\1 - ((1.0 + \1) - 1.0)) * \2", text
     )
@@ -126,8 +126,8 @@ def _text(block: str) -> list[str]:
 class Kernel:
     """A compiled source, launched without Triton's own search for the right variant.
 
-    That search takes longer than a small batch does on the device. What it looks at (types, sizes,
-    alignment) is the `kind` here, so the first launch of a kind finds the variant for all others.
+    That search takes longer than a small batch on the device. It depends on dtypes, sizes and
+    alignment, the `kind` here, so the first launch of a kind finds the variant for the next ones.
     """
 
     def __init__(self, text: str) -> None:
@@ -145,7 +145,7 @@ class Kernel:
             variant = self.jit[(grid,)](*arguments, **constants, num_warps=4)
             self.variants[device, kind] = variant
             return
-        # As `variant[grid](...)` does, without looking for hooks that nobody has set.
+        # The same as `variant[grid](...)`, without a search for hooks.
         variant.run(
             grid, 1, 1, torch._C._cuda_getCurrentRawStream(device), variant.function,
             variant.packed_metadata, None, None, None, *arguments, *constants.values(),
@@ -153,7 +153,7 @@ class Kernel:
 
 
 class Program:
-    """The kernel of a tape, and how it is spread over a batch."""
+    """The kernel of a tape, and its grid over a batch."""
 
     def __init__(self, tape: Tape) -> None:
         self.kernel = kernel(source(tape))
@@ -168,7 +168,7 @@ class Program:
 
 
 def _kind(tensor: Tensor) -> tuple[torch.dtype, bool]:
-    """What a variant of a kernel depends on."""
+    """The dtype and alignment, on which a variant of a kernel depends."""
     return tensor.dtype, tensor.data_ptr() % 16 == 0
 
 
@@ -195,12 +195,12 @@ def run(
 
 
 def multiply_(slopes: Tensor, factor: Tensor) -> Tensor:
-    """slopes · factor in place; the usual factor 1 is found out on the device and costs no pass."""
+    """slopes · factor in place; the device checks for the usual factor 1, which costs no pass."""
     if not slopes.is_cuda:
         return slopes if slopes.device.type == "cpu" and factor.item() == 1 else slopes.mul_(factor)
     if slopes.numel() < SMALL or not available():
         return slopes.mul_(factor)
-    # Few programs with much to do each: if there is nothing to do, they are gone at once.
+    # Few programs with much work each: with a factor of 1 they end at once.
     count = slopes.numel()
     grid = min(-(-count // FLAT), 2048)
     kind = count, _kind(slopes), _kind(factor)
@@ -223,12 +223,12 @@ def kernel(slope_at, factor_at, count, BLOCK: tl.constexpr):
 
 @cache
 def kernel(text: str) -> Kernel:
-    """One a source, so that its variants are found once."""
+    """The kernel of a source, one object per source, so that variants are found once."""
     return Kernel(text)
 
 
 def kernel_from(text: str) -> Any:
-    """The kernel of a source; Triton reads it again, so it is made to look like a file."""
+    """Compile a source. Triton reads it again, so it is registered like a file."""
     import triton
     import triton.language as tl
 

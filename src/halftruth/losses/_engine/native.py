@@ -1,10 +1,10 @@
-"""One loop a loss in C: the same generated code as on an accelerator, for processors.
+"""One C loop per loss, for CPUs, generated like the Triton kernel for GPUs.
 
-Eager torch walks over a batch once an operation, and its temporaries cost more than the arithmetic.
-Here the tape of a loss (`tracing`) becomes a C function that a compiler on the machine turns into
-vector instructions: logits and labels are read once, value and gradient written once, and nothing
-else is allocated. Compiled once a structure, about half a second, and kept in the user's cache
-folder. Without a compiler, or with HALFTRUTH_NATIVE=0, the definition is computed as ever.
+Eager torch reads the batch once per operation, and its temporary tensors cost more than the
+arithmetic. Here the tape of a loss (`tracing`) becomes a C function that the machine's compiler
+vectorises: logits and labels are read once, value and gradient written once, and nothing else is
+allocated. Each structure is compiled once, in about half a second, and kept in the user's cache
+folder. Without a compiler, or with HALFTRUTH_NATIVE=0, the curves are computed with torch.
 """
 
 import contextlib
@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from halftruth.losses._engine.traces import Programs, loops
+from halftruth.losses._engine.programs import Programs, loops
 from halftruth.losses._engine.tracing import Line, Tape, Untraceable
 
 if TYPE_CHECKING:
     from halftruth.losses.base import Loss
 
-# Smaller batches are not worth waiting for a compiler; a thread should have this much to do.
-# Threads are started anew for each batch: a pool's wake-up takes as long, and idles in between.
+# Smaller batches are not worth compiling; the entries per thread; the largest number of threads.
+# Threads are started for each batch: waking a pool takes as long, and an idle pool costs time.
 ENOUGH, A_THREAD, MOST = 1 << 14, 1 << 18, 64
 # Entries that are added up in float32 before the sum goes on in float64.
 CHUNK = 128
@@ -75,7 +75,7 @@ def compiler() -> str | None:
 
 
 def source(tape: Tape) -> str:
-    """The C function of a tape: flat over all entries, or row by row where rows matter."""
+    """The C function of a tape: flat over all entries, or row by row where rows are summed."""
     at = {"one": "0", "row": "row", "entry": "at"}
     loads: dict[str, list[str]] = {layout: [] for layout in at}
     for i, (tensor, layout) in enumerate(tape.tensors):
@@ -105,12 +105,12 @@ def source(tape: Tape) -> str:
 
 
 def by_row(tape: Tape) -> bool:
-    """Whether entries need to know their row."""
+    """Whether entries depend on their row."""
     return tape.by_row or any(layout == "row" for _, layout in tape.tensors)
 
 
 def _loop(sums: list[str], inside: list[str]) -> list[str]:
-    """Over start..end in chunks, each adding to `sum_` what its entries add to `part_`."""
+    """A loop over start..end in chunks; each adds its `part_` sums to the `sum_` variables."""
     parts = [f"part_{name}" for name in sums]
     return [
         f"for (int64_t chunk = start; chunk < end; chunk += {CHUNK}) {{",
@@ -134,7 +134,7 @@ def _c(text: str) -> str:
 
 
 def _plain(tensor: Tensor) -> Tensor:
-    """A tensor of a type that C reads."""
+    """Convert a tensor to a dtype that the C code reads."""
     if tensor.dtype in _TYPES:
         return tensor
     if tensor.is_floating_point():
@@ -144,7 +144,7 @@ def _plain(tensor: Tensor) -> Tensor:
 
 @cache
 def _processor() -> str:
-    """What code compiled for this processor depends on: homes are shared between machines."""
+    """The processor features that compiled code depends on: machines may share a home folder."""
     with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         wanted = ("flags", "Features", "model", "CPU part")
@@ -160,19 +160,13 @@ def _cache_folder() -> Path:
 
 @cache
 def compiled(text: str) -> Callable[..., float] | None:
-    """The function behind a source, from the cache folder or the compiler; None if neither can."""
+    """The function of a source, from the cache folder or the compiler; None if neither works."""
     command = compiler()
     if command is None:
         return None
     arm = platform.machine().lower() in ("arm64", "aarch64")
     flags = (*FLAGS, "-mcpu=native" if arm else "-march=native")
-    here = Path(__file__)
-    parts = [
-        here.with_name("native.c").read_text(),
-        text,
-        here.with_name("native_run.c").read_text(),
-    ]
-    whole = "\n".join(parts)
+    whole = Path(__file__).with_name("native.c").read_text().replace("/*GENERATED*/", text)
     key = "\n".join([whole, command, *flags, _processor()])
     name = hashlib.sha256(key.encode()).hexdigest()[:32]
     try:
@@ -193,7 +187,7 @@ def compiled(text: str) -> Callable[..., float] | None:
 
 
 def _compile(command: str, flags: tuple[str, ...], text: str, library: Path) -> None:
-    """Into a name of its own first: another process may be compiling the same."""
+    """Compile into a temporary file first: another process may be compiling the same source."""
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         code, made = Path(folder) / "loss.c", Path(folder) / "loss.so"
         code.write_text(text)
@@ -221,9 +215,9 @@ def run(
     pointers = (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
     rows, columns = logits.shape
     count = rows if by_row(tape) else logits.numel()
-    hands = max(min(torch.get_num_threads(), logits.numel() // A_THREAD, count, MOST), 1)
+    threads = max(min(torch.get_num_threads(), logits.numel() // A_THREAD, count, MOST), 1)
     total = function(
         logits.data_ptr(), labels.data_ptr(), None if slopes is None else slopes.data_ptr(),
-        count, columns, scale, numbers, pointers, hands,
+        count, columns, scale, numbers, pointers, threads,
     )  # fmt: skip
     return torch.tensor(total * scale, dtype=torch.float32), slopes

@@ -1,8 +1,8 @@
 """Value and gradient of a loss in one pass over the logits.
 
-Autograd would keep a dozen copies of the logits and walk over each of them twice. The curves state
-their slopes, so one walk is enough: rows are taken in blocks that stay in the processor's cache,
-and what is kept for the backward pass is one copy, the gradient itself.
+Autograd would keep a dozen copies of the logits and read each of them twice. The curves state their
+slopes, so one pass is enough: rows are processed in blocks that fit the cache of the processor, and
+only the gradient is kept for the backward pass.
 """
 
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +18,7 @@ from halftruth.losses.curves import Curve
 if TYPE_CHECKING:
     from halftruth.losses.base import Loss
 
-# Entries of a block on a CPU: large enough to hide the cost of a call, small enough for its caches.
+# Entries per block on a CPU: large enough to hide the cost of a call, small enough for its caches.
 BLOCK = 1 << 18
 
 
@@ -38,7 +38,7 @@ def blocks(logits: Tensor) -> list[slice]:
     count, width = logits.shape
     if logits.device.type != "cpu":
         return [slice(0, count)] if count else []
-    # Of equal size: a short last block would cost as many calls as the others.
+    # Of equal size: a short last block would cost as many calls as a full one.
     number = -(-count // max(BLOCK // max(width, 1), 1))
     step = -(-count // max(number, 1))
     return [slice(at, min(at + step, count)) for at in range(0, count, max(step, 1))]
@@ -47,7 +47,7 @@ def blocks(logits: Tensor) -> list[slice]:
 def walk(
     loss: "Loss", logits: Tensor, labels: Tensor, context: Any, unit: str, want_slope: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """(sum, or one value a `unit`) and, if wanted, the slope of every entry."""
+    """The sum, or one value per `unit`, and, if wanted, the slope of every entry."""
     dtype = compute_dtype(logits)
     every = blocks(logits)
     if len(every) == 1 and unit == "all":
@@ -66,7 +66,7 @@ def walk(
         else:
             # Blocks are added up in float64: neither rounding nor overflow grows with the batch.
             sums.append(value.sum().double())
-        # Or they would be held while the next block is computed.
+        # Otherwise both would be held while the next block is computed.
         del value, slope
     if unit == "all":
         total = torch.stack(sums).sum() if sums else logits.new_zeros((), dtype=torch.float64)
@@ -76,7 +76,7 @@ def walk(
 
 
 class Task(NamedTuple):
-    """What is to be computed of some logits."""
+    """The arguments of a computation on some logits."""
 
     loss: "Loss"
     labels: Tensor
@@ -90,7 +90,7 @@ class OnePass(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, task: Task) -> Tensor:  # type: ignore[override]
-        # Not through save_for_backward: by then they have done their part, but for a second time.
+        # Not through save_for_backward: the logits are needed again only by a second backward.
         ctx.logits, ctx.task = logits, task
         value, ctx.slopes = measure(logits, task, logits.requires_grad)
         return value
@@ -99,11 +99,11 @@ class OnePass(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         if torch.is_grad_enabled():
             raise RuntimeError(
-                "the losses of halftruth state their gradient and have no second derivative: "
-                "expected backward without create_graph=True"
+                "halftruth losses state their gradient and have no second derivative: expected "
+                "backward without create_graph=True"
             )
         slopes, dtype, unit = ctx.slopes, ctx.logits.dtype, ctx.task.unit
-        # The slopes are scaled in place, so a second backward has to compute them anew.
+        # The slopes are scaled in place, so a second backward must compute them again.
         ctx.slopes = None
         if slopes is None:
             _, slopes = measure(ctx.logits, ctx.task, True)
@@ -118,7 +118,7 @@ class OnePass(torch.autograd.Function):
 
 
 def measure(logits: Tensor, task: Task, want_slope: bool) -> tuple[Tensor, Tensor | None]:
-    """The scaled value and slopes: by one kernel where there is one, by `walk` elsewhere."""
+    """The scaled value and slopes, by a generated kernel where possible, else by `walk`."""
     loss, labels, context, unit, scale = task
     if unit == "all":
         try:
@@ -138,7 +138,7 @@ def measure(logits: Tensor, task: Task, want_slope: bool) -> tuple[Tensor, Tenso
 def one_pass(
     loss: "Loss", logits: Tensor, labels: Tensor, context: Any, unit: str, scale: float = 1.0
 ) -> Tensor:
-    """scale · the loss summed over everything, a row, or nothing (`unit` all, row, entry)."""
+    """scale · the loss, summed over everything, per row or not at all (`unit` all, row, entry)."""
     if torch.compiler.is_compiling():
         return traced(loss, logits, labels, context, unit) * scale
     return OnePass.apply(  # type: ignore[no-any-return]
@@ -147,12 +147,12 @@ def one_pass(
 
 
 def traced(loss: "Loss", logits: Tensor, labels: Tensor, context: Any, unit: str) -> Tensor:
-    """The same without a custom node, for `torch.compile`, which fuses the walk by itself."""
+    """The same without a custom node, for `torch.compile`, which fuses the operations."""
     z = logits.to(compute_dtype(logits))
     value, slope = loss.terms(
         Logit(z.detach(), loss.eps), labels, context, slice(0, logits.shape[0])
     )
-    # z - z is 0, so the value is untouched and the gradient is the stated slope.
+    # z - z is 0, so the value does not change and the gradient is the stated slope.
     value = value.detach() + slope.detach() * (z - z.detach())
     if unit == "all":
         return value.sum(dtype=torch.float64).to(z.dtype)

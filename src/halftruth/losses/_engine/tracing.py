@@ -1,7 +1,7 @@
-"""Turn the curves of a loss into the source of a kernel, by running them on symbols.
+"""Translate the curves of a loss into the source of a kernel, by running them on symbols.
 
-The curves are written once, with torch's functions. Run on tensors they are the definition; run on
-a `Symbol` they write down what they did, as lines of Triton. So no method is written twice.
+The curves are written once, with torch functions. Run on tensors they are the definition; run on a
+`Symbol` they record their operations as lines of Triton. So no method is written twice.
 """
 
 from collections.abc import Callable
@@ -12,17 +12,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-# What a torch function writes down: filled by `kernel_rules`.
+from halftruth.losses._engine.logit import Logit, once
+
+# The line that a torch function records; filled below.
 RULES: dict[str, Callable[..., Any]] = {}
 _DTYPES = {"float": torch.float32, "bool": torch.bool, "int": torch.int8}
 
 
 class Untraceable(Exception):
-    """A loss did something that has no counterpart in a kernel: it is then computed eagerly."""
+    """A loss uses an operation that a kernel cannot express: it is then computed eagerly."""
 
 
 class Line(NamedTuple):
-    """`name = text`: one value an entry, or one a row; `sums` marks a sum over a row's entries."""
+    """`name = text`: one value per entry, or per row; `sums` marks a sum over a row."""
 
     name: str
     text: str
@@ -32,7 +34,7 @@ class Line(NamedTuple):
 
 @dataclass
 class Tape:
-    """What was written down: lines, the numbers they use, the tensors they read."""
+    """The recorded lines, the numbers they use, and the tensors they read."""
 
     rows: int
     columns: int
@@ -51,13 +53,13 @@ class Tape:
         return any(line.sums for line in self.lines)
 
     def operand(self, value: Any) -> tuple[str, str, bool]:
-        """(text, kind, whether it is one value a row) of anything an expression may hold."""
+        """(text, kind, whether it is one value per row) of an operand of an expression."""
         if isinstance(value, Symbol):
             return value.name, value.kind, value.row
         if isinstance(value, bool | int):
             return repr(value), "int", True
         if isinstance(value, float):
-            # An argument of the kernel: a schedule may change it without compiling anew.
+            # An argument of the kernel: a schedule may change it without compiling again.
             self.numbers.append(value)
             return f"c{len(self.numbers) - 1}", "float", True
         if isinstance(value, Tensor) and value.dtype != torch.float64:
@@ -65,7 +67,7 @@ class Tape:
         raise Untraceable(f"operand {type(value).__name__}")
 
     def symbol(self, value: Tensor) -> "Symbol":
-        """A tensor that each batch brings anew: what is done with it is written down, too."""
+        """A symbol for a tensor that changes with each batch; its operations are recorded, too."""
         return Symbol(self, *self._tensor(value))
 
     def _tensor(self, value: Tensor) -> tuple[str, str, bool]:
@@ -80,11 +82,11 @@ class Tape:
 
 
 class Symbol:
-    """A tensor that is not there: operations on it are written to the tape."""
+    """A placeholder for a tensor: operations on it are recorded on the tape."""
 
     def __init__(self, tape: Tape, name: str, kind: str, row: bool = False) -> None:
         self.tape, self.name, self.kind, self.row = tape, name, kind, row
-        # The truth value behind a number that is 0 or 1.
+        # The name of the boolean behind a number that is 0 or 1.
         self.mask: str | None = None
         self.shape = (tape.rows, 1 if row else tape.columns)
         self.dtype = _DTYPES[kind]
@@ -153,7 +155,7 @@ class Symbol:
         return self._unary("{a} == 0", "bool")
 
     def __bool__(self) -> bool:
-        raise Untraceable("a decision by values")
+        raise Untraceable("a branch on values")
 
     def __getitem__(self, rows: Any) -> "Symbol":
         if rows != slice(0, self.tape.rows):
@@ -173,7 +175,7 @@ class Symbol:
         return number
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        # What works in place on a tensor is a new line here: a symbol is never overwritten.
+        # An in-place operation is a new line here: a symbol is never overwritten.
         if name.endswith("_") and name.strip("_") in RULES:
             return partial(RULES[name.strip("_")], self)
         raise AttributeError(name)
@@ -214,3 +216,111 @@ class Symbol:
         if rule is None:
             raise Untraceable(f"torch function {func.__name__}")
         return rule(*args, **(kwargs or {}))
+
+
+def _symbol(*values: Any) -> Symbol:
+    return next(value for value in values if isinstance(value, Symbol))
+
+
+def _call(text: str, *values: Any) -> Symbol:
+    """Record one line with the operands a, b, c."""
+    tape = _symbol(*values).tape
+    operands = [tape.operand(value) for value in values]
+    names = dict(zip("abc", (name for name, _, _ in operands), strict=False))
+    return tape.write(text.format(**names), "float", all(row for _, _, row in operands))
+
+
+class KernelLogit(Logit):
+    """p, q and their logarithms from one exponential, one reciprocal and one logarithm.
+
+    With more than a few of these three, they limit a kernel, not memory.
+    """
+
+    @once
+    def tail(self) -> Any:
+        """e = exp(-|z|)."""
+        return _call("tl.exp(-tl.abs({a}))", self.z)
+
+    @once
+    def large(self) -> Any:
+        """The larger of p and q."""
+        return _call("1.0 / (1.0 + {a})", self.tail)
+
+    @once
+    def small(self) -> Any:
+        return self.tail * self.large
+
+    @once
+    def p(self) -> Any:
+        return _call("tl.where({a} >= 0, {b}, {c})", self.z, self.large, self.small)
+
+    @once
+    def q(self) -> Any:
+        return _call("tl.where({a} >= 0, {c}, {b})", self.z, self.large, self.small)
+
+    @once
+    def log1p_tail(self) -> Any:
+        """log(1 + e), 0 <= e <= 1."""
+        return _call("LOG1P({a}, {b})", self.tail, self.large)
+
+    @once
+    def log_p(self) -> Any:
+        if self.eps:
+            return torch.log(self.p + self.eps)
+        return _call("tl.minimum({a}, 0.0) - {b}", self.z, self.log1p_tail)
+
+    @once
+    def log_q(self) -> Any:
+        if self.eps:
+            return torch.log(self.q + self.eps)
+        return _call("-tl.maximum({a}, 0.0) - {b}", self.z, self.log1p_tail)
+
+
+def _expm1(x: Any) -> Symbol:
+    """By its series near 0, where exp(x) - 1 would cancel."""
+    series = "{a} * (1.0 + {a} * (0.5 + {a} * (0.16666667 + {a} * (0.041666668 + {a} * "
+    series += "(0.008333334 + {a} * (0.0013888889 + {a} * 0.0001984127))))))"
+    return _call("tl.where(tl.abs({a}) < 0.4, {b}, tl.exp({a}) - 1.0)", x, _call(series, x))
+
+
+def _lerp(a: Any, b: Any, share: Any) -> Symbol:
+    if isinstance(share, Symbol) and share.mask is not None:
+        mask = Symbol(share.tape, share.mask, "bool", share.row)
+        return _call("tl.where({a}, {b}, {c})", mask, b, a)
+    text = "tl.where({c} < 0.5, {a} + {c} * ({b} - {a}), {b} - ({b} - {a}) * (1.0 - {c}))"
+    return _call(text, a, b, share)
+
+
+def _addcmul(a: Any, b: Any, c: Any, value: float = 1) -> Symbol:
+    return a + (b * c if value == 1 else b * c * float(value))
+
+
+RULES.update(
+    {
+        "sigmoid": lambda x: _call("1.0 / (1.0 + tl.exp(-{a}))", x),
+        "logsigmoid": lambda z: KernelLogit(z).log_p,
+        "log_sigmoid": lambda z: KernelLogit(z).log_p,
+        "softplus": lambda z, threshold: -KernelLogit(z).log_q,
+        "neg": lambda x: -x,
+        "square": lambda x: x * x,
+        "clamp": Symbol.clamp,
+        "exp": lambda x: _call("tl.exp({a})", x),
+        "log": lambda x: _call("tl.log({a})", x),
+        "expm1": _expm1,
+        "lerp": _lerp,
+        "where": lambda c, a, b: _call("tl.where({a}, {b}, {c})", c, a, b),
+        "addcmul": _addcmul,
+        "zeros_like": lambda x: _call("{a} * 0.0", x),
+        "ones_like": lambda x: _call("{a} * 0.0 + 1.0", x),
+        "add": lambda a, b: _call("{a} + {b}", a, b),
+        "mul": lambda a, b: _call("{a} * {b}", a, b),
+        "sub": lambda a, b: _call("{a} - {b}", a, b),
+        "rsub": lambda a, b, alpha=1: _call("{b} - {a}", a * alpha, b),
+        "div": lambda a, b: _call("{a} / {b}", a, b),
+        "truediv": lambda a, b: _call("{a} / {b}", a, b),
+        "le": lambda a, b: _symbol(a, b)._binary("{a} >= {b}", a, "bool"),
+        "lt": lambda a, b: _symbol(a, b)._binary("{a} > {b}", a, "bool"),
+        "ge": lambda a, b: _symbol(a, b)._binary("{a} <= {b}", a, "bool"),
+        "gt": lambda a, b: _symbol(a, b)._binary("{a} < {b}", a, "bool"),
+    }
+)

@@ -1,6 +1,6 @@
-"""A loss as a tape, the order of its loops, and programs kept for the next batch.
+"""Programs of losses: trace a loss, order its loops, and keep the program for the next batch.
 
-What `fused` (Triton, for accelerators) and `native` (C, for processors) have in common.
+Shared by `fused` (Triton, for GPUs) and `native` (C, for CPUs).
 """
 
 import re
@@ -10,20 +10,19 @@ from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
-from halftruth.losses._engine.kernel_rules import KernelLogit
-from halftruth.losses._engine.tracing import Line, Symbol, Tape, Untraceable
+from halftruth.losses._engine.tracing import KernelLogit, Line, Symbol, Tape, Untraceable
 
 if TYPE_CHECKING:
     from halftruth.losses.base import Loss
 
-# Shapes of batches, for each loss.
+# Kept batch shapes per loss.
 KEPT = 100
 
 
 class Loop(NamedTuple):
-    """One walk over the entries of a row: what is computed, what is summed, what follows from it.
+    """One loop over the entries of a row: lines per entry, sums, and lines after the sums.
 
-    The last loop of a program sums nothing and computes `value` and `slope`.
+    The last loop of a program has no sums and computes `value` and `slope`.
     """
 
     entries: list[Line]
@@ -32,9 +31,9 @@ class Loop(NamedTuple):
 
 
 def trace(loss: "Loss", logits: Tensor, context: Any, symbolic: bool = False) -> Tape:
-    """What the loss does with a batch of this shape, ending in `value` and `slope`.
+    """Record the operations of a loss on a batch of this shape, ending in `value` and `slope`.
 
-    `symbolic`: also with the tensors of its context, so that the tape is that of every context.
+    `symbolic`: tensors of the context become symbols, too, so that the tape fits every context.
     """
     tape = Tape(*logits.shape)
     context = as_symbols(context, tape) if symbolic else context
@@ -47,10 +46,10 @@ def trace(loss: "Loss", logits: Tensor, context: Any, symbolic: bool = False) ->
 
 
 def loops(lines: list[Line]) -> tuple[list[Line], list[Loop]]:
-    """Lines of a row that rest on no sum, and a loop for each depth of sums, then the last.
+    """Row lines that depend on no sum, then a loop per depth of sums, then the last loop.
 
-    A row is read from memory once; the later loops find it in the cache, and compute anew what
-    they need of an entry.
+    A row is read from memory once; later loops find it in the cache, and compute values per entry
+    again.
     """
     named = {line.name: line for line in lines}
     uses = {line.name: [n for n in re.findall(r"v\d+", line.text) if n in named] for line in lines}
@@ -59,7 +58,7 @@ def loops(lines: list[Line]) -> tuple[list[Line], list[Loop]]:
         depth[line.name] = max((depth[n] for n in uses[line.name]), default=0) + line.sums
 
     def entries(targets: list[str]) -> list[Line]:
-        """The lines of one value an entry that some targets rest on, in order."""
+        """The lines per entry that the targets depend on, in order."""
         wanted: set[str] = set()
         todo = list(targets)
         while todo:
@@ -82,7 +81,7 @@ def loops(lines: list[Line]) -> tuple[list[Line], list[Loop]]:
 
 
 def settings(loss: "Loss") -> tuple[Any, ...]:
-    """Every plain setting of a loss and the losses inside it: what a trace can depend on."""
+    """All plain attributes of a loss and of the losses inside it, on which a trace may depend."""
     kinds = (float, int, bool, str, type(None))
     found: list[Any] = []
     for module in loss.modules():
@@ -92,10 +91,10 @@ def settings(loss: "Loss") -> tuple[Any, ...]:
 
 
 class Watched(nn.Module):
-    """A module that counts changes of its attributes, over all of its kind.
+    """A module that counts changes of attributes, over all such modules.
 
-    To read every setting at every step takes longer than a small batch does on a device; while the
-    count stands still, none of them can have changed.
+    Reading every attribute at every step takes longer than a small batch on a device. While the
+    count is the same, no attribute has changed.
     """
 
     changes: ClassVar[int] = 0
@@ -109,13 +108,13 @@ class Watched(nn.Module):
         Watched.changes += 1
 
     def add_module(self, name: str, module: nn.Module | None) -> None:
-        # Goes past __setattr__.
+        # Does not call __setattr__.
         super().add_module(name, module)
         Watched.changes += 1
 
 
 def is_plain(context: Any) -> bool:
-    """Whether it is a tensor, None, or a tuple of such: all that a program can take anew."""
+    """Whether it is a tensor, None, or a tuple of these, which a program can take as arguments."""
     if type(context) is tuple:
         return all(map(is_plain, context))
     return context is None or isinstance(context, Tensor)
@@ -131,7 +130,7 @@ def tensors_of(context: Any) -> list[Tensor]:
 
 
 def kind_of(context: Any) -> Any:
-    """What a program depends on: types and shapes, not values."""
+    """The dtypes and shapes of a context, on which a program depends."""
     if context is None:
         return None
     if isinstance(context, Tensor):
@@ -140,7 +139,7 @@ def kind_of(context: Any) -> Any:
 
 
 def as_symbols(context: Any, tape: Tape) -> Any:
-    """The same context without values."""
+    """The same context with symbols instead of tensors."""
     if context is None:
         return None
     if isinstance(context, Tensor):
@@ -149,7 +148,7 @@ def as_symbols(context: Any, tape: Tape) -> Any:
 
 
 class Known(NamedTuple):
-    """What was traced of a loss as it is set, by shape and kind of context; None: in vain."""
+    """The programs of a loss as it is set, by shape and kind of context; None: untraceable."""
 
     changes: int
     settings: tuple[Any, ...]
@@ -157,15 +156,15 @@ class Known(NamedTuple):
 
 
 class Programs:
-    """Tape and program of a loss as it is set now: traced anew only when a setting has changed."""
+    """Tapes and programs of losses; a loss is traced again only after an attribute has changed."""
 
     def __init__(self, build: Callable[[Tape], Any]) -> None:
         self.build = build
-        # Beside the losses, not in them: a loss can be copied and pickled, a program cannot.
+        # Not stored in the losses: a loss can be copied and pickled, a program cannot.
         self.known: WeakKeyDictionary[Loss, Known] = WeakKeyDictionary()
 
     def get(self, loss: "Loss", logits: Tensor, context: Any) -> tuple[Tape, Any, list[Tensor]]:
-        """The tape, the program, and the tensors that it reads of this batch."""
+        """The tape, the program, and the tensors of this batch that it reads."""
         if context is None or is_plain(context):
             found = self._kept(loss, logits, context)
             if found is not None:
@@ -187,24 +186,24 @@ class Programs:
     def _for_every_batch(
         self, loss: "Loss", logits: Tensor, context: Any
     ) -> tuple[Tape, Any] | None:
-        """Tape and program if they hold for all batches of the kind."""
+        """Tape and program, if they are valid for all batches of this shape and context."""
         try:
             tape = trace(loss, logits, context, symbolic=True)
         except (Untraceable, AttributeError, TypeError):
-            # What a symbol cannot do, the tensors of the batch may.
+            # Where a symbol fails, the tensors of the batch may work.
             return None
         if len(tape.tensors) > len(tensors_of(context)):
-            return None  # it reads tensors of the loss, and may read others the next time
+            return None  # it reads tensors of the loss, which may be others next time
         program = self.build(tape)
-        # Their types and layouts are of use, their values are of this batch.
+        # Dtypes and layouts are needed later; the values belong to this batch.
         tape.tensors = [(tensor.new_empty(0), layout) for tensor, layout in tape.tensors]
         return tape, program
 
     def _looked_up(self, loss: "Loss", known: Known | None) -> Known:
-        """What is known of a loss that may have been changed."""
+        """The programs of a loss that may have changed."""
         now = settings(loss)
         programs = known.programs if known is not None and known.settings == now else {}
-        # A part that does not count its changes has to be looked at every time.
+        # A module that does not count its changes must be read every time.
         counted = all(isinstance(module, Watched) for module in loss.modules())
         self.known[loss] = Known(Watched.changes if counted else -1, now, programs)
         return self.known[loss]
