@@ -6,7 +6,7 @@ import torch
 from halftruth import losses
 from halftruth.models import build_feature_model, create_head, parameter_groups
 from halftruth.train.config import Config, ConfigError
-from halftruth.train.one_process import OneProcess
+from halftruth.train.devices import OneProcess
 from halftruth.train.step import Learner
 
 
@@ -68,9 +68,9 @@ def test_the_mlp_has_its_own_rate_and_no_decay():
     [
         (
             {"features": "x", "method": "ll-cp"},
-            "2 members on every row, and ll-cp remembers",
+            "2 members, and ll-cp keeps a memory per row",
         ),
-        ({"images": ["x"], "method": "em"}, "is for features"),
+        ({"images": ["x"], "method": "em"}, "is for `features`"),
     ],
 )
 def test_combinations_that_are_refused(settings, words):

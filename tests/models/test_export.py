@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import halftruth.models.export as exporting
+from halftruth import fit
 from halftruth.estimator import HalftruthClassifier
 from halftruth.models import build_feature_model, build_image_model
 from halftruth.models.export import ExportError, export, export_onnx, export_torch
-from halftruth.train import fit
 from halftruth.train.trained_run import TrainedRun
 
 NAMES = ["cat", "dog", "frög"]
@@ -205,7 +205,7 @@ def test_missing_packages_are_named(tmp_path, feature_model, monkeypatch):
     ("call", "message"),
     [
         (lambda model, folder: export_torch(model, folder / "m.pt", classes=NAMES), r"in \.pt2"),
-        (lambda model, folder: export_torch(model, folder / "m.pt2"), "give classes"),
+        (lambda model, folder: export_torch(model, folder / "m.pt2"), "expected classes="),
         (lambda model, folder: export_torch(model, folder / "m.pt2", classes="ab"), "3 classes"),
         (
             lambda model, folder: export_torch(

@@ -10,8 +10,7 @@ from halftruth.models.classifier import (
 )
 from halftruth.models.ema import EMA
 from halftruth.models.ensemble import EnsembleHead
-from halftruth.models.heads import create_head
-from halftruth.models.label_heads import LabelQueryHead, VariationalHead
+from halftruth.models.heads import LabelQueryHead, VariationalHead, create_head
 from halftruth.models.parameter_groups import (
     freeze_backbone,
     freeze_batchnorm,

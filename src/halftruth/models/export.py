@@ -1,9 +1,10 @@
-"""A trained model as one file for other programs: ONNX or torch.export, checked after writing."""
+"""Export a trained model to one file for other programs: ONNX or torch.export, then checked."""
 
 import copy
 import importlib.util
 import json
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,20 +17,21 @@ from torch import Tensor, nn
 import halftruth
 from halftruth.models import Classifier
 from halftruth.models.classifier import Standardize
-from halftruth.models.export_formats import load_onnx, load_torch, write_onnx, write_torch
 
 TOLERANCE = 1e-4
 SUFFIXES = {"onnx": ".onnx", "torch-export": ".pt2"}
 _ONNX_PACKAGES = ("onnx", "onnxruntime", "onnxscript")
+# Where a .pt2 file has its description.
+NOTES = "halftruth.json"
 
 
 class ExportError(RuntimeError):
-    """A model that cannot be exported; no file is left behind, and an older one is untouched."""
+    """A model that cannot be exported; nothing is written, an older file stays."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """The file, its description beside it, and how far its outputs are from the model's."""
+    """The file, its description next to it, and the largest difference to the model's outputs."""
 
     path: Path
     notes: Path
@@ -37,7 +39,7 @@ class Exported:
 
 
 class Probabilities(nn.Module):
-    """The classifier with its sigmoid: what the file holds."""
+    """The classifier with its sigmoid: the content of the file."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -64,10 +66,10 @@ def export_onnx(
     """Write an ONNX file: float32 `input` of any batch size in, `probabilities` (B, K) out.
 
     `source`: a TrainedRun, a fitted HalftruthClassifier, or a Classifier (with `classes`). Images
-    go in as (B, 3, S, S), scaled to 0..1 and normalised, (x − mean) / std; features as (B, D), as
-    they are. What a user has to know (size, mean, std, classes, thresholds) is in the file's
-    metadata under "halftruth" and beside it as FILE.json. The written file is loaded again: its
-    outputs agree with the model's to 1e-4, or an ExportError says so and nothing is written.
+    go in as (B, 3, S, S), scaled to 0..1 and normalised, (x − mean) / std; features as (B, D),
+    unchanged. Size, mean, std, classes and thresholds are in the metadata of the file under
+    "halftruth" and next to it in FILE.json. The written file is loaded again: its outputs agree
+    with the model to 1e-4, or there is an ExportError and no file.
 
         export_onnx(TrainedRun("runs/first", device="cpu"), "first.onnx")
     """
@@ -75,9 +77,9 @@ def export_onnx(
     if missing:
         raise ExportError(
             f'ONNX export needs {", ".join(missing)}: pip install "halftruth[export]"; '
-            "torch-export needs nothing more"
+            "torch-export needs no other package"
         )
-    return _Export(source, path, ".onnx", classes, thresholds).go(write_onnx, load_onnx)
+    return _Export(source, path, ".onnx", classes, thresholds).run(write_onnx, load_onnx)
 
 
 def export_torch(
@@ -87,15 +89,15 @@ def export_torch(
     classes: Sequence[str] | None = None,
     thresholds: Sequence[float] | None = None,
 ) -> Exported:
-    """Write a torch.export file (.pt2) like `export_onnx`; the notes are its "halftruth.json".
+    """Write a torch.export file (.pt2) as `export_onnx` does; its notes are "halftruth.json".
 
     torch.export.load("first.pt2").module()(batch)
     """
-    return _Export(source, path, ".pt2", classes, thresholds).go(write_torch, load_torch)
+    return _Export(source, path, ".pt2", classes, thresholds).run(write_torch, load_torch)
 
 
 class _Export:
-    """One model on its way into a file."""
+    """One model and the file it is exported to."""
 
     def __init__(
         self,
@@ -108,18 +110,22 @@ class _Export:
         self.path = Path(path)
         if self.path.suffix != suffix:
             raise ExportError(f"expected a file ending in {suffix}, got {self.path}")
-        self.model, given_classes, given_thresholds = _opened(source)
+        self.model, given_classes, given_thresholds = _unpack(source)
         count = self.model.num_classes
-        self.classes = _checked("classes", given_classes if classes is None else classes, count)
-        cuts = given_thresholds if thresholds is None else thresholds
-        self.thresholds = _checked("thresholds", [0.5] * count if cuts is None else cuts, count)
+        self.classes = _one_per_class(
+            "classes", given_classes if classes is None else classes, count
+        )
+        values = given_thresholds if thresholds is None else thresholds
+        self.thresholds = _one_per_class(
+            "thresholds", [0.5] * count if values is None else values, count
+        )
 
-    def go(
+    def run(
         self,
         write: Callable[[nn.Module, Tensor, str, Path], None],
         load: Callable[[Path], Callable[[Tensor], Tensor]],
     ) -> Exported:
-        """Write, load again, compare; only then does the file get its name."""
+        """Write to a temporary file, load it, compare, and only then rename it."""
         notes = self.notes()
         new = self.path.with_name(f".{os.getpid()}.{self.path.name}")
         plain = Probabilities(copy.deepcopy(self.model).cpu().float()).eval().requires_grad_(False)
@@ -127,31 +133,31 @@ class _Export:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 write(plain, self.example(2), notes, new)
-                answers = load(new)
-            except Exception as error:  # what a tracer or a runtime raises depends on the model
+                outputs = load(new)
+            except Exception as error:  # tracers and runtimes raise many kinds of errors
                 first = str(error).strip().partition("\n")[0]
                 raise ExportError(f"{self.path} cannot be written: {first}") from error
-            difference = self.compare(answers)
+            difference = self.compare(outputs)
             os.replace(new, self.path)
         finally:
             new.unlink(missing_ok=True)
-        beside = self.path.with_name(self.path.name + ".json")
-        beside.write_text(notes, encoding="utf-8")
-        return Exported(self.path, beside, difference)
+        notes_path = self.path.with_name(self.path.name + ".json")
+        notes_path.write_text(notes, encoding="utf-8")
+        return Exported(self.path, notes_path, difference)
 
     @torch.no_grad()
-    def compare(self, answers: Callable[[Tensor], Tensor]) -> float:
-        """The largest difference to the model's own answers, for two batch sizes."""
+    def compare(self, outputs: Callable[[Tensor], Tensor]) -> float:
+        """Return the largest difference to the outputs of the model, for two batch sizes."""
         own = Probabilities(copy.deepcopy(self.model).cpu()).eval()
         dtype = next(own.parameters()).dtype
         worst = 0.0
         for size in (1, 5):
             x = self.example(size)
-            expected, got = own(x.to(dtype)).double(), answers(x).double()
+            expected, got = own(x.to(dtype)).double(), outputs(x).double()
             if got.shape != expected.shape:
                 raise ExportError(
-                    f"the exported file answers {size} rows with shape {tuple(got.shape)} instead "
-                    f"of {tuple(expected.shape)}; nothing was written"
+                    f"the exported file returns shape {tuple(got.shape)} for {size} rows, "
+                    f"expected {tuple(expected.shape)}; nothing was written"
                 )
             worst = max(worst, float((got - expected).abs().nan_to_num(torch.inf).max()))
         if worst > TOLERANCE:
@@ -163,7 +169,7 @@ class _Export:
         return worst
 
     def example(self, size: int) -> Tensor:
-        """Random inputs of the kind the model has seen."""
+        """Return random inputs with the scale of the training data."""
         random = torch.Generator().manual_seed(size)
         if self.model.image_size:
             side = self.model.image_size
@@ -180,23 +186,24 @@ class _Export:
         return found
 
     def notes(self) -> str:
-        """What a user of the file has to know, as JSON."""
+        """Return the description of the file as JSON."""
         model, size = self.model, self.model.image_size
-        looks: dict[str, Any] = {"name": "input", "dtype": "float32"}
+        inputs: dict[str, Any] = {"name": "input", "dtype": "float32"}
         if size:
-            looks |= {"kind": "image", "shape": ["batch", 3, size, size], "layout": "NCHW, RGB"}
-            looks |= {"scale": "0..1, then (x - mean) / std"}
-            looks |= {"mean": list(model.mean), "std": list(model.std)}
+            inputs |= {"kind": "image", "shape": ["batch", 3, size, size]}
+            inputs |= {"layout": "NCHW, RGB"}
+            inputs |= {"scale": "0..1, then (x - mean) / std"}
+            inputs |= {"mean": list(model.mean), "std": list(model.std)}
         else:
-            looks |= {"kind": "features", "shape": ["batch", len(self.standardize().mean)]}
+            inputs |= {"kind": "features", "shape": ["batch", len(self.standardize().mean)]}
         output = {"name": "probabilities", "shape": ["batch", model.num_classes]}
-        facts = {"halftruth": halftruth.__version__, "input": looks, "output": output}
+        facts = {"halftruth": halftruth.__version__, "input": inputs, "output": output}
         facts |= {"classes": self.classes, "thresholds": self.thresholds}
         return json.dumps(facts, indent=1, ensure_ascii=False)
 
 
-def _opened(source: Any) -> tuple[Classifier, Any, Any]:
-    """(model, classes, thresholds) of anything that holds a classifier."""
+def _unpack(source: Any) -> tuple[Classifier, Any, Any]:
+    """Return (model, classes, thresholds) of a run, an estimator or a model."""
     if isinstance(source, Classifier):
         return source, None, None
     model = getattr(source, "model_", None) or getattr(source, "model", None)
@@ -209,12 +216,63 @@ def _opened(source: Any) -> tuple[Classifier, Any, Any]:
     return model, getattr(source, f"classes{end}"), getattr(source, f"thresholds{end}")
 
 
-def _checked(what: str, values: Any, count: int) -> list[Any]:
+def _one_per_class(what: str, values: Any, count: int) -> list[Any]:
     if values is None:
-        raise ExportError(
-            f"a bare model does not know its classes: give {what}=[...], {count} names"
-        )
+        raise ExportError(f"expected {what}=[...] with {count} names, since a bare model has none")
     listed = np.asarray(values).tolist()
     if len(listed) != count:
-        raise ExportError(f"expected {count} {what}, one a class, got {len(listed)}")
+        raise ExportError(f"expected {count} {what}, one per class, got {len(listed)}")
     return listed if what == "thresholds" else [str(name) for name in listed]
+
+
+# ---------------------------------------------------------------------- files
+
+
+def _shapes() -> dict[str, Any]:
+    return {"input": {0: torch.export.Dim("batch", min=1)}}
+
+
+def write_torch(model: nn.Module, example: Tensor, notes: str, path: Path) -> None:
+    """Write a torch.export program with its notes."""
+    program = torch.export.export(model, (example,), dynamic_shapes=_shapes())
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # source lines and paths of this machine
+    torch.export.save(program, path, extra_files={NOTES: notes})
+
+
+def load_torch(path: Path) -> Callable[[Tensor], Tensor]:
+    """Load the model of a .pt2 file."""
+    return torch.export.load(path).module()
+
+
+def write_onnx(model: nn.Module, example: Tensor, notes: str, path: Path) -> None:
+    """Write an ONNX file with its notes as metadata."""
+    import onnx
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            model,
+            (example,),
+            path,
+            dynamo=True,
+            verbose=False,
+            external_data=False,
+            input_names=["input"],
+            output_names=["probabilities"],
+            dynamic_shapes=_shapes(),
+        )
+    proto = onnx.load(path)
+    for part in (proto.graph, *proto.graph.node, *proto.graph.value_info, *proto.functions):
+        del part.metadata_props[:]  # source lines and paths of this machine
+    onnx.helper.set_model_props(proto, {"halftruth": notes})
+    onnx.checker.check_model(proto)
+    onnx.save(proto, path)
+
+
+def load_onnx(path: Path) -> Callable[[Tensor], Tensor]:
+    """Load the model of an .onnx file."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return lambda x: torch.from_numpy(session.run(["probabilities"], {"input": x.numpy()})[0])

@@ -1,4 +1,4 @@
-"""Heads: what turns a backbone's features into one logit a class."""
+"""Heads: from the features of a backbone to one logit per class."""
 
 import math
 from typing import Any, ClassVar
@@ -12,25 +12,26 @@ registry: "Registry[Head]" = Registry("head")
 
 
 class Head(nn.Module):
-    """`wants_map = True`: takes the (B, D, H, W) feature map instead of (B, D) pooled features.
+    """Base class of heads; the class attributes describe what a head needs and leaves.
 
-    `has_penalty = True`: a forward pass in training leaves a `penalty` to add to the loss, in the
-    units of its mean over entries. `keeps_maps = True`: it leaves its class maps, `maps`.
-
-    All take `dropout` and `prior`, the share of positives: the first answer is then logit(prior),
-    so that training does not begin by unlearning one half everywhere; without it 0.
+    All heads take `dropout` and `prior`, the share of positives: the first logits are then
+    logit(prior), so that training does not start by unlearning probabilities of one half. Without
+    it they are 0.
     """
 
+    # Takes the (B, D, H, W) feature map instead of (B, D) pooled features.
     wants_map: ClassVar[bool] = False
+    # A forward pass in training leaves a `penalty`, which is added to the mean loss.
     has_penalty: ClassVar[bool] = False
+    # A forward pass in training leaves its class maps, `maps`.
     keeps_maps: ClassVar[bool] = False
-    # Of no use on a backbone that is trained with it.
+    # For given features only, not for a backbone that is trained with the head.
     only_features: ClassVar[bool] = False
-    # Whether it is, at least in part, a line over the features: what a ridge prior is for.
+    # Has a linear layer over the features, at least in part: a ridge prior applies to it.
     has_line: ClassVar[bool] = False
     # In training a head returns one block of B rows per member, stacked: (members · B, K).
     members: ClassVar[tuple[str, ...]] = ("head",)
-    # Parts with a learning rate of their own, and no decay.
+    # Learning rates of parts that have their own, without weight decay.
     own_rates: ClassVar[dict[str, float]] = {}
     penalty: Tensor
     maps: Tensor
@@ -47,19 +48,19 @@ class Head(nn.Module):
         self.dropped, self.start = dropout, bias_of(prior)
 
     def __getstate__(self) -> dict[str, Any]:
-        # What a pass has left is part of its graph and cannot be copied.
+        # These are part of an autograd graph and cannot be copied.
         return {k: v for k, v in self.__dict__.items() if k not in ("penalty", "maps")}
 
 
 class FullLinear(nn.Linear):
-    """A linear layer in the precision of its weights, within autocast, too.
+    """A linear layer in the precision of its weights, also within autocast.
 
-    It costs nothing beside a backbone, and logits in bfloat16 have three digits: too few to rank.
+    Logits in bfloat16 have three digits, too few to rank; the cost is small next to a backbone.
     """
 
     def forward(self, x: Tensor) -> Tensor:
         device = x.device.type
-        # Asked first: an exported model should not carry a context that changes nothing.
+        # Checked first, so that an exported model has no autocast context without effect.
         if not torch.is_autocast_enabled(device):
             return super().forward(x)
         with torch.autocast(device, enabled=False):
@@ -95,10 +96,10 @@ class BoostLUHead(Head):
 
         z_k = mean over (i, j) of  α c  where c > 0, else c,     c = W_k · F_ij + b_k
 
-    False negatives in training leave a map's shape but lower its values; the boost undoes that,
-    in training and in use. Kim et al., "Bridging the Gap between Model Explanations in Partially
-    Annotated Multi-label Classification", CVPR 2023; α = 5. With α = 1 it is a linear head that
-    keeps its class maps, "cam".
+    False negatives in training keep the shape of a map but lower its values; the boost reverses
+    that, in training and in prediction. Kim et al., "Bridging the Gap between Model Explanations in
+    Partially Annotated Multi-label Classification", CVPR 2023; α = 5. With α = 1 it is a linear
+    head that keeps its class maps, "cam".
     """
 
     wants_map: ClassVar[bool] = True
@@ -117,7 +118,7 @@ class BoostLUHead(Head):
 
     def forward(self, feature_map: Tensor) -> Tensor:
         cam = self.conv(self.dropout(feature_map))
-        # A loss may look at the maps and at their mean: both gradients are added before rounding.
+        # A loss may use the maps and their mean: both gradients are added before rounding.
         cam = cam.to(torch.promote_types(cam.dtype, torch.float32))
         maps = torch.where(cam > 0, self.alpha * cam, cam)
         if self.training:
@@ -125,10 +126,132 @@ class BoostLUHead(Head):
         return maps.mean(dim=(2, 3))
 
 
+class ClassDots(nn.Module):
+    """z_k = w_k · h_k + b_k for codes (B, K, d), one weight vector per class."""
+
+    def __init__(self, num_classes: int, width: int, start: float) -> None:
+        super().__init__()
+        # So small that the first logits are nearly the bias, whatever the width.
+        self.weight = nn.Parameter(torch.randn(num_classes, width) * 0.03 / width**0.5)
+        self.bias = nn.Parameter(torch.full((num_classes,), start))
+
+    def forward(self, codes: Tensor) -> Tensor:
+        return (codes * self.weight).sum(dim=-1) + self.bias
+
+
+@registry.register("label-query")
+class LabelQueryHead(Head):
+    """One learnt query per class attends to the feature map.
+
+        h = LN(Q + attention(Q, F)),   h ← LN(h + MLP(h)),   z_k = w_k · h_k + b_k
+
+    Q holds one learnt vector per class, F the positions of the map, projected to `width`, with a
+    sine code of rows and columns. One decoder layer without attention between classes, in outline
+    the head in front of the classifiers of MIME and LAGC; the sizes are ours.
+
+    >>> LabelQueryHead(8, 3, width=16, heads=2)(torch.zeros(2, 8, 7, 7)).shape
+    torch.Size([2, 3])
+    """
+
+    wants_map: ClassVar[bool] = True
+
+    def __init__(
+        self, dim: int, num_classes: int, *, width: int = 256, heads: int = 4, **shared: Any
+    ) -> None:
+        super().__init__(dim, num_classes, **shared)
+        if width < 4 or width % 4 or width % heads:
+            raise ValueError(f"expected a width divisible by 4 and by {heads} heads, got {width}")
+        self.project = nn.Conv2d(dim, width, kernel_size=1)
+        self.queries = nn.Parameter(torch.randn(num_classes, width) * 0.02)
+        self.attention = nn.MultiheadAttention(width, heads, self.dropped, batch_first=True)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 2 * width),
+            nn.GELU(),
+            nn.Dropout(self.dropped),
+            nn.Linear(2 * width, width),
+        )
+        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+        self.dots = ClassDots(num_classes, width, self.start)
+
+    def forward(self, feature_map: Tensor) -> Tensor:
+        values = self.project(feature_map)
+        keys = values + position_code(values).to(values.dtype)
+        queries = self.queries.expand(feature_map.shape[0], -1, -1)
+        keys, values = (x.flatten(2).transpose(1, 2) for x in (keys, values))
+        attended, _ = self.attention(queries, keys, values, need_weights=False)
+        codes = self.norms[0](queries + attended)
+        return self.dots(self.norms[1](codes + self.mlp(codes)))
+
+
+def position_code(x: Tensor) -> Tensor:
+    """Return the (C, H, W) sines and cosines of rows and columns; C is divisible by 4."""
+    _, channels, height, width = x.shape
+    count = channels // 4
+    waves = torch.arange(count, device=x.device, dtype=torch.float32) / count
+    waves = torch.exp(-math.log(1e4) * waves)[:, None]
+    rows, columns = (
+        torch.arange(size, device=x.device, dtype=torch.float32) * waves for size in (height, width)
+    )
+    by_row = torch.cat([rows.sin(), rows.cos()])[:, :, None].expand(-1, -1, width)
+    by_column = torch.cat([columns.sin(), columns.cos()])[:, None, :].expand(-1, height, -1)
+    return torch.cat([by_row, by_column])
+
+
+@registry.register("variational")
+class VariationalHead(Head):
+    """A random code per class with a penalty on its information (variational bottleneck).
+
+        u_k = tanh(A f ⊙ e_k),   c_k ~ N(m(u_k), s(u_k)²),   z_k = w_k · c_k + b_k
+        penalty = β KL(N(m, s²) ‖ N(0, 1)), the mean over batch, classes and code
+
+    In prediction c = m, so that results are not random. For the method `mime` (Liu et al., ICML
+    2023), β = 1e-4; there the codes come from a transformer with label queries and are 256 wide.
+
+    >>> head = VariationalHead(8, 3).eval()
+    >>> head(torch.zeros(2, 8)).shape
+    torch.Size([2, 3])
+    """
+
+    has_penalty: ClassVar[bool] = True
+
+    def __init__(
+        self, dim: int, num_classes: int, *, width: int = 64, beta: float = 1e-4, **shared: Any
+    ) -> None:
+        super().__init__(dim, num_classes, **shared)
+        if not beta >= 0:
+            raise ValueError(f"expected beta >= 0, got {beta}")
+        self.beta = beta
+        self.dropout = nn.Dropout(self.dropped)
+        self.embed = nn.Linear(dim, width)
+        self.classes = nn.Parameter(torch.randn(num_classes, width))
+        self.mean, self.log_std = nn.Linear(width, width), nn.Linear(width, width)
+        self.dots = ClassDots(num_classes, width, self.start)
+
+    def forward(self, features: Tensor) -> Tensor:
+        evidence = torch.tanh(self.embed(self.dropout(features)).unsqueeze(1) * self.classes)
+        mean = self.mean(evidence)
+        if not self.training:
+            return self.dots(mean)
+        log_std = self.log_std(evidence)
+        self.penalty = self.beta * kl_from_normal(mean, log_std)
+        return self.dots(mean + log_std.exp() * torch.randn_like(mean))
+
+
+def kl_from_normal(mean: Tensor, log_std: Tensor) -> Tensor:
+    """KL(N(m, s²) ‖ N(0, 1)) = ½ (m² + s² − 1) − log s, the mean over all entries.
+
+    >>> kl_from_normal(torch.tensor([1.0, -1.0]), torch.zeros(2))
+    tensor(0.5000)
+    """
+    dtype = torch.promote_types(mean.dtype, torch.float32)
+    mean, log_std = mean.to(dtype), log_std.to(dtype)
+    return (0.5 * (mean.square() + (2 * log_std).exp() - 1) - log_std).mean()
+
+
 def create_head(
     name: str, dim: int, num_classes: int, dropout: float = 0.0, **options: Any
 ) -> Head:
-    """A head by name; `options` are `prior` and the head's own.
+    """Create a head by name; `options` are `prior` and the arguments of the head.
 
     >>> create_head("linear", 8, 3)(torch.zeros(2, 8)).shape
     torch.Size([2, 3])
@@ -137,7 +260,7 @@ def create_head(
 
 
 def bias_of(prior: float | None) -> float:
-    """The bias that answers with the share of positives where there is no evidence."""
+    """Return the bias whose sigmoid is the share of positives; 0 without one."""
     if prior is None:
         return 0.0
     if not 0 < prior < 1:
