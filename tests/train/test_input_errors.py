@@ -59,3 +59,22 @@ def test_broken_links_are_named_as_such(files):
             out=files / "run",
             quiet=True,
         )
+
+
+@pytest.mark.parametrize("options", [{}, {"zero": "absent"}])
+def test_training_hints_at_zero_absent_if_the_labels_look_complete(files, capsys, options):
+    random = np.random.default_rng(0)
+    lines = [
+        ",".join([str(k), *map(str, row)]) for k, row in enumerate(random.integers(0, 2, (20, 5)))
+    ]
+    (files / "full.csv").write_text("\n".join(["id,a,b,c,d,e", *lines]) + "\n")
+    fit(
+        files / "full.csv",
+        features=files / "x.npy",
+        reading=options,
+        method="bce",
+        epochs=1,
+        out=files / "run",
+    )
+    shown = " ".join(capsys.readouterr().err.split())
+    assert ("hint: the labels may be complete" in shown) == (not options)
