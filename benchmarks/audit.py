@@ -1,11 +1,11 @@
-"""What an audit finds on VOC 2012 with one positive a picture, and what finding it is worth.
+"""Audit VOC 2012 with one positive per image: precision, counts, and the gain from a review.
 
     python benchmarks/audit.py DATA --out results/ [--seeds 0 1 2] [--cleanlab PYTHON]
 
-DATA holds labels.csv (image, split in train/test, observed, a 0/1 column a class), the images as
-zips and the weights tf_efficientnet_lite0.safetensors; `--features` names a matrix of features if
-there is one already. Everything is trained on frozen features. `--cleanlab` is a Python that has
-cleanlab installed: its filter is then given the very same scores. Finished seeds are not repeated.
+DATA holds labels.csv (image, split in train/test, observed, one 0/1 column per class), the images
+as zips and the weights tf_efficientnet_lite0.safetensors; `--features` is a feature matrix, if one
+exists. Everything is trained on frozen features. `--cleanlab` is a Python that has cleanlab
+installed: its filter then gets the same scores. Finished seeds are not repeated.
 """
 
 import argparse
@@ -22,9 +22,9 @@ import torch
 import halftruth
 from halftruth.audit import calibrate, missing_labels
 from halftruth.audit.cross_scores import cross_scores
-from halftruth.presence.remaining import still_missing
 from halftruth.data import read_labels, split_rows, write_labels
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
+from halftruth.presence.remaining import still_missing
 
 METHODS: dict[str, dict[str, Any]] = {
     "assume negative": {"method": "bce"},
@@ -33,7 +33,7 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 BEST = "wan"
 CUTS, CLICKS = (100, 500, 1000), (250, 500, 1000)
-# The filter of cleanlab, each class by itself, ranked over all classes by self-confidence.
+# The filter of cleanlab per class, ranked over all classes by self-confidence.
 CLEANLAB = """
 import json, sys
 import numpy as np
@@ -59,8 +59,10 @@ def features(data: Path, out: Path) -> np.ndarray:
     return np.load(found[0])
 
 
-def trained(labels: LabelMatrix, folder: Path, seed: int, matrix: Path, **settings: Any) -> float:
-    """Test mAP of a head trained on these labels; the epoch is chosen on them, too."""
+def train_head(
+    labels: LabelMatrix, folder: Path, seed: int, matrix: Path, **settings: Any
+) -> float:
+    """Test mAP of a head trained on these labels, which also choose the epoch."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "labels.parquet"
     write_labels(labels, file)
@@ -75,7 +77,7 @@ def trained(labels: LabelMatrix, folder: Path, seed: int, matrix: Path, **settin
 
 
 def precision(order: np.ndarray, there: np.ndarray, counts: Any) -> dict[str, float]:
-    """The share that is there of the first so many of a ranking."""
+    """The share of present labels among the first `counts` of a ranking."""
     return {str(n): float(there[order[:n, 0], order[:n, 1]].mean()) for n in counts}
 
 
@@ -139,7 +141,7 @@ def run(seed: int, data: Path, out: Path, matrix: Path, cleanlab: str | None) ->
         place = folder / name.replace(" ", "-")
         place.mkdir()
         write_labels(full, place / "truth.parquet")
-        value = trained(labels, place, seed, matrix, **settings)
+        value = train_head(labels, place, seed, matrix, **settings)
         print(seed, "loop", name, round(value, 2), flush=True)
         return value
 
@@ -147,7 +149,7 @@ def run(seed: int, data: Path, out: Path, matrix: Path, cleanlab: str | None) ->
     loop["complete labels"] = test("complete", full, method="bce")
 
     def reviewed(ranking: np.ndarray, clicks: int, absent: int = UNKNOWN) -> LabelMatrix:
-        """The labels after a perfect reviewer looked at the first so many."""
+        """The labels after a perfect reviewer has decided on the first `clicks` candidates."""
         at = ranking[:clicks]
         values = base.values.copy()
         right = there[at[:, 0], at[:, 1]]
@@ -180,7 +182,7 @@ def run(seed: int, data: Path, out: Path, matrix: Path, cleanlab: str | None) ->
 
 
 def dropped(seed: int, data: Path, out: Path, matrix: Path) -> dict[str, Any]:
-    """How good the count is where each positive is left out with a chance of one half."""
+    """The count where each positive is hidden with probability 0.5."""
     torch.set_num_threads(1)
     complete = read_labels(data / "labels.csv", zero="absent", drop_columns=["observed"])
     rows = np.flatnonzero(complete.split == "train")

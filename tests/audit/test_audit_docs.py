@@ -1,4 +1,4 @@
-"""The example in docs/audit.md runs, and the keys it lists are those of the page."""
+"""The example in docs/audit.md runs, and its list of keys is complete."""
 
 import re
 from pathlib import Path

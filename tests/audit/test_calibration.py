@@ -1,4 +1,4 @@
-"""Probabilities mean what they say, counts are near the truth, the ranking finds what is hidden."""
+"""Probabilities are calibrated, counts are near the true ones, hidden labels rank first."""
 
 import numpy as np
 import pandas as pd
@@ -26,7 +26,7 @@ from halftruth.presence.labelling_model import choose_selection, fit_presence
 SHARES = (0.3, 0.2, 0.15, 0.1, 0.05)
 
 
-def world(rows: int = 2000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def make_data(rows: int = 2000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     truth = (np.random.default_rng(seed).random((rows, 5)) < SHARES).astype(np.int8)
     return truth, noisy_scores(truth, seed)
 
@@ -36,14 +36,16 @@ def missing(truth: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_labels_left_out_at_random_are_counted_and_their_probabilities_are_right(seed: int) -> None:
-    truth, scores = world(seed=seed)
+def test_randomly_hidden_labels_are_counted_and_their_probabilities_are_calibrated(
+    seed: int,
+) -> None:
+    truth, scores = make_data(seed=seed)
     labels = hide(truth, 0.5, seed)
     known = calibrate(labels, scores, draws=5)
     assert known.selection == "random"
-    there = missing(truth, labels)
-    assert known.missing_total.estimate == pytest.approx(there.sum(), rel=0.1)
-    assert known.missing_total.low < there.sum() < known.missing_total.high
+    hidden = missing(truth, labels)
+    assert known.missing_total.estimate == pytest.approx(hidden.sum(), rel=0.1)
+    assert known.missing_total.low < hidden.sum() < known.missing_total.high
     table = missing_labels(labels, scores, calibration=known, classes=list("abcde"))
     right = truth[table["row"], table["class"].map("abcde".index)] == PRESENT
     for taken in (300, 700, 1000):
@@ -51,14 +53,14 @@ def test_labels_left_out_at_random_are_counted_and_their_probabilities_are_right
         assert right[:taken].mean() == pytest.approx(expected, abs=0.07)
 
 
-def test_the_chance_to_be_labelled_is_found() -> None:
-    truth, scores = world(rows=6000)
+def test_the_probability_to_be_labelled_is_estimated() -> None:
+    truth, scores = make_data(rows=6000)
     fitted = fit_presence(hide(truth, 0.4), scores, selection="random")
     assert np.allclose(fitted.chance, 0.6, atol=0.08)
 
 
-def test_one_label_a_row_gives_bounds_around_the_truth() -> None:
-    truth, scores = world()
+def test_one_label_per_row_gives_bounds_around_the_true_count() -> None:
+    truth, scores = make_data()
     labels = single_positive(truth)
     known = calibrate(labels, scores, draws=5)
     assert known.selection == "one"
@@ -67,8 +69,8 @@ def test_one_label_a_row_gives_bounds_around_the_truth() -> None:
     assert total.high < 3 * total.low
 
 
-def test_what_is_hidden_comes_first() -> None:
-    truth, scores = world()
+def test_hidden_labels_rank_first() -> None:
+    truth, scores = make_data()
     labels = hide(truth, 0.5)
     table = missing_labels(labels, scores, classes=list("abcde"))
     first = table.head(200)
@@ -81,7 +83,7 @@ def test_what_is_hidden_comes_first() -> None:
 
 
 def test_wrong_labels_are_found() -> None:
-    truth, scores = world()
+    truth, scores = make_data()
     labels = hide(truth, 0.3)
     mistaken = np.argwhere(truth == 0)[::200]
     labels[tuple(mistaken.T)] = PRESENT
@@ -92,25 +94,25 @@ def test_wrong_labels_are_found() -> None:
     assert len(mistaken) / 2 < total < 2 * len(mistaken)
 
 
-def test_verdicts_overrule_scores() -> None:
-    truth, scores = world(rows=500)
+def test_verdicts_override_scores() -> None:
+    truth, scores = make_data(rows=500)
     labels = hide(truth, 0.5)
     verified = np.zeros_like(labels)
     verified[:100] = np.where(labels[:100] == UNKNOWN, np.where(truth[:100] > 0, 1, -1), 0)
     present = calibrate(labels, scores, verified=verified, draws=2).present
-    looked = verified != 0
-    assert np.array_equal(present[looked], verified[looked] > 0)
+    reviewed = verified != 0
+    assert np.array_equal(present[reviewed], verified[reviewed] > 0)
 
 
-def test_known_labels_are_no_candidates() -> None:
+def test_known_labels_are_not_candidates() -> None:
     labels = np.array([[1, -1, 0]] * 40)
     scores = np.full((40, 3), 0.5)
     assert set(missing_labels(labels, scores)["class"]) == {"class2"}
     assert set(wrong_labels(labels, scores)["class"]) == {"class0"}
 
 
-def test_arrays_tensors_frames_and_label_matrices_say_the_same() -> None:
-    truth, scores = world(rows=300)
+def test_arrays_tensors_frames_and_label_matrices_give_the_same_table() -> None:
+    truth, scores = make_data(rows=300)
     labels = hide(truth, 0.5)
     names = list("abcde")
     plain = missing_labels(labels, scores, classes=names)
@@ -124,7 +126,7 @@ def test_arrays_tensors_frames_and_label_matrices_say_the_same() -> None:
 
 
 def test_mask_ranking_classes_and_summary_agree_with_the_table() -> None:
-    truth, scores = world(rows=400)
+    truth, scores = make_data(rows=400)
     labels = hide(truth, 0.5)
     table, mask = missing_labels(labels, scores), missing_mask(labels, scores, precision=0.9)
     taken = int(mask.sum())
@@ -141,7 +143,7 @@ def test_mask_ranking_classes_and_summary_agree_with_the_table() -> None:
     assert (missing(truth, labels) & mask).sum() / taken > 0.8
 
 
-def test_how_labels_are_missing_is_told_from_the_labels() -> None:
+def test_the_selection_is_chosen_from_the_labels() -> None:
     assert choose_selection(np.eye(3, dtype=np.int8)) == "one"
     assert choose_selection(np.array([[1, 1, 0]])) == "random"
     assert choose_selection(np.array([[1, -1, 0]])) == "random"
@@ -157,7 +159,7 @@ def test_how_labels_are_missing_is_told_from_the_labels() -> None:
         ([[2, 0]], [[0.5, 0.5]], "expected 1"),
     ],
 )
-def test_bad_input_is_named(labels: list, scores: list, message: str) -> None:
+def test_invalid_input_is_named(labels: list, scores: list, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         missing_labels(labels, scores)
 

@@ -1,4 +1,4 @@
-"""Decisions are on disk before anyone hears of them, and survive crashes."""
+"""Decisions are on disk before they are confirmed, and survive crashes."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from halftruth.audit.decisions import VERDICTS, Decisions
 from halftruth.data import DataError
 
 
-def test_what_was_decided_is_there_again(tmp_path: Path) -> None:
+def test_decisions_are_read_again(tmp_path: Path) -> None:
     log = Decisions(tmp_path / "d.jsonl", 10)
     log.decide([1, 2], "accept", "a")
     log.decide([2], "reject", "b")
@@ -19,7 +19,7 @@ def test_what_was_decided_is_there_again(tmp_path: Path) -> None:
     log.close()
 
 
-def test_undo_takes_back_what_this_tab_did_and_shows_what_held_before(tmp_path: Path) -> None:
+def test_undo_restores_the_verdict_before_the_last_decision_of_a_tab(tmp_path: Path) -> None:
     log = Decisions(tmp_path / "d.jsonl", 10)
     log.decide([3], "accept", "a")
     log.decide([3, 4], "reject", "a")
@@ -33,7 +33,7 @@ def test_undo_takes_back_what_this_tab_did_and_shows_what_held_before(tmp_path: 
     assert Decisions(tmp_path / "d.jsonl", 10, write=False).verdicts == {5: "skip"}
 
 
-def test_half_a_line_of_a_crash_is_forgotten_and_does_not_swallow_the_next(tmp_path: Path) -> None:
+def test_an_incomplete_line_of_a_crash_is_dropped_and_the_next_one_kept(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     log = Decisions(path, 10)
     log.decide([1], "accept")
@@ -64,7 +64,7 @@ def test_a_damaged_log_is_an_error_with_its_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ids", [[], [10], [-1], ["1"], [True], [1.0]])
-def test_strange_candidates_are_refused(tmp_path: Path, ids: list) -> None:
+def test_invalid_candidate_ids_are_refused(tmp_path: Path, ids: list) -> None:
     log = Decisions(tmp_path / "d.jsonl", 10)
     with pytest.raises(DataError, match="ids of candidates"):
         log.decide(ids, "accept")
@@ -81,7 +81,7 @@ def test_strange_candidates_are_refused(tmp_path: Path, ids: list) -> None:
         )
     )
 )
-def test_reading_the_log_gives_what_was_held_in_memory(events: list) -> None:
+def test_reading_the_log_gives_the_verdicts_in_memory(events: list) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:

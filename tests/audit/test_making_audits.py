@@ -355,6 +355,7 @@ def test_an_audit_with_decisions_is_not_overwritten(example: Example) -> None:
         ("audit.json", b"[]", "expected an object, got list"),
         ("audit.json", b"{}", "the field 'labels' is missing"),
         ("audit.json", b"\xff\xfe", "audit.json: the file is broken"),
+        ("audit.json", b"[" * 100_000, "audit.json: the file is broken"),
         ("candidates.parquet", b"PAR1", "candidates.parquet: the file is broken"),
         ("candidates.parquet", b"", "candidates.parquet: the file is broken"),
         ("candidates.parquet", None, "candidates.parquet: the file is broken"),

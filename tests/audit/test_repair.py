@@ -194,6 +194,8 @@ def test_files_that_cannot_be_repaired_are_refused(example: Example, tmp_path: P
     example.labels.write_text(example.labels.read_text() + "x.png,0,0,0\n")
     with pytest.raises(DataError, match="has changed since the audit"):
         repair(audit.path, tmp_path / "fixed.csv")
+    with pytest.raises(DataError, match="has changed since the audit"):
+        export_audit(audit.path, "cleanlab")
     coco = {
         "images": [{"id": k, "file_name": f"{k}.jpg"} for k in range(4)],
         "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}],
@@ -265,6 +267,8 @@ def test_other_tools_get_labels_and_suggestions(example: Example) -> None:
     audit = example.audit()
     ids = first(audit, "missing", 2)
     decide(audit, ids, "accept")
+    rejected = first(audit, "missing", 3)[2:]
+    decide(audit, rejected, "reject")
     tasks = json.loads((export_audit(audit.path, "label-studio") / "tasks.json").read_text())
     assert len(tasks) == 90
     one = audit.candidates.loc[ids[0]]
@@ -277,6 +281,9 @@ def test_other_tools_get_labels_and_suggestions(example: Example) -> None:
     sample = samples["samples"][one["row"]]
     assert Path(sample["filepath"]).is_file()
     assert one["class"] in sample["labels"]
+    refused = audit.candidates.loc[rejected[0]]
+    suggested = samples["samples"][refused["row"]]["suggestions"]
+    assert refused["class"] not in dict(suggested)
     compile((audit.path / "fiftyone" / "load.py").read_text(), "load.py", "exec")
     folder = export_audit(audit.path, "cleanlab")
     lists = json.loads((folder / "labels.json").read_text())["labels"]

@@ -61,12 +61,12 @@ def open_page(context: Any, address: str) -> Any:
     return page
 
 
-def on_disk(folder: Path) -> dict[int, str]:
+def read_verdicts(folder: Path) -> dict[int, str]:
     return Decisions(folder / DECISIONS, 10**9, write=False).verdicts
 
 
-def settled(page: Any, **counts: int) -> None:
-    """Wait until the page shows these numbers: then they must be on disk."""
+def wait_for(page: Any, **counts: int) -> None:
+    """Wait until the page shows these numbers; the decisions are on disk then."""
     for name, count in counts.items():
         playwright.expect(page.locator(f"#{name}")).to_have_text(str(count))
 
@@ -85,50 +85,50 @@ def focused(page: Any) -> int:
 def test_keys_move_decide_and_undo(page: Any, review: Review) -> None:
     ids = shown(page)
     page.keyboard.press("a")
-    settled(page, accepted=1)
+    wait_for(page, accepted=1)
     assert focused(page) == ids[1]
     page.keyboard.press("r")
     page.keyboard.press("s")
-    settled(page, accepted=1, rejected=1, skipped=1)
+    wait_for(page, accepted=1, rejected=1, skipped=1)
     folder = review.queue.audit.path
-    assert on_disk(folder) == {ids[0]: "accept", ids[1]: "reject", ids[2]: "skip"}
+    assert read_verdicts(folder) == {ids[0]: "accept", ids[1]: "reject", ids[2]: "skip"}
     page.keyboard.press("k")
     page.keyboard.press("k")
     page.keyboard.press("j")
     playwright.expect(page.locator(".card.focus")).to_have_attribute("data-id", str(ids[2]))
     page.keyboard.press("u")
-    settled(page, skipped=0)
+    wait_for(page, skipped=0)
     page.keyboard.press("u")
-    settled(page, rejected=0)
-    assert on_disk(folder) == {ids[0]: "accept"}
+    wait_for(page, rejected=0)
+    assert read_verdicts(folder) == {ids[0]: "accept"}
     page.reload()
     page.wait_for_selector(".card")
-    settled(page, accepted=1)
+    wait_for(page, accepted=1)
     assert shown(page)[0] == ids[1]
-    # The tab is still the same one: its first decision can be taken back after a reload.
+    # It is the same tab after a reload, and so its first decision can be undone.
     page.keyboard.press("u")
-    settled(page, accepted=0)
-    assert on_disk(folder) == {}
+    wait_for(page, accepted=0)
+    assert read_verdicts(folder) == {}
     assert ids[0] in shown(page)
 
 
 def test_clicks_decide_one_and_several(page: Any, review: Review) -> None:
     ids = shown(page)
     page.click(f".card[data-id='{ids[3]}'] .no")
-    settled(page, rejected=1)
+    wait_for(page, rejected=1)
     page.click(f".card[data-id='{ids[5]}'] .look")
     page.click(f".card[data-id='{ids[8]}'] .look", modifiers=["Shift"])
     assert page.inner_text("#chosen") == "4 selected"
     page.click("#accept")
-    settled(page, accepted=4)
+    wait_for(page, accepted=4)
     expected = {ids[3]: "reject"} | dict.fromkeys(ids[5:9], "accept")
-    assert on_disk(review.queue.audit.path) == expected
+    assert read_verdicts(review.queue.audit.path) == expected
     page.keyboard.press("x")
     page.keyboard.press("a")
-    settled(page, accepted=4 + len(ids) - 5)
+    wait_for(page, accepted=4 + len(ids) - 5)
 
 
-def test_class_names_are_text_and_filters_hold(page: Any) -> None:
+def test_class_names_are_text_and_filters_apply(page: Any) -> None:
     assert page.query_selector(".card b b") is None
     names = {node.inner_text() for node in page.query_selector_all(".words b")}
     assert names <= set(CLASSES)
@@ -149,21 +149,21 @@ def test_two_tabs_see_each_other_and_undo_their_own(browser: Any, review: Review
     one, two = (open_page(context, review.address) for _ in range(2))
     ids = shown(one)
     one.keyboard.press("a")
-    settled(one, accepted=1)
+    wait_for(one, accepted=1)
     two.keyboard.press("j")
     two.keyboard.press("r")
-    settled(two, accepted=1, rejected=1)
+    wait_for(two, accepted=1, rejected=1)
     one.bring_to_front()
-    settled(one, accepted=1, rejected=1)
+    wait_for(one, accepted=1, rejected=1)
     one.keyboard.press("u")
-    settled(one, accepted=0, rejected=1)
-    assert on_disk(review.queue.audit.path) == {ids[1]: "reject"}
+    wait_for(one, accepted=0, rejected=1)
+    assert read_verdicts(review.queue.audit.path) == {ids[1]: "reject"}
     context.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_the_page_fits(browser: Any, review: Review, width: int, scheme: str) -> None:
+def test_the_page_fits_the_window(browser: Any, review: Review, width: int, scheme: str) -> None:
     context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
     page = open_page(context, review.address)
     assert page.evaluate("document.documentElement.scrollWidth") == width
@@ -189,22 +189,22 @@ def test_a_killed_server_loses_nothing(browser: Any, example: Example) -> None:
     page = open_page(context, address)
     ids = shown(page)
     page.keyboard.press("a")
-    settled(page, accepted=1)
+    wait_for(page, accepted=1)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     page.keyboard.press("a")
     page.wait_for_selector(".error")
     assert "not saved" in page.inner_text(".error")
     assert focused(page) == ids[1]
-    assert on_disk(folder) == {ids[0]: "accept"}
+    assert read_verdicts(folder) == {ids[0]: "accept"}
     process, again = serve(folder)
     try:
         assert again != address
         page = open_page(context, again)
-        settled(page, accepted=1)
+        wait_for(page, accepted=1)
         assert shown(page)[0] == ids[1]
         page.keyboard.press("r")
-        settled(page, accepted=1, rejected=1)
+        wait_for(page, accepted=1, rejected=1)
         lines = [json.loads(line) for line in (folder / DECISIONS).open()]
         assert [line["verdict"] for line in lines] == ["accept", "reject"]
     finally:

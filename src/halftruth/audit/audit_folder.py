@@ -159,8 +159,12 @@ def open_audit(path: str | Path) -> AuditFolder:
     if not isinstance(info, dict):
         raise _broken(file, f"expected an object, got {type(info).__name__}")
     for name, kind in _FIELDS.items():
-        if not isinstance(info.get(name), kind) or (name not in info):
+        if name not in info or not isinstance(info[name], kind):
             raise _broken(file, f"the field {name!r} is missing or of another type")
+    if {"estimate", "low", "high"} - info["missing"].keys():
+        raise _broken(file, "the field 'missing' is not complete")
+    if len(info["missing_by_class"]) != len(info["classes"]):
+        raise _broken(file, "the field 'missing_by_class' has another length than 'classes'")
     return AuditFolder(path, info)
 
 

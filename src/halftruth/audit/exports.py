@@ -11,10 +11,12 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from halftruth.audit.audit_folder import AuditFolder, Rows, open_audit
-from halftruth.audit.repair import apply_changes, find_changes
-from halftruth.data import BadImage, DataError, read_labels
+from halftruth.audit.audit_folder import DECISIONS, AuditFolder, Rows, open_audit
+from halftruth.audit.decisions import Decisions
+from halftruth.audit.repair import apply_changes, find_changes, read_audited
+from halftruth.data import BadImage, DataError
 from halftruth.labels import PRESENT, LabelMatrix
+from halftruth.train.run_folder import write_text
 
 
 def export_audit(
@@ -29,8 +31,7 @@ def export_audit(
         raise DataError(f"export: expected one of {', '.join(TOOLS)}, got {tool!r}")
     audit = open_audit(folder)
     out = Path(out) if out is not None else audit.path / tool
-    before = read_labels(audit.labels_file, **audit.info["reading"])
-    labels = apply_changes(before, find_changes(audit, precision=precision))
+    labels = apply_changes(read_audited(audit), find_changes(audit, precision=precision))
     out.mkdir(parents=True, exist_ok=True)
     TOOLS[tool](audit, labels, out)
     return out
@@ -38,7 +39,10 @@ def export_audit(
 
 def _suggestions(audit: AuditFolder, labels: LabelMatrix) -> dict[int, list[tuple[str, float]]]:
     """The undecided missing labels per row with their probability, the most likely ones first."""
-    table = audit.candidates[audit.candidates["kind"] == "missing"]
+    table = audit.candidates
+    verdicts = Decisions(audit.path / DECISIONS, len(table), write=False).verdicts
+    undecided = ~table["id"].map(verdicts).isin(["accept", "reject"])
+    table = table[(table["kind"] == "missing") & undecided]
     place = {name: k for k, name in enumerate(labels.classes)}
     columns = table["class"].map(place).to_numpy(dtype=np.intp)
     still = labels.values[table["row"].to_numpy(), columns] != PRESENT
@@ -64,12 +68,12 @@ def _label_studio(audit: AuditFolder, labels: LabelMatrix, out: Path) -> None:
             "annotations": [{"result": [_choices(present)]}] if present else [],
         }
         if more:
-            certain = {
+            prediction = {
                 "model_version": "halftruth audit",
                 "score": max(p for _, p in more),
                 "result": [_choices(present + [name for name, _ in more])],
             }
-            task["predictions"] = [certain]
+            task["predictions"] = [prediction]
         tasks.append(task)
     _dump(out / "tasks.json", tasks)
     shown = '<Image name="item" value="$image"/>' if images else '<Text name="item" value="$text"/>'
@@ -172,4 +176,4 @@ TOOLS: dict[str, Callable[[AuditFolder, LabelMatrix, Path], None]] = {
 
 
 def _dump(path: Path, tree: Any) -> None:
-    path.write_text(json.dumps(tree, ensure_ascii=False, indent=1), encoding="utf-8")
+    write_text(path, json.dumps(tree, ensure_ascii=False, indent=1))

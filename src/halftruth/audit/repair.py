@@ -56,10 +56,10 @@ def repair(
     if rejected not in ("leave", "absent"):
         raise DataError(f"rejected: expected leave or absent, got {rejected!r}")
     check_writable(audit, out)
+    before = read_audited(audit)
     diff = out.with_name(f"{out.name[: -len(table_suffix(out))]}.diff.csv")
-    _check_files(audit, out, diff)
+    _check_targets(audit.labels_file, out, diff)
     changes = find_changes(audit, precision=precision, rejected=rejected == "absent")
-    before = read_labels(audit.labels_file, **audit.info["reading"])
     wanted = apply_changes(before, changes)
     with replace_file(out) as new:
         written = write_repaired(audit, before, wanted, changes, new, provenance=provenance)
@@ -116,8 +116,8 @@ def _places(labels: LabelMatrix, changes: pd.DataFrame) -> tuple[np.ndarray, np.
     return changes["row"].to_numpy(dtype=np.intp), columns
 
 
-def _check_files(audit: AuditFolder, out: Path, diff: Path) -> None:
-    """Refuse to write over the audited file (or a link to it), or to repair a changed one."""
+def read_audited(audit: AuditFolder) -> LabelMatrix:
+    """Read the audited label file again; an error if it has changed since the audit."""
     file = audit.labels_file
     if not file.exists():
         raise DataError(f"{file}: the audited label file is gone; put it back")
@@ -125,6 +125,11 @@ def _check_files(audit: AuditFolder, out: Path, diff: Path) -> None:
         raise DataError(
             f"{file}: has changed since the audit, so its rows may not be the same; audit it again"
         )
+    return read_labels(file, **audit.info["reading"])
+
+
+def _check_targets(file: Path, out: Path, diff: Path) -> None:
+    """Refuse to overwrite the audited file, also by a link to it."""
     for path, role in ((out, "it"), (diff, f"the list of changes of {out.name}")):
         # Also true for hard and symbolic links to the file.
         if path.exists() and path.samefile(file):
