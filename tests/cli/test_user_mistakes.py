@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+import yaml
 
 from halftruth import __version__
 from halftruth.cli import main
@@ -103,6 +104,28 @@ def test_cuda_without_a_gpu_is_refused(halftruth, words):
 def test_numbers_in_arguments_of_a_plotted_method(halftruth, tmp_path):
     code, shown = halftruth("plot", "losses", "las:lam=1e-2", "--out", tmp_path / "las.svg")
     assert (code, (tmp_path / "las.svg").exists()) == (0, True), shown
+
+
+def test_a_recipe_by_name_on_own_features(halftruth, tmp_path):
+    line = (*FEATURES, "--recipe", "voc2012/em", "--epochs", 1, "--device", "cpu", "--val", 0.4)
+    code, shown = halftruth(*line, "--no-report", "--out", "run")
+    assert code == 0, shown
+    text = "warning: settings of the recipe that have no effect here are left out: augment, back"
+    assert shown.count(text) == 1
+    written = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert (written["method"], written["options"], "lr" in written) == ("em", {"alpha": 0.2}, False)
+
+
+@pytest.mark.parametrize(("more", "hinted"), [((), True), (("--zero", "unknown"), False)])
+def test_train_hints_at_zero_absent_where_labels_look_complete(halftruth, tmp_path, more, hinted):
+    # Three positives in every row, of six classes.
+    rows = ["1,0,1,0,1,0", "0,1,1,0,0,1", "1,1,0,0,1,0"] * 4
+    text = "\n".join(f"i{number}.png,{row}" for number, row in enumerate(rows))
+    (tmp_path / "labels.csv").write_text(f"image,a,b,c,d,e,f\n{text}\n")
+    line = (*FEATURES, "--method", "bce", "--epochs", 1, "--device", "cpu", "--no-report", *more)
+    code, shown = halftruth(*line, "--out", "run")
+    assert code == 0, shown
+    assert ("--zero absent" in shown) is hinted
 
 
 def test_the_version(halftruth):

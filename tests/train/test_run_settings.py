@@ -188,6 +188,19 @@ def test_a_recipe_keeps_what_still_applies_where_it_is_overridden(data, tmp_path
         load_settings({"lr": 1e-3, "seed": 3}, paths)
 
 
+def test_a_recipe_of_a_paper_on_other_labels_leaves_its_data_out(data):
+    recipe = {
+        "labels": "data/voc/single.csv", "truth": "data/voc/truth.csv", "images": ["data/voc"],
+        "reading_truth": {"zero": "unknown"}, "select": "truth", "tune": "all", "lr": 1e-5,
+    }  # fmt: skip
+    own = {"labels": str(data / "labels.csv"), "images": str(data / "photos"), "weights": "none"}
+    config = load_settings(recipe, own)
+    assert (config.truth, config.reading_truth, config.select) == (None, {}, "auto")
+    assert (config.tune, config.lr) == ("all", 1e-5)
+    with pytest.raises(ConfigError, match="truth: there is no file or folder data/voc"):
+        load_settings(recipe, {"images": own["images"], "weights": "none"})
+
+
 @pytest.mark.parametrize("tune", ["head", "all", "head-first"])
 def test_a_written_configuration_is_read_again(data, tmp_path, tune):
     paths = {"labels": str(data / "labels.csv"), "images": str(data / "photos"), "tune": tune}

@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ class TuneError(RuntimeError):
 
 def tune(
     settings: dict[str, Any],
-    recipe: Path | None = None,
+    recipe: Path | Mapping[str, Any] | None = None,
     *,
     trials: int = 50,
     search: dict[str, Any] | None = None,

@@ -78,7 +78,9 @@ def check(
     store = ImageStore(images) if images else None
     values, ids = None, None
     if features:
-        arff = {"arff_labels": reading.get("arff_labels")} if ".arff" in Path(features).name else {}
+        arff: dict[str, Any] = {}
+        if ".arff" in Path(features).name:
+            arff["arff_labels"] = reading.get("arff_labels")
         values, ids = read_features_and_ids(features, **arff)
     with Journal(None, quiet=store is None).progress("reading images", len(matrix)) as advance:
         report = check_data(

@@ -1,5 +1,6 @@
 """`halftruth train` and `halftruth tune`."""
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,8 +66,9 @@ def train(
     if labels is None and recipe is None:
         _check_resume(settings.get("out"), resume)
     # Mistakes are reported before the imports that only training needs.
-    if not resume:
-        load_settings(source, values)
+    with warnings.catch_warnings(action="ignore"):
+        if not resume:
+            load_settings(source, values)
     from halftruth import fit
     from halftruth.train.trainer import Interrupted
 

@@ -388,7 +388,12 @@ def load_settings(source: Path | Mapping[str, Any] | None, settings: Mapping[str
     """
     if source is None:
         return Config.of(settings)
-    recipe = collect(source) if isinstance(source, Mapping) else read_settings(Path(source))
+    if isinstance(source, Mapping):
+        recipe = collect(source)
+        if settings.get("labels", recipe.get("labels")) != recipe.get("labels"):
+            recipe = _without_data(recipe)
+    else:
+        recipe = read_settings(Path(source))
     values = override(recipe, settings)
     known = {name: value for name, value in values.items() if name in SETTINGS}
     before = Config(**{name: value for name, value in recipe.items() if name in SETTINGS})
@@ -408,12 +413,25 @@ def load_settings(source: Path | Mapping[str, Any] | None, settings: Mapping[str
     return config
 
 
+def _without_data(recipe: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a paper's recipe that are not about its own data, for other labels."""
+    own = {"labels", "truth", "images", "features", "group_column"}
+    own |= {"reading", "reading_truth", "reading_features"}
+    if recipe.get("select") == "truth":
+        own.add("select")
+    return {name: value for name, value in recipe.items() if name not in own}
+
+
 def override(values: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """`values`, with `settings` in their place where both have one.
 
-    Options and the budget of auto belong to a method: where that changes, they are dropped.
+    Options and the budget of auto belong to a method: where that changes, they are dropped. So are
+    images where features take their place, and the other way around.
     """
     below = dict(values)
+    for one, other in (("images", "features"), ("features", "images")):
+        if settings.get(one) and not settings.get(other):
+            below.pop(other, None)
     if settings.get("method", below.get("method")) != below.get("method"):
         below.pop("options", None)
         below.pop("budget", None)
