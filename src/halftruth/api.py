@@ -4,15 +4,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
+from halftruth.data import DataError
+from halftruth.data.readers.text_table import ITEM_COLUMNS, index_ids, plain
 from halftruth.train.config import Config, collect
 from halftruth.train.evaluation import Result
 from halftruth.train.fit import Run, train
+from halftruth.train.inputs import to_dense
 from halftruth.train.journal import Journal
+from halftruth.train.run_folder import LAST, CheckpointError, replace_file
 from halftruth.train.trained_run import TrainedRun
 
 
 def fit(
-    labels: str | Path | Config | None = None,
+    labels: Any = None,
     images: str | Path | list[str] | None = None,
     *,
     recipe: Path | Mapping[str, Any] | None = None,
@@ -20,7 +27,11 @@ def fit(
     quiet: bool = False,
     **settings: Any,
 ) -> Result:
-    """Train on a label file and a folder of images (or features), as `halftruth train` does.
+    """Train on labels and images (or `features`), as `halftruth train` does.
+
+    `labels`, `features` and `truth` are files, or data in memory: a DataFrame (its index names the
+    items, the columns of labels are the classes), or an array (rows, columns). Data in memory is
+    written to the folder `data` of the run, so the run can be resumed and evaluated without it.
 
     `settings` are the fields of `Config`; arguments of `read_labels` (such as `label_column` or
     `zero`) may be among them. The run folder (`out`) then holds config.yaml, metrics.jsonl,
@@ -28,17 +39,67 @@ def fit(
 
         result = halftruth.fit("labels.csv", "photos/", method="em", out="runs/first")
         result.val["mAP"]
+        halftruth.fit(labels_frame, features=features_array, out="runs/second")
     """
     if isinstance(labels, Config):
         result = Run(labels.changed(settings), quiet=quiet).go(resume=resume)
     else:
         values = collect(settings)
         if labels is not None:
-            values["labels"] = str(labels)
+            values["labels"] = labels
         if images is not None:
             values["images"] = images
+        folder = Path(values.get("out", Config.out))
+        for name in ("labels", "features", "truth"):
+            if values.get(name) is not None:
+                values[name] = _as_file(values[name], name, folder, resume)
         result = train(values, recipe, resume=resume, quiet=quiet)
     return _with_report(result, quiet)
+
+
+def _as_file(values: Any, name: str, folder: Path, resume: bool) -> str:
+    """Return the path of a file, or write data in memory to the run folder and return its path."""
+    if isinstance(values, str | Path):
+        return str(values)
+    if isinstance(values, pd.DataFrame):
+        frame = values.set_axis([str(column) for column in values.columns], axis=1)
+        ids = index_ids(frame)
+        if ids is not None and not {plain(column) for column in frame.columns} & {*ITEM_COLUMNS}:
+            frame.insert(0, "item", ids)
+        path = folder / "data" / f"{name}.parquet"
+    else:
+        frame = np.asarray(to_dense(values))
+        if frame.ndim != 2 or frame.dtype.kind not in "biuf":
+            raise DataError(
+                f"{name}: expected a file, a DataFrame or an array of numbers (rows, columns), got "
+                f"{type(values).__name__} of shape {frame.shape}"
+            )
+        path = folder / "data" / f"{name}.npy"
+    if (folder / LAST).exists() and path.exists():
+        # Without `resume` the run is refused, and its data must not change.
+        if resume and not _holds(path, frame):
+            raise CheckpointError(
+                f"{folder} belongs to another run: its {name} are others than those given here. "
+                f"Resume with the same data, or without {name}, or choose another folder (`out`)"
+            )
+        return str(path)
+    with replace_file(path, shared=True) as new:
+        if isinstance(frame, pd.DataFrame):
+            try:
+                frame.to_parquet(new, index=False)
+            except (TypeError, ValueError) as error:
+                raise DataError(f"{name}: the DataFrame cannot be stored: {error}") from error
+        else:
+            with new.open("wb") as file:
+                np.save(file, frame.astype(np.int8) if frame.dtype == bool else frame)
+    return str(path)
+
+
+def _holds(path: Path, given: pd.DataFrame | np.ndarray) -> bool:
+    """Whether a file has the same values as data in memory."""
+    if isinstance(given, pd.DataFrame):
+        return bool(pd.read_parquet(path).equals(given.reset_index(drop=True)))
+    return np.array_equal(np.load(path), given, equal_nan=given.dtype.kind == "f")
 
 
 def load(folder: str | Path, *, device: str = "auto") -> TrainedRun:

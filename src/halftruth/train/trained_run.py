@@ -268,7 +268,8 @@ def write_predictions(
 def _as_matrix(values: Any) -> np.ndarray:
     """An array or a list of rows as a float32 matrix without NaN."""
     try:
-        matrix = np.asarray(values, dtype=np.float32)
+        # torch warns of arrays that cannot be written to, such as those of a DataFrame.
+        matrix = np.require(values, np.float32, "W")
     except (TypeError, ValueError) as error:
         raise DataError(f"features: expected numbers (rows, columns): {error}") from error
     check_features(matrix)
