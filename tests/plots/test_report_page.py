@@ -1,4 +1,4 @@
-"""report.html of small real runs: whole, escaped, and saying what the run's files say."""
+"""report.html of small real runs: complete, escaped, and with the numbers of the run's files."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from PIL import Image
 
 from halftruth import fit
 from halftruth.report import run_report as report_module
-from halftruth.report.gallery import Seen, _picked, best_and_worst
+from halftruth.report.gallery import HeldOut, best_and_worst, pick_rows
 from halftruth.report.run_report import _duration
 
 NASTY = '<script>alert("x")</script> & co'
@@ -21,7 +21,7 @@ VOID = ("meta", "img", "br", "use", "path")
 
 
 class Reader(HTMLParser):
-    """Tags with attributes, table cells and text; unclosed tags stay on the stack."""
+    """Tags with attributes, table cells and text; unclosed tags stay in `open`."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -82,9 +82,9 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pictures(data):
-    """A run over pictures whose truth is known."""
-    out = data.parent / "pictures"
+def image_run(data):
+    """A run on images with complete labels."""
+    out = data.parent / "images"
     fit(
         data / "labels.csv", data / "photos", truth=data / "truth.csv", out=out, quiet=True,
         backbone="test_efficientnet", weights="none", image_size=32, tune="head", head_epochs=2,
@@ -96,7 +96,7 @@ def pictures(data):
 
 @pytest.fixture
 def settings(data, tmp_path):
-    """A run over features that is told no truth."""
+    """Settings of a run on features without complete labels."""
     return {
         "labels": data / "labels.csv",
         "features": data / "features.npy",
@@ -112,8 +112,8 @@ def read(folder: Path) -> Reader:
     return Reader((folder / "report.html").read_text(encoding="utf-8"))
 
 
-def test_the_page_is_whole_and_fetches_nothing(pictures):
-    text = (pictures / "report.html").read_text(encoding="utf-8")
+def test_the_page_is_complete_and_fetches_nothing(image_run):
+    text = (image_run / "report.html").read_text(encoding="utf-8")
     page = Reader(text)
     assert page.open == []
     assert page.count("script") == page.count("link") == 0
@@ -124,12 +124,12 @@ def test_the_page_is_whole_and_fetches_nothing(pictures):
     assert len(text) < 3_000_000
 
 
-def test_names_are_escaped(pictures):
-    assert NASTY in read(pictures).text
+def test_names_are_escaped(image_run):
+    assert NASTY in read(image_run).text
 
 
-def test_ink_follows_the_page(pictures):
-    text = (pictures / "report.html").read_text(encoding="utf-8")
+def test_figures_take_the_colours_of_the_page(image_run):
+    text = (image_run / "report.html").read_text(encoding="utf-8")
     assert "prefers-color-scheme: dark" in text
     assert "@media print" in text
     figures = re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL)
@@ -139,9 +139,9 @@ def test_ink_follows_the_page(pictures):
     assert all('aria-label="' in figure for figure in figures)
 
 
-def test_the_table_of_classes_is_the_file(pictures):
-    table = pd.read_csv(pictures / "classes.csv").set_index("class")
-    rows = {row[0]: row for row in read(pictures).rows if row[0] in CLASSES and len(row) > 4}
+def test_the_table_of_classes_equals_classes_csv(image_run):
+    table = pd.read_csv(image_run / "classes.csv").set_index("class")
+    rows = {row[0]: row for row in read(image_run).rows if row[0] in CLASSES and len(row) > 4}
     assert set(rows) == set(CLASSES)
     for name, row in rows.items():
         assert int(row[1]) == table.loc[name, "train_present"]
@@ -150,51 +150,52 @@ def test_the_table_of_classes_is_the_file(pictures):
         assert float(row[4]) == pytest.approx(100 * table.loc[name, "val_AP"], abs=0.06)
 
 
-def test_it_says_what_the_run_came_to(pictures):
-    result = json.loads((pictures / "result.json").read_text())
-    page = read(pictures)
+def test_the_page_has_the_results_and_all_sections(image_run):
+    result = json.loads((image_run / "result.json").read_text())
+    page = read(image_run)
     assert f"{100 * result['test']['mAP']:.1f}" in page.text
-    for title in ("Training", "Classes", "Best and worst", "Likely missing", "Time", "Settings"):
+    for title in ("Training", "Classes", "Best and worst", "Probably missing", "Time", "Settings"):
         assert title in page.text
     assert "method: wan" in page.text
 
 
-def test_pictures_are_inside(pictures):
-    page = read(pictures)
+def test_images_are_inside_the_page(image_run):
+    page = read(image_run)
     assert page.count("img") > 10
     kinds = [attributes.get("class") for tag, attributes in page.tags if tag == "figure"]
     assert {"right", "wrong"} <= set(kinds)
 
 
-def test_features_have_no_pictures_and_no_truth_no_verdicts(settings):
+def test_a_run_on_features_has_no_images(settings):
     fit(**settings, quiet=True)
     page = read(settings["out"])
     assert page.count("img") == 0
-    assert "Likely missing labels" in page.text
+    assert "Probably missing labels" in page.text
+    assert "unknown counts as absent" in page.text
     assert "p2.png" in page.text
-    assert "really there" not in "".join(page.rows[0])
+    assert "present" not in page.rows[0]
 
 
-def test_nothing_is_missing_where_all_is_known(settings):
+def test_without_unknown_labels_nothing_is_missing(settings):
     fit(**settings, zero="absent", quiet=True)
-    assert "No label of the validation rows is unknown" in read(settings["out"]).text
+    assert "The validation rows have no unknown labels" in read(settings["out"]).text
 
 
-def test_validation_without_a_label_shown_is_told_of(data, tmp_path, settings):
+def test_validation_rows_without_positives_are_explained(data, tmp_path, settings):
     table = pd.read_csv(data / "labels.csv")
     table.loc[table["split"] == "val", list(CLASSES)] = 0
     table.to_csv(tmp_path / "labels.csv", index=False)
     fit(**{**settings, "labels": tmp_path / "labels.csv"}, truth=data / "truth.csv", quiet=True)
-    assert "nothing tells how" in read(settings["out"]).text
+    assert "no positive labels to estimate them from" in read(settings["out"]).text
 
 
-def test_it_can_be_left_out(settings):
+def test_the_report_can_be_left_out(settings):
     fit(**settings, report=False, quiet=True)
     assert not (settings["out"] / "report.html").exists()
     assert (settings["out"] / "classes.csv").exists()
 
 
-def test_a_report_that_fails_costs_no_run(settings, monkeypatch, capsys):
+def test_a_failing_report_is_only_a_warning(settings, monkeypatch, capsys):
     def fail(*_):
         raise RuntimeError("no ink")
 
@@ -203,42 +204,42 @@ def test_a_report_that_fails_costs_no_run(settings, monkeypatch, capsys):
     assert 0 <= result.val["mAP"] <= 1
     assert (settings["out"] / "result.json").exists()
     assert (
-        "warning: report.html could not be drawn (RuntimeError: no ink)" in capsys.readouterr().err
+        "warning: report.html cannot be written (RuntimeError: no ink)" in capsys.readouterr().err
     )
 
 
-def test_best_worst_and_wrong_rows():
+def test_best_worst_and_unlabelled_rows_are_picked():
     score = np.array([0.9, 0.1, 0.8, 0.7, 0.3, 0.6])
     there = np.array([True, True, True, False, True, False])
-    picked = {text: rows for text, _, rows in _picked(score, there, certain=False)}
-    assert picked == {"found": [0, 2], "overlooked": [1, 4], "not labelled so": [3, 5]}
+    picked = {text: rows for text, _, rows in pick_rows(score, there, complete=False)}
+    assert picked == {"found": [0, 2], "missed": [1, 4], "not labelled": [3, 5]}
 
 
-def test_many_classes_give_no_page_of_many_megabytes():
+def test_images_of_at_most_24_classes_are_shown():
     shape = (60, 312)
     labels = np.where(np.random.default_rng(0).random(shape) < 0.2, 1, 0).astype(np.int8)
     names = [f"c{k}" for k in range(312)]
-    seen = Seen([f"r{n}" for n in range(60)], names, np.full(shape, 0.5), labels, None, None)
-    page = best_and_worst(seen, np.linspace(1, 0, 312))
+    held_out = HeldOut([f"r{n}" for n in range(60)], names, np.full(shape, 0.5), labels, None, None)
+    page = best_and_worst(held_out, np.linspace(1, 0, 312))
     assert page.count("<section") == 24
     assert "c311 <small>" in page
     assert "c0 <small>" not in page
 
 
-def test_of_many_rows_some_are_looked_at():
+def test_at_most_takes_evenly_spaced_rows():
     shape = (1000, 4)
     labels = np.arange(4000).reshape(shape)
     names = [f"r{n}" for n in range(1000)]
-    seen = Seen(names, list("abcd"), labels / 4000, labels, labels, None)
-    some = seen.at_most(40)
+    held_out = HeldOut(names, list("abcd"), labels / 4000, labels, labels, None)
+    some = held_out.at_most(40)
     assert len(some.names) == len(some.probabilities) == len(some.labels) == 10
     assert (some.names[0], some.names[-1]) == ("r0", "r999")
-    assert some.labels[-1].tolist() == some.truth[-1].tolist() == labels[-1].tolist()
-    assert seen.at_most(4000) is seen
+    assert some.labels[-1].tolist() == some.complete[-1].tolist() == labels[-1].tolist()
+    assert held_out.at_most(4000) is held_out
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(1.26, "1.3 s"), (125, "2 min 5 s"), (12000, "3 h 20 min")]
 )
-def test_times_are_told_in_words(seconds, text):
+def test_durations_are_readable(seconds, text):
     assert _duration(seconds) == text

@@ -1,4 +1,4 @@
-"""Figures of searches and benchmarks: from an Optuna study and from a file of results."""
+"""Figures of searches and benchmarks, from an Optuna study and from a results file."""
 
 import json
 
@@ -18,7 +18,7 @@ optuna = pytest.importorskip("optuna")
 
 @pytest.fixture
 def study(tmp_path):
-    """As `halftruth tune` leaves it: numbers, and choices kept as JSON; one trial was pruned."""
+    """A study as `halftruth tune` writes it, with choices as JSON and one pruned trial."""
     made = optuna.create_study(
         study_name="halftruth", storage=f"sqlite:///{tmp_path / 'study.db'}", direction="maximize"
     )
@@ -39,7 +39,7 @@ def study(tmp_path):
     return tmp_path
 
 
-def test_a_study_is_read_as_it_is(study):
+def test_a_study_is_read_from_folder_file_or_url(study):
     trials = read_study(study)
     assert trials["trial"].tolist() == [1, 2, 3, 4]
     assert trials["value"].tolist() == pytest.approx([40, 50, 60, 35])
@@ -57,7 +57,7 @@ def test_figures_of_a_study(study):
         assert_legible(drawing.figure)
 
 
-def test_a_study_that_is_not_there(study, tmp_path):
+def test_a_missing_study_is_an_error(study, tmp_path):
     with pytest.raises(DataError, match="no study here"):
         read_study(tmp_path / "elsewhere")
     with pytest.raises(DataError, match="there is no study 'x'"):
@@ -71,7 +71,7 @@ def test_a_study_that_is_not_there(study, tmp_path):
 
 @pytest.fixture
 def results(tmp_path):
-    """Two data sets, two methods and the complete labels; three rates tried of each method."""
+    """Two data sets, two methods and complete labels, with three learning rates per method."""
     lines = []
     random = np.random.default_rng(0)
     for data in ("voc2012", "yeast"):
@@ -117,20 +117,20 @@ def test_the_comparison_is_the_mean_over_seeds(results):
         assert_legible(drawing.figure)
 
 
-def test_settings_left_alone_have_their_default(results):
+def test_settings_that_were_not_given_have_their_default(results):
     table = tried_settings(records(results), "em", "CF1")
     assert table["alpha"].tolist()[:3] == pytest.approx([0.1, 0.1, 0.2])
     assert table["value"][0] == pytest.approx(50 * records(results)[10]["val"]["mAP"])
 
 
-def test_some_methods_only(results):
+def test_methods_can_be_selected(results):
     drawings, _ = draw_bench([results], methods=["em"])
     assert [drawing.name for drawing in drawings] == ["comparison", "sensitivity-em"]
     with pytest.raises(DataError, match="no results of"):
         draw_bench(results, methods=["hill"])
 
 
-def test_trials_alone_are_drawn_without_a_comparison(results):
+def test_trials_without_test_scores_have_no_comparison(results):
     trials = [json.dumps(r) for r in records(results) if r["trial"]]
     results.write_text("\n".join(trials))
     drawings, left_out = draw_bench(results)
@@ -138,14 +138,14 @@ def test_trials_alone_are_drawn_without_a_comparison(results):
     assert "test rows" in left_out[0]
 
 
-def test_equal_settings_have_no_curve():
+def test_equal_settings_are_an_error():
     table = pd.DataFrame({"data": "a", "lr": [0.1, 0.1], "value": [1.0, 2.0]})
     with pytest.raises(DataError, match="the same settings: lr"):
         draw_sensitivity("x", table, ["lr"], "data", "mAP, %")
 
 
 @pytest.mark.parametrize(("other", "lines"), [([1, 1, 1, 1, 1, 1], 1), ([3, 1, 4, 1, 5, 9], 0)])
-def test_a_line_joins_a_sweep_and_no_search(other, lines):
+def test_a_line_joins_a_sweep_but_not_a_search(other, lines):
     columns = {"data": "a", "lr": [1, 2, 3, 4, 5, 5], "other": other}
     table = pd.DataFrame({**columns, "value": [1.0, 2.0, 4.0, 3.0, 2.0, 1.0]})
     figure = draw_sensitivity("x", table, ["lr", "other"], "data", "mAP, %").figure

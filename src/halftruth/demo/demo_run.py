@@ -181,7 +181,7 @@ def train_variant(
     row = Row(
         name=variant.name,
         method=result.method,
-        note=f"{variant.note}, here {result.method}" if chosen else variant.note,
+        note=f"{variant.note}; it chose {result.method}" if chosen else variant.note,
         kind=variant.kind,
         mAP=metrics["mAP"],
         f1=metrics["OF1"],

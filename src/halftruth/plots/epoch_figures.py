@@ -189,6 +189,9 @@ def _lines(name: str, runs: Sequence[Record], tables: list[pd.DataFrame], text: 
             if len(line):
                 shown = legend_name(run.name)
                 axes.plot(line["epoch"], line["value"], label=shown, **line_look(place))
+        if numbers.loc[numbers["series"] == title, "value"].isna().all():
+            axes.text(0.5, 0.5, "not defined", ha="center", transform=axes.transAxes)
+            axes.set_yticks([])
         axes.set_title(title)
         axes.set_ylabel(text)
         _mark_stages(axes, runs)

@@ -156,10 +156,12 @@ def draw_false_negatives(runs: Sequence[Record]) -> Drawing:
             for some, alpha in ((table[many], 1.0), (table[~many], 0.3)):
                 axes.scatter(
                     some["p"], 100 * some["share"], s=9, color=GROUP_COLOURS["hidden"], alpha=alpha,
-                    label="hidden / (hidden + negative)" + (", < 10 labels" if alpha < 1 else ""),
+                    label="measured" + (", fewer than 10 labels" if alpha < 1 else ""),
                     linewidths=0,
                 )  # fmt: skip
-            axes.plot(table["p"], 100 * table["expected"], color="#0072B2", label="if calibrated")
+            axes.plot(
+                table["p"], 100 * table["expected"], color="#0072B2", label="calibrated model"
+            )
             if table["k"].notna().any():
                 axes.plot(table["p"], 100 * table["k"], "--", color="#009E73", label="k(p) of gr")
             axes.set_title(f"{shorten(run.name, 28)}, epoch {when}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator, SymmetricalLogLocator
@@ -61,7 +62,7 @@ def draw_classes(runs: Sequence[Record]) -> Drawing:
             mine["labelled"], 100 * mine["AP"], s=22, marker=marker, alpha=0.8, linewidths=0,
             color=line_look(number)["color"], label=legend_name(run.name),
         )  # fmt: skip
-    _count_scale(axes, least=int(numbers["labelled"].min()))
+    _set_count_scale(axes, numbers["labelled"].to_numpy())
     axes.set_xlabel("labelled positives in the training rows")
     axes.set_ylabel(f"AP, %, {ROWS_OF[str(numbers['part'].iloc[0])]}")
     axes.margins(x=0.12, y=0.08)
@@ -76,10 +77,11 @@ def draw_classes(runs: Sequence[Record]) -> Drawing:
     return Drawing("classes", figure, numbers)
 
 
-def _count_scale(axes: Axes, least: int) -> None:
+def _set_count_scale(axes: Axes, counts: np.ndarray) -> None:
     """Ticks at 1, 2, 5, 10, ..., and at 0 if a class has no label."""
-    steps = (1.0, 2.0, 5.0)
-    if least:
+    few = counts.min() > 0 and counts.max() < 10 * counts.min()
+    steps = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if few else (1.0, 2.0, 5.0)
+    if counts.min() > 0:
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=steps))
     else:

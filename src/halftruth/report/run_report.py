@@ -106,7 +106,10 @@ def write_report(result: Result) -> Path:
 
 
 def _head(result: Result, config: Config, task: Task, seconds: float) -> str:
-    known = "the complete labels" if task.truth is not None else "the given labels"
+    known = "the complete labels"
+    if task.truth is None:
+        unknown = (task.labels.values[task.splits.val] == UNKNOWN).any()
+        known = "the given labels" + (" (unknown counts as absent)" if unknown else "")
     numbers = [
         (f"{100 * scores[key]:.1f}", f"{key}, %, {part}")
         for part, scores in (("test", result.test), ("validation", result.val))
@@ -200,9 +203,9 @@ def _images(held_out: HeldOut, classes: pd.DataFrame) -> str:
     )
     return (
         "<h2>Best and worst images</h2><p>Validation rows, which the model was not trained on: for "
-        "each class the positives with the highest and the lowest score, and the images with the "
-        f"highest score that are {'absent' if held_out.complete is not None else 'not labelled'}."
-        f"{some}</p>" + best_and_worst(held_out, classes["val_AP"].to_numpy(dtype=float))
+        "each class the positives with the highest and the lowest score, and the other images with "
+        f"the highest score{'' if held_out.complete is not None else ' (not labelled)'}.{some}</p>"
+        + best_and_worst(held_out, classes["val_AP"].to_numpy(dtype=float))
     )
 
 
