@@ -21,7 +21,7 @@ from halftruth.data.decode_images import describe_bad
 from halftruth.losses import Loss
 from halftruth.models import Classifier
 from halftruth.models.heads import registry as heads
-from halftruth.train.auto import Budget, Choice, resolve_auto
+from halftruth.train.auto import Budget, Choice, resolve_auto, search_settings
 from halftruth.train.config import AUTO, Config, load_settings
 from halftruth.train.devices import (
     keep_freed_memory,
@@ -46,7 +46,6 @@ from halftruth.train.run_folder import (
     write_text,
 )
 from halftruth.train.scoring import extract_features, show_scores
-from halftruth.train.search_settings import search_settings
 from halftruth.train.stages import Stages, build_model
 from halftruth.train.task import check_parts, load_task, without
 from halftruth.train.trainer import Interrupted, Teacher

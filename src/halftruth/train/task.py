@@ -8,7 +8,6 @@ import numpy as np
 
 from halftruth.data import DataError, ImageStore, Splits, choose_splits, read_column, read_features
 from halftruth.data import read_labels as read
-from halftruth.data.check import completeness_hint
 from halftruth.data.errors import some
 from halftruth.labels import LabelMatrix
 from halftruth.train.config import Config
@@ -55,8 +54,6 @@ class Task:
             lines.append(f"never present in the training rows: {some(never)}")
         if self.truth is not None:
             lines.append("complete labels are known, for choosing and measuring")
-        elif hint := completeness_hint(self.labels.select(self.splits.train)):
-            lines.append(f"hint: {hint}")
         return "\n".join(lines)
 
 
