@@ -9,10 +9,9 @@ import torch
 import yaml
 
 from halftruth import fit, losses
-from halftruth.train.auto import Budget, choose, resolve_auto
+from halftruth.train.auto import Budget, choose, held_out, resolve_auto, search_settings
 from halftruth.train.config import Config, ConfigError, load_settings, override
 from halftruth.train.devices import OneProcess
-from halftruth.train.search_settings import held_out, search_settings
 from halftruth.train.settings import parse_budget
 from halftruth.train.step import ridge_decay
 from halftruth.train.trained_run import TrainedRun
@@ -88,9 +87,7 @@ def test_a_rival_is_ahead_in_the_criterion_and_not_behind_in_auc(monkeypatch, ri
     config, choice = resolve_auto(Config(method="auto", features="x"), labels, 8)
     choice = dataclasses.replace(choice, rivals=[{"ridge": r} for r in rivals], budget="3")
     scores = {2.0: (0.5, 0.8), **rivals}
-    monkeypatch.setattr(
-        "halftruth.train.search_settings._score", lambda stage: scores[stage.config.ridge]
-    )
+    monkeypatch.setattr("halftruth.train.auto._score", lambda stage: scores[stage.config.ridge])
     rows = np.arange(400)
     found, _ = search_settings(config, choice, x, torch.from_numpy(labels), rows, OneProcess("cpu"))
     assert found.ridge == taken
@@ -283,7 +280,7 @@ def test_what_is_learnt_by_heart_of_a_group_does_not_count(monkeypatch):
         seen.append(len(held))
         return 0.5, 0.5
 
-    monkeypatch.setattr("halftruth.train.search_settings._score", score)
+    monkeypatch.setattr("halftruth.train.auto._score", score)
     config, choice = resolve_auto(Config(method="auto", features="x"), labels, x.shape[1])
     rows = np.arange(20, len(x))
     given = (x, torch.from_numpy(labels), rows, OneProcess("cpu"))
@@ -293,12 +290,12 @@ def test_what_is_learnt_by_heart_of_a_group_does_not_count(monkeypatch):
 
 def test_too_few_groups_are_told_of(monkeypatch):
     x, labels = data(complete=True)
-    monkeypatch.setattr("halftruth.train.search_settings._score", lambda *_: (0.5, 0.5))
+    monkeypatch.setattr("halftruth.train.auto._score", lambda *_: (0.5, 0.5))
     config, choice = resolve_auto(Config(method="auto", features="x"), labels, x.shape[1])
     said: list[str] = []
     given = (x, torch.from_numpy(labels), np.arange(len(x)), OneProcess("cpu"), said.append)
     _, words = search_settings(config, choice, *given, groups=np.arange(len(x)) % 3)
-    assert "each by itself: 3 groups are too few to hold some of them out" in said[0]
-    assert "3 groups are too few" in words[0]
+    assert "not whole groups: 3 are too few to hold some of them out" in said[0]
+    assert "3 are too few" in words[0]
     _, words = search_settings(config, choice, *given, groups=np.arange(len(x)) % 5)
     assert "too few" not in words[0]

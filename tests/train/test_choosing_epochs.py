@@ -29,7 +29,7 @@ def test_incomplete_labels_are_compared_by_map_and_auc(on_features, data, tmp_pa
     result = fit(**on_features | LONG, out=tmp_path, quiet=True)
     series = [record["val_both_observed"] for record in records(tmp_path)]
     assert result.criterion == "val_both_observed"
-    assert (result.best_epoch, result.best_score) == (int(np.argmax(series)), max(series))
+    assert (result.best_epoch, result.best_score) == (1 + int(np.argmax(series)), max(series))
     table = pd.read_csv(data / "labels.csv")
     rows = np.flatnonzero(table["split"] == "val")
     run = TrainedRun(tmp_path)
@@ -52,7 +52,7 @@ def test_the_last_epoch_is_kept_where_there_is_no_choice(on_features, tmp_path):
     series = [record["select"] for record in records(tmp_path)]
     assert len(series) == 12
     assert max(series) > series[-1] == result.best_score
-    assert result.best_epoch == 11
+    assert result.best_epoch == 12
     kept, last = (load_checkpoint(tmp_path / f"{name}.safetensors") for name in ("best", "last"))
     for name, weights in kept["model"].items():
         assert torch.equal(weights, last["ema"]["module." + name])
@@ -63,7 +63,7 @@ def test_patience_ends_a_run_that_keeps_the_last_epoch(on_features, tmp_path):
     result = fit(**settings, out=tmp_path, quiet=True)
     series = [record["select"] for record in records(tmp_path)]
     assert len(series) == int(np.argmax(series)) + 1 + 3 < 40
-    assert (result.best_epoch, result.best_score) == (len(series) - 1, series[-1])
+    assert (result.best_epoch, result.best_score) == (len(series), series[-1])
 
 
 def test_going_on_with_another_criterion_does_not_compare_the_two(on_features, data, tmp_path):
@@ -74,7 +74,7 @@ def test_going_on_with_another_criterion_does_not_compare_the_two(on_features, d
     after = fit(**more, out=tmp_path, resume=True, quiet=True)
     series = [record["val_mAP_observed"] for record in records(tmp_path)]
     assert before.best_score > max(series)
-    assert after.best_epoch == 2 + int(np.argmax(series[2:]))
+    assert after.best_epoch == 3 + int(np.argmax(series[2:]))
     assert after.best_score == max(series[2:])
 
 
@@ -98,4 +98,4 @@ def test_a_class_without_contrast_keeps_the_last_epoch(tmp_path):
     given |= {"method": "wan", "select": "auc"}
     with pytest.warns(UserWarning, match="both positive and negative"):
         result = fit(tmp_path / "labels.csv", **given, out=tmp_path / "run", quiet=True)
-    assert result.best_epoch == 1
+    assert result.best_epoch == 2

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tiny_data import outcome, records
+from tiny_data import outcome, records, with_tune
 
 from halftruth import fit
 from halftruth.train import scoring
@@ -30,7 +30,7 @@ def extractions(monkeypatch):
 
 
 def test_the_head_on_features_and_on_the_backbone_agree(on_pictures, tmp_path, extractions):
-    result = fit(**on_pictures, tune="head", out=tmp_path / "run", quiet=True)
+    result = fit(**with_tune(on_pictures, "head"), out=tmp_path / "run", quiet=True)
     assert result.best_stage == "head"
     assert extractions == [44]
     run = TrainedRun(tmp_path / "run", device="cpu")
@@ -56,7 +56,7 @@ def test_training_everything_starts_from_the_best_head(on_pictures, tmp_path, mo
     settings = {**on_pictures, "method": "em", "lr": 1e-12, "head_epochs": 3}
     settings["schedule"] = "constant"
     fit(**settings, tune="head-first", out=tmp_path / "both", quiet=True)
-    fit(**settings, tune="head", out=tmp_path / "head", quiet=True)
+    fit(**with_tune(settings, "head"), out=tmp_path / "head", quiet=True)
     alone = load_checkpoint(tmp_path / "head" / "best.safetensors")["model"]
     for name, tensor in starts["all"].items():
         assert torch.equal(tensor, alone[name]), name
@@ -128,19 +128,19 @@ def test_the_last_epoch_of_all_is_kept_where_it_is_better(on_pictures, data, tmp
     result = fit(**settings, tune="head-first", out=tmp_path / "run", quiet=True)
     scores = [(r["stage"], r["select"]) for r in records(tmp_path / "run")]
     assert scores[-1][1] > scores[1][1]
-    assert (result.best_stage, result.best_epoch) == ("all", 3)
+    assert (result.best_stage, result.best_epoch) == ("all", 4)
     assert result.best_score == scores[-1][1]
 
 
 def test_all_alone_and_head_alone(on_pictures, tmp_path):
     for tune, stages in (("all", {"all"}), ("head", {"head"})):
-        fit(**on_pictures, tune=tune, out=tmp_path / tune, quiet=True)
+        fit(**with_tune(on_pictures, tune), out=tmp_path / tune, quiet=True)
         assert {record["stage"] for record in records(tmp_path / tune)} == stages
         assert outcome(tmp_path / tune)["best_stage"] == tune
 
 
 def test_features_are_extracted_once_for_all_runs(on_pictures, tmp_path, extractions):
-    settings = {**on_pictures, "tune": "head", "cache_dir": str(tmp_path / "cache")}
+    settings = {**with_tune(on_pictures, "head"), "cache_dir": str(tmp_path / "cache")}
     fit(**settings, out=tmp_path / "one", quiet=True)
     fit(**settings, out=tmp_path / "two", quiet=True)
     assert extractions == [44]
@@ -156,8 +156,8 @@ def test_a_changed_picture_is_read_and_extracted_anew(on_pictures, tmp_path, ext
     photos.mkdir()
     for name in os.listdir(on_pictures["images"]):
         (photos / name).write_bytes((tmp_path / on_pictures["images"] / name).read_bytes())
-    settings = {**on_pictures, "images": str(photos), "cache_dir": str(tmp_path / "cache")}
-    settings |= {"tune": "head", "cache": "disk"}
+    settings = {**with_tune(on_pictures, "head"), "images": str(photos), "cache": "disk"}
+    settings |= {"cache_dir": str(tmp_path / "cache")}
     fit(**settings, out=tmp_path / "one", quiet=True)
     facts = (photos / "p0.png").stat()
     Image.new("RGB", (32, 32), (255, 255, 255)).save(photos / "p0.png")

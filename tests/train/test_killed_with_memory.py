@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 from real_processes import Command, ranks
-from tiny_data import arguments, assert_same_run
+from tiny_data import arguments, assert_same_run, with_tune
 from torch.utils.data import DataLoader, TensorDataset
 
 from halftruth import losses
@@ -100,7 +100,7 @@ def test_in_host_memory_the_same_as_on_the_device(on_features, tmp_path, train, 
 
 @pytest.mark.parametrize(("method", "count"), [("em-apl", 1), ("ll-cp", 2)])
 def test_pictures_decoded_by_workers(on_pictures, tmp_path, train, method, count):
-    settings = {**on_pictures, "tune": "all", "cache": "none", "workers": 1}
+    settings = {**with_tune(on_pictures, "all"), "cache": "none", "workers": 1}
     check(train, tmp_path, settings, method, count)
 
 

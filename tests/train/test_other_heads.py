@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tiny_data import assert_same_run, records
+from tiny_data import assert_same_run, records, with_tune
 
 from halftruth import fit
 from halftruth.train import ConfigError
@@ -39,7 +39,7 @@ def test_mime_with_its_head_goes_on_as_if_nothing_had_been(
     on_features, on_pictures, tmp_path, dies_in_the_second_epoch, over
 ):
     """Its noise is drawn anew at every step, and is the same after a resume."""
-    settings = {**on_features} if over == "features" else {**on_pictures, "tune": "all"}
+    settings = {**on_features} if over == "features" else {**with_tune(on_pictures, "all")}
     settings |= {"head": "variational", "method": "mime", "options": {"warmup": 1, "theta": 0.5}}
     settings |= {"checkpoint_every": 2, "epochs": 3}
     fit(**settings, out=tmp_path / "whole", quiet=True)
@@ -55,7 +55,7 @@ def test_mime_with_its_head_goes_on_as_if_nothing_had_been(
 def test_spatial_consistency_goes_on_as_if_nothing_had_been(
     on_pictures, tmp_path, dies_in_the_second_epoch
 ):
-    settings = {**on_pictures, "tune": "all", "head": "cam", "method": "scl"}
+    settings = {**with_tune(on_pictures, "all"), "head": "cam", "method": "scl"}
     settings |= {"options": {"base": "wan", "side": 3}, "checkpoint_every": 2, "epochs": 3}
     fit(**settings, out=tmp_path / "whole", quiet=True)
     dies_in_the_second_epoch(settings, tmp_path / "dies")
@@ -67,7 +67,8 @@ def test_spatial_consistency_goes_on_as_if_nothing_had_been(
 
 
 def test_of_several_views_the_picture_itself_is_remembered_in_places(on_pictures, tmp_path):
-    settings = {**on_pictures, "tune": "all", "head": "cam", "method": "consistency", "epochs": 1}
+    settings = with_tune(on_pictures, "all") | {"epochs": 1}
+    settings |= {"head": "cam", "method": "consistency"}
     settings |= {"options": {"base": {"name": "scl", "side": 3}}}
     fit(**settings, out=tmp_path / "run", quiet=True)
     kept = load_checkpoint(tmp_path / "run" / "last.safetensors")["loss"]["base.memory.values"]
@@ -93,7 +94,7 @@ def test_the_penalty_of_a_head_is_part_of_the_loss(on_features, tmp_path, monkey
 
 
 def test_label_queries_learn_where_a_colour_is(on_pictures, data, tmp_path):
-    settings = {**on_pictures, "head": "label-query", "tune": "all", "epochs": 3}
+    settings = {**with_tune(on_pictures, "all"), "head": "label-query", "epochs": 3}
     settings |= {"truth": str(data / "truth.csv"), "reading_truth": {"zero": "absent"}}
     fit(**settings, out=tmp_path / "run", quiet=True)
     losses = [record["loss"] for record in records(tmp_path / "run")]
@@ -107,7 +108,7 @@ def test_label_queries_learn_where_a_colour_is(on_pictures, data, tmp_path):
     [
         ({"head": "label-query"}, "head: 'label-query' needs feature maps, which only images"),
         ({"head": "boostlu"}, "head: 'boostlu' needs feature maps"),
-        ({"method": "scl"}, "method: scl looks at class maps"),
+        ({"method": "scl"}, "method: scl needs class maps"),
         (
             {"head": "queries"},
             "expected one of boostlu, cam, ensemble, label-query, linear, variational",

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from tiny_data import assert_same_run
+from tiny_data import assert_same_run, with_tune
 
 from halftruth import fit, losses
 from halftruth.cli.terminal import needs
@@ -93,7 +93,7 @@ VARIANTS = {
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_death_in_the_middle_of_an_epoch(on_pictures, tmp_path, monkeypatch, variant):
-    settings = {**on_pictures, "tune": "all", "dropout": 0.2, "augment": "strong"}
+    settings = {**with_tune(on_pictures, "all"), "dropout": 0.2, "augment": "strong"}
     settings |= {"checkpoint_every": 1, **VARIANTS[variant]}
     fit(**settings, out=tmp_path / "whole", quiet=True)
     step = Stage._step

@@ -103,7 +103,7 @@ def test_a_run_keeps_histograms_and_a_resumed_one_the_same(on_features, data, tm
     settings = on_features | {"truth": data / "truth.csv", "quiet": True}
     fit(**settings, out=tmp_path / "run")
     lines = [json.loads(line) for line in (tmp_path / "run" / "histograms.jsonl").open()]
-    assert [line["epoch"] for line in lines] == [0, 1, 2]
+    assert [line["epoch"] for line in lines] == [1, 2, 3]
     values = tiny_data.records(tmp_path / "run")
     assert all({"val_PPV", "train_NPV", "val_loss_labelled"} <= record.keys() for record in values)
     assert "histograms" not in values[0]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from real_processes import Command, ranks
-from tiny_data import arguments, outcome, records, tensors
+from tiny_data import arguments, outcome, records, tensors, with_tune
 
 from halftruth.train.inputs import Features
 from halftruth.train.run_folder import load_checkpoint
@@ -46,7 +46,7 @@ def assert_close(one, other, tolerance=2e-5):
 
 @pytest.fixture
 def without_batch_norm(on_pictures):
-    return {**on_pictures, "backbone": "test_efficientnet_ln", "tune": "all", "optimizer": "sgd"}
+    return {**on_pictures, "backbone": "test_efficientnet_ln", "optimizer": "sgd"}
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,8 @@ def without_batch_norm(on_pictures):
 )
 def test_one_epoch_of_sgd_ends_in_the_same_weights(without_batch_norm, tmp_path, train, batch):
     """One step on all 27 rows; 26 rows and 1, fewer than processes; 7, 7, 7 and 6 rows."""
-    settings = {**without_batch_norm, **batch, "epochs": 1, "schedule": "constant", "lr": 0.1}
+    settings = with_tune(without_batch_norm, "all") | batch
+    settings |= {"epochs": 1, "schedule": "constant", "lr": 0.1}
     settings |= {"ema": 0, "l1": 1e-4, "weight_decay": 0.01, "clip": 0.5}
     finish(train(settings, "one"))
     finish(train(settings, "two", count=2))
