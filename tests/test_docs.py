@@ -1,4 +1,4 @@
-"""The method cards say what the registry says."""
+"""The method cards agree with the registry."""
 
 import ast
 import re
@@ -11,6 +11,14 @@ from halftruth.losses import Loss, create, registry
 CARDS = Path(__file__).parent.parent / "docs" / "methods"
 # Arguments of every method, explained once in the README of the cards.
 SHARED = {"reduction", "eps"}
+SECTIONS = [
+    "What it does",
+    "Arguments",
+    "What it needs",
+    "Differences from paper and code",
+    "Published results",
+    "Attribution",
+]
 
 
 def read(name: str) -> str:
@@ -41,8 +49,13 @@ def test_a_card_names_its_method_and_every_argument_it_takes(name: str) -> None:
     assert not missing
 
 
+@pytest.mark.parametrize("name", registry.names())
+def test_all_cards_have_the_same_sections(name: str) -> None:
+    assert re.findall(r"^## (.+)$", read(name), re.MULTILINE) == SECTIONS
+
+
 def as_default(words: str, default: object) -> object:
-    """What a table cell says, as a value of the default's kind."""
+    """The value of a table cell, with the type of the default."""
     words = words.replace("`", "").replace("−", "-")
     if isinstance(default, tuple):
         return tuple(float(number) for number in re.findall(r"-?[\d.]+", words))
@@ -56,13 +69,13 @@ def test_the_default_a_card_states_is_the_default(name: str) -> None:
     text = read(name)
     stated = dict(re.findall(r"^\| `(\w+)` \| ([^|]+?) \|", text, re.MULTILINE))
     for key, parameter in registry.signature(name).items():
-        # None stands for something that the card puts in words.
+        # The card explains None in words.
         if key in stated and parameter.default not in (None, parameter.empty):
             assert as_default(stated[key], parameter.default) == parameter.default, key
 
 
 @pytest.mark.parametrize("name", registry.names())
-def test_what_a_card_tells_to_type_builds_the_method(name: str) -> None:
+def test_the_commands_of_a_card_build_the_method(name: str) -> None:
     text = read(name)
     calls = re.findall(r"losses\.(create\(.*\)) *(?:#.*)?$", text, re.MULTILINE)
     assert calls
