@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,13 +31,13 @@ def cross_scores(
     seed: int = 0,
     groups: np.ndarray | None = None,
     quiet: bool = True,
-    tell: Callable[[str], None] = lambda text: None,
     **settings: Any,
 ) -> tuple[np.ndarray, list[tuple[str, str]]]:
     """(N, K) scores by `folds` trainings, each on the rows of the other folds; and bad images.
 
     `settings` are those of `halftruth.fit`. The runs are in folder/fold0, fold1, ... and share
     their cache of images; a finished run is not repeated. Rows of bad images score NaN.
+    `quiet=False` shows messages, and progress bars in a terminal.
     """
     items = labels.items
     if items is None:
@@ -59,10 +58,11 @@ def cross_scores(
     scores = np.full(labels.values.shape, np.nan)
     bad: list[tuple[str, str]] = []
     positive = (labels.values == PRESENT).any(axis=1)
-    with Journal(None, quiet=quiet).progress("folds", folds) as advance:
+    journal = Journal(None, quiet=quiet)
+    with journal.progress("folds", folds) as advance:
         for number in range(folds):
             rows = np.flatnonzero(fold == number)
-            tell(f"fold {number + 1} of {folds}: training without {len(rows):,} rows")
+            journal.log(f"fold {number + 1} of {folds}: training without {len(rows):,} rows")
             split = _split_rows(fold, number, seed, groups, positive)
             out = folder / f"fold{number}"
             _train_fold(replace(labels, items=items, split=split), out, settings)

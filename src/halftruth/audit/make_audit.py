@@ -28,15 +28,15 @@ _IN_SAMPLE = (
     "{count:,} of the {rows:,} audited rows were TRAINING ROWS of this run, so their scores are "
     "IN-SAMPLE: the model has memorised their labels, missing labels look less likely than they "
     "are, and the estimates are too low. For out-of-sample scores train by folds: "
-    "halftruth audit LABELS --images ... --folds 5"
+    "halftruth audit LABELS --images ... --folds 5."
 )
 _NOT_KNOWN = (
     "It is not known whether this run was trained on the audited rows ({labels} cannot be read). "
-    "If it was, the scores are in-sample and the estimates too low"
+    "If it was, the scores are in-sample and the estimates too low."
 )
 _MUST_BE_OUT_OF_SAMPLE = (
     "Make sure that these probabilities are OUT-OF-SAMPLE: from a model that was not trained on "
-    "the row it scores (k-fold). In-sample probabilities hide missing labels"
+    "the row it scores (k-fold). In-sample probabilities hide missing labels."
 )
 
 # Names of settings that differ on the command line.
@@ -116,7 +116,7 @@ def make_audit(
     else:
         scores = _score_by_folds(
             inputs, out / "folds", folds=5 if folds is None else folds, seed=seed, quiet=quiet,
-            tell=tell, device=device, **(training or {}),
+            device=device, **(training or {}),
         )  # fmt: skip
     good = _check_scores(inputs, scores)
     part, values = inputs.labels.select(good), scores.values[good]
@@ -274,7 +274,7 @@ def _check_scores(inputs: _Inputs, scores: _Scores) -> np.ndarray:
     if not (part.values == PRESENT).any():
         raise DataError(f"{inputs.file}: none of the rows with a readable image has a label")
     if scores.bad:
-        scores.warnings.append(f"Rows without a readable image are left out: {len(scores.bad):,}")
+        scores.warnings.append(f"Rows without a readable image are left out: {len(scores.bad):,}.")
     warning = check_ranking(part, scores.values[good], scores.named)
     if warning:
         scores.warnings.append(warning)

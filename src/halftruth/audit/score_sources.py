@@ -189,13 +189,13 @@ def check_ranking(labels: LabelMatrix, scores: np.ndarray, named: bool) -> str |
             "The columns of the probabilities seem to be in another class order: "
             f"{'; '.join(moved[:3])}. The file has no class names, so its columns were taken in "
             "the order of the label file. Give a table with class names in its header, or a .npz "
-            "with `classes`"
+            "with `classes`."
         )
     if own.mean() < 0.5:
         return (
             "The scores rank labelled positives BELOW the other rows (mean AUC "
             f"{own.mean():.2f}; 0.5 is chance). They are probably inverted (1 - p), or belong to "
-            "other rows or classes; the candidates below mean nothing"
+            "other rows or classes; the candidates then mean nothing."
         )
     return None
 

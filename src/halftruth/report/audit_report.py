@@ -38,7 +38,7 @@ def write_audit_report(audit: AuditFolder, path: str | Path | None = None, each:
     text = template.substitute(
         labels=escape(Path(info["labels"]).name),
         origin=escape(info["origin"]),
-        made=escape(info["made"]),
+        made=escape(info["made"].replace("T", " ").replace("+00:00", " UTC")),
         warnings="".join(f'<p class="warning">{escape(text)}</p>' for text in info["warnings"]),
         facts="".join(
             f"<div><b>{escape(number)}</b><span>{escape(words)}</span></div>"
@@ -94,7 +94,7 @@ def _cards(table: pd.DataFrame, rows: Rows) -> Iterator[str]:
     for one in table.to_dict("records"):
         yield (
             f"<figure>{_content(one['item'], one['row'], rows)}<figcaption>"
-            f"<b>{escape(str(one['class']))}</b> <span>{100 * one['probability']:.0f} %</span>"
+            f"<span>{100 * one['probability']:.0f} %</span><b>{escape(str(one['class']))}</b>"
             f"<small>{escape(str(one['item']))}</small></figcaption></figure>"
         )
 
