@@ -134,28 +134,23 @@ class Setting:
             close = difflib.get_close_matches(value, self.choices, n=1, cutoff=0.7)
             hint = f" (did you mean {close[0]}?)" if close else ""
             return "one of " + ", ".join(self.choices) + hint
-        inside = (
-            (self.at_least is None or value >= self.at_least)
-            and (self.more_than is None or value > self.more_than)
-            and (self.less_than is None or value < self.less_than)
-            if isinstance(value, (int, float))
-            else True
-        )
-        return None if inside else self.limits_text
+        if self.at_least is not None and value < self.at_least:
+            return self.limits_text
+        if self.more_than is not None and value <= self.more_than:
+            return self.limits_text
+        if self.less_than is not None and value >= self.less_than:
+            return self.limits_text
+        return None
 
     @property
     def limits_text(self) -> str:
         """The limits of a number, in words."""
-        limits = [
-            f"{words} {_text(limit)}"
-            for words, limit in (
-                ("at least", self.at_least),
-                ("more than", self.more_than),
-                ("less than", self.less_than),
-            )
-            if limit is not None
-        ]
-        return " and ".join(limits)
+        limits = {
+            "at least": self.at_least,
+            "more than": self.more_than,
+            "less than": self.less_than,
+        }
+        return " and ".join(f"{word} {_text(n)}" for word, n in limits.items() if n is not None)
 
 
 def _declare(default: Any, group: str, help: str, **more: Any) -> Any:
@@ -300,7 +295,7 @@ class Settings:
     ridge: float | None = _declare(
         None, TRAINING,
         "Prior variance of a logit, for a linear head trained on features; 0: no prior.",
-        default_words="chosen by the method: 2 for swan and auto, else 0",
+        at_least=0, default_words="chosen by the method: 2 for swan and auto, else 0",
         only=(HEAD_ALONE, RIDGE),
     )  # fmt: skip
     schedule: str = _declare(
