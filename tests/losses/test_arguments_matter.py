@@ -10,6 +10,7 @@ from cases import CASES
 from halftruth import losses
 from halftruth.losses.consistency import SpatialConsistency
 from halftruth.losses.pseudo_label import PseudoLabel
+from loss_batches import METHODS
 
 ROWS, CLASSES, EPOCHS = 8, 5, 4
 # Another value, where the type does not say one.
@@ -33,7 +34,7 @@ BESIDE: dict[tuple[str, str], dict[str, Any]] = {
     ("splc", "margin_on_corrected"): {"start": 0},
     ("ll-r", "peer_rounding"): {"delta": 0.05}, ("ll-ct", "peer_rounding"): {"delta": 0.05},
 }  # fmt: skip
-ARGUMENTS = [(name, key) for name in losses.names() for key in losses.registry.signature(name)]
+ARGUMENTS = [(name, key) for name in METHODS for key in losses.registry.signature(name)]
 
 
 def another(name: str, key: str) -> Any:

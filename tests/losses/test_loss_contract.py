@@ -357,12 +357,12 @@ def test_hooks_reach_the_innermost_loss():
     loss.end_epoch()
 
 
-def test_every_loss_says_what_it_is():
-    for name in losses.names():
-        cls = losses.registry.get(name)
-        text = " ".join((cls.__doc__ or "").split())
-        assert cls.paper, name
-        assert cls.unknown_is, name
-        assert "UNKNOWN:" in text, name
-        assert "Needs:" in text, name
-        assert cls.needs_index == ("Needs: index" in text), name
+@every_method()
+def test_the_docstring_states_what_becomes_of_unknown_and_what_is_needed(name):
+    cls = losses.registry.get(name)
+    text = " ".join((cls.__doc__ or "").split())
+    assert cls.paper
+    assert cls.unknown_is
+    assert "UNKNOWN:" in text
+    assert "Needs:" in text
+    assert cls.needs_index == ("Needs: index" in text)
