@@ -129,7 +129,7 @@ def test_training_rows_of_a_run_cause_a_warning(
 ) -> None:
     labels, features, _ = matrix
     messages: list[str] = []
-    options: dict[str, Any] = {"draws": 2, "device": "cpu", "tell": messages.append}
+    options: dict[str, Any] = {"draws": 2, "device": "cpu", "log": messages.append}
     audit = make_audit(trained, labels, out=tmp_path / "audit", **options)
     assert any("96 of the 120 audited rows were TRAINING ROWS" in text for text in messages)
     assert any("--folds 5" in text for text in messages)
@@ -174,10 +174,8 @@ def test_bars_show_folds_reading_training_and_scoring(
     )
     make_audit(
         example.labels, images=[example.folder / "photos"], out=example.folder / "audit", folds=2,
-        draws=2, device="cpu", quiet=False, training={
-            "method": "bce", "backbone": "test_efficientnet", "weights": "none", "image_size": 32,
-            "tune": "all", "epochs": 1, "workers": 1,
-        },
+        draws=2, device="cpu", quiet=False, method="bce", backbone="test_efficientnet",
+        weights="none", image_size=32, tune="all", epochs=1, workers=1,
     )  # fmt: skip
     text = shown.getvalue()
     assert re.search("folds.*1/2", text)

@@ -78,50 +78,48 @@ def make_audit(
     images: Sequence[str | Path] | None = None,
     features: str | Path | None = None,
     split: str | None = None,
-    folds: int | None = None,
-    seed: int = 0,
     group_column: str | None = None,
     reading: dict[str, Any] | None = None,
     reading_features: dict[str, Any] | None = None,
-    training: dict[str, Any] | None = None,
     selection: Selection = "auto",
     draws: int = 20,
     most: int = 100_000,
+    seed: int = 0,
     device: str = "auto",
     quiet: bool = True,
-    tell: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
+    **training: Any,
 ) -> AuditFolder:
     """Audit a label file with the scores of a run, given probabilities, or k-fold training.
 
     make_audit("runs/first", "labels.csv", images=["photos/"])       # a run folder
     make_audit("probs.csv", "labels.csv")                            # scores of any model
     make_audit("labels.csv", images=["photos/"], folds=5,            # out-of-sample scores
-               training={"method": "em"})
+               method="em")
 
-    `halftruth.report.audit_report.write_audit_report` writes its report. `tell` receives messages;
-    `quiet=False` also shows progress bars in a terminal.
+    `training` is `folds` (5) and settings of `halftruth.fit`. `log` receives messages;
+    `quiet=False` shows progress bars in a terminal. The report of an audit is written by
+    `halftruth.report.audit_report.write_audit_report`.
     """
     source, out = Path(source), Path(out)
-    _check_options(source, labels, selection, most, device, folds, training)
+    _check_options(source, labels, selection, most, device, training)
     check_no_decisions(out)
     run = TrainedRun(source, device=device, quiet=quiet) if _is_run(source) else None
     inputs = _read_inputs(
         source, labels, run, images, features, split, group_column, reading, reading_features
     )
-    tell(inputs.whole.describe())
+    log(inputs.whole.describe())
     if run is not None:
         scores = _score_by_run(run, inputs)
     elif labels is not None:
         scores = _read_given(inputs)
     else:
-        scores = _score_by_folds(
-            inputs, out / "folds", folds=5 if folds is None else folds, seed=seed, quiet=quiet,
-            device=device, **(training or {}),
-        )  # fmt: skip
+        training = {"folds": 5, "seed": seed, "device": device, "quiet": quiet, **training}
+        scores = _score_by_folds(inputs, out / "folds", **training)
     good = _check_scores(inputs, scores)
     part, values = inputs.labels.select(good), scores.values[good]
     for warning in scores.warnings:
-        tell(f"WARNING: {warning}")
+        log(f"WARNING: {warning}")
     known = calibrate(part.values, values, selection=selection, draws=draws, seed=seed)
     info = {
         "labels": str(inputs.file.resolve()),
@@ -143,8 +141,7 @@ def _check_options(
     selection: str,
     most: int,
     device: str,
-    folds: int | None,
-    training: dict[str, Any] | None,
+    training: dict[str, Any],
 ) -> None:
     """Refuse bad values and options without effect, before any long work."""
     if selection not in SELECTIONS:
@@ -155,12 +152,10 @@ def _check_options(
     if not _is_run(source) and source.is_dir() and labels is not None:
         raise DataError(f"{source}: is not a run folder: there is no {source / 'config.yaml'}")
     if not _is_run(source) and labels is None:
-        if folds is not None and folds < 2:
-            raise DataError(f"folds: expected at least 2, got {folds}")
+        if training.get("folds", 5) < 2:
+            raise DataError(f"folds: expected at least 2, got {training['folds']}")
         return
-    unused = [*(["folds"] if folds is not None else []), *(training or {})]
-    if device != "auto" and not _is_run(source):
-        unused.append("device")
+    unused = [*training, *(["device"] if device != "auto" and not _is_run(source) else [])]
     if unused:
         flags = (_FLAGS.get(name, f"--{name.replace('_', '-')}") for name in unused)
         raise DataError(

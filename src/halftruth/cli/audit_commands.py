@@ -92,6 +92,8 @@ def audit(
 
     seed, group_column = training.pop("seed", 0), training.pop("group_column", None)
     training |= o.assignments(train, "--train")
+    if folds is not None:
+        training["folds"] = folds
     if set_:
         training["options"] = o.assignments(set_, "--set")
     try:
@@ -102,17 +104,16 @@ def audit(
             images=images or None,
             features=features,
             split=split,
-            folds=folds,
             seed=seed,
             group_column=group_column,
             reading=reading,
             reading_features=o.assignments(read_features, "--read-features"),
-            training=training,
             selection=selection,
             most=most,
             device=device or "auto",
             quiet=False,
-            tell=_tell,
+            log=_tell,
+            **training,
         )
     except Interrupted as stop:
         _tell("stopped; the same command continues")
