@@ -1,4 +1,4 @@
-"""Names: creating, listing, aliases, and errors that help."""
+"""The registry: creating, listing, aliases, and helpful errors."""
 
 import pytest
 
@@ -91,13 +91,13 @@ def test_create_from_a_name_a_mapping_or_a_loss():
         assert type(losses.create("splc", base=base).base) is losses.Hill
 
 
-def test_a_mapping_is_left_alone():
+def test_a_mapping_is_not_changed():
     what = {"name": "splc", "base": {"name": "asl", "margin": 0.1}}
     losses.create(what)
     assert what == {"name": "splc", "base": {"name": "asl", "margin": 0.1}}
 
 
-def test_presets_make_two_names_of_one_class():
+def test_presets_give_one_class_two_names():
     assert type(losses.create("ll-r")) is type(losses.create("ll-ct"))
     assert losses.create("ll-r").mode == "reject"
     assert losses.create("ll-ct").mode == "correct"
@@ -116,7 +116,7 @@ def test_unknown_name_lists_the_close_ones(wrong, meant):
     assert ", ".join(losses.names()) in str(caught.value)
 
 
-def test_unknown_name_unlike_any():
+def test_unknown_name_without_close_matches():
     with pytest.raises(ValueError, match="no loss is called 'zzz'") as caught:
         losses.create("zzz")
     assert "did you mean" not in str(caught.value)
@@ -146,14 +146,14 @@ def test_mapping_without_a_name():
 
 
 @pytest.mark.parametrize("what", [None, 3, losses.Hill, ["hill"], True], ids=repr)
-def test_what_is_no_loss_is_refused(what):
-    with pytest.raises(TypeError, match="expected a loss: a name.* got .*The names are: an-ls"):
+def test_anything_but_a_loss_is_refused(what):
+    with pytest.raises(TypeError, match=r"expected a loss: a name.* got .*The names are: an-ls"):
         losses.create(what)
     with pytest.raises(TypeError, match="expected a loss: a name"):
         losses.create("splc", base=what)
 
 
-def test_a_loss_of_your_own_needs_no_name():
+def test_an_unregistered_loss_is_accepted():
     class Mine(losses.Loss):
         pass
 
@@ -167,7 +167,7 @@ def test_arguments_for_a_loss_that_is_built():
         losses.create(losses.Hill(), lam=2.0)
 
 
-def test_a_name_can_be_taken_once():
+def test_a_name_can_be_registered_once():
     things: Registry[object] = Registry("thing")
     things.register("one", "uno")(int)
     for again in ("one", "uno"):

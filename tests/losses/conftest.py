@@ -17,7 +17,7 @@ pytest.register_assert_rewrite("cases", "loss_batches")
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    """The batches are tiny: a second thread only waits, for long on a busy machine."""
+    """The batches are tiny: a second thread would only wait."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -1,4 +1,4 @@
-"""Batches to try the losses on, and the loops over the registry that the tests share."""
+"""Batches for the tests of losses, and their loops over the registry."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -32,7 +32,7 @@ def every_variant(with_constants: bool = True) -> Any:
 
 
 def wrapped_cases() -> Iterator[Case]:
-    """Every wrapper over every method that it takes."""
+    """Every wrapper with every base that it accepts."""
     for wrapper in WRAPPERS:
         for base in METHODS:
             plain = base not in (*WRAPPERS, "pr")
@@ -58,7 +58,7 @@ def mixed(views: int = 1, rows: int = 7, classes: int = 5, seed: int = 0) -> tup
 
 
 def fresh(name: str, labels: Tensor, **options: Any) -> losses.Loss:
-    """A method for labels of any width, at an epoch where it does what it is made for."""
+    """A method for any number of classes, at an epoch where it is active."""
     case = CASES[name]
     needed = {k: v for k, v in case.needed.items() if k not in ("counts", "negatives")}
     loss = losses.create(name, **needed, **options)

@@ -52,18 +52,19 @@ def test_value_of_each_entry_or_row(case: Case):
 
 @every_variant()
 def test_blocks_of_rows_change_nothing(case: Case, monkeypatch):
-    """A batch larger than a block is walked in pieces, the last one shorter."""
+    """A batch larger than a block is computed in parts, the last one shorter."""
     logits, labels = mixed(case.views, rows=40, seed=3)
     whole = [value_and_gradient(case.build(reduction=r), logits, labels) for r in ("mean", "none")]
     monkeypatch.setattr(one_pass, "BLOCK", 17)
     assert len(one_pass.blocks(logits[0] if case.views > 1 else logits)) == 14
     pieces = [value_and_gradient(case.build(reduction=r), logits, labels) for r in ("mean", "none")]
-    torch.testing.assert_close(pieces, whole, rtol=1e-13, atol=1e-15)
+    # Blocks end at other entries: vector and scalar code differ in the last bits of exp.
+    torch.testing.assert_close(pieces, whole, **TOLERANCE)
 
 
 @pytest.mark.parametrize("delta", [0.0007, 0.002, 0.005, 0.01, 0.029, 0.07])
 def test_no_rounding_in_the_count_of_large_losses(delta):
-    """100 times 0.07 is 7, though not in floating point."""
+    """100 times 0.07 is 7, but not in floating point."""
     loss = losses.create("ll-r", delta=delta)
     for epoch in range(1, 30):
         loss.start_epoch(epoch, 30)
@@ -74,7 +75,7 @@ def test_no_rounding_in_the_count_of_large_losses(delta):
 
 @pytest.mark.parametrize("name", ["ll-r", "ll-ct"])
 def test_ties_at_the_threshold_change_together(name):
-    """As in the published code: the count is a least number where losses are equal."""
+    """As in the published code: with equal losses the count is a minimum."""
     case = CASES[name](delta=0.1, epoch=2)
     logits = torch.tensor([[1.0, 1.0, 1.0, 0.0, 2.0], [1.0, -1.0, 1.0, 3.0, 1.0]]).double()
     labels = torch.tensor([[0, 0, 1, 0, 0], [0, 0, 0, -1, -1]])

@@ -1,4 +1,4 @@
-"""Every argument that a method takes changes something: none is accepted and then ignored."""
+"""Every argument of a method has an effect."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def another(name: str, key: str) -> Any:
 
 
 def trained(name: str, **options: Any) -> list[Tensor]:
-    """All that a short training with a method gives out: values, gradients, rates, its memory."""
+    """All results of a short training with a method: values, gradients, rates, memory."""
     random = torch.Generator().manual_seed(5)
     # So that a method with a late start does what it is made for.
     if name == "em-apl":
@@ -104,11 +104,11 @@ def test_every_argument_changes_something(name, key):
 
 
 @pytest.mark.parametrize(("name", "key"), [("lasd", "lam"), ("pr", "eps"), ("splc", "eps")])
-def test_an_argument_of_a_relative_is_refused(name, key):
+def test_an_argument_of_a_related_method_is_refused(name, key):
     with pytest.raises(TypeError, match=f"'{name}' takes no argument '{key}'"):
         losses.create(name, **{key: 0.5})
 
 
-def test_a_rate_without_the_form_that_has_one():
+def test_a_rate_without_the_light_form_is_refused():
     with pytest.raises(ValueError, match="expected rate only with light=True"):
         losses.create("role", expected_positives=2, rate=0.1)

@@ -20,7 +20,7 @@ needs_triton = pytest.mark.skipif(
 
 
 @needs_triton
-def test_kernels_give_what_the_curves_give():
+def test_kernels_equal_the_curves():
     script = Path(__file__).with_name("fused_check.py")
     env = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(script.parent)}
     done = subprocess.run(
@@ -39,20 +39,20 @@ def test_a_schedule_changes_numbers_not_the_kernel():
     assert tapes[0].numbers != tapes[1].numbers
 
 
-def test_settings_tell_apart_what_is_traced():
+def test_settings_differ_where_traces_differ():
     assert programs.settings(losses.Hill()) == programs.settings(losses.Hill())
     assert programs.settings(losses.Hill()) != programs.settings(losses.Hill(lam=1.4))
     nested = [losses.create("any-class", base={"name": "asl", "gamma_neg": g}) for g in (2, 4)]
     assert programs.settings(nested[0]) != programs.settings(nested[1])
 
 
-def test_logits_on_a_cpu_or_in_float64_are_left_to_the_definition():
+def test_no_kernel_for_logits_on_a_cpu_or_in_float64():
     assert not fused.fits(torch.zeros(2, 2))
     assert not fused.fits(torch.zeros(2, 2, dtype=torch.float64))
 
 
 class Traced:
-    """Programs that are tapes, and how often one was made."""
+    """Programs that are tapes, with a count of the traces."""
 
     def __init__(self):
         self.tapes = []
@@ -65,7 +65,7 @@ class Traced:
         return self.get(loss, None, shape)[1].numbers
 
 
-def test_a_loss_is_traced_once_a_shape():
+def test_a_loss_is_traced_once_per_shape():
     traced, loss, other = Traced(), losses.create("hill"), losses.create("gr")
     for epoch in range(3):
         traced.numbers(loss)
@@ -75,7 +75,7 @@ def test_a_loss_is_traced_once_a_shape():
     assert len(traced.tapes) == 2
 
 
-def test_a_changed_setting_is_seen_however_deep_it_lies():
+def test_a_changed_setting_of_any_inner_loss_is_noticed():
     traced = Traced()
     loss = losses.create("any-class", base={"name": "splc", "base": "hill", "start": 0})
     before = traced.numbers(loss)
@@ -87,7 +87,7 @@ def test_a_changed_setting_is_seen_however_deep_it_lies():
 
 
 @pytest.mark.parametrize("change", ["add_module", "register_module", "set_submodule"])
-def test_a_part_that_is_exchanged_is_seen(change):
+def test_a_replaced_inner_loss_is_noticed(change):
     traced, loss = Traced(), losses.create("any-class", base="hill")
     # Made beforehand: to make one is a change as well.
     other = losses.create("hill", lam=1.25)
@@ -96,7 +96,7 @@ def test_a_part_that_is_exchanged_is_seen(change):
     assert 1.25 in traced.numbers(loss)
 
 
-def test_a_setting_that_is_taken_back_is_seen():
+def test_a_setting_changed_back_is_noticed():
     class Weighted(losses.BCE):
         weight = 2.5
 
@@ -111,7 +111,7 @@ def test_a_setting_that_is_taken_back_is_seen():
     assert 2.5 in traced.numbers(loss)
 
 
-def test_a_part_that_does_not_count_its_changes_is_looked_at_every_time():
+def test_a_module_that_does_not_count_changes_is_read_every_time():
     class Weighted(losses.BCE):
         def __init__(self):
             super().__init__()
@@ -128,7 +128,7 @@ def test_a_part_that_does_not_count_its_changes_is_looked_at_every_time():
     assert 3.5 in traced.numbers(loss)
 
 
-def test_what_was_traced_is_no_part_of_the_loss():
+def test_traces_are_not_stored_in_the_loss():
     traced, loss = Traced(), losses.create("hill")
     traced.numbers(loss)
     copied = pickle.loads(pickle.dumps(loss))
@@ -140,7 +140,7 @@ def test_what_was_traced_is_no_part_of_the_loss():
     assert not traced.programs.known
 
 
-def test_tensors_of_a_batch_are_read_anew_without_a_new_trace():
+def test_tensors_of_a_batch_are_read_again_without_a_new_trace():
     traced, loss = Traced(), losses.create("ll-cp")
     for _ in range(3):
         threshold, before = torch.randn(()), torch.rand(4, 6) > 0.5
@@ -166,7 +166,7 @@ class Factor(losses.BCE):
 
 
 class Decided(Factor):
-    """... that hangs on the values of the context."""
+    """... that depends on the values of the context."""
 
     def factor(self, context):
         return 2.5 if context.max() > 0 else 1.5
@@ -179,7 +179,7 @@ class Decided(Factor):
         (Decided(), (torch.ones(4, 6), -torch.ones(4, 6))),
     ],
 )
-def test_a_trace_that_hangs_on_values_is_that_of_one_batch(loss, contexts):
+def test_a_trace_that_depends_on_values_is_used_for_one_batch(loss, contexts):
     traced = Traced()
     for context, factor in zip(contexts * 2, (2.5, 1.5) * 2, strict=True):
         assert factor in traced.get(loss, context)[1].numbers

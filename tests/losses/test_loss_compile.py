@@ -1,4 +1,4 @@
-"""torch.compile: one graph, the same numbers, and no new compilation every epoch."""
+"""torch.compile: one graph, the same numbers, and no new compilation per epoch."""
 
 import shutil
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def test_compiled_values_of_each_entry_or_row(name):
     want = value_and_gradient(loss, logits, labels, upstream)
     compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
     got = value_and_gradient(compiled, logits, labels, upstream)
-    torch.testing.assert_close(got, want, rtol=1e-13, atol=1e-15)
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_compiled_values_of_each_entry_or_row(name):
     ],
     ids=lambda what: what["name"],
 )
-def test_a_schedule_is_not_compiled_anew_for_every_epoch(what):
+def test_a_schedule_is_not_compiled_again_in_every_epoch(what):
     """Twice: once for the first epoch, once for the numbers that turn out to change."""
     logits, labels = mixed(rows=12)
     loss = losses.create(what)
@@ -81,7 +81,7 @@ def test_compiled_with_labels_of_another_type(kind):
     want = value_and_gradient(loss, logits, labels)
     compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
     got = value_and_gradient(compiled, logits, labels.to(kind))
-    torch.testing.assert_close(got, want, rtol=1e-13, atol=1e-15)
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")

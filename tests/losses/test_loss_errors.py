@@ -1,4 +1,4 @@
-"""Errors say what was expected, what came, where, and what to do."""
+"""Errors name the expected and the given value, the place, and what to do."""
 
 import warnings
 
@@ -12,7 +12,7 @@ from loss_batches import WRAPPERS, every_method, fresh, mixed
 
 @every_method()
 @pytest.mark.parametrize("wrong", [2, -2, 0.5, float("nan"), float("inf")])
-def test_a_label_that_is_none(name, wrong):
+def test_the_position_of_an_invalid_label_is_named(name, wrong):
     _, labels = mixed()
     loss = fresh(name, labels)
     logits, _ = mixed(loss.views)
@@ -25,7 +25,7 @@ def test_a_label_that_is_none(name, wrong):
     assert str(int(wrong) if wrong in (2, -2) else wrong) in str(caught.value)
 
 
-def test_every_batch_is_checked_and_the_advice_fits():
+def test_every_batch_is_checked_and_the_error_gives_advice():
     loss = losses.create("bce")
     logits, labels = mixed()
     loss(logits, labels)
@@ -40,7 +40,7 @@ def test_every_batch_is_checked_and_the_advice_fits():
 
 @every_method()
 @pytest.mark.parametrize("shape", [(7, 4), (6, 5), (5, 7), (7,), (7, 5, 1), (1, 5)], ids=str)
-def test_labels_of_another_shape(name, shape):
+def test_labels_of_a_wrong_shape_are_refused(name, shape):
     _, labels = mixed()
     loss = fresh(name, labels)
     logits, _ = mixed(loss.views)
@@ -51,7 +51,7 @@ def test_labels_of_another_shape(name, shape):
 
 
 @every_method()
-def test_logits_of_another_number_of_dimensions(name):
+def test_logits_of_a_wrong_number_of_dimensions_are_refused(name):
     _, labels = mixed()
     loss = fresh(name, labels)
     for shape in ((5,), (2, 2, 7, 5), (7, 5) if loss.views > 1 else (1, 7, 5)):
@@ -60,7 +60,7 @@ def test_logits_of_another_number_of_dimensions(name):
         assert str(shape) in str(caught.value)
 
 
-def test_the_wrong_number_of_views():
+def test_a_wrong_number_of_views_is_refused():
     loss = losses.create("consistency", views=3)
     with pytest.raises(ValueError, match="expected 3 views of the batch, got 2"):
         loss(torch.zeros(2, 7, 5), torch.zeros(7, 5))
@@ -70,19 +70,19 @@ def test_the_wrong_number_of_views():
 
 @every_method()
 @pytest.mark.parametrize("kind", [torch.int64, torch.bool, torch.complex64], ids=str)
-def test_logits_that_are_no_floats(name, kind):
+def test_logits_that_are_not_floats_are_refused(name, kind):
     _, labels = mixed()
     with pytest.raises(TypeError, match=f"expected floating-point logits, got {kind}"):
         fresh(name, labels)(torch.zeros(7, 5, dtype=kind), labels)
 
 
-def test_logits_that_are_no_tensor():
+def test_logits_that_are_not_a_tensor_are_refused():
     with pytest.raises(TypeError, match="expected floating-point logits, got list"):
         losses.create("bce")([[0.5]], torch.zeros(1, 1))
 
 
 @every_method()
-def test_probabilities_are_warned_of_once_and_where_the_caller_is(name):
+def test_probabilities_give_one_warning_at_the_line_of_the_caller(name):
     _, labels = mixed()
     loss = fresh(name, labels)
     logits, _ = mixed(loss.views)
@@ -111,7 +111,7 @@ def test_no_warning_without_reason(logits):
         losses.create("bce")(logits, torch.zeros(logits.shape))
 
 
-def test_class_weights_for_another_number_of_classes():
+def test_class_weights_for_a_wrong_number_of_classes_are_refused():
     loss = losses.create("class-balanced")
     logits, labels = mixed()
     with pytest.raises(ValueError, match=r"not known yet.*5 classes.*begin"):
@@ -130,7 +130,7 @@ def test_class_counts_refuse_other_codings():
         losses.create("class-balanced").begin(torch.tensor([[1, 2]]))
 
 
-def test_more_expected_positives_than_classes():
+def test_more_expected_positives_than_classes_are_refused():
     logits, labels = mixed()
     with pytest.raises(ValueError, match=r"got 31\.4 for 5 classes"):
         losses.create("lasd", expected_positives=31.4)(logits, labels)
@@ -228,8 +228,8 @@ def test_splc_goes_inside_other_wrappers():
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
-def test_a_base_does_not_reduce(wrapper):
-    """The wrapper does; a reduction given to the base would be ignored without a word."""
+def test_a_base_with_a_reduction_is_refused(wrapper):
+    """Only the wrapper reduces; a reduction of the base would have no effect."""
     needed = CASES[wrapper].needed
     kind = losses.registry.get(wrapper).__name__
     with pytest.raises(ValueError, match=f"got 'sum'.*give the reduction to {kind}"):

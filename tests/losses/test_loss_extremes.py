@@ -1,4 +1,4 @@
-"""Logits and batches at the end of the range: everything stays finite, nothing goes silent."""
+"""Extreme logits and batches: values stay finite, gradients do not vanish."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ DTYPES = list(LARGEST)
 
 
 def extreme_logits(dtype: torch.dtype, views: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
-    """A row for each label; its columns go through all sizes with both signs."""
+    """One row per label; the columns have all sizes with both signs."""
     sizes = torch.tensor([*SIZES, LARGEST[dtype]], dtype=torch.float64)
     row = torch.cat([-sizes.flip(0), sizes]).to(dtype)
     labels = torch.tensor([-1, 0, 1]).unsqueeze(1).expand(3, len(row))
@@ -63,7 +63,7 @@ PRESENT_LOG += ["gr", "hill", "las", "lasd", "ll-ct", "ll-r", "splc", "wan"]
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("z", [-30.0, -104.0, -1e4])
 def test_a_confident_miss_keeps_its_full_gradient(name, dtype, z):
-    """Guarded logarithms leave nothing of it: -1/(B K) is what cross-entropy asks for."""
+    """Guarded logarithms would remove it: cross-entropy has -1/(B K)."""
     labels = torch.tensor([[1, -1, -1], [-1, -1, -1]])
     logits = torch.tensor([[z, -5.0, -5.0], [-5.0, -5.0, -5.0]], dtype=dtype)
     _, gradient = value_and_gradient(fresh(name, labels), logits, labels)
@@ -72,8 +72,8 @@ def test_a_confident_miss_keeps_its_full_gradient(name, dtype, z):
 
 
 @pytest.mark.parametrize("name", ["bce", "focal", "wan", "em", "splc"])
-def test_a_hair_of_doubt_is_still_a_gradient(name):
-    """-log p at z = 30 slopes by -1e-13, far below the rounding of 1 - p in float32."""
+def test_a_nearly_certain_prediction_has_a_gradient(name):
+    """The slope of -log p at z = 30 is -1e-13, far below the rounding of 1 - p in float32."""
     loss = losses.create(name, reduction="sum")
     labels = torch.ones(1, 1)
     _, gradient = value_and_gradient(loss, torch.full((1, 1), 12.0), labels)
@@ -84,7 +84,7 @@ def test_a_hair_of_doubt_is_still_a_gradient(name):
 @every_method()
 @pytest.mark.parametrize("label", [-1, 0, 1], ids=["all-absent", "all-unknown", "all-present"])
 @pytest.mark.parametrize("shape", [(4, 6), (1, 1), (5, 1), (1, 7)], ids=str)
-def test_one_kind_of_label(name, label, shape):
+def test_batches_with_one_kind_of_label(name, label, shape):
     labels = torch.full(shape, label)
     for reduction in losses.base.REDUCTIONS:
         loss = fresh(name, labels, reduction=reduction)
@@ -131,7 +131,7 @@ def test_first_and_last_epoch(name):
 
 
 def test_a_mean_of_huge_values_is_huge_but_finite(monkeypatch):
-    """The blocks of a batch are added up in float64."""
+    """The blocks of a batch are summed in float64."""
     monkeypatch.setattr(one_pass, "BLOCK", 20)
     logits, labels = torch.full((640, 10), -1e37), torch.ones(640, 10)
     assert losses.create("bce")(logits, labels).item() == pytest.approx(1e37, rel=1e-5)

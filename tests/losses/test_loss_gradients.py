@@ -60,21 +60,21 @@ def test_hill_peaks_at_one_half():
     assert slopes("hill", 0, lam=2.0).argmax() > 49
 
 
-def test_hill_weighs_less_than_the_squared_error_for_likely_missing_labels():
+def test_hill_has_less_weight_than_squared_error_on_likely_missing_labels():
     """Paper 003, Fig. 3."""
     p = P.squeeze(0)
     squared_error = 2 * p**2 * (1 - p)
     assert (slopes("hill", 0) < squared_error)[p >= 0.5].all()
 
 
-def test_asl_looks_away_only_from_the_very_hardest_negatives():
+def test_asl_reduces_the_gradient_of_the_hardest_negatives_only():
     """Paper 003, appendix A: its turning point stays between 0.8 and 0.9, hill's is at 0.5."""
     for gamma in (2.0, 4.0):
         turning = P.squeeze(0)[slopes("asl", 0, gamma_neg=gamma, margin=0.05).argmax()]
         assert 0.79 < turning < 0.91
 
 
-def test_a_margin_lifts_semi_hard_positives():
+def test_a_margin_gives_semi_hard_positives_more_weight():
     """Paper 003, Fig. 4: more than focal on p in [0.3, 0.5], less extra on the easy ones."""
     p = P.squeeze(0)
     lifted = slopes("focal-margin", 1, margin=1.0) / slopes("focal", 1)
@@ -98,7 +98,7 @@ def test_gr_raises_everything_at_first_and_the_confident_at_last():
 
 @pytest.mark.parametrize("exponent", [0.01, 0.5, 1.5])
 def test_robust_slope_is_as_exact_in_float32(exponent: float):
-    """1 - (1 - p^q) would cancel where the answer is confident."""
+    """1 - (1 - p^q) would cancel for confident predictions."""
     z = torch.linspace(-30, 30, 241).unsqueeze(0)
     labels = torch.zeros_like(z)
     loss = losses.create("gr", w=(0, 0), b=(-99, -99), q3=exponent, reduction="sum")

@@ -1,4 +1,4 @@
-"""The methods contain one another: identities that the papers state or that follow at once."""
+"""Identities between methods that the papers state or that follow directly."""
 
 import math
 
@@ -169,7 +169,7 @@ def test_lam_neg_balances_both_sides_of_theorem_5_4(classes, expected, lam_pos):
 
 
 @pytest.mark.parametrize("wrapper", ["class-balanced", "any-class"])
-def test_one_positive_a_row_and_no_empty_row_makes_the_label_count_the_batch(wrapper):
+def test_with_one_positive_per_row_the_label_count_is_the_batch_size(wrapper):
     logits, labels = read("inputs")["logits"], read("inputs")["single"]
     needed = {"counts": [9] * 20, "negatives": 9} if wrapper == "class-balanced" else {}
     by_labels = losses.create(wrapper, normalizer="labels", **needed)(logits, labels)
@@ -183,12 +183,13 @@ def test_equal_views_are_consistent():
     loss = losses.create("consistency", base="hill", weight=5.0)
     got = value_and_gradient(loss, torch.stack([logits] * 3), labels)
     torch.testing.assert_close(got[0], want[0], rtol=1e-14, atol=0)
-    torch.testing.assert_close(got[1][0], want[1], rtol=0, atol=1e-17)
-    assert got[1][1:].abs().max() < 1e-16
+    # The mean of three equal numbers is exact to one bit, 1e-16, times the weight.
+    torch.testing.assert_close(got[1][0], want[1], rtol=1e-14, atol=1e-15)
+    assert got[1][1:].abs().max() < 1e-15
 
 
 @pytest.mark.parametrize("name", ["bce", "an-ls", "focal"])
-def test_symmetric_methods_do_not_care_which_side_is_called_present(name):
+def test_symmetric_methods_are_unchanged_if_labels_and_logits_change_sign(name):
     logits, labels = mixed()
     labels[labels == 0] = -1
     there = losses.create(name)(logits, labels)

@@ -1,4 +1,4 @@
-"""The table by sample index: reading, writing, saving, where it lies, several processes."""
+"""The memory by sample index: reading, writing, saving, placement, several processes."""
 
 import copy
 import io
@@ -45,14 +45,14 @@ def test_what_is_written_is_read(dtype: str, shape: tuple[int, ...]):
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("fill", [0, 1])
-def test_rows_start_as_they_are_filled(dtype: str, fill: int):
+def test_new_rows_have_the_fill_value(dtype: str, fill: int):
     table = Memory(dtype)
     table.allocate(4, 11, fill=fill)
     assert (table.read(torch.arange(4)) == fill).all()
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=13, max_size=13), min_size=1, max_size=5))
-def test_bits_keep_every_truth_value(rows: list[list[bool]]):
+def test_packed_bits_unpack_to_the_same_booleans(rows: list[list[bool]]):
     bits = torch.tensor(rows)
     assert packed(bits).shape == (len(rows), 2)
     assert torch.equal(unpacked(packed(bits), (13,)), bits)
@@ -66,7 +66,7 @@ def test_bytes_are_counted():
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_saved_and_loaded_into_an_empty_one(dtype: str):
+def test_a_saved_table_loads_into_an_empty_one(dtype: str):
     table, values = filled(dtype, 7, 13)
     file = io.BytesIO()
     torch.save(table.state_dict(), file)
@@ -81,7 +81,7 @@ def test_saved_and_loaded_into_an_empty_one(dtype: str):
         third.load_state_dict(table.state_dict())
 
 
-def test_the_type_stays_whatever_happens_around():
+def test_the_dtype_does_not_follow_the_module():
     table, _ = filled("float16", 3, 2)
     nn.Sequential(nn.Linear(2, 2), table).double()
     assert table.values.dtype == torch.float16
@@ -102,7 +102,7 @@ def test_the_type_stays_whatever_happens_around():
 def test_a_table_that_would_fill_the_device_lies_in_host_memory(
     place: str, free: int | None, found: str
 ):
-    """The device "meta" stands for an accelerator here: it holds no values, only places."""
+    """The device "meta" replaces an accelerator here: it has shapes but no values."""
     # In host memory itself there is room for all.
     left = {"meta": free, "cpu": None}
     before, after = (
@@ -132,7 +132,7 @@ def test_free_memory_is_that_of_the_machine():
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("shape", [(), (5,), (3, 11)])
-def test_host_memory_holds_what_device_memory_does(dtype: str, shape: tuple[int, ...]):
+def test_host_memory_equals_device_memory(dtype: str, shape: tuple[int, ...]):
     random = torch.Generator().manual_seed(1)
     tables = [Memory(dtype, place=place) for place in ("device", "host")]
     for table in tables:
@@ -151,7 +151,7 @@ def test_host_memory_holds_what_device_memory_does(dtype: str, shape: tuple[int,
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("dtype", TYPES)
-def test_a_cuda_device_reaches_into_host_memory(dtype: str):
+def test_a_cuda_device_reads_and_writes_host_memory(dtype: str):
     tables = [Memory(dtype, place=place).to("cuda") for place in ("device", "host")]
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
@@ -191,7 +191,7 @@ def test_wrong_arguments_are_named():
 
 
 def in_turn(tables: list[Memory]) -> None:
-    """Merge tables as their processes would, by letting each ask for what all would send."""
+    """Merge tables as their processes would, with an exchange in one process."""
     asked: list[list[Tensor]] = [[] for _ in tables]
     answers: list[Tensor] = []
 
@@ -228,7 +228,7 @@ def in_turn(tables: list[Memory]) -> None:
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("block", [40, 1 << 22])
-def test_merging_gives_everyone_what_anyone_wrote(dtype: str, block: int, monkeypatch):
+def test_merge_gives_every_process_all_written_rows(dtype: str, block: int, monkeypatch):
     monkeypatch.setattr(memory, "BLOCK", block)
     tables = [filled(dtype, 12, 10)[0] for _ in range(3)]
     for table in tables:
@@ -320,7 +320,7 @@ def remember(name: str, ranks: list[int]) -> losses.Loss:
 
 
 def process(rank: int, folder: str) -> dict[str, Any]:
-    """What one of two processes remembers of every method."""
+    """The memory of every method in one of two processes."""
     torch.distributed.init_process_group(
         "gloo",
         init_method=f"file://{folder}/meet",
@@ -361,7 +361,7 @@ def second_process(_: int, folder: str) -> None:
     torch.save(process(1, folder), f"{folder}/second.pt")
 
 
-def test_two_processes_remember_what_one_would(tmp_path: Path):
+def test_two_processes_remember_the_same_as_one(tmp_path: Path):
     other = torch.multiprocessing.spawn(second_process, (str(tmp_path),), nprocs=1, join=False)
     first = process(0, str(tmp_path))
     while not other.join():

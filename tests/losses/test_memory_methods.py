@@ -1,4 +1,4 @@
-"""Methods that remember every sample: published series of states, resuming, and what is refused.
+"""Methods with a memory: published series of states, resuming, and errors.
 
 The published values hold losses and counts of every step, and the table after the last one. A
 pseudo-label of em-apl is the prediction of the epoch that gave it, so the last table also tells
@@ -42,7 +42,7 @@ def read(file: str) -> dict[str, Tensor]:
 
 
 def published_logits(epoch: int) -> Tensor:
-    """What the model of the reference series answers in an epoch, counted from 1."""
+    """The logits of the reference series in an epoch, counted from 1."""
     return read("inputs")["logits"] + read("inputs")["drift"][epoch]
 
 
@@ -92,7 +92,7 @@ def test_em_apl_gives_the_published_pseudo_labels_epoch_by_epoch(warmup: int):
     ("data", "alpha", "beta"),
     [("pascal", 0.2, 0.02), ("coco", 0.1, 0.9), ("nuswide", 0.1, 0.2), ("cub", 0.01, 0.4)],
 )
-def test_em_apl_costs_what_the_published_loss_costs(data: str, alpha: float, beta: float):
+def test_em_apl_equals_the_published_loss(data: str, alpha: float, beta: float):
     stored, labels = read("em_apl"), read("inputs")["single"]
     loss = begun("em-apl", labels, alpha=alpha, beta=beta, memory_dtype="float64", eps=1e-5)
     soft = stored["targets"] < 0
@@ -102,7 +102,7 @@ def test_em_apl_costs_what_the_published_loss_costs(data: str, alpha: float, bet
     torch.testing.assert_close(gradient[:8], stored[f"{data}/grad"], **EXACT)
 
 
-def test_em_apl_streamed_scores_are_the_same_as_all_at_once(monkeypatch):
+def test_em_apl_scores_in_parts_equal_scores_at_once(monkeypatch):
     monkeypatch.setattr("halftruth.losses.memory.BLOCK", 100)
     labels = read("inputs")["single"]
     whole, streamed = begun("em-apl", labels), begun("em-apl", labels)
@@ -114,11 +114,15 @@ def test_em_apl_streamed_scores_are_the_same_as_all_at_once(monkeypatch):
         for part in everyone().flip(0).split(17):
             streamed.observe(logits[part], part)
         streamed.end_epoch()
-    assert torch.equal(whole.memory.values, streamed.memory.values)
+    # A vectorised sigmoid may differ in the last bit of float64 between shapes, which may move a
+    # stored half-precision number to its neighbour.
+    half = {"rtol": 2**-10, "atol": 2**-24}
+    torch.testing.assert_close(whole.memory.values, streamed.memory.values, **half)
+    assert torch.equal(*(loss.pseudo_labels(everyone()) for loss in (whole, streamed)))
     assert int(whole.pseudo_labels(everyone()).abs().sum()) == 416
 
 
-def test_em_apl_says_which_scores_are_missing():
+def test_em_apl_names_missing_scores():
     loss = begun("em-apl", read("inputs")["single"])
     loss.start_epoch(4, 10)
     loss.observe(published_logits(5)[:60], everyone(60))
@@ -128,7 +132,7 @@ def test_em_apl_says_which_scores_are_missing():
         loss.end_epoch(published_logits(5)[:3])
 
 
-def test_em_apl_without_room_for_pseudo_labels_warns():
+def test_em_apl_warns_if_no_epoch_gives_pseudo_labels():
     loss = begun("em-apl", read("inputs")["single"])
     with pytest.warns(UserWarning, match=r"warmup=5 gives no pseudo-labels in 5 epochs"):
         loss.start_epoch(0, 5)
@@ -136,7 +140,7 @@ def test_em_apl_without_room_for_pseudo_labels_warns():
     assert not loss.pseudo_labels(everyone()).any()
 
 
-def test_em_apl_keeps_a_prediction_of_zero_apart_from_none():
+def test_em_apl_distinguishes_a_prediction_of_zero_from_none():
     """Half precision has no number below 6e-8: such a label is still a pseudo-label."""
     labels = torch.zeros(4, 1, dtype=torch.int8)
     loss = begun("em-apl", labels, warmup=1, theta=1.0)
@@ -166,7 +170,7 @@ def test_ll_cp_corrects_what_the_published_code_corrects(strict: bool):
     assert torch.equal(labels + found, stored[f"{key}/labels"])
 
 
-def test_ll_cp_never_overrules_a_verified_absence():
+def test_ll_cp_never_changes_a_verified_absence():
     logits = torch.linspace(-3, 3, SAMPLES * CLASSES).view(SAMPLES, CLASSES)
     labels = torch.full((SAMPLES, CLASSES), -1, dtype=torch.int8)
     labels[:2] = 0
@@ -191,7 +195,7 @@ def test_mime_gives_the_published_labels_epoch_by_epoch():
     assert torch.equal(now, stored["labels"])
 
 
-def test_mime_costs_what_the_published_loss_costs_with_its_head():
+def test_mime_equals_the_published_loss_with_its_head():
     """Before any pseudo-label: the loss is one part, the head's penalty the other."""
     stored, labels = read("mime"), read("inputs")["single"]
     value, gradient = gradients(begun("mime", labels, eps=1e-5), read("inputs")["logits"], labels)
@@ -205,7 +209,7 @@ def test_mime_costs_what_the_published_loss_costs_with_its_head():
     torch.testing.assert_close(log_std.grad[:4], stored["grad_log_std"], **EXACT)
 
 
-def test_mime_says_that_scores_are_missing():
+def test_mime_names_missing_scores():
     loss = begun("mime", read("inputs")["single"])
     loss.start_epoch(1, 4)
     with pytest.raises(ValueError, match="after epoch 2: call end_epoch"):
@@ -229,7 +233,7 @@ def test_mime_says_that_scores_are_missing():
         ("script defaults", 0.5, 0.5, None),
     ],
 )
-def test_smile_costs_what_the_published_loss_costs(data, prior, mu, rate):
+def test_smile_equals_the_published_loss(data, prior, mu, rate):
     stored, labels = read("smile"), read("inputs")["single"]
     settings = {"prior": prior, "mu": mu, "rate": rate, "decay": 1.0, "memory_dtype": "float64"}
     loss = begun("smile", labels, **settings, eps=1e-5)
@@ -237,7 +241,7 @@ def test_smile_costs_what_the_published_loss_costs(data, prior, mu, rate):
     value, gradient = gradients(loss, read("inputs")["logits"], labels)
     torch.testing.assert_close(value, stored[f"{data}/loss"], **EXACT)
     torch.testing.assert_close(gradient[:8], stored[f"{data}/grad"], **EXACT)
-    assert torch.equal(loss.memory.values, stored["degrees"]), "decay 1 leaves them alone"
+    assert torch.equal(loss.memory.values, stored["degrees"]), "decay 1 does not change them"
 
 
 def test_smile_learns_its_degrees_from_the_predictions():
@@ -286,10 +290,11 @@ def test_en_ranks_as_published():
 def test_en_assumes_negatives_in_the_first_epoch():
     logits, labels = read("inputs")["logits"], read("inputs")["single"]
     first = begun("en", labels, expected_positives=3.0)(logits, labels, index=everyone())
-    assert torch.equal(first, losses.create("bce")(logits, labels))
+    # en computes the negatives as a smaller tensor, whose last bits depend on the vector length.
+    torch.testing.assert_close(first, losses.create("bce")(logits, labels), rtol=1e-14, atol=0)
 
 
-def test_en_spreads_an_average_over_the_classes_by_their_labels():
+def test_en_distributes_an_average_over_the_classes_by_their_labels():
     labels = torch.zeros(20, 3, dtype=torch.int8)
     labels[:6, 0] = 1
     labels[:3, 1] = 1
@@ -308,7 +313,7 @@ def test_en_has_the_expected_number_of_negatives_even_with_ties(monkeypatch):
     assert (-loss.pseudo_labels(everyone(30))).sum(dim=0).tolist() == [27, 30, 0, 23]
 
 
-def test_en_says_that_nobody_ends_its_epochs():
+def test_en_warns_if_end_epoch_was_not_called():
     labels = torch.zeros(4, 2, dtype=torch.int8)
     loss = begun("en", labels, expected_positives=0.5)
     loss.start_epoch(1, 3)
@@ -334,7 +339,7 @@ def test_en_refuses_impossible_numbers(expected: Any, message: str):
 
 
 @pytest.mark.parametrize("k", ["3.0", "1.5"])
-def test_role_costs_what_the_published_loss_costs(k: str):
+def test_role_equals_the_published_loss(k: str):
     stored, logits, labels = read("role"), read("inputs")["logits"], read("inputs")["single"]
     settings = {"expected_positives": float(k), "memory_dtype": "float64", "eps": 1e-5}
     loss = begun("role", labels, **settings)
@@ -350,7 +355,7 @@ def test_role_costs_what_the_published_loss_costs(k: str):
 
 
 def test_role_trains_step_by_step_as_published():
-    """A linear model and its estimates under Adam: all rows of the table move at every step."""
+    """A linear model and its estimates under Adam: all rows of the table change at every step."""
     stored, labels = read("role"), read("inputs")["single"]
     model = nn.Linear(32, 20, dtype=torch.float64)
     model.load_state_dict({"weight": stored["steps/weight0"], "bias": stored["steps/bias0"]})
@@ -389,7 +394,7 @@ def test_role_starts_where_the_published_code_starts(light: bool):
     torch.testing.assert_close(loss.table[known].double(), sure, **tolerance)
 
 
-def test_role_takes_over_estimates():
+def test_role_loads_estimates():
     q, expected = read("role")["linear_init/q"], read("role")["linear_init/g"]
     for light in (False, True):
         loss = begun("role", torch.zeros(1, 8), expected_positives=1.0, light=light)
@@ -400,7 +405,7 @@ def test_role_takes_over_estimates():
 
 
 def test_one_light_step_is_one_visit_under_adam():
-    """Between two visits, a row of a large table moves on with what Adam keeps of the first."""
+    """Between two visits, Adam's averages continue to move a row of a large table."""
     random = torch.Generator().manual_seed(0)
     labels = torch.randint(-1, 2, (8, 6), generator=random, dtype=torch.int8)
     logits = torch.randn(8, 6, generator=random, dtype=torch.float64)
@@ -424,7 +429,7 @@ def test_one_light_step_is_one_visit_under_adam():
     assert moved.abs().max() > 3e-3
 
 
-def test_light_role_moves_only_the_rows_of_the_batch_and_needs_a_rate():
+def test_light_role_updates_the_rows_of_the_batch_only_and_needs_a_rate():
     labels = torch.zeros(6, 3, dtype=torch.int8)
     loss = begun("role", labels, expected_positives=1.0, light=True)
     batch = torch.tensor([4, 1])
@@ -541,7 +546,7 @@ def rest(loss: losses.Loss, epochs: int, start: tuple[int, int]) -> list[Tensor]
 
 @pytest.mark.parametrize("begin_again", [True, False])
 @pytest.mark.parametrize("name", EVERY_METHOD)
-def test_a_run_stopped_in_the_middle_of_an_epoch_goes_on_as_if_it_was_not(
+def test_a_run_resumed_in_the_middle_of_an_epoch_equals_one_without_a_stop(
     name: str, begin_again: bool
 ):
     settings, stop = EVERY_METHOD[name], (2, 1)
@@ -577,7 +582,7 @@ def test_a_method_in_a_wrapper_remembers_the_same(name: str):
 
 @pytest.mark.parametrize("light", [True, False])
 @pytest.mark.parametrize("name", EVERY_METHOD)
-def test_what_is_missing_or_wrong_is_said(name: str, light: bool):
+def test_missing_or_invalid_arguments_are_named(name: str, light: bool):
     settings = dict(EVERY_METHOD[name])
     if name == "role" and not light:
         settings = {"expected_positives": 1.5}
@@ -617,7 +622,7 @@ def test_nothing_is_remembered_in_evaluation(name: str):
     [("em-apl", 2), ("ll-cp", 1 / 8), ("mime", 1 / 8), ("en", 2), ("smile", 2), ("role", 2)],
 )
 def test_bytes_at_the_size_of_open_images(name: str, per_entry: float):
-    """Everything kept, over 1,742,125 samples of 567 classes: no more than 2.5 GB."""
+    """All tables for 1,742,125 samples of 567 classes take at most 2.5 GB."""
     samples, classes = 48, 40
     loss = begun(name, torch.zeros(samples, classes), **EVERY_METHOD[name])
     kept = sum(t.nbytes for t in (*loss.buffers(), *loss.parameters()))
@@ -626,7 +631,7 @@ def test_bytes_at_the_size_of_open_images(name: str, per_entry: float):
     assert 1_742_125 * (567 * per_entry + 1) + 24 * 567 < 2.5e9
 
 
-def test_the_lowest_of_each_column_are_exactly_so_many():
+def test_lowest_finds_the_exact_count_in_each_column():
     random = torch.Generator().manual_seed(1)
     values = torch.randint(0, 4, (50, 7), generator=random).double()
     counts = torch.tensor([0, 1, 5, 25, 49, 50, 13])

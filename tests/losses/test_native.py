@@ -1,4 +1,4 @@
-"""The compiled loops against the definition they were generated from."""
+"""The compiled C loops against the curves they were generated from."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def batch(rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 @needs_compiler
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_a_loop_gives_what_the_curves_give(name):
+def test_the_c_loop_equals_the_curves(name):
     case = CASES[name]()
     loss = case.build()
     shapes = SHAPES[:1] if name == "class-balanced" else SHAPES
@@ -44,7 +44,7 @@ def test_a_loop_gives_what_the_curves_give(name):
 
 
 @needs_compiler
-def test_every_bit_of_float32_is_used():
+def test_the_c_loop_is_exact_to_float32():
     z = torch.linspace(-87, 87, 1 << 16).view(256, 256)
     for label in (1, -1):
         y = torch.full(z.shape, label, dtype=torch.int8)
@@ -62,19 +62,21 @@ def test_every_bit_of_float32_is_used():
 
 @needs_compiler
 @pytest.mark.parametrize("name", ["hill", "any-class"])
-def test_threads_change_nothing_but_rounding(name, monkeypatch):
+def test_threads_change_rounding_only(name, monkeypatch):
     z, y = batch(64, 300)
     loss = losses.create(name)
     monkeypatch.setattr(native.torch, "get_num_threads", lambda: 5)
     alone = native.run(loss, z, y, None, 1.0, True)
     monkeypatch.setattr(native, "A_THREAD", 100)
     shared = native.run(loss, z, y, None, 1.0, True)
-    assert torch.equal(alone[1], shared[1])
+    # Threads start at other entries, so other entries are in the scalar rest of a vector loop,
+    # where a compiler may contract to other fused operations.
+    torch.testing.assert_close(alone[1], shared[1], rtol=2e-6, atol=1e-7)
     torch.testing.assert_close(alone[0], shared[0], rtol=1e-6, atol=0)
 
 
 @needs_compiler
-def test_a_broken_logit_is_not_hidden():
+def test_a_nan_logit_gives_a_nan_loss():
     z, y = batch(8, 8)
     z[5, 3] = torch.nan
     for name in ("bce", "asl", "hill", "gr", "splc", "em", "lasd", "any-class"):
@@ -84,7 +86,7 @@ def test_a_broken_logit_is_not_hidden():
 
 
 @pytest.mark.parametrize("compiler", [None, "/bin/false"])
-def test_without_a_compiler_the_definition_is_computed(compiler, monkeypatch):
+def test_without_a_compiler_the_curves_are_computed(compiler, monkeypatch):
     native.compiled.cache_clear()
     monkeypatch.setattr(native, "programs", native.Programs(native.programs.build))
     monkeypatch.setattr(native, "compiler", lambda: compiler)
@@ -108,7 +110,7 @@ def test_large_batches_go_through_the_loop(monkeypatch):
 
 
 @needs_compiler
-def test_what_is_not_contiguous_is_read_right():
+def test_inputs_that_are_not_contiguous():
     z, y = batch(140, 140)
     loss = losses.create("asl", reduction="sum")
     turned = z.t().requires_grad_()

@@ -1,4 +1,4 @@
-"""Class maps remembered in the frame of a picture, seen through crops and flips."""
+"""Class maps remembered in the coordinates of an image, through crops and flips."""
 
 import pytest
 import torch
@@ -18,17 +18,17 @@ def begun(**settings):
 
 
 def shown(p: torch.Tensor) -> torch.Tensor:
-    """A map (h, w) of probabilities as the logits of a batch of one picture and one class."""
+    """A map (h, w) of probabilities as the logits of a batch of one image and one class."""
     return torch.logit(p)[None, None]
 
 
 def remembered(loss) -> torch.Tensor:
-    """The first picture's map; NaN where nobody has looked."""
+    """The map of the first image; NaN for cells not seen yet."""
     kept = loss.memory.values[0, 0].double()
     return torch.where(kept > 0, (kept - 1) / 254, torch.nan)
 
 
-def test_the_distance_is_that_to_the_average_of_earlier_looks():
+def test_the_distance_is_to_the_average_of_earlier_maps():
     loss = begun(side=2, decay=0.75, weight=3.0)
     first = torch.tensor([[50.0, 100.0], [150.0, 200.0]]).double() / 254
     second = torch.tensor([[90.0, 60.0], [150.0, 240.0]]).double() / 254
@@ -45,8 +45,8 @@ def test_the_distance_is_that_to_the_average_of_earlier_looks():
     torch.testing.assert_close(maps.grad[0, 0], slope, atol=1e-6, rtol=0)
 
 
-def test_a_flipped_crop_looks_at_its_own_part_and_remembers_it_there():
-    """The right half, flipped: its first column is the last of the picture."""
+def test_a_flipped_crop_is_compared_and_remembered_at_its_place():
+    """The right half, flipped: its first column is the last of the image."""
     loss = begun(side=4)
     picture = torch.arange(1, 17).double().view(4, 4) / 20
     loss.map_term(shown(picture), ONE, WHOLE)
@@ -62,7 +62,7 @@ def test_a_flipped_crop_looks_at_its_own_part_and_remembers_it_there():
     assert fresh.map_term(shown(1 - picture[:, :2]), ONE, left) == 0, "nobody has looked there"
 
 
-def test_nothing_is_asked_before_its_epoch_and_nothing_remembered_in_evaluation():
+def test_no_term_before_its_epoch_and_no_memory_in_evaluation():
     loss = begun(side=2)
     loss.map_term(shown(torch.full((2, 2), 0.9).double()), ONE, WHOLE)
     loss.start_epoch(0, 3)
@@ -72,7 +72,7 @@ def test_nothing_is_asked_before_its_epoch_and_nothing_remembered_in_evaluation(
     assert torch.equal(loss.memory.values, before)
 
 
-def test_what_cannot_be_is_refused(monkeypatch):
+def test_invalid_maps_are_refused(monkeypatch):
     monkeypatch.setattr("halftruth.losses.consistency.MOST_BYTES", 1000.0)
     with pytest.raises(ValueError, match=r"scl would keep .* 10 samples of 6 classes.*side=4 or"):
         losses.create("scl").begin(torch.zeros(10, 6))
@@ -82,8 +82,8 @@ def test_what_cannot_be_is_refused(monkeypatch):
 
 
 @pytest.mark.parametrize("preset", ["none", "flip", "weak", "strong"])
-def test_boxes_are_those_of_the_augmented_pictures(preset):
-    """A picture whose colours are its coordinates says which part of it a view shows."""
+def test_boxes_are_those_of_the_augmented_images(preset):
+    """The colours of the image are its coordinates, so a view shows its own box."""
     size, keys = 64, torch.arange(40)
     place = (torch.arange(size) + 0.5) / size
     picture = torch.stack([*torch.meshgrid(place, place, indexing="ij"), torch.zeros(size, size)])

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def average_precision(scores, labels, ignore_unknown=False):
-    """One precision a positive: how many score at least as high, and how many of them are +1."""
+    """One precision per positive: samples that score at least as high, and positives among them."""
     values = []
     for column in range(scores.shape[1]):
         pairs = [
@@ -24,7 +24,7 @@ def average_precision(scores, labels, ignore_unknown=False):
 
 
 def confusion(predicted, labels, ignore_unknown=False):
-    """tp, fp, fn, tn of each class, (K, 4), and of "no class at all", (4,)."""
+    """tp, fp, fn, tn per class, (K, 4), and of "no class at all", (4,)."""
     samples, classes = labels.shape
     counts = np.zeros((classes, 4), dtype=int)
     normal = np.zeros(4, dtype=int)
@@ -62,7 +62,7 @@ def cost_sensitive_hamming(predicted, labels, ignore_unknown=False):
 
 
 def best_f_beta(scores, labels, beta, ignore_unknown=False):
-    """The highest F_β of each class over all cuts of the form score >= s."""
+    """The highest F_β per class over all thresholds of the form score >= s."""
     values = []
     for column in range(scores.shape[1]):
         use = labels[:, column] != 0 if ignore_unknown else np.ones(len(labels), dtype=bool)

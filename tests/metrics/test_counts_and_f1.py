@@ -212,9 +212,7 @@ def test_wrong_weights_are_refused(weights, classes, message):
 
 def test_logits_compared_with_a_probability_threshold_give_a_warning():
     logits = [[3.0, -2.0], [0.2, 0.4]]
-    with pytest.warns(
-        UserWarning, match="compared with the threshold 0.5.*logits"
-    ):
+    with pytest.warns(UserWarning, match="compared with the threshold 0.5.*logits"):
         count(logits, [[1, 0], [0, 1]])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
