@@ -32,7 +32,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "wan": {"method": "wan"},
 }
 BEST = "wan"
-CUTS, CLICKS = (100, 500, 1000), (250, 500, 1000)
+FIRST, CLICKS = (100, 500, 1000), (250, 500, 1000)
 # The filter of cleanlab per class, ranked over all classes by self-confidence.
 CLEANLAB = """
 import json, sys
@@ -76,9 +76,9 @@ def train_head(
     return 100 * result.test["mAP"]
 
 
-def precision(order: np.ndarray, there: np.ndarray, counts: Any) -> dict[str, float]:
+def precision(order: np.ndarray, present: np.ndarray, counts: Any) -> dict[str, float]:
     """The share of present labels among the first `counts` of a ranking."""
-    return {str(n): float(there[order[:n, 0], order[:n, 1]].mean()) for n in counts}
+    return {str(n): float(present[order[:n, 0], order[:n, 1]].mean()) for n in counts}
 
 
 def by_score(scores: np.ndarray, among: np.ndarray) -> np.ndarray:
@@ -95,9 +95,9 @@ def run(seed: int, data: Path, out: Path, matrix: Path, cleanlab: str | None) ->
     taught = np.flatnonzero(split == "train")
     _, held_out = split_rows(len(taught), seed=1200)
     split[taught[held_out]] = "val"
-    there = complete.values[taught] == PRESENT
+    present = complete.values[taught] == PRESENT
     part = LabelMatrix(observed.values[taught], complete.classes, complete.items[taught])
-    hidden = int((there & (part.values == UNKNOWN)).sum())
+    hidden = int((present & (part.values == UNKNOWN)).sum())
     found: dict[str, Any] = {"seed": seed, "hidden": hidden, "audit": {}, "loop": {}}
     held = np.load(matrix)
     rankings = {}
@@ -110,23 +110,23 @@ def run(seed: int, data: Path, out: Path, matrix: Path, cleanlab: str | None) ->
         place = {label: k for k, label in enumerate(part.classes)}
         order = np.stack([table["row"], table["class"].map(place)], axis=1).astype(int)
         total = known.missing_total
-        cuts = (*CUTS, round(total.estimate))
-        expected = {str(n): float(table["expected_precision"][n - 1]) for n in cuts}
-        truth = (there & (part.values == UNKNOWN)).sum(axis=0)
+        firsts = (*FIRST, round(total.estimate))
+        expected = {str(n): float(table["expected_precision"][n - 1]) for n in firsts}
+        truth = (present & (part.values == UNKNOWN)).sum(axis=0)
         inside = [c.low <= t <= c.high for c, t in zip(known.missing, truth, strict=True)]
         record = {
             "estimate": [total.estimate, total.low, total.high],
             "expected": expected,
-            "halftruth": precision(order, there, cuts),
-            "by score": precision(by_score(scores, part.values == UNKNOWN), there, cuts),
+            "halftruth": precision(order, present, firsts),
+            "by score": precision(by_score(scores, part.values == UNKNOWN), present, firsts),
             "classes covered": float(np.mean(inside)),
             "seconds": round(time.time() - started),
         }
         if cleanlab:
             flagged = _cleanlab(cleanlab, part.values, scores, folder) & (part.values == UNKNOWN)
             ranked = by_score(scores, flagged)
-            counts = [n for n in cuts if n <= len(ranked)]
-            record["cleanlab"] = precision(ranked, there, [*counts, len(ranked)])
+            counts = [n for n in firsts if n <= len(ranked)]
+            record["cleanlab"] = precision(ranked, present, [*counts, len(ranked)])
             record["cleanlab flags"] = len(ranked)
         found["audit"][name] = record
         rankings[name] = (order, table["probability"].to_numpy(), known)
@@ -152,7 +152,7 @@ def run(seed: int, data: Path, out: Path, matrix: Path, cleanlab: str | None) ->
         """The labels after a perfect reviewer has decided on the first `clicks` candidates."""
         at = ranking[:clicks]
         values = base.values.copy()
-        right = there[at[:, 0], at[:, 1]]
+        right = present[at[:, 0], at[:, 1]]
         values[taught[at[:, 0]], at[:, 1]] = np.where(right, PRESENT, absent)
         return LabelMatrix(values, base.classes, base.items, split)
 
@@ -162,7 +162,7 @@ def run(seed: int, data: Path, out: Path, matrix: Path, cleanlab: str | None) ->
         for clicks in CLICKS:
             labels = reviewed(order, clicks)
             loop[f"{name}, {clicks} clicks"] = test(f"{name}-{clicks}", labels, **settings)
-            right = there[order[:clicks, 0], order[:clicks, 1]]
+            right = present[order[:clicks, 0], order[:clicks, 1]]
             loop[f"{name}, {clicks} clicks, found"] = int(right.sum())
             verdicts = np.zeros(len(order), dtype=np.int8)
             verdicts[:clicks] = np.where(right, 1, -1)
@@ -186,8 +186,8 @@ def dropped(seed: int, data: Path, out: Path, matrix: Path) -> dict[str, Any]:
     torch.set_num_threads(1)
     complete = read_labels(data / "labels.csv", zero="absent", drop_columns=["observed"])
     rows = np.flatnonzero(complete.split == "train")
-    there = complete.values[rows] == PRESENT
-    kept = there & (np.random.default_rng(seed).random(there.shape) < 0.5)
+    present = complete.values[rows] == PRESENT
+    kept = present & (np.random.default_rng(seed).random(present.shape) < 0.5)
     part = LabelMatrix(kept.astype(np.int8), complete.classes)
     folder = out / f"seed{seed}" / "dropped"
     held = np.load(matrix)[rows]
@@ -197,12 +197,12 @@ def dropped(seed: int, data: Path, out: Path, matrix: Path) -> dict[str, Any]:
     table = missing_labels(part.values, scores, calibration=known, classes=part.classes)
     place = {label: k for k, label in enumerate(part.classes)}
     order = np.stack([table["row"], table["class"].map(place)], axis=1).astype(int)
-    cuts = (*CUTS, round(total.estimate))
+    firsts = (*FIRST, round(total.estimate))
     return {
-        "hidden": int((there & ~kept).sum()),
+        "hidden": int((present & ~kept).sum()),
         "estimate": [total.estimate, total.low, total.high],
-        "expected": {str(n): float(table["expected_precision"][n - 1]) for n in cuts},
-        "halftruth": precision(order, there, cuts),
+        "expected": {str(n): float(table["expected_precision"][n - 1]) for n in firsts},
+        "halftruth": precision(order, present, firsts),
     }
 
 
