@@ -3,10 +3,10 @@
     python examples/accelerate_loop.py
     accelerate launch --num_processes 4 examples/accelerate_loop.py
 
-The data are those of loss_in_your_loop.py, one label a training row. The loss stays outside
-`prepare`: wrapped with the model, what it remembers would be overwritten from rank 0. It computes
-in float32 whatever the precision of the logits, and is told which rows a batch holds, for the
-methods that remember every row. Prints the test mAP of assumed negatives and of the robust loss.
+The data are those of loss_in_your_loop.py, with one positive per training row. The loss is not
+passed to `prepare`: DDP would overwrite its memory from rank 0. It computes in float32 for every
+precision of the logits. `index` gives the rows of a batch, for methods with a memory per row.
+Prints the test mAP of assumed negatives and of the robust loss.
 """
 
 import torch
@@ -23,7 +23,7 @@ def train(accelerator: Accelerator, name: str) -> float:
     features, labels = make_data(seed=0)
     shown = torch.from_numpy(single_positive(labels[:TRAIN], seed=0)).to(accelerator.device)
     loss = losses.create(name).to(accelerator.device)
-    loss.begin(shown)  # for the methods that count classes or rows
+    loss.begin(shown)  # for methods that count classes or rows
 
     model = make_model()
     rows = TensorDataset(features[:TRAIN], torch.arange(TRAIN))
@@ -45,8 +45,8 @@ def train(accelerator: Accelerator, name: str) -> float:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)  # a network this small gains nothing from more
+    torch.set_num_threads(1)  # more threads do not help such a small network
     accelerator = Accelerator()
     for title, name in [("the rest assumed absent", "bce"), ("generalised robust loss", "gr")]:
         score = train(accelerator, name)
-        accelerator.print(f"one label a row, {title:26} mAP {100 * score:.1f}")
+        accelerator.print(f"one label per row, {title:26} mAP {100 * score:.1f}")

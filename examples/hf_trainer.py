@@ -2,9 +2,9 @@
 
     python examples/hf_trainer.py
 
-The data are those of loss_in_your_loop.py, one label a training row. `compute_loss` calls the loss,
-a callback tells it the epoch. Any model will do whose output holds logits of shape (rows, classes).
-Prints the test mAP of assumed negatives and of the robust loss.
+The data are those of loss_in_your_loop.py, with one positive per training row. `compute_loss`
+calls the loss, a callback sets its epoch. The model may be any that returns logits of shape
+(rows, classes). Prints the test mAP of assumed negatives and of the robust loss.
 """
 
 import tempfile
@@ -86,6 +86,6 @@ def train(name: str) -> float:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)  # a network this small gains nothing from more
+    torch.set_num_threads(1)  # more threads do not help such a small network
     for title, name in [("the rest assumed absent", "bce"), ("generalised robust loss", "gr")]:
-        print(f"one label a row, {title:26} mAP {100 * train(name):.1f}")
+        print(f"one label per row, {title:26} mAP {100 * train(name):.1f}")

@@ -2,9 +2,9 @@
 
     python examples/lightning_module.py
 
-The data are those of loss_in_your_loop.py, one label a training row. The loss is an attribute of
-the module, so its state is saved with the checkpoint; `on_train_epoch_start` tells it the epoch.
-Prints the test mAP of assumed negatives and of the robust loss.
+The data are those of loss_in_your_loop.py, with one positive per training row. The loss is an
+attribute of the module, so its state is saved with the checkpoint; `on_train_epoch_start` sets its
+epoch. Prints the test mAP of assumed negatives and of the robust loss.
 """
 
 import logging
@@ -73,8 +73,8 @@ def train(name: str) -> float:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)  # a network this small gains nothing from more
+    torch.set_num_threads(1)  # more threads do not help such a small network
     warnings.filterwarnings("ignore", module="lightning")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     for title, name in [("the rest assumed absent", "bce"), ("generalised robust loss", "gr")]:
-        print(f"one label a row, {title:26} mAP {100 * train(name):.1f}")
+        print(f"one label per row, {title:26} mAP {100 * train(name):.1f}")

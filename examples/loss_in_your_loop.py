@@ -1,10 +1,11 @@
-"""A robust loss in a training loop of your own: one line differs, the rest stays as it is.
+"""A robust loss in your own training loop: one line changes.
 
     python examples/loss_in_your_loop.py [seed]
 
-Trains a network on a made-up problem (20 classes, 4 present a row) three times, with the labels
-named in the output, and prints the test mAP. The settings suit the second: a grid of rates and
-epochs gains it 1.0 at most. The third must be stopped in time: after 40 epochs it is the worst.
+Trains a network on a synthetic problem (20 classes, 4 present per row) three times, with the labels
+named in the output, and prints the test mAP. The settings fit the second run: a grid over learning
+rates and epochs improves it by at most 1.0. The third needs early stopping: after 40 epochs it is
+the worst.
 """
 
 import sys
@@ -22,7 +23,7 @@ CLASSES, FEATURES, TRAIN, EPOCHS = 20, 64, 1500, 10
 def make_data(seed: int) -> tuple[Tensor, Tensor]:
     torch.manual_seed(seed)
     labels = (torch.rand(TRAIN + 2000, CLASSES) < 4 / CLASSES).to(torch.int8)
-    # A row's features are the sum of its classes' patterns, and noise.
+    # The features of a row are the sum of the patterns of its classes, plus noise.
     noise = 1.5 * torch.randn(len(labels), FEATURES)
     features = labels.float() @ torch.randn(CLASSES, FEATURES) + noise
     return features / features.std(), labels
@@ -44,16 +45,16 @@ def train(model: nn.Module, loss: losses.Loss, features: Tensor, labels: Tensor)
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)  # a network this small gains nothing from more
+    torch.set_num_threads(1)  # more threads do not help such a small network
     seed = int((sys.argv[1:] or [0])[0])
     features, labels = make_data(seed)
     one = torch.from_numpy(single_positive(labels[:TRAIN], seed))
     for title, name, known in [
         ("all labels, cross-entropy", "bce", labels[:TRAIN]),
-        ("one label a row, the rest assumed absent", "bce", one),
-        ("one label a row, entropy maximisation", "em", one),
+        ("one label per row, the rest assumed absent", "bce", one),
+        ("one label per row, entropy maximisation", "em", one),
     ]:
         model = make_model()
         train(model, losses.create(name), features[:TRAIN], known)
         score = mean_average_precision(model(features[TRAIN:]).detach(), labels[TRAIN:])
-        print(f"{title:42} mAP {100 * score:.1f}")
+        print(f"{title:44} mAP {100 * score:.1f}")

@@ -163,7 +163,7 @@ def test_an_unregistered_loss_is_accepted():
 
 
 def test_arguments_for_a_loss_that_is_built():
-    with pytest.raises(TypeError, match=r"already built \(Hill\); set lam"):
+    with pytest.raises(TypeError, match=r"already built \(Hill\): set lam"):
         losses.create(losses.Hill(), lam=2.0)
 
 
@@ -171,6 +171,6 @@ def test_a_name_can_be_registered_once():
     things: Registry[object] = Registry("thing")
     things.register("one", "uno")(int)
     for again in ("one", "uno"):
-        with pytest.raises(ValueError, match=f"thing name '{again}' is taken"):
+        with pytest.raises(ValueError, match=f"thing name '{again}' is already taken"):
             things.register(again)(float)
     assert things.names() == ["one"]

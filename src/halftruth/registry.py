@@ -1,4 +1,4 @@
-"""Names for things: register a class once, create it from a name, a mapping or itself."""
+"""A registry of classes by name: create an instance from a name or a mapping."""
 
 import difflib
 import fnmatch
@@ -24,12 +24,12 @@ class Registry(Generic[T]):
         self._aliases: dict[str, str] = {}
 
     def register(self, name: str, *aliases: str, **preset: Any) -> Callable[[type[T]], type[T]]:
-        """Class decorator; `preset` fixes arguments, so one class can carry several names."""
+        """Class decorator; `preset` fixes arguments, so that one class can have several names."""
 
         def add(cls: type[T]) -> type[T]:
             for key in (name, *aliases):
                 if key in self._classes or key in self._aliases:
-                    raise ValueError(f"the {self.kind} name {key!r} is taken twice")
+                    raise ValueError(f"the {self.kind} name {key!r} is already taken")
             self._classes[name] = cls
             self._presets[name] = preset
             self._aliases.update(dict.fromkeys(aliases, name))
@@ -46,7 +46,7 @@ class Registry(Generic[T]):
         return sorted(alias for alias, target in self._aliases.items() if target == name)
 
     def resolve(self, name: str) -> str:
-        """The registered name behind a name or alias; unknown names list the close matches."""
+        """The registered name of a name or alias; an unknown name is an error with close names."""
         name = self._aliases.get(name, name)
         if name in self._classes:
             return name
@@ -59,14 +59,14 @@ class Registry(Generic[T]):
         )
 
     def get(self, name: str) -> type[T]:
-        """The class behind a name or alias."""
+        """The class of a name or alias."""
         return self._classes[self.resolve(name)]
 
     def signature(self, name: str) -> dict[str, inspect.Parameter]:
-        """The arguments a name takes, without those its preset fixes."""
+        """The arguments of a name, without those that its preset fixes."""
         name = self.resolve(name)
         found: dict[str, inspect.Parameter] = {}
-        # **options of a class are the arguments of the next one up.
+        # **options of a class are the arguments of its parent.
         for cls in self._classes[name].__mro__:
             if "__init__" not in vars(cls):
                 continue
@@ -79,7 +79,7 @@ class Registry(Generic[T]):
         return found
 
     def create(self, what: "str | Mapping[str, Any] | T", **arguments: Any) -> T:
-        """An instance from a name, a mapping with a "name", or the instance itself."""
+        """An instance from a name or from a mapping with a "name"; an instance is returned."""
         if isinstance(what, Mapping):
             options = {**what, **arguments}
             if "name" not in options:
@@ -93,8 +93,8 @@ class Registry(Generic[T]):
                 )
             if arguments:
                 raise TypeError(
-                    f"the {self.kind} is already built ({type(what).__name__}); "
-                    f"set {', '.join(arguments)} when building it"
+                    f"the {self.kind} is already built ({type(what).__name__}): "
+                    f"set {', '.join(arguments)} when you create it"
                 )
             return what
         name = self.resolve(what)
@@ -111,6 +111,6 @@ class Registry(Generic[T]):
         if missing:
             raise TypeError(
                 f"{self.kind} {name!r} needs {', '.join(missing)}: "
-                f"for instance create({name!r}, {missing[0]}=...)"
+                f"for example create({name!r}, {missing[0]}=...)"
             )
         return self._classes[name](**self._presets[name], **arguments)

@@ -1,4 +1,4 @@
-"""What every loss shares: checks, precision, the three label values, reduction, hooks."""
+"""The base class of all losses: checks, precision, the three curves, reduction, hooks."""
 
 import math
 import warnings
@@ -24,12 +24,12 @@ class Loss(Watched):
     """A loss over (B, K) logits and labels in {+1 present, 0 unknown, -1 absent}.
 
     `reduction`: "mean" over all B·K entries, "sum", "batch" (sum over classes, mean over rows) or
-    "none" (a value an entry; a value a row for the methods whose terms couple a row's entries).
-    `eps`: the guard some published codes put into their logarithms; for comparison only.
+    "none" (one value per entry; one value per row for methods that couple the entries of a row).
+    `eps`: the guard of some published codes inside their logarithms; for comparison only.
 
-    A method states the three curves `present`, `absent` and `unknown`, or overrides `terms` where
-    the entries of a row hang together, `prepare` where the whole batch does, and `extra` for a
-    regulariser beside the sum over entries.
+    A method overrides the three curves `present`, `absent` and `unknown`; or `terms` where the
+    entries of a row depend on each other, `prepare` where they depend on the whole batch, and
+    `extra` for a regulariser that is added to the sum over entries.
     """
 
     paper: ClassVar[str] = ""
@@ -41,7 +41,7 @@ class Loss(Watched):
     needs_maps: bool = False
     # The prior variance of a logit, where a linear head is trained on features; 0: no prior.
     ridge: float = 0.0
-    # Whether a row's entries hang together, so that "none" can only mean a value a row.
+    # Whether the entries of a row depend on each other: "none" then gives one value per row.
     couples_rows: bool = False
 
     def __init__(self, *, reduction: str = "mean", eps: float = 0.0) -> None:
@@ -54,7 +54,7 @@ class Loss(Watched):
         self.epochs = 1
         self._seen_batch = False
 
-    # The curves: what it costs to answer z where the label is ...
+    # The curves: the cost of the logit z where the label is ...
 
     def present(self, s: Logit) -> Curve:
         """... PRESENT."""
@@ -96,16 +96,16 @@ class Loss(Watched):
         return type(self).extra is not Loss.extra
 
     def normalizer(self, labels: Tensor) -> float | Tensor:
-        """What "mean" divides by."""
+        """The divisor of the reduction "mean"."""
         return max(labels.numel(), 1)
 
-    # The hooks a trainer calls.
+    # The hooks for a trainer.
 
     def begin(self, labels: Tensor) -> None:
-        """Once before training, with the labels (N, K) of the training set; rows go by index."""
+        """Called once before training, with the labels (N, K) of the training set by index."""
 
     def place_memory(self, place: str = "auto", together: bool = False) -> None:
-        """Before `begin`: where what is remembered lies, "auto", "device" or "host".
+        """Called before `begin`: the place of the memory, "auto", "device" or "host".
 
         `together`: all processes of a run call every hook at the same time, so that those of one
         machine can share a table in host memory. See :class:`halftruth.losses.memory.Memory`.
@@ -115,44 +115,44 @@ class Loss(Watched):
                 part.settle(place, together)
 
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
-        """What the optimiser has to train besides the model, with its own learning rate.
+        """Parameters that the optimiser trains besides the model, with their own learning rate.
 
-        Several processes have to average their gradients, as DDP does the model's.
+        Several processes must average their gradients, as DDP does for the model.
         """
         return []
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
-        """Before each epoch, 0-based; schedules and gates read it."""
+        """Called before each epoch, 0-based; schedules depend on it."""
         if not 0 <= epoch < epochs:
             raise ValueError(f"expected 0 <= epoch < epochs, got epoch {epoch} of {epochs}")
         self.epoch, self.epochs = epoch, epochs
 
     def observe(self, logits: Tensor, index: Tensor) -> None:
-        """Where `needs_scores`: logits of some samples after an epoch, as a pass gives them.
+        """Called after an epoch where `needs_scores`, with the logits of some samples.
 
-        Instead of all at once in `end_epoch(scores)`: no table of all logits has to be held.
+        It replaces `end_epoch(scores)`: no table of all logits is needed.
         """
 
     def merge(self, exchange: Exchange | None = None) -> None:
-        """At the end of each epoch, and before saving: let all processes remember the same.
+        """Called after each epoch, and before saving: give all processes the same memory.
 
-        See :meth:`halftruth.losses.memory.Memory.merge`; nothing happens with one process.
+        See :meth:`halftruth.losses.memory.Memory.merge`; it has no effect with one process.
         """
         for part in self.modules():
             if isinstance(part, Memory):
                 part.merge(exchange)
 
     def end_epoch(self, scores: Tensor | None = None) -> None:
-        """After each epoch and `merge`.
+        """Called after each epoch and `merge`.
 
-        `scores`, where `needs_scores` at that time: the logits (N, K) of the training set by
-        index, in any floating-point type, as an evaluation pass gives them.
+        `scores`, if `needs_scores` at that time: the logits (N, K) of the training set by index,
+        in any floating-point type, from an evaluation pass.
         """
 
     def pseudo_labels(self, index: Tensor) -> Tensor | None:
-        """What the method takes the unknown labels of these samples for: +1, -1, or 0 for nothing.
+        """The labels that the method has given to unknown ones of these samples: +1, -1, 0 (none).
 
-        None for a method that remembers no such thing. For statistics against known labels.
+        None for a method without such labels. Used for statistics against complete labels.
         """
         return None
 
@@ -217,7 +217,7 @@ class Loss(Watched):
         """After `learn_from_teacher` has received all samples, and after `merge`."""
 
     def get_extra_state(self) -> Tensor:
-        """The place in the schedule, as a tensor so that any weight format can carry it."""
+        """The place in the schedule, as a tensor, which every weight format can store."""
         return torch.tensor([self.epoch, self.epochs])
 
     def set_extra_state(self, state: Tensor) -> None:
@@ -230,8 +230,8 @@ class Loss(Watched):
     def forward(self, logits: Tensor, labels: Tensor, index: Tensor | None = None) -> Tensor:
         logits, labels = self._checked(logits, labels, index)
         if self.has_extra:
-            # The gradients of both parts meet here: they are added as they were computed, and the
-            # sum is rounded once, to the type that was given.
+            # The gradients of both parts are added in full precision, and the sum is rounded once,
+            # to the dtype of the given logits.
             logits = logits.to(compute_dtype(logits))
         return self._outside_autocast(self._value, logits, labels, index)  # type: ignore[no-any-return]
 

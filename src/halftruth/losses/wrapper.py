@@ -1,4 +1,4 @@
-"""Losses built over another loss."""
+"""The base class of losses that wrap another loss."""
 
 from typing import Any, ClassVar
 
@@ -10,22 +10,22 @@ from halftruth.losses.curves import Curve
 
 
 class Wrapper(Loss):
-    """A loss built over another: the curves, memory and hooks of `base`, and something more."""
+    """A loss around another: by default it has the curves, memory and hooks of `base`."""
 
     base: Loss
-    # Whether it changes the labels for all below it, so that no other may stand around it.
+    # Whether it changes the labels for its base, so that no other wrapper may be around it.
     outermost: ClassVar[bool] = False
 
     def __init__(self, base: Any, *, reduction: str = "mean") -> None:
         built = registry.create(base)
         if built.reduction != "mean":
             raise ValueError(
-                f"expected a base without a reduction of its own, got {built.reduction!r}: the "
-                f"whole is reduced once, give the reduction to {type(self).__name__}"
+                f"expected a base without its own reduction, got {built.reduction!r}: only the "
+                f"wrapper reduces, give the reduction to {type(self).__name__}"
             )
         if isinstance(built, Wrapper) and built.outermost:
             raise ValueError(
-                f"expected a base that leaves the labels alone, got {type(built).__name__}: it "
+                f"expected a base that does not change labels, got {type(built).__name__}: it "
                 f"goes around {type(self).__name__}, not inside"
             )
         super().__init__(reduction=reduction, eps=built.eps)

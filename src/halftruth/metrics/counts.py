@@ -132,10 +132,9 @@ def predictions(
 
 
 def _count_normal(predicted: Tensor, present: Tensor, known: Tensor | None) -> Tensor:
-    predicted_empty, empty = ~predicted.any(1), ~present.any(1)
+    said, empty = ~predicted.any(1), ~present.any(1)
     certain = torch.ones_like(empty) if known is None else ~empty | known.all(1)
-    four = (predicted_empty & empty, predicted_empty & ~empty, ~predicted_empty & empty)
-    four += (~predicted_empty & ~empty,)
+    four = (said & empty, said & ~empty, ~said & empty, ~said & ~empty)
     return torch.stack([(mask & certain).sum() for mask in four])
 
 
