@@ -1,4 +1,4 @@
-"""One case a method: what it must give, computed entry by entry with Python's own numbers.
+"""One case per method: its expected values, computed entry by entry with Python numbers.
 
 A case is written from the papers, not from the library. It holds the documented defaults, the three
 costs of one entry, terms over a row or a batch where there are any, gradients in closed form where
@@ -44,7 +44,7 @@ class Golden:
 
 
 class Case:
-    """A method with its settings. Unless a case says otherwise the costs are cross-entropy.
+    """A method with its settings. By default the costs are cross-entropy.
 
     A cost takes the logit z and the logit `at` where everything that is a constant to the gradient
     is taken, so that differences of the cost at a fixed `at` are the gradient that is meant.
@@ -106,7 +106,7 @@ class Case:
         return [math.fsum(row) for row in self.entries(logits, labels, at)]
 
     def beside(self, logits: Any, labels: list[list[int]]) -> float:
-        """A term beside the sum over entries, in units of the mean; sees every view."""
+        """A term added to the sum over entries, in units of the mean; it gets every view."""
         return 0.0
 
     def divisor(self, labels: list[list[int]]) -> float:
@@ -119,7 +119,7 @@ class Case:
         return total / self.divisor(labels) + self.beside(logits, labels)
 
     def gradient(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Central differences of the mean, the constants staying where they are."""
+        """Central differences of the mean, with fixed constants."""
         step, at, y = 1e-5, logits.tolist(), labels.tolist()
         found = torch.empty(logits.numel(), dtype=torch.float64)
         for i in range(logits.numel()):
@@ -141,7 +141,7 @@ class Case:
 
 
 class Wrapped(Case):
-    """A case over another one, made by `base`; both are at the same epoch."""
+    """A case that wraps another one, made by `base`; both are at the same epoch."""
 
     base: Case
     default_base: ClassVar[type[Case]]

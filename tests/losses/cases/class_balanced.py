@@ -42,7 +42,7 @@ class ClassBalanced(Wrapped):
     )
 
     def class_weights(self) -> list[float]:
-        """One a class and a last one for empty rows; their sum is their number."""
+        """One weight per class and a last one for empty rows; their sum is their number."""
         counts = [*self.counts, self.negatives]
         raw = [(1 - self.beta) / (1 - self.beta**n) if n else 0.0 for n in counts]
         seen = sum(n > 0 for n in counts)

@@ -24,7 +24,7 @@ class Hill(FocalMargin):
         return (self.lam - sigmoid(z)) * sigmoid(z) ** 2
 
     def closed_form(self, logits: Matrix, labels: list[list[int]]) -> Matrix | None:
-        """Stated for lam = 1.5 and labels that are not PRESENT, which is what it is used for."""
+        """For lam = 1.5 and labels that are not PRESENT, as in the paper."""
         if self.lam != 1.5 or any(y > 0 for row in labels for y in row):
             return None
         return [[3 * sigmoid(z) ** 2 * sigmoid(-z) ** 2 for z in row] for row in logits]

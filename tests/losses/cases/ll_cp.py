@@ -25,7 +25,7 @@ class LargeLossPermanent(LargeLossCorrected):
         return Fraction(str(self.delta)) if self.epoch else Fraction(0)
 
     def entries(self, logits: Matrix, labels: list[list[int]], at: Matrix) -> Matrix:
-        """Corrected before: positive now, and not among those that may be corrected."""
+        """Entries corrected before are positive, and cannot be corrected again."""
         corrected = [
             [1 if y == UNKNOWN and pattern(n, c) > 0.4 else y for c, y in enumerate(row)]
             for n, row in enumerate(labels)

@@ -1,4 +1,4 @@
-"""Two-stage pseudo-labels over any base (Lee 2013, compared with in paper 003)."""
+"""Two-stage pseudo-labels over any base (Lee 2013, a baseline of paper 003)."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ class PseudoLabel(Wrapped):
     )
 
     def remember(self, loss: losses.Loss, labels: torch.Tensor) -> None:
-        """The first model's answers are the pattern."""
+        """The predictions of the first model are the pattern."""
         loss.begin(labels)
         loss.relabel(torch.logit(table(labels)))
         self.base.remember(loss.base, loss.relabelled(torch.arange(len(labels))))

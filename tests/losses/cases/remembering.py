@@ -1,4 +1,4 @@
-"""What the cases of methods with a memory share: an index, and something to remember."""
+"""Shared by the cases of methods with a memory: an index, and values to remember."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ Remember = Callable[[losses.Loss, torch.Tensor], None]
 
 
 def with_index(loss: losses.Loss, remember: Remember | None = None) -> losses.Loss:
-    """A loss that can be called with logits and labels alone, whatever it needs.
+    """A loss that can be called with logits and labels only, also if it needs an index.
 
     A batch is taken for the whole training set. `remember` fills the memory for the first batch;
     after that nothing is written any more, so that the same call gives the same value.

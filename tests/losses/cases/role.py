@@ -22,7 +22,7 @@ class ROLE(Case):
         return 8 * pattern(n, c) - 2
 
     def side(self, z: float, target: float, y: int) -> float:
-        """What z pays for another's answer, and for a known label."""
+        """The cost of z for the prediction of the other side, and for a known label."""
         known = {PRESENT: -log_sigmoid(z), ABSENT: -log_sigmoid(-z)}.get(y, 0.0)
         return known - target * log_sigmoid(z) - (1 - target) * log_sigmoid(-z)
 

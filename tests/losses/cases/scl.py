@@ -1,4 +1,4 @@
-"""Spatial consistency (Verelst et al. 2023): the base, and a term for maps that is tested apart."""
+"""Spatial consistency (Verelst et al. 2023): the base; the term for maps has its own tests."""
 
 import torch
 

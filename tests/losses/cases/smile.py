@@ -1,4 +1,4 @@
-"""Label enhancement (Xu et al. 2022), its degrees being given."""
+"""Label enhancement (Xu et al. 2022), with given degrees."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Negatives weighed by the share of a row's positives that is shown: our own default."""
+"""Unknown labels weighted by the share of present labels that are annotated in the row."""
 
 from cases import PRESENT, UNKNOWN, Case, Matrix, sigmoid
 
