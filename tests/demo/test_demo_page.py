@@ -4,12 +4,13 @@ import base64
 import io
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from halftruth.demo.demo_page import Finding, Page, Row, Scene, write_page
+from halftruth.demo.demo_page import Finding, Row, Scene, write_page
 
 NASTY = '<script>alert("x")</script> & co'
 
@@ -48,7 +49,7 @@ def image(value: int = 0) -> Image.Image:
     return Image.fromarray((pixels % 256).astype(np.uint8))
 
 
-def contents(**changes: object) -> Page:
+def contents(**changes: object) -> dict[str, Any]:
     finding = Finding(image(1), 1, NASTY, 0.98, True, ["two"], ["two", NASTY])
     values = {
         "rows": [
@@ -68,15 +69,15 @@ def contents(**changes: object) -> Page:
         "findings": [finding],
         "mistakes": [Finding(image(2), 77, "six", 0.61, False, [], [])],
         "found_by": NASTY,
-        "facts": [("3,600", "training images")],
+        "numbers": [("3,600", "training images")],
         "code": f"halftruth demo {NASTY}",
     }
-    return Page(**{**values, **changes})
+    return {**values, **changes}
 
 
 @pytest.fixture
 def page(tmp_path: Path) -> Reader:
-    return Reader(write_page(contents(), tmp_path / "index.html").read_text(encoding="utf-8"))
+    return Reader(write_page(tmp_path / "index.html", **contents()).read_text(encoding="utf-8"))
 
 
 def test_every_tag_is_closed(page: Reader) -> None:
@@ -89,7 +90,7 @@ def test_names_are_escaped(page: Reader) -> None:
 
 
 def test_nothing_is_fetched(tmp_path: Path) -> None:
-    text = write_page(contents(), tmp_path / "index.html").read_text(encoding="utf-8")
+    text = write_page(tmp_path / "index.html", **contents()).read_text(encoding="utf-8")
     page = Reader(text)
     assert all(str(one["src"]).startswith("data:image/png;base64,") for one in page.having("img"))
     assert not page.having("link")
@@ -118,5 +119,5 @@ def test_right_wrong_and_not_applicable_are_marked(page: Reader) -> None:
 
 
 def test_without_mistakes_there_is_no_section_for_them(tmp_path: Path) -> None:
-    path = write_page(contents(mistakes=[]), tmp_path / "index.html")
+    path = write_page(tmp_path / "index.html", **contents(mistakes=[]))
     assert "Mistakes</h3>" not in path.read_text(encoding="utf-8")

@@ -98,5 +98,5 @@ def test_complete_labels_of_a_second_file_are_matched_by_item_and_class(file, tm
 def test_complete_labels_and_hiding_exclude_each_other(file):
     with pytest.raises(DataError, match="not both"):
         read_hidden(file, {}, file, setting="single")
-    with pytest.raises(DataError, match="no label setting"):
+    with pytest.raises(DataError, match="is not a label setting"):
         read_hidden(file, {}, setting="singel")

@@ -54,19 +54,6 @@ class Finding:
     complete: Sequence[str]
 
 
-@dataclass(frozen=True)
-class Page:
-    """The contents of the page."""
-
-    rows: Sequence[Row]
-    scenes: Sequence[Scene]
-    findings: Sequence[Finding]
-    mistakes: Sequence[Finding]
-    found_by: str
-    facts: Sequence[tuple[str, str]]
-    code: str
-
-
 def rank_unknown(scores: np.ndarray, observed: LabelMatrix) -> np.ndarray:
     """(M, 2) row and class of the unknown labels of the training rows, highest score first."""
     unknown = (observed.values == UNKNOWN) & (_split(observed) == "train")[:, None]
@@ -151,20 +138,30 @@ def _split(labels: LabelMatrix) -> np.ndarray:
     return labels.split
 
 
-def write_page(page: Page, path: str | Path) -> Path:
-    """Write the page as one HTML file."""
+def write_page(
+    path: str | Path,
+    *,
+    rows: Sequence[Row],
+    scenes: Sequence[Scene],
+    findings: Sequence[Finding],
+    mistakes: Sequence[Finding],
+    found_by: str,
+    numbers: Sequence[tuple[str, str]],
+    code: str,
+) -> Path:
+    """Write the page as one HTML file and return its path."""
     template = Template((files("halftruth.demo") / "demo_page.html").read_text(encoding="utf-8"))
-    depths = list(page.rows[0].precision) if page.rows else []
+    depths = list(rows[0].precision) if rows else []
     body = template.substitute(
-        facts=facts(page.facts),
+        facts=facts(numbers),
         depths="".join(f'<th class="{_depth_class(depth)}">{depth:,}</th>' for depth in depths),
         depth_count=len(depths),
-        rows="".join(map(_row, page.rows)),
-        scenes="".join(map(_scene, page.scenes)),
-        found_by=escape(page.found_by),
-        findings="".join(map(_finding, page.findings)),
-        mistakes=_mistakes(page.mistakes),
-        code=escape(page.code),
+        rows="".join(map(_row, rows)),
+        scenes="".join(map(_scene, scenes)),
+        found_by=escape(found_by),
+        findings="".join(map(_finding, findings)),
+        mistakes=_mistakes(mistakes),
+        code=escape(code),
     )
     path = Path(path)
     path.write_text(

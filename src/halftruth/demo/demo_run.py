@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from halftruth.data import DataError, read_labels
-from halftruth.demo.demo_page import Album, Page, Row, rank_unknown, write_page
+from halftruth.demo.demo_page import Album, Row, rank_unknown, write_page
 from halftruth.demo.scenes import make_scenes
 
 DEPTHS = (50, 100, 500)
@@ -82,7 +82,8 @@ def run_demo(
 
     `quick` makes 60 images and trains for one epoch: everything runs, but nothing is learned.
     Each training uses one thread, and `processes` of them run at the same time: for a network this
-    small that is faster than several threads, also on a busy machine.
+    small that is faster than several threads, also on a busy machine. A script calls this under
+    `if __name__ == "__main__":`, because the processes import it.
     """
     started, out, console = time.perf_counter(), Path(out), Console()
     _prepare_folder(out)
@@ -103,16 +104,14 @@ def run_demo(
 
     auto = next(row for row in rows if row.kind == "robust")
     page = write_page(
-        Page(
-            rows=rows,
-            scenes=album.scenes(),
-            findings=album.findings(scores[auto.name]),
-            mistakes=album.mistakes(scores[auto.name]),
-            found_by=auto.name,
-            facts=album.facts(),
-            code=_fit_call(out, training),
-        ),
         out / "index.html",
+        rows=rows,
+        scenes=album.scenes(),
+        findings=album.findings(scores[auto.name]),
+        mistakes=album.mistakes(scores[auto.name]),
+        found_by=auto.name,
+        numbers=album.facts(),
+        code=_fit_call(out, training),
     )
     result = {
         "made_by": MADE_BY,

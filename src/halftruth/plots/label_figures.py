@@ -97,7 +97,7 @@ def draw_counts(labels: LabelMatrix, truth: np.ndarray | None = None) -> Drawing
     figure, axes = _class_panel(len(numbers))
     low = np.zeros(len(numbers))
     for name in groups:
-        _draw_per_class(axes, numbers, numbers[name].to_numpy(), GROUP_COLOURS[name], name, low)
+        _draw_per_class(axes, numbers[name].to_numpy(), name, name, low)
         low = low + numbers[name].to_numpy()
     _finish_classes(axes, numbers, f"positives among {len(labels):,} rows", low)
     return Drawing("counts", figure, numbers)
@@ -109,7 +109,7 @@ def draw_hiding(labels: LabelMatrix, truth: np.ndarray) -> Drawing:
     numbers = class_counts(labels, truth)
     figure, axes = _class_panel(len(numbers))
     share = 100 * numbers["unannotated_positive"].to_numpy()
-    _draw_per_class(axes, numbers, share, GROUP_COLOURS["hidden"], "present")
+    _draw_per_class(axes, share, "hidden", "present")
     _finish_classes(axes, numbers, "unknown labels that are present, %", share)
     return Drawing("hiding", figure, numbers)
 
@@ -192,19 +192,13 @@ def _class_panel(classes: int) -> tuple[Any, Axes]:
 
 
 def _draw_per_class(
-    axes: Axes,
-    numbers: pd.DataFrame,
-    values: np.ndarray,
-    colour: str,
-    label: str,
-    low: np.ndarray | float = 0.0,
+    axes: Axes, values: np.ndarray, group: str, label: str, low: np.ndarray | float = 0.0
 ) -> None:
-    ranks = np.arange(len(numbers))
-    if len(numbers) <= _NAMED:
-        axes.barh(ranks, values, 0.75, left=low, color=colour, label=label)
+    ranks, look = np.arange(len(values)), {"color": GROUP_COLOURS[group], "label": label}
+    if len(values) <= _NAMED:
+        axes.barh(ranks, values, 0.75, left=low, **look)
     else:
-        base = low if isinstance(low, np.ndarray) else np.zeros(len(values))
-        axes.fill_between(ranks + 1, base, base + values, color=colour, label=label, step="mid")
+        axes.fill_between(ranks + 1, low, low + values, step="mid", **look)
 
 
 def _finish_classes(axes: Axes, numbers: pd.DataFrame, text: str, tops: np.ndarray) -> None:

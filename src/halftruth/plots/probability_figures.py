@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -57,17 +58,7 @@ def draw_distributions(runs: Sequence[Record]) -> Drawing:
                     _histogram(counts, run=run.name, part=part, epoch=epoch + 1, group=group)
                 )
     numbers = pd.concat(tables, ignore_index=True)
-    figure, grid = panels(len(runs), numbers.groupby("run")["epoch"].nunique().max(), height=2.4)
-    for line, run in enumerate(runs):
-        mine = numbers[numbers["run"] == run.name]
-        for axes, (when, table) in zip(grid[line], mine.groupby("epoch"), strict=False):
-            _shares(axes, table)
-            axes.set_title(f"{shorten(run.name, 28)}, epoch {when}")
-        grid[line, 0].set_ylabel("share of the group, %")
-    for axes in grid[-1]:
-        axes.set_xlabel(f"probability, {ROWS_OF[str(numbers['part'].iloc[0])]}")
-    shared_legend(figure, grid)
-    return Drawing("distributions", figure, numbers)
+    return _draw_epochs("distributions", runs, numbers, _draw_groups, "share of the group, %")
 
 
 @styled
@@ -96,7 +87,7 @@ def draw_class_distributions(runs: Sequence[Record], classes: Sequence[str] = ()
     figure, grid = panels(len(runs), len(names), width=2.6, height=2.4)
     for line, run in enumerate(runs):
         for axes, name in zip(grid[line], names, strict=True):
-            _shares(axes, numbers[(numbers["run"] == run.name) & (numbers["class"] == name)])
+            _draw_groups(axes, numbers[(numbers["run"] == run.name) & (numbers["class"] == name)])
             axes.set_title(shorten(f"{run.name}: {name}", 28))
         grid[line, 0].set_ylabel("share of the group, %")
     for axes in grid[-1]:
@@ -148,30 +139,43 @@ def draw_false_negatives(runs: Sequence[Record]) -> Drawing:
             table["k"] = _k(run, epoch, table["p"].to_numpy())
             tables.append(table)
     numbers = pd.concat(tables, ignore_index=True)
+    return _draw_epochs("false-negatives", runs, numbers, _draw_shares, "present, %")
+
+
+def _draw_epochs(
+    name: str,
+    runs: Sequence[Record],
+    numbers: pd.DataFrame,
+    draw: Callable[[Axes, pd.DataFrame], None],
+    text: str,
+) -> Drawing:
+    """Draw one row of panels per run and one panel per epoch."""
     figure, grid = panels(len(runs), numbers.groupby("run")["epoch"].nunique().max(), height=2.5)
     for line, run in enumerate(runs):
         mine = numbers[numbers["run"] == run.name]
-        for axes, (when, table) in zip(grid[line], mine.groupby("epoch"), strict=False):
-            many = table["hidden"] + table["negative"] >= 10
-            for some, alpha in ((table[many], 1.0), (table[~many], 0.3)):
-                axes.scatter(
-                    some["p"], 100 * some["share"], s=9, color=GROUP_COLOURS["hidden"], alpha=alpha,
-                    label="measured" + (", fewer than 10 labels" if alpha < 1 else ""),
-                    linewidths=0,
-                )  # fmt: skip
-            axes.plot(
-                table["p"], 100 * table["expected"], color="#0072B2", label="calibrated model"
-            )
-            if table["k"].notna().any():
-                axes.plot(table["p"], 100 * table["k"], "--", color="#009E73", label="k(p) of gr")
-            axes.set_title(f"{shorten(run.name, 28)}, epoch {when}")
-            axes.set_xlim(0, 1)
-            axes.set_ylim(-3, 103)
-        grid[line, 0].set_ylabel("present, %")
+        for axes, (epoch, table) in zip(grid[line], mine.groupby("epoch"), strict=False):
+            draw(axes, table)
+            axes.set_title(f"{shorten(run.name, 28)}, epoch {epoch}")
+        grid[line, 0].set_ylabel(text)
     for axes in grid[-1]:
         axes.set_xlabel(f"probability, {ROWS_OF[str(numbers['part'].iloc[0])]}")
     shared_legend(figure, grid)
-    return Drawing("false-negatives", figure, numbers)
+    return Drawing(name, figure, numbers)
+
+
+def _draw_shares(axes: Axes, table: pd.DataFrame) -> None:
+    """Draw the measured share per bin, that of a calibrated model, and k(p)."""
+    many = table["hidden"] + table["negative"] >= 10
+    for some, alpha in ((table[many], 1.0), (table[~many], 0.3)):
+        axes.scatter(
+            some["p"], 100 * some["share"], s=9, color=GROUP_COLOURS["hidden"], alpha=alpha,
+            label="measured" + (", fewer than 10 labels" if alpha < 1 else ""), linewidths=0,
+        )  # fmt: skip
+    axes.plot(table["p"], 100 * table["expected"], color="#0072B2", label="calibrated model")
+    if table["k"].notna().any():
+        axes.plot(table["p"], 100 * table["k"], "--", color="#009E73", label="k(p) of gr")
+    axes.set_xlim(0, 1)
+    axes.set_ylim(-3, 103)
 
 
 def _k(run: Record, epoch: int, p: np.ndarray) -> np.ndarray:
@@ -190,7 +194,7 @@ def _histogram(counts: np.ndarray, **columns: object) -> pd.DataFrame:
     return pd.DataFrame({**columns, "p": middle, "count": counts, "share": share})
 
 
-def _shares(axes: Axes, table: pd.DataFrame) -> None:
+def _draw_groups(axes: Axes, table: pd.DataFrame) -> None:
     """Draw outlines of the groups on a logarithmic scale, so that small shares are visible."""
     for number, group in enumerate(GROUPS):
         bins = table.loc[table["group"] == group, "share"].to_numpy()
@@ -198,14 +202,12 @@ def _shares(axes: Axes, table: pd.DataFrame) -> None:
             continue
         drawn = bins.reshape(min(_DRAWN_BINS, len(bins)), -1).sum(axis=1)
         dash = ("-", "--", "-.", ":", "-")[number]
-        axes.stairs(
-            100 * drawn, np.linspace(0, 1, len(drawn) + 1), baseline=0.05, linewidth=1.5,
-            color=GROUP_COLOURS[group], label=_NAMES[group], linestyle=dash,
-        )  # fmt: skip
-        axes.stairs(
-            100 * drawn, np.linspace(0, 1, len(drawn) + 1), baseline=0.05, fill=True, alpha=0.12,
-            color=GROUP_COLOURS[group],
-        )  # fmt: skip
+        bars: dict[str, Any] = {
+            "values": 100 * drawn, "edges": np.linspace(0, 1, len(drawn) + 1), "baseline": 0.05,
+            "color": GROUP_COLOURS[group],
+        }  # fmt: skip
+        axes.stairs(**bars, linewidth=1.5, label=_NAMES[group], linestyle=dash)
+        axes.stairs(**bars, fill=True, alpha=0.12)
     axes.set_yscale("log")
     axes.set_ylim(0.05, 130)
     axes.set_yticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
