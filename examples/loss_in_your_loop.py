@@ -3,9 +3,8 @@
     python examples/loss_in_your_loop.py [seed]
 
 Trains a network on a synthetic problem (20 classes, 4 present per row) three times, with the labels
-named in the output, and prints the test mAP. The settings fit the second run: a grid over learning
-rates and epochs improves it by at most 1.0. The third needs early stopping: after 40 epochs it is
-the worst.
+named in the output, and prints the test mAP. The settings fit the second run: other learning rates
+and epochs add at most 1.0. The third needs early stopping: after 40 epochs it is the worst.
 """
 
 import sys

@@ -19,8 +19,8 @@ NEEDS = {
 
 
 def run(name: str) -> dict[str, float]:
-    """What an example prints, as {title: mAP}."""
-    # find_spec, not importorskip: importing these here would load half of their world.
+    """The output of an example, as {title: mAP}."""
+    # find_spec, not importorskip: importing these here would load many modules.
     if find_spec(NEEDS[name]) is None:
         pytest.skip(f"{NEEDS[name]} is not installed")
     done = subprocess.run(
@@ -37,7 +37,7 @@ def run(name: str) -> dict[str, float]:
     }
 
 
-def test_a_robust_loss_wins_back_most_of_what_hiding_labels_costs() -> None:
+def test_a_robust_loss_recovers_most_of_the_mAP_lost_by_missing_labels() -> None:
     complete, assumed, robust = run("loss_in_your_loop").values()
     # Measured on seeds 0 to 4: 98.9 to 99.3, 86.5 to 88.3, 95.9 to 96.9.
     assert complete > 98
