@@ -24,12 +24,11 @@ from halftruth import losses
 from halftruth.data.splits import split_rows
 from halftruth.metrics import mean_average_precision, thresholds
 from halftruth.models import Classifier
-from halftruth.train.auto import resolve_auto
+from halftruth.train.auto import resolve_auto, search_settings
 from halftruth.train.config import AUTO, Config, ConfigError
 from halftruth.train.devices import OneProcess
 from halftruth.train.fit import make_teacher, teacher_config
 from halftruth.train.inputs import apply_in_blocks, standardization, standardized_inputs, to_dense
-from halftruth.train.search_settings import search_settings
 from halftruth.train.stages import build_head
 from halftruth.train.trainer import Stage, Teacher
 
@@ -82,7 +81,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     reasons_ : list of str
         Why "auto" chose its settings; empty for other methods.
     best_epoch_ : int
-        Epoch whose weights are used, counted from 0.
+        Epoch whose weights are used, counted from 1.
     n_iter_ : int
         Number of epochs trained.
     model_ : halftruth.models.Classifier
@@ -287,7 +286,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model.cpu().double().eval().requires_grad_(False)
         model.backbone[0] = scale  # type: ignore[operator]
         self.model_: Classifier = model
-        self.best_epoch_ = int(best["epoch"])
+        self.best_epoch_ = int(best["epoch"]) + 1
         return labeller
 
 
