@@ -55,11 +55,11 @@ def test_death_around_every_write_of_both_trainings(settings, tmp_path, monkeypa
 def test_pictures_are_read_once_and_every_stage_learns_from_new_labels(
     on_pictures, data, tmp_path, monkeypatch
 ):
-    from halftruth.train import run
+    from halftruth.train import fit as run
 
     read = []
-    original = run.image_inputs
-    monkeypatch.setattr(run, "image_inputs", lambda *a: read.append(1) or original(*a))
+    original = run.read_images
+    monkeypatch.setattr(run, "read_images", lambda *a: read.append(1) or original(*a))
     options = {"tau": 0.3, "tau_neg": 0.2, "base": {"name": "role", "expected_positives": 1.5}}
     truth = {"truth": str(data / "truth.csv"), "reading_truth": {"zero": "absent"}}
     method = {"method": "pseudo-label", "options": options}
@@ -73,13 +73,13 @@ def test_pictures_are_read_once_and_every_stage_learns_from_new_labels(
 def test_a_killed_first_training_is_not_overwritten(settings, tmp_path, monkeypatch):
     assert dies(settings, tmp_path / "run", monkeypatch, 5, True)
     assert not (tmp_path / "run" / "last.safetensors").exists()
-    with pytest.raises(CheckpointError, match=r"run holds a run already: go on with it"):
+    with pytest.raises(CheckpointError, match=r"run already holds a run: continue it"):
         fit(**settings, out=tmp_path / "run", quiet=True)
 
 
 def test_what_cannot_be_is_refused_before_training(settings, tmp_path):
     for options, message in (
-        ({}, "'pseudo-label' needs tau"),
+        ({}, "the method pseudo-label needs tau"),
         ({"tau": 2}, "expected tau in"),
         ({"tau": 0.5, "base": "wam"}, "did you mean 'wan'"),
     ):
