@@ -1,0 +1,113 @@
+"""Threads, processes, memory and progress bars."""
+
+import contextlib
+import platform
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tiny_data import PICTURES
+
+from halftruth import fit
+from halftruth.data import DataError
+from halftruth.train import devices
+from halftruth.train.devices import WORK_PER_THREAD, limit_threads, unused_processes
+from halftruth.train.journal import Journal
+from halftruth.train.trainer import Stage
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def four_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("work", "threads"),
+    [(0, 1), (32 * 256 * 80, 1), (2.5 * WORK_PER_THREAD, 2), (1e15, 4), (float("inf"), 4)],
+)
+def test_the_size_of_a_step_decides_the_threads(four_threads, work, threads):
+    with limit_threads(work, CPU):
+        assert torch.get_num_threads() == threads
+    assert torch.get_num_threads() == 4
+
+
+def test_threads_are_restored_after_an_error_and_never_raised(four_threads):
+    with contextlib.suppress(RuntimeError), limit_threads(1, CPU):
+        raise RuntimeError
+    assert torch.get_num_threads() == 4
+    torch.set_num_threads(1)
+    with limit_threads(1e15, CPU):
+        assert torch.get_num_threads() == 1
+
+
+def test_a_small_head_trains_on_one_thread(on_features, tmp_path, four_threads, monkeypatch):
+    seen, step = set(), Stage._step
+
+    def counted(self, raw, rows):
+        seen.add(torch.get_num_threads())
+        return step(self, raw, rows)
+
+    monkeypatch.setattr(Stage, "_step", counted)
+    fit(**on_features, out=tmp_path / "run", quiet=True)
+    assert seen == {1}
+    assert torch.get_num_threads() == 4
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is a function of glibc")
+def test_glibc_keeps_freed_memory():
+    assert devices.keep_freed_memory()
+
+
+@pytest.mark.parametrize("name", ["WORLD_SIZE", "ACCELERATE_NUM_PROCESSES", "SLURM_NTASKS"])
+def test_a_launcher_that_asked_for_more_processes_is_reported(monkeypatch, name):
+    for variable in ("WORLD_SIZE", "ACCELERATE_NUM_PROCESSES", "SLURM_NTASKS"):
+        monkeypatch.delenv(variable, raising=False)
+    assert unused_processes(1) is None
+    monkeypatch.setenv(name, "2")
+    assert f"asked for 2 processes ({name}), and 1 takes part" in unused_processes(1)
+    assert unused_processes(2) is None
+
+
+def test_bars_count_every_image_and_row_once(on_pictures, tmp_path, monkeypatch):
+    totals, counts = {}, {}
+
+    class Counted:
+        def __init__(self, text, total, done):
+            self.text, totals[text] = text, total
+            counts[text] = done
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+        def __call__(self, count=1):
+            counts[self.text] += count
+
+    monkeypatch.setattr(
+        Journal, "progress", lambda self, text, total, done=0: Counted(text, total, done)
+    )
+    fit(**on_pictures, out=tmp_path / "run", quiet=True)
+    assert totals["reading images"] == 44
+    assert {"extracting features", "head epoch 1/2", "all epoch 2/2"} <= totals.keys()
+    assert counts == totals
+
+
+@pytest.mark.parametrize("bad_images", ["skip", "fail"])
+def test_images_that_all_fail_are_named_as_the_cause(tmp_path, bad_images):
+    (tmp_path / "photos").mkdir()
+    rows = ["image,a,b", *(f"p{n}.png,{n % 2},{1 - n % 2}" for n in range(8))]
+    (tmp_path / "labels.csv").write_text("\n".join(rows) + "\n")
+    for n in range(8):
+        Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(tmp_path / "photos" / f"p{n}.png")
+        (tmp_path / "photos" / f"p{n}.png").write_bytes(b"not an image")
+    given = {**PICTURES, "images": str(tmp_path / "photos"), "bad_images": bad_images}
+    with pytest.raises(DataError, match="none of the 8 images can be read"):
+        fit(tmp_path / "labels.csv", **given, method="wan", out=tmp_path / "run", quiet=True)
