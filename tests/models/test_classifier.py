@@ -36,7 +36,7 @@ def test_forward_is_the_head_on_pooled_features(name):
     assert model.num_classes == 3
 
 
-def test_preparation_of_pictures_comes_from_the_backbone():
+def test_preparation_of_images_comes_from_the_backbone():
     model = build_image_model("test_efficientnet", 2, weights="none")
     assert model.image_size == 160
     assert model.mean == (0.485, 0.456, 0.406)
@@ -71,7 +71,7 @@ def test_a_map_head_gets_the_feature_map_and_its_channels():
 
 
 @pytest.mark.parametrize("name", ["test_vit", "test_mambaout"])
-def test_a_map_head_on_a_backbone_without_channel_maps_says_so(name):
+def test_a_map_head_on_a_backbone_without_channel_maps_is_refused(name):
     with pytest.raises(ModelError, match=f"needs a backbone with feature maps.*{name} gives"):
         build_image_model(name, 3, weights="none", head="boostlu")
 
@@ -89,7 +89,7 @@ def test_a_map_head_on_a_backbone_without_channel_maps_says_so(name):
         ({"num_classes": 0}, "num_classes of at least 1"),
     ],
 )
-def test_what_cannot_be_built_is_explained(call, message):
+def test_models_that_cannot_be_built_are_refused(call, message):
     arguments = {"backbone": "test_resnet", "num_classes": 2, "weights": "none", **call}
     with pytest.raises(ValueError, match=message):
         build_image_model(**arguments)
@@ -176,7 +176,7 @@ def test_standardisation_needs_a_feature_model_and_matching_columns(features):
         set_standardization(build_image_model("test_resnet", 2, weights="none"), features)
 
 
-def test_a_transferred_head_answers_the_same():
+def test_a_transferred_head_returns_the_same_logits():
     image_model = build_image_model("test_resnet", 4, weights="none").eval()
     x = torch.randn(8, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():

@@ -104,7 +104,7 @@ def test_half_precision_models_are_averaged_in_float32(model):
     torch.testing.assert_close(ema.module.first.bias, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_resumed_average_goes_on_bitwise(model):
+def test_a_resumed_average_continues_bit_for_bit(model):
     ema = EMA(model, decay=0.9)
     for step in range(3):
         move(model, step)
@@ -114,7 +114,7 @@ def test_a_resumed_average_goes_on_bitwise(model):
     resumed = EMA(model, decay=0.9)
     resumed.load_state_dict(state)
     assert resumed.updates == 3
-    # What is not saved cannot come back: the module that owns the buffer computes it anew.
+    # A buffer that is not saved is computed again by its module.
     resumed.module.scratch.copy_(ema.module.scratch)
     move(model, 9)
     ema.update(model)
@@ -145,7 +145,7 @@ def test_wrapped_models_are_followed(model):
     torch.testing.assert_close(ema.module.first.bias, expected)
 
 
-def test_a_classifiers_average_gives_logits():
+def test_the_average_of_a_classifier_returns_logits():
     model = build_image_model("test_resnet", 3, weights="none")
     x = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     ema = EMA(model).to("cpu")
@@ -153,12 +153,12 @@ def test_a_classifiers_average_gives_logits():
 
 
 @pytest.mark.parametrize("decay", [1.0, -0.1])
-def test_impossible_decays_are_refused(model, decay):
+def test_decays_out_of_range_are_refused(model, decay):
     with pytest.raises(ValueError, match="0 <= decay < 1"):
         EMA(model, decay=decay)
 
 
-def test_a_weight_in_a_tensor_does_the_same() -> None:
+def test_a_weight_in_a_tensor_gives_the_same_average() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     plain, graphed = EMA(model, decay=0.8), EMA(model, decay=0.8)

@@ -1,4 +1,4 @@
-"""Exported files: the same probabilities, all a user has to know, nothing left after errors."""
+"""Exported files: same probabilities, complete description, nothing left after errors."""
 
 import json
 import zipfile
@@ -21,7 +21,7 @@ FORMATS = [("onnx", ".onnx"), ("torch-export", ".pt2")]
 
 
 def answers(path: Path, x: np.ndarray) -> np.ndarray:
-    """What a user's program gets from the file."""
+    """Run the file as another program does."""
     x = x.astype(np.float32)
     if path.suffix == ".pt2":
         return torch.export.load(path).module()(torch.from_numpy(x)).numpy()
@@ -83,7 +83,7 @@ def run(tmp_path_factory, features):
 
 
 @pytest.mark.parametrize(("format", "suffix"), FORMATS)
-def test_image_model(tmp_path, image_model, format, suffix):
+def test_an_image_model_is_exported(tmp_path, image_model, format, suffix):
     needs(format)
     done = export(image_model, tmp_path / f"new/model{suffix}", format, classes=NAMES)
     x = np.random.default_rng(0).standard_normal((3, 3, 32, 32)).astype(np.float32)
@@ -106,7 +106,7 @@ def test_image_model(tmp_path, image_model, format, suffix):
 
 
 @pytest.mark.parametrize(("format", "suffix"), FORMATS)
-def test_run_on_features(tmp_path, run, features, format, suffix):
+def test_a_run_on_features_is_exported(tmp_path, run, features, format, suffix):
     needs(format)
     done = export(run, tmp_path / f"model{suffix}", format)
     expected = run.score(features=features.astype(np.float32)).probabilities
@@ -117,7 +117,7 @@ def test_run_on_features(tmp_path, run, features, format, suffix):
     assert notes["thresholds"] == run.thresholds.tolist()
 
 
-def test_classifier_of_scikit_learn(tmp_path, features):
+def test_a_fitted_estimator_is_exported(tmp_path, features):
     labels = pd.DataFrame((features[:, :3] > 50).astype(int), columns=NAMES)
     model = HalftruthClassifier(epochs=2, threshold=[0.1, 0.2, 0.3]).fit(features, labels)
     done = export_torch(model, tmp_path / "model.pt2")
@@ -131,7 +131,7 @@ def test_classifier_of_scikit_learn(tmp_path, features):
     assert all(p.dtype == torch.float64 for p in model.model_.parameters())
 
 
-def test_the_model_goes_on_training(tmp_path, feature_model):
+def test_the_model_can_be_trained_after_export(tmp_path, feature_model):
     feature_model.train()
     export_torch(feature_model, tmp_path / "model.pt2", classes=NAMES)
     assert feature_model.training
@@ -156,7 +156,7 @@ def untouched(older: Path) -> bool:
     return older.read_bytes() == b"older" and list(older.parent.iterdir()) == [older]
 
 
-def test_wrong_outputs_are_found_out(older, feature_model, monkeypatch):
+def test_wrong_outputs_are_an_error(older, feature_model, monkeypatch):
     load = exporting.load_torch
     monkeypatch.setattr(exporting, "load_torch", lambda path: lambda x: load(path)(x) + 2e-4)
     with pytest.raises(ExportError, match=r"differ from the model.s by 0\.0002"):
@@ -164,14 +164,14 @@ def test_wrong_outputs_are_found_out(older, feature_model, monkeypatch):
     assert untouched(older)
 
 
-def test_a_batch_size_that_fails_is_found_out(older, feature_model, monkeypatch):
+def test_a_fixed_batch_size_is_an_error(older, feature_model, monkeypatch):
     monkeypatch.setattr(exporting, "load_torch", lambda path: lambda x: torch.zeros(1, 3))
     with pytest.raises(ExportError):
         export_torch(feature_model, older, classes=NAMES)
     assert untouched(older)
 
 
-def test_features_that_float32_cannot_hold_are_found_out(tmp_path, features):
+def test_features_that_float32_cannot_hold_are_an_error(tmp_path, features):
     dates = features * 0.1 + 1.7e9
     model = HalftruthClassifier(epochs=2, lr=0.1).fit(dates, features[:, :3] > 50)
     with pytest.raises(ExportError, match="rescaling"):
@@ -179,7 +179,7 @@ def test_features_that_float32_cannot_hold_are_found_out(tmp_path, features):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_model_that_cannot_be_traced(older, feature_model):
+def test_a_model_that_cannot_be_traced_leaves_the_older_file(older, feature_model):
     class Branching(torch.nn.ReLU):
         def forward(self, x):
             return x if float(x.sum()) > 0 else -x
@@ -217,6 +217,6 @@ def test_missing_packages_are_named(tmp_path, feature_model, monkeypatch):
         (lambda model, folder: export(model, folder / "m.onnx", "tflite"), "onnx or torch-export"),
     ],
 )
-def test_wrong_calls_say_what_was_expected(tmp_path, feature_model, call, message):
+def test_wrong_calls_are_refused(tmp_path, feature_model, call, message):
     with pytest.raises(ExportError, match=message):
         call(feature_model, tmp_path)

@@ -27,7 +27,7 @@ def outputs_and_gradients(model: nn.Module, x: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.parametrize(("name", "norms"), [("tf_efficientnet_lite0", 49), ("resnet18", 20)])
-def test_the_same_outputs_and_gradients(name: str, norms: int) -> None:
+def test_a_folded_network_has_the_same_outputs_and_gradients(name: str, norms: int) -> None:
     torch.manual_seed(0)
     model = build_image_model(name, 3, weights="none", image_size=64).double()
     some_statistics(model)
@@ -58,7 +58,7 @@ class Branch(nn.Module):
 
 
 @pytest.mark.parametrize(("again", "frozen", "count"), [(0, 1, 1), (1, 1, 0), (0, 0, 0)])
-def test_what_is_not_safe_is_left_alone(again: int, frozen: int, count: int) -> None:
+def test_pairs_that_are_not_safe_are_not_folded(again: int, frozen: int, count: int) -> None:
     torch.manual_seed(0)
     model = Branch(bool(again))
     some_statistics(model)

@@ -1,4 +1,4 @@
-"""Parameter groups cover everything once; what is frozen stays as it is."""
+"""Parameter groups have every parameter once; frozen parts do not change."""
 
 import copy
 
@@ -111,7 +111,7 @@ def test_freezing_survives_train_copies_and_wrappers():
     assert wrapped[0].backbone.training
 
 
-def test_apply_frozen_serves_models_of_other_kinds():
+def test_apply_frozen_works_on_any_module():
     model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))
     freeze_batchnorm(model)
     model.train()
@@ -121,7 +121,7 @@ def test_apply_frozen_serves_models_of_other_kinds():
     assert model[0].training
 
 
-def test_unfreezing_gives_back_what_could_train_before():
+def test_unfreezing_restores_the_parameters_that_trained_before():
     model = image_model()
     never = model.backbone.conv1[0].weight
     never.requires_grad_(False)

@@ -15,12 +15,12 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "boostlu.npz"
 
 @pytest.fixture(autouse=True)
 def seeded():
-    """Weights are drawn from torch's random state, which begins anywhere."""
+    """Seed the random state that weights are drawn from."""
     torch.manual_seed(0)
 
 
 @pytest.mark.parametrize("name", registry.names())
-def test_every_head_gives_one_logit_a_class_and_gradients(name):
+def test_every_head_returns_one_logit_per_class_and_has_gradients(name):
     head = create_head(name, 6, 4, dropout=0.1)
     shape = (3, 6, 5, 5) if head.wants_map else (3, 6)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
@@ -56,10 +56,10 @@ def test_every_head_can_be_exported_for_any_batch(name):
 
 @pytest.mark.parametrize("prior", [0.03, 0.8])
 @pytest.mark.parametrize("name", registry.names())
-def test_the_prior_is_the_first_answer(name, prior):
+def test_the_first_probability_is_the_prior(name, prior):
     head = create_head(name, 6, 4, prior=prior)
     x = torch.zeros((2, 6, 5, 5) if head.wants_map else (2, 6))
-    # Codes and hidden layers are never zero: their heads begin near the prior, not at it.
+    # Codes and hidden layers are never zero, so these heads start near the prior.
     exact = name in ("linear", "cam", "boostlu")
     near = 1e-6 if exact else 0.03
     for answer in (head(x), head.eval()(x)):
@@ -119,13 +119,13 @@ def test_boostlu_equals_loops():
         ({"name": "boostlu", "alpha": 0.0}, "alpha > 0"),
     ],
 )
-def test_impossible_heads_are_refused(arguments, message):
+def test_arguments_out_of_range_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         create_head(**{"name": "linear", "dim": 4, "num_classes": 2, **arguments})
 
 
-def test_label_queries_attend_to_places_by_what_is_there_and_where():
-    """By hand: one head of attention, then the small network, then a dot product a class."""
+def test_label_queries_attend_by_content_and_position():
+    """By hand: one head of attention, then the small network, then one dot product per class."""
     torch.manual_seed(0)
     head = LabelQueryHead(3, 2, width=8, heads=1).eval()
     x = torch.randn(1, 3, 2, 3)
@@ -151,12 +151,12 @@ def test_label_queries_attend_to_places_by_what_is_there_and_where():
         torch.testing.assert_close(head(x)[0, k], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_label_query_widths_that_cannot_be_are_named():
+def test_widths_that_do_not_divide_are_refused():
     with pytest.raises(ValueError, match="divisible by 4 and by 3 heads, got 16"):
         LabelQueryHead(3, 2, width=16, heads=3)
 
 
-def test_a_variational_head_is_random_in_training_only_and_pays_for_its_codes():
+def test_a_variational_head_is_random_in_training_only_and_has_a_penalty():
     torch.manual_seed(0)
     head = VariationalHead(5, 3, width=4, beta=0.5)
     x = torch.randn(6, 5)

@@ -16,10 +16,10 @@ Numbers = Sequence[float] | Tensor | None
 
 
 class Classifier(nn.Module):
-    """`forward(x) = head(features(x))`, with what the input must look like.
+    """`forward(x) = head(features(x))`.
 
-    `image_size`, `mean` and `std` say how pictures are prepared; for a model over features they
-    are 0, () and (). A head that wants maps is fed the backbone's last feature map instead.
+    `image_size`, `mean` and `std` are for the preparation of images; for a model on features they
+    are 0, () and (). A head with `wants_map` gets the last feature map of the backbone instead.
     Frozen parts stay in evaluation mode when `train()` is called.
     """
 
@@ -59,12 +59,12 @@ class Classifier(nn.Module):
 
 
 def bare_forward(model: nn.Module) -> Callable[..., Any]:
-    """The forward pass as its class does it; Accelerate puts the precision of training around."""
+    """Return the forward pass of the class, without the autocast that Accelerate adds."""
     return partial(type(model).forward, model)
 
 
 def apply_frozen(model: nn.Module) -> None:
-    """Put frozen modules back into evaluation mode; `Classifier.train` does so by itself."""
+    """Put frozen modules back into evaluation mode; `Classifier.train` calls this."""
     for module in model.modules():
         if is_frozen(module):
             module.eval()
@@ -93,7 +93,7 @@ def build_image_model(
     body = create_backbone(backbone, weights, image_size=image_size, drop_path=drop_path)
     cfg: dict[str, Any] = body.pretrained_cfg  # type: ignore[assignment]
     size = image_size or int(cfg["input_size"][-1])
-    # Some families end in one more layer after pooling: its width is the features' then.
+    # Some families have one more layer after pooling; then its width is that of the features.
     dim = int(getattr(body, "head_hidden_size", None) or body.num_features)  # type: ignore[arg-type]
     head_dim = _map_channels(body, size, backbone, head) if wants_map else dim
     return Classifier(
@@ -123,7 +123,7 @@ class Standardize(nn.Module):
 
     @torch.no_grad()
     def set(self, mean: Numbers, std: Numbers) -> None:
-        """Store column means and deviations; a column that does not vary is only centred."""
+        """Store the mean and standard deviation per column; a constant column is only centred."""
         dim = len(self.mean)
         values = []
         for name, value, default in (("mean", mean, 0.0), ("std", std, 1.0)):
@@ -134,7 +134,7 @@ class Standardize(nn.Module):
                 raise ModelError(f"expected finite values of {name}, and none below 0 of std")
             values.append(given.detach().to(torch.float64).cpu())
         centre, spread = values
-        # float32 cannot tell smaller spreads from rounding of the column's value.
+        # In float32 a smaller spread is rounding of the values of the column.
         constant = spread <= 1e-6 * centre.abs()
         self.mean.copy_(centre)
         self.std.copy_(torch.where(constant, 1.0, spread))
@@ -211,7 +211,7 @@ def _standardize(model: Classifier) -> Standardize:
 
 @torch.no_grad()
 def _map_channels(body: nn.Module, size: int, name: str, head: str) -> int:
-    """The channels of the last feature map, found by looking at one."""
+    """Return the channels of the last feature map, from a forward pass."""
     body.eval()
     found: Tensor = body.forward_features(torch.zeros(1, 3, size, size))  # type: ignore[operator]
     body.train()
@@ -219,6 +219,6 @@ def _map_channels(body: nn.Module, size: int, name: str, head: str) -> int:
     if found.ndim != 4 or not channels_first or found.shape[1] != body.num_features:
         raise ModelError(
             f"the head {head!r} needs a backbone with feature maps (batch, channels, height, "
-            f"width); {name} gives {tuple(found.shape)}: take a convolutional one, or head='linear'"
+            f"width); {name} gives {tuple(found.shape)}: use a convolutional one, or head='linear'"
         )
     return found.shape[1]

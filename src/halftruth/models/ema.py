@@ -17,7 +17,7 @@ _MODULE = "module."
 
 
 class EMA:
-    """A shadow of the model that follows it slowly; evaluate `ema.module`.
+    """A copy of the model with averaged weights; evaluate `ema.module`.
 
         θ̄ ← d θ̄ + (1 − d) θ,     d = min(decay, (1 + t)/(10 + t)) in the t-th update (from 0)
 
@@ -61,7 +61,7 @@ class EMA:
 
     @torch.no_grad()
     def follow(self, model: nn.Module, weight: float | Tensor) -> None:
-        """Go this share of the way; a tensor's value can change under a CUDA graph of it."""
+        """Move by this share; a CUDA graph reads a weight in a tensor at every replay."""
         averaged, copied = self._pairs(model)
         if not isinstance(weight, Tensor):
             torch._foreach_lerp_(averaged[0], averaged[1], weight)
@@ -93,7 +93,7 @@ class EMA:
         return averaged, copied
 
     def to(self, device: torch.device | str) -> "EMA":
-        """Move the shadow; `update` copes with a model on another device, at the cost of copies."""
+        """Move the average; `update` copies from a model on another device, which is slower."""
         self.module.to(device)
         self._kept = None
         return self
@@ -104,7 +104,7 @@ class EMA:
         return {**state, _UPDATES: torch.tensor(self.updates)}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take over a state; one of another model changes nothing and says what differs."""
+        """Load a state; that of another model is refused and changes nothing."""
         if _UPDATES not in state:
             raise ModelError(f"expected the state of an EMA, with {_UPDATES!r} in it")
         tensors = {k.removeprefix(_MODULE): t for k, t in state.items() if k != _UPDATES}

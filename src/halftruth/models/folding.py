@@ -1,4 +1,4 @@
-"""Frozen batch norms taken over by the convolutions in front of them."""
+"""Fold frozen batch norms into the convolutions in front of them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,22 +14,22 @@ from halftruth.models.classifier import apply_frozen, bare_forward, is_frozen
 
 Pair = tuple[_ConvNd, _BatchNorm]
 Scales = tuple[Tensor, Tensor]
-# The two forms of a network differ by rounding alone, or are not the same network.
+# Larger relative differences between the two forms of a network are not rounding.
 _ROUNDING = 1e-3
 
 
 @contextmanager
 def folded(model: nn.Module, example: Tensor) -> Iterator[list[Scales]]:
-    """Within, frozen batch norms cost nothing; what each was replaced by.
+    """Fold frozen batch norms inside the `with` block; yield the scale and shift of each.
 
-    A CUDA graph captured within reads these tensors at every replay: keep them as long as it.
+    A CUDA graph captured inside reads these tensors at every replay: keep them as long as it.
 
         bn(conv(x)) = conv'(x),   w' = s·w,  b' = s·b + t,   s = γ/√(σ²+ε),  t = β − s·μ
 
-    Each pass over the pixels that a batch norm takes in a forward and a backward pass is saved; the
-    convolution's weights are scaled anew at every step and get their gradients through it. Pairs
-    are found by running the model once on an example; where the outputs then differ (a
-    convolution that others read, too), nothing is folded.
+    This saves the passes of a batch norm over all pixels, forward and backward. The weights of the
+    convolution are scaled at every step and get their gradients through the scale. Pairs are found
+    by running the model once on an example; where the outputs then differ (another module reads
+    the output of the convolution), nothing is folded.
     """
     pairs = _pairs(model, example)
     scales = [_scale_and_shift(norm) for _, norm in pairs]
@@ -55,13 +55,13 @@ def _in_place(pairs: list[Pair], scales: list[Scales]) -> Iterator[None]:
 
 
 def _pairs(model: nn.Module, example: Tensor) -> list[Pair]:
-    """Each frozen batch norm that is given just what a convolution has put out."""
+    """Return every frozen batch norm whose input is the output of a convolution."""
     made: dict[int, tuple[_ConvNd, Tensor]] = {}
     found: list[Pair] = []
 
     def note(conv: nn.Module, _: Any, out: Tensor) -> None:
         assert isinstance(conv, _ConvNd)
-        # Kept with its tensor: an id is used again once a tensor is gone.
+        # The tensor is kept, since Python reuses the id of a deleted object.
         made[id(out)] = (conv, out)
 
     def look(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -100,7 +100,7 @@ def _agree(model: nn.Module, example: Tensor, pairs: list[Pair]) -> bool:
 
 @torch.no_grad()
 def _quiet_pass(model: nn.Module, example: Tensor) -> Tensor:
-    """The output in the precision of the weights, with nothing random in it."""
+    """Return the output in the precision of the weights, in evaluation mode."""
     training, dtype = model.training, next(model.parameters()).dtype
     model.eval()
     try:
@@ -113,7 +113,7 @@ def _quiet_pass(model: nn.Module, example: Tensor) -> Tensor:
 
 @contextmanager
 def _exact_convolutions() -> Iterator[None]:
-    """TF32 would make two forms of one network differ by as much as two networks."""
+    """Switch TF32 off: its rounding is larger than the allowed difference."""
     cudnn: Any = torch.backends.cudnn
     before = cudnn.allow_tf32
     cudnn.allow_tf32 = False
@@ -137,7 +137,7 @@ def _scale_and_shift(norm: _BatchNorm) -> Scales:
 
 
 def _scaled(conv: _ConvNd, scale: Tensor, shift: Tensor, x: Tensor) -> Tensor:
-    """The convolution as its class does it, padding and all, with other weights."""
+    """Run the forward pass of the convolution's class with scaled weights."""
     weight, bias = conv._parameters["weight"], conv._parameters["bias"]
     assert weight is not None
     own: Any = conv._parameters

@@ -1,4 +1,4 @@
-"""Which parameters train, how fast, with which decay; and what stays frozen."""
+"""Parameter groups for optimisers, and freezing of parts of a model."""
 
 from typing import Any
 
@@ -21,8 +21,8 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Groups for an optimiser: backbone and head, each with and without weight decay.
 
-    Biases, scales of norm layers (one-dimensional) and what timm lists as not to decay (position
-    embeddings) get none. Frozen parameters and empty groups are left out.
+    Biases, scales of norm layers (one-dimensional) and parameters that timm lists (position
+    embeddings) get no decay. Frozen parameters and empty groups are left out.
 
     >>> from halftruth.models import build_feature_model
     >>> groups = parameter_groups(build_feature_model(4, 2), 1e-4, 1e-3, 0.01)
@@ -51,12 +51,12 @@ def parameter_groups(
 
 
 def freeze_backbone(model: Classifier) -> None:
-    """Keep the backbone as it is: no gradients, no running statistics, no dropout inside it."""
+    """Freeze the backbone: no gradients, no updates of running statistics, no dropout."""
     _freeze(model.backbone)
 
 
 def freeze_batchnorm(model: nn.Module) -> None:
-    """Keep every batch norm as it is, statistics, scale and shift, also after `model.train()`."""
+    """Freeze statistics, scale and shift of every batch norm, also after `model.train()`."""
     for module in model.modules():
         if isinstance(module, _BatchNorm):
             _freeze(module)
@@ -74,7 +74,7 @@ def unfreeze(model: nn.Module) -> None:
 
 def _freeze(module: nn.Module) -> None:
     if not is_frozen(module):
-        # Remembered, because some backbones come with parameters that must never train.
+        # Stored for `unfreeze`, since some backbones have parameters that must never train.
         trainable = [p for p in module.parameters() if p.requires_grad]
         module.frozen_parameters = trainable  # type: ignore[assignment]
     module.requires_grad_(False)

@@ -31,7 +31,7 @@ _kept: list[torch.library.Library] = []  # a Library withdraws its operators whe
 
 
 def import_timm() -> ModuleType:
-    """The timm module; where timm or torchvision is missing, an error that says what to install.
+    """Import timm; where timm or torchvision is missing, the error names what to install.
 
     A torchvision wheel built for another torch fails with "operator torchvision::nms does not
     exist". Backbones use none of its operators, so their schemas are declared and the import is
@@ -112,7 +112,7 @@ def _declare_operators() -> None:
 
 
 def _forget(*packages: str) -> None:
-    """Drop what a failed import left half-loaded: a second try would trip over it."""
+    """Remove partly loaded modules of a failed import, which would break a second one."""
     for name in list(sys.modules):
         if name.split(".")[0] in packages:
             del sys.modules[name]
@@ -159,7 +159,7 @@ def _check_name(timm: ModuleType, name: str) -> None:
 
 
 def _size_option(timm: ModuleType, name: str, image_size: int) -> dict[str, Any]:
-    """Only models with a fixed input size must be told; the others take any."""
+    """Return the option for models with a fixed input size; the others take any size."""
     if image_size < 1:
         raise ModelError(f"expected an image size of at least 1, got {image_size}")
     cfg = timm.get_pretrained_cfg(name) if ":" not in name else None
@@ -194,14 +194,14 @@ def _pretrained(timm: ModuleType, name: str, options: dict[str, Any]) -> nn.Modu
         return _create(timm, name, options, pretrained=True)
     except ModelError:
         raise
-    except Exception as error:  # what a failed download raises depends on the client's version
+    except Exception as error:  # the type depends on the version of the download client
         raise ModelError(
             f"the pretrained weights of {name} could not be loaded ({error}); {advice}"
         ) from error
 
 
 def _hub_answers() -> bool:
-    """Whether the hub's name resolves; behind a proxy that is the proxy's business."""
+    """Whether the name of the hub resolves; a proxy resolves it for us."""
     from huggingface_hub import constants
 
     if urllib.request.getproxies():

@@ -1,4 +1,4 @@
-"""Backbone weights from a file: read without running code, matched by name, errors one can read."""
+"""Backbone weights from a file: read without running code, matched by name."""
 
 import pickle
 import sys
@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
-# Where training scripts put the weights, and what their wrappers put before the names.
+# Keys under which training scripts store weights, and prefixes that wrappers add to names.
 _CONTAINERS = ("state_dict_ema", "model_ema", "state_dict", "model")
 _PREFIXES = ("module.", "model.", "_orig_mod.", "backbone.")
 State = dict[str, Tensor]
 
 
 class ModelError(ValueError):
-    """A model that cannot be built or filled as asked: says what was expected and what to do."""
+    """A model that cannot be built, or weights that do not fit it."""
 
 
 def read_weights(path: str | Path) -> State:
@@ -82,7 +82,7 @@ def bare_names(state: State, expected: Iterable[str]) -> State:
 
 
 def mismatches(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str:
-    """What keeps `state` from filling a model, in at most four lines; empty where it fits.
+    """Describe why `state` does not fit a model, in at most four lines; empty if it fits.
 
     >>> print(mismatches({"a": torch.zeros(2), "b": torch.zeros(1)}, {"a": torch.zeros(3)}))
       1 unexpected: 'b'
