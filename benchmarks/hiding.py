@@ -8,7 +8,7 @@ import numpy as np
 from halftruth import labels
 from halftruth.labels import hiding
 
-ROWS, CLASSES, SHARE_PRESENT = 1_000_000, 80, 0.036  # COCO's 2.9 present labels a row
+ROWS, CLASSES, SHARE_PRESENT = 1_000_000, 80, 0.036  # COCO's 2.9 present labels per row
 
 
 def main() -> None:

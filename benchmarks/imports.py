@@ -1,9 +1,9 @@
-"""What importing halftruth costs above importing torch, in fresh processes that take turns.
+"""Time to import halftruth above the time to import torch, in fresh processes in turn.
 
     python benchmarks/imports.py [--rounds 15]
 
 A time is that of a whole Python process, from start to end; medians. `halftruth` itself loads
-nothing until one of its names is used; "the core" uses labels, losses and metrics. The aim: the
+nothing until one of its names is used; "the core" uses labels, losses and metrics. Target: the
 core at most 0.15 s above torch.
 """
 

@@ -1,13 +1,13 @@
-"""The generated kernels on a GPU: against the definition, the published style and the floor.
+"""The generated kernels on a GPU: against the definition, the published code style and the floor.
 
     python benchmarks/kernels.py [--quick] [--out results.json]
 
-The floor is a kernel that reads logits and int8 labels once and writes one float32 an entry: no
+The floor is a kernel that reads logits and int8 labels once and writes one float32 per entry: no
 loss with a gradient can move fewer bytes. Times are medians of CUDA events; ours and theirs take
 many short turns, and "times faster" is the median over the turns, so that a processor which others
 slow down for a while slows down both. Inputs rotate among several sets so that the cache does not
-serve them. "device" is the same step replayed as a CUDA graph, "Python" what a step takes the
-processor where it waits for nothing: a step takes the longer of the two. "value_and_grad" gives the
+serve them. "device" is the same step replayed as a CUDA graph, "Python" the CPU
+time of a step without waiting: a step takes the longer of the two. "value_and_grad" gives the
 same two tensors without autograd, as the training loop takes them. Memory is the allocator's
 peak above the inputs, in copies of the logits. Every kernel is first compared with its definition,
 in values and gradients, apart from entries that rounding may put on the other side of a threshold.

@@ -1,9 +1,9 @@
-"""Forward + backward of the losses against the style they are published in, side by side.
+"""Forward + backward of the losses against their published code style, in one run.
 
     python benchmarks/losses.py                                # both shapes, every method
     python benchmarks/losses.py --shapes 256x567 --methods asl em
     python benchmarks/losses.py --device cuda
-    python benchmarks/losses.py --threads 1 --clock process    # on a machine that is not quiet
+    python benchmarks/losses.py --threads 1 --clock process    # on a machine that is not idle
 
 Inputs are those of training: logits from N(-3, 2), 3 % of the labels present, the others unknown;
 int8 labels here, float targets there (`benchmarks/published.py`). Before anything is timed, values

@@ -1,8 +1,8 @@
-"""`auto` on data that nobody has tuned anything on: made-up sets of four kinds, labels hidden.
+"""`auto` on four kinds of synthetic data that nothing was tuned on, with hidden labels.
 
     python benchmarks/made_up.py [--rows 1000] [--kinds words lines bends factors] [--seeds 0 1]
 
-words: counts of 2,000 words, a mixture of a row's topics and of words that tell nothing; lines:
+words: counts of 2,000 words, a mixture of a row's topics and of uninformative words; lines:
 labels by lines through independent features, with noise; bends: by a small random network; factors:
 labels and 200 noisy features from six hidden causes. Test mAP on 3,000 further rows, of linear
 heads by published losses at the rate and average that `auto` starts from (20 epochs, nothing

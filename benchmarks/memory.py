@@ -1,16 +1,16 @@
-"""What methods with a memory, or several parts, cost over plain cross-entropy, at any size.
+"""Memory and time of methods with per-sample memory, above plain cross-entropy, at any size.
 
     python benchmarks/memory.py                                            # PASCAL VOC
     python benchmarks/memory.py --samples 1742125 --classes 567 --batch 256 --device cuda
-    ... --place host             # what is remembered lies in host memory
+    ... --place host             # per-sample memory in host memory
     ... --places                 # the bare table in both places, instead of methods
 
-One table a run: bytes kept, also as a share of a float32 table (N, K), the usual way to remember a
-number of every label; the most that is in use at any time (on a GPU), milliseconds of a step (loss
+One table per run: bytes kept, also as a share of a float32 table (N, K), the usual way to store a
+number per label; peak memory (on a GPU), milliseconds per step (loss
 and gradient; the smallest of several rounds, taken in turn) and seconds of the work between two
 epochs without the pass over the training set. The labels themselves are not counted.
-Of the bare table: bytes on the device, rows read and written a second (the best of several rounds,
-taken in turn), and whether both places hold the same in the end.
+Of the bare table: bytes on the device, rows read and written per second (the best of several
+rounds, taken in turn), and whether both places hold the same in the end.
 """
 
 import argparse

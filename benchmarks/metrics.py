@@ -1,11 +1,11 @@
-"""mAP against scikit-learn and torchmetrics, side by side in one run.
+"""mAP against scikit-learn and torchmetrics, in one run.
 
     python benchmarks/metrics.py              # 40,000 x 80 against both, then 1,000,000 x 80
     python benchmarks/metrics.py --quick      # without the large one
     python benchmarks/metrics.py --device cuda
 
-Prints times (the best of a few runs), ratios, the largest difference of a class's AP, and the peak
-of memory beside the scores and labels. What is not installed is left out.
+Prints times (the best of a few runs), ratios, the largest difference in the AP of a class, and peak
+memory above the scores and labels. Libraries that are not installed are left out.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from halftruth.metrics import average_precision, evaluate, thresholds
 
 
 def make(samples: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Scores and labels with the positive rate of COCO (2.9 of 80 classes an image)."""
+    """Scores and labels with the positive rate of COCO (2.9 of 80 classes per image)."""
     rng = np.random.default_rng(0)
     labels = np.empty((samples, classes), dtype=np.int8)
     scores = np.empty((samples, classes), dtype=np.float32)

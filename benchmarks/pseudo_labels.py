@@ -1,9 +1,9 @@
-"""How right pseudo-labels are on real data: paper 001's Table 6 and paper 003's Fig. 7.
+"""Precision of pseudo-labels on real data: paper 001's Table 6 and paper 003's Fig. 7.
 
     python benchmarks/pseudo_labels.py LABELS FEATURES --out results/ [--seeds 0 1 2]
 
-LABELS is a CSV with `split`, `observed` (the one positive that training may see) and a 0/1 column
-a class; FEATURES has a row for each of its rows (`halftruth train --tune head` leaves one in the
+LABELS is a CSV with `split`, `observed` (the one positive that training may see) and one 0/1 column
+per class; FEATURES has a row for each of its rows (`halftruth train --tune head` keeps one in the
 cache). Trains a linear head with each method and prints means and deviations over the seeds.
 Finished runs are not repeated.
 """

@@ -1,9 +1,9 @@
-"""The losses in the style they are usually published in, as the measure for `benchmarks/losses.py`.
+"""The losses in their published code style, as the reference for `benchmarks/losses.py`.
 
-Written from the papers' formulas, in the manner their public codes share: sigmoid first, a guard
+Written from the papers' formulas, in the common style of the public codes: sigmoid first, a guard
 inside the logarithms, both sides computed for every entry and then masked and added (or written
 into a matrix through boolean indices), autograd keeping every step. Targets are floats, 1 present
-and 0 not labelled; an entry that is neither adds nothing. Reductions are the published ones.
+and 0 not labelled; any other entry adds nothing. Reductions are the published ones.
 """
 
 import torch

@@ -1,10 +1,10 @@
-"""Python's own time of a loss step on the path of a GPU, measured without one.
+"""Python time of a loss step on the GPU code path, measured without a GPU.
 
     python benchmarks/python_time.py [--steps 2000] [--rounds 8]
 
 The code is that of CUDA tensors, with two differences: the tensors lie on the CPU, and a launch
-does nothing. The floor is an autograd node that does nothing either: what `backward()` costs by
-itself. Times are of `loss(z, y).backward()` at 16 x 80, the smallest of several rounds, and of
+does nothing. The floor is an empty autograd node: the cost of `backward()`
+alone. Times are of `loss(z, y).backward()` at 16 x 80, the smallest of several rounds, and of
 `loss.value_and_grad(z, y)`, which does without.
 """
 

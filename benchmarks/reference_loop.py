@@ -1,12 +1,12 @@
-"""Training throughput on JPEG files: our loop against the loop the papers' codes share.
+"""Training throughput on JPEG files: our loop against the loop of the papers' codes.
 
     python benchmarks/reference_loop.py --images photos/ [--size 448] [--batches 16 64]
 
 The reference style: float32, Adam one parameter after the other, a DataLoader whose workers open,
-resize, flip and normalise every picture in every epoch, the published form of ASL. Ours: `Stage` as
-`train` builds it (pictures decoded once, the rest on the device), also with torch.compile. Both see
+resize, flip and normalise every image in every epoch, the published form of ASL. Ours: `Stage` as
+`train` builds it (images decoded once, the rest on the device), also with torch.compile. Both see
 the same files; the first epoch (cuDNN's choice, captures, compilation) is left out, and decoding is
-told beside it. Run on a CUDA device.
+reported separately. Run on a CUDA device.
 """
 
 import argparse
@@ -32,7 +32,7 @@ WARM = 1
 
 
 class Files(Dataset[Any]):
-    """Pictures as the usual code reads them: one at a time, all of it on the CPU."""
+    """Images as the reference reads them: one at a time, all of it on the CPU."""
 
     def __init__(self, files: list[Path], size: int) -> None:
         self.files, self.size, self.labels = files, size, labels_of(len(files)).float()
@@ -50,7 +50,7 @@ class Files(Dataset[Any]):
 
 
 def reference(files: list[Path], backbone: str, size: int, batch: int, workers: int) -> float:
-    """Images a second of the usual loop."""
+    """Images per second of the reference loop."""
     model = torch.nn.Sequential(
         body := create_backbone(backbone, "none"), torch.nn.Linear(body.num_features, CLASSES)
     ).cuda()

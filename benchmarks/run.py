@@ -1,13 +1,13 @@
-"""Everything that is measured against the usual style, in one run, as one Markdown page.
+"""All comparisons with the published code style in one run, as one Markdown page.
 
     python benchmarks/run.py                            # what this machine has: minutes
     python benchmarks/run.py --quick --out page.md      # smaller shapes, fewer repetitions
     python benchmarks/run.py --only losses metrics
     python benchmarks/run.py --images photos/           # JPEG files for the training loops
 
-Losses, mean average precision and training loops run beside their peers in the same process, import
-times in processes of their own; what needs a GPU is left out where there is none. A part that
-breaks is told in the page, the others go on, and the exit status is 1.
+Losses, mean average precision and training loops run in the same process as their references,
+import times in separate processes; parts that need a GPU are left out without one. A part that
+fails is reported in the page, the others continue, and the exit status is 1.
 """
 
 import argparse
@@ -109,7 +109,7 @@ def machine() -> str:
 
 @contextmanager
 def photographs(count: int) -> Iterator[Path]:
-    """A folder of JPEG files of the usual size, of clouds of colour."""
+    """A folder of JPEG files of the usual size, of generated images."""
     from PIL import Image
 
     draw = np.random.default_rng(0)

@@ -1,12 +1,12 @@
-"""Can epochs, settings and methods be chosen without complete labels? Regret in test mAP.
+"""Selection of epochs, settings and methods without complete labels: regret in test mAP.
 
     python benchmarks/selection.py --data DATA --out selection.jsonl [--sets yeast scene ...]
 
 DATA holds tabular/, voc2012/ with weights/ and coco2014/features.npz (docs/datasets.md). Linear
-heads are trained by every method with several rates and parameters; after each epoch every
-criterion looks at the validation rows, and mAP is taken on the test rows. Then each criterion
-chooses, and what the best choice would have had more on test is its regret. Prints Markdown.
-What is in OUT already is not repeated: several processes may fill it, each with sets of its own.
+heads are trained by every method with several learning rates and parameters; after each epoch
+every criterion is computed on the validation rows, and mAP on the test rows. The regret of a
+criterion is the difference in test mAP between the best choice and its own. Prints Markdown.
+Finished cases in OUT are not repeated; several processes may share it, each with its own sets.
 """
 
 import argparse
@@ -26,8 +26,7 @@ import torch
 from torch import Tensor
 
 from halftruth import losses
-from halftruth.bench.run_data import frozen_features
-from halftruth.bench.run_data import load_benchmark
+from halftruth.bench.run_data import frozen_features, load_benchmark
 from halftruth.metrics import average_precision, mean_average_precision, roc_auc
 from halftruth.train.inputs import apply_in_blocks, standardization
 from halftruth.train.step import learning_rate_factor
@@ -181,7 +180,9 @@ def train(
     for epoch in range(epochs):
         loss.start_epoch(epoch, epochs)
         for index in torch.randperm(size).split(batch):
-            optimizer.param_groups[0]["lr"] = lr * learning_rate_factor("one-cycle", step, steps * epochs, 0.2)
+            optimizer.param_groups[0]["lr"] = lr * learning_rate_factor(
+                "one-cycle", step, steps * epochs, 0.2
+            )
             value = loss(head(x[index]), labels[index], index=index if loss.needs_index else None)
             optimizer.zero_grad()
             value.backward()

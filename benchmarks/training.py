@@ -2,11 +2,11 @@
 
     python benchmarks/training.py [--backbone resnet50] [--size 224] [--batches 32 128]
 
-"bare" repeats forward, loss, backward and optimiser step on one batch that lies on the device:
-what the device can do. The others are whole epochs of `Stage` (augmentation, labels by row, EMA off
+"bare" repeats forward, loss, backward and optimiser step on one batch on the device: the
+limit of the device. The others are whole epochs of `Stage` (augmentation, labels by row, EMA off
 as in the bare loop), the first epoch left out, with the pixels on the device (what is chosen where
 they fit), in memory, or in a memory map on disk.
-Pictures are noise: what they show makes no difference to the time.
+The images are noise; their content does not affect the time.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def build_model(config: Config, size: int) -> Classifier:
 
 
 def bare(config: Config, size: int, steps: int) -> float:
-    """Images a second of the learner's step on one batch that is there already."""
+    """Images per second of the bare step on one batch on the device."""
     accelerator = make_accelerator(config)
     device = accelerator.device
     model = build_model(config, size)
@@ -75,7 +75,7 @@ def bare(config: Config, size: int, steps: int) -> float:
 def loop(
     config: Config, size: int, pixels: np.ndarray, folder: Path, on_device: bool = False
 ) -> float:
-    """Images a second of whole epochs."""
+    """Images per second of whole epochs."""
     inputs_module._has_room = lambda device, pixels: on_device
     accelerator = make_accelerator(config)
     model = build_model(config, size)

@@ -24,13 +24,11 @@ from typing import Any
 import torch
 
 from halftruth.bench.grid import load_grid
-from halftruth.bench.workers import Bench
-from halftruth.bench.workers import Place
+from halftruth.bench.workers import Bench, Place
 from halftruth.metrics import mean_average_precision, mean_roc_auc
-from halftruth.train.auto import resolve_auto
+from halftruth.train.auto import held_out, make_trial, resolve_auto
 from halftruth.train.config import OVER_FEATURES, Config
 from halftruth.train.devices import OneProcess
-from halftruth.train.search_settings import held_out, make_trial
 
 GRIDS = Path(__file__).parent / "grids"
 LABELS = {"auto-ablation": ["single", "left-40"], "chest": ["complete"]}

@@ -20,12 +20,11 @@ from halftruth.data import Splits, read_labels, write_labels
 from halftruth.metrics import evaluate, thresholds
 from halftruth.metrics.counts import UndefinedMetricWarning
 from halftruth.models import Classifier
-from halftruth.train.auto import resolve_auto
+from halftruth.train.auto import resolve_auto, search_settings
 from halftruth.train.config import AUTO, OVER_FEATURES, Config
 from halftruth.train.devices import OneProcess
 from halftruth.train.fit import make_teacher, teacher_config
 from halftruth.train.inputs import Features
-from halftruth.train.search_settings import search_settings
 from halftruth.train.stages import build_head
 from halftruth.train.trainer import Stage, Teacher
 
@@ -74,7 +73,7 @@ def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
 def train_head(
     config: Config, matrix: Matrix, label: Teacher | None = None
 ) -> tuple[Classifier, int]:
-    """Train a head; return the model of the selected epoch, and that epoch."""
+    """Train a head; return the model of the selected epoch, and that epoch (from 1)."""
     torch.manual_seed(config.seed)
     model = build_head(config, matrix.x.shape[1], matrix.labels.shape[1])
     # The features are standardised already, once for all runs.
@@ -98,7 +97,7 @@ def train_head(
     stage.run()
     best = stage.best()
     model.load_state_dict(best["model"])
-    return model.eval(), int(best["epoch"])
+    return model.eval(), int(best["epoch"]) + 1
 
 
 @torch.no_grad()
