@@ -4,9 +4,8 @@
     python benchmarks/voc.py DATA --out results/ --table        # print what is there
 
 DATA holds labels.csv (image, split in train/val/test, observed, one 0/1 column per class), the
-images as zips, and the weights tf_efficientnet_lite0.safetensors. The recipe is the same for all,
-not
-tuned: head first on frozen features (12 epochs, 3e-4), then all layers (6 epochs, 1e-4, one-cycle,
+images as zips, and the weights tf_efficientnet_lite0.safetensors. One untuned recipe for all:
+head first on frozen features (12 epochs, 3e-4), then all layers (6 epochs, 1e-4, one-cycle,
 batch 32, batch norm frozen, EMA 0.999, random crop and flip); the epoch with the best validation
 mAP on complete labels is kept. Finished runs are not repeated.
 """
