@@ -61,6 +61,7 @@ def _as_file(values: Any, name: str, folder: Path, resume: bool) -> str:
     """Return the path of a file, or write data in memory to the run folder and return its path."""
     if isinstance(values, str | Path):
         return str(values)
+    frame: pd.DataFrame | np.ndarray
     if isinstance(values, pd.DataFrame):
         frame = values.set_axis([str(column) for column in values.columns], axis=1)
         ids = index_ids(frame)

@@ -186,7 +186,7 @@ class TrainedRun:
     def _score_features(self, source: FeatureSource, names: list[str] | None) -> Scores:
         if self.inputs is None:
             raise DataError(f"{self.folder}: was trained on images, not on features")
-        ids: Sequence[Any] | None = None
+        ids: np.ndarray | None = None
         if isinstance(source, str | Path):
             options = feature_options(self.config, source)
             matrix, ids = read_features_and_ids(source, **options)
