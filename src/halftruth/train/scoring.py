@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from halftruth.models import Classifier
 from halftruth.models.classifier import bare_forward
 from halftruth.train.config import Config
+from halftruth.train.devices import keep_freed_memory
 from halftruth.train.inputs import Inputs, cache_key, stamp
 from halftruth.train.journal import Journal
 from halftruth.train.run_folder import replace_file
@@ -32,6 +33,7 @@ def score_batches(
     Always float32, whatever the precision of training: bfloat16 has three digits, too few for
     what is compared, ranked and kept.
     """
+    keep_freed_memory()
     if isinstance(forward, nn.Module):
         forward = bare_forward(forward)
     batches = [rows[at : at + batch_size] for at in range(0, len(rows), batch_size)]
