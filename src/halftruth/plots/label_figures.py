@@ -194,7 +194,8 @@ def _class_panel(classes: int) -> tuple[Any, Axes]:
 def _draw_per_class(
     axes: Axes, values: np.ndarray, group: str, label: str, low: np.ndarray | float = 0.0
 ) -> None:
-    ranks, look = np.arange(len(values)), {"color": GROUP_COLOURS[group], "label": label}
+    ranks = np.arange(len(values))
+    look: dict[str, Any] = {"color": GROUP_COLOURS[group], "label": label}
     if len(values) <= _NAMED:
         axes.barh(ranks, values, 0.75, left=low, **look)
     else:
