@@ -88,14 +88,18 @@ def test_a_stopped_run_goes_on_to_the_same_choice(on_features, tmp_path):
     assert (parts.best_epoch, parts.best_score) == (alone.best_epoch, alone.best_score)
 
 
-def test_a_class_without_contrast_keeps_the_last_epoch(tmp_path):
-    """Every validation row has the one class: no AUC, nothing to choose by, still a model."""
+def test_the_last_epoch_is_kept_and_one_message_shown_where_the_criterion_is_undefined(
+    tmp_path, capsys, recwarn
+):
+    """Every validation row has the only class, so AUC is not defined."""
     rows = [("train", 1), ("train", 0)] * 8 + [("val", 1)] * 4
     table = pd.DataFrame({"split": [s for s, _ in rows], "cat": [y for _, y in rows]})
     table.to_csv(tmp_path / "labels.csv", index=False)
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(20, 3)))
     given = {"features": str(tmp_path / "x.npy"), "epochs": 2, "device": "cpu"}
     given |= {"method": "wan", "select": "auc"}
-    with pytest.warns(UserWarning, match="both positive and negative"):
-        result = fit(tmp_path / "labels.csv", **given, out=tmp_path / "run", quiet=True)
+    result = fit(tmp_path / "labels.csv", **given, out=tmp_path / "run")
     assert result.best_epoch == 2
+    message = "not defined: validation AUC on the observed labels. No class has a positive"
+    assert capsys.readouterr().err.count(message) == 1
+    assert not [warning for warning in recwarn if "No class" in str(warning.message)]

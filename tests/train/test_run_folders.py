@@ -1,8 +1,12 @@
 """Files of a run folder: one process at a time, damaged files, changed data, epochs."""
 
 import json
+import multiprocessing
+import os
 import re
 import shutil
+import signal
+import time
 
 import numpy as np
 import pytest
@@ -36,6 +40,33 @@ def test_a_folder_in_use_is_refused(on_features, tmp_path, resume):
         fit(**on_features, out=folder, resume=resume, quiet=True)
     fit(**on_features, out=folder, resume=resume, quiet=True)
     assert (folder / "result.json").exists()
+
+
+def _lock_and_fork(folder, pipe):
+    """Lock a folder, start a worker that sends its process id, and wait to be killed."""
+    with lock_folder(folder):
+        if os.fork() == 0:
+            pipe.send(os.getpid())
+        time.sleep(60)
+
+
+def test_a_worker_that_outlives_its_killed_parent_does_not_keep_the_lock(tmp_path):
+    receive, send = multiprocessing.Pipe(duplex=False)
+    parent = multiprocessing.get_context("fork").Process(
+        target=_lock_and_fork, args=(tmp_path, send)
+    )
+    parent.start()
+    worker = receive.recv()
+    try:
+        with pytest.raises(CheckpointError), lock_folder(tmp_path):
+            pass
+        parent.kill()
+        parent.join(30)
+        os.kill(worker, 0)
+        with lock_folder(tmp_path):
+            pass
+    finally:
+        os.kill(worker, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("out", ["file", "file/below"])

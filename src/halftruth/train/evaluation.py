@@ -240,6 +240,7 @@ def measure_run(
     with warnings.catch_warnings():
         # `data check` reports classes without a positive; here they are left out of the means.
         warnings.simplefilter("ignore", UndefinedMetricWarning)
+        warnings.filterwarnings("ignore", message="No class has")
         result.val = score_labels(scores["val"], judged[val], threshold=cuts)
         if len(test):
             result.test = score_labels(scores["test"], judged[test], threshold=cuts)

@@ -41,6 +41,7 @@ class Journal:
         self.on_epoch = on_epoch
         self.main = main
         self.console = Console(stderr=True, quiet=quiet or not main)
+        self._logged: set[str] = set()
         self._writer: Any = None
         if tensorboard and main and folder is not None:
             from torch.utils.tensorboard import SummaryWriter
@@ -50,6 +51,12 @@ class Journal:
     def log(self, text: str) -> None:
         """Show a message."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def log_once(self, text: str) -> None:
+        """Show a message that was not shown before."""
+        if text not in self._logged:
+            self._logged.add(text)
+            self.log(text)
 
     def log_epoch(
         self, record: dict[str, Any], epochs: int, criterion: str, improved: bool

@@ -2,6 +2,7 @@
 compared by."""
 
 import math
+import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -81,13 +82,21 @@ def epoch_record(stage: "Stage") -> dict[str, Any]:
     _add_distribution(record, stage, "val", stage.val_rows, scores)
     rows = torch.as_tensor(stage.val_rows, device=stage.device)
     observed = stage.labels[rows]
-    record["val_mAP_observed"] = mean_average_precision(scores, observed)
-    record["val_AUC_observed"] = mean_roc_auc(scores, observed)
+    with warnings.catch_warnings():
+        # The journal has one message instead of a warning per epoch.
+        warnings.filterwarnings("ignore", message="No class has")
+        record["val_mAP_observed"] = mean_average_precision(scores, observed)
+        record["val_AUC_observed"] = mean_roc_auc(scores, observed)
+        if stage.truth is not None:
+            truth = stage.truth.to(stage.device)[rows]
+            record["val_mAP"] = mean_average_precision(scores, truth)
+    if undefined := [text for key, text in CRITERIA.items() if math.isnan(record.get(key, 0.0))]:
+        stage.journal.log_once(
+            f"not defined: {', '.join(undefined)}. No class has a positive label (for AUC, also a "
+            "negative one) in the validation rows"
+        )
     both = record["val_mAP_observed"] * record["val_AUC_observed"]
     record["val_both_observed"] = math.sqrt(both)
-    if stage.truth is not None:
-        truth = stage.truth.to(stage.device)[rows]
-        record["val_mAP"] = mean_average_precision(scores, truth)
     record["select"] = record[stage.criterion]
     return record
 

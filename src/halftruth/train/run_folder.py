@@ -213,6 +213,20 @@ def check_is_folder(path: Path) -> None:
             raise ConfigError([f"out: expected a folder, and {part} is a file (--out)"])
 
 
+# Descriptors of the locks that this process holds.
+_locks: set[int] = set()
+
+
+def _close_locks() -> None:
+    while _locks:
+        os.close(_locks.pop())
+
+
+# A forked worker may outlive its parent, and must not keep the folder locked.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_locks)
+
+
 @contextlib.contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
     """Keep other processes from training in this folder; released when the process ends.
@@ -226,6 +240,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     except (ImportError, OSError):
         yield
         return
+    _locks.add(handle)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -238,7 +253,9 @@ def lock_folder(folder: Path) -> Iterator[None]:
             pass
         yield
     finally:
-        os.close(handle)
+        if handle in _locks:
+            _locks.remove(handle)
+            os.close(handle)
 
 
 class Checkpoints:
