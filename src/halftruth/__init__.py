@@ -1,4 +1,4 @@
-"""Multi-label learning when the labels tell only half the truth.
+"""Multi-label learning when many labels are missing.
 
     halftruth.losses    every robust loss behind one interface: create("hill")(logits, labels)
     halftruth.labels    +1 present, 0 unknown, -1 absent: checks, conversions, hiding
@@ -13,7 +13,7 @@ from typing import Any
 
 __version__ = "0.1.0.dev0"
 
-# Where a public name lives: nothing is imported before it is asked for.
+# The module of each public name; imported on first use.
 _MODULES = ("audit", "data", "labels", "losses", "metrics", "models", "presence", "train")
 _NAMES = {
     "HalftruthClassifier": "estimator",

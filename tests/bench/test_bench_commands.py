@@ -76,7 +76,7 @@ def test_options_replace_keys_of_the_grid(command, grid, root, tmp_path):
         (["--seeds", "a"], "expected integers"),
         (["--labels", "half"], "is not a label setting"),
         (["--data", "nowhere"], "there is no such folder"),
-        (["--device", "cuda:99"], "device: cuda:99 is not there"),
+        (["--device", "cuda:99"], "device: cuda:99 is not available"),
     ],
 )
 def test_a_wrong_option_is_one_message(command, grid, root, tmp_path, words, message):

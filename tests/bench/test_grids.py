@@ -105,9 +105,9 @@ def test_only_rows_of_auto_have_a_budget():
     assert {cell.method: cell.training.get("budget") for cell in grid.cells()} == {
         "auto": 3, "auto-0": "0", "em": None,
     }  # fmt: skip
-    with pytest.raises(ConfigError, match="methods: em: budget belongs to auto only"):
+    with pytest.raises(ConfigError, match="methods: em: budget works only with the method auto"):
         tiny_grid(methods={"em": {"training": {"budget": 3}}})
-    with pytest.raises(ConfigError, match="no row is auto"):
+    with pytest.raises(ConfigError, match="no method of the grid is auto"):
         tiny_grid(training={"budget": 3})
 
 

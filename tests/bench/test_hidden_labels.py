@@ -98,7 +98,7 @@ def test_only_methods_that_need_images_are_left_out():
 def test_files_for_training_on_images_hold_no_hidden_label(labels, root, tmp_path):
     """The files of methods that are trained end to end."""
     job = dataclasses.replace(CELLS["em"].job(0), labels=labels)
-    files = run_module.label_files(job, root, tmp_path)
+    files = run_module.write_label_files(job, root, tmp_path)
     read = sources.load_benchmark(job.source, labels, job.label_seed, root)
     for name in ("observed", "truth"):
         table = pd.read_csv(files[name])

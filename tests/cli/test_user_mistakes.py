@@ -61,7 +61,7 @@ def halftruth(monkeypatch, capsys, tmp_path):
         ((*FEATURES, "--recipe", "voc2012/emm"), "did you mean voc2012/em"),
         ((*FEATURES, "--recipe", "twice.yaml"), "twice.yaml, line 3: 'method' is given twice"),
         (("train", "labels.csv"), "--images, --features: expected one of the two, got neither"),
-        (("train", "twice.yaml", "--recipe", "voc2012/em"), "is a recipe, too"),
+        (("train", "twice.yaml", "--recipe", "voc2012/em"), "is a recipe already"),
         (("train", "labels.csv", "--images", "photos", "--hidden", "4"), "--hidden: has no effect"),
         (("tune", "labels.csv", "--features", "x.npy", "--out", "a_file"), "expected a folder"),
         (

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from halftruth import losses
 from halftruth.losses import memory
 from halftruth.losses._engine import table_storage as placement
-from halftruth.losses.memory import Memory, packed, unpacked
+from halftruth.losses.memory import Memory, pack_bits, unpack_bits
 
 TYPES = ["float16", "float32", "float64", "int8", "bool"]
 
@@ -54,8 +54,8 @@ def test_new_rows_have_the_fill_value(dtype: str, fill: int):
 @given(st.lists(st.lists(st.booleans(), min_size=13, max_size=13), min_size=1, max_size=5))
 def test_packed_bits_unpack_to_the_same_booleans(rows: list[list[bool]]):
     bits = torch.tensor(rows)
-    assert packed(bits).shape == (len(rows), 2)
-    assert torch.equal(unpacked(packed(bits), (13,)), bits)
+    assert pack_bits(bits).shape == (len(rows), 2)
+    assert torch.equal(unpack_bits(pack_bits(bits), (13,)), bits)
 
 
 def test_bytes_are_counted():
@@ -349,7 +349,7 @@ def process(rank: int, folder: str) -> dict[str, Any]:
         placement.FOLDER = Path(folder)
         # One of the two has too little left: both have to know.
         table = Memory("float16", free=lambda device: 100 * rank)
-        table.settle(together=True)
+        table.set_place(together=True)
         table.allocate(1, 6)
         assert table.sharing is not None
         return found

@@ -20,7 +20,7 @@ from halftruth import losses
 from halftruth.losses import curves
 from halftruth.losses.memory import Memory
 from halftruth.losses.memory_loss import lowest, up_to
-from halftruth.models.heads import kl_from_normal
+from halftruth.models.heads import compute_kl_from_normal
 
 FOLDER = Path(__file__).parents[1] / "golden" / "memory"
 EXACT = {"rtol": 1e-12, "atol": 1e-14}
@@ -141,7 +141,7 @@ def test_em_apl_warns_if_no_epoch_gives_pseudo_labels():
 
 
 def test_em_apl_distinguishes_a_prediction_of_zero_from_none():
-    """Half precision has no number below 6e-8: such a label is still a pseudo-label."""
+    """Half precision rounds below 6e-8 to zero, which must still count as a pseudo-label."""
     labels = torch.zeros(4, 1, dtype=torch.int8)
     loss = begun("em-apl", labels, warmup=1, theta=1.0)
     loss.start_epoch(0, 3)
@@ -201,7 +201,7 @@ def test_mime_equals_the_published_loss_with_its_head():
     value, gradient = gradients(begun("mime", labels, eps=1e-5), read("inputs")["logits"], labels)
     torch.testing.assert_close(gradient[:8], stored["grad"], **EXACT)
     mean, log_std = (stored[key].clone().requires_grad_() for key in ("mean", "log_std"))
-    penalty = 1e-4 * kl_from_normal(mean, log_std)
+    penalty = 1e-4 * compute_kl_from_normal(mean, log_std)
     torch.testing.assert_close(penalty.detach(), stored["penalty"], **EXACT)
     torch.testing.assert_close(value + penalty.detach(), stored["loss"], **EXACT)
     penalty.backward()
@@ -480,7 +480,7 @@ def test_a_loss_with_memory_is_one_class():
     labels, index = torch.tensor([[1, 0], [0, -1], [0, 0]]), torch.tensor([2, 0])
     logits = torch.tensor([[0.5, -1.0], [2.0, 0.25]], dtype=torch.float64)
     loss = LowestPrediction()
-    with pytest.raises(ValueError, match="needs to know which"):
+    with pytest.raises(ValueError, match="needs the index"):
         loss(logits, labels[index])
     loss.begin(labels)
     first = loss(logits, labels[index], index=index)
@@ -588,7 +588,7 @@ def test_missing_or_invalid_arguments_are_named(name: str, light: bool):
         settings = {"expected_positives": 1.5}
     logits, labels = torch.zeros(2, CLASSES), torch.zeros(2, CLASSES)
     loss = losses.create(name, **settings)
-    with pytest.raises(ValueError, match=r"needs to know which.*index=index"):
+    with pytest.raises(ValueError, match=r"needs the index.*index=index"):
         loss(logits, labels)
     with pytest.raises(ValueError, match=r"call begin\(labels of the training set\)"):
         loss(logits, labels, index=everyone(2))

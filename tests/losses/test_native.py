@@ -87,14 +87,14 @@ def test_a_nan_logit_gives_a_nan_loss():
 
 @pytest.mark.parametrize("compiler", [None, "/bin/false"])
 def test_without_a_compiler_the_curves_are_computed(compiler, monkeypatch):
-    native.compiled.cache_clear()
+    native.load_or_compile.cache_clear()
     monkeypatch.setattr(native, "programs", native.Programs(native.programs.build))
     monkeypatch.setattr(native, "compiler", lambda: compiler)
     z, y = batch(130, 130)
     loss = losses.create("hill", reduction="sum")
     wanted = walk(loss, z, y, None, "all", True)[0].float()
     assert torch.equal(loss(z, y), wanted)
-    native.compiled.cache_clear()
+    native.load_or_compile.cache_clear()
 
 
 @needs_compiler

@@ -138,11 +138,11 @@ def _write_candidates(path: Path, tables: dict[str, pd.DataFrame], rows: np.ndar
 
 
 def check_no_decisions(path: Path) -> None:
-    """Refuse to overwrite an audit that somebody has reviewed."""
+    """Refuse to overwrite an audit that has decisions of a review."""
     if (path / DECISIONS).exists():
         raise DataError(
-            f"{path}: holds an audit with decisions of a review; choose another folder (--out), or "
-            "remove this one if the decisions are not needed any more"
+            f"{path}: contains the decisions of a review; choose another folder (--out), or "
+            "remove this one if you no longer need the decisions"
         )
 
 
@@ -151,7 +151,7 @@ def open_audit(path: str | Path) -> AuditFolder:
     path = Path(path)
     file = path / INFO
     if not file.is_file():
-        raise DataError(f"{path}: holds no audit (there is no {INFO}); make one: halftruth audit")
+        raise DataError(f"{path}: contains no audit (no {INFO}); create one with halftruth audit")
     try:
         info = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
@@ -160,17 +160,17 @@ def open_audit(path: str | Path) -> AuditFolder:
         raise _broken(file, f"expected an object, got {type(info).__name__}")
     for name, kind in _FIELDS.items():
         if name not in info or not isinstance(info[name], kind):
-            raise _broken(file, f"the field {name!r} is missing or of another type")
+            raise _broken(file, f"the field {name!r} is missing or has the wrong type")
     if {"estimate", "low", "high"} - info["missing"].keys():
-        raise _broken(file, "the field 'missing' is not complete")
+        raise _broken(file, "the field 'missing' is incomplete")
     if len(info["missing_by_class"]) != len(info["classes"]):
-        raise _broken(file, "the field 'missing_by_class' has another length than 'classes'")
+        raise _broken(file, "the fields 'missing_by_class' and 'classes' differ in length")
     return AuditFolder(path, info)
 
 
 def _broken(path: Path, reason: object) -> DataError:
     return DataError(
-        f"{path}: the file is broken ({reason}); restore it, or make the audit again: "
+        f"{path}: the file is broken ({reason}); restore it, or run the audit again: "
         f"halftruth audit ... --out {path.parent}"
     )
 
@@ -193,7 +193,7 @@ class Rows:
         self.store = ImageStore(sources) if sources and all(p.exists() for p in sources) else None
 
     def image(self, item: str, side: int) -> bytes:
-        """The image as a JPEG of at most `side` pixels; `BadImage` where there is none."""
+        """The image as a JPEG of at most `side` pixels; `BadImage` if the row has none."""
         if self.store is None:
             raise BadImage(item, "the audit has no images")
         image = self.store.read(item, side)

@@ -121,7 +121,7 @@ def count_at_precision(expected_precision: np.ndarray, precision: float) -> int:
     3
     """
     if not 0 < precision <= 1:
-        raise ValueError(f"expected a precision in 0..1 (above 0), got {precision}")
+        raise ValueError(f"expected a precision above 0 and at most 1, got {precision}")
     enough = np.flatnonzero(expected_precision >= precision)
     return int(enough[-1]) + 1 if len(enough) else 0
 
@@ -163,7 +163,7 @@ def per_class(
 def precision_table(
     expected_precision: np.ndarray, precisions: Sequence[float] = PRECISIONS
 ) -> pd.DataFrame:
-    """Count the candidates at each expected precision, and how many of them should be right."""
+    """Count the candidates at each expected precision, and the expected number of correct ones."""
     taken = np.array(
         [count_at_precision(expected_precision, precision) for precision in precisions], dtype=int
     )

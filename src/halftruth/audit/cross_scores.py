@@ -76,7 +76,7 @@ def cross_scores(
 
 
 def _train_fold(labels: LabelMatrix, out: Path, settings: dict[str, Any]) -> None:
-    """Train on the rows of one fold, or resume that; a finished run stays."""
+    """Train without the rows of one fold, or resume that run; a finished run is kept."""
     table = out.with_name(f"{out.name}.parquet")
     write_labels(labels, table)
     if (out / "result.json").exists():
@@ -101,7 +101,7 @@ def _check_same(
     path = folder / "identity.txt"
     if path.exists() and path.read_text(encoding="utf-8") != now.hexdigest():
         raise DataError(
-            f"{folder}: holds folds of other labels or other settings; remove it, or choose "
+            f"{folder}: contains folds of other labels or other settings; remove it, or choose "
             "another folder (--out)"
         )
     path.write_text(now.hexdigest(), encoding="utf-8")
@@ -110,11 +110,11 @@ def _check_same(
 def _split_rows(
     fold: np.ndarray, number: int, seed: int, groups: np.ndarray | None, positive: np.ndarray
 ) -> np.ndarray:
-    """train, val or test per row; the rows of the fold are the test part, which chooses nothing."""
+    """train, val or test per row; the fold is the test part, which is not used for selection."""
     rest = np.flatnonzero(fold != number)
     inside = None if groups is None else groups[rest]
     for attempt in range(100):
-        # With few rows, all validation rows may be without a label and could choose no epoch.
+        # With few rows, the validation part may have no positive, and no epoch can be selected.
         draw = seed + number + 1000 * attempt
         _, held_out = split_rows(len(rest), val=_VALIDATION, seed=draw, groups=inside)
         if positive[rest[held_out]].any():

@@ -74,7 +74,8 @@ class CellFile:
             match = self._field.match(record, at)
             if match is None:
                 raise DataError(
-                    f"quotes inside of a cell: {record[at : at + 60]!r}; save the file again"
+                    f"quotes inside a cell: {record[at : at + 60]!r}; save the file again with "
+                    "a program that quotes such cells (pandas, a spreadsheet)"
                 )
             cells.append(match[0])
             at = match.end() + 1

@@ -53,7 +53,7 @@ class Decisions:
         return self._append({"ids": list(dict.fromkeys(ids)), "verdict": verdict, "tab": tab})
 
     def undo(self, tab: str = "") -> dict[str, Any] | None:
-        """Undo the last decision of this browser tab; None if there is none."""
+        """Undo the last decision of this browser tab; returns None if it has made none."""
         with self._lock:
             for event in reversed(self.events):
                 mine = "ids" in event and event["tab"] == tab
@@ -70,7 +70,7 @@ class Decisions:
     def _append(self, event: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
             if self._file is None:
-                raise DataError(f"{self.path}: was opened only for reading")
+                raise DataError(f"{self.path}: is open for reading only")
             now = datetime.now(UTC).isoformat(timespec="seconds")
             event = {"n": len(self.events), **event, "time": now}
             line = (json.dumps(event) + "\n").encode()
@@ -106,7 +106,7 @@ class Decisions:
         if not self.path.exists():
             return 0
         raw = self.path.read_bytes()
-        # A line without an end was cut by a crash, before it was confirmed.
+        # An incomplete last line is from a crash; that decision was not confirmed.
         whole = raw.rfind(b"\n") + 1
         for number, line in enumerate(raw[:whole].splitlines(), start=1):
             try:

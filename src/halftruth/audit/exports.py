@@ -110,7 +110,10 @@ def _fiftyone(audit: AuditFolder, labels: LabelMatrix, out: Path) -> None:
     """samples.json (filepath, labels, suggestions with confidence) and load.py to read it."""
     suggested, rows = _suggestions(audit, labels), Rows(audit)
     if rows.store is None:
-        raise DataError(f"{audit.path}: FiftyOne shows images, and this audit has none")
+        raise DataError(
+            f"{audit.path}: FiftyOne needs images, and this audit has none; export for "
+            "label-studio or cleanlab instead"
+        )
     samples = []
     for row in audit.scored["rows"]:
         item = str(labels.items[row]) if labels.items is not None else str(row)

@@ -17,7 +17,7 @@ from halftruth.data.readers.label_lists import detect_separator, join_names, spl
 from halftruth.data.readers.label_table import PROVENANCE, Roles, assign_roles
 from halftruth.data.readers.text_table import TEXT_SUFFIXES, Table, read_table
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
-from halftruth.train.output_tables import safe_cell
+from halftruth.train.output_tables import escape_formula
 
 _TABLE_OPTIONS = ("image_column", "label_column", "split_column", "drop_columns", "classes")
 
@@ -31,7 +31,7 @@ def write_repaired(
     *,
     provenance: bool,
 ) -> LabelMatrix:
-    """Write the file; returns the labels as written: ABSENT is UNKNOWN where there is no code."""
+    """Write the file; returns the labels as written: UNKNOWN for ABSENT if it has no code."""
     source, reading = audit.labels_file, audit.info["reading"]
     table = read_table(source, reading.get("delimiter"))
     roles = assign_roles(table, **{k: v for k, v in reading.items() if k in _TABLE_OPTIONS})
@@ -55,7 +55,7 @@ def write_repaired(
 
 
 def check_writable(audit: AuditFolder, out: Path) -> None:
-    """Refuse formats that cannot be written back, and a name of another format."""
+    """Refuse formats that cannot be written back, and an output of another format."""
     source = audit.labels_file
     if not table_suffix(source):
         raise DataError(
@@ -70,7 +70,8 @@ def check_writable(audit: AuditFolder, out: Path) -> None:
         )
     if audit.info["reading"].get("duplicates", "error") == "merge":
         raise DataError(
-            f"{source}: rows were merged when it was read, so they cannot be written back"
+            f"{source}: rows of the same item were merged (duplicates), so they cannot be written "
+            "back; keep one row per item in the file, and audit it again"
         )
 
 
@@ -138,7 +139,7 @@ def _new_lists(
 
 
 def _runs(names: list[str]) -> bool:
-    return bool(names) and safe_cell(names[0]) != names[0]
+    return bool(names) and escape_formula(names[0]) != names[0]
 
 
 def _provenance(
@@ -152,7 +153,7 @@ def _provenance(
         added = np.flatnonzero(step[row] & (written.values[row] == PRESENT))
         removed = np.flatnonzero(step[row] & (written.values[row] != PRESENT))
         for name, places in zip(PROVENANCE, (added, removed), strict=False):
-            columns[name][row] = safe_cell(join_names([before.classes[k] for k in places]))
+            columns[name][row] = escape_formula(join_names([before.classes[k] for k in places]))
         columns[PROVENANCE[2]][row] = str(by[row])
     return columns
 
@@ -167,7 +168,8 @@ def _write_text(
     file = CellFile(source, delimiter)
     if not same_cells(source, file):
         raise DataError(
-            f"{source}: has quotes inside of cells that cannot be preserved; save the file again"
+            f"{source}: has quotes inside cells, which cannot be preserved; save the file again "
+            "with a program that quotes such cells (pandas, a spreadsheet)"
         )
     for (row, name), text in new.items():
         file.set(row, file.header.index(name), text)

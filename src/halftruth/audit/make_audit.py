@@ -14,7 +14,7 @@ from halftruth.audit.cross_scores import cross_scores
 from halftruth.audit.score_sources import (
     check_ranking,
     read_scores,
-    run_reading,
+    run_reading_options,
     run_scores,
     trained_on,
 )
@@ -184,7 +184,7 @@ def _read_inputs(
     stores = [str(Path(path)) for path in images or ()]
     options = dict(reading or {})
     if run is not None:
-        options = {**run_reading(run, file), **options}
+        options = {**run_reading_options(run, file), **options}
         stores = stores or list(run.config.images)
         features = features or run.config.features
     # First, so that a misspelt column is reported as --group-column, not as a dropped column.
@@ -213,10 +213,13 @@ def _rows_of(column: np.ndarray | None, split: str, file: Path) -> np.ndarray:
     if split not in ("train", "val", "test"):
         raise DataError(f"split: expected train, val or test, got {split!r}")
     if column is None:
-        raise DataError(f"{file}: there is no split column, so there is no part {split!r}")
+        raise DataError(
+            f"{file}: there is no split column, so the part {split!r} cannot be chosen; leave out "
+            "--split, or name the column with --split-column"
+        )
     rows: np.ndarray = getattr(named_splits(column), split)
     if not len(rows):
-        raise DataError(f"{file}: no row belongs to the part {split!r}")
+        raise DataError(f"{file}: no row of the split column is in the part {split!r}")
     return rows
 
 
@@ -263,11 +266,11 @@ def _check_scores(inputs: _Inputs, scores: _Scores) -> np.ndarray:
         name, reason = scores.bad[0]
         raise DataError(
             f"{inputs.file}: none of the images of its {len(good):,} rows can be read, for "
-            f"instance {name}: {reason}"
+            f"instance {name}: {reason}; check --images"
         )
     part = inputs.labels.select(good)
     if not (part.values == PRESENT).any():
-        raise DataError(f"{inputs.file}: none of the rows with a readable image has a label")
+        raise DataError(f"{inputs.file}: no row with a readable image has a present label")
     if scores.bad:
         scores.warnings.append(f"Rows without a readable image are left out: {len(scores.bad):,}.")
     warning = check_ranking(part, scores.values[good], scores.named)

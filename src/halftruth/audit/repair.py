@@ -15,7 +15,7 @@ from halftruth.audit.decisions import Decisions
 from halftruth.audit.label_writer import check_writable, table_suffix, write_repaired
 from halftruth.data import DataError, read_labels
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
-from halftruth.train.output_tables import safe_cell
+from halftruth.train.output_tables import escape_formula
 from halftruth.train.run_folder import replace_file, write_text
 
 
@@ -65,7 +65,7 @@ def repair(
         written = write_repaired(audit, before, wanted, changes, new, provenance=provenance)
         again = read_labels(new, **audit.info["reading"])
         if again.classes != before.classes or not np.array_equal(again.values, written.values):
-            raise AssertionError(f"{out}: the written file reads differently; this is a bug")
+            raise AssertionError(f"{out}: the written labels differ; please report this bug")
     write_text(diff, _list_changes(before, written, changes).to_csv(index=False))
     changed = written.values != before.values
     return Repaired(
@@ -120,7 +120,7 @@ def read_audited(audit: AuditFolder) -> LabelMatrix:
     """Read the audited label file again; an error if it has changed since the audit."""
     file = audit.labels_file
     if not file.exists():
-        raise DataError(f"{file}: the audited label file is gone; put it back")
+        raise DataError(f"{file}: the audited label file does not exist any more; restore it")
     if digest(file) != audit.info["sha256"]:
         raise DataError(
             f"{file}: has changed since the audit, so its rows may not be the same; audit it again"
@@ -153,8 +153,8 @@ def _list_changes(before: LabelMatrix, after: LabelMatrix, changes: pd.DataFrame
     return pd.DataFrame(
         {
             "row": places[0] + 1,
-            "item": changes["item"].map(safe_cell),
-            "class": changes["class"].map(safe_cell),
+            "item": changes["item"].map(escape_formula),
+            "class": changes["class"].map(escape_formula),
             "before": words(before),
             "after": words(after),
             "probability": changes["probability"].round(4),

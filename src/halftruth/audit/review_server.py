@@ -85,7 +85,7 @@ def _silent_handler() -> Any:
             """Write no log: every address contains the token."""
 
         def log_request(self, *answer: Any) -> None:
-            """Not even prepare it: an address that cannot be parsed would be an error."""
+            """Do nothing: formatting an address that cannot be parsed would raise an error."""
 
         def handle(self) -> None:
             try:
@@ -147,7 +147,7 @@ def _report_bug(error: Exception) -> Any:
         return {"error": error.description}, error.code
     # Not by the logger of Flask, which writes the address and so the token.
     traceback.print_exception(error)
-    return {"error": f"{type(error).__name__}: a bug of halftruth"}, 500
+    return {"error": f"{type(error).__name__}: a bug in halftruth, please report it"}, 500
 
 
 class Views:

@@ -14,7 +14,7 @@ from halftruth.data.readers.numpy_file import find_matrix, load_arrays
 from halftruth.data.readers.text_table import ITEM_COLUMNS, Table, plain, read_table
 from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.presence.calibration import find_invalid
-from halftruth.train.output_tables import safe_cell
+from halftruth.train.output_tables import escape_formula
 from halftruth.train.task import choose_parts, read_groups, reading_options
 from halftruth.train.trained_run import TrainedRun
 
@@ -75,7 +75,7 @@ def _check_shape(matrix: np.ndarray, expected: tuple[int, ...], path: Path) -> N
 
 def _find(name: str, columns: list[str], path: Path) -> int:
     # Names that a spreadsheet would run as a formula are written with an apostrophe.
-    for written in (name, safe_cell(name)):
+    for written in (name, escape_formula(name)):
         if written in columns:
             return columns.index(written)
     raise DataError(
@@ -128,8 +128,8 @@ def _match_rows(table: Table, labels: LabelMatrix, path: Path) -> np.ndarray:
 # ---------------------------------------------------------------------- trained runs
 
 
-def run_reading(run: TrainedRun, labels: str | Path) -> dict[str, Any]:
-    """The options with which training read this file; none if it read another file."""
+def run_reading_options(run: TrainedRun, labels: str | Path) -> dict[str, Any]:
+    """The reading options of the run if it was trained on this file, otherwise none."""
     same = Path(run.config.labels).resolve() == Path(labels).resolve()
     return reading_options(run.config) if same else {}
 
@@ -144,7 +144,10 @@ def run_scores(
     """(N, K) scores for the classes of the labels, NaN in rows of bad images, and those images."""
     missing = [name for name in labels.classes if name not in run.classes]
     if missing:
-        raise DataError(f"{run.folder}: the run was trained without the classes {some(missing)}")
+        raise DataError(
+            f"{run.folder}: the run was trained without the classes {some(missing)}; "
+            "leave these columns out (--drop-column), or choose another run"
+        )
     columns = [run.classes.index(name) for name in labels.classes]
     if features is not None:
         found, good = run.score(features=features), np.ones(len(labels), dtype=bool)

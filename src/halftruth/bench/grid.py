@@ -1,4 +1,4 @@
-"""What a benchmark runs: methods x data sets x label settings x seeds, from a YAML file."""
+"""The grid of a benchmark: methods x data sets x label settings x seeds, from a YAML file."""
 
 import dataclasses
 import difflib
@@ -31,7 +31,7 @@ COMPLETE = {"loss": "bce", "labels": "complete", "search": {}}
 def method_rows(name: str, entry: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
     """The table rows of a name in `methods`."""
     if name == "all":
-        every = {loss: {**with_needed(loss, {}), "fixed": []} for loss in losses.names()}
+        every = {loss: {**fill_required_options(loss, {}), "fixed": []} for loss in losses.names()}
         return {"complete": dict(COMPLETE), **every}
     if name == "complete" and entry is None:
         return {name: dict(COMPLETE)}
@@ -39,10 +39,10 @@ def method_rows(name: str, entry: dict[str, Any] | None) -> dict[str, dict[str, 
         return {name: {**AUTO_ROW, **(entry or {})}}
     entry = {"loss": name, **(entry or {})}
     entry.setdefault("fixed", list(entry.get("options") or {}))
-    return {name: {**entry, **with_needed(entry["loss"], entry)}}
+    return {name: {**entry, **fill_required_options(entry["loss"], entry)}}
 
 
-def with_needed(loss: str, entry: dict[str, Any]) -> dict[str, Any]:
+def fill_required_options(loss: str, entry: dict[str, Any]) -> dict[str, Any]:
     """A method's entry with its required options filled in: the number of positives per row is
     counted on validation rows, other options start in the middle of their search range.
     """
@@ -59,11 +59,11 @@ def with_needed(loss: str, entry: dict[str, Any]) -> dict[str, Any]:
 def build_loss(entry: dict[str, Any]) -> losses.Loss | None:
     if entry["loss"] == AUTO:
         return None
-    return losses.create(entry["loss"], **numbered(entry.get("options") or {}))
+    return losses.create(entry["loss"], **fill_placeholders(entry.get("options") or {}))
 
 
-def numbered(options: dict[str, Any]) -> dict[str, Any]:
-    """Options with 1.0 as placeholder for a number that is counted later."""
+def fill_placeholders(options: dict[str, Any]) -> dict[str, Any]:
+    """Options with 1.0 as placeholder for a number that is counted on the data later."""
     return {key: 1.0 if value == PRIOR else value for key, value in options.items()}
 
 
@@ -165,9 +165,9 @@ class Grid:
         """Whether a method can be trained on a data set: features have no views and no maps."""
         inputs = {"features": "x"} if self.on_features(data) else {"images": ["x"]}
         head = self._training(data, method).get("head", Config.head)
-        options = numbered(method.get("options") or {})
+        options = fill_placeholders(method.get("options") or {})
         config = Config(method=method["loss"], options=options, head=head, **inputs)
-        return not config._method_problems()
+        return not config._check_method()
 
     def _training(self, data: str, method: dict[str, Any]) -> dict[str, Any]:
         """The training settings of a method: from the grid, the data set and the method."""
@@ -203,7 +203,7 @@ class Grid:
     def problems(self) -> list[str]:
         """Everything that is wrong with the values; files are not read."""
         found = [f"data {name}: {text}" for name in self.data for text in self._data_problems(name)]
-        found += self._method_problems()
+        found += self._check_method()
         if not self.seeds or not all(type(seed) is int and seed >= 0 for seed in self.seeds):
             found.append(f"seeds: expected integers >= 0, got {self.seeds}")
         if type(self.trials) is not int or self.trials < 1:
@@ -242,7 +242,7 @@ class Grid:
         options = ", ".join(sorted(_OF_DATA | known.keys()))
         return [f"there is no option {key!r}; there are: {options}" for key in sorted(strange)]
 
-    def _method_problems(self) -> list[str]:
+    def _check_method(self) -> list[str]:
         found, with_auto = [], False
         for name, entry in self._given():
             try:
@@ -254,14 +254,14 @@ class Grid:
                         )
                     budget = (made.get("training") or {}).get("budget")
                     if budget is not None and made["loss"] != AUTO:
-                        found.append(f"methods: {row}: budget belongs to auto only")
+                        found.append(f"methods: {row}: budget works only with the method auto")
                     build_loss(made)
                     parse(made.get("search") or {})
             except (ValueError, TypeError) as error:
                 found.append(f"methods: {name}: {error}")
         shared = (self.training, *(about.get("training", {}) for about in self.data.values()))
         if not with_auto and any("budget" in training for training in shared):
-            found.append("training: budget belongs to auto, and no row is auto")
+            found.append("training: budget has no effect, since no method of the grid is auto")
         return found
 
 

@@ -81,7 +81,7 @@ class Recipe:
             f"halftruth bench labels {self.reader} ROOT --labels {self.labels}{option} "
             f"--out data/{self.data}",
             f"halftruth train --recipe {self.name} --images IMAGES --out runs/{run}",
-            "Published: " + ("; ".join(texts) or "no number at hand"),
+            "Published: " + ("; ".join(texts) or "none"),
             f"Source: {self.source}",
         ]
         body = yaml.safe_dump(self.settings, sort_keys=False, default_flow_style=None)

@@ -49,7 +49,7 @@ def run_grid(
 
 
 def devices(given: str) -> list[str]:
-    """Return the devices to use in turn; a device that is not there is an error."""
+    """Return the devices to use in turn; a device that is not available is an error."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if given == "auto":
         return [f"cuda:{number}" for number in range(count)] or ["cpu"]
@@ -60,7 +60,7 @@ def devices(given: str) -> list[str]:
             raise DataError(f"device: expected auto, cpu, cuda or cuda:N, got {name!r}")
         if kind == "cuda" and int(number or 0) >= count:
             raise DataError(
-                f"device: {name} is not there, found {count} CUDA devices; use auto or cpu"
+                f"device: {name} is not available, found {count} CUDA devices; use auto or cpu"
             )
     return names
 
@@ -90,7 +90,7 @@ class _Schedule:
             for job in trials:
                 self._ask(job)
         self._advance()
-        self._first_alone()
+        self._run_first_alone()
         while self.queue or any(worker.task is not None for worker in self.pool.workers):
             for worker in self.pool.free():
                 if self.queue:
@@ -120,7 +120,7 @@ class _Schedule:
                 raise DataError(f"data {cell.data}: {answer.error}")
             self.say(f"{cell.data}: {answer.value}")
 
-    def _first_alone(self) -> None:
+    def _run_first_alone(self) -> None:
         """Run the first job of each image data set alone: it decodes the images for all."""
         for data in dict.fromkeys(cell.data for cell in self.cells):
             job = next((job for job in self.queue if job.data == data), None)

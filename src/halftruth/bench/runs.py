@@ -21,10 +21,11 @@ from halftruth.metrics import evaluate, thresholds
 from halftruth.metrics.counts import UndefinedMetricWarning
 from halftruth.models import Classifier
 from halftruth.train.auto import resolve_auto, search_settings
-from halftruth.train.config import AUTO, OVER_FEATURES, Config
+from halftruth.train.config import AUTO, Config
 from halftruth.train.devices import OneProcess
-from halftruth.train.fit import make_teacher, teacher_config
+from halftruth.train.fit import make_teacher, make_teacher_config
 from halftruth.train.inputs import Features
+from halftruth.train.settings import DEFAULTS_ON_FEATURES
 from halftruth.train.stages import build_head
 from halftruth.train.trainer import Stage, Teacher
 
@@ -43,7 +44,7 @@ def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
     if job.loss == AUTO:
         # auto uses only the shown labels: of the grid's settings it takes the budget, and it
         # selects nothing on validation rows.
-        defaults: dict[str, Any] = {**OVER_FEATURES, "method": AUTO, "features": "X"}
+        defaults: dict[str, Any] = {**DEFAULTS_ON_FEATURES, "method": AUTO, "features": "X"}
         config = Config(**defaults, seed=job.seed, budget=job.training.get("budget"))
         shown = matrix.labels[torch.as_tensor(matrix.splits.train)].cpu().numpy()
         config, choice = resolve_auto(config, shown, matrix.x.shape[1])
@@ -55,13 +56,13 @@ def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
         model, epoch = train_head(config, alone)
         return {"epoch": epoch, **compute_metrics(job, model, matrix)}
     config = Config(
-        **{**OVER_FEATURES, **_LEAN, **job.training},
+        **{**DEFAULTS_ON_FEATURES, **_LEAN, **job.training},
         method=job.loss,
         options=with_numbers(job.options, matrix.prior),
         features="X",
         seed=job.seed,
     )
-    first, label = teacher_config(config), None
+    first, label = make_teacher_config(config), None
     if first is not None:
         model, _ = train_head(first, matrix)
         accelerator = OneProcess(str(matrix.x.device))
@@ -112,12 +113,12 @@ def compute_metrics(job: Job, model: nn.Module, matrix: Matrix) -> dict[str, Any
     scores, truth = score(matrix.splits.val)
     # Thresholds are fitted on validation rows only.
     fit = job.threshold == "fit"
-    cuts = np.clip(thresholds.best(scores, truth), 0, 1) if fit else job.threshold
+    limits = np.clip(thresholds.best(scores, truth), 0, 1) if fit else job.threshold
     with _undefined_metrics_allowed():
-        found: dict[str, Any] = {"val": evaluate(scores, truth, threshold=cuts)}
+        found: dict[str, Any] = {"val": evaluate(scores, truth, threshold=limits)}
         if not job.trial:
             scores, truth = score(matrix.splits.test)
-            found["test"] = evaluate(scores, truth, threshold=cuts)
+            found["test"] = evaluate(scores, truth, threshold=limits)
     return found
 
 
@@ -141,7 +142,7 @@ def run_on_images(job: Job, root: Path, cache: Path, device: str) -> dict[str, A
     """
     from halftruth.train.fit import train
 
-    files = label_files(job, root, cache)
+    files = write_label_files(job, root, cache)
     folder = cache / "runs" / job.id
     weights = str(job.training.get("weights", "pretrained"))
     settings = {
@@ -203,7 +204,7 @@ def _evaluate_at(
     return found
 
 
-def label_files(job: Job, root: Path, cache: Path) -> dict[str, Any]:
+def write_label_files(job: Job, root: Path, cache: Path) -> dict[str, Any]:
     """Write the shown labels, and the complete labels of the other rows, once; return the paths."""
     folder = cache / f"labels-{source_key(job.source, job.labels, job.label_seed)}"
     notes = folder / "notes.json"

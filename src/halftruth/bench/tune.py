@@ -54,7 +54,7 @@ def tune(
     the observed labels, see docs/selection.md. Test rows are not used.
     """
     out = Path(out)
-    config = load_settings(recipe, {**_with_needed(settings), "out": str(out / "trials")})
+    config = load_settings(recipe, {**_fill_required_options(settings), "out": str(out / "trials")})
     space = search_space(config, search or {})
     # After the checks: the imports of a search take seconds.
     library = import_optuna()
@@ -110,7 +110,7 @@ def _open_study(library: Any, storage: str, name: str, config: Config) -> "optun
 
 
 def _bind(study: "optuna.Study", config: Config, space: Space) -> None:
-    """Store what a new study is about; refuse a study that is about something else."""
+    """Store data and settings in a new study; refuse a study of other data or settings."""
     settings = {
         name: value
         for name, value in config.to_dict().items()
@@ -168,7 +168,7 @@ def _count_finished(study: "optuna.Study") -> int:
     return sum(trial.state.name in ("COMPLETE", "PRUNED") for trial in study.trials)
 
 
-def _with_needed(settings: dict[str, Any]) -> dict[str, Any]:
+def _fill_required_options(settings: dict[str, Any]) -> dict[str, Any]:
     """Fill in required arguments that are searched, from the middle of their range."""
     method = settings.get("method")
     if method not in losses.names():

@@ -17,7 +17,7 @@ from typing import Any
 
 from halftruth.bench.jobs import Job
 from halftruth.bench.run_data import Matrix, describe_source, load_matrix, source_key
-from halftruth.bench.runs import label_files, run_on_features, run_on_images
+from halftruth.bench.runs import run_on_features, run_on_images, write_label_files
 
 # Data sets that a process keeps in memory; jobs come ordered by data set.
 _KEPT = 3
@@ -76,7 +76,8 @@ class Worker:
             self.process.join()
             code = self.process.exitcode
             self.start()
-            return Answer(task, error=f"its process died (exit code {code}): out of memory?")
+            error = f"its process died (exit code {code}), perhaps out of memory; use fewer --jobs"
+            return Answer(task, error=error)
 
     def stop(self) -> None:
         self.process.terminate()
@@ -203,7 +204,7 @@ class Bench:
             if task.on_features:
                 self.matrix(job)
             else:
-                label_files(job, place.root, place.cache)
+                write_label_files(job, place.root, place.cache)
             return describe_source(job.source, job.labels, place.root)
         started = time.perf_counter()
         if task.on_features:

@@ -124,7 +124,7 @@ def audit(
 
 def review(
     folder: Annotated[Path, typer.Argument(help="Folder of an audit.")],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free port.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 uses any free port.")] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser.")] = True,
 ) -> None:
     """Accept or reject the candidates of an audit on a page in your browser.

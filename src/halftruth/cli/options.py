@@ -140,7 +140,9 @@ def split_recipe(
     source: Path | dict[str, Any] | None = None
     if labels is not None and labels.suffix in (".yaml", ".yml"):
         if recipe is not None:
-            raise typer.BadParameter(f"{labels} is a recipe, too; give one", param_hint="--recipe")
+            raise typer.BadParameter(
+                f"{labels} is a recipe already; give only one recipe", param_hint="--recipe"
+            )
         source, labels = labels, None
     elif recipe is not None:
         source = Path(recipe)
@@ -219,9 +221,9 @@ def check_reading(reading: dict[str, Any], option: str) -> dict[str, Any]:
     """The same; an error if `read_labels` has no such argument."""
     if not reading:
         return reading
-    from halftruth.train.config import reading_arguments
+    from halftruth.train.config import list_reading_arguments
 
-    known = reading_arguments()
+    known = list_reading_arguments()
     if unknown := sorted(reading.keys() - set(known)):
         raise typer.BadParameter(
             f"there is no {', '.join(unknown)}; expected one of {', '.join(known)}",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def say(text: str, *, style: str | None = None, error: bool = False) -> None:
-    """Print a text as it is, without wrapping; `error`: to stderr."""
+    """Print a text unchanged and without wrapping; `error`: to stderr."""
     console = Console(stderr=error)
     console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
 
@@ -72,9 +72,9 @@ def show_metrics(
     table = Table(title="Classes", title_justify="left", box=SIMPLE_HEAD)
     for column in classes.columns:
         table.add_column(str(column), justify="left" if column == "class" else "right")
-    for name, present, ap, cut in classes.itertuples(index=False):
+    for name, present, ap, threshold in classes.itertuples(index=False):
         shown = "-" if pd.isna(ap) else f"{100 * ap:.2f}"
-        table.add_row(Text(str(name)), f"{present:,}", shown, f"{cut:.3f}")
+        table.add_row(Text(str(name)), f"{present:,}", shown, f"{threshold:.3f}")
     console.print(table)
     overall = Table(title="Overall, in percent", title_justify="left", box=SIMPLE_HEAD)
     overall.add_column("metric")

@@ -255,7 +255,7 @@ def _check_parts(
     for name, rows in (("train", parts.train), ("val", parts.val), ("test", parts.test)):
         if len(rows) and not (labels.values[rows] == PRESENT).any():
             report.warnings.append(
-                f"the {name} part has no positive label, so it cannot be used to measure"
+                f"the {name} part has no positive label, so no metric can be computed on it"
             )
     in_train = (labels.values[parts.train] == PRESENT).any(axis=0)
     missing = [
@@ -303,7 +303,8 @@ def _check_store(
         )
     if len(used) < len(found):
         report.errors.append(
-            f"{len(found) - len(used):,} names mean the same image as the name of another row"
+            f"{len(found) - len(used):,} rows name an image that another row also names; "
+            "keep one row per image"
         )
     if decode:
         unreadable = check_images(store, list(found), workers=workers, progress=progress)

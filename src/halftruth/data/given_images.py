@@ -37,7 +37,7 @@ class GivenImages(ImageStore):
             _check(image, name)
             known = self._images.setdefault(name, image)
             if known is not image and (not isinstance(known, str | Path) or known != image):
-                raise DataError(f"items: two images have the name {name!r}; expected one each")
+                raise DataError(f"items: two images have the name {name!r}; give each its own")
         self.sources = []
 
     def names(self) -> list[str]:

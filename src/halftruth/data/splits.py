@@ -142,7 +142,7 @@ def _check_groups(groups: np.ndarray, n: int) -> np.ndarray:
         raise DataError(f"groups must have one entry per row: expected {n:,}, got {named.shape}")
     blank = np.flatnonzero(np.char.strip(named) == "")
     if len(blank):
-        raise DataError(f"row {blank[0]} has no group; {len(blank):,} rows have none")
+        raise DataError(f"{len(blank):,} rows have no group (the first: {blank[0]}); fill it in")
     return named
 
 

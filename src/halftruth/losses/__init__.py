@@ -1,4 +1,4 @@
-"""Losses for labels that tell only half the truth, behind one interface.
+"""Losses for incomplete labels, behind one interface.
 
 >>> import torch
 >>> from halftruth import losses

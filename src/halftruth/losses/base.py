@@ -65,17 +65,17 @@ class Loss(Watched):
         return curves.mirrored(curves.log_loss, s)
 
     def unknown(self, s: Logit) -> Curve:
-        """... UNKNOWN: taken for ABSENT unless the method says otherwise."""
+        """... UNKNOWN; the same as ABSENT unless a method overrides it."""
         return self.absent(s)
 
     def corrected(self, s: Logit) -> Curve:
-        """... UNKNOWN and found to be there by a method that corrects labels."""
+        """... UNKNOWN, but corrected to PRESENT by the method."""
         return self.present(s)
 
     # The parts a method with coupled entries overrides.
 
     def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
-        """What `terms` needs to know of the whole batch."""
+        """Return the context for `terms` that depends on the whole batch."""
         return None
 
     def terms(self, s: Logit, labels: Tensor, context: Any, rows: slice) -> Curve:
@@ -87,7 +87,7 @@ class Loss(Watched):
         return curves.patched(curve, curves.is_present(labels, no_absent), self.present, s)
 
     def extra(self, logits: Tensor, labels: Tensor) -> Tensor | None:
-        """A term beside the sum over entries, in the units of the mean."""
+        """A term that is added to the sum over entries, in the units of the mean."""
         return None
 
     @property
@@ -112,7 +112,7 @@ class Loss(Watched):
         """
         for part in self.modules():
             if isinstance(part, Memory):
-                part.settle(place, together)
+                part.set_place(place, together)
 
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
         """Parameters that the optimiser trains besides the model, with their own learning rate.
@@ -184,7 +184,7 @@ class Loss(Watched):
         """Set the place in the method's schedule, 0..1, also beyond the last epoch's start."""
 
     def presence_of_unknown(self, p: Tensor) -> Tensor | None:
-        """The probability of an unknown label to be present that the method derives from p."""
+        """The probability that an unknown label is present, which the method derives from p."""
         return None
 
     def map_term(self, maps: Tensor, index: Tensor, boxes: Tensor) -> Tensor:
@@ -244,13 +244,13 @@ class Loss(Watched):
             logits.backward(gradient)
 
         is `loss(logits, labels).backward()` without autograd's part in the loss, which at small
-        batches takes longer than the loss itself. What a loss trains of its own gets its gradients
-        added to `.grad`, as there.
+        batches takes longer than the loss itself. Gradients of the loss's own parameters are
+        added to their `.grad`, as in `backward`.
         """
         if self.reduction == "none":
             raise ValueError(
-                'expected a reduction to one value ("mean", "sum" or "batch"), which alone has one '
-                'gradient, got "none"'
+                'expected a reduction to one value ("mean", "sum" or "batch"), since only that '
+                'has one gradient, got "none"'
             )
         if self.views > 1 or self.has_extra or any(True for _ in self.parameters()):
             leaf = logits.detach().requires_grad_()
@@ -296,7 +296,7 @@ class Loss(Watched):
         return value + extra * units.get(self.reduction, max(labels.numel(), 1) * scale)
 
     def _scale(self, labels: Tensor) -> tuple[float, Tensor | None]:
-        """What the sum is multiplied by, and divided by where that is known to the device only."""
+        """The factor of the sum, and its divisor if that is a tensor on the device."""
         if self.reduction == "mean":
             divisor = self.normalizer(labels)
             return (1.0, divisor) if isinstance(divisor, Tensor) else (1 / divisor, None)
@@ -312,7 +312,7 @@ class Loss(Watched):
             labels = torch.as_tensor(labels, device=logits.device)
         wanted = (2,) if self.views == 1 else (3,)
         if logits.dim() not in wanted:
-            shape = "(B, K)" if self.views == 1 else f"({self.views}, B, K), one slice a view,"
+            shape = "(B, K)" if self.views == 1 else f"({self.views}, B, K), one slice per view,"
             raise ValueError(f"expected logits of shape {shape} got {tuple(logits.shape)}")
         if self.views > 1 and logits.shape[0] != self.views:
             raise ValueError(f"expected {self.views} views of the batch, got {logits.shape[0]}")
@@ -323,18 +323,18 @@ class Loss(Watched):
             )
         if self.needs_index and index is None:
             raise ValueError(
-                f"{type(self).__name__} remembers every training sample and needs to know which "
-                "ones these are: loss(logits, labels, index=index), with index the rows of the "
-                "label matrix given to begin()"
+                f"{type(self).__name__} keeps a table of training samples and needs the index: "
+                "loss(logits, labels, index=index), where index holds the row of each sample in "
+                "the labels given to begin()"
             )
         if self.needs_index and getattr(index, "shape", None) != labels.shape[:1]:
             raise ValueError(
-                f"expected an index tensor of {labels.shape[0]} entries, the sample behind each "
-                f"row of the batch, got {tuple(getattr(index, 'shape', ())) or index!r}"
+                f"expected an index tensor of {labels.shape[0]} entries, the sample number of "
+                f"each row of the batch, got {tuple(getattr(index, 'shape', ())) or index!r}"
             )
         if torch.compiler.is_compiling():
             return logits, labels
-        # On an accelerator a look at the values would stop the queue: the first batch has to do.
+        # On an accelerator, reading values waits for the queue: only the first batch is checked.
         if logits.device.type == "cpu" or not self._seen_batch:
             labels = label_codes.check(labels)
             if not self._seen_batch:

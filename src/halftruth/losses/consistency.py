@@ -117,7 +117,7 @@ class SpatialConsistency(Wrapper):
             grid(top, height, self.side, p.shape[2]),
             grid(left, width, self.side, p.shape[3]),
         )
-        target, known = (resampled(x, rows, columns) for x in (average, seen))
+        target, known = (resample(x, rows, columns) for x in (average, seen))
         known = known > 1 - 1e-4
         error = torch.where(known, (p - target).abs(), 0.0)
         if self.training:
@@ -132,7 +132,7 @@ class SpatialConsistency(Wrapper):
         left, top, width, height = box
         rows = grid(-top / height, 1 / height, p.shape[2], self.side)
         columns = grid(-left / width, 1 / width, p.shape[3], self.side)
-        now = resampled(p, rows, columns)
+        now = resample(p, rows, columns)
         inside = (rows.sum(2)[:, :, None] * columns.sum(2)[:, None, :] > 0.5)[:, None]
         moved = torch.where(seen, torch.lerp(now, average, self.decay), now)
         moved = torch.where(inside, moved, average)
@@ -153,6 +153,6 @@ def grid(start: Tensor, length: Tensor, cells: int, points: int) -> Tensor:
     return weights * ((where >= 0) & (where <= 1))[:, :, None]
 
 
-def resampled(maps: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+def resample(maps: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Maps (B, K, H, W) interpolated along both axes."""
     return rows[:, None] @ maps @ columns[:, None].transpose(2, 3)

@@ -20,10 +20,10 @@ from halftruth.losses._engine.table_storage import (
     default_exchange,
     free_memory,
     gather_objects,
+    has_several_processes,
     host_table,
-    packed,
-    several,
-    unpacked,
+    pack_bits,
+    unpack_bits,
 )
 
 # Entries per block in loops over all samples: the temporary copies of a block of four million
@@ -76,12 +76,12 @@ class Memory(nn.Module):
         self.dtype, self.free = kind, free
         self.near = torch.device("cpu")
         self.in_host, self.sharing = False, None
-        self.settle(place)
+        self.set_place(place)
         self.shape: tuple[int, ...] = ()
         self.register_buffer("values", torch.empty(0, dtype=self._stored))
         self.register_buffer("touched", torch.empty(0, dtype=torch.bool), persistent=False)
 
-    def settle(self, place: str = "auto", together: bool = False) -> None:
+    def set_place(self, place: str = "auto", together: bool = False) -> None:
         """Set the place of the next table, and whether all processes build it at the same time."""
         if place not in PLACES:
             raise ValueError(f"expected a place for the memory in {PLACES}, got {place!r}")
@@ -114,7 +114,7 @@ class Memory(nn.Module):
         """The rows of these samples, on the index's device."""
         rows = self.values[self._at(index)]
         if self.dtype == torch.bool:
-            rows = unpacked(rows, self.shape)
+            rows = unpack_bits(rows, self.shape)
         return rows.to(index.device)
 
     def write(self, index: Tensor, rows: Tensor) -> None:
@@ -126,7 +126,7 @@ class Memory(nn.Module):
                 f"got {tuple(rows.shape)}"
             )
         if self.dtype == torch.bool:
-            rows = packed(rows)
+            rows = pack_bits(rows)
         self.values[at] = rows.detach().to(self.values)
         self.touched.index_fill_(0, at, True)
 
@@ -218,7 +218,7 @@ class Memory(nn.Module):
     def _make_room(self, size: tuple[int, ...]) -> None:
         """Allocate a table of this size at its place; the content is undefined."""
         nbytes = torch.Size(size).numel() * self._stored.itemsize
-        self.sharing, together = None, self.together and several()
+        self.sharing, together = None, self.together and has_several_processes()
         self.in_host = nbytes > 0 and self._goes_to_host(nbytes, together)
         if self.in_host:
             table, self.sharing = host_table(nbytes, self.near, together)

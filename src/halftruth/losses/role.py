@@ -80,7 +80,7 @@ class ROLE(Loss):
         if self.memory is None:
             kind = Memory(memory_dtype or "float32").dtype
             self.estimator = nn.Parameter(torch.empty(0, dtype=kind))
-        self._beside: Tensor | None = None
+        self._rest: Tensor | None = None
 
     # The table of estimates, as logits g.
 
@@ -170,14 +170,14 @@ class ROLE(Loss):
         slope = slope / max(labels.numel(), 1) + 2 * excess / max(count, 1) / classes * estimate.pq
         half = 0.5 * slope
         # `terms` has the value of the estimates' side; its gradient and its count term are here.
-        beside = 0.5 * excess.square() if count else excess * 0
+        rest = 0.5 * excess.square() if count else excess * 0
         if self.memory is None:
             if self.training:
-                beside = beside + (half * (g - g.detach())).sum()
+                rest = rest + (half * (g - g.detach())).sum()
         elif self.training:
             step = self._checked_rate() * half / (ROOT * half.abs() + GUARD)
             self.memory.write(index, g - step)
-        self._beside = beside
+        self._rest = rest
         return g.detach()
 
     def _rows(self, index: Tensor) -> Tensor:
@@ -212,5 +212,5 @@ class ROLE(Loss):
         predicted = torch.sigmoid(logits.to(compute_dtype(logits))).sum() / max(rows, 1)
         term = 0.5 * ((predicted - self.expected_positives) / classes) ** 2
         term = term if rows else term * 0
-        beside, self._beside = self._beside, None
-        return term if beside is None else term + beside
+        rest, self._rest = self._rest, None
+        return term if rest is None else term + rest

@@ -22,8 +22,8 @@ class Swan(WeakNegative):
     r estimates, per row, the share of the present labels that are annotated (by Laplace's rule):
     the probability that a present label would have been annotated. n is the number of further
     positives that the model expects. r carries no gradient. Where all labels are annotated, n
-    falls to 0 and r rises to 1, which is cross-entropy. Where one of several labels is annotated,
-    r falls to the share of that one, only in rows with many present classes.
+    falls to 0 and r rises to 1, which is cross-entropy. Where one of several present
+    labels is annotated, r falls to its share, and only in rows with many present classes.
     The second part is a prior on the head: a logit has the standard deviation √v = 1.4. The
     trainer adds it where a head is trained on features (`ridge`).
     Own method (docs/auto.md). `weight` replaces r by one number. UNKNOWN: negative of weight r;

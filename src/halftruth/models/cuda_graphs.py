@@ -1,8 +1,8 @@
 """Training steps as CUDA graphs: at small batches a GPU waits for Python, not for memory.
 
-A capture writes down what a piece of code gives the device to do, for tensors at fixed places; a
-replay does all of it again at the cost of one launch. What is captured here changes its tensors in
-place (weights, averages), so a replay sees the current ones.
+A capture records the kernels that some code launches, for tensors at fixed addresses; a replay
+launches all of them at the cost of one launch. The captured code changes weights and averages in
+place, so a replay uses their current values.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,37 +15,37 @@ from torch import Tensor, nn
 from halftruth.models.classifier import bare_forward
 from halftruth.models.folding import folded
 
-# A shape is worth a capture when it keeps coming; the first steps also choose cuDNN's algorithms.
-SEEN = 3
-_WARMING = 3
+# Only a shape that recurs is worth a capture; the first steps also select cuDNN's algorithms.
+STEPS_BEFORE_CAPTURE = 3
+_WARM_UP_PASSES = 3
 
 
-class Recurring:
-    """Says once that a shape has come often enough in a row."""
+class ShapeCounter:
+    """Counts steps in a row with the same shape, to decide when to capture."""
 
     def __init__(self) -> None:
         self.shape: Any = None
         self.seen = 0
 
     def is_due(self, shape: Any) -> bool:
-        """To be asked at every step."""
-        if self.seen > SEEN:
+        """Whether to capture now; true once. Call it at every step."""
+        if self.seen > STEPS_BEFORE_CAPTURE:
             return False
         self.seen = self.seen + 1 if shape == self.shape else 1
         self.shape = shape
-        return self.seen > SEEN
+        return self.seen > STEPS_BEFORE_CAPTURE
 
 
-def _capturing(graph: Any, pool: Any = None) -> Any:
-    """Other threads, which fetch pictures ahead, may use the device meanwhile."""
+def _capture_into(graph: Any, pool: Any = None) -> Any:
+    """Capture while other threads, which prefetch images, may use the device."""
     return torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local")
 
 
 class Captured:
-    """A function of tensors, replayed for the shapes that keep coming.
+    """A function of tensors, captured and replayed once its shapes recur.
 
-    It must draw nothing at random and read nothing else that is moved. What it returns is
-    overwritten by the next call. `around`: what holds during the capture only.
+    It must not draw random numbers, nor read other tensors whose address changes. The next call
+    overwrites its results. `around`: a context for the capture only.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Captured:
         around: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self.function, self.around = function, around
-        self.shapes = Recurring()
+        self.shapes = ShapeCounter()
         self.inputs: Sequence[Tensor] = ()
         self.output: Any = None
         self.graph: Any = None
@@ -74,17 +74,17 @@ class Captured:
         self.inputs = [tensor.clone() for tensor in tensors]
         graph = torch.cuda.CUDAGraph()
         try:
-            with self.around(), _capturing(graph):
+            with self.around(), _capture_into(graph):
                 self.output = self.function(*self.inputs)
         except Exception:
-            # What cannot be captured can still be called.
+            # A function that cannot be captured is called directly.
             torch.cuda.synchronize()
             return
         self.graph = graph
 
 
-class _Body(nn.Module):
-    """The model with its precision inside, as a capture needs it."""
+class _ModelInPrecision(nn.Module):
+    """The model with its autocast inside, so that both are captured."""
 
     def __init__(self, model: nn.Module, dtype: torch.dtype | None, compiled: bool) -> None:
         super().__init__()
@@ -94,61 +94,60 @@ class _Body(nn.Module):
             self.inner = torch.compile(self.inner)
 
     def forward(self, x: Tensor) -> Tensor:
-        # Casts of the weights are part of the graph: kept ones would be of the first step.
+        # Without cached casts: the graph has to cast the current weights at every step.
         enabled = self.dtype is not None
         with torch.autocast("cuda", self.dtype, enabled=enabled, cache_enabled=False):
             return self.inner(x).float()  # type: ignore[no-any-return]
 
 
 class Passes:
-    """Forward and backward pass of a model, captured for the first shape that keeps coming.
+    """Forward and backward pass of a model, captured for the first shape that recurs.
 
-    `backward` takes the gradient with respect to the logits, however a loss has come by it.
-    `compiled`: what is captured is torch.compile's form of the
-    model, which is made for one shape only; otherwise frozen batch norms are folded into the
-    convolutions before them.
+    `backward` takes the gradient with respect to the logits, computed in any way.
+    `compiled`: the model is compiled by torch.compile, for this shape only, and then captured;
+    otherwise frozen batch norms are folded into the convolutions before them.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype | None, compiled: bool = False) -> None:
         self.model, self.dtype, self.compiled = model, dtype, compiled
-        self.shapes = Recurring()
+        self.shapes = ShapeCounter()
         self.graphs: tuple[Any, Any] | None = None
-        self.kept: Any = None  # what a replay reads and nobody else holds
+        self.kept: Any = None  # tensors that a replay reads, referenced only here
 
-    def take(self, x: Tensor) -> bool:
-        """Whether a batch like this is replayed, from now on if it has come often enough."""
+    def can_replay(self, x: Tensor) -> bool:
+        """Whether this batch can be replayed; captures the passes once its shape recurs."""
         if self.graphs is None and self.shapes.is_due(x.shape):
-            self._try(x)
+            self._try_capture(x)
         return self.graphs is not None and x.shape == self.shapes.shape
 
     def forward(self, x: Tensor) -> Tensor:
-        """The logits, overwritten by the next pass."""
+        """Return the logits, which the next pass overwrites."""
         assert self.graphs is not None
         self.x.copy_(x)
         self.graphs[0].replay()
         return self.logits
 
     def backward(self, gradient: Tensor) -> None:
-        """Put the gradient of every weight into `gradients`, over that of the step before."""
+        """Write the gradients of the weights into `gradients`, replacing those of the last step."""
         assert self.graphs is not None
         self.upstream.copy_(gradient)
         self.graphs[1].replay()
 
-    def lend_gradients(self) -> None:
-        """Let the weights have them as their own."""
+    def assign_gradients(self) -> None:
+        """Assign `gradients` to the `.grad` of the weights."""
         for weight, gradient in zip(self.weights, self.gradients, strict=True):
             weight.grad = gradient
 
-    def _try(self, x: Tensor) -> None:
-        # Warming up runs the model: what it remembers of its batches must not change by that.
+    def _try_capture(self, x: Tensor) -> None:
+        # The warm-up runs the model, which must not change its running statistics.
         buffers = {name: value.clone() for name, value in self.model.named_buffers()}
         try:
-            # What the compiler makes of a frozen batch norm is as good.
+            # The compiler fuses frozen batch norms itself.
             folding = nullcontext() if self.compiled else folded(self.model, x[:2].detach())
             with folding as self.kept:
                 self._capture(x)
         except Exception:
-            # A model that cannot be compiled or captured is still a model.
+            # A model that cannot be compiled or captured is trained without a graph.
             torch.cuda.synchronize()
             self.graphs = None
         finally:
@@ -156,31 +155,31 @@ class Passes:
                 value.copy_(buffers[name])
 
     def _capture(self, x: Tensor) -> None:
-        body = _Body(self.model, self.dtype, self.compiled).train(self.model.training)
+        body = _ModelInPrecision(self.model, self.dtype, self.compiled).train(self.model.training)
         self.weights = [p for p in self.model.parameters() if p.requires_grad]
         self.x = x.detach().clone()
         self._warm_up(body)
         forward, backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with _capturing(forward):
+        with _capture_into(forward):
             logits = body(self.x)
         self.upstream = torch.zeros_like(logits)
-        with _capturing(backward, forward.pool()):
+        with _capture_into(backward, forward.pool()):
             self.gradients = self._gradients(logits, self.upstream)
         self.logits = logits.detach()
         self.graphs = (forward, backward)
 
     def _warm_up(self, body: nn.Module) -> None:
-        """Whatever happens at the first passes only, outside the capture and on its own stream."""
+        """Run passes on a separate stream before the capture, for one-time work."""
         stream, here = torch.cuda.Stream(), torch.cuda.current_stream()
         stream.wait_stream(here)
         with torch.cuda.stream(stream):
-            for _ in range(_WARMING):
+            for _ in range(_WARM_UP_PASSES):
                 logits = body(self.x)
                 self._gradients(logits, torch.zeros_like(logits))
         here.wait_stream(stream)
 
     def _gradients(self, logits: Tensor, upstream: Tensor) -> list[Tensor | None]:
-        """Of the weights, laid out as they are, which fused optimisers need."""
+        """Gradients with the memory layout of the weights, as fused optimisers need them."""
         found = torch.autograd.grad(logits, self.weights, upstream, allow_unused=True)
         return [
             g if g is None or g.stride() == w.stride() else torch.empty_like(w).copy_(g)

@@ -76,7 +76,7 @@ def _pairs(model: nn.Module, example: Tensor) -> list[Pair]:
         elif isinstance(module, _BatchNorm) and is_frozen(module) and _is_known(module):
             handles.append(module.register_forward_pre_hook(look))
     try:
-        _quiet_pass(model, example)
+        _forward_in_eval_mode(model, example)
     finally:
         for handle in handles:
             handle.remove()
@@ -85,21 +85,21 @@ def _pairs(model: nn.Module, example: Tensor) -> list[Pair]:
 
 
 def _is_known(norm: _BatchNorm) -> bool:
-    """A plain batch norm, or timm's, which has an activation in it."""
+    """Whether it is a plain batch norm, or timm's with an activation."""
     return type(norm) is nn.BatchNorm2d or type(norm).__name__ == "BatchNormAct2d"
 
 
 def _agree(model: nn.Module, example: Tensor, pairs: list[Pair]) -> bool:
-    ours = _quiet_pass(model, example)
+    ours = _forward_in_eval_mode(model, example)
     kept = [(module, module.__dict__.pop("forward")) for pair in pairs for module in pair]
-    theirs = _quiet_pass(model, example)
+    theirs = _forward_in_eval_mode(model, example)
     for module, forward in kept:
         module.forward = forward  # type: ignore[method-assign]
     return bool((ours - theirs).abs().max() <= _ROUNDING * theirs.abs().max().clamp_min(1e-6))
 
 
 @torch.no_grad()
-def _quiet_pass(model: nn.Module, example: Tensor) -> Tensor:
+def _forward_in_eval_mode(model: nn.Module, example: Tensor) -> Tensor:
     """Return the output in the precision of the weights, in evaluation mode."""
     training, dtype = model.training, next(model.parameters()).dtype
     model.eval()

@@ -123,7 +123,7 @@ def draw_separation(runs: Sequence[Record]) -> Drawing:
 
 @styled
 def draw_corrected(runs: Sequence[Record]) -> Drawing:
-    """Draw precision and recall of the labels a method takes for missing ones (003 Fig. 7).
+    """Draw precision and recall of the missing labels that a method finds (003 Fig. 7).
 
     These are its pseudo-labels, if it has some, or else the unknown labels above its threshold.
     """

@@ -42,7 +42,7 @@ class Record:
 
     @cached_property
     def threshold(self) -> float:
-        """The probability above which the method takes an unknown label for present."""
+        """The probability above which the method counts an unknown label as present."""
         loss = losses.create(self.method, **self.config.get("options", {}))
         return loss.pseudo_label_threshold
 

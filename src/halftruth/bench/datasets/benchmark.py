@@ -207,8 +207,9 @@ def load(
     options: of the data set, such as `split="asl"` for nuswide.
 
     Labels are hidden in the whole official training part, before validation rows are set aside,
-    so that the defaults give the published draws. Numbers that differ from the papers' are
-    warned of (`BenchmarkWarning`); `Benchmark.check()` lists them.
+    so that the defaults give the published draws. A
+    `BenchmarkWarning` reports statistics that differ from the papers; `Benchmark.check()` lists
+    them.
     """
     dataset = registry.create(name, **options)
     name = registry.resolve(name)

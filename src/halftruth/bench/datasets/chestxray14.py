@@ -11,7 +11,7 @@ from halftruth.bench.datasets.dataset import (
     Contents,
     Dataset,
     Published,
-    existing,
+    find_existing,
     read_lines,
     register,
 )
@@ -68,7 +68,7 @@ the table, the two lists, and images_001.tar.gz ... images_012.tar.gz"
         if not root.exists():
             raise self.incomplete(f"{root}: there is no such folder")
         file = next((root / name for name in TABLES if (root / name).is_file()), root / TABLES[0])
-        self.need(file)
+        self.require_files(file)
         table = read_table(file)
         labels = labels_of_table(
             table,
@@ -85,7 +85,7 @@ the table, the two lists, and images_001.tar.gz ... images_012.tar.gz"
         else:
             part = self._listed(root, labels)
         labels = LabelMatrix(labels.values, labels.classes, labels.items, part)
-        return Contents(labels, existing(root / "images"), groups=patients)
+        return Contents(labels, find_existing(root / "images"), groups=patients)
 
     def published(self) -> tuple[Published, ...]:
         if self.split == "official":
@@ -99,7 +99,7 @@ the table, the two lists, and images_001.tar.gz ... images_012.tar.gz"
     def _listed(self, root: Path, labels: LabelMatrix) -> np.ndarray:
         assert labels.items is not None
         files = {"train": root / "train_val_list.txt", "test": root / "test_list.txt"}
-        self.need(*files.values())
+        self.require_files(*files.values())
         part = {text: name for name, file in files.items() for _, text in read_lines(file)}
         missing = [str(item) for item in labels.items if str(item) not in part]
         if missing:

@@ -9,7 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from halftruth.bench.datasets.dataset import Contents, Dataset, Published, existing, join, register
+from halftruth.bench.datasets.dataset import (
+    Contents,
+    Dataset,
+    Published,
+    find_existing,
+    join,
+    register,
+)
 from halftruth.data.errors import DataError
 from halftruth.data.readers import read_labels
 from halftruth.data.readers.text_table import read_text
@@ -36,10 +43,10 @@ class COCO2014(Dataset):
     def read(self, root: Path) -> Contents:
         folder = self.folder(root, ("", "coco", "COCO"), "annotations")
         files = [folder / "annotations" / f"instances_{part}2014.json" for part in ("train", "val")]
-        self.need(*files)
+        self.require_files(*files)
         labels = join([_published_order(file) for file in files], ("train", "test"))
         places = [folder / f"{part}2014{end}" for part in ("train", "val") for end in ("", ".zip")]
-        return Contents(labels, existing(*places))
+        return Contents(labels, find_existing(*places))
 
     def published(self) -> tuple[Published, ...]:
         return (
@@ -110,13 +117,13 @@ class COCO41(Dataset):
     def read(self, root: Path) -> Contents:
         folder = self.folder(root, ("", "coco", "COCO"), "annotations")
         files = [folder / "annotations" / f"instances_{part}2017.json" for part in ("train", "val")]
-        self.need(*files)
+        self.require_files(*files)
         labels = join([read_labels(file, zero="absent") for file in files], ("train", "val"))
         values, names = class_filter(labels.values, labels.classes, keep=CLASSES)
         kind = np.concatenate([_first_kept(file, names) for file in files])
         places = [folder / f"{part}2017{end}" for part in ("train", "val") for end in ("", ".zip")]
         return Contents(
-            LabelMatrix(values, names, labels.items, stratified_parts(kind)), existing(*places)
+            LabelMatrix(values, names, labels.items, stratified_parts(kind)), find_existing(*places)
         )
 
     def published(self) -> tuple[Published, ...]:

@@ -10,7 +10,7 @@ from halftruth.bench.datasets.dataset import (
     Contents,
     Dataset,
     Published,
-    existing,
+    find_existing,
     read_lines,
     register,
 )
@@ -47,10 +47,10 @@ the file CUB_200_2011.tgz"
         table = folder / "attributes" / "image_attribute_labels.txt"
         named = (folder / "attributes" / "attributes.txt", folder / "attributes.txt")
         names = next((file for file in named if file.is_file()), folder.parent / "attributes.txt")
-        self.need(names, folder / "train_test_split.txt", table)
-        images = _numbered(folder / "images.txt")
-        classes = _numbered(names)
-        training = _numbered(folder / "train_test_split.txt")
+        self.require_files(names, folder / "train_test_split.txt", table)
+        images = _read_numbered(folder / "images.txt")
+        classes = _read_numbered(names)
+        training = _read_numbered(folder / "train_test_split.txt")
         if len(training) != len(images) or not set(training) <= {"0", "1"}:
             raise DataError(
                 f"{folder / 'train_test_split.txt'}: expected 0 or 1 for each of "
@@ -59,7 +59,7 @@ the file CUB_200_2011.tgz"
         values = self._attributes(table, len(images), len(classes))
         split = np.where(np.array(training) == "1", "train", "test")
         labels = LabelMatrix(values, tuple(classes), np.array(images, dtype=str), split)
-        return Contents(labels, existing(folder / "images"))
+        return Contents(labels, find_existing(folder / "images"))
 
     def published(self) -> tuple[Published, ...]:
         return (
@@ -109,7 +109,7 @@ the file CUB_200_2011.tgz"
         return values
 
 
-def _numbered(file: Path) -> list[str]:
+def _read_numbered(file: Path) -> list[str]:
     """The values of lines `number value`, numbered 1, 2, 3, ..."""
     values: list[str] = []
     for number, text in read_lines(file):

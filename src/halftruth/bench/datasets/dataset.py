@@ -85,7 +85,7 @@ class Dataset:
         tried = " or ".join(str(root / place / marker) for place in places)
         raise self.incomplete(f"{tried}: is missing")
 
-    def need(self, *files: Path) -> None:
+    def require_files(self, *files: Path) -> None:
         """Raise an error if a file is missing, as in a partly unpacked copy."""
         missing = [file for file in files if not file.is_file()]
         if missing:
@@ -106,7 +106,7 @@ def published_of(name: str | None) -> tuple[Published, ...]:
     return () if name is None else registry.create(name).published()
 
 
-def existing(*places: Path) -> tuple[Path, ...]:
+def find_existing(*places: Path) -> tuple[Path, ...]:
     """The folders and zip files of images that exist."""
     return tuple(place for place in places if place.exists())
 

@@ -11,7 +11,7 @@ from halftruth.bench.datasets.dataset import (
     Contents,
     Dataset,
     Published,
-    existing,
+    find_existing,
     join,
     read_lines,
     register,
@@ -100,8 +100,8 @@ split='asl' the file linked from MODEL_ZOO.md of Alibaba-MIIL/ASL"
         if not root.exists():
             raise self.incomplete(f"{root}: there is no such folder")
         if self.split == "asl":
-            return Contents(self._asl(root / "nus_wid_data.csv"), existing(root / "images"))
-        images = existing(root / "Flickr", root / "Flickr.zip")
+            return Contents(self._asl(root / "nus_wid_data.csv"), find_existing(root / "images"))
+        images = find_existing(root / "Flickr", root / "Flickr.zip")
         if self.split == "cole":
             parts = [self._arrays(root, part) for part in ("train", "val")]
         else:
@@ -117,7 +117,7 @@ split='asl' the file linked from MODEL_ZOO.md of Alibaba-MIIL/ASL"
         listed = root / "ImageList" / f"{part}Imagelist.txt"
         folder = root / "Groundtruth" / "TrainTestLabels"
         files = [folder / f"Labels_{concept}_{part}.txt" for concept in CONCEPTS]
-        self.need(listed, *files)
+        self.require_files(listed, *files)
         items = [text.replace("\\", "/") for _, text in read_lines(listed)]
         columns = [_zeros_and_ones(file, len(items)) for file in files]
         return LabelMatrix(np.stack(columns, axis=1), CONCEPTS, np.array(items, dtype=str))
@@ -125,7 +125,7 @@ split='asl' the file linked from MODEL_ZOO.md of Alibaba-MIIL/ASL"
     def _arrays(self, root: Path, part: str) -> LabelMatrix:
         images = root / f"formatted_{part}_images.npy"
         matrix = root / f"formatted_{part}_labels.npy"
-        self.need(images, matrix)
+        self.require_files(images, matrix)
         items, values = load_arrays(images)[""], load_arrays(matrix)[""]
         if items.dtype.kind != "U" or values.shape != (len(items), len(CONCEPTS)):
             raise DataError(
@@ -138,7 +138,7 @@ split='asl' the file linked from MODEL_ZOO.md of Alibaba-MIIL/ASL"
 
     def _asl(self, file: Path) -> LabelMatrix:
         """Lines of a file name, "['clouds', 'sky']", and train or val (the test images)."""
-        self.need(file)
+        self.require_files(file)
         header, columns, lines = read_csv(file)
         if len(header) != 3:
             raise DataError(f"{file} line 1: expected three columns, got {header}")

@@ -8,7 +8,14 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from halftruth.bench.datasets.dataset import Contents, Dataset, Published, existing, join, register
+from halftruth.bench.datasets.dataset import (
+    Contents,
+    Dataset,
+    Published,
+    find_existing,
+    join,
+    register,
+)
 from halftruth.data.errors import DataError, class_names, some
 from halftruth.data.readers.text_table import read_text
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
@@ -50,13 +57,13 @@ human-verified image-level labels and class names of the boxable subset; images 
         folder = self.folder(root, ("", "annotations"), train)
         files = [folder / train, folder / f"{self.test}-annotations-human-imagelabels-boxable.csv"]
         named = next((file for name in DESCRIPTIONS if (file := folder / name).is_file()), None)
-        self.need(named or folder / DESCRIPTIONS[0], *files)
+        self.require_files(named or folder / DESCRIPTIONS[0], *files)
         assert named is not None
         ids, names = self._read_classes(named)
         parts, notes = zip(*(_labels(file, ids, names) for file in files), strict=True)
         return Contents(
             join(parts, ("train", "test")),
-            existing(root / "train", root / self.test),
+            find_existing(root / "train", root / self.test),
             notes=tuple(note for note in notes if note),
         )
 
@@ -111,5 +118,8 @@ def _labels(file: Path, ids: list[str], names: tuple[str, ...]) -> tuple[LabelMa
     full = np.flatnonzero((values == PRESENT).any(axis=1))
     items = np.char.add(np.asarray(images, dtype=str)[full], ".jpg")
     count = int(conflict.sum())
-    note = f"{file.name}: {count:,} labels are verified both as present and as absent: unknown"
+    note = (
+        f"{file.name}: {count:,} labels are verified both as present and as absent; "
+        "they count as unknown"
+    )
     return LabelMatrix(values[full], names, items), note if count else ""

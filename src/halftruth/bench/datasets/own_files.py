@@ -98,7 +98,7 @@ class PackedFeatures(Dataset):
 
     def read(self, root: Path) -> Contents:
         file = root if root.suffix == ".npz" else root / "features.npz"
-        self.need(file)
+        self.require_files(file)
         arrays = load_arrays(file)
         missing = [key for key in ("features", "labels", "names", "split") if key not in arrays]
         if missing:

@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from halftruth.bench.datasets.dataset import Contents, Dataset, Published, existing, join, register
+from halftruth.bench.datasets.dataset import (
+    Contents,
+    Dataset,
+    Published,
+    find_existing,
+    join,
+    register,
+)
 from halftruth.data.errors import DataError
 from halftruth.labels import ABSENT, PRESENT, LabelMatrix
 
@@ -37,13 +44,13 @@ gives access; annotations and images"
     def read(self, root: Path) -> Contents:
         folder = self.folder(root, ("", "annotations", "Annotations"), "SewerML_Train.csv")
         files = [folder / "SewerML_Train.csv", folder / "SewerML_Val.csv"]
-        self.need(*files)
+        self.require_files(*files)
         parts, notes = zip(*(_labels(file) for file in files), strict=True)
         archives = sorted([*root.glob("train[0-9]*.zip"), *root.glob("valid[0-9]*.zip")])
         folders = [root / name for name in ("images", "train", "val", "trainAll", "valAll")]
         return Contents(
             join(parts, ("train", "test")),
-            existing(*folders, *archives),
+            find_existing(*folders, *archives),
             notes=tuple(note for note in notes if note),
         )
 

@@ -51,7 +51,7 @@ class Tabular(Dataset):
                 raise self.incomplete(f"{packed}: has no Y_train and Y_test")
             return Contents(labels, features=read_features(packed, labels=labels))
         files = [root / f"{self.dataset}-{part}.arff" for part in ("train", "test")]
-        self.need(root / f"{self.dataset}.xml", *files)
+        self.require_files(root / f"{self.dataset}.xml", *files)
         labels = join([read_labels(file, zero="absent") for file in files], ("train", "test"))
         return Contents(labels, features=np.concatenate([read_features(file) for file in files]))
 

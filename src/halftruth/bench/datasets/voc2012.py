@@ -11,7 +11,7 @@ from halftruth.bench.datasets.dataset import (
     Contents,
     Dataset,
     Published,
-    existing,
+    find_existing,
     join,
     read_lines,
     register,
@@ -59,7 +59,7 @@ VOCtrainval_11-May-2012.tar; nothing else is needed"
         folder = self.folder(root, ("VOCdevkit/VOC2012", "VOC2012", ""), "ImageSets/Main")
         lists = folder / "ImageSets" / "Main"
         parts = [self._part(lists, part) for part in ("train", "val")]
-        return Contents(join(parts, ("train", "test")), existing(folder / "JPEGImages"))
+        return Contents(join(parts, ("train", "test")), find_existing(folder / "JPEGImages"))
 
     def published(self) -> tuple[Published, ...]:
         return (
@@ -74,7 +74,7 @@ VOCtrainval_11-May-2012.tar; nothing else is needed"
 
     def _part(self, lists: Path, part: str) -> LabelMatrix:
         files = [lists / f"{name}_{part}.txt" for name in CLASSES]
-        self.need(lists / f"{part}.txt", *files)
+        self.require_files(lists / f"{part}.txt", *files)
         stems = sorted(text for _, text in read_lines(lists / f"{part}.txt"))
         values = np.stack([self._column(file, stems) for file in files], axis=1)
         return LabelMatrix(values, CLASSES, np.array([f"{stem}.jpg" for stem in stems], dtype=str))

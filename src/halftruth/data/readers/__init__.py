@@ -98,7 +98,7 @@ def read_labels(
     if foreign := sorted(options.keys() - known):
         raise DataError(
             f"{source}: {', '.join(foreign)} cannot be used with the format {kind}; "
-            f"options there are {', '.join(sorted(known))}"
+            f"its options are {', '.join(sorted(known))}"
         )
     return reader(source, coding, **options)
 

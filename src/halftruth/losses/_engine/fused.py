@@ -1,8 +1,8 @@
 """One Triton kernel per loss: logits and labels are read once, value and gradient written once.
 
-Used on CUDA devices where Triton is installed. The body of the kernel is what `tracing` recorded
-while the curves ran on symbols. Each structure is compiled once; the numbers of a schedule are
-arguments.
+Used on CUDA devices where Triton is installed. The body of the kernel is the code that `tracing`
+recorded while the curves ran on symbols. Each structure is compiled once; the numbers of a
+schedule are arguments.
 """
 
 import importlib.util

@@ -159,7 +159,7 @@ def _cache_folder() -> Path:
 
 
 @cache
-def compiled(text: str) -> Callable[..., float] | None:
+def load_or_compile(text: str) -> Callable[..., float] | None:
     """The function of a source, from the cache folder or the compiler; None if neither works."""
     command = compiler()
     if command is None:
@@ -198,7 +198,7 @@ def _compile(command: str, flags: tuple[str, ...], text: str, library: Path) -> 
         made.replace(library)
 
 
-programs = Programs(lambda tape: compiled(source(tape)))
+programs = Programs(lambda tape: load_or_compile(source(tape)))
 
 
 def run(

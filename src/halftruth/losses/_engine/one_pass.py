@@ -86,7 +86,7 @@ class Task(NamedTuple):
 
 
 class OnePass(torch.autograd.Function):
-    """Autograd node around `measure`: the slopes are ready when backward asks for them."""
+    """Autograd node around `measure`: the slopes are computed in the forward pass."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, task: Task) -> Tensor:  # type: ignore[override]

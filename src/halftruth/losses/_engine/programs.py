@@ -148,7 +148,10 @@ def as_symbols(context: Any, tape: Tape) -> Any:
 
 
 class Known(NamedTuple):
-    """The programs of a loss as it is set, by shape and kind of context; None: untraceable."""
+    """The programs of a loss with its current settings, by shape and kind of context.
+
+    None: it cannot be traced.
+    """
 
     changes: int
     settings: tuple[Any, ...]
@@ -175,7 +178,7 @@ class Programs:
     def _kept(self, loss: "Loss", logits: Tensor, context: Any) -> tuple[Tape, Any] | None:
         known = self.known.get(loss)
         if known is None or known.changes != Watched.changes:
-            known = self._looked_up(loss, known)
+            known = self._look_up(loss, known)
         key = logits.shape, kind_of(context)
         if key not in known.programs:
             if len(known.programs) >= KEPT:
@@ -199,7 +202,7 @@ class Programs:
         tape.tensors = [(tensor.new_empty(0), layout) for tensor, layout in tape.tensors]
         return tape, program
 
-    def _looked_up(self, loss: "Loss", known: Known | None) -> Known:
+    def _look_up(self, loss: "Loss", known: Known | None) -> Known:
         """The programs of a loss that may have changed."""
         now = settings(loss)
         programs = known.programs if known is not None and known.settings == now else {}

@@ -32,10 +32,10 @@ FOLDER = Path("/dev/shm")
 # Tensors as bits and bytes.
 
 
-def packed(bits: Tensor) -> Tensor:
+def pack_bits(bits: Tensor) -> Tensor:
     """Pack booleans as bits, eight per byte along the last dimension.
 
-    >>> packed(torch.tensor([[True, False, True, False, False, False, False, False, True]]))
+    >>> pack_bits(torch.tensor([[True, False, True, False, False, False, False, False, True]]))
     tensor([[5, 1]], dtype=torch.uint8)
     """
     if bits.dim() == 1:
@@ -45,8 +45,8 @@ def packed(bits: Tensor) -> Tensor:
     return (whole.unflatten(-1, (-1, 8)) << places).sum(dim=-1, dtype=torch.uint8)
 
 
-def unpacked(values: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Unpack the booleans of `packed`, for samples of the given shape."""
+def unpack_bits(values: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Unpack the booleans of `pack_bits`, for samples of the given shape."""
     if not shape:
         return values.bool()
     places = torch.arange(8, dtype=torch.uint8, device=values.device)
@@ -62,7 +62,7 @@ def as_bytes(rows: Tensor) -> Tensor:
 # Communication between processes.
 
 
-def several() -> bool:
+def has_several_processes() -> bool:
     """Whether `torch.distributed` runs more than this process."""
     return (
         distributed.is_available()
@@ -80,7 +80,7 @@ def gather_objects(own: Any) -> list[Any]:
 
 def default_exchange() -> Exchange | None:
     """An exchange over `torch.distributed`, or None with one process."""
-    if not several():
+    if not has_several_processes():
         return None
     world = distributed.get_world_size()
 
@@ -110,7 +110,7 @@ def free_memory(device: torch.device) -> int | None:
 class Sharing:
     """The role of this process among those that share one table.
 
-    `leads`: it is the process of its machine that does what must be done once. `all_here`: no
+    `leads`: it is the process of its machine that does the work for all of them. `all_here`: no
     process runs on another machine.
     """
 
@@ -119,9 +119,10 @@ class Sharing:
 
 
 def host_table(nbytes: int, near: torch.device, together: bool) -> tuple[Tensor, Sharing | None]:
-    """Allocate bytes in host memory as a tensor of device `near`, and say who shares them.
+    """Allocate bytes in host memory, as a tensor of device `near`.
 
-    The content is undefined. With `together`, all processes must call this at the same time.
+    Also returns the role of this process if several share them. The content is undefined.
+    With `together`, all processes must call this at the same time.
     """
     pages, sharing = _shared_pages(nbytes) if together else (None, None)
     # Separate pages, not a part of the heap: locking a page twice is refused.
@@ -140,10 +141,10 @@ def _shared_pages(nbytes: int) -> tuple[mmap.mmap | None, Sharing | None]:
         return None, None
     local = [other for other, (node, _) in enumerate(names) if node == here]
     path, leads = FOLDER / names[local[0]][1], local[0] == rank
-    pages = _opened(path, nbytes, new=True) if leads else None
+    pages = _open_pages(path, nbytes, new=True) if leads else None
     # In this order: the file exists before it is opened, and is opened before it is deleted.
     gather_objects(None)
-    pages = pages if leads else _opened(path, nbytes, new=False)
+    pages = pages if leads else _open_pages(path, nbytes, new=False)
     opened = all(gather_objects(pages is not None))
     if leads:
         path.unlink(missing_ok=True)
@@ -159,7 +160,7 @@ def _shared_pages(nbytes: int) -> tuple[mmap.mmap | None, Sharing | None]:
     return None, None
 
 
-def _opened(path: Path, nbytes: int, new: bool) -> mmap.mmap | None:
+def _open_pages(path: Path, nbytes: int, new: bool) -> mmap.mmap | None:
     """Map a file, reserved if new: a write to a missing page would kill the process."""
     try:
         handle = os.open(path, os.O_RDWR | (os.O_CREAT | os.O_EXCL if new else 0), 0o600)
