@@ -28,8 +28,8 @@ from torch import Tensor
 from halftruth import losses
 from halftruth.bench.run_data import frozen_features, load_benchmark
 from halftruth.metrics import average_precision, mean_average_precision, roc_auc
-from halftruth.train.inputs import apply_in_blocks, standardization
-from halftruth.train.step import learning_rate_factor
+from halftruth.train.inputs import apply_in_blocks, fit_standardization
+from halftruth.train.step import compute_learning_rate_factor
 
 FROZEN = {
     "backbone": "tf_efficientnet_lite0",
@@ -99,7 +99,7 @@ def load(name: str, labels: str, seed: int, root: Path, cache: Path, limit: bool
     features = read.features
     if features is None:
         features = frozen_features(read, FROZEN, root, cache, "cpu")
-    x = apply_in_blocks(standardization(features[read.splits.train]), features).float()
+    x = apply_in_blocks(fit_standardization(features[read.splits.train]), features).float()
     most = LARGE[name] if limit and name in LARGE else (len(x),) * 3
     order = np.random.default_rng(seed)
     rows = {
@@ -180,7 +180,7 @@ def train(
     for epoch in range(epochs):
         loss.start_epoch(epoch, epochs)
         for index in torch.randperm(size).split(batch):
-            optimizer.param_groups[0]["lr"] = lr * learning_rate_factor(
+            optimizer.param_groups[0]["lr"] = lr * compute_learning_rate_factor(
                 "one-cycle", step, steps * epochs, 0.2
             )
             value = loss(head(x[index]), labels[index], index=index if loss.needs_index else None)

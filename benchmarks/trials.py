@@ -26,9 +26,10 @@ import torch
 from halftruth.bench.grid import load_grid
 from halftruth.bench.workers import Bench, Place
 from halftruth.metrics import mean_average_precision, mean_roc_auc
-from halftruth.train.auto import held_out, make_trial, resolve_auto
-from halftruth.train.config import OVER_FEATURES, Config
+from halftruth.train.auto import hold_out_rows, make_trial, resolve_auto
+from halftruth.train.config import Config
 from halftruth.train.devices import OneProcess
+from halftruth.train.settings import DEFAULTS_ON_FEATURES
 
 GRIDS = Path(__file__).parent / "grids"
 LABELS = {"auto-ablation": ["single", "left-40"], "chest": ["complete"]}
@@ -63,18 +64,18 @@ RULES: dict[str, Rule] = {
 
 def settings(matrix: Any, seed: int) -> tuple[Config, list[dict[str, Any]]]:
     """What `auto` takes, and what it tries in its place unless told how much."""
-    usual: dict[str, Any] = {**OVER_FEATURES, "method": "auto", "features": "X"}
+    usual: dict[str, Any] = {**DEFAULTS_ON_FEATURES, "method": "auto", "features": "X"}
     config = Config(**usual, seed=seed)
     shown = matrix.labels[torch.as_tensor(matrix.splits.train)].numpy()
     config, choice = resolve_auto(config, shown, matrix.x.shape[1])
-    return config, choice.rivals[: int(choice.budget) - 1]
+    return config, choice.alternatives[: int(choice.budget) - 1]
 
 
 def measured(config: Config, matrix: Any) -> Found:
     """The means over the parts that are held out."""
     rows = matrix.splits.train
     inside = None if matrix.groups is None else matrix.groups[rows]
-    parts = held_out(rows, config.seed, inside)
+    parts = hold_out_rows(rows, config.seed, inside)
     found = defaultdict(list)
     for held in parts:
         stage = make_trial(config, matrix.x, matrix.labels, rows, held, OneProcess("cpu"))

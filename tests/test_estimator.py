@@ -293,7 +293,7 @@ def test_groups_are_held_out_together(monkeypatch):
     """Rows of one group are on one side only, in the search and for thresholds."""
     x, y = make_multilabel_classification(n_samples=90, n_classes=4, random_state=0)
     groups, seen = np.arange(90) // 3, []
-    real_score, real_parts = trying._score, estimator.split_rows
+    real_score, real_parts = trying._score_trial, estimator.split_rows
 
     def score(stage):
         seen.append(np.isin(groups[stage.val_rows], groups[stage.train_rows]).any())
@@ -304,7 +304,7 @@ def test_groups_are_held_out_together(monkeypatch):
         seen.append(np.isin(groups[val], groups[train]).any())
         return train, val
 
-    monkeypatch.setattr(trying, "_score", score)
+    monkeypatch.setattr(trying, "_score_trial", score)
     monkeypatch.setattr(estimator, "split_rows", parts)
     HalftruthClassifier(epochs=1, budget="1", val=0.3).fit(x, y, groups=groups)
     assert seen == [False] * 6

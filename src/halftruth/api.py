@@ -29,9 +29,9 @@ def fit(
 ) -> Result:
     """Train on labels and images (or `features`), as `halftruth train` does.
 
-    `labels`, `features` and `truth` are files, or data in memory: a DataFrame (its index names the
-    items, the columns of labels are the classes), or an array (rows, columns). Data in memory is
-    written to the folder `data` of the run, so the run can be resumed and evaluated without it.
+    `labels`, `features` and `truth` are files, or data in memory: a DataFrame (its index has the
+    names of the items, the columns of labels are the classes), or an array (rows, columns). Data in
+    memory is stored in the run folder (`data`), so that the run can be resumed without it.
 
     `settings` are the fields of `Config`; arguments of `read_labels` (such as `label_column` or
     `zero`) may be among them. The run folder (`out`) then holds config.yaml, metrics.jsonl,
@@ -78,9 +78,9 @@ def _as_file(values: Any, name: str, folder: Path, resume: bool) -> str:
         path = folder / "data" / f"{name}.npy"
     if (folder / LAST).exists() and path.exists():
         # Without `resume` the run is refused, and its data must not change.
-        if resume and not _holds(path, frame):
+        if resume and not _has_values(path, frame):
             raise CheckpointError(
-                f"{folder} belongs to another run: its {name} are others than those given here. "
+                f"{folder} belongs to another run: its {name} differ from those given here. "
                 f"Resume with the same data, or without {name}, or choose another folder (`out`)"
             )
         return str(path)
@@ -96,8 +96,8 @@ def _as_file(values: Any, name: str, folder: Path, resume: bool) -> str:
     return str(path)
 
 
-def _holds(path: Path, given: pd.DataFrame | np.ndarray) -> bool:
-    """Whether a file has the same values as data in memory."""
+def _has_values(path: Path, given: pd.DataFrame | np.ndarray) -> bool:
+    """Return whether a file has the same values as data in memory."""
     if isinstance(given, pd.DataFrame):
         return bool(pd.read_parquet(path).equals(given.reset_index(drop=True)))
     return np.array_equal(np.load(path), given, equal_nan=given.dtype.kind == "f")
@@ -115,7 +115,7 @@ def load(folder: str | Path, *, device: str = "auto") -> TrainedRun:
 
 
 def _with_report(result: Result, quiet: bool) -> Result:
-    """Write report.html in the main process. A failure is only a warning: the run is complete."""
+    """Write report.html in the main process; a failure is only a warning."""
     details = result.details
     if details is None or not details.is_main_process or not details.config.report:
         return result
@@ -128,6 +128,6 @@ def _with_report(result: Result, quiet: bool) -> Result:
         journal.log(f"warning: report.html cannot be written ({type(error).__name__}: {error})")
     else:
         journal.log(f"report: {path}")
-    # It holds the labels and features of the run.
+    # The labels and features of the run need not stay in memory.
     result.details = None
     return result

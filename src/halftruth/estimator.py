@@ -27,8 +27,13 @@ from halftruth.models import Classifier
 from halftruth.train.auto import resolve_auto, search_settings
 from halftruth.train.config import AUTO, Config, ConfigError
 from halftruth.train.devices import OneProcess
-from halftruth.train.fit import make_teacher, teacher_config
-from halftruth.train.inputs import apply_in_blocks, standardization, standardized_inputs, to_dense
+from halftruth.train.fit import make_teacher, make_teacher_config
+from halftruth.train.inputs import (
+    apply_in_blocks,
+    fit_standardization,
+    standardize_inputs,
+    to_dense,
+)
 from halftruth.train.stages import build_head
 from halftruth.train.trainer import Stage, Teacher
 
@@ -176,7 +181,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.val:
             train, val = split_rows(len(y), val=self.val, seed=config.seed, groups=groups)
         with _training_lock, torch.random.fork_rng(_cuda_devices()):
-            first, teacher = teacher_config(config), None
+            first, teacher = make_teacher_config(config), None
             if first is not None:
                 teacher = self._train(first, X, y, train, val)
             self._train(config, X, y, train, val, teacher)
@@ -238,7 +243,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         config, choice = resolve_auto(
             config, y, X.shape[1], {**defaults, "head_lr": defaults["lr"]}
         )
-        scale = standardization(X)
+        scale = fit_standardization(X)
         x = apply_in_blocks(scale, X).float()
         process: Any = OneProcess(config.device)
         rows, labels = np.arange(len(y)), torch.from_numpy(y)
@@ -260,9 +265,9 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model = build_head(config, X.shape[1], y.shape[1])
         # Standardised once before training, in double precision: float32 cannot hold the digits of
         # a column such as a date in seconds.
-        scale = standardization(X[train] if len(val) else X)
+        scale = fit_standardization(X[train] if len(val) else X)
         model.backbone[0] = nn.Identity()  # type: ignore[operator]
-        inputs = standardized_inputs(X, scale)
+        inputs = standardize_inputs(X, scale)
         process: Any = OneProcess(config.device)
         stage = Stage(
             name="all",

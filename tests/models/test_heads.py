@@ -36,7 +36,7 @@ def test_settings_are_checked_by_the_attributes_of_a_head(name):
     """So a new head needs no change elsewhere."""
     head = registry.get(name)
     weights = [tuple(p.shape) for p in create_head(name, 6, 4).parameters()]
-    assert head.has_line == ((4, 6) in weights)
+    assert head.has_linear_layer == ((4, 6) in weights)
     images = " ".join(Config(images=["x"], head=name, tune="all", method="scl").problems())
     assert ("is for `features`" in images) == head.only_features
     assert ("scl needs class maps" in images or "scl keeps" in images) == (not head.keeps_maps)

@@ -12,7 +12,7 @@ import torch
 import yaml
 
 from halftruth.labels import LabelMatrix
-from halftruth.train.records import class_histograms, describe_part
+from halftruth.train.records import count_class_histograms, describe_part
 
 
 def class_names(count: int) -> list[str]:
@@ -69,7 +69,7 @@ def make_run(tmp_path, labels):
             {"class": observed.classes, "train_present": frequent, "val_AP": 0.2 + frequent / 400}
         ).to_csv(folder / "classes.csv", index=False)
         p = torch.sigmoid(logits).numpy()
-        hidden = class_histograms(p, observed.values, complete if known else None)
+        hidden = count_class_histograms(p, observed.values, complete if known else None)
         np.savez_compressed(folder / "class_histograms.npz", val=hidden)
         return folder
 

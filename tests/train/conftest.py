@@ -11,7 +11,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture
 def on_features(data):
-    """Settings of a run over features."""
+    """Settings of a run on features."""
     return {
         "labels": str(data / "labels.csv"),
         "features": str(data / "features.npy"),
@@ -25,10 +25,10 @@ def on_features(data):
 
 
 @pytest.fixture
-def on_pictures(data):
-    """Settings of a run over pictures: the head for two epochs, then everything for two."""
+def on_images(data):
+    """Settings of a run on images: two epochs of the head, two of the whole network."""
     return {
-        **tiny_data.PICTURES,
+        **tiny_data.IMAGES,
         "labels": str(data / "labels.csv"),
         "images": str(data / "photos"),
         "head_epochs": 2,

@@ -1,4 +1,4 @@
-"""`halftruth` commands in processes of their own, which can be killed.
+"""`halftruth` commands in separate processes, which can be killed.
 
 They are forked from a server that has imported everything, since the imports take longer than
 the runs.
@@ -19,7 +19,7 @@ import halftruth.train.evaluation
 from halftruth.models import import_timm
 
 import_timm()
-# Before Python 3.13 the server does not look for modules where its parent does.
+# Before Python 3.13 the server does not inherit sys.path.
 _here = str(Path(__file__).parent)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_here, os.environ.get("PYTHONPATH")]))
 _server = multiprocessing.get_context("forkserver")
@@ -62,7 +62,7 @@ class Command:
         os.kill(self.process.pid, number)
 
     def kill(self):
-        """kill -9. Its decoding workers follow within seconds, and are not waited for."""
+        """Send SIGKILL. Decoding workers end within seconds; do not wait for them."""
         with contextlib.suppress(ProcessLookupError):
             self.send(signal.SIGKILL)
         while Path(f"/proc/{self.process.pid}").exists():
@@ -83,7 +83,7 @@ class Command:
 
 
 def ranks(count):
-    """What `accelerate launch --cpu` tells each of its processes."""
+    """The environment that `accelerate launch --cpu` gives each of its processes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])

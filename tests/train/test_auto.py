@@ -1,4 +1,4 @@
-"""`auto`: what it chooses, what it leaves alone, and what it says."""
+"""`auto`: its choice, the settings that it keeps, and its messages."""
 
 import dataclasses
 import math
@@ -9,11 +9,11 @@ import torch
 import yaml
 
 from halftruth import fit, losses
-from halftruth.train.auto import Budget, choose, held_out, resolve_auto, search_settings
+from halftruth.train.auto import Budget, choose, hold_out_rows, resolve_auto, search_settings
 from halftruth.train.config import Config, ConfigError, load_settings, override
 from halftruth.train.devices import OneProcess
 from halftruth.train.settings import parse_budget
-from halftruth.train.step import ridge_decay
+from halftruth.train.step import compute_ridge_decay
 from halftruth.train.trained_run import TrainedRun
 
 ONE = np.eye(6, dtype=np.int8)
@@ -32,39 +32,41 @@ CHECKED = np.where(SEVERAL == 1, 1, -1).astype(np.int8)
         (np.concatenate([CHECKED, -np.ones_like(CHECKED)]), True, "any-class"),
     ],
 )
-def test_the_labels_decide(labels, features, method):
+def test_the_labels_decide_the_method(labels, features, method):
     choice = choose(labels, 50, features=features)
     assert choice.settings["method"] == method
     losses.create(method, **choice.settings["options"])
     assert all(choice.reasons)
 
 
-def test_a_head_alone_on_images_is_as_on_features():
+def test_a_head_alone_on_images_gets_the_method_of_features():
     for tune, method in (("head", "swan"), ("head-first", "em"), ("all", "em")):
         config, _ = resolve_auto(Config(method="auto", images=["x"], tune=tune), SEVERAL, 50)
         assert (config.method, config.head, config.select) == (method, "linear", "last")
 
 
-def test_what_is_tried_by_default():
-    """The prior, always; weights only on request."""
+def test_alternatives_tried_by_default():
+    """Priors are always tried, weights only with a larger budget."""
     for labels in (ONE, SEVERAL, CHECKED):
         for features in (True, False):
             choice = choose(labels, 50, features=features)
-            usual = choice.rivals[: choice.budget - 1]
-            assert all("ridge" in rival for rival in usual[: len(usual) - 2 * features])
+            usual = choice.alternatives[: choice.budget - 1]
+            assert all("ridge" in alternative for alternative in usual[: len(usual) - 2 * features])
             assert (usual[-2] == {"head": "linear"}) == ("hidden" in usual[-1]) == features
             assert (choice.settings.get("head") == "ensemble") == features
-    assert "weight" in choose(ONE, 50, features=True).rivals[-1]["options"]
+    assert "weight" in choose(ONE, 50, features=True).alternatives[-1]["options"]
 
 
-def test_much_that_hardly_tells_wants_small_weights():
+def test_noisy_features_get_a_stronger_prior():
     draw = np.random.default_rng(0)
     common = draw.normal(size=(400, 10))
     x = np.concatenate([common, draw.normal(size=(400, 140))], axis=1)
     rule = common @ draw.normal(size=(10, 5)) + 3 * draw.normal(size=(400, 5))
     labels = torch.from_numpy(np.where(rule > 1, 1, -1).astype(np.int8))
     config, choice = resolve_auto(Config(method="auto", features="x"), labels.numpy(), x.shape[1])
-    choice = dataclasses.replace(choice, rivals=[r for r in choice.rivals if "ridge" in r])
+    choice = dataclasses.replace(
+        choice, alternatives=[r for r in choice.alternatives if "ridge" in r]
+    )
     config = dataclasses.replace(config, head="linear")
     features = torch.from_numpy(x.astype(np.float32))
     config, _ = search_settings(config, choice, features, labels, np.arange(400), OneProcess("cpu"))
@@ -72,52 +74,58 @@ def test_much_that_hardly_tells_wants_small_weights():
 
 
 @pytest.mark.parametrize(
-    ("rivals", "taken"),
+    ("alternatives", "taken"),
     [
         ({8.0: (0.51, 0.80)}, 8.0),
         ({8.0: (0.50, 0.90)}, 2.0),
         ({8.0: (0.60, 0.79)}, 2.0),
-        # Of two that may be taken, the one with the higher AUC.
+        # If two are better, the one with the higher AUC.
         ({8.0: (0.51, 0.82), 0.5: (0.60, 0.81)}, 8.0),
         ({8.0: (0.51, -math.inf), 0.5: (-math.inf, 0.9)}, 2.0),
     ],
 )
-def test_a_rival_is_ahead_in_the_criterion_and_not_behind_in_auc(monkeypatch, rivals, taken):
+def test_an_alternative_must_be_better_in_the_criterion_and_not_worse_in_auc(
+    monkeypatch, alternatives, taken
+):
     x, labels = data(complete=True)
     config, choice = resolve_auto(Config(method="auto", features="x"), labels, 8)
-    choice = dataclasses.replace(choice, rivals=[{"ridge": r} for r in rivals], budget="3")
-    scores = {2.0: (0.5, 0.8), **rivals}
-    monkeypatch.setattr("halftruth.train.auto._score", lambda stage: scores[stage.config.ridge])
+    choice = dataclasses.replace(
+        choice, alternatives=[{"ridge": r} for r in alternatives], budget="3"
+    )
+    scores = {2.0: (0.5, 0.8), **alternatives}
+    monkeypatch.setattr(
+        "halftruth.train.auto._score_trial", lambda stage: scores[stage.config.ridge]
+    )
     rows = np.arange(400)
     found, _ = search_settings(config, choice, x, torch.from_numpy(labels), rows, OneProcess("cpu"))
     assert found.ridge == taken
 
 
 def quadrants() -> tuple[np.ndarray, np.ndarray]:
-    """Which of four quadrants: no linear rule."""
+    """Classes that no linear rule separates."""
     draw = np.random.default_rng(0)
     x = draw.normal(size=(2000, 4)).astype(np.float32)
     ring = (x[:, 0] * x[:, 1] > 0).astype(int) + 2 * (x[:, 2] * x[:, 3] > 0)
     return x, np.eye(4, dtype=np.int8)[ring]
 
 
-def test_a_hidden_layer_that_is_asked_for_stands_alone():
+def test_a_hidden_layer_set_by_the_user_replaces_the_ensemble():
     _, labels = quadrants()
     given, choice = resolve_auto(Config(method="auto", features="x", hidden=8), labels, 4)
     assert (given.hidden, given.head) == (8, "linear")
-    assert not any("hidden" in rival for rival in choice.rivals)
+    assert not any("hidden" in alternative for alternative in choice.alternatives)
 
 
-def test_what_the_user_set_stays():
+def test_settings_of_the_user_stay():
     given = Config(method="auto", features="x", ridge=8.0, batch_size=7, epochs=30, head_lr=1e-3)
     config, choice = resolve_auto(given, SEVERAL, 64)
     assert (config.ridge, config.batch_size) == (8.0, 7)
     assert (config.method, config.epochs, config.head_lr) == ("swan", 20, 0.005)
     assert "batch_size, ridge" in choice.reasons[-1]
-    assert not any("ridge" in rival for rival in choice.rivals)
+    assert not any("ridge" in alternative for alternative in choice.alternatives)
 
 
-def test_early_stopping_keeps_the_choice_of_an_epoch():
+def test_with_early_stopping_the_best_epoch_is_kept():
     config, _ = resolve_auto(Config(method="auto", features="x", patience=3), ONE, 10)
     assert config.select == "auto"
 
@@ -126,18 +134,18 @@ def test_early_stopping_keeps_the_choice_of_an_epoch():
     ("text", "done", "more"),
     [(2, 1, True), (2, 2, False), ("5", 4, True), ("5 trials", 5, False), ("0", 0, False)],
 )
-def test_budgets_in_trials(text, done, more):
+def test_budget_in_trials(text, done, more):
     assert Budget(text).allows(done) is more
 
 
-def test_budgets_in_minutes(monkeypatch):
+def test_budget_in_minutes(monkeypatch):
     budget = Budget("10 minutes")
     assert budget.allows(1000)
     budget.started -= 601
     assert not budget.allows(0)
 
 
-def test_a_strange_budget_is_refused():
+def test_an_invalid_budget_is_refused():
     with pytest.raises(ConfigError, match="expected trials or a time"):
         Budget("an hour")
 
@@ -150,34 +158,40 @@ def test_a_strange_budget_is_refused():
         ("1.5 trials", None), ("-1", None), ("", None), ("minutes", None), ("5 days", None),
     ],
 )  # fmt: skip
-def test_what_a_budget_allows(budget, expected):
+def test_parse_budget(budget, expected):
     assert parse_budget(budget) == expected
 
 
-def test_the_ridge_is_the_prior():
+def test_ridge_decay_is_the_gradient_of_the_prior():
     """Weight decay of Adam = gradient of ‖W‖² D/(2v), in units of the loss."""
     loss = losses.create("swan")
-    assert ridge_decay(loss, Config(), 1000, 64, 10) == pytest.approx(64 / (2.0 * 1000 * 10))
-    assert ridge_decay(loss, Config(ridge=8.0), 1000, 64, 10) == pytest.approx(64 / (8 * 1e4))
-    assert ridge_decay(loss, Config(ridge=0.0), 1000, 64, 10) == 0
-    assert ridge_decay(loss, Config(optimizer="adamw"), 1000, 64, 10) == 0
-    assert ridge_decay(losses.create("bce"), Config(), 1000, 64, 10) == 0
+    assert compute_ridge_decay(loss, Config(), 1000, 64, 10) == pytest.approx(
+        64 / (2.0 * 1000 * 10)
+    )
+    assert compute_ridge_decay(loss, Config(ridge=8.0), 1000, 64, 10) == pytest.approx(
+        64 / (8 * 1e4)
+    )
+    assert compute_ridge_decay(loss, Config(ridge=0.0), 1000, 64, 10) == 0
+    assert compute_ridge_decay(loss, Config(optimizer="adamw"), 1000, 64, 10) == 0
+    assert compute_ridge_decay(losses.create("bce"), Config(), 1000, 64, 10) == 0
     total = losses.create("swan", reduction="sum")
-    assert ridge_decay(total, Config(batch_size=32), 1000, 64, 10) == pytest.approx(64 / 2e3 * 32)
+    assert compute_ridge_decay(total, Config(batch_size=32), 1000, 64, 10) == pytest.approx(
+        64 / 2e3 * 32
+    )
     wrapped = losses.create("any-class", base="swan")
     assert wrapped.ridge == loss.ridge
 
 
 def data(complete: bool) -> tuple[torch.Tensor, np.ndarray]:
-    """Rows of a linear rule, several positives each; half of them left out unless complete."""
+    """Rows of a linear rule with several positives; most are hidden unless `complete`."""
     draw = np.random.default_rng(0)
     x = draw.normal(size=(400, 8)).astype(np.float32)
-    there = x @ draw.normal(size=(8, 6)) > 0.5
-    shown = there if complete else there & (draw.random(there.shape) < 0.3)
+    present = x @ draw.normal(size=(8, 6)) > 0.5
+    shown = present if complete else present & (draw.random(present.shape) < 0.3)
     return torch.from_numpy(x), shown.astype(np.int8)
 
 
-def test_the_search_looks_at_training_rows_only():
+def test_the_search_uses_training_rows_only():
     x, labels = data(complete=True)
     config, choice = resolve_auto(Config(method="auto", features="x"), labels, 8)
     rows = np.arange(300)
@@ -195,35 +209,35 @@ def test_the_search_looks_at_training_rows_only():
     assert words[0].startswith("tried 3 settings on 300 held-out training rows")
 
 
-def test_a_run_says_what_it_chose_and_writes_it_down(tmp_path, capsys):
+def test_a_run_logs_and_stores_what_auto_chose(tmp_path, capsys):
     x, labels = data(complete=False)
     lines = [f"{i}," + ",".join(map(str, row)) for i, row in enumerate(labels)]
     (tmp_path / "labels.csv").write_text("\n".join(["id,a,b,c,d,e,f", *lines]) + "\n")
     np.save(tmp_path / "x.npy", x.numpy())
     settings = {"features": str(tmp_path / "x.npy"), "budget": "2", "epochs": 3, "report": False}
     fit(str(tmp_path / "labels.csv"), out=str(tmp_path / "run"), **settings)
-    said = "".join(capsys.readouterr())
-    assert "auto: " in said
-    assert "tried 2 settings" in said
+    shown = "".join(capsys.readouterr())
+    assert "auto: " in shown
+    assert "tried 2 settings" in shown
     written = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert written["method"] == "swan"
     assert written["epochs"] == 3
-    # A named method has nothing to try: what is written down is taken again, here and elsewhere.
+    # A named method tries nothing: a resumed run uses the stored method.
     assert written["budget"] is None
     assert load_settings(tmp_path / "run", {}).method == "swan"
     for more in ({}, {"budget": "2"}, {"method": "auto", "budget": "2"}):
         result = fit(out=str(tmp_path / "run"), resume=True, **more)
         assert result.method == "swan"
-        told = "nothing more is tried" in "".join(capsys.readouterr())
-        assert told == ("budget" in more)
+        noted = "nothing more is tried" in "".join(capsys.readouterr())
+        assert noted == ("budget" in more)
     with pytest.raises(
-        ConfigError, match="budget: limits what method auto tries, and em is trained"
+        ConfigError, match="budget: limits the settings that method auto tries; em tries none"
     ):
         fit(str(tmp_path / "labels.csv"), method="em", **settings)
 
 
-def test_a_budget_is_of_auto():
-    """A recipe's is dropped with its method, as its options are."""
+def test_a_budget_belongs_to_auto():
+    """The budget of a recipe is dropped with its method, like the options."""
     recipe = {"method": "auto", "budget": 5}
     assert override(recipe, {"method": "em"}) == {"method": "em"}
     assert override({"budget": 5}, {"method": "em"}) == {"method": "em"}
@@ -233,7 +247,7 @@ def test_a_budget_is_of_auto():
     assert "budget" in Config(method="em", budget=0).problems()[-1]
 
 
-def test_a_hidden_layer_that_was_chosen_is_the_one_that_is_kept(tmp_path):
+def test_a_hidden_layer_chosen_by_auto_is_trained(tmp_path):
     x, labels = quadrants()
     lines = [f"{i}," + ",".join(map(str, row)) for i, row in enumerate(labels)]
     (tmp_path / "labels.csv").write_text("\n".join(["id,a,b,c,d", *lines]) + "\n")
@@ -245,32 +259,32 @@ def test_a_hidden_layer_that_was_chosen_is_the_one_that_is_kept(tmp_path):
     assert model.feature_dim == 512
     with torch.no_grad():
         found = model(torch.from_numpy(x)).argmax(dim=1).numpy()
-    # A line is right in a quarter of them.
+    # A linear rule is right for a quarter of the rows.
     assert (found == labels.argmax(axis=1)).mean() > 0.6
 
 
-def test_a_trial_that_breaks_has_lost():
+def test_a_trial_that_diverges_ranks_last():
     x, labels = data(complete=True)
     config, choice = resolve_auto(Config(method="auto", features="x"), labels, 8)
     config = dataclasses.replace(config, epochs=2)
-    choice = dataclasses.replace(choice, rivals=[{"head_lr": 1e30}], budget="2")
+    choice = dataclasses.replace(choice, alternatives=[{"head_lr": 1e30}], budget="2")
     found, _ = search_settings(
         config, choice, x, torch.from_numpy(labels), np.arange(400), OneProcess("cpu")
     )
     assert found.head_lr == config.head_lr
 
 
-def test_few_rows_are_held_out_one_part_after_the_other():
+def test_with_few_rows_several_parts_are_held_out():
     for count, times in ((100, 5), (1000, 3), (2500, 1), (10_000, 1)):
         rows = np.arange(count) * 2
-        held = held_out(rows, 0, None)
+        held = hold_out_rows(rows, 0, None)
         assert len(held) == times
         assert len(np.unique(np.concatenate(held))) == sum(map(len, held)) == times * count // 5
         assert np.isin(held[0], rows).all()
 
 
-def test_what_is_learnt_by_heart_of_a_group_does_not_count(monkeypatch):
-    """A patient's rows are in one part, and in no training rows beside it."""
+def test_rows_of_one_group_are_held_out_together(monkeypatch):
+    """No training row has the patient of a held-out row."""
     x, labels = data(complete=True)
     groups, seen = np.arange(len(x)) // 4, []
 
@@ -280,7 +294,7 @@ def test_what_is_learnt_by_heart_of_a_group_does_not_count(monkeypatch):
         seen.append(len(held))
         return 0.5, 0.5
 
-    monkeypatch.setattr("halftruth.train.auto._score", score)
+    monkeypatch.setattr("halftruth.train.auto._score_trial", score)
     config, choice = resolve_auto(Config(method="auto", features="x"), labels, x.shape[1])
     rows = np.arange(20, len(x))
     given = (x, torch.from_numpy(labels), rows, OneProcess("cpu"))
@@ -288,14 +302,14 @@ def test_what_is_learnt_by_heart_of_a_group_does_not_count(monkeypatch):
     assert seen
 
 
-def test_too_few_groups_are_told_of(monkeypatch):
+def test_too_few_groups_are_reported(monkeypatch):
     x, labels = data(complete=True)
-    monkeypatch.setattr("halftruth.train.auto._score", lambda *_: (0.5, 0.5))
+    monkeypatch.setattr("halftruth.train.auto._score_trial", lambda *_: (0.5, 0.5))
     config, choice = resolve_auto(Config(method="auto", features="x"), labels, x.shape[1])
-    said: list[str] = []
-    given = (x, torch.from_numpy(labels), np.arange(len(x)), OneProcess("cpu"), said.append)
+    messages: list[str] = []
+    given = (x, torch.from_numpy(labels), np.arange(len(x)), OneProcess("cpu"), messages.append)
     _, words = search_settings(config, choice, *given, groups=np.arange(len(x)) % 3)
-    assert "not whole groups: 3 are too few to hold some of them out" in said[0]
+    assert "not whole groups: 3 are too few to hold some of them out" in messages[0]
     assert "3 are too few" in words[0]
     _, words = search_settings(config, choice, *given, groups=np.arange(len(x)) % 5)
     assert "too few" not in words[0]

@@ -1,4 +1,4 @@
-"""Which epoch is kept, with and without complete labels, and after going on with a run."""
+"""Which epoch is kept, with and without complete labels, and after resuming a run."""
 
 import json
 
@@ -17,7 +17,7 @@ LONG = {"epochs": 12, "head_lr": 0.2}
 
 @pytest.fixture
 def on_features(on_features):
-    """A method that is trained as it is set."""
+    """Settings with a method that tries no alternatives."""
     return {**on_features, "method": "wan"}
 
 
@@ -39,14 +39,14 @@ def test_incomplete_labels_are_compared_by_map_and_auc(on_features, data, tmp_pa
     assert by_hand**0.5 == pytest.approx(max(series), abs=1e-9)
 
 
-def test_labels_that_lack_nothing_are_compared_by_map(on_features, tmp_path):
+def test_complete_labels_are_compared_by_map(on_features, tmp_path):
     result = fit(**on_features, zero="absent", out=tmp_path, quiet=True)
     assert result.criterion == "val_mAP_observed"
     assert result.best_score == max(record["val_mAP_observed"] for record in records(tmp_path))
 
 
-def test_the_last_epoch_is_kept_where_there_is_no_choice(on_features, tmp_path):
-    # A rate this high makes the last epoch worse than others.
+def test_select_last_keeps_the_last_epoch(on_features, tmp_path):
+    # With this learning rate the last epoch is worse than others.
     settings = on_features | LONG | {"head_lr": 3.0}
     result = fit(**settings, select="last", out=tmp_path, quiet=True)
     series = [record["select"] for record in records(tmp_path)]
@@ -58,7 +58,7 @@ def test_the_last_epoch_is_kept_where_there_is_no_choice(on_features, tmp_path):
         assert torch.equal(weights, last["ema"]["module." + name])
 
 
-def test_patience_ends_a_run_that_keeps_the_last_epoch(on_features, tmp_path):
+def test_patience_stops_a_run_with_select_last(on_features, tmp_path):
     settings = on_features | {"epochs": 40, "head_lr": 0.3, "patience": 3, "select": "last"}
     result = fit(**settings, out=tmp_path, quiet=True)
     series = [record["select"] for record in records(tmp_path)]
@@ -66,7 +66,7 @@ def test_patience_ends_a_run_that_keeps_the_last_epoch(on_features, tmp_path):
     assert (result.best_epoch, result.best_score) == (len(series), series[-1])
 
 
-def test_going_on_with_another_criterion_does_not_compare_the_two(on_features, data, tmp_path):
+def test_scores_of_two_criteria_are_not_compared_after_a_resume(on_features, data, tmp_path):
     truth = str(data / "truth.csv")
     short = on_features | {"epochs": 2, "schedule": "constant", "truth": truth}
     before = fit(**short, out=tmp_path, quiet=True)
@@ -78,7 +78,7 @@ def test_going_on_with_another_criterion_does_not_compare_the_two(on_features, d
     assert after.best_score == max(series[2:])
 
 
-def test_a_stopped_run_goes_on_to_the_same_choice(on_features, tmp_path):
+def test_a_resumed_run_chooses_the_same_epoch(on_features, tmp_path):
     whole = fit(**on_features | LONG, out=tmp_path / "whole", quiet=True)
     part = on_features | LONG | {"schedule": "constant"}
     fit(**part | {"epochs": 5}, out=tmp_path / "parts", quiet=True)
@@ -100,6 +100,6 @@ def test_the_last_epoch_is_kept_and_one_message_shown_where_the_criterion_is_und
     given |= {"method": "wan", "select": "auc"}
     result = fit(tmp_path / "labels.csv", **given, out=tmp_path / "run")
     assert result.best_epoch == 2
-    message = "not defined: validation AUC on the observed labels. No class has a positive"
+    message = "not defined: validation AUC on the observed labels. No class of the"
     assert capsys.readouterr().err.count(message) == 1
     assert not [warning for warning in recwarn if "No class" in str(warning.message)]

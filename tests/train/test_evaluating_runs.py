@@ -31,7 +31,7 @@ def evaluate_run(data: Path, labels: Path, **options: Any) -> Any:
 
 
 def test_without_negatives_ignored_unknown_labels_are_an_error(data: Path) -> None:
-    with pytest.raises(DataError, match=r"no label is absent.*mAP.*mean nothing"):
+    with pytest.raises(DataError, match=r"no label is absent.*mAP.*100 % for any scores"):
         evaluate_run(data, data / "labels.csv", ignore_unknown=True)
 
 
@@ -50,7 +50,7 @@ def test_classes_without_negatives_are_named(data: Path, tmp_path: Path) -> None
         evaluate_run(data, data / "truth.csv", reading=complete, ignore_unknown=True)
 
 
-def test_classes_that_the_run_does_not_know_are_named(data: Path, tmp_path: Path) -> None:
+def test_classes_without_training_are_reported(data: Path, tmp_path: Path) -> None:
     path = tmp_path / "more.csv"
     header, *rows = (data / "truth.csv").read_text().splitlines()
     path.write_text("\n".join([header + ",purple,brown", *(row + ",1,0" for row in rows)]) + "\n")

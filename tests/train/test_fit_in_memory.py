@@ -73,7 +73,7 @@ def test_a_run_is_resumed_without_the_data_or_with_the_same(frames, tmp_path):
             halftruth.fit(other.pop("labels", labels), **other, out=out, resume=True, **SETTINGS)
 
 
-def test_a_run_that_is_there_keeps_its_data(frames, tmp_path):
+def test_an_existing_run_keeps_its_data(frames, tmp_path):
     labels, features = frames
     halftruth.fit(labels, features=features, out=tmp_path, **SETTINGS)
     files = {path: path.read_bytes() for path in (tmp_path / "data").iterdir()}

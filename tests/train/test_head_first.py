@@ -1,4 +1,4 @@
-"""The head on features extracted once, then everything: LinearInit."""
+"""The head on extracted features, then the whole network: LinearInit."""
 
 import os
 
@@ -17,7 +17,7 @@ from halftruth.train.trainer import Stage
 
 @pytest.fixture
 def extractions(monkeypatch):
-    """How many rows were sent through the backbone, each time."""
+    """The number of rows of each extraction."""
     seen = []
     original = scoring.score_rows
 
@@ -29,12 +29,12 @@ def extractions(monkeypatch):
     return seen
 
 
-def test_the_head_on_features_and_on_the_backbone_agree(on_pictures, tmp_path, extractions):
-    result = fit(**with_tune(on_pictures, "head"), out=tmp_path / "run", quiet=True)
+def test_the_head_scores_the_same_on_features_and_on_the_backbone(on_images, tmp_path, extractions):
+    result = fit(**with_tune(on_images, "head"), out=tmp_path / "run", quiet=True)
     assert result.best_stage == "head"
     assert extractions == [44]
     run = TrainedRun(tmp_path / "run", device="cpu")
-    scores = run.score(images=on_pictures["images"])
+    scores = run.score(images=on_images["images"])
     small = load_checkpoint(tmp_path / "run" / "head.safetensors")["model"]
     features = np.load(next((tmp_path / "run" / "cache").glob("features-*.npy")))
     rows = [int(name[1:-4]) for name in scores.items]
@@ -43,17 +43,17 @@ def test_the_head_on_features_and_on_the_backbone_agree(on_pictures, tmp_path, e
     assert scores.probabilities == pytest.approx(expected.numpy(), abs=1e-5)
 
 
-def test_training_everything_starts_from_the_best_head(on_pictures, tmp_path, monkeypatch):
-    """With a rate of nearly nothing it ends there, too."""
+def test_the_second_stage_starts_from_the_best_head(on_images, tmp_path, monkeypatch):
+    """The first weights of the second stage are those of the best head."""
     starts = {}
     run = Stage.run
 
-    def watched(self):
+    def recorded(self):
         starts[self.name] = {k: v.clone() for k, v in self.model.state_dict().items()}
         return run(self)
 
-    monkeypatch.setattr(Stage, "run", watched)
-    settings = {**on_pictures, "method": "em", "lr": 1e-12, "head_epochs": 3}
+    monkeypatch.setattr(Stage, "run", recorded)
+    settings = {**on_images, "method": "em", "lr": 1e-12, "head_epochs": 3}
     settings["schedule"] = "constant"
     fit(**settings, tune="head-first", out=tmp_path / "both", quiet=True)
     fit(**with_tune(settings, "head"), out=tmp_path / "head", quiet=True)
@@ -74,26 +74,26 @@ def test_training_everything_starts_from_the_best_head(on_pictures, tmp_path, mo
     ],
     ids=str,
 )
-def test_role_goes_on_from_the_labels_estimated_beside_the_best_head(
-    on_pictures, tmp_path, monkeypatch, method
+def test_role_continues_with_the_estimates_of_the_best_head(
+    on_images, tmp_path, monkeypatch, method
 ):
-    """LinearInit: those of the epoch that was kept, not those of the last one."""
+    """LinearInit: the estimates of the kept epoch, not of the last epoch."""
     tables, run, end = {}, Stage.run, Stage._end_epoch_of_loss
 
     def table(stage):
         return stage.loss.innermost.estimates().clone()
 
-    def watched_run(self):
+    def recorded_run(self):
         tables[self.name, "start"] = table(self)
         return run(self)
 
-    def watched_end(self):
+    def recorded_end(self):
         end(self)
         tables[self.name, self.progress.epoch] = table(self)
 
-    monkeypatch.setattr(Stage, "run", watched_run)
-    monkeypatch.setattr(Stage, "_end_epoch_of_loss", watched_end)
-    settings = {**on_pictures, **method, "head_epochs": 4, "head_lr": 0.1, "epochs": 1}
+    monkeypatch.setattr(Stage, "run", recorded_run)
+    monkeypatch.setattr(Stage, "_end_epoch_of_loss", recorded_end)
+    settings = {**on_images, **method, "head_epochs": 4, "head_lr": 0.1, "epochs": 1}
     fit(**settings, tune="head-first", out=tmp_path / "run", quiet=True)
     chosen = load_checkpoint(tmp_path / "run" / "head.safetensors")["epoch"]
     start = tables["all", "start"]
@@ -106,9 +106,9 @@ def test_role_goes_on_from_the_labels_estimated_beside_the_best_head(
 
 
 @pytest.mark.parametrize(("select", "of"), [("auto", max), ("last", lambda scores: scores[-1])])
-def test_the_better_of_both_stages_is_kept(select, of, on_pictures, data, tmp_path):
-    """A rate that destroys the backbone: the head alone stays the best."""
-    settings = {**on_pictures, "method": "bce", "lr": 100.0, "optimizer": "sgd", "clip": 1.0}
+def test_the_better_of_both_stages_is_kept(select, of, on_images, data, tmp_path):
+    """With a learning rate that destroys the backbone, the head alone is kept."""
+    settings = {**on_images, "method": "bce", "lr": 100.0, "optimizer": "sgd", "clip": 1.0}
     settings |= {"truth": str(data / "truth.csv"), "head_epochs": 4, "ema": 0.0, "head_lr": 0.1}
     result = fit(**settings, select=select, tune="head-first", out=tmp_path / "run", quiet=True)
     by_stage = {
@@ -122,8 +122,8 @@ def test_the_better_of_both_stages_is_kept(select, of, on_pictures, data, tmp_pa
         assert result.val["mAP"] == pytest.approx(by_stage["head"])
 
 
-def test_the_last_epoch_of_all_is_kept_where_it_is_better(on_pictures, data, tmp_path):
-    settings = {**on_pictures, "method": "bce", "head_lr": 1e-9, "lr": 3e-3, "epochs": 4}
+def test_the_last_epoch_of_the_second_stage_is_kept_if_it_is_better(on_images, data, tmp_path):
+    settings = {**on_images, "method": "bce", "head_lr": 1e-9, "lr": 3e-3, "epochs": 4}
     settings |= {"truth": str(data / "truth.csv"), "ema": 0.0, "select": "last"}
     result = fit(**settings, tune="head-first", out=tmp_path / "run", quiet=True)
     scores = [(r["stage"], r["select"]) for r in records(tmp_path / "run")]
@@ -132,15 +132,15 @@ def test_the_last_epoch_of_all_is_kept_where_it_is_better(on_pictures, data, tmp
     assert result.best_score == scores[-1][1]
 
 
-def test_all_alone_and_head_alone(on_pictures, tmp_path):
+def test_tune_all_and_tune_head_have_one_stage(on_images, tmp_path):
     for tune, stages in (("all", {"all"}), ("head", {"head"})):
-        fit(**with_tune(on_pictures, tune), out=tmp_path / tune, quiet=True)
+        fit(**with_tune(on_images, tune), out=tmp_path / tune, quiet=True)
         assert {record["stage"] for record in records(tmp_path / tune)} == stages
         assert outcome(tmp_path / tune)["best_stage"] == tune
 
 
-def test_features_are_extracted_once_for_all_runs(on_pictures, tmp_path, extractions):
-    settings = {**with_tune(on_pictures, "head"), "cache_dir": str(tmp_path / "cache")}
+def test_features_are_extracted_once_for_all_runs(on_images, tmp_path, extractions):
+    settings = {**with_tune(on_images, "head"), "cache_dir": str(tmp_path / "cache")}
     fit(**settings, out=tmp_path / "one", quiet=True)
     fit(**settings, out=tmp_path / "two", quiet=True)
     assert extractions == [44]
@@ -151,17 +151,17 @@ def test_features_are_extracted_once_for_all_runs(on_pictures, tmp_path, extract
     assert extractions == [44] * 4
 
 
-def test_a_changed_picture_is_read_and_extracted_anew(on_pictures, tmp_path, extractions):
+def test_a_changed_image_is_read_and_extracted_again(on_images, tmp_path, extractions):
     photos = tmp_path / "photos"
     photos.mkdir()
-    for name in os.listdir(on_pictures["images"]):
-        (photos / name).write_bytes((tmp_path / on_pictures["images"] / name).read_bytes())
-    settings = {**with_tune(on_pictures, "head"), "images": str(photos), "cache": "disk"}
+    for name in os.listdir(on_images["images"]):
+        (photos / name).write_bytes((tmp_path / on_images["images"] / name).read_bytes())
+    settings = {**with_tune(on_images, "head"), "images": str(photos), "cache": "disk"}
     settings |= {"cache_dir": str(tmp_path / "cache")}
     fit(**settings, out=tmp_path / "one", quiet=True)
     facts = (photos / "p0.png").stat()
     Image.new("RGB", (32, 32), (255, 255, 255)).save(photos / "p0.png")
-    # Older than the others, as after copying it from somewhere.
+    # Older than the others, like a copied file.
     os.utime(photos / "p0.png", ns=(facts.st_atime_ns, facts.st_mtime_ns - 10**12))
     fit(**settings, out=tmp_path / "two", quiet=True)
     assert extractions == [44, 44]

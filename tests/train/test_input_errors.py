@@ -19,7 +19,7 @@ def files(tmp_path):
     return tmp_path
 
 
-def test_a_misspelt_group_column_is_named_as_such(files):
+def test_a_misspelt_group_column_is_reported(files):
     with pytest.raises(DataError, match=r"group_column='patiant'.*did you mean 'patient'"):
         fit(
             files / "labels.csv",
@@ -42,7 +42,7 @@ def test_a_label_file_is_refused_as_features(files):
         )
 
 
-def test_broken_links_are_named_as_such(files):
+def test_broken_links_are_reported(files):
     (files / "photos").mkdir()
     for k in range(19):
         Image.new("RGB", (8, 8)).save(files / "photos" / f"{k}.png")

@@ -1,4 +1,4 @@
-"""`halftruth train` in a process of its own: kill -9, Ctrl-C, SIGTERM, several processes."""
+"""`halftruth train` in a separate process: SIGKILL, Ctrl-C, SIGTERM."""
 
 import multiprocessing
 import os
@@ -28,8 +28,8 @@ def train(tmp_path):
     return start
 
 
-def test_killed_again_and_again_at_random_moments(on_pictures, tmp_path, train):
-    settings = {**on_pictures, "dropout": 0.2, "checkpoint_every": 1, "cache": "none"}
+def test_a_run_killed_at_random_moments_ends_like_a_whole_run(on_images, tmp_path, train):
+    settings = {**on_images, "dropout": 0.2, "checkpoint_every": 1, "cache": "none"}
     settings |= {"ema": 0.9, "head_epochs": 3, "epochs": 3, "cache_dir": tmp_path / "cache"}
     assert train(settings, "whole").wait() == 0
     random = np.random.default_rng(0)
@@ -38,7 +38,7 @@ def test_killed_again_and_again_at_random_moments(on_pictures, tmp_path, train):
         running = train(settings, "killed", "--resume")
         checkpoints = Replaced(tmp_path / "killed" / "last.safetensors")
         more = int(random.integers(1, 6))
-        # After a few more checkpoints, and then wherever it happens to be.
+        # After a few more checkpoints, at a random moment.
         if not running.until(lambda: checkpoints.seen() >= more):  # noqa: B023
             break
         running.process.join(float(random.uniform(0, 0.05)))
@@ -52,8 +52,8 @@ def test_killed_again_and_again_at_random_moments(on_pictures, tmp_path, train):
 
 
 @pytest.mark.parametrize(("stranger", "code"), [(0, 0), (1, 1)])
-def test_a_decoding_worker_ends_where_its_parent_is_gone_already(stranger, code):
-    """Killed right after the fork, a parent would be taken for init, which never ends."""
+def test_a_decoding_worker_without_its_parent_ends(stranger, code):
+    """If the parent was killed right after the fork, the parent of the worker is init."""
     worker = multiprocessing.get_context("fork").Process(
         target=_end_with_parent, args=(os.getpid() + stranger, 0)
     )
@@ -63,7 +63,7 @@ def test_a_decoding_worker_ends_where_its_parent_is_gone_already(stranger, code)
 
 
 class Replaced:
-    """Counts how often a file is replaced, as far as it is looked at."""
+    """Counts how often a file was replaced between calls of `seen`."""
 
     def __init__(self, path):
         self.path, self.count, self.last = path, 0, self.number(path)
@@ -80,7 +80,7 @@ class Replaced:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_request_to_stop_saves_and_says_how_to_go_on(on_features, tmp_path, train, number):
+def test_a_stopped_run_is_saved_and_shows_how_to_resume(on_features, tmp_path, train, number):
     settings = {**on_features, "dropout": 0.2, "epochs": 40, "batch_size": 2}
     assert train(settings, "whole").wait() == 0
     running = train(settings, "stopped")
@@ -97,7 +97,7 @@ def test_a_request_to_stop_saves_and_says_how_to_go_on(on_features, tmp_path, tr
 
 
 def step_for_a_minute():
-    """Steps that take so long that nobody waits for their end."""
+    """Make every step take a minute."""
 
     def step(self, raw, rows):
         print("stepping", flush=True)
@@ -108,7 +108,7 @@ def step_for_a_minute():
     Stage._step = step
 
 
-def test_a_second_ctrl_c_leaves_at_once(on_features, train):
+def test_a_second_ctrl_c_stops_at_once(on_features, train):
     running = train(on_features, "run", before=step_for_a_minute)
     assert running.until(lambda: "stepping" in running.output())
     running.send(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""kill -9 in the middle of an epoch: what a method remembers is the same, entry by entry."""
+"""SIGKILL in the middle of an epoch: the memory of a method is the same after a resume."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from halftruth import losses
 from halftruth.train.run_folder import load_checkpoint
 from halftruth.train.trainer import Stage
 
-# Which tensor of the loss a method remembers with, and what an entry is before it has a say.
+# Options of a method, the tensor of its memory, and the first values of that tensor.
 METHODS = {
     "em-apl": (["warmup=1"], "memory.values", (-2.0, 2.0)),
     "en": (["expected_positives=1.5"], "memory.values", (-1.0,)),
@@ -27,36 +27,36 @@ METHODS = {
 }
 
 
-def die_in_an_epoch(rank: str | None) -> None:
-    """Let this process, if it is that one, be killed in the second epoch, after two steps."""
+def kill_in_an_epoch(rank: str | None) -> None:
+    """Kill the process of this rank in the second epoch, after two steps."""
     step = Stage._step
 
-    def mortal(self, raw, rows):
+    def crashing(self, raw, rows):
         place = (self.progress.epoch, self.progress.step)
         if place == (1, 2) and os.environ.get("RANK") == rank:
             os.kill(os.getpid(), signal.SIGKILL)
         return step(self, raw, rows)
 
-    Stage._step = mortal
+    Stage._step = crashing
 
 
 @pytest.fixture
 def train(tmp_path):
-    """Start a run in one or several processes, and wait for its end or for its death."""
+    """Start a run in one or several processes, and wait until it ends or is killed."""
 
     def start(settings, out, *more, count=1, killed=False):
         options = {k: v for k, v in settings.items() if k not in ("labels", "set")}
         line = ["train", settings["labels"], *arguments(options), "--out", tmp_path / out, *more]
         line += [word for pair in settings["set"] for word in ("--set", pair)]
         places = ranks(count) if count > 1 else [{}]
-        before = partial(die_in_an_epoch, places[-1].get("RANK")) if killed else None
+        before = partial(kill_in_an_epoch, places[-1].get("RANK")) if killed else None
         commands = [
             Command(*line, log=tmp_path / f"{out}{rank}.log", before=before, **environment)
             for rank, environment in enumerate(places)
         ]
         if killed:
             assert commands[-1].wait() == -signal.SIGKILL, commands[-1].output()
-            # The others wait for it for ever.
+            # The others would wait for it for ever.
             for command in commands[:-1]:
                 command.kill()
             return
@@ -67,7 +67,7 @@ def train(tmp_path):
 
 
 def check(train, tmp_path, settings, method, count, place="auto"):
-    """`place`: where the run that is killed, but not the whole one, keeps what it remembers."""
+    """`place`: where the killed run keeps its memory; that of the whole run is on the device."""
     given, name, empty = METHODS[method]
     settings |= {"method": method.split(",")[0], "set": given, "dropout": 0.2}
     settings |= {"epochs": 3, "batch_size": 7, "ema": 0, "schedule": "constant"}
@@ -80,12 +80,12 @@ def check(train, tmp_path, settings, method, count, place="auto"):
     assert (progress["epoch"], progress["step"]) == (1, 2)
     train(settings, "killed", "--resume", count=count)
     assert_same_run(tmp_path / "whole", tmp_path / "killed")
-    remembered = load_checkpoint(tmp_path / "whole" / "last.safetensors")["loss"][name]
-    assert (~torch.isin(remembered.double(), torch.tensor(empty).double())).any()
+    memory = load_checkpoint(tmp_path / "whole" / "last.safetensors")["loss"][name]
+    assert (~torch.isin(memory.double(), torch.tensor(empty).double())).any()
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_two_processes_on_features(on_features, tmp_path, train, method):
+def test_memory_after_a_kill_with_two_processes_on_features(on_features, tmp_path, train, method):
     check(train, tmp_path, {**on_features, "head_lr": 0.02}, method, count=2)
 
 
@@ -93,20 +93,20 @@ def test_two_processes_on_features(on_features, tmp_path, train, method):
     ("method", "count"),
     [("em-apl", 1), ("em-apl", 2), ("en", 2), ("mime", 2), ("pseudo-label", 2), ("role, light", 2)],
 )
-def test_in_host_memory_the_same_as_on_the_device(on_features, tmp_path, train, method, count):
-    """Two processes share one table there: had each relabelled it, there would be twice as many."""
+def test_host_memory_after_a_kill_equals_device_memory(on_features, tmp_path, train, method, count):
+    """Two processes share one table, which must be relabelled once."""
     check(train, tmp_path, {**on_features, "head_lr": 0.02}, method, count, place="host")
 
 
 @pytest.mark.parametrize(("method", "count"), [("em-apl", 1), ("ll-cp", 2)])
-def test_pictures_decoded_by_workers(on_pictures, tmp_path, train, method, count):
-    settings = {**with_tune(on_pictures, "all"), "cache": "none", "workers": 1}
+def test_memory_after_a_kill_with_decoding_workers(on_images, tmp_path, train, method, count):
+    settings = {**with_tune(on_images, "all"), "cache": "none", "workers": 1}
     check(train, tmp_path, settings, method, count)
 
 
 @pytest.mark.parametrize("method", ["em-apl", "en", "ll-cp", "mime", "smile"])
-def test_a_loop_of_ones_own_with_persistent_workers(method):
-    """The table is in the loss, not in the data set: workers that live on cannot lose it."""
+def test_memory_in_a_custom_loop_with_persistent_workers(method):
+    """The table is in the loss, not in the data set, so persistent workers cannot lose it."""
     torch.manual_seed(0)
     labels = torch.randint(-1, 2, (16, 4), dtype=torch.int8)
     data = TensorDataset(torch.randn(16, 3), labels, torch.arange(16))
@@ -115,7 +115,7 @@ def test_a_loop_of_ones_own_with_persistent_workers(method):
     options["mime"] = {"warmup": 1, "theta": 0.7}
 
     def loop(workers: int, epochs: int, loss: losses.Loss, start: int = 0, skip: int = 0):
-        """From a step of an epoch on, as after a resume; stops before the last two batches."""
+        """Train from batch `skip` of epoch `start`; stop before the last two batches."""
         kept = {"persistent_workers": True, "multiprocessing_context": "fork"} if workers else {}
         loader = DataLoader(data, batch_size=4, num_workers=workers, **kept)
         for epoch in range(start, epochs):

@@ -1,4 +1,4 @@
-"""Half precision is for the steps of training: what is measured, ranked and kept is float32."""
+"""Half precision is for training steps only: scores are float32."""
 
 import pytest
 import torch
@@ -13,29 +13,29 @@ from halftruth.train.scoring import score_rows
 from halftruth.train.step import Learner
 from halftruth.train.trained_run import TrainedRun
 
-PICTURES = torch.randn(4, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+IMAGES = torch.randn(4, 3, 64, 64, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("average", [0.0, 0.9])
-def test_scores_of_a_model_that_trains_in_bfloat16_are_those_of_float32(average):
+def test_scores_are_float32_while_training_is_bfloat16(average):
     config = Config(device="cpu", precision="bf16", ema=average)
     accelerator = make_accelerator(config)
     torch.manual_seed(0)
     model = build_image_model("resnet18", 3, weights="none", image_size=64)
     learner = Learner(model, losses.create("wan"), accelerator, config, 1e-3, 1e-2)
     labels = torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]], dtype=torch.int8)
-    learner.step(PICTURES, labels, torch.arange(4), 1.0, rate=1.0)
+    learner.step(IMAGES, labels, torch.arange(4), 1.0, rate=1.0)
     kept = learner.evaluated.eval()
-    scores = score_rows(kept, Features(PICTURES), range(4), accelerator, 4)
+    scores = score_rows(kept, Features(IMAGES), range(4), accelerator, 4)
     with torch.no_grad():
-        expected = type(kept).forward(kept, PICTURES)
+        expected = type(kept).forward(kept, IMAGES)
         with accelerator.autocast():
-            rounded = type(kept).forward(kept, PICTURES)
+            rounded = type(kept).forward(kept, IMAGES)
     assert torch.equal(scores, expected)
     assert not torch.equal(rounded, expected)
 
 
-def test_a_run_of_bfloat16_answers_as_a_process_without_it_would(on_features, tmp_path):
+def test_a_bfloat16_run_predicts_in_float32(on_features, tmp_path):
     fit(**on_features, precision="bf16", out=tmp_path / "run", quiet=True)
     run = TrainedRun(tmp_path / "run", device="cpu")
     assert run.config.precision == "bf16"
@@ -61,7 +61,7 @@ def test_logits_are_not_rounded_within_autocast(head):
     assert not torch.equal(logits, logits.bfloat16().float())
 
 
-def test_a_run_on_another_device_is_not_held_on_that_of_the_run_before():
+def test_a_second_run_may_use_another_device():
     make_accelerator(Config(device="cpu"))
     assert PartialState()._cpu
     make_accelerator(Config(device="auto"))

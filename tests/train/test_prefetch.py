@@ -1,4 +1,4 @@
-"""Batches fetched ahead: the same ones, in order, with nothing left running."""
+"""Batches fetched in advance: the same batches, in order."""
 
 import threading
 
@@ -11,7 +11,7 @@ from halftruth.data.transforms import Augment
 from halftruth.train.inputs import FETCHED_AHEAD, Images, prefetch
 
 
-def test_order_is_kept_whoever_is_first():
+def test_prefetch_keeps_the_order():
     held = threading.Event()
 
     def fetch(item: int) -> int:
@@ -24,7 +24,7 @@ def test_order_is_kept_whoever_is_first():
     assert list(prefetch(fetch, range(20))) == list(range(20))
 
 
-def test_no_more_than_a_few_are_fetched_ahead():
+def test_prefetch_fetches_a_few_items_in_advance():
     asked = []
     got = prefetch(lambda item: item, (asked.append(i) or i for i in range(100)))
     assert next(got) == 0
@@ -33,7 +33,7 @@ def test_no_more_than_a_few_are_fetched_ahead():
     assert len(asked) == FETCHED_AHEAD + 1
 
 
-def test_an_error_reaches_the_reader():
+def test_prefetch_raises_errors_in_the_reader():
     def fetch(item: int) -> int:
         if item == 2:
             raise OSError("cannot read")
@@ -46,7 +46,7 @@ def test_an_error_reaches_the_reader():
 
 
 @pytest.mark.parametrize("kept", ["memory", "disk"])
-def test_cached_pixels_come_by_row(tmp_path, kept):
+def test_cached_pixels_are_read_by_row(tmp_path, kept):
     pixels = np.random.default_rng(0).integers(0, 256, (9, 4, 4, 3), dtype=np.uint8)
     if kept == "disk":
         np.save(tmp_path / "pixels.npy", pixels)

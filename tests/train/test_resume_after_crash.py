@@ -1,4 +1,4 @@
-"""A run that dies at any moment goes on to what it would have become."""
+"""A run that crashes at any moment and is resumed ends like a run without a crash."""
 
 import os
 
@@ -13,68 +13,67 @@ from halftruth.train.run_folder import load_checkpoint
 from halftruth.train.trainer import Stage
 
 
-class Death(BaseException):
-    """The process is gone: nothing after this runs."""
+class Crash(BaseException):
+    """Ends a run like a crash: no error handler of the run catches it."""
 
 
-def plan_death(patch, number, after):
-    """The n-th lasting change to the run's folder is the last thing done.
+def plan_crash(patch, number, after):
+    """Crash just before or just after the n-th change of the run folder.
 
-    Files change by being replaced, or by a line more in the journal. Death comes just before the
-    change, or just after it.
+    A change is a replaced file or a new line of the journal.
     """
     seen = 0
 
-    def mortal(action):
+    def crashing(action):
         def act(*arguments, **options):
             nonlocal seen
             seen += 1
             if seen == number and not after:
-                raise Death
+                raise Crash
             result = action(*arguments, **options)
             if seen == number:
-                raise Death
+                raise Crash
             return result
 
         return act
 
-    patch.setattr(os, "replace", mortal(os.replace))
-    patch.setattr(Journal, "write", mortal(Journal.write))
+    patch.setattr(os, "replace", crashing(os.replace))
+    patch.setattr(Journal, "write", crashing(Journal.write))
 
 
-def dies(settings, out, monkeypatch, number, after) -> bool:
-    """Train until the death; whether there was one."""
+def crashes(settings, out, monkeypatch, number, after) -> bool:
+    """Train with a planned crash; return whether there was one."""
     with monkeypatch.context() as patch:
-        plan_death(patch, number, after)
+        plan_crash(patch, number, after)
         try:
             fit(**settings, out=out, quiet=True)
-        except Death:
+        except Crash:
             return True
     return False
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_death_around_every_write_of_a_run_on_features(on_features, tmp_path, monkeypatch, after):
+def test_a_crash_around_any_write_of_a_run_on_features(on_features, tmp_path, monkeypatch, after):
     settings = {**on_features, "dropout": 0.3, "checkpoint_every": 2, "epochs": 2}
     fit(**settings, out=tmp_path / "whole", quiet=True)
     number = 1
-    while dies(settings, tmp_path / f"dies{number}", monkeypatch, number, after):
-        fit(**settings, out=tmp_path / f"dies{number}", resume=True, quiet=True)
-        assert_same_run(tmp_path / "whole", tmp_path / f"dies{number}")
+    while crashes(settings, tmp_path / f"crashed{number}", monkeypatch, number, after):
+        fit(**settings, out=tmp_path / f"crashed{number}", resume=True, quiet=True)
+        assert_same_run(tmp_path / "whole", tmp_path / f"crashed{number}")
         number += 1
     # config.yaml, result.json, 2 x (journal, last, 1 in the middle), best at least once.
     assert number > 8
 
 
-def test_death_around_the_change_from_head_to_all(on_pictures, tmp_path, monkeypatch):
-    settings = {**on_pictures, "cache_dir": str(tmp_path / "cache"), "epochs": 1, "ema": 0.9}
+def test_a_crash_around_any_write_of_both_stages(on_images, tmp_path, monkeypatch):
+    settings = {**on_images, "cache_dir": str(tmp_path / "cache"), "epochs": 1, "ema": 0.9}
     fit(**settings, out=tmp_path / "whole", quiet=True)
     number = 1
-    # With the features in the cache: config, 2 x (head's best, journal, last), the head put onto
-    # the backbone, all's best, journal, last, result.
-    while dies(settings, tmp_path / f"dies{number}", monkeypatch, number, True):
-        fit(**settings, out=tmp_path / f"dies{number}", resume=True, quiet=True)
-        assert_same_run(tmp_path / "whole", tmp_path / f"dies{number}")
+    # With cached features: config, 2 x (best head, journal, last), the head moved to the backbone,
+    # best of all, journal, last, result.
+    while crashes(settings, tmp_path / f"crashed{number}", monkeypatch, number, True):
+        fit(**settings, out=tmp_path / f"crashed{number}", resume=True, quiet=True)
+        assert_same_run(tmp_path / "whole", tmp_path / f"crashed{number}")
         number += 1
     assert number > 8
 
@@ -92,29 +91,29 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_death_in_the_middle_of_an_epoch(on_pictures, tmp_path, monkeypatch, variant):
-    settings = {**with_tune(on_pictures, "all"), "dropout": 0.2, "augment": "strong"}
+def test_a_crash_in_the_middle_of_an_epoch(on_images, tmp_path, monkeypatch, variant):
+    settings = {**with_tune(on_images, "all"), "dropout": 0.2, "augment": "strong"}
     settings |= {"checkpoint_every": 1, **VARIANTS[variant]}
     fit(**settings, out=tmp_path / "whole", quiet=True)
     step = Stage._step
 
-    def mortal(self, raw, rows):
+    def crashing(self, raw, rows):
         if self.progress.epoch == 1 and self.progress.step == 2:
-            raise Death
+            raise Crash
         return step(self, raw, rows)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Stage, "_step", mortal)
-        with pytest.raises(Death):
-            fit(**settings, out=tmp_path / "dies", quiet=True)
-    saved = load_checkpoint(tmp_path / "dies" / "last.safetensors")["progress"]
+        patch.setattr(Stage, "_step", crashing)
+        with pytest.raises(Crash):
+            fit(**settings, out=tmp_path / "crashed", quiet=True)
+    saved = load_checkpoint(tmp_path / "crashed" / "last.safetensors")["progress"]
     assert (saved["epoch"], saved["step"]) == (1, 2)
-    fit(out=tmp_path / "dies", resume=True, quiet=True)
-    assert_same_run(tmp_path / "whole", tmp_path / "dies")
+    fit(out=tmp_path / "crashed", resume=True, quiet=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "crashed")
 
 
 def options_of(method):
-    """What a method cannot do without, and a start early enough to matter here."""
+    """The required options of a method, and a short warm-up."""
     values = {"expected_positives": 1.5, "warmup": 1, "tau": 0.4}
     known = losses.registry.signature(method)
     wanted = {*needs(method), "warmup"} & known.keys() & values.keys()
@@ -122,31 +121,31 @@ def options_of(method):
 
 
 def on_one_view(method):
-    """Whether features will do: neither several views nor class maps."""
+    """Whether a method needs neither several views nor class maps."""
     return method != "scl" and losses.create(method, **options_of(method)).views == 1
 
 
 @pytest.mark.parametrize("method", [*filter(on_one_view, losses.names())])
-def test_every_method_goes_on_as_if_nothing_had_been(on_features, tmp_path, monkeypatch, method):
+def test_every_method_resumes_exactly(on_features, tmp_path, monkeypatch, method):
     settings = {**on_features, "method": method, "options": options_of(method)}
     settings |= {"dropout": 0.2, "checkpoint_every": 2, "schedule": "constant"}
     fit(**settings, out=tmp_path / "whole", quiet=True)
     step = Stage._step
 
-    def mortal(self, raw, rows):
+    def crashing(self, raw, rows):
         if (self.progress.epoch, self.progress.step) == (2, 3):
-            raise Death
+            raise Crash
         return step(self, raw, rows)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Stage, "_step", mortal)
-        with pytest.raises(Death):
-            fit(**settings, out=tmp_path / "dies", quiet=True)
-    fit(out=tmp_path / "dies", resume=True, quiet=True)
-    assert_same_run(tmp_path / "whole", tmp_path / "dies")
+        patch.setattr(Stage, "_step", crashing)
+        with pytest.raises(Crash):
+            fit(**settings, out=tmp_path / "crashed", quiet=True)
+    fit(out=tmp_path / "crashed", resume=True, quiet=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "crashed")
 
 
-def test_an_early_stop_stays_one(on_features, tmp_path, monkeypatch):
+def test_a_run_that_stopped_early_does_not_continue(on_features, tmp_path, monkeypatch):
     settings = {**on_features, "epochs": 12, "patience": 2, "head_lr": 0.3}
     fit(**settings, out=tmp_path / "whole", quiet=True)
     epochs = len((tmp_path / "whole" / "metrics.jsonl").read_text().splitlines())
@@ -155,7 +154,7 @@ def test_an_early_stop_stays_one(on_features, tmp_path, monkeypatch):
     assert len((tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()) == epochs
 
 
-def test_a_full_disk_leaves_the_last_good_checkpoint(on_features, tmp_path, monkeypatch):
+def test_a_full_disk_keeps_the_last_checkpoint(on_features, tmp_path, monkeypatch):
     settings = {**on_features, "checkpoint_every": 2}
     fit(**settings, out=tmp_path / "whole", quiet=True)
     calls = 0
@@ -165,7 +164,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(on_features, tmp_path, monk
         calls += 1
         if calls < 6:
             return save_file(tensors, path, metadata=metadata)
-        path.write_bytes(b"half of it")
+        path.write_bytes(b"incomplete")
         raise OSError(28, "No space left on device")
 
     save_file = run_folder.save_file
@@ -179,7 +178,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(on_features, tmp_path, monk
     assert_same_run(tmp_path / "whole", tmp_path / "full")
 
 
-def test_a_loss_that_is_no_number_stops_and_can_go_on(on_features, tmp_path, monkeypatch):
+def test_a_nan_loss_stops_training_and_can_be_resumed(on_features, tmp_path, monkeypatch):
     settings = {**on_features, "epochs": 3, "seed": 3}
     step = Stage._step
 

@@ -1,4 +1,4 @@
-"""Files of a run folder: one process at a time, damaged files, changed data, epochs."""
+"""Files of a run folder: the lock, damaged files, changed data, epochs."""
 
 import json
 import multiprocessing
@@ -103,7 +103,7 @@ def test_thresholds_that_do_not_fit_the_classes_are_refused(tmp_path, values):
         read_result(tmp_path, classes=3)
 
 
-def test_changed_features_are_another_run(finished, data, tmp_path):
+def test_a_run_with_changed_features_is_not_resumed(finished, data, tmp_path):
     folder, settings = shutil.copytree(finished[0], tmp_path / "run"), finished[1]
     changed = np.load(data / "features.npy")
     changed[3, 1] += 1
@@ -113,7 +113,7 @@ def test_changed_features_are_another_run(finished, data, tmp_path):
         fit(**settings, out=folder, resume=True, quiet=True)
 
 
-def test_the_best_epoch_is_one_number_everywhere(on_features, tmp_path, capsys):
+def test_the_best_epoch_is_the_same_number_in_all_outputs(on_features, tmp_path, capsys):
     result = fit(**{**on_features, "epochs": 6, "head_lr": 0.3}, out=tmp_path / "run")
     log = capsys.readouterr().err
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]

@@ -12,7 +12,7 @@ from halftruth import fit
 from halftruth.cli.app import app
 from halftruth.train import CheckpointError, Config, ConfigError, load_settings
 from halftruth.train.run_folder import load_checkpoint
-from halftruth.train.settings import SETTINGS, settings_page
+from halftruth.train.settings import SETTINGS, make_settings_page
 
 
 def mistakes(**settings):
@@ -118,7 +118,7 @@ def test_the_command_reports_all_mistakes_and_starts_nothing(data, tmp_path, cap
         ("epoch: 3\nlabels: 5\nreading: all\n", "3 mistakes"),
     ],
 )
-def test_files_that_are_not_recipes(tmp_path, text, message):
+def test_invalid_recipe_files_are_refused(tmp_path, text, message):
     (tmp_path / "recipe.yaml").write_text(text)
     with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
         load_settings(tmp_path / "recipe.yaml", {"features": __file__, "out": "x"})
@@ -134,11 +134,11 @@ def test_settings_override_a_recipe(data, tmp_path):
     assert (config.head_lr, config.weight_decay) == (1e-4, 1e-5)
     assert config.reading == {"zero": "absent", "blank": "absent"}
     assert config.options == {"lam": 1.4, "gamma": 1.0}
-    # Options belong to a method: with another one they are gone.
+    # Options belong to a method: another method drops them.
     assert load_settings(recipe, {"method": "em"}).options == {}
 
 
-IDLE = [
+WITHOUT_EFFECT = [
     ({"features": "features.npy", "lr": 0.5}, "lr: has no effect, since it is for `images`"),
     ({"features": "features.npy", "lr": 1e-4}, "; set `head_lr`"),
     ({"features": "features.npy", "backbone": "resnet9999"}, "backbone: has no effect"),
@@ -157,7 +157,7 @@ IDLE = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "message"), IDLE, ids=str)
+@pytest.mark.parametrize(("settings", "message"), WITHOUT_EFFECT, ids=str)
 def test_a_setting_without_effect_is_refused(data, settings, message):
     paths = {
         name: str(data / settings[name]) for name in ("images", "features") if name in settings
@@ -168,12 +168,12 @@ def test_a_setting_without_effect_is_refused(data, settings, message):
     assert "a mistake:" in text
 
 
-def test_settings_given_as_nothing_are_not_given(data):
+def test_empty_settings_count_as_not_given(data):
     paths = {"labels": str(data / "labels.csv"), "features": str(data / "features.npy")}
     Config.of({**paths, "image_size": None, "reading_truth": {}, "images": []})
 
 
-def test_a_recipe_keeps_what_still_applies_where_it_is_overridden(data, tmp_path):
+def test_settings_of_a_recipe_that_lose_their_effect_are_left_out(data, tmp_path):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("backbone: resnet18\nweights: none\nlr: 1e-3\nhead_lr: 0.01\nseed: 3\n")
     paths = {"labels": str(data / "labels.csv"), "features": str(data / "features.npy")}
@@ -183,12 +183,12 @@ def test_a_recipe_keeps_what_still_applies_where_it_is_overridden(data, tmp_path
     recipe.write_text(f"features: {data / 'features.npy'}\nlr: 0.1\n")
     with pytest.raises(ConfigError, match="lr: has no effect"):
         load_settings(recipe, {"labels": paths["labels"]})
-    # The same from a mapping, as recipes by name are.
+    # The same with a mapping, like recipes by name.
     with pytest.warns(UserWarning, match="are left out: lr"):
         load_settings({"lr": 1e-3, "seed": 3}, paths)
 
 
-def test_a_recipe_of_a_paper_on_other_labels_leaves_its_data_out(data):
+def test_a_recipe_of_a_paper_can_be_used_with_other_data(data):
     recipe = {
         "labels": "data/voc/single.csv", "truth": "data/voc/truth.csv", "images": ["data/voc"],
         "reading_truth": {"zero": "unknown"}, "select": "truth", "tune": "all", "lr": 1e-5,
@@ -225,10 +225,10 @@ def test_every_setting_is_an_option_with_help_default_and_choices():
 
 def test_the_page_of_settings_is_up_to_date():
     page = Path(__file__).parents[2] / "docs" / "settings.md"
-    assert page.read_text() == settings_page()
+    assert page.read_text() == make_settings_page()
 
 
-def test_a_run_from_its_own_config_is_the_same_run(on_features, tmp_path):
+def test_a_run_from_a_written_config_is_the_same_run(on_features, tmp_path):
     chosen = {"method": "wan", "options": {"weight": 0.3}}
     first = {**on_features, **chosen, "patience": 3, "zero": "absent"}
     fit(**first, out=tmp_path / "one", quiet=True)
@@ -256,7 +256,7 @@ def test_a_folder_with_a_run_is_not_overwritten(on_features, tmp_path, capsys):
     assert (tmp_path / "run" / "last.safetensors").read_bytes() == before
 
 
-def test_a_checkpoint_of_something_else_is_refused(on_features, data, tmp_path):
+def test_a_checkpoint_of_another_run_is_refused(on_features, data, tmp_path):
     on_features = {**on_features, "method": "wan"}
     fit(**on_features, out=tmp_path / "run", quiet=True)
     before = (tmp_path / "run" / "config.yaml").read_text()
@@ -271,7 +271,7 @@ def test_a_checkpoint_of_something_else_is_refused(on_features, data, tmp_path):
         assert piece in text
     lines = (data / "labels.csv").read_text().splitlines()
     other = tmp_path / "other.csv"
-    # The same classes and as many rows, but one label differs.
+    # The same classes and rows, but other labels in one row.
     other.write_text("\n".join([*lines[:-1], lines[-1][:-5] + "1,1,1"]) + "\n")
     assert "label file (its rows, labels or split)" in refusal(labels=str(other))
     other.write_text("\n".join([lines[0].replace("blue", "azure"), *lines[1:]]) + "\n")
@@ -279,7 +279,7 @@ def test_a_checkpoint_of_something_else_is_refused(on_features, data, tmp_path):
     assert (tmp_path / "run" / "config.yaml").read_text() == before
 
 
-def test_a_checkpoint_that_is_none(on_features, tmp_path, capsys):
+def test_files_that_are_not_checkpoints_are_refused(on_features, tmp_path, capsys):
     fit(**on_features, out=tmp_path / "run", quiet=True)
     last = tmp_path / "run" / "last.safetensors"
     last.write_bytes(last.read_bytes()[:1000])
@@ -293,21 +293,23 @@ def test_a_checkpoint_that_is_none(on_features, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("words", [("--resume",), (), ("--resume", "--out", "nowhere")])
-def test_nothing_to_train(words, capsys, tmp_path, monkeypatch):
+def test_train_without_labels_or_run_is_refused(words, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert command("train", *words) == 2
     error = capsys.readouterr().err
     assert "--out" in error or "nowhere holds no run" in error
 
 
-def test_resuming_before_the_first_checkpoint_starts_anew(on_features, tmp_path, capsys):
+def test_resuming_before_the_first_checkpoint_starts_from_the_beginning(
+    on_features, tmp_path, capsys
+):
     labels = on_features.pop("labels")
     line = ("train", labels, *arguments(on_features), "--out", tmp_path / "run", "--resume")
     assert command(*line) == 0
     assert "training starts from the beginning" in capsys.readouterr().err
 
 
-def test_what_is_not_given_anew_stays_as_it_was(on_features, tmp_path):
+def test_a_resumed_run_keeps_its_other_settings(on_features, tmp_path):
     fit(**{**on_features, "method": "hill"}, out=tmp_path / "run", quiet=True)
     line = ("train", on_features["labels"], "--out", tmp_path / "run", "--resume", "-q")
     assert command(*line, "--epochs", 5) == 0

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 from real_processes import Command
-from tiny_data import CLASSES, PICTURES, arguments, command, outcome
+from tiny_data import CLASSES, IMAGES, arguments, command, outcome
 
 import halftruth
 from halftruth import fit
@@ -21,7 +21,7 @@ from halftruth.train.trained_run import TrainedRun
 @pytest.fixture(scope="module")
 def images_run(data, tmp_path_factory):
     out = tmp_path_factory.mktemp("images") / "run"
-    settings = {**PICTURES, "labels": data / "labels.csv", "truth": data / "truth.csv"}
+    settings = {**IMAGES, "labels": data / "labels.csv", "truth": data / "truth.csv"}
     settings |= {"head_lr": 0.05, "head_epochs": 3, "epochs": 1, "method": "hill"}
     fit(**settings, images=data / "photos", out=out, quiet=True)
     return out
@@ -90,9 +90,9 @@ def test_predictions_use_the_fitted_thresholds(images_run, data, tmp_path, endin
     table = pd.read_csv(out) if ending == "csv" else pd.read_parquet(out)
     assert list(table.columns) == ["item", "labels", *CLASSES]
     assert sorted(table["item"]) == sorted(f"p{row}.png" for row in range(44))
-    cuts = outcome(images_run)["thresholds"]
+    thresholds = outcome(images_run)["thresholds"]
     for _, row in table.iterrows():
-        chosen = [name for name, cut in zip(CLASSES, cuts, strict=True) if row[name] > cut]
+        chosen = [c for c, value in zip(CLASSES, thresholds, strict=True) if row[c] > value]
         listed = row["labels"] if isinstance(row["labels"], str) else ""
         assert listed == "|".join(chosen)
 
@@ -127,7 +127,7 @@ def test_inputs_and_labels_that_do_not_fit_the_run_are_refused(
     with pytest.raises(DataError, match=r"on features; expected them \(--features\).*got more"):
         halftruth.predict(features_run, images=data / "photos", features=data / "features.npy")
     (tmp_path / "other.csv").write_text("image,red,green\np0.png,1,0\n")
-    with pytest.raises(DataError, match="classes that the labels lack: 'blue'"):
+    with pytest.raises(DataError, match="classes of the run are missing in the labels: 'blue'"):
         halftruth.evaluate(images_run, tmp_path / "other.csv", images=data / "photos")
     with pytest.raises(DataError, match="no part 'test'"):
         halftruth.evaluate(images_run, data / "truth.csv", images=data / "photos", split="test")
@@ -281,7 +281,7 @@ def copied_run(features_run, tmp_path):
     ["", "{", "[]", "{}", "null", '{"thresholds": [0.5]}', '{"thresholds": ["a", "b", "c"]}',
      '{"thresholds": [0.5, 0.5, null]}', '{"thresholds": [0.5, 0.5, NaN]}', "\ud800"],
 )  # fmt: skip
-def test_a_broken_result_is_named(copied_run, data, text, capsys):
+def test_a_damaged_result_file_is_reported(copied_run, data, text, capsys):
     (copied_run / "result.json").write_text(text, encoding="utf-8", errors="surrogatepass")
     with pytest.raises(CheckpointError, match=r"result\.json"):
         halftruth.predict(copied_run, data / "features.npy")
@@ -300,7 +300,7 @@ def test_weights_that_are_not_finite_are_an_error(copied_run, data):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the device is there")
-def test_a_device_that_is_not_there_is_refused(features_run, data, tmp_path):
+def test_a_missing_device_is_refused(features_run, data, tmp_path):
     with pytest.raises(ConfigError, match="device: there is no CUDA device"):
         halftruth.load(features_run, device="cuda")
     features = ("--features", data / "features.npy", "--device", "cuda")
@@ -309,7 +309,7 @@ def test_a_device_that_is_not_there_is_refused(features_run, data, tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_a_full_disk_leaves_the_old_predictions(
+def test_a_full_disk_keeps_the_old_predictions(
     features_run, data, tmp_path, monkeypatch, ending, capsys
 ):
     out = tmp_path / f"p.{ending}"

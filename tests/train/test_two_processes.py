@@ -1,4 +1,4 @@
-"""Two processes (gloo) learn and measure what one does."""
+"""Two processes (gloo) train the same model as one, with the same metrics."""
 
 import signal
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from halftruth.train.scoring import score_rows
 
 @pytest.fixture
 def train(tmp_path):
-    """Start a run in one or several processes; a list of them."""
+    """Start a run in one or several processes; return their commands."""
 
     def start(settings, out, *more, count=1):
         options = {name: value for name, value in settings.items() if name != "labels"}
@@ -45,14 +45,14 @@ def assert_close(one, other, tolerance=2e-5):
 
 
 @pytest.fixture
-def without_batch_norm(on_pictures):
-    return {**on_pictures, "backbone": "test_efficientnet_ln", "optimizer": "sgd"}
+def without_batch_norm(on_images):
+    return {**on_images, "backbone": "test_efficientnet_ln", "optimizer": "sgd"}
 
 
 @pytest.mark.parametrize(
     "batch", [{"batch_size": 27}, {"batch_size": 26}, {"batch_size": 7}], ids=str
 )
-def test_one_epoch_of_sgd_ends_in_the_same_weights(without_batch_norm, tmp_path, train, batch):
+def test_two_processes_train_the_same_weights(without_batch_norm, tmp_path, train, batch):
     """One step on all 27 rows; 26 rows and 1, fewer than processes; 7, 7, 7 and 6 rows."""
     settings = with_tune(without_batch_norm, "all") | batch
     settings |= {"epochs": 1, "schedule": "constant", "lr": 0.1}
@@ -67,8 +67,8 @@ def test_one_epoch_of_sgd_ends_in_the_same_weights(without_batch_norm, tmp_path,
         assert ours == pytest.approx(theirs, rel=1e-4)
 
 
-def test_a_whole_run_measures_the_same(without_batch_norm, data, tmp_path, train):
-    """Nine validation rows: if one counted twice, the metrics would tell."""
+def test_two_processes_get_the_same_metrics(without_batch_norm, data, tmp_path, train):
+    """There are nine validation rows: one that counted twice would change the metrics."""
     settings = {**without_batch_norm, "tune": "head-first", "truth": data / "truth.csv"}
     finish(train(settings, "one"))
     commands = train(settings, "two", count=2)
@@ -77,7 +77,7 @@ def test_a_whole_run_measures_the_same(without_batch_norm, data, tmp_path, train
     for part in ("val", "test"):
         assert ours[part] == pytest.approx(theirs[part], abs=1e-6)
     assert ours["thresholds"] == pytest.approx(theirs["thresholds"], abs=1e-3)
-    # One process talks, the others are silent.
+    # Only the main process shows messages.
     assert "everything is in" in commands[0].output()
     assert "everything is in" not in commands[1].output()
 
@@ -101,7 +101,7 @@ def test_every_row_is_scored_once_and_in_its_place(world, count):
     assert result[:, 0].tolist() == [10.0 * row for row in rows]
 
 
-def test_both_processes_stop_on_a_request(on_features, tmp_path, train):
+def test_a_stop_request_stops_both_processes(on_features, tmp_path, train):
     settings = {**on_features, "epochs": 2000, "batch_size": 2}
     running = train(settings, "run", count=2)
     assert running[0].until((tmp_path / "run" / "last.safetensors").exists)
@@ -110,7 +110,7 @@ def test_both_processes_stop_on_a_request(on_features, tmp_path, train):
     assert "--resume --out" in running[0].output()
 
 
-def test_an_error_is_told_once(on_features, tmp_path, train):
+def test_an_error_is_shown_once(on_features, tmp_path, train):
     settings = {**on_features, "truth": tmp_path}
     running = train(settings, "run", count=2)
     assert [command.wait(30) for command in running] == [2, 2]

@@ -1,4 +1,4 @@
-"""A small set of pictures with incomplete labels, and the settings of a run of seconds."""
+"""A small set of images with missing labels, and the settings of short runs."""
 
 import json
 import sys
@@ -12,8 +12,8 @@ from halftruth.cli import main
 from halftruth.train.run_folder import load_checkpoint
 
 CLASSES = ("red", "green", "blue")
-# Model and machine of every run over pictures here.
-PICTURES = {
+# Model and device of every run on images.
+IMAGES = {
     "backbone": "test_efficientnet",
     "weights": "none",
     "image_size": 32,
@@ -25,25 +25,25 @@ PICTURES = {
 
 
 def make_data(folder: Path, rows: int = 44, seed: int = 0) -> Path:
-    """photos/, labels.csv (one positive a picture, with a split), truth.csv and features.npy.
+    """Write photos/, labels.csv (one positive per image, with a split), truth.csv, features.npy.
 
-    A colour channel is bright where its class is there.
+    The colour channel of a class is bright if the class is present.
     """
     random = np.random.default_rng(seed)
     (folder / "photos").mkdir(parents=True)
     header = ",".join(CLASSES)
     labels, truth, features = [f"image,split,{header}"], [f"image,{header}"], []
     for row in range(rows):
-        there = random.random(3) < 0.5
-        there[random.integers(3)] = True
-        pixels = random.integers(0, 90, (32, 32, 3)) + 120 * there
+        present = random.random(3) < 0.5
+        present[random.integers(3)] = True
+        pixels = random.integers(0, 90, (32, 32, 3)) + 120 * present
         Image.fromarray(pixels.astype(np.uint8)).save(folder / "photos" / f"p{row}.png")
         shown = np.zeros(3, int)
-        shown[random.choice(np.flatnonzero(there))] = 1
+        shown[random.choice(np.flatnonzero(present))] = 1
         part = ("train", "train", "train", "val", "test")[row % 5]
         labels.append(f"p{row}.png,{part}," + ",".join(map(str, shown)))
-        truth.append(f"p{row}.png," + ",".join(map(str, there.astype(int))))
-        features.append(there + random.normal(0, 0.3, 3))
+        truth.append(f"p{row}.png," + ",".join(map(str, present.astype(int))))
+        features.append(present + random.normal(0, 0.3, 3))
     (folder / "labels.csv").write_text("\n".join(labels) + "\n")
     (folder / "truth.csv").write_text("\n".join(truth) + "\n")
     np.save(folder / "features.npy", np.array(features, dtype=np.float32))
@@ -91,7 +91,7 @@ def outcome(folder: Path) -> dict:
 
 
 def tensors(node, prefix="") -> dict[str, torch.Tensor]:
-    """All tensors of a checkpoint, by their path."""
+    """All tensors of a checkpoint, by path."""
     if isinstance(node, torch.Tensor):
         return {prefix: node}
     pairs = enumerate(node) if isinstance(node, list) else getattr(node, "items", dict)()

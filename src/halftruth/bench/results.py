@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from halftruth.data import DataError
-from halftruth.train.run_folder import finite_or_none
+from halftruth.train.run_folder import replace_nonfinite
 
 Record = dict[str, Any]
 
 
 def append(path: Path, record: Record) -> None:
     """Append a line in one write, so that a crash leaves a whole line or none."""
-    line = (json.dumps(finite_or_none(record), ensure_ascii=False) + "\n").encode()
+    line = (json.dumps(replace_nonfinite(record), ensure_ascii=False) + "\n").encode()
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         if _ends_within_a_line(path):

@@ -22,7 +22,13 @@ from halftruth.data.transforms import Augment
 from halftruth.labels import PRESENT
 from halftruth.models import build_image_model
 from halftruth.train.devices import OneProcess
-from halftruth.train.inputs import Images, apply_in_blocks, decode, stamp, standardization
+from halftruth.train.inputs import (
+    Images,
+    apply_in_blocks,
+    decode,
+    digest_image_files,
+    fit_standardization,
+)
 from halftruth.train.scoring import score_rows
 
 # Keys of a data set in a grid that are not options of its reader.
@@ -72,7 +78,7 @@ def load_matrix(
     if features is None:
         features = frozen_features(read, source.get("frozen"), root, cache, device)
     splits = read.splits
-    x = apply_in_blocks(standardization(features[splits.train]), features).float()
+    x = apply_in_blocks(fit_standardization(features[splits.train]), features).float()
     seen = torch.from_numpy(seen_labels(read))
     return Matrix(x.to(device), seen.to(device), splits, prior_of(read), read.groups)
 
@@ -150,7 +156,7 @@ def frozen_features(
     if weights not in ("pretrained", "none"):
         weights = str(root / weights)
     store, names = read.store(), [str(item) for item in read.observed.items]  # type: ignore[union-attr]
-    facts = [settings, weights, names, stamp(store)]
+    facts = [settings, weights, names, digest_image_files(store)]
     key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
     path = cache / f"frozen-{key}.npy"
     if path.exists():

@@ -14,7 +14,7 @@ import yaml
 
 from halftruth.losses import registry
 from halftruth.train.config import Config, ConfigError
-from halftruth.train.settings import as_number
+from halftruth.train.settings import parse_number
 
 # Searched together with the method's arguments, where they have an effect.
 RATES: dict[str, Any] = {
@@ -36,7 +36,7 @@ class Axis:
     def of(cls, name: str, given: Any) -> "Axis":
         """Build an axis from a list of choices, or a mapping with low, high and optionally log."""
         if isinstance(given, (list, tuple)) and given:
-            return cls(choices=tuple(as_number(value) for value in given))
+            return cls(choices=tuple(parse_number(value) for value in given))
         if not isinstance(given, Mapping) or not {"low", "high"} <= given.keys() <= _RANGE:
             raise ValueError(
                 f"search of {name}: expected a list of choices or {{low: ..., high: ..., "

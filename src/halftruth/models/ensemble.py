@@ -42,7 +42,7 @@ class EnsembleHead(Head):
     """
 
     only_features: ClassVar[bool] = True
-    has_line: ClassVar[bool] = True
+    has_linear_layer: ClassVar[bool] = True
     members: ClassVar[tuple[str, ...]] = ("linear", "mlp")
     # Dropout makes the MLP insensitive to its rate; the run's rate is for the linear member.
     own_rates: ClassVar[dict[str, float]] = {"mlp": 1e-3}
@@ -66,7 +66,7 @@ class EnsembleHead(Head):
                 f"{mlp_width} and {mlp_dropout}"
             )
         self.linear = LinearHead(dim, num_classes, **shared)
-        self.mlp = MLP(dim, num_classes, mlp_width, mlp_dropout, self.start)
+        self.mlp = MLP(dim, num_classes, mlp_width, mlp_dropout, self.initial_bias)
         self.register_buffer("mean", torch.zeros(2, num_classes))
         self.register_buffer("var", torch.ones(2, num_classes))
         self.register_buffer("batches", torch.zeros((), dtype=torch.long))

@@ -12,23 +12,23 @@ registry: "Registry[Head]" = Registry("head")
 
 
 class Head(nn.Module):
-    """Base class of heads; the class attributes describe what a head needs and leaves.
+    """Base class of heads; the class attributes describe what a head needs and stores.
 
     All heads take `dropout` and `prior`, the share of positives: the first logits are then
-    logit(prior), so that training does not start by unlearning probabilities of one half. Without
-    it they are 0.
+    logit(prior), so that training does not start from probabilities of one half. Without it the
+    first logits are 0.
     """
 
     # Takes the (B, D, H, W) feature map instead of (B, D) pooled features.
     wants_map: ClassVar[bool] = False
-    # A forward pass in training leaves a `penalty`, which is added to the mean loss.
+    # A forward pass in training stores a `penalty`, which is added to the mean loss.
     has_penalty: ClassVar[bool] = False
-    # A forward pass in training leaves its class maps, `maps`.
+    # A forward pass in training stores its class maps, `maps`.
     keeps_maps: ClassVar[bool] = False
     # For given features only, not for a backbone that is trained with the head.
     only_features: ClassVar[bool] = False
-    # Has a linear layer over the features, at least in part: a ridge prior applies to it.
-    has_line: ClassVar[bool] = False
+    # The head, or one of its members, is a linear layer on the features: a ridge prior applies.
+    has_linear_layer: ClassVar[bool] = False
     # In training a head returns one block of B rows per member, stacked: (members · B, K).
     members: ClassVar[tuple[str, ...]] = ("head",)
     # Learning rates of parts that have their own, without weight decay.
@@ -45,7 +45,7 @@ class Head(nn.Module):
                 raise ValueError(f"expected {what} of at least 1, got {value}")
         if not 0 <= dropout < 1:
             raise ValueError(f"expected 0 <= dropout < 1, got {dropout}")
-        self.dropped, self.start = dropout, bias_of(prior)
+        self.dropout_rate, self.initial_bias = dropout, compute_bias(prior)
 
     def __getstate__(self) -> dict[str, Any]:
         # These are part of an autograd graph and cannot be copied.
@@ -76,14 +76,14 @@ class LinearHead(Head):
     [[1.0, 1.0, 1.0]]
     """
 
-    has_line: ClassVar[bool] = True
+    has_linear_layer: ClassVar[bool] = True
 
     def __init__(self, dim: int, num_classes: int, **shared: Any) -> None:
         super().__init__(dim, num_classes, **shared)
-        self.dropout = nn.Dropout(self.dropped)
+        self.dropout = nn.Dropout(self.dropout_rate)
         self.linear = FullLinear(dim, num_classes)
         nn.init.normal_(self.linear.weight, std=0.01)
-        nn.init.constant_(self.linear.bias, self.start)
+        nn.init.constant_(self.linear.bias, self.initial_bias)
 
     def forward(self, features: Tensor) -> Tensor:
         return self.linear(self.dropout(features))
@@ -110,9 +110,9 @@ class BoostLUHead(Head):
         if not alpha > 0:
             raise ValueError(f"expected alpha > 0, got {alpha}")
         self.alpha = alpha
-        self.dropout = nn.Dropout2d(self.dropped)
+        self.dropout = nn.Dropout2d(self.dropout_rate)
         self.conv = nn.Conv2d(dim, num_classes, kernel_size=1)
-        bias = self.start / alpha if self.start > 0 else self.start
+        bias = self.initial_bias / alpha if self.initial_bias > 0 else self.initial_bias
         nn.init.normal_(self.conv.weight, std=0.01)
         nn.init.constant_(self.conv.bias, bias)  # type: ignore[arg-type]
 
@@ -146,8 +146,8 @@ class LabelQueryHead(Head):
         h = LN(Q + attention(Q, F)),   h ← LN(h + MLP(h)),   z_k = w_k · h_k + b_k
 
     Q holds one learnt vector per class, F the positions of the map, projected to `width`, with a
-    sine code of rows and columns. One decoder layer without attention between classes, in outline
-    the head in front of the classifiers of MIME and LAGC; the sizes are ours.
+    sine code of rows and columns. One decoder layer without attention between classes, similar
+    to the head before the classifiers of MIME and LAGC, with other sizes.
 
     >>> LabelQueryHead(8, 3, width=16, heads=2)(torch.zeros(2, 8, 7, 7)).shape
     torch.Size([2, 3])
@@ -163,19 +163,19 @@ class LabelQueryHead(Head):
             raise ValueError(f"expected a width divisible by 4 and by {heads} heads, got {width}")
         self.project = nn.Conv2d(dim, width, kernel_size=1)
         self.queries = nn.Parameter(torch.randn(num_classes, width) * 0.02)
-        self.attention = nn.MultiheadAttention(width, heads, self.dropped, batch_first=True)
+        self.attention = nn.MultiheadAttention(width, heads, self.dropout_rate, batch_first=True)
         self.mlp = nn.Sequential(
             nn.Linear(width, 2 * width),
             nn.GELU(),
-            nn.Dropout(self.dropped),
+            nn.Dropout(self.dropout_rate),
             nn.Linear(2 * width, width),
         )
         self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
-        self.dots = ClassDots(num_classes, width, self.start)
+        self.dots = ClassDots(num_classes, width, self.initial_bias)
 
     def forward(self, feature_map: Tensor) -> Tensor:
         values = self.project(feature_map)
-        keys = values + position_code(values).to(values.dtype)
+        keys = values + make_position_code(values).to(values.dtype)
         queries = self.queries.expand(feature_map.shape[0], -1, -1)
         keys, values = (x.flatten(2).transpose(1, 2) for x in (keys, values))
         attended, _ = self.attention(queries, keys, values, need_weights=False)
@@ -183,7 +183,7 @@ class LabelQueryHead(Head):
         return self.dots(self.norms[1](codes + self.mlp(codes)))
 
 
-def position_code(x: Tensor) -> Tensor:
+def make_position_code(x: Tensor) -> Tensor:
     """Return the (C, H, W) sines and cosines of rows and columns; C is divisible by 4."""
     _, channels, height, width = x.shape
     count = channels // 4
@@ -221,11 +221,11 @@ class VariationalHead(Head):
         if not beta >= 0:
             raise ValueError(f"expected beta >= 0, got {beta}")
         self.beta = beta
-        self.dropout = nn.Dropout(self.dropped)
+        self.dropout = nn.Dropout(self.dropout_rate)
         self.embed = nn.Linear(dim, width)
         self.classes = nn.Parameter(torch.randn(num_classes, width))
         self.mean, self.log_std = nn.Linear(width, width), nn.Linear(width, width)
-        self.dots = ClassDots(num_classes, width, self.start)
+        self.dots = ClassDots(num_classes, width, self.initial_bias)
 
     def forward(self, features: Tensor) -> Tensor:
         evidence = torch.tanh(self.embed(self.dropout(features)).unsqueeze(1) * self.classes)
@@ -233,14 +233,14 @@ class VariationalHead(Head):
         if not self.training:
             return self.dots(mean)
         log_std = self.log_std(evidence)
-        self.penalty = self.beta * kl_from_normal(mean, log_std)
+        self.penalty = self.beta * compute_kl_from_normal(mean, log_std)
         return self.dots(mean + log_std.exp() * torch.randn_like(mean))
 
 
-def kl_from_normal(mean: Tensor, log_std: Tensor) -> Tensor:
-    """KL(N(m, s²) ‖ N(0, 1)) = ½ (m² + s² − 1) − log s, the mean over all entries.
+def compute_kl_from_normal(mean: Tensor, log_std: Tensor) -> Tensor:
+    """Return KL(N(m, s²) ‖ N(0, 1)) = ½ (m² + s² − 1) − log s, the mean over all entries.
 
-    >>> kl_from_normal(torch.tensor([1.0, -1.0]), torch.zeros(2))
+    >>> compute_kl_from_normal(torch.tensor([1.0, -1.0]), torch.zeros(2))
     tensor(0.5000)
     """
     dtype = torch.promote_types(mean.dtype, torch.float32)
@@ -259,7 +259,7 @@ def create_head(
     return registry.create(name, dim=dim, num_classes=num_classes, dropout=dropout, **options)
 
 
-def bias_of(prior: float | None) -> float:
+def compute_bias(prior: float | None) -> float:
     """Return the bias whose sigmoid is the share of positives; 0 without one."""
     if prior is None:
         return 0.0

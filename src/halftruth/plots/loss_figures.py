@@ -17,7 +17,7 @@ from halftruth import losses
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.losses import Loss
 from halftruth.plots.style import COLOURS, DASHES, INK, Drawing, panels, shared_legend, styled
-from halftruth.train.settings import as_number
+from halftruth.train.settings import parse_number
 
 LABELS = {"PRESENT": PRESENT, "UNKNOWN": UNKNOWN, "ABSENT": ABSENT}
 # The axis ends here: a log loss has no upper limit.
@@ -45,7 +45,9 @@ def parse_method(text: str) -> tuple[str, dict[str, Any]]:
             read = yaml.safe_load(value)
         except yaml.YAMLError as error:
             raise ValueError(f"{text}: {pair!r} cannot be read as YAML: {error}") from error
-        numbers = [as_number(one) for one in read] if isinstance(read, list) else as_number(read)
+        numbers = (
+            [parse_number(one) for one in read] if isinstance(read, list) else parse_number(read)
+        )
         options[key.strip()] = numbers
     return name, options
 

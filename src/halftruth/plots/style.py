@@ -19,7 +19,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from halftruth.data import DataError
-from halftruth.train.output_tables import csv_text
+from halftruth.train.output_tables import to_csv_text
 
 # Colours of Okabe and Ito, which colour-blind people can distinguish, without the pale yellow.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
@@ -128,7 +128,7 @@ def save(drawing: Drawing, out: str | Path) -> list[Path]:
         meta = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower())
         drawing.figure.savefig(path, metadata=meta, facecolor="white")
     numbers = Path(f"{out.with_suffix('') if out.suffix else out}.csv")
-    numbers.write_text(csv_text(drawing.numbers), encoding="utf-8", newline="")
+    numbers.write_text(to_csv_text(drawing.numbers), encoding="utf-8", newline="")
     return [*paths, numbers]
 
 

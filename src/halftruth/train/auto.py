@@ -1,4 +1,4 @@
-"""`method="auto"`: choose method and settings by the labels, give the reasons, and search a little.
+"""`method="auto"`: choose method and settings by the labels, give reasons, try a few alternatives.
 
 docs/auto.md has the measurements behind every number here.
 """
@@ -9,10 +9,12 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field
+from multiprocessing import current_process
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from joblib import Parallel, delayed
 from torch import Tensor
 
 from halftruth import losses
@@ -20,33 +22,36 @@ from halftruth.data.splits import fold_of_rows, split_rows
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.metrics import mean_roc_auc
 from halftruth.models import set_standardization
-from halftruth.train.config import OVER_FEATURES, Config, ConfigError
+from halftruth.train.config import Config, ConfigError
+from halftruth.train.devices import OneProcess
 from halftruth.train.inputs import Features
-from halftruth.train.settings import parse_budget
+from halftruth.train.settings import DEFAULTS_ON_FEATURES, parse_budget
 from halftruth.train.stages import build_head
 from halftruth.train.trainer import Stage, TrainingStopped
 
-# Steps per epoch on features: more of them cost time and change nothing.
+# Steps per epoch on features: more steps cost time and do not improve the result.
 STEPS = 300
 # The share of rows without any class from which the any-class term helps.
 MANY_EMPTY = 0.2
 RIDGE = 2.0
-HIDDEN = {"head": "linear", "hidden": 512, "dropout": 0.8, "head_lr": 1e-3}
-# Noisy features need a stronger prior than 2, many exact ones a weaker: held-out rows decide.
+MLP_ALONE = {"head": "linear", "hidden": 512, "dropout": 0.8, "head_lr": 1e-3}
+# Noisy features need a stronger prior than 2, many exact features a weaker one: held-out rows
+# decide.
 PRIORS = (0.5, 8.0, 0.125)
 MORE_PRIORS = (32.0, 0.03)
-# One fifth of the training rows is held out; where that is less than ENOUGH rows, several fifths
-# in turn.
-PARTS, ENOUGH = 5, 500
+# One fifth of the training rows is held out; if that is too few, several fifths, one after another.
+PARTS, ENOUGH_ROWS = 5, 500
+# Trials that take longer, in seconds, are shared by several processes, which start in about four.
+WORTH_PROCESSES = 12.0
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen settings, the reasons, alternatives to try (`rivals`), and how many (`budget`)."""
+    """The chosen settings, the reasons, the alternatives, and how much to try (`budget`)."""
 
     settings: dict[str, Any]
     reasons: list[str] = field(default_factory=list)
-    rivals: list[dict[str, Any]] = field(default_factory=list)
+    alternatives: list[dict[str, Any]] = field(default_factory=list)
     budget: str | int = 0
 
 
@@ -58,34 +63,33 @@ def choose(labels: np.ndarray, dim: int, *, features: bool, frozen: bool = False
     >>> choose(np.eye(4, dtype=np.int8), 100, features=True).settings["method"]
     'swan'
     """
-    there = (labels == PRESENT).sum(axis=1)
+    positives = (labels == PRESENT).sum(axis=1)
     unknown = float((labels == UNKNOWN).mean())
     if unknown == 0:
-        method, reasons = _for_known(float((there == 0).mean()))
+        method, reasons = _choose_for_complete_labels(float((positives == 0).mean()))
     else:
-        reasons = [
-            f"{unknown:.1%} of the labels are unknown, with {there.mean():.2f} positives per row"
-        ]
+        mean = positives.mean()
+        reasons = [f"{unknown:.1%} of the labels are unknown, with {mean:.2f} positives per row"]
         if verified := int((labels == ABSENT).sum()):
             reasons.append(f"{verified:,} labels are verified as absent and keep their full weight")
-        method, reason = _for_unknown(head_alone=features or frozen)
+        method, reason = _choose_for_missing_labels(head_alone=features or frozen)
         reasons.append(reason)
-    rivals: list[dict[str, Any]] = [{"ridge": v} for v in PRIORS]
-    # On some data one member is better alone: on words the linear one, on few features the MLP.
-    rivals += [{"head": "linear"}, dict(HIDDEN)] if features else []
-    trials = 1 + len(rivals)
-    rivals += [{"ridge": v} for v in MORE_PRIORS]
+    alternatives: list[dict[str, Any]] = [{"ridge": v} for v in PRIORS]
+    # One member alone may be better: the linear one on word counts, the MLP on few features.
+    alternatives += [{"head": "linear"}, dict(MLP_ALONE)] if features else []
+    trials = 1 + len(alternatives)
+    alternatives += [{"ridge": v} for v in MORE_PRIORS]
     if method["method"] == "swan":
-        small = _two_digits(1 / math.sqrt(2 * labels.shape[1]))
-        rivals += [{"options": {"weight": w}} for w in (small, 1.0)]
-    recipe, reason = _recipe(len(labels), dim, features)
-    return Choice({**method, **recipe}, [*reasons, reason], rivals, trials)
+        small = _round_to_two_digits(1 / math.sqrt(2 * labels.shape[1]))
+        alternatives += [{"options": {"weight": w}} for w in (small, 1.0)]
+    recipe, reason = _choose_recipe(len(labels), dim, features)
+    return Choice({**method, **recipe}, [*reasons, reason], alternatives, trials)
 
 
-def _for_known(empty: float) -> tuple[dict[str, Any], list[str]]:
-    """No label is missing: cross-entropy, with the any-class term where many rows are empty."""
+def _choose_for_complete_labels(empty: float) -> tuple[dict[str, Any], list[str]]:
+    """Return cross-entropy, with the any-class term if many rows have no class, and the reason."""
     if empty < MANY_EMPTY:
-        reason = "all labels are known, so nothing has to be corrected: binary cross-entropy (bce)"
+        reason = "all labels are known, so no label has to be corrected: binary cross-entropy (bce)"
         return {"method": "bce", "options": {}}, [reason]
     reason = (
         f"all labels are known and {empty:.0%} of the rows have no class at all: binary "
@@ -94,8 +98,8 @@ def _for_known(empty: float) -> tuple[dict[str, Any], list[str]]:
     return {"method": "any-class", "options": {"base": "bce"}}, [reason]
 
 
-def _for_unknown(head_alone: bool) -> tuple[dict[str, Any], str]:
-    """A whole network memorises which labels are missing, a head can hardly do so."""
+def _choose_for_missing_labels(head_alone: bool) -> tuple[dict[str, Any], str]:
+    """Return a method and the reason; a network memorises missing labels, a head hardly does."""
     if head_alone:
         return {"method": "swan", "options": {}}, (
             "method swan: unknown labels count as absent, down-weighted by the estimated "
@@ -109,9 +113,9 @@ def _for_unknown(head_alone: bool) -> tuple[dict[str, Any], str]:
     )
 
 
-def _recipe(rows: int, dim: int, features: bool) -> tuple[dict[str, Any], str]:
+def _choose_recipe(rows: int, dim: int, features: bool) -> tuple[dict[str, Any], str]:
     """Choose learning rate, prior and steps by the sizes alone."""
-    rate = _two_digits(0.04 / math.sqrt(dim))
+    rate = _round_to_two_digits(0.04 / math.sqrt(dim))
     recipe: dict[str, Any] = {"ridge": RIDGE, "head_lr": rate}
     reason = (
         f"a head on {dim} standardised features: its weights are kept small (ridge {RIDGE:g}; the "
@@ -136,13 +140,13 @@ def resolve_auto(
 ) -> tuple[Config, Choice]:
     """Return the configuration with "auto" replaced by the choice for these labels, and the choice.
 
-    What differs from the `defaults` (of `Config` unless given) was set by the user and stays. The
-    budget moves to the choice, since a named method has nothing to try.
+    Settings that differ from the `defaults` (of `Config` unless given) were set by the user and
+    stay. The budget moves to the choice, since a named method tries nothing.
     """
     features = bool(config.features)
     choice = choose(labels, dim, features=features, frozen=config.tune == "head")
     plain = {f.name: f.default for f in dataclasses.fields(Config) if f.default is not MISSING}
-    usual = plain | (OVER_FEATURES if features else {}) | (defaults or {})
+    usual = plain | (DEFAULTS_ON_FEATURES if features else {}) | (defaults or {})
     if config.hidden:
         # A hidden layer that the user asked for replaces the ensemble.
         choice.settings.pop("head", None)
@@ -160,16 +164,16 @@ def resolve_auto(
         for name, value in usual.items()
         if getattr(config, name, value) not in (value, plain.get(name, value))
     }
-    rivals = [rival for rival in choice.rivals if not rival.keys() & own]
+    alternatives = [one for one in choice.alternatives if not one.keys() & own]
     reasons = choice.reasons
     if stays := sorted(set(choice.settings) - set(kept)):
         reasons = [*reasons, f"set by you: {', '.join(stays)}"]
-    choice = dataclasses.replace(choice, reasons=reasons, rivals=rivals, budget=budget)
+    choice = dataclasses.replace(choice, reasons=reasons, alternatives=alternatives, budget=budget)
     return dataclasses.replace(config, **kept, budget=None), choice
 
 
 class Budget:
-    """The number of settings that may be tried: "12", "12 trials", or for a time: "10 minutes".
+    """How many settings may be tried ("12", "12 trials") or for how long ("10 minutes").
 
     >>> Budget("3 trials").allows(3)
     False
@@ -182,11 +186,11 @@ class Budget:
         self.trials, self.seconds = found
 
     def allows(self, done: int) -> bool:
-        """Whether another trial may start after `done` trials."""
+        """Return whether another trial may start after `done` trials."""
         return done < self.trials and time.monotonic() - self.started < self.seconds
 
 
-def _two_digits(value: float) -> float:
+def _round_to_two_digits(value: float) -> float:
     return float(f"{value:.2g}")
 
 
@@ -210,59 +214,93 @@ def search_settings(
     log: Callable[[str], None] = lambda text: None,
     groups: np.ndarray | None = None,
 ) -> tuple[Config, list[str]]:
-    """Return the configuration with the best of the choice's rivals, and what was found, in words.
+    """Return the configuration with the best of the alternatives, and a message about the search.
 
-    A fifth of the training rows is held out, of few rows several times, and their labels decide.
-    A rival must be better than the choice itself in the run's criterion (the geometric mean of mAP
-    and AUC where labels are unknown) and not worse in AUC; of several the one with the highest AUC
-    is taken. With positives missing, mAP prefers a model that has memorised which of them are
-    labelled, AUC does not; and with few positives AUC is the more stable. No other rows are used.
-    `groups`, of all rows: rows of one group (a patient) are held out together, or memorising would
-    look good.
+    Settings are compared on a held-out fifth of the training rows (with few rows, on several
+    fifths). An alternative is taken if it is better than the choice in the run's criterion (the
+    geometric mean of mAP and AUC where labels are unknown) and not worse in AUC; if there are
+    several, the one with the highest AUC. With missing positives, mAP prefers a model that has
+    memorised which positives are labelled, AUC does not; with few positives, AUC is more stable.
+    `groups` has one entry per row: rows of one group (a patient) are held out together, since
+    otherwise memorising would be rewarded.
     """
     budget = Budget(choice.budget)
-    if not budget.allows(0) or not choice.rivals or len(rows) < 20:
+    if not budget.allows(0) or not choice.alternatives or len(rows) < 20:
         return config, []
     inside = None if groups is None else groups[rows]
     few = 0 if inside is None else len(np.unique(inside))
-    # Too few groups cannot be divided.
-    held = held_out(rows, config.seed, None if few < PARTS else inside)
+    held = hold_out_rows(rows, config.seed, None if few < PARTS else inside)
     where = f"{sum(map(len, held)):,} held-out training rows"
     if 0 < few < PARTS:
         where += f" (not whole groups: {few} are too few to hold some of them out)"
     scores: list[Score] = []
     log(f"auto: trying settings on {where} (--budget 0 tries none)")
-    for rival in [{}, *choice.rivals]:
-        if not budget.allows(len(scores)):
-            break
-        setting = dataclasses.replace(config, **rival)
-        stages = (make_trial(setting, features, labels, rows, part, accelerator) for part in held)
-        found = [_score(stage) for stage in stages]
-        scores.append(Score(*(sum(values) / len(held) for values in zip(*found, strict=True))))
+    settings = [dataclasses.replace(config, **change) for change in [{}, *choice.alternatives]]
+    settings = settings[: int(min(budget.trials, len(settings)))]
+    data = features, labels, rows, held
+    jobs, started = 1, time.monotonic()
+    while len(scores) < len(settings) and budget.allows(len(scores)):
+        # With a limit of time, it is checked after each round.
+        ahead = jobs if jobs == 1 or budget.seconds < math.inf else len(settings)
+        batch = settings[len(scores) : len(scores) + ahead]
+        if jobs == 1:
+            scores.append(_score_setting(batch[0], *data, accelerator))
+        else:
+            scores += Parallel(jobs)(delayed(_score_setting)(one, *data) for one in batch)
+        if len(scores) == 1:
+            left = (len(settings) - 1) * (time.monotonic() - started)
+            jobs = _count_processes(accelerator, left, len(settings) - 1)
     first = scores[0]
     better = [score for score in scores if score.value > first.value and score.auc >= first.auc]
     best = max(better, key=lambda score: score.auc, default=first)
-    rival = [{}, *choice.rivals][scores.index(best)]
-    shown = ", ".join(f"{key} {value}" for key, value in rival.items()) or "the settings above"
+    alternative = [{}, *choice.alternatives][scores.index(best)]
+    shown = ", ".join(f"{k} {v}" for k, v in alternative.items()) or "the settings above"
     note = f" (score {best.value:.4f})" if math.isfinite(best.value) else ", since none has a score"
     words = f"tried {len(scores)} settings on {where}: best is {shown}{note}"
-    return dataclasses.replace(config, **rival), [words]
+    return dataclasses.replace(config, **alternative), [words]
 
 
-def held_out(rows: np.ndarray, seed: int, inside: np.ndarray | None) -> list[np.ndarray]:
-    """Return the rows that are held out, one array per time; `inside`: the group of each row."""
-    if len(rows) >= ENOUGH * PARTS:
+def _count_processes(accelerator: Any, seconds: float, trials: int) -> int:
+    """Return how many processes share trials that take so many seconds in one.
+
+    A small head keeps one thread busy, so the threads that this process may use become processes.
+    """
+    alone = accelerator.num_processes == 1 and accelerator.mixed_precision == "no"
+    if seconds < WORTH_PROCESSES or not alone or accelerator.device.type != "cpu":
+        return 1
+    # A process of a pool that ends with its parent cannot start others.
+    return 1 if current_process().daemon else max(1, min(torch.get_num_threads(), trials))
+
+
+def _score_setting(
+    config: Config,
+    features: Tensor,
+    labels: Tensor,
+    rows: np.ndarray,
+    held: list[np.ndarray],
+    accelerator: Any = None,
+) -> Score:
+    """Return the mean scores of a configuration over the held-out parts."""
+    process = OneProcess() if accelerator is None else accelerator
+    stages = (make_trial(config, features, labels, rows, part, process) for part in held)
+    found = [_score_trial(stage) for stage in stages]
+    return Score(*(sum(values) / len(held) for values in zip(*found, strict=True)))
+
+
+def hold_out_rows(rows: np.ndarray, seed: int, inside: np.ndarray | None) -> list[np.ndarray]:
+    """Return the rows to hold out, one array per trial; `inside`: the group of each row."""
+    if len(rows) >= ENOUGH_ROWS * PARTS:
         return [rows[split_rows(len(rows), val=1 / PARTS, seed=seed, groups=inside)[1]]]
     fold = fold_of_rows(len(rows), PARTS, seed, inside)
-    times = min(math.ceil(ENOUGH * PARTS / len(rows)), PARTS)
+    times = min(math.ceil(ENOUGH_ROWS * PARTS / len(rows)), PARTS)
     return [rows[fold == part] for part in range(times)]
 
 
-def _score(stage: Stage) -> tuple[float, float]:
-    """Return criterion and AUC on the held-out rows, at the epoch that the run would keep."""
+def _score_trial(stage: Stage) -> tuple[float, float]:
+    """Return criterion and AUC on the held-out rows, for the epoch that the run would keep."""
     try:
         with warnings.catch_warnings():
-            # A small part may have no positive; such a score ranks last.
+            # A small part may have no positive; its score then ranks last.
             warnings.filterwarnings("ignore", message="No class has")
             score = stage.run().kept
             stage.learner.evaluated.load_state_dict(stage.best()["model"])
@@ -271,11 +309,11 @@ def _score(stage: Stage) -> tuple[float, float]:
             auc = mean_roc_auc(stage.score(held), stage.labels[at])
     except TrainingStopped:
         score = auc = math.nan
-    return _or_last(score), _or_last(auc)
+    return _replace_nonfinite(score), _replace_nonfinite(auc)
 
 
-def _or_last(score: float) -> float:
-    """A score that is not finite ranks last."""
+def _replace_nonfinite(score: float) -> float:
+    """Return the score, or minus infinity if it is not finite: it then ranks last."""
     return score if math.isfinite(score) else -math.inf
 
 

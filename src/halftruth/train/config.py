@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from halftruth.train.settings import (
-    FIXED,
-    FREE,
-    OVER_FEATURES,
+    DEFAULTS_ON_FEATURES,
     SETTINGS,
     Settings,
-    as_number,
     as_options,
+    parse_number,
     read_yaml,
 )
 
@@ -27,33 +25,31 @@ if TYPE_CHECKING:
     from halftruth.losses import Loss
     from halftruth.models.heads import Head
 
-__all__ = ["FIXED", "FREE", "OVER_FEATURES", "SETTINGS", "Config", "ConfigError", "load_settings"]
-
 AUTO = "auto"
-# Settings that hold settings: a caller's values are merged with those of a recipe, key by key.
+# Settings that are mappings: a caller's values are merged with those of a recipe, key by key.
 _NESTED = ("reading", "reading_truth", "reading_features", "options")
 
 
 class ConfigError(ValueError):
-    """Every mistake in a configuration, in one message."""
+    """All mistakes in a configuration, in one message."""
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
-        super().__init__(_listed(problems))
+        super().__init__(_list_problems(problems))
 
     def as_options(self) -> str:
-        """The message in the words of the command line."""
-        return _listed([as_options(problem) for problem in self.problems])
+        """Return the message with the options of the command line instead of settings."""
+        return _list_problems([as_options(problem) for problem in self.problems])
 
 
-def _listed(problems: list[str]) -> str:
+def _list_problems(problems: list[str]) -> str:
     count = f"{len(problems)} mistakes" if len(problems) > 1 else "a mistake"
     return "\n".join([f"the configuration has {count}:", *(f"  - {p}" for p in problems)])
 
 
 @dataclass
 class Config(Settings):
-    """One run. `settings.py` declares the fields, docs/settings.md lists them."""
+    """The settings of one run; `settings.py` declares them, docs/settings.md lists them."""
 
     def __post_init__(self) -> None:
         if isinstance(self.images, (str, Path)):
@@ -65,20 +61,20 @@ class Config(Settings):
             if isinstance(value, Path):
                 setattr(self, name, str(value))
             elif setting.kind in (float, float | None):
-                setattr(self, name, as_number(value))
+                setattr(self, name, parse_number(value))
 
     @classmethod
     def of(cls, values: Mapping[str, Any], given: Collection[str] | None = None) -> "Config":
-        """A checked configuration from a mapping; all mistakes are reported together.
+        """Return a checked configuration; all mistakes are reported together.
 
-        given: the names whose values have to have an effect; all of `values` by default.
+        given: the names of settings that must have an effect; all of `values` by default.
         """
         problems = []
         for key in values.keys() - SETTINGS.keys():
-            close = difflib.get_close_matches(key, [*SETTINGS, *reading_arguments()], n=1)
+            close = difflib.get_close_matches(key, [*SETTINGS, *list_reading_arguments()], n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             problems.append(f"there is no setting {key!r}{hint}")
-        over = OVER_FEATURES if values.get("features") else {}
+        over = DEFAULTS_ON_FEATURES if values.get("features") else {}
         known = {key: value for key, value in values.items() if key in SETTINGS}
         config = cls(**{**over, **known})
         problems += config.problems(known if given is None else given)
@@ -92,27 +88,27 @@ class Config(Settings):
         return self.select == "truth" or (self.select == "auto" and self.truth is not None)
 
     def to_dict(self) -> dict[str, Any]:
-        """All settings."""
+        """Return all settings."""
         return dataclasses.asdict(self)
 
     def effective(self) -> dict[str, Any]:
-        """The settings that have an effect in this run."""
+        """Return the settings that have an effect in this run."""
         return {k: v for k, v in self.to_dict().items() if self.without_effect(k) is None}
 
     def changed(self, settings: Mapping[str, Any]) -> "Config":
-        """A checked copy with other values for some settings."""
-        usual = type(self)(**(OVER_FEATURES if self.features else {})).to_dict()
+        """Return a checked copy with other values for some settings."""
+        usual = type(self)(**(DEFAULTS_ON_FEATURES if self.features else {})).to_dict()
         own = {k: v for k, v in self.to_dict().items() if v != usual[k]}
         return type(self).of({**self.effective(), **own, **settings})
 
     def to_yaml(self) -> str:
-        """The settings that have an effect, as a recipe for `halftruth train`."""
+        """Return the settings that have an effect, as a recipe for `halftruth train`."""
         return yaml.safe_dump(self.effective(), sort_keys=False, allow_unicode=True)
 
     def problems(self, given: Collection[str] = ()) -> list[str]:
-        """What is wrong with the values; files are looked up, not read.
+        """Return all problems of the values; files must exist, but are not read.
 
-        given: names of settings that have to have an effect.
+        given: names of settings that must have an effect.
         """
         found = {}
         for name, setting in SETTINGS.items():
@@ -120,14 +116,14 @@ class Config(Settings):
             if expected := setting.expected(value):
                 found[name] = f"{name}: expected {expected}, got {value!r}"
         checks = [
-            (("images", "features", "labels", "truth"), self._file_problems),
-            (("weights", "images", "select", "truth"), self._choice_problems),
-            (("reading", "reading_truth", "reading_features"), self._reading_problems),
-            (("device", "precision"), self._device_problems),
-            (("method", "options", "images", "features", "head"), self._method_problems),
-            (("method", "budget"), self._budget_problems),
-            (("method", "options", "memory"), self._memory_problems),
-            (("backbone", "head", "images", "tune"), self._model_problems),
+            (("images", "features", "labels", "truth"), self._check_files),
+            (("weights", "images", "select", "truth"), self._check_choices),
+            (("reading", "reading_truth", "reading_features"), self._check_reading),
+            (("device", "precision"), self._check_device_and_precision),
+            (("method", "options", "images", "features", "head"), self._check_method),
+            (("method", "budget"), self._check_budget),
+            (("method", "options", "memory"), self._check_memory),
+            (("backbone", "head", "images", "tune"), self._check_model),
         ]
         more = [
             problem
@@ -144,7 +140,7 @@ class Config(Settings):
         ]
         return [*found.values(), *more, *idle]
 
-    def _file_problems(self) -> list[str]:
+    def _check_files(self) -> list[str]:
         found = []
         if bool(self.images) == bool(self.features):
             both = "both" if self.images else "neither"
@@ -166,7 +162,7 @@ class Config(Settings):
             found.append(f"out: expected a folder, got the file {self.out}")
         return found
 
-    def _choice_problems(self) -> list[str]:
+    def _check_choices(self) -> list[str]:
         found = []
         named = self.weights in ("pretrained", "none")
         if self.images and not named and not Path(self.weights).is_file():
@@ -175,19 +171,19 @@ class Config(Settings):
             found.append('select: "truth" needs the complete labels (`truth`)')
         return found
 
-    def _reading_problems(self) -> list[str]:
+    def _check_reading(self) -> list[str]:
         groups = [name for name in ("reading", "reading_truth") if getattr(self, name)]
-        known = dict.fromkeys(groups, reading_arguments()) if groups else {}
+        known = dict.fromkeys(groups, list_reading_arguments()) if groups else {}
         if self.reading_features:
-            known["reading_features"] = _feature_arguments()
+            known["reading_features"] = _list_feature_arguments()
         return [
             f"{group}: there is no argument {key!r}; the arguments are {', '.join(sorted(names))}"
             for group, names in known.items()
             for key in getattr(self, group).keys() - set(names)
         ]
 
-    def _device_problems(self) -> list[str]:
-        found = device_problems(self.device)
+    def _check_device_and_precision(self) -> list[str]:
+        found = find_device_problems(self.device)
         if self.precision == "fp16":
             import torch
 
@@ -195,7 +191,7 @@ class Config(Settings):
                 found.append("precision: fp16 needs a CUDA device; use auto, no or bf16")
         return found
 
-    def _method_problems(self) -> list[str]:
+    def _check_method(self) -> list[str]:
         if self.method == AUTO:
             given = ", ".join(map(str, self.options))
             return [f"options: auto chooses them, got {given}; name a `method`"] * bool(given)
@@ -203,7 +199,7 @@ class Config(Settings):
             loss = self._create_loss()
         except ConfigError as error:
             return error.problems
-        head = self._head()
+        head = self._get_head_class()
         if len(head.members) > 1 and loss.needs_index:
             return [
                 f"head: {self.head!r} has {len(head.members)} members, and {self.method} "
@@ -219,7 +215,7 @@ class Config(Settings):
         return []
 
     def _create_loss(self) -> "Loss":
-        """The loss; where the name or an argument is wrong, an error about that setting."""
+        """Return the loss; a wrong name or argument is an error about that setting."""
         from halftruth import losses
 
         try:
@@ -235,7 +231,7 @@ class Config(Settings):
             raise ConfigError(
                 [
                     f"options: the method {self.method} needs {name}, for instance "
-                    f'options={{"{name}": {self._example(name, missing)}}}'
+                    f'options={{"{name}": {self._find_example(name, missing)}}}'
                     for name in missing
                 ]
             )
@@ -244,8 +240,8 @@ class Config(Settings):
         except (ValueError, TypeError) as error:
             raise ConfigError([f"options: {error}"]) from error
 
-    def _example(self, name: str, missing: list[str]) -> float:
-        """A value that the method takes for an argument."""
+    def _find_example(self, name: str, missing: list[str]) -> float:
+        """Return a value that the method accepts for an argument."""
         from halftruth import losses
 
         for value in (1.5, 0.5, 1):
@@ -256,21 +252,21 @@ class Config(Settings):
             return value
         return 1
 
-    def _budget_problems(self) -> list[str]:
+    def _check_budget(self) -> list[str]:
         if self.budget is None or self.method == AUTO:
             return []
         return [
-            f"budget: limits what method auto tries, and {self.method} is trained as it is set. "
-            "Leave one of the two out, or search its arguments with `halftruth tune`"
+            f"budget: limits the settings that method auto tries; {self.method} tries none. "
+            "Leave out one of the two, or search its arguments with `halftruth tune`"
         ]
 
-    def _memory_problems(self) -> list[str]:
+    def _check_memory(self) -> list[str]:
         if self.memory != "host" or self.method == AUTO:
             return []
         try:
             loss = self._create_loss()
         except ConfigError:
-            # Reported with the method.
+            # `_check_method` reports it.
             return []
         if loss.has_memory:
             return []
@@ -279,17 +275,17 @@ class Config(Settings):
         hint = ' (options={"light": True})' if "light" in registry.signature(self.method) else ""
         return [f"memory: {self.method} has no table per sample to keep in host memory{hint}"]
 
-    def _head(self) -> "type[Head]":
-        """The class of the head; a wrong name is reported with the model."""
+    def _get_head_class(self) -> "type[Head]":
+        """Return the class of the head; `_check_model` reports a wrong name."""
         from halftruth.models.heads import Head, registry
 
         return registry.get(self.head) if self.head in registry.names() else Head
 
-    def _model_problems(self) -> list[str]:
+    def _check_model(self) -> list[str]:
         from halftruth.models.heads import registry as heads
         from halftruth.models.timm_support import backbone_names
 
-        found, head = [], self._head()
+        found, head = [], self._get_head_class()
         if self.head not in heads.names():
             found.append(f"head: expected one of {', '.join(heads.names())}, got {self.head!r}")
         if not self.images:
@@ -311,23 +307,23 @@ class Config(Settings):
         return found
 
 
-def device_problems(device: str) -> list[str]:
-    """What is wrong with a device, as a list of at most one text."""
+def find_device_problems(device: str) -> list[str]:
+    """Return the problems of a device: none or one."""
     if expected := SETTINGS["device"].expected(device):
         return [f"device: expected {expected}, got {device!r}"]
     if device not in ("cuda", "mps"):
         return []
     import torch
 
-    there = torch.cuda if device == "cuda" else torch.backends.mps
-    if there.is_available():
+    backend = torch.cuda if device == "cuda" else torch.backends.mps
+    if backend.is_available():
         return []
     return [f"device: there is no {device.upper()} device here; use auto or cpu"]
 
 
 def check_device(device: str) -> None:
-    """Raise a `ConfigError` for a device that is not known or not there."""
-    if found := device_problems(device):
+    """Raise a `ConfigError` for a device that is unknown or not available."""
+    if found := find_device_problems(device):
         raise ConfigError(found)
 
 
@@ -335,25 +331,25 @@ def check_device(device: str) -> None:
 
 
 @functools.cache
-def reading_arguments() -> tuple[str, ...]:
-    """The names of the arguments of `read_labels`, which may stand among the settings."""
+def list_reading_arguments() -> tuple[str, ...]:
+    """Return the names of the arguments of `read_labels`, which are allowed among the settings."""
     from halftruth.data import read_labels
 
     return tuple(inspect.signature(read_labels).parameters)[1:]
 
 
-def _feature_arguments() -> tuple[str, ...]:
+def _list_feature_arguments() -> tuple[str, ...]:
     from halftruth.data import read_features
 
     return tuple(set(inspect.signature(read_features).parameters) - {"path", "rows"})
 
 
 def collect(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with the arguments of `read_labels` among them moved into `reading`."""
+    """Return the settings, with arguments of `read_labels` moved into `reading`."""
     values = dict(settings)
     if not values.keys() - SETTINGS.keys():
         return values
-    found = {name: values.pop(name) for name in reading_arguments() if name in values}
+    found = {name: values.pop(name) for name in list_reading_arguments() if name in values}
     if found:
         reading = values.get("reading")
         values["reading"] = {**(reading if isinstance(reading, dict) else {}), **found}
@@ -361,7 +357,7 @@ def collect(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_settings(source: Path) -> dict[str, Any]:
-    """The settings of a recipe, of a config.yaml, or of the run in a folder."""
+    """Return the settings of a recipe, of a config.yaml, or of the run in a folder."""
     path = source / "config.yaml" if source.is_dir() or not source.suffix else source
     if not path.is_file():
         raise ConfigError([f"{source} holds no run: there is no {path}"])
@@ -380,18 +376,18 @@ def read_settings(source: Path) -> dict[str, Any]:
 
 
 def load_settings(source: Path | Mapping[str, Any] | None, settings: Mapping[str, Any]) -> Config:
-    """A checked configuration: the settings of a recipe, if there is one, overridden by `settings`.
+    """Return a checked configuration: the settings of a recipe (if any), overridden by `settings`.
 
-    source: a file, a run folder, or the settings of a recipe. Settings of a recipe that have no
-    effect next to what overrides them are left out, with a warning; any other setting without
-    effect is an error.
+    source: a file, a run folder, or the settings of a recipe. Recipe settings that lose their
+    effect because of `settings` are left out, with a warning; any other setting without effect is
+    an error.
     """
     if source is None:
         return Config.of(settings)
     if isinstance(source, Mapping):
         recipe = collect(source)
         if settings.get("labels", recipe.get("labels")) != recipe.get("labels"):
-            recipe = _without_data(recipe)
+            recipe = _drop_data(recipe)
     else:
         recipe = read_settings(Path(source))
     values = override(recipe, settings)
@@ -413,8 +409,8 @@ def load_settings(source: Path | Mapping[str, Any] | None, settings: Mapping[str
     return config
 
 
-def _without_data(recipe: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a paper's recipe that are not about its own data, for other labels."""
+def _drop_data(recipe: dict[str, Any]) -> dict[str, Any]:
+    """Return a paper's recipe without the settings for the data of the paper."""
     own = {"labels", "truth", "images", "features", "group_column"}
     own |= {"reading", "reading_truth", "reading_features"}
     if recipe.get("select") == "truth":
@@ -423,10 +419,10 @@ def _without_data(recipe: dict[str, Any]) -> dict[str, Any]:
 
 
 def override(values: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """`values`, with `settings` in their place where both have one.
+    """Return `values` overridden by `settings`.
 
-    Options and the budget of auto belong to a method: where that changes, they are dropped. So are
-    images where features take their place, and the other way around.
+    Another method drops the options and the budget. Features replace images, and images
+    features.
     """
     below = dict(values)
     for one, other in (("images", "features"), ("features", "images")):

@@ -16,31 +16,31 @@ from accelerate.state import AcceleratorState
 
 from halftruth.train.config import Config
 
-# Multiply-adds of a step that occupy one thread. A small head has a thousandth of it per product,
-# and OpenMP's threads then spend their time waiting for each other at the end of every operation.
+# Multiply-adds per step that keep one thread busy. With much less, as in a small head, OpenMP's
+# threads mostly wait for each other at the end of every operation.
 WORK_PER_THREAD = 1 << 26
-# glibc's names of what `keep_freed_memory` sets (malloc.h), and the largest values it accepts.
+# Parameters of mallopt in glibc (malloc.h), and the largest values it accepts.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _TRIM_AT, _MMAP_FROM = (1 << 31) - 1, 1 << 30
 
 
 def make_accelerator(config: Config) -> Accelerator:
-    """Return device, processes and precision: bf16 on a GPU that has it, float32 on a CPU."""
+    """Return the Accelerator; precision auto is bf16 on a GPU that supports it, else float32."""
     precision = config.precision
     on_cpu = config.device == "cpu" or not torch.cuda.is_available()
     if precision == "auto":
         precision = "bf16" if not on_cpu and torch.cuda.is_bf16_supported() else "no"
     # Accelerate keeps one state per process, and a second run may ask for another precision.
-    AcceleratorState._reset_state(reset_partial_state=not _distributed())
+    AcceleratorState._reset_state(reset_partial_state=not _is_distributed())
     return Accelerator(mixed_precision=precision, cpu=config.device == "cpu")
 
 
-def _distributed() -> bool:
+def _is_distributed() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
-def unused_processes(running: int) -> str | None:
-    """Return a warning where a launcher was asked for more processes than take part in the run."""
+def find_unused_processes(running: int) -> str | None:
+    """Return a warning if a launcher was asked for more processes than take part in the run."""
     names = ("WORLD_SIZE", "ACCELERATE_NUM_PROCESSES", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
     asked = {name: os.environ.get(name, "") for name in names}
     more = {n: int(v) for n, v in asked.items() if v.isdigit() and int(v) > running}
@@ -57,8 +57,8 @@ def unused_processes(running: int) -> str | None:
 class OneProcess:
     """The part of an Accelerator that a stage uses, for one process in float32.
 
-    Accelerate keeps one state per process: a scikit-learn classifier must not change that of a
-    program that trains something else, nor wait for the other processes of that program.
+    Accelerate keeps one state per process. A scikit-learn classifier must not change the state of
+    a program that uses Accelerate itself, nor wait for the other processes of that program.
     """
 
     num_processes, process_index, is_main_process = 1, 0, True
@@ -76,14 +76,14 @@ class OneProcess:
         return objects
 
     def wait_for_everyone(self) -> None:
-        """There is no other process."""
+        """Do nothing: there is no other process."""
 
 
 @contextmanager
 def limit_threads(work: float, device: torch.device) -> Iterator[None]:
-    """Use as many CPU threads as steps of `work` multiply-adds occupy, at least one.
+    """Use as many CPU threads as steps of `work` multiply-adds keep busy, at least one.
 
-    Never more than are set (OMP_NUM_THREADS, torch.set_num_threads); restored afterwards.
+    Never more than are set (OMP_NUM_THREADS, torch.set_num_threads); restored at the end.
     """
     before = torch.get_num_threads()
     wanted = max(1, int(min(before, work / WORK_PER_THREAD)))
@@ -99,10 +99,10 @@ def limit_threads(work: float, device: torch.device) -> Iterator[None]:
 
 @cache
 def keep_freed_memory() -> bool:
-    """Let glibc keep freed memory for the next allocation; whether it does.
+    """Let glibc keep freed memory for the next allocation; return whether that worked.
 
-    By default it returns every large block to the system, and getting it back costs one page fault
-    per 4 KiB: up to half of the time of decoding and of inference on a CPU.
+    By default glibc returns every large block to the system. Allocating it again costs one page
+    fault per 4 KiB: up to half of the time of decoding and of inference on a CPU.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -117,8 +117,11 @@ def keep_freed_memory() -> bool:
 
 
 @contextmanager
-def stop_signals() -> Iterator[Callable[[], bool]]:
-    """Turn Ctrl-C and SIGTERM into a request to stop after the step; a second Ctrl-C stops now."""
+def catch_stop_signals() -> Iterator[Callable[[], bool]]:
+    """Turn Ctrl-C and SIGTERM into a request to stop after the step; a second Ctrl-C stops at once.
+
+    Yields a function that returns whether a stop was requested.
+    """
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield asked.is_set

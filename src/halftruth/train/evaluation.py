@@ -1,4 +1,4 @@
-"""A trained run measured on a label file."""
+"""Evaluation of a trained run: on a label file, and at the end of training."""
 
 import math
 import warnings
@@ -20,7 +20,7 @@ from halftruth.metrics.counts import UndefinedMetricWarning
 from halftruth.models import Classifier
 from halftruth.train.config import Config
 from halftruth.train.inputs import Inputs
-from halftruth.train.records import class_histograms
+from halftruth.train.records import count_class_histograms
 from halftruth.train.run_folder import to_json
 from halftruth.train.scoring import score_rows
 from halftruth.train.task import Task, choose_parts, read_groups, reading_options, truth_options
@@ -28,7 +28,7 @@ from halftruth.train.trained_run import ImageSource, TrainedRun, open_run
 
 
 class Evaluation(NamedTuple):
-    """Metrics over all, a table of classes, and the images that could not be read."""
+    """Overall metrics, a table with one row per class, and the images that could not be read."""
 
     metrics: dict[str, float]
     classes: pd.DataFrame
@@ -45,18 +45,18 @@ def evaluate(
     reading: dict[str, Any] | None = None,
     **options: Any,
 ) -> Evaluation:
-    """A run's metrics on a label file, with the thresholds fitted when it was trained.
+    """Return a run's metrics on a label file, with the thresholds fitted in training.
 
-    Classes are matched by name. `split` takes the rows of one part ("train", "val", "test") of the
-    file's split column; for the file the run was trained on, of the parts it was trained with.
-    That file is read as in training unless `reading` says otherwise. Labels that are not present
-    count as absent unless `ignore_unknown=True`.
+    Classes are matched by name. `split` selects the rows of one part ("train", "val", "test") of
+    the file's split column; for the label file of training, the parts are those of training. That
+    file is read as in training unless `reading` is given. Unknown labels count as absent unless
+    `ignore_unknown=True`.
     """
     run = open_run(run)
-    given = read_labels(labels, **{**_reading(run, labels), **(reading or {})})
+    given = read_labels(labels, **{**_get_reading_options(run, labels), **(reading or {})})
     missing = [name for name in run.classes if name not in given.classes]
     if missing:
-        raise DataError(f"{labels}: the run knows classes that the labels lack: {some(missing)}")
+        raise DataError(f"{labels}: classes of the run are missing in the labels: {some(missing)}")
     if extra := [name for name in given.classes if name not in run.classes]:
         warnings.warn(
             f"{labels}: the run was trained without the classes {some(extra)}; they are not "
@@ -64,14 +64,14 @@ def evaluate(
             stacklevel=2,
         )
     values = given.values[:, [given.classes.index(name) for name in run.classes]]
-    rows = np.arange(len(values)) if split is None else _part(run, given, labels, split)
+    rows = np.arange(len(values)) if split is None else _select_part(run, given, labels, split)
     items = None if given.items is None else [str(given.items[row]) for row in rows]
     if features is not None:
         matrix = run.read_features(features, labels=given)[rows]
         scores = run.score(features=matrix, items=items)
     else:
         if items is None:
-            raise DataError(f"{labels}: the file names no images")
+            raise DataError(f"{labels}: there is no column with image names")
         scores = run.score(images=images, items=items, bad_images="skip")
         lost = {name for name, _ in scores.bad}
         rows = rows[[item not in lost for item in items]]
@@ -82,7 +82,7 @@ def evaluate(
     if ignore:
         _check_negatives(truth, run.classes, labels)
     with warnings.catch_warnings():
-        # A class that occurs nowhere is in the table, with no AP.
+        # A class without a positive is in the table, without an AP.
         warnings.simplefilter("ignore", UndefinedMetricWarning)
         metrics = score_labels(scores.probabilities, truth, threshold=run.thresholds, **options)
         ap = average_precision(scores.probabilities, truth, ignore_unknown=ignore, empty="nan")
@@ -94,7 +94,7 @@ def evaluate(
 
 
 def _check_negatives(truth: np.ndarray, classes: tuple[str, ...], labels: str | Path) -> None:
-    """Without a verified absent label, mAP and precision are 100 % for any scores."""
+    """Refuse labels without an absent one: mAP and precision would be 100 % for any scores."""
     lacking = [
         name for k, name in enumerate(classes)
         if (truth[:, k] > 0).any() and not (truth[:, k] < 0).any()
@@ -102,8 +102,8 @@ def _check_negatives(truth: np.ndarray, classes: tuple[str, ...], labels: str | 
     if not (truth < 0).any():
         raise DataError(
             f"{labels}: no label is absent (-1), so with ignore_unknown (--ignore-unknown) mAP and "
-            "precision would be 100 % for any scores and mean nothing; leave the option out (then "
-            "unknown counts as absent), or give a file with absent labels (see --zero)"
+            "precision would be 100 % for any scores; leave the option out (then unknown counts as "
+            "absent), or give a file with absent labels (see --zero)"
         )
     if lacking:
         warnings.warn(
@@ -117,15 +117,15 @@ def _same_file(one: str | Path | None, other: str | Path) -> bool:
     return one is not None and Path(one).resolve() == Path(other).resolve()
 
 
-def _reading(run: TrainedRun, labels: str | Path) -> dict[str, Any]:
-    """How training read this file, if it did."""
+def _get_reading_options(run: TrainedRun, labels: str | Path) -> dict[str, Any]:
+    """Return the options with which training read this file, if it did."""
     config = run.config
     if _same_file(config.truth, labels):
         return truth_options(config)
     return reading_options(config) if _same_file(config.labels, labels) else {}
 
 
-def _part(run: TrainedRun, given: LabelMatrix, labels: str | Path, split: str) -> np.ndarray:
+def _select_part(run: TrainedRun, given: LabelMatrix, labels: str | Path, split: str) -> np.ndarray:
     if split not in ("train", "val", "test"):
         raise DataError(f"split: expected train, val or test, got {split!r}")
     config = run.config
@@ -146,7 +146,7 @@ def _part(run: TrainedRun, given: LabelMatrix, labels: str | Path, split: str) -
 
 @dataclass
 class Details:
-    """What a report needs beyond the result: probabilities, tables, and what was trained on."""
+    """Data for the report: settings, labels, probabilities and tables of a run."""
 
     config: Config
     task: Task
@@ -169,7 +169,7 @@ class Result:
     best_stage: str
     best_epoch: int
     thresholds: list[float]
-    # What epochs are compared by, a key of metrics.jsonl, and its value in the kept epoch.
+    # The key of metrics.jsonl by which epochs are compared, and its value in the kept epoch.
     criterion: str = ""
     best_score: float = math.nan
     val: dict[str, float] = field(default_factory=dict)
@@ -188,7 +188,7 @@ class Result:
         return to_json(self.to_dict(), indent=1)
 
     def describe(self) -> str:
-        """Return the outcome in two or three lines."""
+        """Return a summary of two to four lines."""
         lines = [f"best: stage {self.best_stage}, epoch {self.best_epoch}"]
         for name, scores in (("validation", self.val), ("test", self.test)):
             if scores:
@@ -197,7 +197,7 @@ class Result:
         return "\n".join([*lines, f"everything is in {self.folder}"])
 
 
-def measure_run(
+def evaluate_run(
     config: Config,
     task: Task,
     model: Classifier,
@@ -205,58 +205,58 @@ def measure_run(
     best: dict[str, Any],
     accelerator: Accelerator,
 ) -> Result:
-    """Measure the best weights on validation and test rows; thresholds come from validation.
+    """Evaluate the best weights on validation and test rows, on complete labels where known.
 
-    Against the complete labels where they are known.
+    Thresholds are fitted on the validation rows.
     """
     model.to(accelerator.device).eval()
 
-    def probabilities(rows: np.ndarray) -> np.ndarray:
+    def predict(rows: np.ndarray) -> np.ndarray:
         logits = score_rows(model, inputs, rows, accelerator, 2 * config.batch_size)
         return torch.sigmoid(logits.double()).cpu().numpy()
 
-    judged = task.labels.values if task.truth is None else task.truth
+    reference = task.labels.values if task.truth is None else task.truth
     val, test = task.splits.val, task.splits.test
-    scores = {"val": probabilities(val), "test": probabilities(test)}
-    # A threshold below all probabilities is 0, one above them 1: both mean the same there.
-    cuts = np.clip(thresholds.best(scores["val"], task.selected(config)[val]), 0, 1)
+    scores = {"val": predict(val), "test": predict(test)}
+    # Thresholds may be infinite; 0 and 1 have the same effect on probabilities.
+    fitted = np.clip(thresholds.best(scores["val"], task.get_selection_labels(config)[val]), 0, 1)
     histograms = {
-        part: class_histograms(
+        part: count_class_histograms(
             scores[part], task.labels.values[at], None if task.truth is None else task.truth[at]
         )
         for part, at in (("val", val), ("test", test))
         if len(at)
     }
-    table = class_table(task, judged, scores, cuts)
+    table = make_class_table(task, reference, scores, fitted)
     result = Result(
         folder=Path(config.out),
         method=config.method,
         classes=task.classes,
         best_epoch=int(best["epoch"]) + 1,
         best_stage=best["stage"],
-        thresholds=[float(cut) for cut in cuts],
+        thresholds=[float(value) for value in fitted],
         details=Details(config, task, scores, table, histograms, accelerator.is_main_process),
     )
     with warnings.catch_warnings():
         # `data check` reports classes without a positive; here they are left out of the means.
         warnings.simplefilter("ignore", UndefinedMetricWarning)
         warnings.filterwarnings("ignore", message="No class has")
-        result.val = score_labels(scores["val"], judged[val], threshold=cuts)
+        result.val = score_labels(scores["val"], reference[val], threshold=fitted)
         if len(test):
-            result.test = score_labels(scores["test"], judged[test], threshold=cuts)
+            result.test = score_labels(scores["test"], reference[test], threshold=fitted)
     return result
 
 
-def class_table(
-    task: Task, judged: np.ndarray, scores: dict[str, np.ndarray], cuts: np.ndarray
+def make_class_table(
+    task: Task, reference: np.ndarray, scores: dict[str, np.ndarray], fitted: np.ndarray
 ) -> pd.DataFrame:
-    """Return one row per class: how often it is present, its threshold, and its metrics per part.
+    """Return one row per class: its counts, its threshold, and its metrics per part.
 
-    `*_true` counts are by the complete labels, where they are known. AP and recall are NaN for a
+    `*_true` counts use the complete labels, where they are known. AP and recall are NaN for a
     class without a positive in a part, precision is NaN where nothing was predicted.
     """
     rows = {"train": task.splits.train, "val": task.splits.val, "test": task.splits.test}
-    columns: dict[str, Any] = {"class": list(task.classes), "threshold": cuts}
+    columns: dict[str, Any] = {"class": list(task.classes), "threshold": fitted}
     for part, at in rows.items():
         if not len(at):
             continue
@@ -265,9 +265,9 @@ def class_table(
             columns[f"{part}_true"] = (task.truth[at] > 0).sum(axis=0)
         if part == "train":
             continue
-        counts = count(scores[part], judged[at], cuts)
+        counts = count(scores[part], reference[at], fitted)
         found, present = counts.tp + counts.fp, counts.tp + counts.fn
-        columns[f"{part}_AP"] = average_precision(scores[part], judged[at], empty="nan")
+        columns[f"{part}_AP"] = average_precision(scores[part], reference[at], empty="nan")
         columns[f"{part}_precision"] = counts.precision.where(found > 0, torch.nan).numpy()
         columns[f"{part}_recall"] = counts.recall.where(present > 0, torch.nan).numpy()
         columns[f"{part}_F1"] = counts.f_beta().where(present > 0, torch.nan).numpy()

@@ -1,4 +1,4 @@
-"""A run from its settings to the files in its folder, to be read from top to bottom."""
+"""A run, from its settings to the files in its folder."""
 
 import dataclasses
 import shlex
@@ -24,15 +24,15 @@ from halftruth.models.heads import registry as heads
 from halftruth.train.auto import Budget, Choice, resolve_auto, search_settings
 from halftruth.train.config import AUTO, Config, load_settings
 from halftruth.train.devices import (
+    catch_stop_signals,
+    find_unused_processes,
     keep_freed_memory,
     make_accelerator,
-    stop_signals,
-    unused_processes,
 )
-from halftruth.train.evaluation import Result, measure_run
+from halftruth.train.evaluation import Result, evaluate_run
 from halftruth.train.inputs import Features, Images, Inputs, read_images
 from halftruth.train.journal import HISTOGRAMS, METRICS, Journal, OnEpoch
-from halftruth.train.output_tables import csv_text, write_bad_images
+from halftruth.train.output_tables import to_csv_text, write_bad_images
 from halftruth.train.run_folder import (
     LAST,
     RESULT,
@@ -45,9 +45,9 @@ from halftruth.train.run_folder import (
     replace_file,
     write_text,
 )
-from halftruth.train.scoring import extract_features, show_scores
+from halftruth.train.scoring import extract_features, send_scores
 from halftruth.train.stages import Stages, build_model
-from halftruth.train.task import check_parts, load_task, without
+from halftruth.train.task import check_parts, load_task, remove_rows
 from halftruth.train.trainer import Interrupted, Teacher
 
 # The folder of the first training, where a method has two.
@@ -61,19 +61,21 @@ def train(
     folder, spent = Path(values.get("out", Config.out)), None
     if resume and recipe is None and (folder / "config.yaml").is_file():
         recipe, values = folder, {**values, "out": str(folder)}
-        # The same command may have started the run with method auto, which has chosen since then.
+        # The same command may have started the run with method auto, which was replaced then.
         if values.get("method", AUTO) == AUTO:
             values.pop("method", None)
             spent = values.pop("budget", None)
     run = Run(load_settings(recipe, values), quiet=quiet)
     if spent is not None:
-        method = f"the run in {folder} has its method, {run.config.method}"
-        Journal(None, main=run.main, quiet=quiet).log(f"budget: {method}; nothing more is tried")
+        Journal(None, main=run.main, quiet=quiet).log(
+            f"budget: the run in {folder} already has a method ({run.config.method}); nothing more "
+            "is tried"
+        )
     return run.go(resume=resume)
 
 
 class Run:
-    """Read, build, choose what is left open, train, measure: `go` is the whole story."""
+    """One run: `go` reads the data, resolves auto, trains, and evaluates the best model."""
 
     def __init__(
         self,
@@ -86,21 +88,21 @@ class Run:
         self.on_epoch = on_epoch
         self.folder = Path(config.out)
         check_is_folder(self.folder)
-        # The folder to resume from: that of the whole run, where this is only its first training.
+        # The folder to resume from: that of the whole run, if this is only the teacher of a run.
         self.whole = part_of or self.folder
         self.accelerator = make_accelerator(config)
         self.main = self.accelerator.is_main_process
         self.quiet = quiet
 
     def go(self, resume: bool = False) -> Result:
-        """Read, build, train every stage, keep the best, measure it."""
+        """Train the run, or continue it, and return the result."""
         started = time.perf_counter()
         keep_freed_memory()
         self._refuse_overwriting(resume)
         self.task = load_task(self.config)
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._lock():
-            return self._train(resume, self._last(resume), started)
+            return self._train(resume, self._load_last(resume), started)
 
     def _train(self, resume: bool, saved: dict[str, Any] | None, started: float) -> Result:
         self.journal = Journal(
@@ -113,31 +115,31 @@ class Run:
         if self.whole == self.folder:
             if resume and saved is None and not (self.folder / TEACHER / LAST).exists():
                 self.journal.log("there is no checkpoint yet: training starts from the beginning")
-            if warning := unused_processes(self.accelerator.num_processes):
+            if warning := find_unused_processes(self.accelerator.num_processes):
                 self.journal.log(warning)
             self.journal.log(self.task.describe())
             self._hint_at_complete_labels()
-        self.first = self._first_training(resume)
+        self.first = self._train_teacher(resume)
         model = build_model(self.config, self.task)
-        inputs, bad = self._inputs(model)
+        inputs, bad = self._load_inputs(model)
         try:
             model = self._resolve_auto(model, inputs)
         except KeyboardInterrupt as stop:
             self.journal.log(
                 "stopped while auto tried settings; nothing is trained yet. The same command "
-                "starts again; with --budget 0 nothing is tried"
+                "starts again; --budget 0 skips the trials"
             )
             raise Interrupted from stop
         self.identity = identify(self.config, self.task)
         self._write_config(saved)
         try:
-            with stop_signals() as stop_asked:
-                stages = self._stages(stop_asked)
+            with catch_stop_signals() as stop_asked:
+                stages = self._make_stages(stop_asked)
                 reached = stages.train(model, inputs, saved)
-            best, model, inputs = stages.best(model, inputs)
-            # For the second of two trainings.
+            best, model, inputs = stages.load_best(model, inputs)
+            # The second of two trainings needs the model of the first.
             self.best_model = model, inputs
-            result = measure_run(self.config, self.task, model, inputs, best, self.accelerator)
+            result = evaluate_run(self.config, self.task, model, inputs, best, self.accelerator)
         except Interrupted:
             self.journal.log(
                 "stopped; everything is saved. Continue with:\n"
@@ -148,14 +150,14 @@ class Run:
             self.journal.close()
         result.criterion, result.best_score = reached.criterion, reached.kept
         result.bad_images = bad
-        self._write(result, time.perf_counter() - started)
+        self._write_results(result, time.perf_counter() - started)
         self.journal.log(result.describe())
         return result
 
     # ------------------------------------------------------------------ before training
 
     def _hint_at_complete_labels(self) -> None:
-        """Mention `--zero absent` where the labels look complete and 0 was left as unknown."""
+        """Log a hint at `--zero absent` if the labels look complete and 0 means unknown."""
         if "zero" in self.config.reading or self.config.truth:
             return
         if hint := completeness_hint(self.task.labels.select(self.task.splits.train)):
@@ -163,7 +165,7 @@ class Run:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        """Lock the run folder in the main process; all processes fail where that fails."""
+        """Lock the run folder in the main process; all processes fail if it cannot be locked."""
         with ExitStack() as lock:
             problem: list[Any] = [None]
             if self.main:
@@ -184,14 +186,14 @@ class Run:
                 "folder (--out)"
             )
 
-    def _last(self, resume: bool) -> dict[str, Any] | None:
-        """Return the checkpoint to continue from, where there is one."""
+    def _load_last(self, resume: bool) -> dict[str, Any] | None:
+        """Return the checkpoint to continue from, if there is one."""
         self._refuse_overwriting(resume)
         last = self.folder / LAST
         return load_checkpoint(last) if last.exists() else None
 
     def _resolve_auto(self, model: Classifier, inputs: Inputs) -> Classifier:
-        """Replace "auto" by a method and settings, show the reasons, return the model for it."""
+        """Replace "auto" by a method and settings, log the reasons, return the model for them."""
         if self.config.method != AUTO:
             return model
         task = self.task
@@ -199,7 +201,7 @@ class Run:
         dim = model.feature_dim if task.features is None else int(task.features.shape[1])
         self.config, choice = resolve_auto(self.config, labels[task.splits.train], dim)
         found: list[str] = []
-        if (features := self._features_for_search(model, inputs, choice)) is not None:
+        if (features := self._get_features_for_search(model, inputs, choice)) is not None:
             self.config, found = search_settings(
                 self.config, choice, features, torch.from_numpy(labels),
                 task.splits.train, self.accelerator, log=self.journal.log, groups=task.groups,
@@ -207,12 +209,12 @@ class Run:
         self.journal.log("auto: " + "\n      ".join([*choice.reasons, *found]))
         return model if task.features is None else build_model(self.config, task)
 
-    def _features_for_search(
+    def _get_features_for_search(
         self, model: Classifier, inputs: Inputs, choice: Choice
     ) -> Tensor | None:
-        """Return the features of all rows, where settings of a head on them may be tried."""
+        """Return the features of all rows, if settings of a head on features may be tried."""
         config, given = self.config, self.task.features
-        if not heads.get(config.head).has_line or not Budget(choice.budget).allows(0):
+        if not heads.get(config.head).has_linear_layer or not Budget(choice.budget).allows(0):
             return None
         if given is not None:
             return torch.as_tensor(given).float()
@@ -221,21 +223,21 @@ class Run:
         task, journal = self.task, self.journal
         return extract_features(config, task, model, inputs, journal, self.accelerator).float()
 
-    def _first_training(self, resume: bool) -> "Run | None":
-        """Train the teacher, where the method has one."""
-        config = teacher_config(self.config)
+    def _train_teacher(self, resume: bool) -> "Run | None":
+        """Train the teacher, if the method has one."""
+        config = make_teacher_config(self.config)
         if config is None:
             return None
         first = Run(config, quiet=self.quiet, part_of=self.folder)
-        if first._last(resume) is None and self.main:
-            # To resume the first training one needs the settings of the whole run.
+        if first._load_last(resume) is None and self.main:
+            # Resuming needs the settings of the whole run, not only those of the teacher.
             write_text(self.folder / "config.yaml", self.config.to_yaml())
-        self.journal.log("first training, of the model that will label the training set:")
+        self.journal.log("first training: the model that will label the training rows")
         first.go(resume=resume)
-        self.journal.log("second training, from scratch, with the labels of the first model:")
+        self.journal.log("second training: from scratch, with the labels of the first model")
         return first
 
-    def _inputs(self, model: Classifier) -> tuple[Inputs, list[tuple[str, str]]]:
+    def _load_inputs(self, model: Classifier) -> tuple[Inputs, list[tuple[str, str]]]:
         task = self.task
         if task.features is not None:
             return Features(task.features), []
@@ -246,11 +248,11 @@ class Run:
             self.images = self.first.images
         inputs, bad = self.images
         if bad:
-            self._leave_out(bad)
+            self._leave_out_bad_images(bad)
         return inputs, bad
 
-    def _leave_out(self, bad: list[tuple[str, str]]) -> None:
-        """List the unreadable images; continue without their rows, if that is wanted."""
+    def _leave_out_bad_images(self, bad: list[tuple[str, str]]) -> None:
+        """Write the list of unreadable images; fail, or continue without their rows."""
         task, path = self.task, self.folder / "bad_images.csv"
         if self.main:
             write_bad_images(path, bad)
@@ -263,7 +265,7 @@ class Run:
             )
         lost = {name for name, _ in bad}
         rows = [row for row, name in enumerate(task.names) if name in lost]
-        task.splits = without(task.splits, np.array(rows))
+        task.splits = remove_rows(task.splits, np.array(rows))
         check_parts(task, self.config)
         self.journal.log(f"{len(bad):,} images cannot be read and are left out: see {path}")
 
@@ -277,7 +279,7 @@ class Run:
                 for name in (METRICS, HISTOGRAMS):
                     (self.folder / name).unlink(missing_ok=True)
 
-    def _stages(self, stop_asked: Callable[[], bool]) -> Stages:
+    def _make_stages(self, stop_asked: Callable[[], bool]) -> Stages:
         teacher = None
         if self.first is not None:
             size = 2 * self.config.batch_size
@@ -289,13 +291,13 @@ class Run:
 
     # ------------------------------------------------------------------ after training
 
-    def _write(self, result: Result, seconds: float) -> None:
+    def _write_results(self, result: Result, seconds: float) -> None:
         details = result.details
         assert details is not None
         details.seconds = seconds
         if self.main:
             write_text(self.folder / RESULT, result.to_json())
-            write_text(self.folder / "classes.csv", csv_text(details.classes))
+            write_text(self.folder / "classes.csv", to_csv_text(details.classes))
             counts: dict[str, Any] = {**details.histograms}
             with replace_file(self.folder / "class_histograms.npz") as new, new.open("wb") as file:
                 np.savez_compressed(file, **counts)
@@ -304,8 +306,8 @@ class Run:
 # ---------------------------------------------------------------------- methods with a teacher
 
 
-def teacher_config(config: Config) -> Config | None:
-    """Return the settings of the first of two trainings; None for a method that has one."""
+def make_teacher_config(config: Config) -> Config | None:
+    """Return the settings of the first of two trainings; None for methods with one training."""
     if config.method == AUTO:
         return None
     described = losses.registry.get(config.method).teacher_loss(config.options)
@@ -319,7 +321,7 @@ def teacher_config(config: Config) -> Config | None:
         options=options,
         out=str(out / TEACHER),
         report=False,
-        # The second training uses what was decoded and extracted for the first.
+        # The second training uses the images and features that the first has cached.
         cache_dir=config.cache_dir or str(out / "cache"),
     )
 
@@ -332,7 +334,7 @@ def make_teacher(
     def teach(loss: Loss, rows: np.ndarray, place: Tensor) -> None:
         model.to(accelerator.device)
         teach_batch = loss.learn_from_teacher
-        show_scores(teach_batch, model, inputs, rows, place, accelerator, batch_size)
+        send_scores(teach_batch, model, inputs, rows, place, accelerator, batch_size)
         if accelerator.num_processes > 1:
             loss.merge(accelerator.gather)
         loss.end_teaching()

@@ -1,11 +1,12 @@
 """Inputs by row number (features, or images decoded once) and the order of the batches.
 
-Labels never pass through here. They stay in the main process and are looked up by row, so that
-what a method remembers or corrects is never lost in the copy of a worker process.
+Labels are not part of a batch. They stay in the main process and are looked up by row, so that
+labels that a method corrects are never lost in the copy of a worker process.
 """
 
 import hashlib
 import json
+import math
 import os
 import sys
 import warnings
@@ -37,23 +38,23 @@ Raw = tuple[Tensor, Tensor]
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Threads that fetch batches, and batches they fetch in advance. The work releases the GIL, so one
-# thread copies while the other starts.
+# Threads that fetch batches, and batches fetched in advance. Fetching releases the GIL, so threads
+# run in parallel.
 FETCHING_THREADS, FETCHED_AHEAD = 2, 4
-# Rows that are made dense, and double, at once.
+# Rows that are converted to dense float64 at once.
 _ROWS_PER_BLOCK = 4096
 _64_BITS = (1 << 64) - 1
 
 
 class Inputs(Protocol):
-    """Batches of raw inputs by row, and how they become the input of the model."""
+    """Batches of raw inputs by row, and their conversion to inputs of the model."""
 
     def load(self, batches: Rows, device: torch.device) -> Iterator[Raw]:
-        """Yield (raw, rows) of each batch, on the device."""
+        """Yield (raw inputs, rows) of each batch, on the device."""
         ...
 
     def prepare(self, raw: Tensor, *, keys: Tensor | None = None, views: int = 1) -> Tensor:
-        """Return the model's input (V·B, ...), augmented by one key per row if there are keys."""
+        """Return the input of the model (V·B, ...), augmented if there are keys (one per row)."""
         ...
 
     def crop_boxes(self, keys: Tensor, views: int = 1) -> Tensor:
@@ -95,7 +96,7 @@ class SparseFeatures(Features):
 
 
 class _Pixels(Dataset[Any]):
-    """uint8 pixels of batches of rows, from memory, a memory map or the image files."""
+    """uint8 pixels of batches of rows: cached, in a memory map, or from the image files."""
 
     def __init__(
         self, pixels: np.ndarray | None, store: ImageStore, names: Sequence[str], size: int
@@ -153,7 +154,7 @@ class Images:
             yield pixels.to(device, non_blocking=True), index.to(device, non_blocking=True)
 
     def _batches(self, batches: Rows, device: torch.device) -> Iterator[Raw]:
-        """Fetch cached pixels by threads, which release the GIL; read files by processes."""
+        """Yield batches: cached pixels are fetched by threads, files are read by processes."""
         if self.source.pixels is not None:
             pinned = device.type == "cuda"
             return prefetch(partial(self.source.gather, pinned=pinned), batches)
@@ -161,7 +162,7 @@ class Images:
         loader = DataLoader(
             self.source,
             batch_sampler=batches,  # type: ignore[arg-type]
-            collate_fn=_unchanged,
+            collate_fn=_return_unchanged,
             num_workers=workers,
             pin_memory=device.type == "cuda",
             prefetch_factor=4 if workers else None,
@@ -186,14 +187,14 @@ class Images:
 
 
 def _has_room(device: torch.device, pixels: np.ndarray | None) -> bool:
-    """Whether all pixels fit into a quarter of the GPU's free memory."""
+    """Return whether all pixels fit into a quarter of the GPU's free memory."""
     if device.type != "cuda" or pixels is None:
         return False
     return pixels.nbytes <= torch.cuda.mem_get_info(device)[0] / 4
 
 
 def _copy_to(device: torch.device, pixels: np.ndarray | None) -> Tensor:
-    """Copy the pixels to the device in parts; a memory map is never read as a whole."""
+    """Copy the pixels to the device in parts, since a memory map may not fit into memory."""
     assert pixels is not None
     copy = torch.empty(pixels.shape, dtype=torch.uint8, device=device)
     for at in range(0, len(pixels), 2048):
@@ -201,12 +202,12 @@ def _copy_to(device: torch.device, pixels: np.ndarray | None) -> Tensor:
     return copy
 
 
-def _unchanged(batch: Any) -> Any:
+def _return_unchanged(batch: Any) -> Any:
     return batch
 
 
 def _end_with_parent(parent: int, _: int) -> None:
-    """End a worker whose parent died before torch began to watch it."""
+    """End a worker whose parent died before torch began to check for that."""
     if os.getppid() != parent:
         os._exit(1)
 
@@ -255,14 +256,14 @@ def decode(
         return None, check_images(store, names, workers=workers, progress=progress)
     shape = (len(names), size, size, 3)
     if cache == "auto":
-        cache = "disk" if shared or np.prod(shape, dtype=float) > _free_memory() / 2 else "memory"
+        cache = "disk" if shared or math.prod(shape) > _get_free_memory() / 2 else "memory"
     if cache == "disk":
-        return _on_disk(store, names, shape, folder, workers, progress)
+        return _decode_to_disk(store, names, shape, folder, workers, progress)
     done = decode_all(store, names, size, workers=workers, on_bad="skip", progress=progress)
     return done.pixels, done.bad
 
 
-def _on_disk(
+def _decode_to_disk(
     store: ImageStore,
     names: Sequence[str],
     shape: tuple[int, ...],
@@ -270,8 +271,8 @@ def _on_disk(
     workers: int,
     progress: Callable[[int], None] | None,
 ) -> tuple[np.ndarray, list[tuple[str, str]]]:
-    """Return a memory map that is made once and used again by every run on the same images."""
-    key = cache_key(list(names), shape, stamp(store))
+    """Return a memory map, which is written once and shared by all runs on the same images."""
+    key = make_cache_key(list(names), shape, digest_image_files(store))
     path, notes = folder / f"pixels-{key}.npy", folder / f"pixels-{key}.json"
     if not notes.exists():
         with replace_file(path, shared=True) as new:
@@ -280,20 +281,20 @@ def _on_disk(
                 store, names, shape[1], workers=workers, out=out, on_bad="skip", progress=progress
             )
             out.flush()
-        # Written last: where it exists, the pixels are complete.
+        # Written last: if it exists, the pixels are complete.
         write_text(notes, json.dumps(done.bad))
     bad = [(name, reason) for name, reason in json.loads(notes.read_text(encoding="utf-8"))]
     return np.lib.format.open_memmap(path, mode="r"), bad
 
 
-def cache_key(*facts: Any) -> str:
-    """Return a name for a cached file that depends on all the facts."""
+def make_cache_key(*facts: Any) -> str:
+    """Return a part of a file name that depends on all the facts."""
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 
-def stamp(store: ImageStore) -> list[list[str]]:
-    """Return a digest of the names, sizes and times of all files of the images."""
-    stamps = []
+def digest_image_files(store: ImageStore) -> list[list[str]]:
+    """Return digests of the names, sizes and times of all image files, one per source."""
+    digests = []
     for source in store.sources:
         files = sorted(path for path in source.rglob("*") if path.is_file()) or [source]
         digest = hashlib.sha256()
@@ -301,11 +302,11 @@ def stamp(store: ImageStore) -> list[list[str]]:
             facts = path.stat()
             name = path.relative_to(source)
             digest.update(f"{name}\0{facts.st_size}\0{facts.st_mtime_ns}\0".encode())
-        stamps.append([str(source.resolve()), digest.hexdigest()])
-    return stamps
+        digests.append([str(source.resolve()), digest.hexdigest()])
+    return digests
 
 
-def _free_memory() -> float:
+def _get_free_memory() -> float:
     import psutil
 
     return float(psutil.virtual_memory().available)
@@ -330,17 +331,16 @@ def prefetch(fetch: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         while waiting:
             yield waiting.popleft().result()
     finally:
-        # Also when the reader stops early: the rest never starts.
+        # If the reader stops early, waiting items are not fetched.
         pool.shutdown(cancel_futures=True)
 
 
 class Batches:
-    """The rows of every step of an epoch, as a function of (seed, epoch), so that any step can be
-    resumed.
+    """The rows of every step of an epoch: they depend on (seed, epoch) only, for resuming.
 
     The rows of a step are the same for any number of processes: process r of w takes every w-th of
-    them. Where there are fewer rows than processes, a process repeats one with weight 0, so that
-    all take part in the exchange of gradients.
+    them. With fewer rows than processes, a process repeats one row with weight 0, so that all take
+    part in the exchange of gradients.
     """
 
     def __init__(
@@ -355,7 +355,7 @@ class Batches:
     def steps(self) -> int:
         return -(-len(self.rows) // self.batch_size)
 
-    def of_step(self, epoch: int, step: int) -> np.ndarray:
+    def get_rows_of_step(self, epoch: int, step: int) -> np.ndarray:
         """Return all rows of one step, over all processes."""
         order = np.random.default_rng([self.seed, epoch]).permutation(self.rows)
         return order[step * self.batch_size : (step + 1) * self.batch_size]
@@ -372,10 +372,9 @@ class Batches:
             yield np.ascontiguousarray(mine if len(mine) else whole[:1])
 
     def weight(self, step: int) -> float:
-        """Return the weight that makes the mean over processes the mean over the whole batch.
+        """Return the weight with which the mean over processes is the mean over the whole batch.
 
-        The shares of a batch may differ by one row; the exchange of gradients averages them as if
-        they were equal.
+        Processes may differ by one row, but the exchange of gradients weights them equally.
         """
         size = min(self.batch_size, len(self.rows) - step * self.batch_size)
         mine = len(range(self.rank, size, self.world))
@@ -383,14 +382,11 @@ class Batches:
 
 
 def seed_step(seed: int, epoch: int, step: int, rank: int, device: torch.device) -> None:
-    """Set the random state as a function of the step, so that none has to be saved.
-
-    Dropout then draws the same numbers after a resume as without one.
-    """
+    """Seed the random numbers of a step; dropout is then the same after a resume."""
     state = 0
     for number in (seed, epoch, step, rank):
-        state = _mixed(state + number)
-    # torch.manual_seed visits every kind of accelerator, which takes longer than a small step.
+        state = _mix_bits(state + number)
+    # torch.manual_seed seeds every kind of accelerator, which takes longer than a small step.
     torch.default_generator.manual_seed(state)
     if device.type == "cuda":
         torch.cuda.manual_seed(state)
@@ -398,8 +394,8 @@ def seed_step(seed: int, epoch: int, step: int, rank: int, device: torch.device)
         torch.manual_seed(state)
 
 
-def _mixed(number: int) -> int:
-    """SplitMix64: neighbouring numbers give unrelated results."""
+def _mix_bits(number: int) -> int:
+    """Return SplitMix64 of a number: similar numbers give unrelated results."""
     z = (number + 0x9E3779B97F4A7C15) & _64_BITS
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _64_BITS
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _64_BITS
@@ -409,25 +405,25 @@ def _mixed(number: int) -> int:
 # ---------------------------------------------------------------------- features in memory
 
 
-def standardized_inputs(X: Any, scale: Standardize) -> Features:
-    """Return the rows of a dense or sparse matrix, standardised."""
+def standardize_inputs(X: Any, scale: Standardize) -> Features:
+    """Return inputs with the standardised rows of a dense or sparse matrix."""
     if is_sparse(X):
         return SparseFeatures(X, scale)
     return Features(apply_in_blocks(scale, X).float())
 
 
-def standardization(X: Any) -> Standardize:
-    """Return the means and deviations of the columns, in double precision."""
+def fit_standardization(X: Any) -> Standardize:
+    """Return the standardisation by means and deviations of the columns, in float64."""
     if is_sparse(X):
         from sklearn.utils.sparsefuncs import mean_variance_axis
 
         mean, variance = mean_variance_axis(X, axis=0)
     else:
         mean = X.mean(axis=0, dtype=np.float64)
-        squares = (np.square(X[rows] - mean).sum(axis=0) for rows in _row_blocks(X))
+        squares = (np.square(X[rows] - mean).sum(axis=0) for rows in _split_into_blocks(X))
         variance = sum(squares) / len(X)
     std = np.sqrt(variance)
-    # Less is rounding: the column does not vary, and is only centred.
+    # A smaller deviation is rounding: the column is constant, and is only centred.
     std[std <= 1e-12 * np.abs(mean)] = 1.0
     scale = Standardize(X.shape[1]).double()
     scale.mean.copy_(torch.from_numpy(mean))
@@ -437,12 +433,12 @@ def standardization(X: Any) -> Standardize:
 
 @torch.no_grad()
 def apply_in_blocks(module: nn.Module, X: Any) -> Tensor:
-    """Return module(X) in double precision, computed in blocks of rows."""
-    blocks = (np.array(to_dense(X[rows]), dtype=np.float64) for rows in _row_blocks(X))
+    """Return module(X) in float64, computed in blocks of rows."""
+    blocks = (np.array(to_dense(X[rows]), dtype=np.float64) for rows in _split_into_blocks(X))
     return torch.cat([module(torch.from_numpy(block)) for block in blocks])
 
 
-def _row_blocks(X: Any) -> list[slice]:
+def _split_into_blocks(X: Any) -> list[slice]:
     return [slice(at, at + _ROWS_PER_BLOCK) for at in range(0, X.shape[0], _ROWS_PER_BLOCK)]
 
 
@@ -451,5 +447,5 @@ def is_sparse(values: Any) -> bool:
 
 
 def to_dense(values: Any) -> Any:
-    """Return the array itself, or that of a sparse one."""
+    """Return a sparse matrix as a dense array, anything else unchanged."""
     return values.toarray() if is_sparse(values) else values

@@ -1,4 +1,4 @@
-"""What a run writes and shows while it trains: metrics.jsonl, TensorBoard, messages, bars."""
+"""Output of a run while it trains: metrics.jsonl, TensorBoard, messages, progress bars."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -19,13 +19,13 @@ from rich.progress import (
 from halftruth.train.records import CRITERIA
 from halftruth.train.run_folder import append_line, to_json, write_text
 
-# One line per epoch each: numbers, and counts of probabilities for figures.
+# Files with one line per epoch: numbers, and counts of probabilities for figures.
 METRICS, HISTOGRAMS = "metrics.jsonl", "histograms.jsonl"
 OnEpoch = Callable[[dict[str, Any]], None]
 
 
 class Journal:
-    """Writes the metrics of a run and its messages; silent except in the main process."""
+    """Writes the metrics of a run and shows its messages, in the main process only."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Journal:
     def log_epoch(
         self, record: dict[str, Any], epochs: int, criterion: str, improved: bool
     ) -> None:
-        """Show an epoch in one line, with a star where it is the best so far."""
+        """Show an epoch in one line, with a star if it is the best so far."""
         shown = f"{record['stage']} epoch {record['epoch']}/{epochs}: loss {record['loss']:.5f}"
         if "select" in record:
             kind, _, on = CRITERIA[criterion].partition(" on ")
@@ -73,14 +73,11 @@ class Journal:
             self.on_epoch(record)
 
     def write(self, record: dict[str, Any]) -> None:
-        """Append a line to metrics.jsonl and histograms.jsonl; on disk before training goes on."""
+        """Append a line to metrics.jsonl and histograms.jsonl, and wait until it is on disk."""
         if not self.main or self.folder is None:
             return
-        counts = {
-            "stage": record["stage"],
-            "epoch": record["epoch"],
-            **record.get("histograms", {}),
-        }
+        place = {"stage": record["stage"], "epoch": record["epoch"]}
+        counts = place | record.get("histograms", {})
         record = {key: value for key, value in record.items() if key != "histograms"}
         append_line(self.folder / HISTOGRAMS, to_json(counts))
         append_line(self.folder / METRICS, to_json(record))
@@ -98,14 +95,14 @@ class Journal:
             lines = (self.folder / name).read_text(encoding="utf-8").splitlines()[:epochs_done]
             write_text(self.folder / name, "".join(line + "\n" for line in lines))
 
-    # The display that is open in this process: further bars join it, also those of quiet runs.
+    # The open display of this process: further bars are added to it, also those of quiet runs.
     _display: ClassVar[Progress | None] = None
 
     @contextmanager
     def progress(self, text: str, total: int, done: int = 0) -> Iterator[Callable[..., None]]:
-        """Show a bar with the time left; yield a function that adds to the count.
+        """Show a progress bar; yield a function that adds to the count.
 
-        Nothing is shown outside a terminal. A bar inside another one is shown below it.
+        Nothing is shown outside a terminal. A bar inside another bar is shown below it.
         """
         outer = Journal._display
         if outer is None and (self.console.quiet or not self.console.is_terminal):

@@ -1,5 +1,4 @@
-"""The record of an epoch: a line of metrics.jsonl and one of histograms.jsonl; what epochs are
-compared by."""
+"""The record of an epoch (metrics.jsonl, histograms.jsonl), and the criterion to compare epochs."""
 
 import math
 import warnings
@@ -18,7 +17,7 @@ from halftruth.metrics import count, mean_average_precision, mean_roc_auc
 if TYPE_CHECKING:
     from halftruth.train.trainer import Stage
 
-# What epochs can be compared by: keys of an epoch's record, in words.
+# The criteria to compare epochs by: keys of an epoch's record, and their names.
 CRITERIA = {
     "val_mAP": "validation mAP",
     "val_mAP_observed": "validation mAP on the observed labels",
@@ -32,22 +31,23 @@ _CRITERION_OF_SETTING = {
 }
 
 BINS, CLASS_BINS = 100, 20
-# The groups of labels: by the given label, and unknown ones by the complete labels where known.
+# Groups of labels. Unknown labels are "hidden" positives or "negative" by the complete labels, and
+# "unknown" without those.
 GROUPS = ("labelled", "hidden", "negative", "absent", "unknown")
 
-# Training rows that are scored after every epoch where complete labels are known: at most this
-# many, and of images at most one in sixteen, which costs one or two percent of the epoch.
+# Training rows that are scored after every epoch if complete labels are known: at most 2048, and
+# at most one image in sixteen, which costs one or two percent of the epoch.
 _MOST_FOLLOWED = 2048
-_ONE_OF_IMAGES = 16
+_IMAGES_PER_FOLLOWED = 16
 _ENTRIES_PER_BLOCK = 1 << 22
 
 
 def choose_criterion(stage: "Stage") -> str:
     """Return the key of an epoch's record by which a stage compares epochs.
 
-    With `select: auto`: mAP where complete labels are given, or the validation rows have no
-    unknown labels; otherwise the geometric mean of mAP and AUC on the observed labels, which comes
-    closer to that choice than either alone (docs/selection.md).
+    With `select: auto`: mAP if complete labels are given or the validation rows have no unknown
+    labels; otherwise the geometric mean of mAP and AUC on the observed labels, which chooses better
+    epochs than either alone (docs/selection.md).
     """
     if stage.select_on_truth:
         return "val_mAP"
@@ -58,11 +58,11 @@ def choose_criterion(stage: "Stage") -> str:
     return _CRITERION_OF_SETTING["observed" if complete else "both"]
 
 
-def epoch_record(stage: "Stage") -> dict[str, Any]:
+def make_epoch_record(stage: "Stage") -> dict[str, Any]:
     """Return the numbers of an epoch: loss, pseudo-labels, scores of the validation rows.
 
-    `select` is the number that epochs are compared by; without validation rows there is none.
-    Epochs are counted from 1 in everything that is written or shown.
+    `select` is the value of the criterion; without validation rows there is none. Epochs are
+    counted from 1 in everything that is written or shown.
     """
     record: dict[str, Any] = {
         "stage": stage.name,
@@ -73,8 +73,8 @@ def epoch_record(stage: "Stage") -> dict[str, Any]:
     if stage.truth is not None:
         rows = torch.as_tensor(stage.train_rows)
         truth = stage.truth[rows].to(stage.device)
-        record |= pseudo_label_quality(stage.loss, stage.labels[rows.to(stage.device)], truth)
-        followed = followed_rows(stage.train_rows, over_images=bool(stage.model.image_size))
+        record |= measure_pseudo_labels(stage.loss, stage.labels[rows.to(stage.device)], truth)
+        followed = choose_followed_rows(stage.train_rows, on_images=bool(stage.model.image_size))
         _add_distribution(record, stage, "train", followed, stage.score(followed))
     if not len(stage.val_rows):
         return record
@@ -92,8 +92,8 @@ def epoch_record(stage: "Stage") -> dict[str, Any]:
             record["val_mAP"] = mean_average_precision(scores, truth)
     if undefined := [text for key, text in CRITERIA.items() if math.isnan(record.get(key, 0.0))]:
         stage.journal.log_once(
-            f"not defined: {', '.join(undefined)}. No class has a positive label (for AUC, also a "
-            "negative one) in the validation rows"
+            f"not defined: {', '.join(undefined)}. No class of the validation rows has positive "
+            "labels (for AUC, positive and negative labels)"
         )
     both = record["val_mAP_observed"] * record["val_AUC_observed"]
     record["val_both_observed"] = math.sqrt(both)
@@ -115,9 +115,9 @@ def _add_distribution(
     record.setdefault("histograms", {})[part] = counts
 
 
-def followed_rows(rows: np.ndarray, over_images: bool) -> np.ndarray:
-    """Choose training rows, evenly and always the same, that are scored after every epoch."""
-    share = len(rows) // _ONE_OF_IMAGES if over_images else len(rows)
+def choose_followed_rows(rows: np.ndarray, on_images: bool) -> np.ndarray:
+    """Return the training rows, evenly spaced, that are scored after every epoch."""
+    share = len(rows) // _IMAGES_PER_FOLLOWED if on_images else len(rows)
     most = min(_MOST_FOLLOWED, len(rows), share)
     return rows[np.linspace(0, len(rows) - 1, max(most, 1)).round().astype(int)]
 
@@ -126,41 +126,41 @@ def describe_part(
     part: str, logits: Tensor, labels: Tensor, truth: Tensor | None, tau: float
 ) -> tuple[dict[str, float], dict[str, list[int]]]:
     """Return numbers and histograms of the scores of one part ("val" or "train")."""
-    numbers = {f"{part}_loss_labelled": loss_of_labelled(logits, labels)}
+    numbers = {f"{part}_loss_labelled": measure_labelled_loss(logits, labels)}
     if truth is not None:
-        values = predictive_values(logits, truth, tau)
+        values = measure_predictive_values(logits, truth, tau)
         numbers |= {f"{part}_{name}": value for name, value in values.items()}
-        sizes = ambiguity(logits, labels, truth)
+        sizes = measure_ambiguity(logits, labels, truth)
         numbers |= {f"{part}_size_{name}": value for name, value in sizes.items()}
-        missing = missing_labels(logits, labels, truth, tau)
+        missing = measure_missing_labels(logits, labels, truth, tau)
         numbers |= {f"{part}_{name}": value for name, value in missing.items()}
-    return numbers, histograms(logits, labels, truth)
+    return numbers, count_histograms(logits, labels, truth)
 
 
 # ---------------------------------------------------------------------- histograms
 
 
-def histograms(logits: Tensor, labels: Tensor, truth: Tensor | None) -> dict[str, list[int]]:
+def count_histograms(logits: Tensor, labels: Tensor, truth: Tensor | None) -> dict[str, list[int]]:
     """Count the entries of each group per probability, in BINS equal bins.
 
-    >>> found = histograms(torch.tensor([[9.0, -9.0]]), torch.tensor([[1, 0]]), None)
+    >>> found = count_histograms(torch.tensor([[9.0, -9.0]]), torch.tensor([[1, 0]]), None)
     >>> found["labelled"][-1], found["unknown"][0]
     (1, 1)
     """
-    found = _counts(torch.sigmoid(logits.float()), labels, truth, BINS).sum(dim=0).tolist()
+    found = _count_entries(torch.sigmoid(logits.float()), labels, truth, BINS).sum(dim=0).tolist()
     return {name: bins for name, bins in zip(GROUPS, found, strict=True) if any(bins)}
 
 
-def class_histograms(
+def count_class_histograms(
     probabilities: np.ndarray, labels: np.ndarray, truth: np.ndarray | None
 ) -> np.ndarray:
-    """Return (K, groups, 20) the same counts per class in coarser bins, for the end of a run."""
+    """Return the counts per class, (K, groups, 20), for the end of a run."""
     known = None if truth is None else torch.from_numpy(truth)
     given = torch.from_numpy(probabilities), torch.from_numpy(labels)
-    return _counts(*given, known, CLASS_BINS).to(torch.int32).numpy()
+    return _count_entries(*given, known, CLASS_BINS).to(torch.int32).numpy()
 
 
-def groups(labels: Tensor, truth: Tensor | None) -> Tensor:
+def assign_groups(labels: Tensor, truth: Tensor | None) -> Tensor:
     """Return the group of every entry as an index into GROUPS."""
     found = torch.where(labels > 0, 0, torch.where(labels < 0, 3, 4))
     if truth is None:
@@ -170,7 +170,7 @@ def groups(labels: Tensor, truth: Tensor | None) -> Tensor:
     return torch.where(unknown & (truth < 0), 2, found)
 
 
-def _counts(p: Tensor, labels: Tensor, truth: Tensor | None, bins: int) -> Tensor:
+def _count_entries(p: Tensor, labels: Tensor, truth: Tensor | None, bins: int) -> Tensor:
     """Return (K, groups, bins) counts of entries."""
     classes = labels.shape[1]
     shape = (classes, len(GROUPS), bins)
@@ -179,7 +179,7 @@ def _counts(p: Tensor, labels: Tensor, truth: Tensor | None, bins: int) -> Tenso
     step = max(_ENTRIES_PER_BLOCK // max(classes, 1), 1)
     for at in range(0, len(labels), step):
         rows = slice(at, at + step)
-        group = groups(labels[rows], None if truth is None else truth[rows])
+        group = assign_groups(labels[rows], None if truth is None else truth[rows])
         place = (p[rows] * bins).long().clamp_(max=bins - 1)
         counts += torch.bincount(((first + group) * bins + place).flatten(), minlength=len(counts))
     return counts.view(shape)
@@ -188,20 +188,19 @@ def _counts(p: Tensor, labels: Tensor, truth: Tensor | None, bins: int) -> Tenso
 # ---------------------------------------------------------------------- numbers
 
 
-def loss_of_labelled(logits: Tensor, labels: Tensor) -> float:
-    """Return the mean of -log p over the labels that are PRESENT; NaN where there is none."""
+def measure_labelled_loss(logits: Tensor, labels: Tensor) -> float:
+    """Return the mean of -log p over the present labels; NaN if there are none."""
     return float(softplus(-logits[labels > 0].float()).mean())
 
 
-def ambiguity(logits: Tensor, labels: Tensor, truth: Tensor) -> dict[str, float]:
-    """Return the mean |z| of unknown labels that are present and absent; 0 means undecided
-    (paper 001, Fig. 8)."""
+def measure_ambiguity(logits: Tensor, labels: Tensor, truth: Tensor) -> dict[str, float]:
+    """Return the mean |z| of hidden positives and of negatives (paper 001, Fig. 8)."""
     sides = {"hidden": truth > 0, "negative": truth < 0}
     return {name: float(logits[(labels == 0) & side].abs().mean()) for name, side in sides.items()}
 
 
-def predictive_values(logits: Tensor, truth: Tensor, tau: float) -> dict[str, float]:
-    """Return the means over classes of TP/(TP+FP) and TN/(TN+FN) at the threshold `tau`: PPV, NPV.
+def measure_predictive_values(logits: Tensor, truth: Tensor, tau: float) -> dict[str, float]:
+    """Return PPV and NPV, the class means of TP/(TP+FP) and TN/(TN+FN), at the threshold `tau`.
 
     Classes without a prediction on that side are left out (paper 004, appendix).
     """
@@ -213,15 +212,17 @@ def predictive_values(logits: Tensor, truth: Tensor, tau: float) -> dict[str, fl
     return {name: float(share[found > 0].mean()) for name, (share, found) in sides.items()}
 
 
-def missing_labels(logits: Tensor, labels: Tensor, truth: Tensor, tau: float) -> dict[str, float]:
+def measure_missing_labels(
+    logits: Tensor, labels: Tensor, truth: Tensor, tau: float
+) -> dict[str, float]:
     """Return precision and recall of p > tau on unknown labels (paper 003, Fig. 7).
 
     >>> z, y = torch.tensor([[2.0, 2.0, -2.0, 2.0]]), torch.tensor([[0, 0, 0, 1]])
-    >>> missing_labels(z, y, torch.tensor([[1, -1, 1, 1]]), 0.5)
+    >>> measure_missing_labels(z, y, torch.tensor([[1, -1, 1, 1]]), 0.5)
     {'missing_precision': 0.5, 'missing_recall': 0.5}
     """
-    judged = (labels == 0) & (truth != 0)
-    found, present = judged & (torch.sigmoid(logits.float()) > tau), judged & (truth > 0)
+    known = (labels == 0) & (truth != 0)
+    found, present = known & (torch.sigmoid(logits.float()) > tau), known & (truth > 0)
     right = (found & present).sum()
     return {
         "missing_precision": float(right / found.sum()),
@@ -229,13 +230,13 @@ def missing_labels(logits: Tensor, labels: Tensor, truth: Tensor, tau: float) ->
     }
 
 
-def pseudo_label_quality(loss: Loss, labels: Tensor, truth: Tensor) -> dict[str, float]:
+def measure_pseudo_labels(loss: Loss, labels: Tensor, truth: Tensor) -> dict[str, float]:
     """Return precision and recall of a method's pseudo-labels, by the complete training labels.
 
-    Empty for a method without pseudo-labels. Precision is NaN where there are none.
+    The result is empty for a method without pseudo-labels; without any, precision is NaN.
     """
     counts = torch.zeros(2, 3, dtype=torch.int64)
-    for index in _blocks(labels):
+    for index in _split_into_blocks(labels):
         given = loss.pseudo_labels(index)
         if given is None:
             return {}
@@ -244,14 +245,13 @@ def pseudo_label_quality(loss: Loss, labels: Tensor, truth: Tensor) -> dict[str,
             mine, right = (given == sign) & unknown, (truth[index] == sign) & unknown
             counts[row] += torch.stack([(mine & right).sum(), mine.sum(), right.sum()]).cpu()
     found = {}
-    for name, (hits, given_count, true) in zip(
-        ("positive", "negative"), counts.tolist(), strict=True
-    ):
-        found[f"pseudo_{name}_precision"] = hits / given_count if given_count else math.nan
-        found[f"pseudo_{name}_recall"] = hits / true if true else math.nan
+    for name, row in zip(("positive", "negative"), counts.tolist(), strict=True):
+        hits, predicted, present = row
+        found[f"pseudo_{name}_precision"] = hits / predicted if predicted else math.nan
+        found[f"pseudo_{name}_recall"] = hits / present if present else math.nan
     return found
 
 
-def _blocks(labels: Tensor) -> Iterator[Tensor]:
+def _split_into_blocks(labels: Tensor) -> Iterator[Tensor]:
     samples = torch.arange(len(labels), device=labels.device)
     yield from samples.split(max(_ENTRIES_PER_BLOCK // max(labels.shape[1], 1), 1))

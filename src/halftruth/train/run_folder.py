@@ -1,7 +1,7 @@
-"""Files of a run folder: checkpoints, atomic writes, the lock, and whose checkpoint it is.
+"""Files of a run folder: checkpoints, atomic writes, the lock, and the identity of a run.
 
-A checkpoint is one safetensors file. Its tensors are stored as such; numbers, names and lists are
-in the JSON header. Reading one runs no code.
+A checkpoint is one safetensors file. Numbers, names and lists are in its JSON header. Reading a
+checkpoint runs no code.
 """
 
 import contextlib
@@ -19,7 +19,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from halftruth.train.config import FIXED, FREE, SETTINGS, Config, ConfigError
+from halftruth.train.config import Config, ConfigError
+from halftruth.train.settings import FIXED, FREE, SETTINGS
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from halftruth.train.task import Task
 
 LAST, BEST = "last.safetensors", "best.safetensors"
-# The best head of the first stage, before it is put onto the backbone.
+# The best head of the first stage, before it is moved to the backbone.
 HEAD = "head.safetensors"
 RESULT = "result.json"
 
@@ -40,7 +41,7 @@ _PARTS_OF_IDENTITY = {
 
 
 class CheckpointError(RuntimeError):
-    """A file of a run that cannot be written, read, or used here."""
+    """A file of a run cannot be written, read, or used here."""
 
 
 # ---------------------------------------------------------------------- writing and reading
@@ -48,7 +49,7 @@ class CheckpointError(RuntimeError):
 
 @contextlib.contextmanager
 def replace_file(path: Path, shared: bool = False) -> Iterator[Path]:
-    """Yield a temporary path; on success it replaces `path`, on failure `path` stays as it was.
+    """Yield a temporary path; on success it replaces `path`, on failure `path` is unchanged.
 
     `shared`: several processes may write the file at the same time.
     """
@@ -63,7 +64,7 @@ def replace_file(path: Path, shared: bool = False) -> Iterator[Path]:
         _sync_folder(target.parent)
     except (OSError, SafetensorError) as error:
         kept = "; the file that was there is unchanged" if target.exists() else ""
-        raise OSError(f"{path} cannot be written: {_reason(error)}{kept}") from error
+        raise OSError(f"{path} cannot be written: {_explain_error(error)}{kept}") from error
     finally:
         with contextlib.suppress(OSError):
             new.unlink(missing_ok=True)
@@ -83,22 +84,22 @@ def append_line(path: Path, line: str) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise OSError(f"{path} cannot be written: {_reason(error)}") from error
+        raise OSError(f"{path} cannot be written: {_explain_error(error)}") from error
 
 
 def to_json(node: Any, indent: int | None = None) -> str:
-    """JSON text, with NaN and infinity, which JSON does not have, as null."""
-    return json.dumps(finite_or_none(node), indent=indent)
+    """Return JSON text, with null instead of NaN and infinity, which JSON does not have."""
+    return json.dumps(replace_nonfinite(node), indent=indent)
 
 
-def finite_or_none(node: Any) -> Any:
+def replace_nonfinite(node: Any) -> Any:
     """Return the tree with every number that is not finite replaced by None."""
     if isinstance(node, float) and not math.isfinite(node):
         return None
     if isinstance(node, dict):
-        return {key: finite_or_none(value) for key, value in node.items()}
+        return {key: replace_nonfinite(value) for key, value in node.items()}
     if isinstance(node, (list, tuple)):
-        return [finite_or_none(value) for value in node]
+        return [replace_nonfinite(value) for value in node]
     return node
 
 
@@ -122,12 +123,12 @@ def read_result(folder: Path, classes: int) -> dict[str, Any]:
 
 
 def save_checkpoint(path: Path, tree: Any) -> None:
-    """Write a tree of dicts, lists, numbers and tensors; the old file stays until this is safe."""
+    """Write a tree of dicts, lists, numbers and tensors; on failure the old file is kept."""
     tensors: dict[str, Tensor] = {}
     header = {"format": "halftruth-1", "tree": json.dumps(_pack(tree, tensors))}
     try:
         with replace_file(path) as new:
-            save_file(_without_shared_memory(tensors), new, metadata=header)
+            save_file(_copy_shared_memory(tensors), new, metadata=header)
             # safetensors makes files that only their owner can read.
             new.chmod(path.parent.stat().st_mode & 0o666)
     except OSError as error:
@@ -158,7 +159,7 @@ def _pack(node: Any, tensors: dict[str, Tensor]) -> Any:
         tensors[name] = node.detach().cpu().contiguous()
         return {"tensor": name}
     if isinstance(node, dict):
-        # Pairs, since the keys of an optimiser's state are numbers, which JSON does not have.
+        # Pairs, since the keys of an optimiser's state are numbers, and JSON keys are texts.
         return {"dict": [[key, _pack(value, tensors)] for key, value in node.items()]}
     if isinstance(node, (list, tuple)):
         return [_pack(value, tensors) for value in node]
@@ -177,7 +178,7 @@ def _unpack(node: Any, tensors: dict[str, Tensor]) -> Any:
     return node
 
 
-def _without_shared_memory(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _copy_shared_memory(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Copy the tensors that share memory, which the format forbids."""
     seen: set[int] = set()
     for name, tensor in tensors.items():
@@ -188,13 +189,13 @@ def _without_shared_memory(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return tensors
 
 
-def _reason(error: Exception) -> str:
+def _explain_error(error: Exception) -> str:
     full = "No space left" in str(error) or getattr(error, "errno", None) == 28
     return "the disk is full" if full else str(getattr(error, "strerror", None) or error)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the renaming itself survive a power cut, where the system allows it."""
+    """Make sure that a renamed file survives a power failure, if the system supports that."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -207,10 +208,10 @@ def _sync_folder(folder: Path) -> None:
 
 
 def check_is_folder(path: Path) -> None:
-    """Refuse a run folder that is a file, or below one."""
+    """Refuse a run folder that is a file, or is inside a file."""
     for part in (path, *path.parents):
         if part.exists() and not part.is_dir():
-            raise ConfigError([f"out: expected a folder, and {part} is a file (--out)"])
+            raise ConfigError([f"out: expected a folder, got the file {part}"])
 
 
 # Descriptors of the locks that this process holds.
@@ -229,7 +230,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextlib.contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Keep other processes from training in this folder; released when the process ends.
+    """Keep other processes from training in this folder, until this process ends.
 
     Without flock (on Windows, on some network disks) there is no lock.
     """
@@ -259,10 +260,10 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 class Checkpoints:
-    """The checkpoints of a stage, in the run folder, or in memory where there is none.
+    """The checkpoints of a stage, in the run folder, or in memory without one.
 
-    `last` holds everything needed to continue, `best` the weights that predict and evaluate use.
-    One process writes and the others wait for it, so that none reads a file that is not there yet.
+    `last` has everything needed to continue, `best` the weights for predict and evaluate. The main
+    process writes and the others wait, so that none reads a file before it is complete.
     """
 
     def __init__(
@@ -300,23 +301,23 @@ class Checkpoints:
         self.accelerator.wait_for_everyone()
 
 
-# ---------------------------------------------------------------------- which run it is
+# ---------------------------------------------------------------------- identity of a run
 
 
 def identify(config: Config, task: "Task") -> dict[str, Any]:
-    """Describe a run: its classes, its data and the settings that decide what is learnt."""
+    """Return the identity of a run: its classes, data and the settings that affect the model."""
     settings = {k: v for k, v in config.to_dict().items() if SETTINGS[k].on_resume != FREE}
     features = task.features
     return {
         "classes": list(task.classes),
         "inputs": None if features is None else features.shape[1],
         "features": None if features is None else digest(np.ascontiguousarray(features).data),
-        "labels": label_digest(task),
+        "labels": digest_labels(task),
         "settings": settings,
     }
 
 
-def label_digest(task: "Task") -> str:
+def digest_labels(task: "Task") -> str:
     """Return a digest of the rows: their names, labels and parts."""
     parts = [np.ascontiguousarray(task.labels.values).tobytes()]
     if task.labels.items is not None:
@@ -327,7 +328,7 @@ def label_digest(task: "Task") -> str:
 
 
 def digest(*parts: Any) -> str:
-    """Return 16 hexadecimal digits that depend on all bytes."""
+    """Return 16 hexadecimal digits of SHA-256."""
     found = hashlib.sha256()
     for part in parts:
         found.update(part)
@@ -337,7 +338,7 @@ def digest(*parts: Any) -> str:
 def check_same_run(saved: dict[str, Any], here: dict[str, Any], path: Path) -> list[str]:
     """Refuse the checkpoint of another run; return notes about settings that have changed."""
     wrong = [
-        f"its {words} is {_short(saved.get(name))}, here it is {_short(here[name])}"
+        f"its {words} is {_shorten(saved.get(name))}, here it is {_shorten(here[name])}"
         for name, words in _PARTS_OF_IDENTITY.items()
         if saved.get(name) != here[name]
     ]
@@ -348,7 +349,7 @@ def check_same_run(saved: dict[str, Any], here: dict[str, Any], path: Path) -> l
         if old != new:
             fixed = SETTINGS[name].on_resume == FIXED or (name == "ema" and 0 in (old, new))
             (wrong if fixed else notes).append(
-                f"{name} was {_short(old)}, here it is {_short(new)}"
+                f"{name} was {_shorten(old)}, here it is {_shorten(new)}"
             )
     if wrong:
         lines = [f"{path} belongs to another run:", *(f"  - {text}" for text in wrong)]
@@ -357,7 +358,7 @@ def check_same_run(saved: dict[str, Any], here: dict[str, Any], path: Path) -> l
     return notes
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = repr(value)
     if len(text) <= 100:
         return text

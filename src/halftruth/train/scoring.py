@@ -1,5 +1,5 @@
-"""The one loop that turns a model and inputs into outputs, in float32: for evaluation, prediction,
-pseudo-labels, frozen features and the scores that a method receives between epochs."""
+"""Outputs of a model in float32: for evaluation, prediction, pseudo-labels, frozen features, and
+the scores that a method receives between epochs."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from halftruth.models import Classifier
 from halftruth.models.classifier import bare_forward
 from halftruth.train.config import Config
 from halftruth.train.devices import keep_freed_memory
-from halftruth.train.inputs import Inputs, cache_key, stamp
+from halftruth.train.inputs import Inputs, digest_image_files, make_cache_key
 from halftruth.train.journal import Journal
 from halftruth.train.run_folder import replace_file
 from halftruth.train.task import Task
@@ -30,14 +30,13 @@ def score_batches(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield (outputs in float32, rows) of each batch of `rows`.
 
-    Always float32, whatever the precision of training: bfloat16 has three digits, too few for
-    what is compared, ranked and kept.
+    Always float32: bfloat16, which training may use, has three digits, too few for ranking.
     """
     keep_freed_memory()
     if isinstance(forward, nn.Module):
         forward = bare_forward(forward)
     batches = [rows[at : at + batch_size] for at in range(0, len(rows), batch_size)]
-    with _tensor_cores(device):
+    with _use_tensor_cores(device):
         for raw, index in inputs.load(batches, device):
             yield forward(inputs.prepare(raw)).float(), index
 
@@ -52,9 +51,9 @@ def score_rows(
 ) -> Tensor:
     """Return the outputs (len(rows), ...) of all rows, in their order, on the device.
 
-    Process r of w computes every w-th row, and the results are gathered. So that all have equally
-    many, the last place may be filled with the first row, whose result is dropped. `progress`
-    receives the number of rows of each batch, over all processes.
+    Process r of w computes every w-th row, and the results are gathered. All processes need the
+    same number of rows: some may repeat the first row, whose result is dropped. `progress` receives
+    the number of rows of each batch, over all processes.
     """
     rows, world, device = np.asarray(rows), accelerator.num_processes, accelerator.device
     if not len(rows):
@@ -69,12 +68,12 @@ def score_rows(
     values = torch.cat(results)
     if world == 1:
         return values
-    # Gathered by rank, every w-th row each: transposed, they are in the order of the rows.
+    # Gathered by process, each with every w-th row: transposing restores the order of the rows.
     gathered = accelerator.gather(values.contiguous())
     return gathered.unflatten(0, (world, -1)).transpose(0, 1).flatten(0, 1)[: len(rows)]
 
 
-def show_scores(
+def send_scores(
     observe: Callable[[Tensor, Tensor], None],
     model: Classifier,
     inputs: Inputs,
@@ -83,7 +82,7 @@ def show_scores(
     accelerator: Accelerator,
     batch_size: int,
 ) -> None:
-    """Call observe(logits, samples) for all rows, batch by batch; each process does its share.
+    """Call observe(logits, samples) for all rows, batch by batch; each process has its own rows.
 
     `place` maps a row of the label table to the sample of the training set.
     """
@@ -93,10 +92,10 @@ def show_scores(
 
 
 @contextmanager
-def _tensor_cores(device: torch.device) -> Iterator[None]:
-    """On CUDA, compute float32 products with TF32, as convolutions are by default.
+def _use_tensor_cores(device: torch.device) -> Iterator[None]:
+    """On CUDA, compute float32 products with TF32, the default of convolutions.
 
-    They are several times as fast, and eight times as exact as products in bfloat16.
+    It is several times faster than float32, and eight times more exact than bfloat16.
     """
     if device.type != "cuda":
         yield
@@ -120,7 +119,7 @@ def extract_features(
     """Return the backbone's features of all rows; computed once per set of images, then cached."""
     rows = np.sort(np.concatenate([*vars(task.splits).values()]))
     folder = Path(config.cache_dir or Path(config.out) / "cache")
-    path = folder / f"features-{_features_key(config, task, model, rows)}.npy"
+    path = folder / f"features-{_make_features_key(config, task, model, rows)}.npy"
     accelerator.wait_for_everyone()
     if path.exists():
         return torch.from_numpy(np.load(path))
@@ -129,7 +128,7 @@ def extract_features(
     with journal.progress("extracting features", len(rows)) as advance:
         size = 2 * config.batch_size
         some = score_rows(model.features, inputs, rows, accelerator, size, advance).cpu()
-    # Rows in no part must not be used: NaN would stop every later step.
+    # Rows of no part must not be used: NaN would stop training.
     features = torch.full((len(task.labels.values), some.shape[1]), torch.nan)
     features[torch.from_numpy(rows)] = some
     if accelerator.is_main_process:
@@ -139,8 +138,8 @@ def extract_features(
     return features
 
 
-def _features_key(config: Config, task: Task, model: Classifier, rows: np.ndarray) -> str:
-    """Return a file name that depends on everything the features depend on."""
+def _make_features_key(config: Config, task: Task, model: Classifier, rows: np.ndarray) -> str:
+    """Return a part of a file name that depends on everything the features depend on."""
     assert task.store is not None
     weights: Any = config.weights
     if weights not in ("pretrained", "none"):
@@ -148,5 +147,5 @@ def _features_key(config: Config, task: Task, model: Classifier, rows: np.ndarra
         weights = [str(Path(weights).resolve()), facts.st_size, facts.st_mtime_ns]
     seed = config.seed if config.weights == "none" else None
     names = task.names
-    images = [[names[row] for row in rows], rows.tolist(), stamp(task.store)]
-    return cache_key(config.backbone, weights, seed, model.image_size, *images)
+    images = [[names[row] for row in rows], rows.tolist(), digest_image_files(task.store)]
+    return make_cache_key(config.backbone, weights, seed, model.image_size, *images)

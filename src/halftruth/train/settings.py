@@ -1,8 +1,8 @@
-"""Every setting of a run, declared once: default, help, limits, where it applies.
+"""Every setting of a run, declared once: default, help, limits, conditions.
 
-From these declarations come `Config` and its checks, the options of the command line, config.yaml,
-docs/settings.md, the error for a setting without effect, and what may change on resume. A new
-setting is one field of `Settings`, and its use. Nothing here imports torch.
+`Config` and its checks, the options of the command line, config.yaml, docs/settings.md, the error
+for a setting without effect and the rules for resuming all use these declarations. A new setting is
+one field of `Settings`, and its use. Nothing here imports torch.
 """
 
 # ruff: noqa: RUF009 (`_declare` returns a dataclass field)
@@ -28,7 +28,7 @@ MACHINE = "Machine and run folder"
 
 @dataclass(frozen=True)
 class Condition:
-    """What has to hold for a setting to have an effect; in texts `name` is another setting."""
+    """A condition for a setting to have an effect; in texts `name` is another setting."""
 
     holds: Callable[["Settings"], bool]
     # Completes "lr has no effect, since ..."
@@ -37,7 +37,7 @@ class Condition:
     words: str
 
 
-# Where neither images nor features are given (a recipe), both kinds of settings may be.
+# A recipe without images and features may have settings for both.
 IMAGES = Condition(
     lambda s: bool(s.images) or not s.features,
     "it is for `images`, and this run trains on `features`",
@@ -64,7 +64,7 @@ WARMING_UP = Condition(
     "`schedule` one-cycle or cosine",
 )
 RIDGE = Condition(
-    # 0 turns the prior off, which is true in any case.
+    # 0 means no prior, which is always possible.
     lambda s: not s.ridge or not (s.hidden or s.weight_decay or s.optimizer == "adamw"),
     "a ridge prior is for a linear head without `weight_decay` and `hidden`, and not for the "
     "`optimizer` adamw",
@@ -74,7 +74,7 @@ WITH_TRUTH = Condition(
     lambda s: bool(s.truth), "there are no complete labels (`truth`) to read", "`truth`"
 )
 
-# What a resumed run does with a setting that differs from the run's.
+# Whether a setting may change when a run is resumed.
 FIXED, REPORTED, FREE = "fixed", "reported", "free"
 _ON_RESUME = {FIXED: "no", REPORTED: "yes, reported", FREE: "yes"}
 
@@ -88,9 +88,9 @@ class Setting:
     name: str = ""
     kind: Any = str
     default: Any = None
-    # The default where features are given, if it differs.
-    over_features: Any = None
-    # The default in words, where it is computed.
+    # The default for features, if it differs.
+    default_on_features: Any = None
+    # The default in words, if it is computed.
     default_words: str = ""
     choices: tuple[str, ...] = ()
     at_least: float | None = None
@@ -98,11 +98,11 @@ class Setting:
     less_than: float | None = None
     only: tuple[Condition, ...] = ()
     on_resume: str = REPORTED
-    # What to set in its place where it has no effect.
+    # The setting to use instead if this one has no effect.
     instead: str = ""
-    # Among the options that `--help` shows first.
+    # `--help` shows it among the first options.
     first: bool = False
-    # Names on the command line, where they are not derived from `name`.
+    # Names on the command line, if they are not derived from `name`.
     flags: tuple[str, ...] = ()
     # Not an option of its own on the command line.
     nested: bool = False
@@ -114,16 +114,16 @@ class Setting:
 
     @property
     def default_text(self) -> str:
-        """The default, for people."""
-        shown = self.default_words or _text(self.default)
-        if self.over_features is not None:
-            shown += f"; {_text(self.over_features)} on features"
+        """The default, in words."""
+        shown = self.default_words or _format_value(self.default)
+        if self.default_on_features is not None:
+            shown += f"; {_format_value(self.default_on_features)} on features"
         return shown
 
     def expected(self, value: Any) -> str | None:
-        """What was expected where `value` is not valid, else None."""
-        if not _fits(value, self.kind):
-            return _words(self.kind)
+        """Return what was expected if `value` is invalid, else None."""
+        if not _is_of_kind(value, self.kind):
+            return _describe_kind(self.kind)
         if value is None or isinstance(value, bool):
             return None
         if isinstance(value, float) and not math.isfinite(value):
@@ -134,27 +134,26 @@ class Setting:
             close = difflib.get_close_matches(value, self.choices, n=1, cutoff=0.7)
             hint = f" (did you mean {close[0]}?)" if close else ""
             return "one of " + ", ".join(self.choices) + hint
-        if self.at_least is not None and value < self.at_least:
-            return self.limits_text
-        if self.more_than is not None and value <= self.more_than:
-            return self.limits_text
-        if self.less_than is not None and value >= self.less_than:
-            return self.limits_text
-        return None
+        outside = (
+            (self.at_least is not None and value < self.at_least)
+            or (self.more_than is not None and value <= self.more_than)
+            or (self.less_than is not None and value >= self.less_than)
+        )
+        return self.limits_text if outside else None
 
     @property
     def limits_text(self) -> str:
         """The limits of a number, in words."""
-        limits = {
-            "at least": self.at_least,
-            "more than": self.more_than,
-            "less than": self.less_than,
-        }
-        return " and ".join(f"{word} {_text(n)}" for word, n in limits.items() if n is not None)
+        limits = zip(
+            ("at least", "more than", "less than"),
+            (self.at_least, self.more_than, self.less_than),
+            strict=True,
+        )
+        return " and ".join(f"{word} {_format_value(n)}" for word, n in limits if n is not None)
 
 
 def _declare(default: Any, group: str, help: str, **more: Any) -> Any:
-    """A field of `Settings`; `default` may be the type of an empty list or mapping."""
+    """Return a field of `Settings`; `default` may be `list` or `dict`, for an empty one."""
     metadata = {"setting": Setting(help=help, group=group, **more)}
     if default in (list, dict):
         return dataclasses.field(default_factory=default, metadata=metadata)
@@ -183,8 +182,8 @@ class Settings:
     )  # fmt: skip
     truth: str | None = _declare(
         None, DATA,
-        "Complete labels of the same items, for choosing the epoch and measuring; never trained "
-        "on. May be the same file as the labels.",
+        "Complete labels of the same items, for choosing the epoch and for metrics; never used for "
+        "training. May be the same file as the labels.",
         on_resume=FREE, first=True,
     )  # fmt: skip
     reading: dict[str, Any] = _declare(
@@ -208,7 +207,7 @@ class Settings:
         on_resume=FREE,
     )  # fmt: skip
     bad_images: str = _declare(
-        "fail", DATA, "What to do about images that cannot be read.",
+        "fail", DATA, "What to do with images that cannot be read.",
         choices=("fail", "skip"), only=(IMAGES,), on_resume=FREE,
     )  # fmt: skip
 
@@ -262,7 +261,7 @@ class Settings:
     # ------------------------------------------------------------------ training
     epochs: int = _declare(
         10, TRAINING, "Epochs of the whole network, or on features.", at_least=1,
-        over_features=30, only=(WHOLE_NETWORK,), instead="head_epochs", first=True,
+        default_on_features=30, only=(WHOLE_NETWORK,), instead="head_epochs", first=True,
     )  # fmt: skip
     head_epochs: int = _declare(
         12, TRAINING, "Epochs of the head alone.", at_least=1, only=(IMAGES, HEAD_ALONE),
@@ -277,7 +276,7 @@ class Settings:
     )  # fmt: skip
     head_lr: float = _declare(
         3e-4, TRAINING, "Learning rate of the head alone, and on features.", more_than=0,
-        over_features=1e-3, only=(HEAD_ALONE,), instead="lr",
+        default_on_features=1e-3, only=(HEAD_ALONE,), instead="lr",
     )  # fmt: skip
     head_lr_mult: float = _declare(
         1.0, TRAINING,
@@ -361,7 +360,7 @@ class Settings:
     )  # fmt: skip
     compile: bool | None = _declare(
         None, MACHINE, "Use torch.compile.", on_resume=FREE,
-        default_words="on one GPU, if the run is long enough to win back the minute it takes",
+        default_words="on one GPU, if the run is long enough to save the minute it takes",
     )  # fmt: skip
     graphs: bool = _declare(
         True, MACHINE, "On one GPU, replay the training steps as CUDA graphs.", on_resume=FREE
@@ -382,7 +381,7 @@ class Settings:
     report: bool = _declare(True, MACHINE, "Draw report.html at the end.", on_resume=FREE)
 
     def without_effect(self, name: str) -> str | None:
-        """Why a setting has no effect next to the others, and what to do; None where it has one."""
+        """Return why a setting has no effect, and what to do; None if it has an effect."""
         setting = SETTINGS[name]
         reason = next((c.otherwise for c in setting.only if not c.holds(self)), None)
         if reason is None:
@@ -401,8 +400,8 @@ SETTINGS: Mapping[str, Setting] = {
     )
     for f in dataclasses.fields(Settings)
 }
-OVER_FEATURES = {
-    name: s.over_features for name, s in SETTINGS.items() if s.over_features is not None
+DEFAULTS_ON_FEATURES = {
+    name: s.default_on_features for name, s in SETTINGS.items() if s.default_on_features is not None
 }
 
 _BUDGET = re.compile(
@@ -413,7 +412,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 def parse_budget(budget: str | int) -> tuple[float, float] | None:
-    """The most trials and seconds of a budget such as "12" or "10 minutes"; None: not a budget.
+    """Return the trials and seconds of a budget ("12", "10 minutes"); None if it is invalid.
 
     >>> parse_budget("12 trials"), parse_budget("1.5 h"), parse_budget("soon")
     ((12.0, inf), (inf, 5400.0), None)
@@ -426,8 +425,8 @@ def parse_budget(budget: str | int) -> tuple[float, float] | None:
     return math.inf, float(match["time"]) * _SECONDS[match["unit"][0]]
 
 
-def as_number(value: Any) -> Any:
-    """A number that YAML reads as text, such as 1e-4, as a float; anything else unchanged."""
+def parse_number(value: Any) -> Any:
+    """Return a number that YAML reads as text (1e-4) as a float, anything else unchanged."""
     if not isinstance(value, str):
         return value
     try:
@@ -437,7 +436,7 @@ def as_number(value: Any) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML without repeated keys, where 1e-4 is a number."""
+    """A YAML loader that refuses repeated keys and reads 1e-4 as a number."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -455,7 +454,7 @@ _Loader.add_implicit_resolver(
 
 
 def read_yaml(text: str) -> Any:
-    """The content of a YAML text; a repeated key is an error.
+    """Return the content of a YAML text; a repeated key is an error.
 
     >>> read_yaml("{lr: 1e-4, epochs: 3}")
     {'lr': 0.0001, 'epochs': 3}
@@ -464,7 +463,7 @@ def read_yaml(text: str) -> Any:
 
 
 def as_options(text: str) -> str:
-    """A message about settings in the words of the command line.
+    """Return a message with the options of the command line instead of settings.
 
     >>> as_options("head_lr, lr: expected one; with `tune` head only `head_epochs` count")
     '--head-lr, --lr: expected one; with --tune head only --head-epochs count'
@@ -475,18 +474,18 @@ def as_options(text: str) -> str:
     start, colon, rest = text.partition(": ")
     names = start.split(", ")
     if colon and all(name in SETTINGS for name in names):
-        text = ", ".join(_option_of(name) for name in names) + colon + rest
-    return re.sub(r"`(\w+)`", lambda m: _option_of(m[1]) if m[1] in SETTINGS else m[0], text)
+        text = ", ".join(_get_option(name) for name in names) + colon + rest
+    return re.sub(r"`(\w+)`", lambda m: _get_option(m[1]) if m[1] in SETTINGS else m[0], text)
 
 
-def _option_of(name: str) -> str:
-    """The option for a setting, also for those that are spread over several options."""
+def _get_option(name: str) -> str:
+    """Return the option for a setting."""
     nested = {"labels": "LABELS", "options": "--set", "reading": "--read"}
     return nested.get(name) or SETTINGS[name].option.replace("--reading-", "--read-")
 
 
-def settings_page() -> str:
-    """docs/settings.md: a table of all settings per group."""
+def make_settings_page() -> str:
+    """Return docs/settings.md: one table of settings per group."""
     lines = [_PAGE_HEAD]
     for group in dict.fromkeys(s.group for s in SETTINGS.values()):
         lines += [
@@ -519,7 +518,7 @@ go into `options` (`--set tau=0.7`). Arguments of the label reader stand among t
 effect is an error."""
 
 
-def _text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
@@ -527,9 +526,9 @@ def _text(value: Any) -> str:
     return "" if value is None else "2^32" if value == 2**32 else str(value)
 
 
-def _fits(value: Any, kind: Any) -> bool:
+def _is_of_kind(value: Any, kind: Any) -> bool:
     if isinstance(kind, types.UnionType):
-        return any(_fits(value, one) for one in typing.get_args(kind))
+        return any(_is_of_kind(value, one) for one in typing.get_args(kind))
     if typing.get_origin(kind) is list:
         return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
     plain = typing.get_origin(kind) or kind
@@ -538,10 +537,10 @@ def _fits(value: Any, kind: Any) -> bool:
     return isinstance(value, (int, float) if plain is float else plain)
 
 
-def _words(kind: Any) -> str:
+def _describe_kind(kind: Any) -> str:
     if isinstance(kind, types.UnionType):
         first, *_ = typing.get_args(kind)
-        return f"{_words(first)} or nothing"
+        return f"{_describe_kind(first)} or nothing"
     plain = typing.get_origin(kind) or kind
     return {
         int: "a whole number", float: "a number", bool: "true or false", str: "text",
@@ -550,4 +549,4 @@ def _words(kind: Any) -> str:
 
 
 if __name__ == "__main__":
-    print(settings_page(), end="")
+    print(make_settings_page(), end="")

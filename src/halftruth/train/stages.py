@@ -1,4 +1,4 @@
-"""The stages of a run: the head on features extracted once, the whole network, or both."""
+"""The stages of a run: the head on extracted features, the whole network, or both."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ PLANS = {"head": ("head",), "all": ("all",), "head-first": ("head", "all")}
 
 
 def build_model(config: Config, task: Task) -> Classifier:
-    """Return the model that is trained, before training."""
+    """Return the untrained model of a run."""
     torch.manual_seed(config.seed)
     if task.features is not None:
         return build_standardized_head(config, task, torch.from_numpy(task.features))
@@ -45,7 +45,7 @@ def build_model(config: Config, task: Task) -> Classifier:
 
 
 def build_head(config: Config, dim: int, classes: int) -> Classifier:
-    """Return a head on features, drawn from torch's random state."""
+    """Return a head on features, initialised from torch's random state."""
     return build_feature_model(
         dim, classes, hidden=config.hidden, head=config.head, dropout=config.dropout
     )
@@ -61,7 +61,7 @@ def build_standardized_head(config: Config, task: Task, features: Tensor) -> Cla
 
 @dataclass
 class Stages:
-    """What all stages of a run share; `train` runs them, `best` returns the best model."""
+    """The stages of a run: `train` runs them, `load_best` returns the best model."""
 
     config: Config
     task: Task
@@ -73,15 +73,16 @@ class Stages:
     teacher: Teacher | None = None
 
     def train(self, model: Classifier, inputs: Inputs, saved: dict[str, Any] | None) -> Progress:
-        """Run all stages, from the checkpoint on where there is one."""
+        """Run all stages, from the checkpoint on if there is one."""
         plan = PLANS[self.config.tune if self.task.features is None else "all"]
         reached = 0 if saved is None else plan.index(saved["progress"]["stage"])
         before, head = Progress(""), dict[str, Any]()
         for number, name in enumerate(plan):
             if number < reached:
                 continue
-            stage = self._head(model, inputs) if name == "head" else self._all(model, inputs)
-            # Where training everything is not better than the head alone, the head is kept.
+            make_stage = self._make_head_stage if name == "head" else self._make_full_stage
+            stage = make_stage(model, inputs)
+            # If the whole network is not better than the head alone, the head is kept.
             stage.progress.best, stage.progress.kept = before.best, before.kept
             stage.progress.floor = before.kept
             stage.progress.records = before.records
@@ -93,33 +94,35 @@ class Stages:
                 head = self._transfer_head(stage, model)
         return before
 
-    def best(self, model: Classifier, inputs: Inputs) -> tuple[dict[str, Any], Classifier, Inputs]:
+    def load_best(
+        self, model: Classifier, inputs: Inputs
+    ) -> tuple[dict[str, Any], Classifier, Inputs]:
         """Return the best checkpoint, the model with its weights, and the inputs of that model.
 
         A head alone is evaluated on the features extracted before, not on the images again.
         """
-        best = self._checkpoints().best()
+        best = self._open_checkpoints().best()
         model.load_state_dict(best["model"])
         if best["stage"] != "head":
             return best, model, inputs
-        features = self._features(model, inputs)
+        features = self._extract_features(model, inputs)
         small = build_standardized_head(self.config, self.task, features)
         small.load_state_dict(load_checkpoint(self.folder / HEAD)["model"])
         return best, small, Features(features)
 
     # ------------------------------------------------------------------ one stage
 
-    def _head(self, model: Classifier, inputs: Inputs) -> Stage:
-        features = self._features(model, inputs)
+    def _make_head_stage(self, model: Classifier, inputs: Inputs) -> Stage:
+        features = self._extract_features(model, inputs)
         small = build_standardized_head(self.config, self.task, features)
-        return self._stage("head", small, Features(features))
+        return self._make_stage("head", small, Features(features))
 
-    def _all(self, model: Classifier, inputs: Inputs) -> Stage:
+    def _make_full_stage(self, model: Classifier, inputs: Inputs) -> Stage:
         if self.config.freeze_bn and self.task.features is None:
             freeze_batchnorm(model)
-        return self._stage("all", model, inputs)
+        return self._make_stage("all", model, inputs)
 
-    def _stage(self, name: str, model: Classifier, inputs: Inputs) -> Stage:
+    def _make_stage(self, name: str, model: Classifier, inputs: Inputs) -> Stage:
         config, task = self.config, self.task
         on_features = name == "head" or task.features is not None
         lr = config.head_lr if on_features else config.lr
@@ -147,16 +150,16 @@ class Stages:
         )
 
     def _transfer_head(self, stage: Stage, model: Classifier) -> dict[str, Any]:
-        """Put the best head of the first stage onto the backbone: the best model so far."""
+        """Move the best head of the first stage to the backbone: the best model so far."""
         best = stage.best()
         stage.model.load_state_dict(best["model"])
         transfer_head(stage.model, model)
-        self._checkpoints().save_best(model, "head", int(best["epoch"]))
+        self._open_checkpoints().save_best(model, "head", int(best["epoch"]))
         return best
 
-    def _features(self, model: Classifier, inputs: Inputs) -> Tensor:
+    def _extract_features(self, model: Classifier, inputs: Inputs) -> Tensor:
         task, config = self.task, self.config
         return extract_features(config, task, model, inputs, self.journal, self.accelerator)
 
-    def _checkpoints(self) -> Checkpoints:
+    def _open_checkpoints(self) -> Checkpoints:
         return Checkpoints(self.folder, self.accelerator, self.identity)

@@ -1,4 +1,4 @@
-"""One training step: forward pass, loss, gradients, optimiser, average of the weights."""
+"""One training step: forward pass, loss, gradients, optimiser, moving average of the weights."""
 
 import math
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from halftruth.models import EMA, Classifier, parameter_groups
 from halftruth.models.cuda_graphs import Captured, Passes
 from halftruth.train.config import Config
 
-# Images of 224 px after which torch.compile, which takes a minute, has paid off on one large GPU.
+# Images of 224 px from which torch.compile, which takes a minute, saves time on one large GPU.
 WORTH_COMPILING = 400_000
 # The same for channels-last where convolutions are grouped: cuDNN compiles those kernels for every
 # new shape, 19 s for EfficientNet-lite0 on an H200, and saves 7 ms per step of 32 images.
@@ -24,12 +24,12 @@ _BARE = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GP
 
 
 def has_grouped_convolutions(model: nn.Module) -> bool:
-    """Whether a convolution sees only some of its input channels, as depthwise ones do."""
+    """Return whether the model has grouped convolutions, such as depthwise ones."""
     return any(isinstance(part, nn.Conv2d) and part.groups > 1 for part in model.modules())
 
 
 class Learner:
-    """A model, a loss and an optimiser on their device: `step` learns from one batch."""
+    """A model, a loss and an optimiser on a device: `step` trains on one batch."""
 
     def __init__(
         self,
@@ -41,10 +41,10 @@ class Learner:
         head_lr: float,
         images: int = 0,
     ) -> None:
-        """`images`: how many the stage trains on in total; decides whether compiling pays off."""
+        """`images`: the number of images of all epochs; decides whether compiling saves time."""
         self.model, self.loss, self.accelerator = model, loss, accelerator
         self.l1 = config.l1
-        # The model returns logits, however small at first; the labels were checked when read.
+        # No check of the first batch: the model returns logits, and the labels were checked before.
         loss._seen_batch = True
         device = accelerator.device
         model.to(device)
@@ -57,12 +57,12 @@ class Learner:
         self.ema = EMA(model, config.ema) if config.ema else None
         groups = make_groups(model, loss, lr, head_lr, config)
         self.optimizer = make_optimizer(config.optimizer, groups, device)
-        # Accelerate looks for optional packages at every call, which takes longer than a small
-        # step; without loss scaling it adds nothing to the optimiser and the backward pass.
+        # Accelerate looks for optional packages in every call, which takes longer than a small
+        # step. Without loss scaling, optimiser and backward pass do not need it.
         self.bare = accelerator.scaler is None and accelerator.distributed_type in _BARE
         alone = self.bare and accelerator.distributed_type == DistributedType.NO
-        # A replay does not run the Python code of a head that keeps maps or a penalty, and L1 has
-        # a gradient next to that of the logits.
+        # A replay does not run Python code, which stores maps or a penalty in some heads; and the
+        # gradient of L1 is not a gradient of the logits.
         beyond_logits = model.head.has_penalty or loss.needs_maps or bool(config.l1)
         replays = config.graphs and alone and device.type == "cuda" and not beyond_logits
         compiled = config.compile
@@ -76,8 +76,8 @@ class Learner:
         if replays:
             dtype = torch.bfloat16 if accelerator.mixed_precision == "bf16" else None
             self.passes = Passes(model, dtype, compiled)
-            self.update.on_device()
-        # The gradients of a loss's own parameters lie at another place in every step.
+            self.update.move_to_device()
+        # The gradients of a loss's own parameters have another address in every step.
         self.update_replays = next(loss.parameters(), None) is None
 
     def step(
@@ -89,14 +89,14 @@ class Learner:
         rate: float,
         boxes: Tensor | None = None,
     ) -> Tensor:
-        """Learn from a batch with a weighted loss, at `rate` times the full learning rates.
+        """Train on a batch with a weighted loss, at `rate` times the full learning rates.
 
-        x holds the batch once per view of the loss; `boxes` are the crops, where the loss needs
-        maps. The loss stays on the device: reading it here would wait for the device.
+        `x` has the batch once per view of the loss; `boxes` are the crops, if the loss needs maps.
+        The returned loss stays on the device: reading it would wait for the device.
         """
         if self.channels_last and x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
-        passes = self.passes if self.passes is not None and self.passes.take(x) else None
+        passes = self.passes if self.passes is not None and self.passes.can_replay(x) else None
         if passes is None:
             value = self._loss(self.forward(x), labels, index, weight, boxes)
             if self.bare:
@@ -110,16 +110,16 @@ class Learner:
         return value.detach()
 
     def _replay(self, passes: Passes, x: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
-        """Replay both passes with the loss between them; there is one process, so no weight."""
+        """Replay both passes with the loss between them; with one process all weights are 1."""
         logits = passes.forward(x)
         value, gradient = self.loss.value_and_grad(*self._arguments(logits, labels), index)
         passes.backward(gradient.view_as(logits))
         if not self.update_replays or not self.update.is_captured:
-            passes.lend_gradients()
+            passes.assign_gradients()
         return value
 
     def _arguments(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits and labels as the loss takes them: by view, or labels per member."""
+        """Return logits and labels in the shape for the loss: per view, or labels per member."""
         if self.loss.views > 1:
             return logits.view(self.loss.views, len(labels), -1), labels
         members = len(self.model.head.members)
@@ -134,7 +134,7 @@ class Learner:
         boxes: Tensor | None,
     ) -> Tensor:
         if weight == 0:
-            # A row borrowed to take part in the exchange; it must not enter a memory.
+            # A repeated row, only for the exchange of gradients; it must not enter a memory.
             return 0.0 * logits.sum()
         value = self.loss(*self._arguments(logits, labels), index=index)
         if self.loss.needs_maps:
@@ -148,24 +148,24 @@ class Learner:
         return value if weight == 1 else value * weight
 
     def _average_gradients_of_loss(self) -> None:
-        """A loss's own parameters are outside the model that Accelerate has wrapped."""
+        """Average the gradients of a loss's own parameters, which Accelerate does not wrap."""
         if self.accelerator.num_processes > 1:
             for own in self.loss.parameters():
                 grad = torch.zeros_like(own) if own.grad is None else own.grad
                 own.grad = self.accelerator.reduce(grad, "mean")
 
     def merge_memory(self) -> None:
-        """Give all processes what each has stored about its own rows."""
+        """Exchange between processes what the loss has stored about their rows."""
         if self.accelerator.num_processes > 1:
             self.loss.merge(self.accelerator.gather)
 
     @property
     def evaluated(self) -> Classifier:
-        """The model that is evaluated and kept: the average of the weights where there is one."""
+        """The model that is evaluated and kept: that with averaged weights, if there is one."""
         return self.model if self.ema is None else self.ema.module  # type: ignore[return-value]
 
     def state(self) -> dict[str, Any]:
-        """Return everything that changes in training, as a tree of tensors, numbers and names."""
+        """Return everything that changes in training, for a checkpoint."""
         scaler = self.accelerator.scaler
         return {
             "model": self.model.state_dict(),
@@ -176,7 +176,7 @@ class Learner:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Continue from a state."""
+        """Continue from a state of `state`."""
         self.model.load_state_dict(state["model"])
         if self.ema is not None and state["ema"] is not None:
             self.ema.load_state_dict(state["ema"])
@@ -187,10 +187,10 @@ class Learner:
 
 
 class Update:
-    """What follows the gradients: clip them, take a step, update the average, drop them.
+    """Clips gradients, runs the optimiser, clears gradients, updates the moving average.
 
-    Everything changes its tensors in place, so that it can be one CUDA graph (`replayed`) once the
-    numbers of a step (learning rates, weight of the average) are `on_device`.
+    All tensors change in place, so that this can be one CUDA graph (`replayed`) if the numbers of a
+    step (learning rates, weight of the average) are on the device.
     """
 
     def __init__(
@@ -207,10 +207,10 @@ class Update:
         self.clip, self.accelerator = clip, accelerator
         self.stepper = optimizer if stepper is None else stepper
         self.weight: float | Tensor = 0.0
-        self.captured = Captured(self._do, partial(capturable, optimizer))
+        self.captured = Captured(self._update, partial(make_capturable, optimizer))
 
-    def on_device(self) -> "Update":
-        """Keep the numbers of a step where a CUDA graph reads them."""
+    def move_to_device(self) -> "Update":
+        """Move the numbers of a step to the device, where a CUDA graph reads them."""
         for group in self.optimizer.param_groups:
             group["lr"] = torch.tensor(group["lr"], device=self.accelerator.device)
         self.weight = torch.zeros((), device=self.accelerator.device)
@@ -218,7 +218,7 @@ class Update:
 
     @property
     def is_captured(self) -> bool:
-        """Whether a replay reads gradients where they lay at the capture, not in `.grad`."""
+        """Whether a graph is used, which reads gradients at fixed addresses and not `.grad`."""
         return self.captured.graph is not None
 
     def __call__(self, rate: float, replayed: bool = False) -> None:
@@ -230,9 +230,9 @@ class Update:
                 self.weight.fill_(weight)
             else:
                 self.weight = weight
-        (self.captured if replayed else self._do)()
+        (self.captured if replayed else self._update)()
 
-    def _do(self) -> None:
+    def _update(self) -> None:
         if self.clip:
             self.accelerator.clip_grad_norm_(self.model.parameters(), self.clip)
         self.stepper.step()
@@ -247,17 +247,17 @@ class Update:
 def make_groups(
     model: Classifier, loss: Loss, lr: float, head_lr: float, config: Config
 ) -> list[dict[str, Any]]:
-    """Return the groups of backbone, head (with and without weight decay) and the loss's own."""
+    """Return the parameter groups of backbone, head and loss."""
     groups = parameter_groups(model, lr, head_lr, config.weight_decay)
     groups += [{"weight_decay": 0.0, **group} for group in loss.parameter_groups(head_lr)]
-    # A schedule scales the full rate, which is kept next to the current one.
+    # A schedule scales the full rate.
     return [{**group, "full_lr": group["lr"]} for group in groups]
 
 
 def make_optimizer(
     name: str, groups: list[dict[str, Any]], device: torch.device
 ) -> torch.optim.Optimizer:
-    """Return Adam, AdamW or SGD with momentum, with one kernel for all parameters."""
+    """Return Adam, AdamW or SGD with momentum, fused if the device supports it."""
     fused = device.type in ("cpu", "cuda")
     if name == "sgd":
         return torch.optim.SGD(groups, momentum=0.9, fused=fused)
@@ -266,7 +266,7 @@ def make_optimizer(
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
-    """Continue from a saved state, but with the rates and the decay that are configured now."""
+    """Continue from a saved state, but with the current rates and weight decay."""
     kept = ("lr", "full_lr", "weight_decay")
     now = [{name: group[name] for name in kept} for group in optimizer.param_groups]
     optimizer.load_state_dict(saved)
@@ -275,7 +275,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> N
 
 
 def scale_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:
-    """Set every group to its full rate times a factor."""
+    """Set the learning rate of every group to its full rate times a factor."""
     for group in optimizer.param_groups:
         rate = group["full_lr"] * factor
         if isinstance(group["lr"], Tensor):
@@ -285,8 +285,8 @@ def scale_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:
 
 
 @contextmanager
-def capturable(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Allow a CUDA graph to record a step; all state and rates must be on the device."""
+def make_capturable(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Allow a CUDA graph to capture a step; state and rates must be on the device."""
     before = [group.get("capturable") for group in optimizer.param_groups]
     try:
         for group in optimizer.param_groups:
@@ -299,11 +299,11 @@ def capturable(optimizer: torch.optim.Optimizer) -> Iterator[None]:
                 del group["capturable"]
 
 
-def ridge_decay(loss: Loss, config: Config, rows: int, dim: int, classes: int) -> float:
+def compute_ridge_decay(loss: Loss, config: Config, rows: int, dim: int, classes: int) -> float:
     """Return the weight decay of the prior W ~ N(0, v/D) of a linear head on D features.
 
-    −log prior = ‖W‖² D/(2v), and the loss is the −log likelihood divided by N K where it is a mean
-    over entries. Not for AdamW, whose decay is no penalty.
+    −log prior = ‖W‖² D/(2v); a loss that is a mean over entries is the −log likelihood divided by
+    N K. Not for AdamW, whose weight decay is not a penalty.
     """
     variance = loss.ridge if config.ridge is None else config.ridge
     if not variance or config.optimizer == "adamw":
@@ -312,13 +312,13 @@ def ridge_decay(loss: Loss, config: Config, rows: int, dim: int, classes: int) -
     return dim / (variance * rows * classes) * units.get(loss.reduction, 1.0)
 
 
-def learning_rate_factor(schedule: str, step: int, steps: int, warmup: float) -> float:
-    """Return the factor of the learning rate at a step of a stage; nothing has to be saved.
+def compute_learning_rate_factor(schedule: str, step: int, steps: int, warmup: float) -> float:
+    """Return the factor of the learning rate at a step of a stage.
 
     "one-cycle" rises in a cosine from 1/25 over the first `warmup` share of the steps and falls in
     a cosine to 4e-6; "cosine" rises linearly from 0 and falls to 0; "constant" is 1.
 
-    >>> [round(learning_rate_factor("one-cycle", step, 11, 0.2), 3) for step in (0, 2, 10)]
+    >>> [round(compute_learning_rate_factor("one-cycle", step, 11, 0.2), 3) for step in (0, 2, 10)]
     [0.04, 1.0, 0.0]
     """
     if schedule == "constant":
@@ -328,11 +328,11 @@ def learning_rate_factor(schedule: str, step: int, steps: int, warmup: float) ->
     if schedule == "cosine":
         if step < climb:
             return (step + 1) / (climb + 1)
-        return _cosine(1.0, 0.0, (step - climb) / max(last - climb, 1e-9))
+        return _interpolate_cosine(1.0, 0.0, (step - climb) / max(last - climb, 1e-9))
     if step < climb:
-        return _cosine(1 / 25, 1.0, step / climb)
-    return _cosine(1.0, 4e-6, (step - climb) / max(last - climb, 1e-9))
+        return _interpolate_cosine(1 / 25, 1.0, step / climb)
+    return _interpolate_cosine(1.0, 4e-6, (step - climb) / max(last - climb, 1e-9))
 
 
-def _cosine(start: float, end: float, share: float) -> float:
+def _interpolate_cosine(start: float, end: float, share: float) -> float:
     return end + (start - end) * (1 + math.cos(math.pi * min(share, 1.0))) / 2

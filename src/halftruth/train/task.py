@@ -1,4 +1,4 @@
-"""What there is to learn: labels, truth where known, parts, inputs."""
+"""The data of a run: labels, complete labels if known, parts, inputs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +15,14 @@ from halftruth.train.config import Config
 
 @dataclass
 class Task:
-    """Labels of every row, the rows of each part, and where the inputs are."""
+    """Labels of every row, the rows of each part, and the inputs."""
 
     labels: LabelMatrix
     splits: Splits
     truth: np.ndarray | None = None
     features: np.ndarray | None = None
     store: ImageStore | None = None
-    # Of every row, where rows belong together.
+    # The group of every row, if rows belong to groups.
     groups: np.ndarray | None = None
 
     @property
@@ -31,19 +31,21 @@ class Task:
 
     @property
     def names(self) -> list[str]:
-        """The images' names."""
+        """The names of the images."""
         if self.labels.items is None:
-            raise DataError("the label file names no images; give the column with --image-column")
+            raise DataError(
+                "the label file has no image names; give their column with --image-column"
+            )
         return [str(item) for item in self.labels.items]
 
-    def selected(self, config: Config) -> np.ndarray:
-        """The labels that epochs and thresholds are chosen on."""
+    def get_selection_labels(self, config: Config) -> np.ndarray:
+        """Return the labels by which epochs and thresholds are chosen."""
         if config.selects_on_truth and self.truth is not None:
             return self.truth
         return self.labels.values
 
     def describe(self) -> str:
-        """What was read, in words."""
+        """Return a description of the data."""
         parts = ", ".join(
             f"{len(getattr(self.splits, part)):,} {name}"
             for part, name in (("train", "training"), ("val", "validation"), ("test", "test"))
@@ -53,12 +55,12 @@ class Task:
         if never := [name for name, count in zip(self.classes, counts, strict=True) if not count]:
             lines.append(f"never present in the training rows: {some(never)}")
         if self.truth is not None:
-            lines.append("complete labels are known, for choosing and measuring")
+            lines.append("complete labels are known, for choosing the epoch and for metrics")
         return "\n".join(lines)
 
 
 def load_task(config: Config) -> Task:
-    """Read the files a configuration names."""
+    """Read the data of a run."""
     # First, so that a misspelt column is reported as --group-column, not as a dropped column.
     groups = read_groups(config)
     labels = read(config.labels, **reading_options(config))
@@ -78,14 +80,14 @@ def load_task(config: Config) -> Task:
 
 
 def choose_parts(config: Config, labels: LabelMatrix, groups: np.ndarray | None) -> Splits:
-    """The rows for training, validation and test: a function of the file and the settings."""
+    """Return the rows for training, validation and test."""
     return choose_splits(
         len(labels.values), column=labels.split, val=config.val, seed=config.seed, groups=groups
     )
 
 
 def read_groups(config: Config) -> np.ndarray | None:
-    """Which rows belong together (a patient's), where a column says so."""
+    """Return the group of each row (a patient), if there is a column of groups."""
     if not config.group_column:
         return None
     delimiter = config.reading.get("delimiter")
@@ -95,14 +97,14 @@ def read_groups(config: Config) -> np.ndarray | None:
 
 
 def check_parts(task: Task, config: Config) -> None:
-    """Refuse a task in which there is nothing to learn, or nothing to choose an epoch by."""
+    """Refuse training rows or validation rows without a present label."""
     train, val = task.splits.train, task.splits.val
     if not (task.labels.values[train] > 0).any():
         raise DataError(
             f"{config.labels}: no label of the {len(train):,} training rows is present (1), "
-            "so there is nothing to learn; was a column or a coding option meant otherwise?"
+            "so there is nothing to learn; check the columns and the options for label codes"
         )
-    if not (task.selected(config)[val] > 0).any():
+    if not (task.get_selection_labels(config)[val] > 0).any():
         raise DataError(
             f"{config.labels}: no label of the {len(val):,} validation rows is present (1), so no "
             "epoch can be chosen; give more rows to validation (--val) or name others in the "
@@ -111,7 +113,7 @@ def check_parts(task: Task, config: Config) -> None:
 
 
 def reading_options(config: Config) -> dict[str, Any]:
-    """How to read the label file: the column of groups is no label."""
+    """Return the options for reading the label file: the column of groups is not a label."""
     if not config.group_column:
         return config.reading
     dropped = [*config.reading.get("drop_columns", ()), config.group_column]
@@ -119,7 +121,7 @@ def reading_options(config: Config) -> dict[str, Any]:
 
 
 def feature_options(config: Config, path: str | Path) -> dict[str, Any]:
-    """How to read features; what is a label in an ARFF file was said with the labels."""
+    """Return the options for reading features; those of the labels name the ARFF labels."""
     options = dict(config.reading_features)
     if ".arff" in Path(path).name.lower() and "arff_labels" in config.reading:
         options.setdefault("arff_labels", config.reading["arff_labels"])
@@ -127,7 +129,7 @@ def feature_options(config: Config, path: str | Path) -> dict[str, Any]:
 
 
 def truth_options(config: Config) -> dict[str, Any]:
-    """How to read the truth: 0 is absent there; the same table's other columns are set aside."""
+    """Return the options for reading the complete labels: 0 means absent there."""
     options = {"zero": "absent", **config.reading_truth}
     if config.truth == config.labels:
         kept = ("image_column", "split_column", "delimiter", "duplicates")
@@ -139,27 +141,27 @@ def truth_options(config: Config) -> dict[str, Any]:
 
 
 def align_truth(labels: LabelMatrix, truth: LabelMatrix, path: Any) -> np.ndarray:
-    """The complete labels in the order of the rows and classes of the given ones."""
+    """Return the complete labels in the order of rows and classes of the given labels."""
     missing = [name for name in labels.classes if name not in truth.classes]
     if missing:
-        raise DataError(f"{path}: the truth has no class {some(missing)}")
+        raise DataError(f"{path}: the complete labels have no class {some(missing)}")
     columns = [truth.classes.index(name) for name in labels.classes]
     if labels.items is None or truth.items is None:
         if len(truth.values) != len(labels.values):
             raise DataError(
-                f"{path}: the truth has {len(truth.values):,} rows, the labels "
-                f"{len(labels.values):,}, and there are no item names to match them by"
+                f"{path}: expected complete labels for {len(labels.values):,} rows, got "
+                f"{len(truth.values):,} rows, and there are no item names to match them"
             )
         return truth.values[:, columns]
     place = {str(item): row for row, item in enumerate(truth.items)}
     lost = [str(item) for item in labels.items if str(item) not in place]
     if lost:
-        raise DataError(f"{path}: the truth has no row for {some(lost)}")
+        raise DataError(f"{path}: the complete labels have no row for {some(lost)}")
     return truth.values[[place[str(item)] for item in labels.items]][:, columns]
 
 
 def _check_images_named(task: Task) -> None:
-    """Fail before decoding if most images are not where the table says."""
+    """Fail before decoding if none of the images exists."""
     assert task.store is not None
     lost = [name for name in task.names if name not in task.store]
     if len(lost) == len(task.names):
@@ -169,6 +171,6 @@ def _check_images_named(task: Task) -> None:
         )
 
 
-def without(splits: Splits, rows: np.ndarray) -> Splits:
-    """The parts without some rows (bad images)."""
+def remove_rows(splits: Splits, rows: np.ndarray) -> Splits:
+    """Return the parts without some rows (of unreadable images)."""
     return Splits(*(np.setdiff1d(part, rows) for part in (splits.train, splits.val, splits.test)))

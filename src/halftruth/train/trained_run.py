@@ -1,4 +1,4 @@
-"""A trained run, opened again: predictions for new images or features."""
+"""A trained run: predictions for new images or features."""
 
 import dataclasses
 import warnings
@@ -23,7 +23,7 @@ from halftruth.train.config import Config, check_device, read_settings
 from halftruth.train.devices import make_accelerator
 from halftruth.train.inputs import Features, Images, Inputs
 from halftruth.train.journal import Journal
-from halftruth.train.output_tables import prediction_table, write_table
+from halftruth.train.output_tables import make_prediction_table, write_table
 from halftruth.train.run_folder import (
     BEST,
     RESULT,
@@ -52,7 +52,7 @@ class Scores:
 
 
 class TrainedRun:
-    """The model that `fit` left in a run folder.
+    """The trained model in a run folder.
 
         run = halftruth.load("runs/first")
         run.predict("photo.jpg")
@@ -71,13 +71,13 @@ class TrainedRun:
                 f"have: {', '.join(sorted(strange))}"
             )
         check_device(device)
-        # Not checked further: files that training needed may be gone by now.
+        # Not checked further: the files of training may not exist any more.
         self.config = dataclasses.replace(Config(**values), device=device)
         self.saved = load_checkpoint(self.folder / BEST)
         self.classes: tuple[str, ...] = tuple(self.saved["identity"]["classes"])
         # The number of features per row; None for a run on images.
         self.inputs: int | None = self.saved["identity"]["inputs"]
-        # This device may not have the precision of training.
+        # This device may not support the precision of training.
         self.accelerator = make_accelerator(dataclasses.replace(self.config, precision="no"))
         self.journal = Journal(None, quiet=quiet)
 
@@ -134,7 +134,7 @@ class TrainedRun:
     ) -> pd.DataFrame:
         """Return one row per item: its name, predicted labels, and the probability per class.
 
-        `source` is whatever the run was trained on (or name it: `images=`, `features=`):
+        `source` is of the kind the run was trained on (`images=` and `features=` name the kind):
 
         - images: a file, a folder, a zip file, a PIL image, an array (H, W, 3) of uint8, or a list
           of these;
@@ -147,7 +147,9 @@ class TrainedRun:
             source, images=images, features=features, items=items, bad_images=bad_images,
             workers=workers,
         )  # fmt: skip
-        return prediction_table(scores.items, scores.probabilities, self.classes, self.thresholds)
+        return make_prediction_table(
+            scores.items, scores.probabilities, self.classes, self.thresholds
+        )
 
     def score(
         self,
@@ -180,7 +182,7 @@ class TrainedRun:
         return self._score_images(images, names, bad_images, workers)
 
     def read_features(self, path: str | Path, labels: LabelMatrix | None = None) -> np.ndarray:
-        """A matrix of features, read as in training."""
+        """Return a matrix of features, read as in training."""
         return read_features(path, labels=labels, **feature_options(self.config, path))
 
     def _score_features(self, source: FeatureSource, names: list[str] | None) -> Scores:
@@ -245,7 +247,7 @@ class TrainedRun:
 
 
 def open_run(run: TrainedRun | str | Path) -> TrainedRun:
-    """The run itself, or the run in a folder."""
+    """Return the run itself, or the run in a folder."""
     return run if isinstance(run, TrainedRun) else TrainedRun(run)
 
 
@@ -260,13 +262,13 @@ def write_predictions(
     """Write the table of `predict` as CSV or Parquet; return (rows, bad images)."""
     run = open_run(run)
     scores = run.score(source, **options)
-    table = prediction_table(scores.items, scores.probabilities, run.classes, run.thresholds)
+    table = make_prediction_table(scores.items, scores.probabilities, run.classes, run.thresholds)
     write_table(table, path)
     return len(table), scores.bad
 
 
 def _as_matrix(values: Any) -> np.ndarray:
-    """An array or a list of rows as a float32 matrix without NaN."""
+    """Return an array or a list of rows as a checked float32 matrix."""
     try:
         # torch warns of arrays that cannot be written to, such as those of a DataFrame.
         matrix = np.require(values, np.float32, "W")

@@ -1,4 +1,4 @@
-"""One stage of training, to be read from top to bottom: `Stage.run` is the whole story."""
+"""One stage of training: `Stage.run` trains epochs, evaluates them and keeps the best."""
 
 import dataclasses
 import math
@@ -20,21 +20,22 @@ from halftruth.train.config import Config
 from halftruth.train.devices import keep_freed_memory, limit_threads
 from halftruth.train.inputs import Batches, Inputs, seed_step
 from halftruth.train.journal import Journal
-from halftruth.train.records import choose_criterion, epoch_record
+from halftruth.train.records import choose_criterion, make_epoch_record
 from halftruth.train.run_folder import BEST, HEAD, Checkpoints
-from halftruth.train.scoring import score_rows, show_scores
-from halftruth.train.step import Learner, learning_rate_factor, ridge_decay
+from halftruth.train.scoring import score_rows, send_scores
+from halftruth.train.step import Learner, compute_learning_rate_factor, compute_ridge_decay
 
-# Reading a loss waits for the device, asking about a stop waits for the other processes.
+# Steps between readings of the loss (which wait for the device) and between checks for a stop
+# request (which wait for the other processes).
 _READ_LOSS_EVERY = 50
-_ASK_EVERY = 20
+_CHECK_STOP_EVERY = 20
 
 # Lets a loss learn from a teacher: (loss, rows of the label table, sample of each row).
 Teacher = Callable[[Loss, np.ndarray, Tensor], None]
 
 
 class TrainingStopped(RuntimeError):
-    """Training could not go on; the last checkpoint is good."""
+    """Training could not continue; the last checkpoint is valid."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -43,7 +44,7 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass
 class Progress:
-    """Where a stage is; all of it goes into the checkpoint. Epochs are counted from 0 here."""
+    """The progress of a stage, stored in the checkpoint. Epochs are counted from 0 here."""
 
     stage: str
     epoch: int = 0
@@ -55,7 +56,7 @@ class Progress:
     # The key of an epoch's record that `best` is a value of, and its value in the kept epoch.
     criterion: str = ""
     kept: float = math.nan
-    # The result of the stage before: an epoch below it is not kept.
+    # The score of the stage before: an epoch with a lower score is not kept.
     floor: float = -math.inf
     # Lines of metrics.jsonl written so far, with those of earlier stages.
     records: int = 0
@@ -63,7 +64,7 @@ class Progress:
 
 @dataclass
 class Stage:
-    """A model, its inputs, a loss and a plan; `run()` trains it.
+    """A model with its inputs, labels, loss and settings; `run()` trains it.
 
     Without `journal` and `folder` it shows nothing and writes nothing.
     """
@@ -112,11 +113,11 @@ class Stage:
             self.teacher(self.loss, self.train_rows, self.place)
         if not self.model.image_size and not config.hidden and not config.weight_decay:
             dim, classes = self.model.feature_dim, self.labels.shape[1]
-            decay = ridge_decay(self.loss, config, len(rows), dim, classes)
+            decay = compute_ridge_decay(self.loss, config, len(rows), dim, classes)
             # The loss is a mean over all members: each gets 1/members of its gradient alone.
             decay /= len(self.model.head.members)
             config = dataclasses.replace(config, weight_decay=decay)
-        # Augmentation is some forty small calls: on a GPU they become one graph.
+        # Augmentation has about forty small calls: on a GPU they become one graph.
         self.prepare: Callable[[Tensor, Tensor], Tensor] = self._augment
         if config.graphs and device.type == "cuda" and self.model.image_size:
             self.prepare = Captured(self._augment)
@@ -125,12 +126,12 @@ class Stage:
             self.model, self.loss, accelerator, config, self.lr, self.head_lr, images
         )
 
-    # ------------------------------------------------------------------ the story
+    # ------------------------------------------------------------------ training
 
     def run(self) -> Progress:
-        """Train from where `progress` is to the end."""
+        """Train from the current progress to the end."""
         keep_freed_memory()
-        with limit_threads(self._work(), self.device):
+        with limit_threads(self._count_work(), self.device):
             return self._run_epochs()
 
     def _run_epochs(self) -> Progress:
@@ -140,14 +141,14 @@ class Stage:
             self.loss.start_epoch(at.epoch, self.epochs)
             self._train_epoch()
             self._end_epoch_of_loss()
-            record = epoch_record(self)
+            record = make_epoch_record(self)
             score = record.get("select", math.nan)
             improved = self._is_better(score)
             if improved:
                 at.best, at.best_epoch, at.criterion = score, at.epoch, self.criterion
             if improved or (self.config.select == "last" and not score < at.floor):
                 at.kept = score
-                # Only the stage after the head alone continues from the state of the loss.
+                # The stage after the head alone continues from this state of the loss.
                 more = self.loss.carried_state() if self.name == "head" else {}
                 self.checkpoints.save_best(self.learner.evaluated, self.name, at.epoch, more)
             at.epoch, at.step, at.total, at.records = at.epoch + 1, 0, 0.0, at.records + 1
@@ -160,7 +161,7 @@ class Stage:
         return at
 
     def _is_better(self, score: float) -> bool:
-        """Whether an epoch is the best so far; every epoch is where there is no criterion."""
+        """Return whether an epoch is the best so far; with a score of NaN every epoch is."""
         at = self.progress
         return at.criterion != self.criterion or not score <= at.best
 
@@ -176,7 +177,7 @@ class Stage:
                 losses.append(self._step(raw, rows))
                 at.step += 1
                 advance()
-                pause = at.step < steps and self._pause_here()
+                pause = at.step < steps and self._should_pause()
                 if pause or len(losses) == read_every:
                     self._add_up(losses)
                 if pause:
@@ -197,7 +198,7 @@ class Stage:
             self.labels[rows],
             self.place[rows] if self.loss.needs_index else None,
             weight=self.batches.weight(at.step),
-            rate=learning_rate_factor(
+            rate=compute_learning_rate_factor(
                 config.schedule, at.epoch * steps + at.step, steps * self.epochs, config.warmup
             ),
             boxes=self.inputs.crop_boxes(keys, self.loss.views) if self.loss.needs_maps else None,
@@ -207,10 +208,10 @@ class Stage:
         return self.inputs.prepare(raw, keys=keys, views=self.loss.views)
 
     def _end_epoch_of_loss(self) -> None:
-        """Give a method the scores it needs; then all processes remember the same."""
+        """Give a method the scores it needs, and merge the memories of all processes."""
         scores = None
         if self.loss.needs_scores and self.loss.observes_batches:
-            show_scores(
+            send_scores(
                 self.loss.observe, self.learner.evaluated, self.inputs, self.train_rows, self.place,
                 self.accelerator, 2 * self.config.batch_size,
             )  # fmt: skip
@@ -219,8 +220,8 @@ class Stage:
         self.learner.merge_memory()
         self.loss.end_epoch(scores)
 
-    def _work(self) -> float:
-        """Multiply-adds of a step, in one direction; images have enough for any thread."""
+    def _count_work(self) -> float:
+        """Return the multiply-adds of a forward pass; with images any number of threads is busy."""
         if self.model.image_size:
             return math.inf
         return self.config.batch_size * sum(p.numel() for p in self.model.parameters())
@@ -228,7 +229,7 @@ class Stage:
     # ------------------------------------------------------------------ when to stop
 
     def _add_up(self, losses: list[Tensor]) -> None:
-        """Add up the losses of the last steps; stop where one is not finite."""
+        """Add the losses of the last steps to the total; stop training if one is not finite."""
         if not losses:
             return
         values, first = torch.stack(losses), self.progress.step - len(losses)
@@ -242,24 +243,24 @@ class Stage:
 
     def _stop_at_bad_loss(self, step: int) -> NoReturn:
         epoch = self.progress.epoch
-        rows = self.batches.of_step(epoch, step)
+        rows = self.batches.get_rows_of_step(epoch, step)
         listed = ", ".join(map(str, rows[:8])) + (", ..." if len(rows) > 8 else "")
         raise TrainingStopped(
             f"the loss became NaN or infinite in epoch {epoch + 1}, batch {step + 1} of stage "
             f"{self.name} (rows {listed} of the label file, counted from 0). The last checkpoint "
-            "is from before that. A lower learning rate (--lr, --head-lr), clipping (--clip 1) or "
-            "--precision no usually helps, also with --resume; look at those rows, too"
+            "is from an earlier step. A lower learning rate (--lr, --head-lr), clipping (--clip 1) "
+            "or --precision no usually helps, also with --resume; check those rows, too"
         )
 
-    def _pause_here(self) -> bool:
+    def _should_pause(self) -> bool:
         every, step = self.config.checkpoint_every, self.progress.step
         return bool(every and step % every == 0) or self._all_stop(step)
 
     def _all_stop(self, step: int = 0) -> bool:
-        """Whether any process was asked to stop; all of them have to stop at the same step."""
+        """Return whether any process was asked to stop; all must stop at the same step."""
         if self.world == 1:
             return self.stop_asked()
-        if step % _ASK_EVERY:
+        if step % _CHECK_STOP_EVERY:
             return False
         asked = torch.tensor(float(self.stop_asked()), device=self.device)
         return bool(self.accelerator.reduce(asked, "sum") > 0)
@@ -272,14 +273,14 @@ class Stage:
         return True
 
     def score(self, rows: np.ndarray) -> Tensor:
-        """Return the logits of some rows, by the model that is evaluated."""
+        """Return the logits of some rows, from the evaluated model."""
         model = self.learner.evaluated.eval()
         return score_rows(model, self.inputs, rows, self.accelerator, 2 * self.config.batch_size)
 
     # ------------------------------------------------------------------ checkpoints
 
     def save(self) -> None:
-        """Save everything needed to continue from this step, where there is a folder."""
+        """Save everything needed to continue from this step, if there is a folder."""
         if self.folder is not None:
             self.learner.merge_memory()
             self.checkpoints.save_last({"progress": vars(self.progress), **self.learner.state()})

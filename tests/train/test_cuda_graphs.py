@@ -1,4 +1,4 @@
-"""Training steps replayed as CUDA graphs: on a GPU against plain ones, elsewhere what can be."""
+"""Training steps replayed as CUDA graphs against plain steps, on a GPU or with a stand-in."""
 
 import gc
 import json
@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from halftruth import fit, losses
 from halftruth.models import Classifier, build_image_model, freeze_batchnorm
-from halftruth.models.cuda_graphs import SEEN, Captured, Passes, Recurring
+from halftruth.models.cuda_graphs import STEPS_BEFORE_CAPTURE, Captured, Passes, ShapeCounter
 from halftruth.train.config import Config
 from halftruth.train.devices import make_accelerator
 from halftruth.train.step import Learner, Update, make_optimizer, scale_rates
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-STEPS = 4 * SEEN
+STEPS = 4 * STEPS_BEFORE_CAPTURE
 
 
 def frozen_model(device: str = "cpu") -> Classifier:
@@ -25,7 +25,7 @@ def frozen_model(device: str = "cpu") -> Classifier:
     model = build_image_model("resnet18", 3, weights="none", image_size=64)
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
-            # Fresh models switch their branches off by zeros here.
+            # Zero in new models, which would remove their branches.
             nn.init.uniform_(module.weight, 0.5, 1.0)
     freeze_batchnorm(model)
     model.to(device).train()
@@ -50,7 +50,7 @@ def some_labels(device: torch.device) -> Tensor:
 
 
 def trained(learner: Learner) -> Tensor:
-    """The losses of some steps, the last of which and one in the middle are smaller batches."""
+    """The losses of some steps; the last one and one in the middle have smaller batches."""
     device, dtype = learner.accelerator.device, next(learner.model.parameters()).dtype
     labels, draw = some_labels(device), torch.Generator().manual_seed(1)
     values = []
@@ -73,28 +73,28 @@ def compare(ours: Learner, theirs: Learner, tolerance: float) -> None:
 
 
 @pytest.mark.parametrize("loss", ["wan", "role", "consistency"])
-def test_replayed_steps_are_plain_steps_by_a_stand_in(
+def test_replayed_steps_equal_plain_steps_without_a_gpu(
     loss: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All but the capture itself, on any machine; double, since Adam turns rounding into steps."""
+    """Everything but the capture, on any device; float64, since Adam is sensitive to rounding."""
     monkeypatch.setattr(Passes, "_capture", stand_in)
     monkeypatch.setattr(Captured, "_capture", lambda *_: None)
     ours, theirs = (new_learner(False, loss, torch.float64, device="cpu") for _ in range(2))
     ours.passes = Passes(ours.model, None)
-    ours.update.on_device()
+    ours.update.move_to_device()
     compare(ours, theirs, 1e-5)
     assert ours.passes.graphs is not None
 
 
-class Again:
-    """In place of a CUDA graph."""
+class GraphStandIn:
+    """A stand-in for a CUDA graph."""
 
     def __init__(self, call: Any) -> None:
         self.replay = call
 
 
 def stand_in(passes: Passes, x: Tensor) -> None:
-    """The passes written into fixed places, by the model itself."""
+    """Passes of the model that write to fixed tensors."""
     passes.weights = [p for p in passes.model.parameters() if p.requires_grad]
     passes.x, passes.gradients = x.clone(), [torch.zeros_like(w) for w in passes.weights]
     logits = passes.model(x)
@@ -109,7 +109,7 @@ def stand_in(passes: Passes, x: Tensor) -> None:
         found = passes._gradients(out.pop(), passes.upstream)
         torch._foreach_copy_(passes.gradients, found)
 
-    passes.graphs = (Again(forward), Again(backward))
+    passes.graphs = (GraphStandIn(forward), GraphStandIn(backward))
 
 
 @on_gpu
@@ -126,7 +126,7 @@ def stand_in(passes: Passes, x: Tensor) -> None:
     ],
     ids=str,
 )
-def test_replayed_steps_are_plain_steps(changes: dict[str, Any]) -> None:
+def test_replayed_steps_equal_plain_steps(changes: dict[str, Any]) -> None:
     ours, theirs = new_learner(True, **changes), new_learner(False, **changes)
     compare(ours, theirs, 2e-2)
     if "l1" not in changes:
@@ -136,15 +136,17 @@ def test_replayed_steps_are_plain_steps(changes: dict[str, Any]) -> None:
 
 
 @on_gpu
-def test_a_replay_is_the_model_whatever_happens_to_other_memory(
+def test_a_replay_does_not_read_freed_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Scales of folded batch norms belong to the graph: freed, others would write over them."""
+    """The graph reads the scales of folded batch norms, so they must not be freed."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     model = frozen_model("cuda")
     passes = Passes(model, None)
     x = torch.randn(4, 3, 64, 64, device="cuda")
-    assert [passes.take(x) for _ in range(SEEN + 2)] == [False] * SEEN + [True, True]
+    assert [passes.can_replay(x) for _ in range(STEPS_BEFORE_CAPTURE + 2)] == [
+        False
+    ] * STEPS_BEFORE_CAPTURE + [True, True]
     gc.collect()
     torch.cuda.empty_cache()
     litter = [torch.full((size,), torch.nan, device="cuda") for size in (64, 128, 256, 512) * 200]
@@ -165,7 +167,7 @@ def test_a_replay_is_the_model_whatever_happens_to_other_memory(
 
 
 @on_gpu
-def test_a_function_is_captured_for_the_shape_that_keeps_coming() -> None:
+def test_a_function_is_captured_for_the_shape_that_recurs() -> None:
     calls = []
 
     def doubled(x: Tensor) -> Tensor:
@@ -177,15 +179,15 @@ def test_a_function_is_captured_for_the_shape_that_keeps_coming() -> None:
         x = torch.full((3,), float(step), device="cuda")
         assert captured(x).tolist() == [2.0 * step] * 3
     assert captured(torch.ones(2, device="cuda")).tolist() == [2.0, 2.0]
-    assert calls == [3] * (SEEN + 1) + [2]
+    assert calls == [3] * (STEPS_BEFORE_CAPTURE + 1) + [2]
 
 
-def test_a_shape_is_due_once_when_it_came_often_in_a_row() -> None:
-    shapes = Recurring()
+def test_a_shape_is_due_once_after_recurring_often_enough() -> None:
+    shapes = ShapeCounter()
     assert [shapes.is_due(s) for s in "abaaaaaabbbbbb"] == [False] * 5 + [True] + [False] * 8
 
 
-def test_what_a_capture_reads_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensors_that_a_capture_reads_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
     def capture(passes: Passes, _: Tensor) -> None:
@@ -195,8 +197,8 @@ def test_what_a_capture_reads_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Passes, "_capture", capture)
     model = frozen_model("cpu")
     passes = Passes(model, None)
-    for _ in range(SEEN + 1):
-        assert not passes.take(torch.randn(2, 3, 64, 64))
+    for _ in range(STEPS_BEFORE_CAPTURE + 1):
+        assert not passes.can_replay(torch.randn(2, 3, 64, 64))
     (folded,) = seen
     assert len(folded) == len(passes.kept) == 20
     assert all(
@@ -214,21 +216,23 @@ def test_rates_on_the_device_are_scaled_in_place(name: str) -> None:
         {"params": [w], "lr": lr, "full_lr": lr} for w, lr in zip(weights, (0.5, 0.25), strict=True)
     ]
     optimizer = make_optimizer(name, groups, torch.device("cpu"))
-    Update(nn.Module(), optimizer, None, 0.0, make_accelerator(Config(device="cpu"))).on_device()
+    Update(
+        nn.Module(), optimizer, None, 0.0, make_accelerator(Config(device="cpu"))
+    ).move_to_device()
     places = [group["lr"] for group in optimizer.param_groups]
     scale_rates(optimizer, 0.5)
     assert [group["lr"] for group in optimizer.param_groups] == [0.25, 0.125]
     assert all(a is g["lr"] for a, g in zip(places, optimizer.param_groups, strict=True))
 
 
-def test_a_run_with_its_rates_on_the_device_writes_numbers(
+def test_learning_rates_on_the_device_are_recorded_as_numbers(
     on_features: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared = Learner.__init__
 
     def on_device(self: Learner, *given: Any, **named: Any) -> None:
         prepared(self, *given, **named)
-        self.update.on_device()
+        self.update.move_to_device()
 
     plain = fit(**on_features, out=tmp_path / "plain", quiet=True)
     monkeypatch.setattr(Learner, "__init__", on_device)

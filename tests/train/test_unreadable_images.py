@@ -1,4 +1,4 @@
-"""Pictures and label files that cannot be used as they are, through the whole command."""
+"""Unreadable images and wrong label files, through the whole command."""
 
 import csv
 import io
@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tiny_data import PICTURES, arguments, command, outcome
+from tiny_data import IMAGES, arguments, command, outcome
 
 from halftruth.data import ImageStore
 from halftruth.data.transforms import Augment
 from halftruth.train.inputs import Images, decode
 
 
-def saved(picture, kind, **options):
+def encode(image, kind, **options):
     buffer = io.BytesIO()
-    picture.save(buffer, kind, **options)
+    image.save(buffer, kind, **options)
     return buffer.getvalue()
 
 
@@ -27,18 +27,18 @@ def noise(mode="RGB", size=(40, 30)):
 
 
 BAD = {
-    "truncated.jpg": lambda: saved(noise(size=(200, 200)), "JPEG")[:3000],
-    "words.jpg": lambda: b"this is not a picture at all",
+    "truncated.jpg": lambda: encode(noise(size=(200, 200)), "JPEG")[:3000],
+    "words.jpg": lambda: b"this is not an image",
     "empty.png": lambda: b"",
-    "huge.png": lambda: saved(Image.new("1", (10_001, 10_000)), "PNG"),
+    "huge.png": lambda: encode(Image.new("1", (10_001, 10_000)), "PNG"),
 }
 GOOD = {
-    "grey.jpg": lambda: saved(noise("L"), "JPEG"),
-    "cmyk.jpg": lambda: saved(noise("CMYK"), "JPEG"),
-    "deep.png": lambda: saved(Image.fromarray(np.full((30, 40), 40_000, np.uint16)), "PNG"),
-    "moving.gif": lambda: saved(noise(), "GIF", save_all=True, append_images=[noise().rotate(90)]),
+    "grey.jpg": lambda: encode(noise("L"), "JPEG"),
+    "cmyk.jpg": lambda: encode(noise("CMYK"), "JPEG"),
+    "deep.png": lambda: encode(Image.fromarray(np.full((30, 40), 40_000, np.uint16)), "PNG"),
+    "moving.gif": lambda: encode(noise(), "GIF", save_all=True, append_images=[noise().rotate(90)]),
 }
-# Named in the label file, but not to be read.
+# Named in the label file, but not readable.
 ABSENT = ("missing.png", "../outside.png", "/etc/hostname.png")
 
 
@@ -46,11 +46,11 @@ ABSENT = ("missing.png", "../outside.png", "/etc/hostname.png")
 def folder(tmp_path):
     photos = tmp_path / "photos"
     photos.mkdir()
-    (tmp_path / "outside.png").write_bytes(saved(noise(), "PNG"))
+    (tmp_path / "outside.png").write_bytes(encode(noise(), "PNG"))
     for name, content in {**BAD, **GOOD}.items():
         (photos / name).write_bytes(content())
     for row in range(12):
-        (photos / f"p{row}.png").write_bytes(saved(noise(), "PNG"))
+        (photos / f"p{row}.png").write_bytes(encode(noise(), "PNG"))
     names = [*BAD, *GOOD, *ABSENT, *(f"p{row}.png" for row in range(12))]
     rows = [f"{name},{row % 2},{(row + 1) % 2}" for row, name in enumerate(names)]
     (tmp_path / "labels.csv").write_text("\n".join(["image,a,b", *rows]) + "\n")
@@ -58,12 +58,12 @@ def folder(tmp_path):
 
 
 def train(folder, out, *more):
-    settings = {**PICTURES, "images": folder / "photos", "tune": "all", "epochs": 1}
+    settings = {**IMAGES, "images": folder / "photos", "tune": "all", "epochs": 1}
     return command("train", folder / "labels.csv", *arguments(settings), "--out", out, *more)
 
 
 @pytest.mark.parametrize("cache", ["memory", "disk", "none"])
-def test_unusable_pictures_are_all_listed_and_nothing_is_trained(folder, capsys, cache):
+def test_unreadable_images_are_listed_and_nothing_is_trained(folder, capsys, cache):
     assert train(folder, folder / "run", "--cache", cache) == 2
     error = capsys.readouterr().err
     assert "7 of 23 images cannot be read" in error
@@ -77,7 +77,7 @@ def test_unusable_pictures_are_all_listed_and_nothing_is_trained(folder, capsys,
 
 
 @pytest.mark.parametrize("cache", ["memory", "disk", "none"])
-def test_unusable_pictures_are_left_out_and_listed(folder, cache):
+def test_unreadable_images_are_skipped_and_listed(folder, cache):
     assert train(folder, folder / "run", "--cache", cache, "--bad-images", "skip", "-q") == 0
     with (folder / "run" / "bad_images.csv").open() as file:
         listed = {line["image"]: line["reason"] for line in csv.DictReader(file)}
@@ -90,8 +90,8 @@ def test_unusable_pictures_are_left_out_and_listed(folder, cache):
 
 
 @pytest.mark.parametrize("cache", ["memory", "disk", "none"])
-def test_no_picture_is_black(folder, tmp_path, cache):
-    """What the model is shown of each usable row; all pictures here are bright."""
+def test_readable_images_have_pixels(folder, tmp_path, cache):
+    """The inputs of the model are bright, as all images here are."""
     store, names = ImageStore(folder / "photos"), [*BAD, *GOOD, "p0.png"]
     options = {"cache": cache, "folder": tmp_path / "cache", "workers": 1}
     for _ in range(2):
@@ -104,17 +104,17 @@ def test_no_picture_is_black(folder, tmp_path, cache):
             assert (images.prepare(raw).mean(dim=(1, 2, 3)) > 0.2).all()
 
 
-def test_a_bad_picture_with_several_rows_is_left_out_of_all_of_them(folder):
+def test_all_rows_of_an_unreadable_image_are_skipped(folder):
     with (folder / "labels.csv").open("a") as file:
         file.write("empty.png,0,1\n")
     done = train(
         folder, folder / "run", "--duplicates", "keep", "--bad-images", "skip", "--cache", "none"
     )
-    # With the pictures read as they are needed, a row that stayed would be an error.
+    # Without a cache, training on a row of this image would be an error.
     assert done == 0
 
 
-def test_predictions_leave_bad_pictures_out_and_say_so(folder, capsys):
+def test_predictions_skip_unreadable_images_and_report_them(folder, capsys):
     assert train(folder, folder / "run", "--bad-images", "skip", "-q") == 0
     out = folder / "predictions.csv"
     line = ("predict", folder / "run", "--images", folder / "photos", "--out", out)
@@ -142,7 +142,7 @@ LABEL_FILES = {
 
 
 @pytest.mark.parametrize("kind", LABEL_FILES)
-def test_label_files_that_cannot_be_meant(folder, capsys, kind):
+def test_wrong_label_files_are_refused(folder, capsys, kind):
     text, message = LABEL_FILES[kind]
     (folder / "labels.csv").write_text(text)
     more = ("--delimiter", ",") if kind == "wrong delimiter" else ()
@@ -153,7 +153,7 @@ def test_label_files_that_cannot_be_meant(folder, capsys, kind):
     assert not (folder / "run").exists()
 
 
-def test_a_byte_order_mark_is_no_part_of_a_name(folder):
+def test_a_byte_order_mark_is_not_part_of_a_column_name(folder):
     rows = [f"p{row}.png,{row % 2},{(row + 1) % 2}" for row in range(12)]
     text = "\ufeff" + "\n".join(["image,a,b", *rows]) + "\n"
     (folder / "labels.csv").write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Schedules, groups of parameters, penalties, early stops and what an epoch is chosen by."""
+"""Schedules, parameter groups, penalties, early stopping, parts and batches."""
 
 import numpy as np
 import pandas as pd
@@ -17,8 +17,8 @@ from halftruth.train.inputs import Batches, seed_step
 from halftruth.train.run_folder import load_checkpoint
 from halftruth.train.step import (
     Learner,
+    compute_learning_rate_factor,
     has_grouped_convolutions,
-    learning_rate_factor,
     make_groups,
     make_optimizer,
 )
@@ -26,11 +26,13 @@ from halftruth.train.trainer import Stage
 
 
 def rates(schedule, steps, warmup):
-    return np.array([learning_rate_factor(schedule, step, steps, warmup) for step in range(steps)])
+    return np.array(
+        [compute_learning_rate_factor(schedule, step, steps, warmup) for step in range(steps)]
+    )
 
 
 @pytest.mark.parametrize(("steps", "warmup"), [(101, 0.2), (50, 0.3), (7, 0.5)])
-def test_one_cycle_is_the_one_of_torch(steps, warmup):
+def test_one_cycle_equals_torch(steps, warmup):
     """torch counts its cycle in steps as well; its first phase ends at pct · steps − 1."""
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
     share = (warmup * (steps - 1) + 1) / steps
@@ -45,7 +47,7 @@ def test_one_cycle_is_the_one_of_torch(steps, warmup):
     assert rates("one-cycle", steps, warmup) == pytest.approx(expected, abs=1e-9)
 
 
-def test_cosine_climbs_in_a_line_and_falls_to_nothing():
+def test_cosine_rises_linearly_and_falls_to_zero():
     found = rates("cosine", 41, 0.25)
     assert np.diff(found[:11]) == pytest.approx(np.full(10, found[1] - found[0]))
     assert found[10] == pytest.approx(1.0)
@@ -57,13 +59,13 @@ def test_cosine_climbs_in_a_line_and_falls_to_nothing():
 @pytest.mark.parametrize("schedule", ["one-cycle", "cosine", "constant"])
 @pytest.mark.parametrize("steps", [1, 2, 3])
 @pytest.mark.parametrize("warmup", [0.0, 0.2, 0.99])
-def test_short_runs_have_rates(schedule, steps, warmup):
+def test_short_runs_have_positive_learning_rates(schedule, steps, warmup):
     found = rates(schedule, steps, warmup)
     assert ((found >= 0) & (found <= 1)).all()
     assert found.max() > 0.03
 
 
-def test_every_group_has_its_rate_and_decay():
+def test_learning_rate_and_weight_decay_per_group():
     model = build_image_model("test_efficientnet", 3, weights="none", image_size=32)
     config = Config(weight_decay=0.1)
     groups = {g["name"]: g for g in make_groups(model, create("bce"), 1e-3, 1e-2, config)}
@@ -76,7 +78,7 @@ def test_every_group_has_its_rate_and_decay():
     }
 
 
-def test_what_a_loss_trains_gets_a_group_of_its_own():
+def test_parameters_of_a_loss_have_their_own_group():
     model, loss = build_feature_model(3, 2), create("role", expected_positives=1.0, lr_mult=7.0)
     loss.begin(torch.tensor([[1, 0], [0, 1]], dtype=torch.int8))
     groups = make_groups(model, loss, 1e-3, 1e-3, Config(weight_decay=0.1))
@@ -85,23 +87,23 @@ def test_what_a_loss_trains_gets_a_group_of_its_own():
     assert groups[-1]["weight_decay"] == 0.0
 
 
-def test_the_head_has_its_own_rate_when_everything_is_trained(on_pictures, tmp_path, monkeypatch):
+def test_the_head_has_its_own_learning_rate_in_the_second_stage(on_images, tmp_path, monkeypatch):
     seen = {}
     run = Stage.run
 
-    def watched(self):
+    def recorded(self):
         seen[self.name] = {g["name"]: g["full_lr"] for g in self.learner.optimizer.param_groups}
         return run(self)
 
-    monkeypatch.setattr(Stage, "run", watched)
-    fit(**on_pictures, head_lr_mult=10, out=tmp_path / "run", quiet=True)
+    monkeypatch.setattr(Stage, "run", recorded)
+    fit(**on_images, head_lr_mult=10, out=tmp_path / "run", quiet=True)
     assert seen["head"] == {"head/decay": 0.01, "head/no-decay": 0.01}
     assert seen["all"]["backbone/decay"] == pytest.approx(0.001)
     assert seen["all"]["head/decay"] == pytest.approx(0.01)
 
 
 def step_by_hand(config, lr=0.5, rate=1.0, weight=1.0, accelerator=None):
-    """One step of SGD without momentum's past: what it did, and the gradient of the loss."""
+    """Return the change of the weights by one step of SGD, the gradients, the first weights."""
     torch.manual_seed(0)
     model, loss = build_feature_model(4, 3), create("bce")
     start = [p.detach().clone() for p in model.parameters()]
@@ -113,7 +115,7 @@ def step_by_hand(config, lr=0.5, rate=1.0, weight=1.0, accelerator=None):
     return moved, gradients, start
 
 
-def test_rate_weight_l1_and_decay_act_as_they_should():
+def test_rate_weight_l1_and_decay_in_one_step():
     config = Config(optimizer="sgd", ema=0.0, l1=0.01, weight_decay=0.1)
     moved, gradients, start = step_by_hand(config, lr=0.5, rate=0.2, weight=0.5)
     for move, gradient, value in zip(moved, gradients, start, strict=True):
@@ -139,18 +141,18 @@ def test_optimisers_by_name(name):
     assert type(made).__name__.lower() == name
 
 
-def test_average_of_weights_on_and_off(on_features, tmp_path):
+def test_the_moving_average_does_not_change_training(on_features, tmp_path):
     fit(**on_features, ema=0.0, out=tmp_path / "off", quiet=True)
     fit(**on_features, ema=0.9, out=tmp_path / "on", quiet=True)
     off, on = (load_checkpoint(tmp_path / r / "last.safetensors") for r in ("off", "on"))
     assert off["ema"] is None
-    # The same training; only what is evaluated and kept differs.
+    # The same training; only the evaluated model differs.
     name = "head.linear.weight"
     assert torch.equal(off["model"][name], on["model"][name])
     assert not torch.equal(on["ema"]["module." + name], on["model"][name])
 
 
-def test_patience_ends_a_stage(on_features, tmp_path):
+def test_patience_stops_a_stage(on_features, tmp_path):
     settings = {**on_features, "method": "wan", "epochs": 40, "head_lr": 0.3}
     settings["patience"] = 3
     result = fit(**settings, out=tmp_path / "run", quiet=True)
@@ -169,14 +171,14 @@ def test_patience_ends_a_stage(on_features, tmp_path):
         ("both", "val_both_observed"),
     ],
 )
-def test_the_epoch_is_chosen_by_what_is_asked_for(on_features, data, tmp_path, select, key):
+def test_the_epoch_is_chosen_by_the_setting_select(on_features, data, tmp_path, select, key):
     settings = {**on_features, "truth": str(data / "truth.csv"), "epochs": 12, "head_lr": 0.2}
     settings["method"] = "wan"
     result = fit(**settings, select=select, out=tmp_path / "run", quiet=True)
     series = [record[key] for record in records(tmp_path / "run")]
     assert result.best_epoch == 1 + int(np.argmax(series))
     assert (result.criterion, result.best_score) == (key, max(series))
-    # Whatever chose the epoch, the result is measured against the truth.
+    # With any criterion, the metrics of the result use the complete labels.
     assert result.val["mAP"] == pytest.approx(
         records(tmp_path / "run")[result.best_epoch - 1]["val_mAP"], abs=1e-9
     )
@@ -229,7 +231,7 @@ def test_validation_rows_without_a_label_are_refused_before_training(data, tmp_p
     assert not (tmp_path / "run").exists()
 
 
-def test_statistics_of_pseudo_labels_where_the_truth_is_known(on_features, data, tmp_path):
+def test_precision_and_recall_of_pseudo_labels_with_complete_labels(on_features, data, tmp_path):
     settings = {**on_features, "method": "em-apl", "options": {"warmup": 1, "theta": 0.5}}
     fit(**settings, truth=str(data / "truth.csv"), out=tmp_path / "run", quiet=True)
     last = records(tmp_path / "run")[-1]
@@ -241,7 +243,7 @@ def test_statistics_of_pseudo_labels_where_the_truth_is_known(on_features, data,
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_the_batches_of_an_epoch_are_its_rows(world):
+def test_the_batches_of_an_epoch_have_every_row_once(world):
     rows = np.arange(100, 123)
     parts = [Batches(rows, 5, seed=1, rank=rank, world=world) for rank in range(world)]
     for epoch in range(3):
@@ -251,14 +253,14 @@ def test_the_batches_of_an_epoch_are_its_rows(world):
             for step, mine in enumerate(batches):
                 weight = batches.weight(step)
                 weights.append(weight)
-                assert set(mine) <= set(batches.of_step(epoch, step))
+                assert set(mine) <= set(batches.get_rows_of_step(epoch, step))
                 seen += list(mine) if weight else []
         assert sorted(seen) == list(rows)
         assert sum(weights) == pytest.approx(world * parts[0].steps)
-    assert list(parts[0].of_step(0, 0)) != list(parts[0].of_step(1, 0))
+    assert list(parts[0].get_rows_of_step(0, 0)) != list(parts[0].get_rows_of_step(1, 0))
 
 
-def test_every_step_and_process_draws_other_numbers():
+def test_every_step_and_process_has_its_own_random_numbers():
     drawn = set()
     for seed, epoch, step, rank in np.ndindex(2, 3, 3, 2):
         seed_step(seed, epoch, step, rank, torch.device("cpu"))

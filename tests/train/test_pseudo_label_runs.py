@@ -1,9 +1,9 @@
-"""`pseudo-label`: a first model labels the training set, a second one learns from it."""
+"""`pseudo-label`: a first model labels the training rows, a second one is trained on them."""
 
 import numpy as np
 import pytest
 import torch
-from test_resume_after_crash import dies
+from test_resume_after_crash import crashes
 from tiny_data import assert_same_run, records
 
 from halftruth import fit, losses
@@ -19,14 +19,16 @@ def settings(on_features):
 
 
 def labels_of(folder) -> torch.Tensor:
-    """The labels that the second training of a run has learnt from."""
+    """The labels of the second training of a run."""
     state = load_checkpoint(folder / "last.safetensors")["loss"]
     loss = losses.create("pseudo-label", tau=0.38, base="wan")
     loss.load_state_dict(state)
     return loss.relabelled(torch.arange(len(loss.positive)))
 
 
-def test_the_first_run_fills_in_what_the_second_learns_from(settings, on_features, data, tmp_path):
+def test_the_second_training_uses_the_labels_of_the_first_model(
+    settings, on_features, data, tmp_path
+):
     fit(**settings, out=tmp_path / "both", quiet=True)
     fit(**on_features, out=tmp_path / "alone", quiet=True)
     assert records(tmp_path / "both" / "teacher") == records(tmp_path / "alone")
@@ -40,20 +42,20 @@ def test_the_first_run_fills_in_what_the_second_learns_from(settings, on_feature
     assert records(tmp_path / "both") != records(tmp_path / "alone")
 
 
-def test_death_around_every_write_of_both_trainings(settings, tmp_path, monkeypatch):
+def test_a_crash_around_any_write_of_both_trainings(settings, tmp_path, monkeypatch):
     settings |= {"epochs": 1, "checkpoint_every": 3}
     fit(**settings, out=tmp_path / "whole", quiet=True)
     number = 1
-    while dies(settings, tmp_path / f"dies{number}", monkeypatch, number, True):
-        fit(out=tmp_path / f"dies{number}", resume=True, quiet=True)
-        assert_same_run(tmp_path / "whole", tmp_path / f"dies{number}")
-        assert torch.equal(labels_of(tmp_path / "whole"), labels_of(tmp_path / f"dies{number}"))
+    while crashes(settings, tmp_path / f"crashed{number}", monkeypatch, number, True):
+        fit(out=tmp_path / f"crashed{number}", resume=True, quiet=True)
+        assert_same_run(tmp_path / "whole", tmp_path / f"crashed{number}")
+        assert torch.equal(labels_of(tmp_path / "whole"), labels_of(tmp_path / f"crashed{number}"))
         number += 1
     assert number > 10
 
 
-def test_pictures_are_read_once_and_every_stage_learns_from_new_labels(
-    on_pictures, data, tmp_path, monkeypatch
+def test_images_are_read_once_and_every_stage_uses_the_new_labels(
+    on_images, data, tmp_path, monkeypatch
 ):
     from halftruth.train import fit as run
 
@@ -63,7 +65,7 @@ def test_pictures_are_read_once_and_every_stage_learns_from_new_labels(
     options = {"tau": 0.3, "tau_neg": 0.2, "base": {"name": "role", "expected_positives": 1.5}}
     truth = {"truth": str(data / "truth.csv"), "reading_truth": {"zero": "absent"}}
     method = {"method": "pseudo-label", "options": options}
-    fit(**on_pictures, **truth, **method, out=tmp_path / "run", quiet=True)
+    fit(**on_images, **truth, **method, out=tmp_path / "run", quiet=True)
     assert read == [1]
     lines = records(tmp_path / "run")
     assert [line["stage"] for line in lines] == ["head", "head", "all", "all"]
@@ -71,13 +73,13 @@ def test_pictures_are_read_once_and_every_stage_learns_from_new_labels(
 
 
 def test_a_killed_first_training_is_not_overwritten(settings, tmp_path, monkeypatch):
-    assert dies(settings, tmp_path / "run", monkeypatch, 5, True)
+    assert crashes(settings, tmp_path / "run", monkeypatch, 5, True)
     assert not (tmp_path / "run" / "last.safetensors").exists()
     with pytest.raises(CheckpointError, match=r"run already holds a run: continue it"):
         fit(**settings, out=tmp_path / "run", quiet=True)
 
 
-def test_what_cannot_be_is_refused_before_training(settings, tmp_path):
+def test_wrong_options_are_refused_before_training(settings, tmp_path):
     for options, message in (
         ({}, "the method pseudo-label needs tau"),
         ({"tau": 2}, "expected tau in"),

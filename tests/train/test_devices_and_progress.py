@@ -1,18 +1,27 @@
-"""Threads, processes, memory and progress bars."""
+"""Threads, processes, memory and progress bars of a run."""
 
 import contextlib
+import dataclasses
+import math
 import platform
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tiny_data import PICTURES
+from tiny_data import IMAGES
 
 from halftruth import fit
 from halftruth.data import DataError
 from halftruth.train import devices
-from halftruth.train.devices import WORK_PER_THREAD, limit_threads, unused_processes
+from halftruth.train.auto import resolve_auto, search_settings
+from halftruth.train.config import Config
+from halftruth.train.devices import (
+    WORK_PER_THREAD,
+    OneProcess,
+    find_unused_processes,
+    limit_threads,
+)
 from halftruth.train.journal import Journal
 from halftruth.train.trainer import Stage
 
@@ -31,7 +40,7 @@ def four_threads():
     ("work", "threads"),
     [(0, 1), (32 * 256 * 80, 1), (2.5 * WORK_PER_THREAD, 2), (1e15, 4), (float("inf"), 4)],
 )
-def test_the_size_of_a_step_decides_the_threads(four_threads, work, threads):
+def test_the_number_of_threads_depends_on_the_work_per_step(four_threads, work, threads):
     with limit_threads(work, CPU):
         assert torch.get_num_threads() == threads
     assert torch.get_num_threads() == 4
@@ -68,13 +77,13 @@ def test_glibc_keeps_freed_memory():
 def test_a_launcher_that_asked_for_more_processes_is_reported(monkeypatch, name):
     for variable in ("WORLD_SIZE", "ACCELERATE_NUM_PROCESSES", "SLURM_NTASKS"):
         monkeypatch.delenv(variable, raising=False)
-    assert unused_processes(1) is None
+    assert find_unused_processes(1) is None
     monkeypatch.setenv(name, "2")
-    assert f"asked for 2 processes ({name}), and 1 takes part" in unused_processes(1)
-    assert unused_processes(2) is None
+    assert f"asked for 2 processes ({name}), and 1 takes part" in find_unused_processes(1)
+    assert find_unused_processes(2) is None
 
 
-def test_bars_count_every_image_and_row_once(on_pictures, tmp_path, monkeypatch):
+def test_bars_count_every_image_and_row_once(on_images, tmp_path, monkeypatch):
     totals, counts = {}, {}
 
     class Counted:
@@ -94,20 +103,38 @@ def test_bars_count_every_image_and_row_once(on_pictures, tmp_path, monkeypatch)
     monkeypatch.setattr(
         Journal, "progress", lambda self, text, total, done=0: Counted(text, total, done)
     )
-    fit(**on_pictures, out=tmp_path / "run", quiet=True)
+    fit(**on_images, out=tmp_path / "run", quiet=True)
     assert totals["reading images"] == 44
     assert {"extracting features", "head epoch 1/2", "all epoch 2/2"} <= totals.keys()
     assert counts == totals
 
 
 @pytest.mark.parametrize("bad_images", ["skip", "fail"])
-def test_images_that_all_fail_are_named_as_the_cause(tmp_path, bad_images):
+def test_a_run_without_readable_images_reports_the_first(tmp_path, bad_images):
     (tmp_path / "photos").mkdir()
     rows = ["image,a,b", *(f"p{n}.png,{n % 2},{1 - n % 2}" for n in range(8))]
     (tmp_path / "labels.csv").write_text("\n".join(rows) + "\n")
     for n in range(8):
         Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(tmp_path / "photos" / f"p{n}.png")
         (tmp_path / "photos" / f"p{n}.png").write_bytes(b"not an image")
-    given = {**PICTURES, "images": str(tmp_path / "photos"), "bad_images": bad_images}
+    given = {**IMAGES, "images": str(tmp_path / "photos"), "bad_images": bad_images}
     with pytest.raises(DataError, match="none of the 8 images can be read"):
         fit(tmp_path / "labels.csv", **given, method="wan", out=tmp_path / "run", quiet=True)
+
+
+def test_trials_give_the_same_in_one_process_and_in_several(monkeypatch):
+    """Heads so small are computed by one thread, wherever they are trained."""
+    draw = np.random.default_rng(0)
+    x = torch.from_numpy(draw.normal(size=(120, 6)).astype(np.float32))
+    labels = torch.from_numpy((draw.random((120, 3)) < 0.3).astype(np.int8))
+    changes = [{"ridge": 8.0}, {"ridge": 0.5}]
+    config, choice = resolve_auto(Config(method="auto", features="x", epochs=2), labels.numpy(), 6)
+    choice = dataclasses.replace(choice, alternatives=changes, budget="3")
+    found = []
+    for worth in (math.inf, 0.0):
+        monkeypatch.setattr("halftruth.train.auto.WORTH_PROCESSES", worth)
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+        rows = np.arange(120)
+        found.append(search_settings(config, choice, x, labels, rows, OneProcess()))
+    assert found[0] == found[1]
+    assert "tried 3 settings" in found[0][1][0]
