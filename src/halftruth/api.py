@@ -42,7 +42,7 @@ def fit(
         halftruth.fit(labels_frame, features=features_array, out="runs/second")
     """
     if isinstance(labels, Config):
-        result = Run(labels.changed(settings), quiet=quiet).go(resume=resume)
+        result = Run(labels.with_changes(settings), quiet=quiet).go(resume=resume)
     else:
         values = collect(settings)
         if labels is not None:

@@ -207,9 +207,9 @@ def test_a_written_configuration_is_read_again(data, tmp_path, tune):
     config = Config.of({**paths, "weights": "none"})
     (tmp_path / "config.yaml").write_text(config.to_yaml())
     assert load_settings(tmp_path, {}) == config
-    assert config.changed({"seed": 4}) == dataclasses.replace(config, seed=4)
+    assert config.with_changes({"seed": 4}) == dataclasses.replace(config, seed=4)
     with pytest.raises(ConfigError, match="hidden: has no effect"):
-        config.changed({"hidden": 3})
+        config.with_changes({"hidden": 3})
 
 
 def test_every_setting_is_an_option_with_help_default_and_choices():

@@ -205,7 +205,8 @@ class VariationalHead(Head):
         penalty = β KL(N(m, s²) ‖ N(0, 1)), the mean over batch, classes and code
 
     In prediction c = m, so that results are not random. For the method `mime` (Liu et al., ICML
-    2023), β = 1e-4; there the codes come from a transformer with label queries and are 256 wide.
+    2023), β = 1e-4; in that paper the codes come from a transformer with label queries and are
+    256 wide.
 
     >>> head = VariationalHead(8, 3).eval()
     >>> head(torch.zeros(2, 8)).shape

@@ -35,13 +35,12 @@ STEPS = 300
 MANY_EMPTY = 0.2
 RIDGE = 2.0
 MLP_ALONE = {"head": "linear", "hidden": 512, "dropout": 0.8, "head_lr": 1e-3}
-# Noisy features need a stronger prior than 2, many exact features a weaker one: held-out rows
-# decide.
+# Noisy features need a stronger prior than 2, many exact features a weaker one.
 PRIORS = (0.5, 8.0, 0.125)
 MORE_PRIORS = (32.0, 0.03)
 # One fifth of the training rows is held out; if that is too few, several fifths, one after another.
 PARTS, ENOUGH_ROWS = 5, 500
-# Trials that take longer, in seconds, are shared by several processes, which start in about four.
+# Seconds of trials from which several processes, which take about four to start, save time.
 WORTH_PROCESSES = 12.0
 
 
@@ -159,12 +158,12 @@ def resolve_auto(
         for name, value in choice.settings.items()
         if name in ("method", "options") or getattr(config, name) == usual[name]
     }
-    own = {
+    set_by_user = {
         name
         for name, value in usual.items()
         if getattr(config, name, value) not in (value, plain.get(name, value))
     }
-    alternatives = [one for one in choice.alternatives if not one.keys() & own]
+    alternatives = [one for one in choice.alternatives if not one.keys() & set_by_user]
     reasons = choice.reasons
     if stays := sorted(set(choice.settings) - set(kept)):
         reasons = [*reasons, f"set by you: {', '.join(stays)}"]
@@ -240,7 +239,7 @@ def search_settings(
     data = features, labels, rows, held
     jobs, started = 1, time.monotonic()
     while len(scores) < len(settings) and budget.allows(len(scores)):
-        # With a limit of time, it is checked after each round.
+        # A limit of time is checked after each round.
         ahead = jobs if jobs == 1 or budget.seconds < math.inf else len(settings)
         batch = settings[len(scores) : len(scores) + ahead]
         if jobs == 1:
@@ -256,19 +255,19 @@ def search_settings(
     alternative = [{}, *choice.alternatives][scores.index(best)]
     shown = ", ".join(f"{k} {v}" for k, v in alternative.items()) or "the settings above"
     note = f" (score {best.value:.4f})" if math.isfinite(best.value) else ", since none has a score"
-    words = f"tried {len(scores)} settings on {where}: best is {shown}{note}"
-    return dataclasses.replace(config, **alternative), [words]
+    message = f"tried {len(scores)} settings on {where}: best is {shown}{note}"
+    return dataclasses.replace(config, **alternative), [message]
 
 
 def _count_processes(accelerator: Any, seconds: float, trials: int) -> int:
-    """Return how many processes share trials that take so many seconds in one.
+    """Return the number of processes for trials that would take `seconds` in one process.
 
     A small head keeps one thread busy, so the threads that this process may use become processes.
     """
     alone = accelerator.num_processes == 1 and accelerator.mixed_precision == "no"
     if seconds < WORTH_PROCESSES or not alone or accelerator.device.type != "cpu":
         return 1
-    # A process of a pool that ends with its parent cannot start others.
+    # A daemonic process cannot start others.
     return 1 if current_process().daemon else max(1, min(torch.get_num_threads(), trials))
 
 

@@ -64,20 +64,17 @@ class Config(Settings):
                 setattr(self, name, parse_number(value))
 
     @classmethod
-    def of(cls, values: Mapping[str, Any], given: Collection[str] | None = None) -> "Config":
-        """Return a checked configuration; all mistakes are reported together.
-
-        given: the names of settings that must have an effect; all of `values` by default.
-        """
+    def of(cls, values: Mapping[str, Any]) -> "Config":
+        """Return a checked configuration; all mistakes are reported together."""
         problems = []
         for key in values.keys() - SETTINGS.keys():
             close = difflib.get_close_matches(key, [*SETTINGS, *list_reading_arguments()], n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             problems.append(f"there is no setting {key!r}{hint}")
-        over = DEFAULTS_ON_FEATURES if values.get("features") else {}
+        defaults = DEFAULTS_ON_FEATURES if values.get("features") else {}
         known = {key: value for key, value in values.items() if key in SETTINGS}
-        config = cls(**{**over, **known})
-        problems += config.problems(known if given is None else given)
+        config = cls(**{**defaults, **known})
+        problems += config.problems(known)
         if problems:
             raise ConfigError(sorted(problems))
         return config
@@ -95,7 +92,7 @@ class Config(Settings):
         """Return the settings that have an effect in this run."""
         return {k: v for k, v in self.to_dict().items() if self.without_effect(k) is None}
 
-    def changed(self, settings: Mapping[str, Any]) -> "Config":
+    def with_changes(self, settings: Mapping[str, Any]) -> "Config":
         """Return a checked copy with other values for some settings."""
         usual = type(self)(**(DEFAULTS_ON_FEATURES if self.features else {})).to_dict()
         own = {k: v for k, v in self.to_dict().items() if v != usual[k]}
@@ -131,14 +128,14 @@ class Config(Settings):
             if not found.keys() & set(needed)
             for problem in check()
         ]
-        idle = [
+        no_effect = [
             f"{name}: has no effect, since {reason}"
             for name in given
             if name not in found
             and getattr(self, name) not in (None, [], {})
             and (reason := self.without_effect(name))
         ]
-        return [*found.values(), *more, *idle]
+        return [*found.values(), *more, *no_effect]
 
     def _check_files(self) -> list[str]:
         found = []
@@ -411,11 +408,11 @@ def load_settings(source: Path | Mapping[str, Any] | None, settings: Mapping[str
 
 def _drop_data(recipe: dict[str, Any]) -> dict[str, Any]:
     """Return a paper's recipe without the settings for the data of the paper."""
-    own = {"labels", "truth", "images", "features", "group_column"}
-    own |= {"reading", "reading_truth", "reading_features"}
+    names = {"labels", "truth", "images", "features", "group_column"}
+    names |= {"reading", "reading_truth", "reading_features"}
     if recipe.get("select") == "truth":
-        own.add("select")
-    return {name: value for name, value in recipe.items() if name not in own}
+        names.add("select")
+    return {name: value for name, value in recipe.items() if name not in names}
 
 
 def override(values: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,12 +31,9 @@ def make_accelerator(config: Config) -> Accelerator:
     if precision == "auto":
         precision = "bf16" if not on_cpu and torch.cuda.is_bf16_supported() else "no"
     # Accelerate keeps one state per process, and a second run may ask for another precision.
-    AcceleratorState._reset_state(reset_partial_state=not _is_distributed())
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    AcceleratorState._reset_state(reset_partial_state=not distributed)
     return Accelerator(mixed_precision=precision, cpu=config.device == "cpu")
-
-
-def _is_distributed() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def find_unused_processes(running: int) -> str | None:
@@ -118,10 +115,7 @@ def keep_freed_memory() -> bool:
 
 @contextmanager
 def catch_stop_signals() -> Iterator[Callable[[], bool]]:
-    """Turn Ctrl-C and SIGTERM into a request to stop after the step; a second Ctrl-C stops at once.
-
-    Yields a function that returns whether a stop was requested.
-    """
+    """Yield a function: was a stop requested (Ctrl-C, SIGTERM)? A second Ctrl-C stops at once."""
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield asked.is_set

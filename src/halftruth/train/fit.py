@@ -58,15 +58,15 @@ def train(
     values: dict[str, Any], recipe: Any = None, *, resume: bool = False, quiet: bool = False
 ) -> Result:
     """Start a run, or continue the one in the folder `out` with its settings and `values`."""
-    folder, spent = Path(values.get("out", Config.out)), None
+    folder, unused_budget = Path(values.get("out", Config.out)), None
     if resume and recipe is None and (folder / "config.yaml").is_file():
         recipe, values = folder, {**values, "out": str(folder)}
         # The same command may have started the run with method auto, which was replaced then.
         if values.get("method", AUTO) == AUTO:
             values.pop("method", None)
-            spent = values.pop("budget", None)
+            unused_budget = values.pop("budget", None)
     run = Run(load_settings(recipe, values), quiet=quiet)
-    if spent is not None:
+    if unused_budget is not None:
         Journal(None, main=run.main, quiet=quiet).log(
             f"budget: the run in {folder} already has a method ({run.config.method}); nothing more "
             "is tried"

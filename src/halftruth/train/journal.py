@@ -117,10 +117,7 @@ class Journal:
         )
         # Output that goes to a file must not be redirected to the terminal.
         display = outer or Progress(
-            *columns,
-            console=self.console,
-            transient=True,
-            redirect_stdout=sys.stdout.isatty(),
+            *columns, console=self.console, transient=True, redirect_stdout=sys.stdout.isatty()
         )
         with nullcontext() if outer else display:
             Journal._display = display

@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -236,7 +235,8 @@ def measure_pseudo_labels(loss: Loss, labels: Tensor, truth: Tensor) -> dict[str
     The result is empty for a method without pseudo-labels; without any, precision is NaN.
     """
     counts = torch.zeros(2, 3, dtype=torch.int64)
-    for index in _split_into_blocks(labels):
+    samples = torch.arange(len(labels), device=labels.device)
+    for index in samples.split(max(_ENTRIES_PER_BLOCK // max(labels.shape[1], 1), 1)):
         given = loss.pseudo_labels(index)
         if given is None:
             return {}
@@ -250,8 +250,3 @@ def measure_pseudo_labels(loss: Loss, labels: Tensor, truth: Tensor) -> dict[str
         found[f"pseudo_{name}_precision"] = hits / predicted if predicted else math.nan
         found[f"pseudo_{name}_recall"] = hits / present if present else math.nan
     return found
-
-
-def _split_into_blocks(labels: Tensor) -> Iterator[Tensor]:
-    samples = torch.arange(len(labels), device=labels.device)
-    yield from samples.split(max(_ENTRIES_PER_BLOCK // max(labels.shape[1], 1), 1))

@@ -63,7 +63,7 @@ def replace_file(path: Path, shared: bool = False) -> Iterator[Path]:
         os.replace(new, target)
         _sync_folder(target.parent)
     except (OSError, SafetensorError) as error:
-        kept = "; the file that was there is unchanged" if target.exists() else ""
+        kept = "; the old file is unchanged" if target.exists() else ""
         raise OSError(f"{path} cannot be written: {_explain_error(error)}{kept}") from error
     finally:
         with contextlib.suppress(OSError):
@@ -338,8 +338,8 @@ def digest(*parts: Any) -> str:
 def check_same_run(saved: dict[str, Any], here: dict[str, Any], path: Path) -> list[str]:
     """Refuse the checkpoint of another run; return notes about settings that have changed."""
     wrong = [
-        f"its {words} is {_shorten(saved.get(name))}, here it is {_shorten(here[name])}"
-        for name, words in _PARTS_OF_IDENTITY.items()
+        f"its {text} is {_shorten(saved.get(name))}, here it is {_shorten(here[name])}"
+        for name, text in _PARTS_OF_IDENTITY.items()
         if saved.get(name) != here[name]
     ]
     before, now = saved.get("settings", {}), here["settings"]

@@ -19,10 +19,7 @@ from typing import Any
 
 import yaml
 
-DATA = "Data"
-METHOD = "Method"
-MODEL = "Model"
-TRAINING = "Training"
+DATA, METHOD, MODEL, TRAINING = "Data", "Method", "Model", "Training"
 MACHINE = "Machine and run folder"
 
 
@@ -191,7 +188,7 @@ class Settings:
         on_resume=FREE, nested=True,
     )  # fmt: skip
     reading_truth: dict[str, Any] = _declare(
-        dict, DATA, "How the complete labels are read, where it differs; 0 means absent there.",
+        dict, DATA, "How the complete labels are read, if it differs; 0 means absent in this file.",
         on_resume=FREE, only=(WITH_TRUTH,), nested=True,
     )  # fmt: skip
     reading_features: dict[str, Any] = _declare(
@@ -360,7 +357,7 @@ class Settings:
     )  # fmt: skip
     compile: bool | None = _declare(
         None, MACHINE, "Use torch.compile.", on_resume=FREE,
-        default_words="on one GPU, if the run is long enough to save the minute it takes",
+        default_words="on one GPU, in runs long enough to save more than the minute it takes",
     )  # fmt: skip
     graphs: bool = _declare(
         True, MACHINE, "On one GPU, replay the training steps as CUDA graphs.", on_resume=FREE

@@ -65,7 +65,7 @@ def load_task(config: Config) -> Task:
     groups = read_groups(config)
     labels = read(config.labels, **reading_options(config))
     if len(labels.values) == 0:
-        raise DataError(f"{config.labels}: there are no rows to learn from")
+        raise DataError(f"{config.labels}: there are no rows")
     task = Task(labels=labels, splits=choose_parts(config, labels, groups), groups=groups)
     if config.truth:
         task.truth = align_truth(labels, read(config.truth, **truth_options(config)), config.truth)
@@ -129,7 +129,7 @@ def feature_options(config: Config, path: str | Path) -> dict[str, Any]:
 
 
 def truth_options(config: Config) -> dict[str, Any]:
-    """Return the options for reading the complete labels: 0 means absent there."""
+    """Return the options for reading the complete labels, in which 0 means absent."""
     options = {"zero": "absent", **config.reading_truth}
     if config.truth == config.labels:
         kept = ("image_column", "split_column", "delimiter", "duplicates")

@@ -24,13 +24,7 @@ from halftruth.train.devices import make_accelerator
 from halftruth.train.inputs import Features, Images, Inputs
 from halftruth.train.journal import Journal
 from halftruth.train.output_tables import make_prediction_table, write_table
-from halftruth.train.run_folder import (
-    BEST,
-    RESULT,
-    CheckpointError,
-    load_checkpoint,
-    read_result,
-)
+from halftruth.train.run_folder import BEST, RESULT, CheckpointError, load_checkpoint, read_result
 from halftruth.train.scoring import score_rows
 from halftruth.train.stages import build_head
 from halftruth.train.task import feature_options

@@ -156,7 +156,7 @@ class Stage:
             self.journal.write(record)
             self.save()
             self.journal.log_epoch(record, self.epochs, self.criterion, improved)
-            if self._all_stop():
+            if self._is_stop_requested():
                 raise Interrupted
         return at
 
@@ -179,12 +179,12 @@ class Stage:
                 advance()
                 pause = at.step < steps and self._should_pause()
                 if pause or len(losses) == read_every:
-                    self._add_up(losses)
+                    self._add_losses(losses)
                 if pause:
                     self.save()
-                    if self._all_stop():
+                    if self._is_stop_requested():
                         raise Interrupted
-        self._add_up(losses)
+        self._add_losses(losses)
 
     def _step(self, raw: Tensor, rows: Tensor) -> Tensor:
         at, config, steps = self.progress, self.config, self.batches.steps
@@ -228,7 +228,7 @@ class Stage:
 
     # ------------------------------------------------------------------ when to stop
 
-    def _add_up(self, losses: list[Tensor]) -> None:
+    def _add_losses(self, losses: list[Tensor]) -> None:
         """Add the losses of the last steps to the total; stop training if one is not finite."""
         if not losses:
             return
@@ -254,9 +254,9 @@ class Stage:
 
     def _should_pause(self) -> bool:
         every, step = self.config.checkpoint_every, self.progress.step
-        return bool(every and step % every == 0) or self._all_stop(step)
+        return bool(every and step % every == 0) or self._is_stop_requested(step)
 
-    def _all_stop(self, step: int = 0) -> bool:
+    def _is_stop_requested(self, step: int = 0) -> bool:
         """Return whether any process was asked to stop; all must stop at the same step."""
         if self.world == 1:
             return self.stop_asked()
