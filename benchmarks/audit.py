@@ -62,7 +62,7 @@ def features(data: Path, out: Path) -> np.ndarray:
 def train_head(
     labels: LabelMatrix, folder: Path, seed: int, matrix: Path, **settings: Any
 ) -> float:
-    """Test mAP of a head trained on these labels, which also choose the epoch."""
+    """Test mAP of a head trained on these labels; they also select the epoch."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "labels.parquet"
     write_labels(labels, file)
@@ -87,7 +87,7 @@ def by_score(scores: np.ndarray, among: np.ndarray) -> np.ndarray:
 
 
 def run(seed: int, data: Path, out: Path, matrix: Path, cleanlab: str | None) -> dict[str, Any]:
-    """Everything for one seed."""
+    """Audit and review with one seed."""
     torch.set_num_threads(1)
     complete = read_labels(data / "labels.csv", zero="absent", drop_columns=["observed"])
     observed = read_labels(data / "labels.csv", label_column="observed", classes=complete.classes)
@@ -181,8 +181,8 @@ def run(seed: int, data: Path, out: Path, matrix: Path, cleanlab: str | None) ->
     return found
 
 
-def dropped(seed: int, data: Path, out: Path, matrix: Path) -> dict[str, Any]:
-    """The count where each positive is hidden with probability 0.5."""
+def run_dropped(seed: int, data: Path, out: Path, matrix: Path) -> dict[str, Any]:
+    """Audit labels in which each positive is hidden with probability 0.5."""
     torch.set_num_threads(1)
     complete = read_labels(data / "labels.csv", zero="absent", drop_columns=["observed"])
     rows = np.flatnonzero(complete.split == "train")
@@ -221,7 +221,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--features", type=Path)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--cleanlab", help="A Python with cleanlab.")
+    parser.add_argument("--cleanlab", help="Python executable with cleanlab installed.")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     matrix = options.features or options.out / "features.npy"
@@ -234,7 +234,7 @@ def main() -> None:
             path.write_text(json.dumps(found, indent=1))
         path = options.out / f"dropped{seed}.json"
         if not path.exists():
-            found = dropped(seed, options.data, options.out, matrix)
+            found = run_dropped(seed, options.data, options.out, matrix)
             path.write_text(json.dumps(found, indent=1))
     for path in sorted(options.out.glob("dropped?.json")):
         print("half dropped at random:", json.dumps(json.loads(path.read_text())))

@@ -22,7 +22,7 @@ IMPORTS = {
 
 
 def seconds(code: str) -> float:
-    """Of a Python process that runs `code` and nothing else."""
+    """Wall time of a Python process that runs only `code`."""
     start = time.perf_counter()
     subprocess.run([sys.executable, "-c", code], check=True)
     return time.perf_counter() - start
@@ -33,7 +33,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=15, help="processes of each kind (15)")
     options = parser.parse_args(argv)
     for code in IMPORTS.values():
-        seconds(code)  # compiles what was never imported, and reads it into memory
+        seconds(code)  # compiles modules that were never imported, and reads them into memory
     times: dict[str, list[float]] = {name: [] for name in IMPORTS}
     for _ in range(options.rounds):
         for name, code in IMPORTS.items():

@@ -4,11 +4,11 @@
 
 The floor is a kernel that reads logits and int8 labels once and writes one float32 per entry: no
 loss with a gradient can move fewer bytes. Times are medians of CUDA events; ours and theirs take
-many short turns, and "times faster" is the median over the turns, so that a processor which others
-slow down for a while slows down both. Inputs rotate among several sets so that the cache does not
-serve them. "device" is the same step replayed as a CUDA graph, "Python" the CPU
-time of a step without waiting: a step takes the longer of the two. "value_and_grad" gives the
-same two tensors without autograd, as the training loop takes them. Memory is the allocator's
+many short turns, and "times faster" is the median over the turns, so that other load on the
+machine affects both. Inputs rotate among several sets, so that they are not in the cache.
+"device" is the same step replayed as a CUDA graph, "Python" the CPU time of a step without
+waiting: a step takes the longer of the two. "value_and_grad" returns the same two tensors without
+autograd, as in the training loop. Memory is the allocator's
 peak above the inputs, in copies of the logits. Every kernel is first compared with its definition,
 in values and gradients, apart from entries that rounding may put on the other side of a threshold.
 """
@@ -31,7 +31,7 @@ from halftruth.losses._engine.one_pass import walk
 from losses import EPOCH, EPOCHS, cases
 
 SHAPES = ((4096, 10000), (16, 80), (256, 567))
-# Turns of ours and theirs.
+# Alternating turns of our form and the published one.
 TURNS = 30
 COLUMNS = {
     "method": "method", "ms": "step, ms", "graph ms": "device, ms", "Python ms": "Python, ms",
@@ -75,7 +75,7 @@ def turns_ms(*steps: Callable[[int], None], budget_ms: float = 300) -> list[list
 
 
 def python_ms(step: Callable[[int], None], steps: int = 50) -> float:
-    """What a step takes the processor: too few for the device's queue to be full."""
+    """CPU time of a step; so few steps that the queue of the device never fills up."""
     found = []
     for _ in range(10):
         torch.cuda.synchronize()
@@ -88,7 +88,7 @@ def python_ms(step: Callable[[int], None], steps: int = 50) -> float:
 
 
 def graph_ms(steps: list[Callable[[], Any]]) -> float:
-    """Median time of a step as a CUDA graph, one graph a set of inputs."""
+    """Median time of a step as a CUDA graph, one graph per set of inputs."""
     graphs = []
     for step in steps:
         side = torch.cuda.Stream()
@@ -196,8 +196,10 @@ def show(row: dict[str, Any]) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="only the largest and the smallest")
-    parser.add_argument("--out", help="a file for the figures, as JSON")
+    parser.add_argument(
+        "--quick", action="store_true", help="only the largest and the smallest shape"
+    )
+    parser.add_argument("--out", help="JSON file for the results")
     options = parser.parse_args(argv)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Triton {triton.__version__}")
     results = [row for shape in SHAPES[: 2 if options.quick else 3] for row in measure(shape)]

@@ -37,10 +37,10 @@ Shape = tuple[int, int]
 Step = Callable[[], Tensor]
 
 EPOCH, EPOCHS = 4, 8
-# Steps of one form before it is the other's turn.
+# Steps per round; rounds of both forms alternate.
 ROUND = 10
 CHECKED = (512, 61)
-# For smaller logits the resident set says nothing: their memory is there from the step before.
+# Smaller logits reuse memory of the step before, so the resident set does not grow.
 RESIDENT_FROM = 32 * 2**20
 
 
@@ -53,7 +53,7 @@ class Case(NamedTuple):
 
 
 def cases(width: int) -> dict[str, Case]:
-    """Both forms of each method; schedules stand at half time, corrections are switched on."""
+    """Both forms of each method; schedules are at half time, corrections are switched on."""
     total = {"reduction": "sum"}
     detached = partial(published.asl, detach_weight=True)
     half_time = partial(published.gr, w=1.0, b=-2.0, mu=0.65, sigma=1.25)
@@ -134,7 +134,7 @@ def median_times(pair: tuple[Step, Step], device: str, clock: Any, budget: float
     times: list[list[float]] = [[], []]
     for _ in range(rounds):
         for step, found in zip(pair, times, strict=True):
-            # The first of a round pays for what the other left in caches and spinning threads.
+            # The first step of a round is slower: caches and threads served the other form.
             taken = [seconds(step, device, clock) for _ in range(ROUND)]
             found += taken[1:]
     return [sorted(found)[len(found) // 2] for found in times]
@@ -165,7 +165,7 @@ def peak_bytes(step: Step, device: str) -> float:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """The profiler reports its start and stop to the process's standard error: not here."""
+    """Discard standard error, to which the profiler writes its start and stop."""
     sys.stderr.flush()
     saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
@@ -184,7 +184,7 @@ def resident_bytes(step: Step) -> float:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith(key)) * 1024
 
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = status("VmRSS")
     step()
     return status("VmHWM") - before

@@ -3,10 +3,10 @@
     python benchmarks/made_up.py [--rows 1000] [--kinds words lines bends factors] [--seeds 0 1]
 
 words: counts of 2,000 words, a mixture of a row's topics and of uninformative words; lines:
-labels by lines through independent features, with noise; bends: by a small random network; factors:
+linear functions of independent features, with noise; bends: by a small random network; factors:
 labels and 200 noisy features from six hidden causes. Test mAP on 3,000 further rows, of linear
 heads by published losses at the rate and average that `auto` starts from (20 epochs, nothing
-tuned), of our method with nothing tried, of `auto`, and of complete labels with a linear head.
+tuned), of `auto` without trials, of `auto`, and of complete labels with a linear head.
 """
 
 import argparse
@@ -28,10 +28,10 @@ Made = tuple[np.ndarray, np.ndarray]
 
 def words(rows: int, draw: np.random.Generator, count: int = 2000, classes: int = 40) -> Made:
     topics = draw.dirichlet(np.full(count, 0.02), classes)
-    telling_nothing = draw.dirichlet(np.full(count, 0.5))
+    uninformative = draw.dirichlet(np.full(count, 0.5))
     share = np.clip(2.5 * draw.dirichlet(np.full(classes, 0.7)), 0.005, 0.8)
     there = draw.random((rows, classes)) < share
-    mixed = there @ topics + 0.7 * np.maximum(there.sum(axis=1, keepdims=True), 1) * telling_nothing
+    mixed = there @ topics + 0.7 * np.maximum(there.sum(axis=1, keepdims=True), 1) * uninformative
     mixed /= mixed.sum(axis=1, keepdims=True)
     counts = np.stack([draw.multinomial(draw.poisson(60) + 5, row) for row in mixed])
     weights = np.log((1 + rows) / (1 + (counts > 0).sum(axis=0)))

@@ -46,7 +46,7 @@ TOO_LARGE = 2e9
 
 
 def start_counting(device: torch.device) -> int:
-    """Bytes in use on a GPU, from which its peak is counted."""
+    """Reset the peak of a GPU; return the bytes in use."""
     gc.collect()
     if device.type != "cuda":
         return 0
@@ -56,7 +56,7 @@ def start_counting(device: torch.device) -> int:
 
 
 def now(device: torch.device) -> float:
-    """The time when all work so far is done."""
+    """The time after all work so far is done."""
     if device.type == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter()
@@ -87,7 +87,7 @@ class Trial:
         self.most = torch.cuda.max_memory_allocated() - before if gpu else None
 
     def round(self, steps: int, batch: int) -> None:
-        """Some steps over batches that hold no sample twice."""
+        """Time some steps over batches without repeated samples."""
         rows = torch.randint(len(self.labels), (steps, batch), device=self.device)
         rows = (rows[:, :1] + torch.arange(batch, device=self.device)) % len(self.labels)
         batches = [(index, self.labels[index]) for index in rows]
@@ -103,7 +103,7 @@ class Trial:
         self.rounds.append((now(self.device) - started) / steps * 1e3)
 
     def end_epoch(self) -> None:
-        """Scores in pieces where they are asked for, then the work that is timed."""
+        """Give the scores to methods that need them, then time `end_epoch`."""
         if self.loss.needs_scores:
             for index in torch.arange(len(self.labels), device=self.device).split(4096):
                 logits = torch.randn(len(index), self.labels.shape[1], device=self.device)
@@ -114,7 +114,7 @@ class Trial:
 
 
 class Bare:
-    """A table by itself, in one place."""
+    """A table without a method, in one place."""
 
     def __init__(self, dtype: str, place: str, shape: tuple[int, int], device: torch.device):
         self.device, self.read, self.written = device, 0.0, 0.0
@@ -139,7 +139,7 @@ class Bare:
 
 def compare_places(shape: tuple[int, int], batch: int, device: torch.device, rounds: int) -> None:
     """Print the bare table in both places."""
-    print("| type | place | on the device | in all | rows read/s | rows written/s | same |")
+    print("| type | place | on the device | total | rows read/s | rows written/s | same |")
     print("|---|---|---|---|---|---|---|")
     for dtype in ("float16", "bool"):
         tables = {place: Bare(dtype, place, shape, device) for place in ("device", "host")}
@@ -174,7 +174,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--place", choices=["auto", "device", "host"], default="auto")
     parser.add_argument("--places", action="store_true")
     chosen = parser.parse_args(argv)
-    # Of a short schedule, and of the size of role.
+    # Warnings of a short schedule, and of the size of the tables of role.
     warnings.filterwarnings("ignore", message="em-apl|role|epoch")
     samples, classes = chosen.samples, chosen.classes
     print(f"{samples:,} x {classes}, batch {chosen.batch}, {chosen.device}, ", end="")
@@ -193,7 +193,7 @@ def main(argv: list[str] | None = None) -> None:
     for _ in range(chosen.rounds):
         for trial in trials.values():
             trial.round(chosen.steps, chosen.batch)
-    print("| method | kept | of float32 | at most | a step | more than bce | between epochs |")
+    print("| method | kept | of float32 | peak | per step | more than bce | between epochs |")
     print("|---|---|---|---|---|---|---|")
     plain = min(trials["bce"].rounds)
     for name, trial in trials.items():

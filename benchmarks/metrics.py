@@ -46,14 +46,14 @@ def best_of(call: Callable[[], Any], runs: int, device: str = "cpu") -> tuple[fl
 
 
 def extra_mib(call: Callable[[], Any], device: str) -> float:
-    """How far memory rises above where it was while ``call`` runs (on a CPU: Linux only)."""
+    """Peak memory during ``call`` above the memory before it (on a CPU: Linux only)."""
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         call()
         return (torch.cuda.max_memory_allocated() - before) / 2**20
     process = Path("/proc/self")
-    # 5 sets the peak back to what is in use now.
+    # 5 resets the peak to the memory in use now.
     (process / "clear_refs").write_text("5")
     status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
     before = int(status["VmRSS"].split()[0])

@@ -3,7 +3,7 @@
     python benchmarks/pseudo_labels.py LABELS FEATURES --out results/ [--seeds 0 1 2]
 
 LABELS is a CSV with `split`, `observed` (the one positive that training may see) and one 0/1 column
-per class; FEATURES has a row for each of its rows (`halftruth train --tune head` keeps one in the
+per class; FEATURES has one row per row of it (`halftruth train --tune head` keeps one in the
 cache). Trains a linear head with each method and prints means and deviations over the seeds.
 Finished runs are not repeated.
 """
@@ -34,7 +34,7 @@ OBSERVED = {"label_column": "observed", "split_column": "split"}
 
 
 def run(labels: str, features: str, out: Path, name: str, seed: int) -> Path:
-    """One training; its folder."""
+    """Train once, unless that is finished; return the run folder."""
     method, options = METHODS[name]
     folder = out / f"{name.replace(' ', '-')}-{seed}"
     if not (folder / "result.json").exists():
@@ -58,8 +58,8 @@ def run(labels: str, features: str, out: Path, name: str, seed: int) -> Path:
     return folder
 
 
-def highest_are_right(folder: Path, features: str, share: float, labels: str) -> float:
-    """Precision, had the highest share of each class's unknown labels been called positive."""
+def precision_of_highest(folder: Path, features: str, share: float, labels: str) -> float:
+    """Precision if the highest-scored share of the unknown labels of each class became positive."""
     rows = np.asarray(read_labels(labels, **OBSERVED).split) == "train"
     seen = read_labels(labels, **OBSERVED).values[rows]
     truth = read_labels(labels, **TRUTH).values[rows]
@@ -98,7 +98,7 @@ def main() -> None:
             records = [{**json.loads(line), "test_mAP": test} for line in lines]
             series.setdefault(name, []).append(records)
             if name == "em-apl":
-                high.append(highest_are_right(folder, chosen.features, 0.1, chosen.labels))
+                high.append(precision_of_highest(folder, chosen.features, 0.1, chosen.labels))
     keys = ("pseudo_negative_precision", "pseudo_negative_recall")
     print("em-apl, negative pseudo-labels after each epoch: precision, recall")
     for epoch in range(4, 9):

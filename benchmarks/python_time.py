@@ -3,9 +3,9 @@
     python benchmarks/python_time.py [--steps 2000] [--rounds 8]
 
 The code is that of CUDA tensors, with two differences: the tensors lie on the CPU, and a launch
-does nothing. The floor is an empty autograd node: the cost of `backward()`
-alone. Times are of `loss(z, y).backward()` at 16 x 80, the smallest of several rounds, and of
-`loss.value_and_grad(z, y)`, which does without.
+does nothing. The floor is an empty autograd node: the cost of `backward()` alone. Times are of
+`loss(z, y).backward()` at 16 x 80, the smallest of several rounds, and of
+`loss.value_and_grad(z, y)`, which does not use autograd.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from halftruth.losses._engine import fused
 from losses import EPOCH, EPOCHS, cases
 
 ROWS, CLASSES = 16, 80
-# Methods that remember, compare or weigh whole rows: beside those that have a published form.
+# Methods with a memory, or with terms over rows, in addition to those with a published form.
 OTHERS: dict[str, dict[str, Any]] = {
     "class-balanced": {}, "ll-r": {}, "ll-cp": {}, "em-apl": {"warmup": 1},
     "en": {"expected_positives": 2.0}, "smile": {}, "mime": {"warmup": 1},
@@ -31,7 +31,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 
 class NoLaunch:
-    """In place of a compiled kernel and its variants."""
+    """Replaces a compiled kernel and its variants, and launches nothing."""
 
     function = packed_metadata = None
 
@@ -42,7 +42,7 @@ class NoLaunch:
 
 
 class Nothing(torch.autograd.Function):
-    """The floor: an empty node."""
+    """The floor: an empty autograd node."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor) -> Tensor:
@@ -54,8 +54,8 @@ class Nothing(torch.autograd.Function):
         return ctx.slopes
 
 
-def pretend() -> None:
-    """Take CPU tensors for those of a device: no launches, no look at their values."""
+def replace_device() -> None:
+    """Let CPU tensors take the code path of a GPU: no launches, no checks of label values."""
     fused.fits = lambda logits: logits.dtype != torch.float64 and logits.numel() > 0
     fused.kernel_from = lambda text: NoLaunch()
     torch._C._cuda_getCurrentRawStream = lambda device: 0
@@ -74,20 +74,18 @@ def microseconds(step: Callable[[], None], steps: int, rounds: int) -> float:
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--steps", type=int, default=2000, help="of a round (2000)")
+    parser.add_argument("--steps", type=int, default=2000, help="steps per round (2000)")
     parser.add_argument("--rounds", type=int, default=8)
     options = parser.parse_args(argv)
     warnings.filterwarnings("ignore", message="em-apl|role|epoch")
-    pretend()
+    replace_device()
     draw = torch.Generator().manual_seed(0)
     z = torch.randn(ROWS, CLASSES, generator=draw) * 2 - 3
     y = (torch.rand(ROWS, CLASSES, generator=draw) < 0.03).to(torch.int8)
     index = torch.arange(ROWS)
     named = {name: losses.create(case.name, **case.options) for name, case in cases(80).items()}
     named |= {name: losses.create(name, **chosen) for name, chosen in OTHERS.items()}
-    print(
-        "| method | a step, µs | above the floor, µs | value_and_grad, µs |\n|---|---:|---:|---:|"
-    )
+    print("| method | step, µs | above the floor, µs | value_and_grad, µs |\n|---|---:|---:|---:|")
 
     def timed(call: Callable[[Tensor], Tensor]) -> float:
         return microseconds(

@@ -32,7 +32,7 @@ WARM = 1
 
 
 class Files(Dataset[Any]):
-    """Images as the reference reads them: one at a time, all of it on the CPU."""
+    """Images as the reference reads them: one at a time, with all work on the CPU."""
 
     def __init__(self, files: list[Path], size: int) -> None:
         self.files, self.size, self.labels = files, size, labels_of(len(files)).float()
@@ -42,8 +42,8 @@ class Files(Dataset[Any]):
 
     def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
         with Image.open(self.files[i]) as opened:
-            picture = opened.convert("RGB").resize((self.size, self.size))
-        pixels = torch.from_numpy(np.array(picture)).permute(2, 0, 1).float().div(255)
+            image = opened.convert("RGB").resize((self.size, self.size))
+        pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).float().div(255)
         if np.random.rand() < 0.5:
             pixels = pixels.flip(2)
         return (pixels - 0.45) / 0.25, self.labels[i]
@@ -88,7 +88,7 @@ def main(argv: list[str] | None = None) -> None:
     build_image_model(options.backbone, CLASSES, weights="none")
     started = time.perf_counter()
     pixels = decode_all(store, names, options.size, workers=options.workers).pixels
-    print(f"{options.backbone}, {options.size} px; {len(files)} pictures decoded once, ", end="")
+    print(f"{options.backbone}, {options.size} px; {len(files)} images decoded once, ", end="")
     print(f"in {time.perf_counter() - started:.1f} s\n\n| batch | loop | images/s | ratio |")
     print("|---|---|---:|---:|", flush=True)
     for batch in options.batches:

@@ -1,6 +1,6 @@
 """All comparisons with the published code style in one run, as one Markdown page.
 
-    python benchmarks/run.py                            # what this machine has: minutes
+    python benchmarks/run.py                            # all parts that can run here: minutes
     python benchmarks/run.py --quick --out page.md      # smaller shapes, fewer repetitions
     python benchmarks/run.py --only losses metrics
     python benchmarks/run.py --images photos/           # JPEG files for the training loops
@@ -32,7 +32,7 @@ PACKAGES = ("halftruth", "torch", "triton", "numpy", "scikit-learn", "torchmetri
 
 
 class Part(NamedTuple):
-    """One script of this folder, with its arguments: always, in a long run, in a quick one."""
+    """A script of this folder, with its arguments: `always`, in a `whole`, in a `quick` run."""
 
     title: str
     script: str
@@ -40,7 +40,7 @@ class Part(NamedTuple):
     whole: str = ""
     quick: str = ""
     gpu: bool = False
-    # In a process of its own: it changes the library.
+    # Run in a separate process, because it changes the library.
     alone: bool = False
 
 
@@ -49,7 +49,7 @@ PARTS = {
     "losses": Part("Losses on a CPU", "losses", quick="--shapes 256x567 --seconds 1"),
     "kernels": Part("Losses on a GPU", "kernels", quick="--quick", gpu=True),
     "python": Part(
-        "Python's own time of a loss on a GPU",
+        "Python time of a loss on a GPU",
         "python_time",
         quick="--steps 500 --rounds 4",
         alone=True,
@@ -58,9 +58,9 @@ PARTS = {
     "metrics-gpu": Part(
         "Metrics on a GPU", "metrics", always="--device cuda", quick="--quick", gpu=True
     ),
-    "memory": Part("What methods remember", "memory", quick="--rounds 2 --steps 50"),
+    "memory": Part("Methods with a memory", "memory", quick="--rounds 2 --steps 50"),
     "memory-gpu": Part(
-        "What methods remember, on a GPU",
+        "Methods with a memory, on a GPU",
         "memory",
         always="--device cuda --samples 82081 --classes 80 --batch 64",
         quick="--rounds 2 --steps 50",
@@ -77,7 +77,7 @@ PARTS = {
 
 
 class Tee:
-    """Everything to the screen, and into the page if there is one."""
+    """Writes everything to the screen, and to the page if there is one."""
 
     def __init__(self, screen: TextIO, page: TextIO | None) -> None:
         self.files = [file for file in (screen, page) if file is not None]
@@ -109,20 +109,20 @@ def machine() -> str:
 
 @contextmanager
 def photographs(count: int) -> Iterator[Path]:
-    """A folder of JPEG files of the usual size, of generated images."""
+    """A temporary folder of generated JPEG files of a usual size."""
     from PIL import Image
 
     draw = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
         for i in range(count):
             clouds = draw.integers(0, 256, (12, 16, 3), dtype=np.uint8)
-            picture = Image.fromarray(clouds).resize((500, 375), Image.Resampling.BICUBIC)
-            picture.save(Path(folder) / f"{i:05d}.jpg", quality=90)
+            image = Image.fromarray(clouds).resize((500, 375), Image.Resampling.BICUBIC)
+            image.save(Path(folder) / f"{i:05d}.jpg", quality=90)
         yield Path(folder)
 
 
 def measure(part: Part, options: argparse.Namespace) -> None:
-    """Run one part here."""
+    """Run one part."""
     arguments = [*part.always.split(), *(part.quick if options.quick else part.whole).split()]
     shown = " ".join(["python", f"benchmarks/{part.script}.py", *arguments])
     print(f"\n## {part.title}\n\n    {shown}\n", flush=True)
@@ -142,9 +142,9 @@ def measure(part: Part, options: argparse.Namespace) -> None:
 
 
 def report(options: argparse.Namespace) -> int:
-    """Print the page; the number of parts that broke."""
+    """Print the page; return the number of parts that failed."""
     print(f"# Benchmarks of halftruth\n\n{machine()}", flush=True)
-    broken = 0
+    failed = 0
     for name in options.only or PARTS:
         part, started, threads = PARTS[name], time.perf_counter(), torch.get_num_threads()
         if part.gpu and not torch.cuda.is_available():
@@ -153,11 +153,11 @@ def report(options: argparse.Namespace) -> int:
         try:
             measure(part, options)
         except (Exception, SystemExit) as error:
-            broken += 1
-            print(f"\n**Broken**: {type(error).__name__}: {error}")
-        torch.set_num_threads(threads)  # which a part may have changed
+            failed += 1
+            print(f"\n**Failed**: {type(error).__name__}: {error}")
+        torch.set_num_threads(threads)  # a part may have changed it
         print(f"\n{time.perf_counter() - started:.0f} s", flush=True)
-    return broken
+    return failed
 
 
 def main(argv: list[str] | None = None) -> int:

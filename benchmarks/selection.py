@@ -50,7 +50,7 @@ SOURCES: dict[str, dict[str, Any]] = {
     "voc": VOC,
     "coco": {"reader": "coco2014-features", "root": "coco2014"},
 }
-# The larger sets: two seeds, two rates, and so many rows of train, val and test at most.
+# The larger sets have two seeds, two rates, and at most this many rows of train, val and test.
 LARGE = {"corel5k": (3000, 900, 500), "bibtex": (3000, 900, 1500), "voc": (4574, 1143, 5823),
          "coco": (8000, 2000, 6000)}  # fmt: skip
 RATES = (1e-3, 3e-3, 1e-2)
@@ -86,7 +86,7 @@ LEVELS = {
 
 @dataclass
 class Data:
-    """Standardised features, what is shown of the labels, and all of them, in three parts."""
+    """Standardised features, observed labels and complete labels, each in three parts."""
 
     x: dict[str, Tensor]
     shown: dict[str, Tensor]
@@ -94,7 +94,7 @@ class Data:
 
 
 def load(name: str, labels: str, seed: int, root: Path, cache: Path, limit: bool) -> Data:
-    """A data set under a label setting; in train and val only `shown` may be looked at."""
+    """A data set under a label setting; in train and val only `shown` may be used."""
     read = load_benchmark(SOURCES[name], labels, 1200 + seed, root)
     features = read.features
     if features is None:
@@ -113,7 +113,7 @@ def load(name: str, labels: str, seed: int, root: Path, cache: Path, limit: bool
 
 
 class Judge:
-    """What each criterion says of scores of the validation rows."""
+    """Computes every criterion from scores of the validation rows."""
 
     def __init__(self, data: Data) -> None:
         self.shown, self.truth = data.shown["val"], data.truth["val"]
@@ -121,19 +121,19 @@ class Judge:
         count = self.present.sum(0)
         self.weight = count.double().sqrt() / count.double().sqrt().sum()
         self.k = max(1, round(self.shown.shape[1] / 10))
-        # How often a positive is shown, by class, and how many a row has: see `learn`.
+        # The share of positives that are shown, per class, and the positives per row: see `learn`.
         self.frequency = torch.ones(self.shown.shape[1], dtype=torch.float64)
         self.positives = torch.ones(len(self.shown), 1, dtype=torch.float64)
 
     def learn(self, scores: Tensor) -> None:
-        """P(shown | present) by Elkan and Noto: the mean output of a model of what is shown."""
+        """Estimate P(shown | present) by Elkan and Noto: mean output of a model of shown labels."""
         p, there = torch.sigmoid(scores.double()), self.present
         mean = (p * there).sum(0) / there.sum(0).clamp_min(1)
         self.frequency = mean.clamp(0.05, 1)
         self.positives = (p / self.frequency).clamp(max=1).sum(1, keepdim=True).clamp_min(1)
 
     def __call__(self, scores: Tensor, raw: Tensor) -> dict[str, float]:
-        """`scores` of the averaged weights, `raw` of those that are trained."""
+        """The criteria; `scores` are of the averaged weights, `raw` of the trained ones."""
         ap = average_precision(scores, self.shown)
         area = roc_auc(scores, self.shown)
         there = self.present.sum(0).double()
@@ -166,7 +166,7 @@ def train(
     epochs: int,
     seed: int,
 ) -> tuple["Curve", Tensor]:
-    """Every criterion and the test mAP after each epoch; the last scores of the validation rows."""
+    """Return the criteria and the test mAP after each epoch, and the last validation scores."""
     torch.manual_seed(seed)
     x, labels = data.x["train"], data.shown["train"]
     size, batch = len(x), 128 if len(x) < 4000 else 256
@@ -208,8 +208,8 @@ Case = tuple[str, str]
 Regrets = dict[tuple[str, str, str], float]
 
 
-def all_runs(data: Data, rates: tuple[float, ...], epochs: int, seed: int) -> Runs:
-    """Every method with every setting: for each the records of its epochs."""
+def train_all(data: Data, rates: tuple[float, ...], epochs: int, seed: int) -> Runs:
+    """Train every method with every setting; return the records of their epochs."""
     judge, runs = Judge(data), Runs()
     _, scores = train(data, judge, "bce", {}, 3e-3, epochs, seed)
     judge.learn(scores)
@@ -221,19 +221,19 @@ def all_runs(data: Data, rates: tuple[float, ...], epochs: int, seed: int) -> Ru
     return runs
 
 
-def chosen(pool: list[Curve], criterion: str) -> float:
-    """The test mAP of what a criterion takes from some runs, epochs included."""
+def select_test_map(pool: list[Curve], criterion: str) -> float:
+    """The test mAP of the run and epoch that a criterion selects."""
     rows = [row for run in pool for row in (run[-1:] if criterion == "last" else run)]
     if criterion in ("both", "last"):
         return max(rows, key=lambda row: row["mAP"] * row["AUC"])["test"]
     return max(rows, key=lambda row: row[criterion])["test"]
 
 
-def regrets(runs: Runs) -> Regrets:
-    """Regret in points by (criterion, what is chosen, method): means over what there is."""
+def compute_regrets(runs: Runs) -> Regrets:
+    """Mean regret in points by (criterion, level of selection, method)."""
     found: Regrets = {}
     every = [run for own in runs.values() for run in own]
-    # A single best of everything says little; a search meets a part, so many parts are drawn.
+    # One selection among all runs is too noisy: average over random subsets, as a search has.
     draw = np.random.default_rng(0)
     parts = [draw.choice(len(every), len(every) // 3, replace=False) for _ in range(200)]
     pools = [("method", "all", [[every[at] for at in part] for part in parts])]
@@ -242,15 +242,15 @@ def regrets(runs: Runs) -> Regrets:
     for criterion in CRITERIA:
         for what, method, several in pools:
             lost = [
-                max(row["test"] for run in pool for row in run) - chosen(pool, criterion)
+                max(row["test"] for run in pool for row in run) - select_test_map(pool, criterion)
                 for pool in several
             ]
             found[criterion, what, method] = 100 * float(np.mean(lost))
     return found
 
 
-def finished(path: Path) -> dict[tuple[str, str, int], Runs]:
-    """The cases that a file holds."""
+def read_finished(path: Path) -> dict[tuple[str, str, int], Runs]:
+    """Read the finished cases of a file."""
     if not path.exists():
         return {}
     lines = map(json.loads, path.read_text().splitlines())
@@ -265,18 +265,22 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True, help="every run, a line a case")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="file of all runs, one line per case"
+    )
     parser.add_argument("--sets", nargs="+", default=list(SOURCES), choices=list(SOURCES))
     parser.add_argument("--labels", nargs="+", default=["single", "left-40"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=15)
-    parser.add_argument("--cache", type=Path, default=Path("cache"), help="of frozen features")
+    parser.add_argument(
+        "--cache", type=Path, default=Path("cache"), help="folder for frozen features"
+    )
     parser.add_argument("--whole", action="store_true", help="large sets with all rows and seeds")
     given = parser.parse_args()
     warnings.filterwarnings("ignore", message="No class")
 
     found: dict[Case, list[Regrets]] = defaultdict(list)
-    done = finished(given.out)
+    done = read_finished(given.out)
     for name, labels in itertools.product(given.sets, given.labels):
         large = name in LARGE and not given.whole
         for seed in given.seeds[:2] if large else given.seeds:
@@ -284,13 +288,13 @@ def main() -> None:
                 started = time.perf_counter()
                 data = load(name, labels, seed, given.data, given.cache, large)
                 rates = RATES[::2] if large else RATES
-                runs = all_runs(data, rates, given.epochs, seed)
+                runs = train_all(data, rates, given.epochs, seed)
                 done[name, labels, seed] = runs
                 with given.out.open("a") as file:
                     file.write(json.dumps([name, labels, seed, runs]) + "\n")
                 spent = time.perf_counter() - started
                 print(f"{name} {labels} seed {seed}: {spent:.0f} s", file=sys.stderr, flush=True)
-            found[name, labels].append(regrets(done[name, labels, seed]))
+            found[name, labels].append(compute_regrets(done[name, labels, seed]))
 
     report(found)
 

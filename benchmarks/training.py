@@ -4,8 +4,8 @@
 
 "bare" repeats forward, loss, backward and optimiser step on one batch on the device: the
 limit of the device. The others are whole epochs of `Stage` (augmentation, labels by row, EMA off
-as in the bare loop), the first epoch left out, with the pixels on the device (what is chosen where
-they fit), in memory, or in a memory map on disk.
+as in the bare loop), the first epoch left out, with the pixels on the device (the choice of `train`
+where they fit), in memory, or in a memory map on disk.
 The images are noise; their content does not affect the time.
 """
 
@@ -62,7 +62,7 @@ def bare(config: Config, size: int, steps: int) -> float:
     y = labels_of(config.batch_size).to(device)
     index = torch.arange(config.batch_size, device=device)
     learner.forward.train()
-    # The first steps are plain, then captured: passes first, what follows the gradients after them.
+    # The first steps run without a graph; then passes and optimiser step are captured.
     for count in (20, steps):
         wait(device)
         started = time.perf_counter()

@@ -1,12 +1,12 @@
-"""What `auto` should compare its trials by, where labels are incomplete.
+"""Compare rules by which `auto` could choose among its trials, where labels are incomplete.
 
     python benchmarks/trials.py --data DATA --out trials.jsonl [--only scene yeast] [--seeds 0 1 2]
 
-Every setting that `auto` tries is trained on the training rows that are not held out, as it does
-it, and measured on the held-out rows by their observed labels, and on the test rows by complete
-ones. The criterion is √(mAP·AUC), or mAP where no label is unknown. The table says what each rule
-of choosing among them would have brought on test, against choosing nothing: mean and worst over
-draws of the labels. Runs in the file are not repeated.
+Every setting that `auto` tries is trained as in `auto`, without the held-out training rows. It is
+evaluated on the held-out rows by their observed labels, and on the test rows by complete labels.
+The criterion is √(mAP·AUC), or mAP where no label is unknown. The table shows, for each rule, the
+gain in test mAP over the first setting: mean and worst over draws of the labels. Runs in the file
+are not repeated.
 """
 
 import argparse
@@ -36,25 +36,25 @@ LABELS = {"auto-ablation": ["single", "left-40"], "chest": ["complete"]}
 Found = dict[str, Any]
 
 
-def clearly(found: Found, first: Found) -> bool:
-    """The criterion is ahead by a percent; of k parts, as chance goes, by 1/√k percent."""
+def is_clearly_better(found: Found, first: Found) -> bool:
+    """Whether the criterion is higher by 1 %; by 1/√k % as a mean over k held-out parts."""
     return bool(found["criterion"] > first["criterion"] * (1 + 0.01 / math.sqrt(first["parts"])))
 
 
-def safely(found: Found, first: Found) -> bool:
+def has_no_lower_auc(found: Found, first: Found) -> bool:
     return bool(found["AUC"] >= first["AUC"])
 
 
-# What may be taken in place of the first, and the number by which one of them is.
+# Which settings may replace the first one, and the number by which the best of them is chosen.
 Rule = tuple[Callable[[Found, Found], bool], str]
 RULES: dict[str, Rule] = {
-    "criterion a percent ahead; best criterion": (clearly, "criterion"),
+    "criterion a percent ahead; best criterion": (is_clearly_better, "criterion"),
     "and AUC not behind; best criterion": (
-        lambda f, first: clearly(f, first) and safely(f, first),
+        lambda f, first: is_clearly_better(f, first) and has_no_lower_auc(f, first),
         "criterion",
     ),
     "criterion ahead, AUC not behind; best AUC": (
-        lambda f, first: f["criterion"] > first["criterion"] and safely(f, first),
+        lambda f, first: f["criterion"] > first["criterion"] and has_no_lower_auc(f, first),
         "AUC",
     ),
     "AUC ahead; best AUC": (lambda f, first: f["AUC"] > first["AUC"], "AUC"),
@@ -63,7 +63,7 @@ RULES: dict[str, Rule] = {
 
 
 def settings(matrix: Any, seed: int) -> tuple[Config, list[dict[str, Any]]]:
-    """What `auto` takes, and what it tries in its place unless told how much."""
+    """The first setting of `auto`, and the alternatives that it tries by default."""
     usual: dict[str, Any] = {**DEFAULTS_ON_FEATURES, "method": "auto", "features": "X"}
     config = Config(**usual, seed=seed)
     shown = matrix.labels[torch.as_tensor(matrix.splits.train)].numpy()
@@ -71,8 +71,8 @@ def settings(matrix: Any, seed: int) -> tuple[Config, list[dict[str, Any]]]:
     return config, choice.alternatives[: int(choice.budget) - 1]
 
 
-def measured(config: Config, matrix: Any) -> Found:
-    """The means over the parts that are held out."""
+def evaluate_setting(config: Config, matrix: Any) -> Found:
+    """Train and evaluate a setting; means over the held-out parts."""
     rows = matrix.splits.train
     inside = None if matrix.groups is None else matrix.groups[rows]
     parts = hold_out_rows(rows, config.seed, inside)
@@ -90,13 +90,13 @@ def measured(config: Config, matrix: Any) -> Found:
     return {"parts": len(parts), **{name: fmean(values) for name, values in found.items()}}
 
 
-def runs(options: argparse.Namespace) -> Iterator[Found]:
-    """All that is missing."""
+def run_missing(options: argparse.Namespace) -> Iterator[Found]:
+    """Run the settings that are not in the file yet."""
     done = {tuple(run[key] for key in ("data", "labels", "seed", "rival")) for run in read(options)}
     place = Place(options.data, options.cache or options.out.with_suffix(".cache"), "cpu")
     bench = Bench(place)
     for name, labels in LABELS.items():
-        grid = load_grid(GRIDS / f"{name}.yaml").chosen(methods="auto")
+        grid = load_grid(GRIDS / f"{name}.yaml").select(methods="auto")
         grid.labels = labels
         for cell in grid.cells():
             for seed in options.seeds:
@@ -107,7 +107,7 @@ def runs(options: argparse.Namespace) -> Iterator[Found]:
                 for rival in [{}, *rivals]:
                     about = (cell.data, cell.column, seed, json.dumps(rival))
                     if about not in done:
-                        taken = measured(dataclasses.replace(config, **rival), matrix)
+                        taken = evaluate_setting(dataclasses.replace(config, **rival), matrix)
                         yield {
                             **dict(zip(("data", "labels", "seed", "rival"), about, strict=True)),
                             **taken,
@@ -121,7 +121,7 @@ def read(options: argparse.Namespace) -> list[Found]:
 
 
 def show(found: list[Found]) -> None:
-    """For each rule and set what it brings on test."""
+    """Print the gain on test per rule and data set."""
     draws: dict[tuple[str, int, str], dict[str, Found]] = defaultdict(dict)
     for run in found:
         draws[run["data"], run["seed"], run["labels"]][run["rival"]] = run
@@ -130,7 +130,7 @@ def show(found: list[Found]) -> None:
     print("| rule | " + " | ".join(f"{name} ({count[name]} draws)" for name in sets) + " |")
     print("|---|" + "---|" * len(sets))
     for title, (allowed, key) in RULES.items():
-        brought = defaultdict(list)
+        gains = defaultdict(list)
         for (data, *_), tried in draws.items():
             first = tried["{}"]
             chosen = max(
@@ -138,8 +138,8 @@ def show(found: list[Found]) -> None:
                 key=itemgetter(key),
                 default=first,
             )
-            brought[data].append(100 * (chosen["test"] - first["test"]))
-        cells = (f"{fmean(brought[name]):+.2f}, {min(brought[name]):+.2f}" for name in sets)
+            gains[data].append(100 * (chosen["test"] - first["test"]))
+        cells = (f"{fmean(gains[name]):+.2f}, {min(gains[name]):+.2f}" for name in sets)
         print(f"| {title} | " + " | ".join(cells) + " |")
 
 
@@ -152,7 +152,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     options = parser.parse_args(argv)
     warnings.simplefilter("ignore")
-    for run in runs(options):
+    for run in run_missing(options):
         print(json.dumps(run), flush=True)
         with options.out.open("a") as file:
             file.write(json.dumps(run) + "\n")

@@ -1,7 +1,7 @@
 """VOC 2012 with one positive per image: every method, one recipe, several seeds, one table.
 
     python benchmarks/voc.py DATA --out results/ [--methods wan em ...] [--seeds 0 1 2] [--jobs 8]
-    python benchmarks/voc.py DATA --out results/ --table        # print what is there
+    python benchmarks/voc.py DATA --out results/ --table        # print the finished runs
 
 DATA holds labels.csv (image, split in train/val/test, observed, one 0/1 column per class), the
 images as zips, and the weights tf_efficientnet_lite0.safetensors. One untuned recipe for all:
@@ -19,7 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-# Arguments as the papers give them for VOC where they give any; the library's defaults else.
+# Arguments of the papers for VOC, where published; otherwise the defaults of the library.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "complete": ("bce", {}),
     "an": ("bce", {}),
@@ -44,7 +44,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def run(data: Path, out: Path, name: str, seed: int) -> None:
-    """One run; its figures go into results.jsonl."""
+    """Train once, and append the results to results.jsonl."""
     import torch
 
     import halftruth
