@@ -127,7 +127,7 @@ class Run:
         except KeyboardInterrupt as stop:
             self.journal.log(
                 "stopped while auto tried settings; nothing is trained yet. The same command "
-                "starts again; --budget 0 skips the trials"
+                "starts again; with --budget 0 nothing is tried"
             )
             raise Interrupted from stop
         self.identity = identify(self.config, self.task)
