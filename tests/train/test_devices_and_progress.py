@@ -123,7 +123,7 @@ def test_a_run_without_readable_images_reports_the_first(tmp_path, bad_images):
 
 
 def test_trials_give_the_same_in_one_process_and_in_several(monkeypatch):
-    """Heads so small are computed by one thread, wherever they are trained."""
+    """A small head uses one thread in any process, so that rounding is the same."""
     draw = np.random.default_rng(0)
     x = torch.from_numpy(draw.normal(size=(120, 6)).astype(np.float32))
     labels = torch.from_numpy((draw.random((120, 3)) < 0.3).astype(np.int8))
