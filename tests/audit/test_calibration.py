@@ -138,8 +138,8 @@ def test_mask_ranking_classes_and_summary_agree_with_the_table() -> None:
     counts, short = per_class(labels, scores), summary(labels, scores)
     assert counts["missing"].sum() == pytest.approx(short["missing"])
     assert short["at_90_percent_precision"] == taken
-    cuts = precision_table(table["expected_precision"].to_numpy())
-    assert cuts.set_index("precision")["candidates"][0.9] == taken
+    counts = precision_table(table["expected_precision"].to_numpy())
+    assert counts.set_index("precision")["candidates"][0.9] == taken
     assert (missing(truth, labels) & mask).sum() / taken > 0.8
 
 

@@ -39,8 +39,8 @@ def test_an_incomplete_line_of_a_crash_is_dropped_and_the_next_one_kept(tmp_path
     log.decide([1], "accept")
     log.close()
     whole = path.read_bytes()
-    for cut in range(1, 20):
-        path.write_bytes(whole + whole[:cut].replace(b'"n": 0', b'"n": 1'))
+    for size in range(1, 20):
+        path.write_bytes(whole + whole[:size].replace(b'"n": 0', b'"n": 1'))
         log = Decisions(path, 10)
         log.decide([2], "reject")
         log.close()

@@ -200,7 +200,7 @@ def test_devices_are_used_in_turn(given, found, monkeypatch):
 
 
 @pytest.mark.parametrize("given", ["cuda", "cuda:0", "cpu,cuda", "gpu", "cuda:x", ""])
-def test_a_device_that_is_not_there_is_refused(here, given, monkeypatch):
+def test_an_unavailable_device_is_refused(here, given, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(DataError, match="device: "):
         here(tiny_grid(), device=given)

@@ -17,14 +17,14 @@ def make_data(folder: Path, rows: int = 60) -> Path:
     labels = random.random((rows, len(CLASSES))) < 0.4
     labels[np.arange(rows), random.integers(len(CLASSES), size=rows)] = True
     features = labels @ random.normal(size=(len(CLASSES), 6)) + random.normal(0, 0.5, (rows, 6))
-    cut = 2 * rows // 3
+    first_test = 2 * rows // 3
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(
         folder / "toy.npz",
-        X_train=features[:cut].astype(np.float32),
-        Y_train=labels[:cut].astype(np.uint8),
-        X_test=features[cut:].astype(np.float32),
-        Y_test=labels[cut:].astype(np.uint8),
+        X_train=features[:first_test].astype(np.float32),
+        Y_train=labels[:first_test].astype(np.uint8),
+        X_test=features[first_test:].astype(np.float32),
+        Y_test=labels[first_test:].astype(np.uint8),
         label_names=np.array(CLASSES),
     )
     return folder

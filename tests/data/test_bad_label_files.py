@@ -87,7 +87,7 @@ BAD_TEXTS = {
         {"delimiter": ","},
         r"line 3: 'c' is not a list of names.* line 2 is",
     ),
-    "list as text that is cut": (
+    "truncated list as text": (
         "image,labels\nx,\"['a', 'b'\"\n",
         {"delimiter": ","},
         "line 2: .*looks like a list, but cannot be read",

@@ -166,9 +166,9 @@ EDIT = st.tuples(
 @example("l.csv", [(0.0, 5, "")])
 def test_damaged_files_raise_only_data_errors(name, edits):
     text = VALID[name]
-    for share, cut, new in edits:
+    for share, removed, new in edits:
         at = int(share * len(text))
-        text = text[:at] + new + text[at + cut :]
+        text = text[:at] + new + text[at + removed :]
     data = text.encode("utf-8", errors="surrogatepass")
     with suppress(DataError):
         labels = in_file(name, data, read_labels)

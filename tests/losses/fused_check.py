@@ -24,7 +24,7 @@ def batch(rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
     draw = torch.Generator().manual_seed(rows)
     z = torch.randn(rows, columns, generator=draw) * 4
     y = torch.randint(-1, 2, (rows, columns), generator=draw).to(torch.int8)
-    # Extremes in rows of their own: a mean over a row of 1e30 and -1e30 has no right answer.
+    # Extremes in separate rows: the mean of a row with 1e30 and -1e30 is not well defined.
     z[0], z[1], y[0], y[2] = 1e30, -1e30, -1, 0
     return z, y
 
@@ -37,12 +37,12 @@ for shape in ((4, 5), (11, 33), (3, 5000)):
         loss.begin(y)
         case.remember(loss, y)
         try:
-            # The second time, what is remembered has to be that of the second batch.
+            # Twice: the second time, the memory must be read for the second batch.
             for index in (torch.arange(len(z)), torch.arange(len(z)).flip(0)):
                 context = loss.prepare(z, y, index)
                 value, slope = fused.run(loss, z, y, context, 0.5, True)
         except (Untraceable, ValueError) as error:
-            # A case made for another number of classes is no failure, an untraceable loss is one.
+            # A case for another number of classes is not a failure, an untraceable loss is.
             failures += isinstance(error, Untraceable)
             print(f"{case!r}: {error}")
             continue

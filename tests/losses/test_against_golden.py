@@ -78,7 +78,7 @@ def test_reference_values(name: str, golden: Golden):
 def test_every_method_of_the_papers_has_reference_values():
     without = {name for name in CASES if not CASES[name].golden}
     series = {"em-apl", "en", "ll-cp", "mime", "role", "smile"}
-    # Two trainings with published losses: no value of its own was ever published.
+    # Two trainings with published losses; the paper has no value of its own.
     own = {"pseudo-label", "scl", "swan"}
     assert without == {"consistency", *series, *own}, "views: below; series: test_memory_methods"
 

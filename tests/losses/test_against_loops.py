@@ -41,12 +41,12 @@ def test_value_of_each_entry_or_row(case: Case):
     logits, labels = mixed(case.views)
     z, y = logits.tolist(), labels.tolist()
     first = z if case.views == 1 else z[0]
-    beside = case.beside(z, y)
+    added_term = case.added_term(z, y)
     values = case.build(reduction="none")(logits, labels)
     if case.coupled:
-        expected = [row + beside * labels.shape[1] for row in case.rows(first, y, first)]
+        expected = [row + added_term * labels.shape[1] for row in case.rows(first, y, first)]
     else:
-        expected = [[v + beside for v in row] for row in case.entries(first, y, first)]
+        expected = [[v + added_term for v in row] for row in case.entries(first, y, first)]
     torch.testing.assert_close(values, torch.tensor(expected, dtype=torch.float64), **TOLERANCE)
 
 

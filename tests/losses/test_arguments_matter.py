@@ -13,7 +13,7 @@ from halftruth.losses.pseudo_label import PseudoLabel
 from loss_batches import METHODS
 
 ROWS, CLASSES, EPOCHS = 8, 5, 4
-# Another value, where the type does not say one.
+# Another value for arguments where it does not follow from the type.
 OTHER: dict[str, Any] = {
     "base": "hill", "counts": [3, 1, 2, 4, 5], "expected_positives": 2.5, "memory_dtype": "float32",
     "negatives": 7, "normalizer": "labels", "reduction": "sum", "sides": "negative",
@@ -26,8 +26,8 @@ OTHER_OF = {
     ("role", "memory_dtype"): "float16", ("role", "init"): 0.8, ("role", "light"): True,
     ("pseudo-label", "tau"): 0.9, ("scl", "side"): 3,
 }  # fmt: skip
-# What has to be set beside an argument for it to mean anything.
-BESIDE: dict[tuple[str, str], dict[str, Any]] = {
+# Other arguments that must be set as well for an argument to have an effect.
+REQUIRED_WITH: dict[tuple[str, str], dict[str, Any]] = {
     ("class-balanced", "counts"): {"negatives": 7},
     ("class-balanced", "negatives"): {"counts": [3, 1, 2, 4, 5]},
     ("role", "rate"): {"light": True},
@@ -51,7 +51,7 @@ def another(name: str, key: str) -> Any:
 def trained(name: str, **options: Any) -> list[Tensor]:
     """All results of a short training with a method: values, gradients, rates, memory."""
     random = torch.Generator().manual_seed(5)
-    # So that a method with a late start does what it is made for.
+    # With a small warm-up, so that pseudo-labels are given within the short training.
     if name == "em-apl":
         options = {"warmup": 2, **options}
     needed = {k: v for k, v in CASES[name].needed.items() if k not in ("counts", "negatives")}
@@ -95,12 +95,12 @@ def differs(one: list[Tensor], two: list[Tensor]) -> bool:
 
 @pytest.mark.parametrize(("name", "key"), ARGUMENTS, ids=str)
 def test_every_argument_changes_something(name, key):
-    beside = BESIDE.get((name, key), {})
-    changed = trained(name, **beside, **{key: another(name, key)})
-    if key in ("counts", "negatives"):  # go only together
-        beside = {}
-    assert not differs(trained(name, **beside), trained(name, **beside))
-    assert differs(trained(name, **beside), changed)
+    required = REQUIRED_WITH.get((name, key), {})
+    changed = trained(name, **required, **{key: another(name, key)})
+    if key in ("counts", "negatives"):  # must be given together
+        required = {}
+    assert not differs(trained(name, **required), trained(name, **required))
+    assert differs(trained(name, **required), changed)
 
 
 @pytest.mark.parametrize(("name", "key"), [("lasd", "lam"), ("pr", "eps"), ("splc", "eps")])

@@ -70,7 +70,7 @@ def test_a_loss_is_traced_once_per_shape():
     for epoch in range(3):
         traced.numbers(loss)
         traced.numbers(loss, (2, 6))
-        # Another loss goes on with its schedule: nothing to this one.
+        # Another loss continues its schedule, which does not change this one.
         other.start_epoch(epoch, 3)
     assert len(traced.tapes) == 2
 
@@ -89,7 +89,7 @@ def test_a_changed_setting_of_any_inner_loss_is_noticed():
 @pytest.mark.parametrize("change", ["add_module", "register_module", "set_submodule"])
 def test_a_replaced_inner_loss_is_noticed(change):
     traced, loss = Traced(), losses.create("any-class", base="hill")
-    # Made beforehand: to make one is a change as well.
+    # Created before, because creating a loss counts as a change.
     other = losses.create("hill", lam=1.25)
     traced.numbers(loss)
     getattr(loss, change)("base", other)

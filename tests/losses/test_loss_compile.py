@@ -57,7 +57,7 @@ def test_compiled_values_of_each_entry_or_row(name):
     ids=lambda what: what["name"],
 )
 def test_a_schedule_is_not_compiled_again_in_every_epoch(what):
-    """Twice: once for the first epoch, once for the numbers that turn out to change."""
+    """Compiled twice: for the first epoch, and then with changing numbers as inputs."""
     logits, labels = mixed(rows=12)
     loss = losses.create(what)
     counter = CompileCounterWithBackend("aot_eager")

@@ -252,7 +252,7 @@ def test_gradients_of_two_parts_are_added_before_they_are_rounded(name, options,
     half, exact = gradients
     size = exact.abs().clamp(min=torch.finfo(dtype).tiny)
     ulp = torch.finfo(dtype).eps * 2 ** size.log2().floor()
-    # Where the parts nearly cancel, what is left has the rounding of float32 at their own size.
+    # Where the parts nearly cancel, the sum has the float32 rounding error of the parts.
     assert ((half - exact).abs() <= ulp / 2 + 1e-6).all()
 
 

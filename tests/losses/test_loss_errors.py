@@ -88,7 +88,7 @@ def test_probabilities_give_one_warning_at_the_line_of_the_caller(name):
     logits, _ = mixed(loss.views)
     with pytest.warns(UserWarning, match="look like probabilities.*before the sigmoid") as caught:
         loss(torch.sigmoid(logits), labels)
-    # An index comes in through a hook, which lies between the caller and the loss.
+    # The index is passed by a hook, which is one more frame between the caller and the loss.
     assert loss.needs_index or caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -311,7 +311,7 @@ def remember(name: str, ranks: list[int]) -> losses.Loss:
                 loss(logits, labels[index], index=index)
                 if loss.needs_scores:
                     loss.observe(logits, index)
-            # Both processes write sample 0, and what the first wrote counts.
+            # Both processes write sample 0; the row of the first one counts.
             of_first = table[0].clone() if of_first is None else of_first
         table[0] = of_first
         loss.merge()
@@ -334,7 +334,7 @@ def process(rank: int, folder: str) -> dict[str, Any]:
         for name in METHODS:
             loss = remember_together(name, [rank], "host")
             assert loss.memory.sharing == placement.Sharing(leads=rank == 0, all_here=True)
-            # What one writes the other reads, before any merge.
+            # One process reads the rows that the other has written, before any merge.
             torch.distributed.barrier()
             if rank == 1:
                 loss.memory.write(torch.tensor([3]), loss.memory.read(torch.tensor([4])))
@@ -347,7 +347,7 @@ def process(rank: int, folder: str) -> dict[str, Any]:
         assert loss.memory.sharing is None
         found["em-apl, own"] = loss.state_dict()
         placement.FOLDER = Path(folder)
-        # One of the two has too little left: both have to know.
+        # One of the two has too little memory: both must use host memory.
         table = Memory("float16", free=lambda device: 100 * rank)
         table.set_place(together=True)
         table.allocate(1, 6)

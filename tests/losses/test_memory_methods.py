@@ -276,7 +276,7 @@ def test_en_ranks_as_published():
             torch.testing.assert_close(loss.memory.values, stored["ema"][averages[epoch]], **EXACT)
         mask = (loss.pseudo_labels(everyone()) < 0) & (labels == 0)
         assert torch.equal(mask, stored["mask"][epoch - 1])
-        # The reference has the loss of the same epoch: asked for without remembering anything.
+        # The reference has the loss of the same epoch, computed without changing the memory.
         loss.eval()
         before = loss.memory.values.clone()
         value, gradient = gradients(loss, logits, labels)

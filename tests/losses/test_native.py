@@ -9,7 +9,7 @@ from halftruth.losses._engine import native
 from halftruth.losses._engine.one_pass import walk
 
 needs_compiler = pytest.mark.skipif(native.compiler() is None, reason="no C compiler")
-# The first is what cases with a count for each class are made for.
+# The first shape is for cases with one count per class.
 SHAPES = ((9, 5), (11, 33), (3, 1100))
 
 
@@ -17,7 +17,7 @@ def batch(rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
     draw = torch.Generator().manual_seed(rows)
     z = torch.randn(rows, columns, generator=draw) * 4
     y = torch.randint(-1, 2, (rows, columns), generator=draw).to(torch.int8)
-    # Extremes in rows of their own: a mean over a row of 1e30 and -1e30 has no right answer.
+    # Extremes in separate rows: the mean of a row with 1e30 and -1e30 is not well defined.
     z[0], z[1], y[0], y[2] = 1e30, -1e30, -1, 0
     return z, y
 
@@ -31,7 +31,7 @@ def test_the_c_loop_equals_the_curves(name):
     for z, y in (batch(*shape) for shape in shapes):
         loss.begin(y)
         case.remember(loss, y)
-        # The second time, what is remembered has to be that of the second batch.
+        # Twice: the second time, the memory must be read for the second batch.
         for index in (torch.arange(len(z)), torch.arange(len(z)).flip(0)):
             context = loss.prepare(z, y, index)
             value, slope = native.run(loss, z, y, context, 0.5, True)

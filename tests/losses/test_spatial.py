@@ -48,18 +48,18 @@ def test_the_distance_is_to_the_average_of_earlier_maps():
 def test_a_flipped_crop_is_compared_and_remembered_at_its_place():
     """The right half, flipped: its first column is the last of the image."""
     loss = begun(side=4)
-    picture = torch.arange(1, 17).double().view(4, 4) / 20
-    loss.map_term(shown(picture), ONE, WHOLE)
+    image = torch.arange(1, 17).double().view(4, 4) / 20
+    loss.map_term(shown(image), ONE, WHOLE)
     right = torch.tensor([[1.0, 0.0, -0.5, 1.0]])
-    seen = picture[:, [3, 2]]
-    assert loss.map_term(shown(seen), ONE, right) < 1 / 254, "the same picture agrees"
-    assert loss.map_term(shown(picture[:, [2, 3]]), ONE, right) > 0.04
+    seen = image[:, [3, 2]]
+    assert loss.map_term(shown(seen), ONE, right) < 1 / 254, "the same image agrees"
+    assert loss.map_term(shown(image[:, [2, 3]]), ONE, right) > 0.04
     fresh = begun(side=4)
     fresh.map_term(shown(seen), ONE, right)
     assert remembered(fresh)[:, :2].isnan().all()
-    torch.testing.assert_close(remembered(fresh)[:, 2:], picture[:, 2:], atol=0.51 / 254, rtol=0)
+    torch.testing.assert_close(remembered(fresh)[:, 2:], image[:, 2:], atol=0.51 / 254, rtol=0)
     left = torch.tensor([[0.0, 0.0, 0.5, 1.0]])
-    assert fresh.map_term(shown(1 - picture[:, :2]), ONE, left) == 0, "nobody has looked there"
+    assert fresh.map_term(shown(1 - image[:, :2]), ONE, left) == 0, "not seen before"
 
 
 def test_no_term_before_its_epoch_and_no_memory_in_evaluation():
@@ -86,11 +86,11 @@ def test_boxes_are_those_of_the_augmented_images(preset):
     """The colours of the image are its coordinates, so a view shows its own box."""
     size, keys = 64, torch.arange(40)
     place = (torch.arange(size) + 0.5) / size
-    picture = torch.stack([*torch.meshgrid(place, place, indexing="ij"), torch.zeros(size, size)])
-    pictures = (255 * picture).round().to(torch.uint8).permute(1, 2, 0).expand(40, -1, -1, -1)
+    image = torch.stack([*torch.meshgrid(place, place, indexing="ij"), torch.zeros(size, size)])
+    images = (255 * image).round().to(torch.uint8).permute(1, 2, 0).expand(40, -1, -1, -1)
     plain = {"brightness": 0.0, "contrast": 0.0, "saturation": 0.0, "erase": 0.0}
     augment = Augment.preset(preset, size, (0.0,) * 3, (1.0,) * 3, **plain)
-    views = augment(pictures.contiguous(), keys=keys)
+    views = augment(images.contiguous(), keys=keys)
     left, top, width, height = augment.crop_boxes(keys).T
     for at in (16, 32, 48):
         x, y = left + width * place[at], top + height * place[at]

@@ -68,9 +68,9 @@ def best_f_beta(scores, labels, beta, ignore_unknown=False):
         use = labels[:, column] != 0 if ignore_unknown else np.ones(len(labels), dtype=bool)
         s, y = scores[use, column], labels[use, column] == 1
         candidates = [0.0]
-        for cut in set(s.tolist()):
-            said = s >= cut
-            tp, fp, fn = (said & y).sum(), (said & ~y).sum(), (~said & y).sum()
+        for threshold in set(s.tolist()):
+            hit = s >= threshold
+            tp, fp, fn = (hit & y).sum(), (hit & ~y).sum(), (~hit & y).sum()
             candidates.append((1 + beta**2) * tp / ((1 + beta**2) * tp + beta**2 * fn + fp))
         values.append(max(candidates))
     return np.array(values)

@@ -30,7 +30,7 @@ def functional():
 @pytest.mark.parametrize("seed", [0, 1])
 def test_average_precision(functional, seed, unknown):
     scores, labels = (torch.from_numpy(part) for part in make(seed, unknown=unknown))
-    # Its code for what to leave out may be any; its other labels are 0 and 1.
+    # Its labels are 0 and 1; any other number can be the one to leave out.
     target = torch.where(labels == 0, 9, (labels == 1).long())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

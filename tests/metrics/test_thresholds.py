@@ -90,10 +90,10 @@ def test_for_precision_has_the_highest_recall(target):
     counts = count(scores, labels, chosen)
     for k in range(scores.shape[1]):
         recalls = [-1.0]
-        for cut in np.unique(scores[:, k]):
-            said, there = scores[:, k] >= cut, labels[:, k] == 1
-            if said[there].sum() / said.sum() >= target and there.any():
-                recalls.append(said[there].mean())
+        for threshold in np.unique(scores[:, k]):
+            predicted, present = scores[:, k] >= threshold, labels[:, k] == 1
+            if predicted[present].sum() / predicted.sum() >= target and present.any():
+                recalls.append(predicted[present].mean())
         if max(recalls) <= 0:
             assert chosen[k] == np.inf
         else:

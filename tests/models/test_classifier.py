@@ -140,7 +140,7 @@ def test_constant_columns_are_only_centred(features):
     assert abs(out[:, 4].std(correction=0) - 1) < 1e-5, "small is not constant"
 
 
-def test_standardisation_does_not_depend_on_how_the_rows_are_cut(features):
+def test_standardisation_does_not_depend_on_the_number_of_repeats(features):
     many = features.repeat(100, 1)
     model, other = build_feature_model(6, 2), build_feature_model(6, 2)
     set_standardization(model, features)

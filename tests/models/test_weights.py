@@ -161,12 +161,12 @@ def test_files_that_hold_no_weights_are_refused(suffix, content, tmp_path):
         build(path)
 
 
-def test_a_cut_file_is_refused(published, tmp_path):
+def test_a_truncated_file_is_refused(published, tmp_path):
     for suffix in (".safetensors", ".pth"):
-        path = tmp_path / f"cut{suffix}"
+        path = tmp_path / f"truncated{suffix}"
         save_file(published, path) if suffix == ".safetensors" else torch.save(published, path)
         path.write_bytes(path.read_bytes()[:-1000])
-        with pytest.raises(ModelError, match=f"cut{suffix}"):
+        with pytest.raises(ModelError, match=f"truncated{suffix}"):
             build(path)
 
 

@@ -1,4 +1,4 @@
-"""Check that the texts of a figure can be read: no overlaps, none cut off, axes named."""
+"""Check that the texts of a figure can be read: no overlaps, all inside the figure, axes named."""
 
 from __future__ import annotations
 

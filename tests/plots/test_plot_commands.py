@@ -131,7 +131,7 @@ def test_names_next_to_points_do_not_overlap():
     assert_legible(figure)
 
 
-def test_names_are_shorten_in_the_middle():
+def test_names_are_shortened_in_the_middle():
     assert shorten("short") == "short"
     long = shorten("has_bill_shape::curved_(up_or_down)", 16)
     assert len(long) == 16

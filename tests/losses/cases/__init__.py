@@ -58,13 +58,13 @@ class Case:
     epoch, epochs = 0, 10
     views = 1
     coupled = False
-    # Whether the gradient is not the derivative of the value, some factors being held fast.
+    # Whether some factors are constants to the gradient, so that it is not the derivative.
     has_constants = False
 
     def __init__(self, **settings: Any) -> None:
         self.settings = {**self.needed, **settings}
         for key, value in {**self.defaults, **self.settings}.items():
-            # An argument called like a cost (`unknown`) must not hide it.
+            # An argument with the name of a cost (`unknown`) must not replace the method.
             if not callable(getattr(self, key, None)):
                 setattr(self, key, value)
         self.settings = {k: v for k, v in self.settings.items() if k not in ("epoch", "epochs")}
@@ -105,7 +105,7 @@ class Case:
     def rows(self, logits: Matrix, labels: list[list[int]], at: Matrix) -> list[float]:
         return [math.fsum(row) for row in self.entries(logits, labels, at)]
 
-    def beside(self, logits: Any, labels: list[list[int]]) -> float:
+    def added_term(self, logits: Any, labels: list[list[int]]) -> float:
         """A term added to the sum over entries, in units of the mean; it gets every view."""
         return 0.0
 
@@ -116,7 +116,7 @@ class Case:
         at = logits if at is None else at
         first, first_at = (logits, at) if self.views == 1 else (logits[0], at[0])
         total = math.fsum(self.rows(first, labels, first_at))
-        return total / self.divisor(labels) + self.beside(logits, labels)
+        return total / self.divisor(labels) + self.added_term(logits, labels)
 
     def gradient(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Central differences of the mean, with fixed constants."""
@@ -180,8 +180,8 @@ class Wrapped(Case):
     def rows(self, logits: Matrix, labels: list[list[int]], at: Matrix) -> list[float]:
         return self.base.rows(logits, labels, at)
 
-    def beside(self, logits: Any, labels: list[list[int]]) -> float:
-        return self.base.beside(logits, labels)
+    def added_term(self, logits: Any, labels: list[list[int]]) -> float:
+        return self.base.added_term(logits, labels)
 
     def divisor(self, labels: list[list[int]]) -> float:
         return self.base.divisor(labels)

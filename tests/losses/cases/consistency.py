@@ -15,11 +15,11 @@ class Consistency(Wrapped):
         super().__init__(**settings)
         self.views = settings.get("views", 3)
 
-    def beside(self, logits: list[Matrix], labels: list[list[int]]) -> float:
+    def added_term(self, logits: list[Matrix], labels: list[list[int]]) -> float:
         total = 0.0
         for i in range(len(logits)):
             for j in range(i + 1, len(logits)):
                 for a, b in zip(logits[i], logits[j], strict=True):
                     total += sum((sigmoid(x) - sigmoid(y)) ** 2 for x, y in zip(a, b, strict=True))
         entries = len(labels) * len(labels[0])
-        return self.weight * total / entries + self.base.beside(logits[0], labels)
+        return self.weight * total / entries + self.base.added_term(logits[0], labels)

@@ -16,7 +16,7 @@ class EPR(Case):
     def unknown(self, z: float, at: float) -> float:
         return 0.0
 
-    def beside(self, logits: Matrix, labels: list[list[int]]) -> float:
+    def added_term(self, logits: Matrix, labels: list[list[int]]) -> float:
         counted = sum(sigmoid(z) for row in logits for z in row) / len(logits)
         width = len(labels[0])
         term = self.weight * (counted - self.expected_positives) ** 2 / width**2

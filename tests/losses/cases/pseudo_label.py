@@ -45,8 +45,8 @@ class PseudoLabel(Wrapped):
     def rows(self, logits: Matrix, labels: list[list[int]], at: Matrix) -> list[float]:
         return self.base.rows(logits, self.filled_in(labels), at)
 
-    def beside(self, logits: Any, labels: list[list[int]]) -> float:
-        return self.base.beside(logits, self.filled_in(labels))
+    def added_term(self, logits: Any, labels: list[list[int]]) -> float:
+        return self.base.added_term(logits, self.filled_in(labels))
 
     def divisor(self, labels: list[list[int]]) -> float:
         return self.base.divisor(self.filled_in(labels))

@@ -39,7 +39,7 @@ class ROLE(Case):
             for n, row in enumerate(labels)
         ]
 
-    def beside(self, logits: Matrix, labels: list[list[int]]) -> float:
+    def added_term(self, logits: Matrix, labels: list[list[int]]) -> float:
         rows, classes = len(labels), len(labels[0])
         estimates = [[self.g(n, c) for c in range(classes)] for n in range(rows)]
         total = 0.0
