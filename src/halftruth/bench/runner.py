@@ -1,4 +1,4 @@
-"""`run_grid`: run what is missing in the results file; nothing is run twice."""
+"""`run_grid`: run the runs that are not in the results file yet."""
 
 import datetime
 import platform

@@ -157,7 +157,7 @@ def _print_once(text: str, style: str) -> None:
 
 
 def _exit_code(error: Exception) -> int | None:
-    """1: training could not continue. 2: a mistake in what was given. None: a bug.
+    """1: training could not continue. 2: a mistake of the user. None: a bug.
 
     Every exception class that this package defines is meant for the user.
     """

@@ -42,7 +42,7 @@ def run(
         typer.Option(help="Results of another grid: start with its best settings."),
     ] = None,
 ) -> None:
-    """Run what is missing in the results file; the same command continues an interrupted grid.
+    """Run a grid; finished runs in the results file are not repeated, so the same command resumes.
 
     halftruth bench run benchmarks/grids/tabular.yaml --data data/ --out results/tabular.jsonl
     """

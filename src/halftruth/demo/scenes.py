@@ -1,4 +1,4 @@
-"""Images with several of scikit-learn's handwritten digits, and labels of which many are hidden.
+"""Images with several of scikit-learn's handwritten digits; many of their labels are hidden.
 
 The digits are divided before any image is made: no digit of a training image appears in a test
 image. A third of the images show no digit, only shapes that resemble one.

@@ -278,7 +278,7 @@ def checked_index(index: Tensor, samples: int) -> Tensor:
     if samples == 0:
         raise ValueError(
             "the memory is empty: call begin(labels of the training set) once before training, "
-            "which creates a row per sample"
+            "which creates one row per sample"
         )
     if index.dim() != 1 or index.is_floating_point() or index.dtype == torch.bool:
         raise ValueError(

@@ -98,7 +98,7 @@ def _declared_names() -> frozenset[str]:
 
 def backbone_names() -> frozenset[str]:
     """The names of timm's models; importing timm takes seconds, reading its files does not."""
-    # Once it is there, programs may have registered models of their own.
+    # Once timm is imported, programs may have registered their own models.
     timm = sys.modules.get("timm")
     return _declared_names() | frozenset(timm.list_models() if timm else ())
 

@@ -129,7 +129,7 @@ split='asl' the file linked from MODEL_ZOO.md of Alibaba-MIIL/ASL"
         items, values = load_arrays(images)[""], load_arrays(matrix)[""]
         if items.dtype.kind != "U" or values.shape != (len(items), len(CONCEPTS)):
             raise DataError(
-                f"{matrix}: expected a row of {len(CONCEPTS)} labels for each of {len(items):,} "
+                f"{matrix}: expected {len(CONCEPTS)} labels for each of {len(items):,} "
                 f"named images, got {values.shape} labels and names of {items.dtype}"
             )
         if not np.isin(values, (0, 1)).all():
