@@ -97,10 +97,10 @@ def run(arguments: list[str], source: Path, busy: bool) -> tuple[float, float, f
             [sys.executable, *arguments], env=environment, capture_output=True, text=True
         )
         wall = time.perf_counter() - started
+        # Read before the busy processes are waited for, so that their time does not count.
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode and "resnet9999" not in arguments:
         sys.exit(f"failed: {shlex.join(arguments)}\n{done.stderr[-2000:]}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # The busy processes are waited for after this reading, so their time does not count.
     return wall, after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime
 
 
