@@ -1,6 +1,8 @@
 """Which epoch is kept, with and without complete labels, and after resuming a run."""
 
 import json
+import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -9,6 +11,7 @@ import torch
 
 from halftruth import fit
 from halftruth.metrics import mean_average_precision, mean_roc_auc
+from halftruth.train.evaluation import Result
 from halftruth.train.run_folder import load_checkpoint
 from halftruth.train.trained_run import TrainedRun
 
@@ -103,3 +106,10 @@ def test_the_last_epoch_is_kept_and_one_message_shown_where_the_criterion_is_und
     message = "not defined: validation AUC on the observed labels. No class of the"
     assert capsys.readouterr().err.count(message) == 1
     assert not [warning for warning in recwarn if "No class" in str(warning.message)]
+
+
+def test_rows_without_a_present_label_are_not_measured():
+    scores = {"mAP": math.nan, "CF1": 0.0, "OF1": 0.0}
+    result = Result(Path("run"), "em", ("a",), "all", 3, [0.5], test=scores)
+    assert "test: not measured, no label of these rows is present" in result.describe()
+    assert "0.00" not in result.describe()

@@ -191,7 +191,9 @@ class Result:
         """Return a summary of two to four lines."""
         lines = [f"best: stage {self.best_stage}, epoch {self.best_epoch}"]
         for name, scores in (("validation", self.val), ("test", self.test)):
-            if scores:
+            if scores and not math.isfinite(scores["mAP"]):
+                lines.append(f"{name}: not measured, no label of these rows is present")
+            elif scores:
                 shown = ", ".join(f"{key} {100 * scores[key]:.2f}" for key in ("mAP", "CF1", "OF1"))
                 lines.append(f"{name}: {shown}")
         return "\n".join([*lines, f"everything is in {self.folder}"])
