@@ -89,4 +89,6 @@ def ranks(count):
         port = str(free.getsockname()[1])
     shared = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     shared |= {"ACCELERATE_USE_CPU": "true", "LOCAL_WORLD_SIZE": str(count)}
+    # Where there is one GPU, the second process would look for a second one.
+    shared["CUDA_VISIBLE_DEVICES"] = ""
     return [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]

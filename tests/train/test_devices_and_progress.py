@@ -83,6 +83,24 @@ def test_a_launcher_that_asked_for_more_processes_is_reported(monkeypatch, name)
     assert find_unused_processes(2) is None
 
 
+@pytest.mark.parametrize(
+    ("command", "asked"),
+    [
+        ("python /bin/accelerate launch --cpu --num_processes 2 -m halftruth train x.csv", True),
+        ("accelerate launch --cpu --num-processes=2 -m halftruth", True),
+        ("accelerate launch --cpu -m halftruth", False),
+        ("bash train.sh --num_processes 2", False),
+    ],
+)
+def test_accelerate_that_starts_fewer_processes_is_reported(monkeypatch, command, asked):
+    """`accelerate launch --cpu --num_processes 2` starts one process and sets no variable."""
+    for variable in ("WORLD_SIZE", "ACCELERATE_NUM_PROCESSES", "SLURM_NTASKS"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(devices, "_read_parent_command", command.split)
+    found = find_unused_processes(1)
+    assert ("asked for 2 processes (accelerate launch" in (found or "")) is asked
+
+
 def test_bars_count_every_image_and_row_once(on_images, tmp_path, monkeypatch):
     totals, counts = {}, {}
 

@@ -1,6 +1,7 @@
 """The machine: devices, processes, threads, memory and signals."""
 
 import ctypes
+import itertools
 import os
 import signal
 import sys
@@ -8,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -40,6 +42,7 @@ def find_unused_processes(running: int) -> str | None:
     """Return a warning if a launcher was asked for more processes than take part in the run."""
     names = ("WORLD_SIZE", "ACCELERATE_NUM_PROCESSES", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
     asked = {name: os.environ.get(name, "") for name in names}
+    asked["accelerate launch --num_processes"] = _read_accelerate_option(_read_parent_command())
     more = {n: int(v) for n, v in asked.items() if v.isdigit() and int(v) > running}
     if not more:
         return None
@@ -49,6 +52,26 @@ def find_unused_processes(running: int) -> str | None:
         "this run: the batch is not divided. Start several with `torchrun --nproc_per_node N -m "
         "halftruth train ...`"
     )
+
+
+def _read_accelerate_option(command: list[str]) -> str:
+    """Return the number of processes that `accelerate launch` was asked for, or nothing.
+
+    With `--cpu` it starts one process, and no environment variable holds the number.
+    """
+    options = ("--num_processes", "--num-processes")
+    if "launch" not in command or not any("accelerate" in word for word in command):
+        return ""
+    pairs = [word.partition("=")[::2] for word in command]
+    pairs += itertools.pairwise(command)
+    return next((value for name, value in pairs if name in options and value.isdigit()), "")
+
+
+def _read_parent_command() -> list[str]:
+    try:
+        return Path(f"/proc/{os.getppid()}/cmdline").read_text(errors="replace").split("\0")
+    except OSError:
+        return []
 
 
 class OneProcess:
