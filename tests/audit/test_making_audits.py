@@ -373,3 +373,20 @@ def test_broken_files_of_an_audit_are_one_error(
     assert isinstance(done.exception, DataError)
     assert message in str(done.exception)
     assert "halftruth audit" in str(done.exception)
+
+
+def test_folds_give_the_same_in_one_process_and_in_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heads so small are computed by one thread, wherever they are trained."""
+    random = np.random.default_rng(0)
+    features = random.normal(size=(60, 4)).astype(np.float32)
+    labels = LabelMatrix((features[:, :2] > 0.5).astype(np.int8), ("a", "b"))
+    found = []
+    for jobs in (1, 2):
+        monkeypatch.setattr("halftruth.audit.cross_scores.count_processes", lambda *_, n=jobs: n)
+        settings = {"epochs": 2, "device": "cpu", "method": "em"}
+        folder = tmp_path / str(jobs)
+        found.append(cross_scores(labels, folder, features=features, folds=3, **settings)[0])
+    assert np.array_equal(*found)
+    assert not np.isnan(found[0]).any()

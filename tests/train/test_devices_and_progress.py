@@ -150,7 +150,7 @@ def test_trials_give_the_same_in_one_process_and_in_several(monkeypatch):
     choice = dataclasses.replace(choice, alternatives=changes, budget="3")
     found = []
     for worth in (math.inf, 0.0):
-        monkeypatch.setattr("halftruth.train.auto.WORTH_PROCESSES", worth)
+        monkeypatch.setattr("halftruth.train.devices.WORTH_PROCESSES", worth)
         monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
         rows = np.arange(120)
         found.append(search_settings(config, choice, x, labels, rows, OneProcess()))

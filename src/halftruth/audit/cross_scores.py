@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 from halftruth.audit.score_sources import run_scores
 from halftruth.data import DataError, fold_of_rows, split_rows, write_labels
 from halftruth.labels import PRESENT, LabelMatrix
+from halftruth.train.devices import count_processes, run_in_processes
 from halftruth.train.fit import train
 from halftruth.train.journal import Journal
 from halftruth.train.trained_run import TrainedRun
@@ -59,14 +61,27 @@ def cross_scores(
     bad: list[tuple[str, str]] = []
     positive = (labels.values == PRESENT).any(axis=1)
     journal = Journal(None, quiet=quiet)
+    trainings = [
+        (
+            replace(labels, items=items, split=_split_rows(fold, one, seed, groups, positive)),
+            folder / f"fold{one}",
+            settings,
+        )
+        for one in range(folds)
+    ]
     with journal.progress("folds", folds) as advance:
         for number in range(folds):
             rows = np.flatnonzero(fold == number)
             journal.log(f"fold {number + 1} of {folds}: training without {len(rows):,} rows")
-            split = _split_rows(fold, number, seed, groups, positive)
+            started = time.monotonic()
+            _train_fold(*trainings[number])
             out = folder / f"fold{number}"
-            _train_fold(replace(labels, items=items, split=split), out, settings)
             run = TrainedRun(out, device=settings.get("device", "auto"), quiet=quiet)
+            if number == 0 and features is not None and run.accelerator.device.type == "cpu":
+                left = (time.monotonic() - started) * (folds - 1)
+                if (jobs := count_processes(left, folds - 1)) > 1:
+                    journal.log(f"the other folds are trained in {jobs} processes")
+                    run_in_processes(jobs, _train_fold, trainings[1:])
             part = replace(labels.select(rows), items=items[rows])
             held_out = None if features is None else features[rows]
             scores[rows], lost = run_scores(run, part, images=images, features=held_out)

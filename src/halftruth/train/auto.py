@@ -9,12 +9,10 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field
-from multiprocessing import current_process
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed
 from torch import Tensor
 
 from halftruth import losses
@@ -23,7 +21,7 @@ from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.metrics import mean_roc_auc
 from halftruth.models import set_standardization
 from halftruth.train.config import Config, ConfigError
-from halftruth.train.devices import OneProcess
+from halftruth.train.devices import OneProcess, count_processes, run_in_processes
 from halftruth.train.inputs import Features
 from halftruth.train.settings import DEFAULTS_ON_FEATURES, parse_budget
 from halftruth.train.stages import build_head
@@ -245,10 +243,12 @@ def search_settings(
         if jobs == 1:
             scores.append(_score_setting(batch[0], *data, accelerator))
         else:
-            scores += Parallel(jobs)(delayed(_score_setting)(one, *data) for one in batch)
+            scores += run_in_processes(jobs, _score_setting, [(one, *data) for one in batch])
         if len(scores) == 1:
             left = (len(settings) - 1) * (time.monotonic() - started)
-            jobs = _count_processes(accelerator, left, len(settings) - 1)
+            alone = accelerator.num_processes == 1 and accelerator.mixed_precision == "no"
+            if alone and accelerator.device.type == "cpu":
+                jobs = count_processes(left, len(settings) - 1)
     first = scores[0]
     better = [score for score in scores if score.value > first.value and score.auc >= first.auc]
     best = max(better, key=lambda score: score.auc, default=first)
@@ -257,18 +257,6 @@ def search_settings(
     note = f" (score {best.value:.4f})" if math.isfinite(best.value) else ", since none has a score"
     message = f"tried {len(scores)} settings on {where}: best is {shown}{note}"
     return dataclasses.replace(config, **alternative), [message]
-
-
-def _count_processes(accelerator: Any, seconds: float, trials: int) -> int:
-    """Return the number of processes for trials that would take `seconds` in one process.
-
-    A small head keeps one thread busy, so the threads that this process may use become processes.
-    """
-    alone = accelerator.num_processes == 1 and accelerator.mixed_precision == "no"
-    if seconds < WORTH_PROCESSES or not alone or accelerator.device.type != "cpu":
-        return 1
-    # A daemonic process cannot start others.
-    return 1 if current_process().daemon else max(1, min(torch.get_num_threads(), trials))
 
 
 def _score_setting(

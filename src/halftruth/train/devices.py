@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
+from multiprocessing import current_process
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from halftruth.train.config import Config
 # Multiply-adds per step that keep one thread busy. With much less, as in a small head, OpenMP's
 # threads mostly wait for each other at the end of every operation.
 WORK_PER_THREAD = 1 << 26
+# Tasks that take longer in total, in seconds, are shared by processes, which start in about four.
+WORTH_PROCESSES = 12.0
 # Parameters of mallopt in glibc (malloc.h), and the largest values it accepts.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _TRIM_AT, _MMAP_FROM = (1 << 31) - 1, 1 << 30
@@ -115,6 +118,27 @@ def limit_threads(work: float, device: torch.device) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def count_processes(seconds: float, tasks: int) -> int:
+    """Return how many processes share tasks on the CPU that take so many seconds in one process.
+
+    A small head keeps one thread busy, so the threads that this process may use become processes.
+    """
+    # A process of a pool that ends with its parent cannot start others.
+    if seconds < WORTH_PROCESSES or current_process().daemon:
+        return 1
+    return max(1, min(torch.get_num_threads(), tasks))
+
+
+def run_in_processes(
+    processes: int, function: Callable[..., Any], tasks: list[tuple[Any, ...]]
+) -> list[Any]:
+    """Return `function(*task)` of every task, in order. Training seeds torch: never in threads."""
+    from joblib import Parallel, delayed
+
+    results = Parallel(processes, backend="loky")(delayed(function)(*task) for task in tasks)
+    return list(results)
 
 
 @cache
