@@ -78,3 +78,15 @@ def test_training_hints_at_zero_absent_if_the_labels_look_complete(files, capsys
     )
     shown = " ".join(capsys.readouterr().err.split())
     assert ("hint: the labels may be complete" in shown) == (not options)
+
+
+@pytest.mark.parametrize(("parts", "reported"), [(("train", "val"), True), (("train",), False)])
+def test_val_next_to_named_validation_rows_is_reported(tmp_path, capsys, parts, reported):
+    rows = [f"r{i},{parts[i % len(parts)]},{i % 2},{i // 2 % 2}" for i in range(40)]
+    (tmp_path / "labels.csv").write_text("\n".join(["item,split,a,b", *rows]))
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(40, 3)))
+    fit(
+        tmp_path / "labels.csv", features=tmp_path / "x.npy", method="em", epochs=1, val=0.3,
+        report=False, out=tmp_path / "run",
+    )  # fmt: skip
+    assert ("--val has no effect" in capsys.readouterr().err) is reported

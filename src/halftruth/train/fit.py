@@ -18,6 +18,7 @@ from halftruth import losses
 from halftruth.data import DataError
 from halftruth.data.check import completeness_hint
 from halftruth.data.decode_images import describe_bad
+from halftruth.data.splits import named_splits
 from halftruth.losses import Loss
 from halftruth.models import Classifier
 from halftruth.models.heads import registry as heads
@@ -119,6 +120,7 @@ class Run:
                 self.journal.log(warning)
             self.journal.log(self.task.describe())
             self._hint_at_complete_labels()
+            self._report_unused_val()
         self.first = self._train_teacher(resume)
         model = build_model(self.config, self.task)
         inputs, bad = self._load_inputs(model)
@@ -162,6 +164,16 @@ class Run:
             return
         if hint := completeness_hint(self.task.labels.select(self.task.splits.train)):
             self.journal.log(f"hint: {hint}")
+
+    def _report_unused_val(self) -> None:
+        """Warn where `val` was set, but the label file names the validation rows."""
+        column = self.task.labels.split
+        if column is None or self.config.val == Config.val or not len(named_splits(column).val):
+            return
+        self.journal.log(
+            "warning: --val has no effect, since the split column names the validation rows; "
+            "leave it out, or remove those rows from the column"
+        )
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
