@@ -36,9 +36,9 @@ def wrapped_cases() -> Iterator[Case]:
     for wrapper in WRAPPERS:
         for base in METHODS:
             plain = base not in (*WRAPPERS, "pr")
-            if (wrapper == "splc" and not plain) or wrapper == base == "consistency":
+            if wrapper == "splc" and not plain:
                 continue
-            if (wrapper, base) == ("scl", "consistency"):
+            if wrapper in ("scl", "consistency") and base in ("consistency", "lagc"):
                 continue
             if base == "pseudo-label":
                 continue

@@ -24,7 +24,11 @@ OTHER: dict[str, Any] = {
 OTHER_OF = {
     ("any-class", "empty_rows"): "verified", ("gr", "schedule"): "code", ("smile", "mu"): 0.9,
     ("role", "memory_dtype"): "float16", ("role", "init"): 0.8, ("role", "light"): True,
-    ("pseudo-label", "tau"): 0.9, ("scl", "side"): 3,
+    ("pseudo-label", "tau"): 0.9, ("scl", "side"): 3, ("em-apl", "theta_pos"): 0.5,
+    ("unified", "positive"): "focal", ("unified", "negative"): "hill", ("unified", "k"): 0.3,
+    ("unified", "corrected"): "mse", ("unified", "v"): 0.5, ("las", "lam"): 0.6,
+    ("csl", "prior"): [0.5, 0.0, 0.0, 0.0, 0.0], ("csl", "top"): 0.3, ("taylor", "order"): 3,
+    ("lagc", "tau"): 0.9, ("csl", "unknown"): "negative",
 }  # fmt: skip
 # Other arguments that must be set as well for an argument to have an effect.
 REQUIRED_WITH: dict[tuple[str, str], dict[str, Any]] = {
@@ -32,6 +36,10 @@ REQUIRED_WITH: dict[tuple[str, str], dict[str, Any]] = {
     ("class-balanced", "negatives"): {"counts": [3, 1, 2, 4, 5]},
     ("role", "rate"): {"light": True},
     ("splc", "margin_on_corrected"): {"start": 0},
+    ("em-apl", "theta_pos"): {"theta": 0.5}, ("unified", "corrected"): {"k": 0.5},
+    ("csl", "prior"): {"top": 0.0}, ("csl", "alpha"): {"top": 1.0},
+    ("csl", "gamma_unknown"): {"top": 1.0},
+    ("csl", "prior_limit"): {"top": 0.0, "prior": [0.08, 0.0, 0.0, 0.0, 0.0]},
     ("ll-r", "peer_rounding"): {"delta": 0.05}, ("ll-ct", "peer_rounding"): {"delta": 0.05},
 }  # fmt: skip
 ARGUMENTS = [(name, key) for name in METHODS for key in losses.registry.signature(name)]

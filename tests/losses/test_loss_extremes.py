@@ -112,7 +112,7 @@ def test_empty_batch(name, reduction):
 def test_one_class(name):
     logits, labels = mixed(rows=6, classes=1)
     loss = fresh(name, labels)
-    logits = logits if loss.views == 1 else torch.stack([logits, -logits, logits + 1])
+    logits = logits if loss.views == 1 else torch.stack([logits, -logits, logits + 1][: loss.views])
     value, gradient = value_and_gradient(loss, logits, labels)
     assert value.isfinite()
     assert gradient.isfinite().all()
@@ -122,7 +122,7 @@ def test_one_class(name):
 def test_first_and_last_epoch(name):
     logits, labels = mixed()
     loss = fresh(name, labels)
-    logits = logits if loss.views == 1 else torch.stack([logits, -logits, logits + 1])
+    logits = logits if loss.views == 1 else torch.stack([logits, -logits, logits + 1][: loss.views])
     for epoch, epochs in ((0, 1), (0, 8), (7, 8), (9999, 10000)):
         loss.start_epoch(epoch, epochs)
         value, gradient = value_and_gradient(loss, logits, labels)

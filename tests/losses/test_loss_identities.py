@@ -25,7 +25,7 @@ def splc(base: object, **settings: object) -> dict[str, object]:
 IDENTITIES = {
     "lasd with levers 1 is splc without margin (004, 5.3)": (
         {"name": "lasd", **LEVERS, "tau": 0.6, "gamma_pos": 1.0, "gamma_neg": 3.0},
-        splc({"name": "las", "gamma_pos": 1.0, "gamma_neg": 3.0}, tau=0.6),
+        splc({"name": "las", "lam": 1.0, "gamma_pos": 1.0, "gamma_neg": 3.0}, tau=0.6),
     ),
     "lasd with levers 1 and equal gammas is splc over focal": (
         {"name": "lasd", **LEVERS, "tau": 0.7, "gamma_pos": 2.0, "gamma_neg": 2.0},
@@ -43,7 +43,10 @@ IDENTITIES = {
         {"name": "lasd", "tau": 1.0, "gamma_neg": 0.0},
         {"name": "wan"},
     ),
-    "las with lever 1 is asl without shift": ({"name": "las"}, {"name": "asl", "margin": 0.0}),
+    "las with lever 1 is asl without shift": (
+        {"name": "las", "lam": 1.0},
+        {"name": "asl", "margin": 0.0},
+    ),
     "lasd with tau 1 is las": (
         {"name": "lasd", "tau": 1.0, "lam_neg": 0.3},
         {"name": "las", "lam": 0.3},
@@ -68,6 +71,57 @@ IDENTITIES = {
     "gr's k becomes a threshold for large w (002, eq. 8)": (
         {"name": "gr", "q2": 0.0, "q3": 0.0, **FLAT, "w": (1e7, 1e7), "b": (-6e6, -6e6)},
         splc("bce", tau=0.6),
+    ),
+    "las without a lever takes wan's weight": (
+        {"name": "las", "gamma_neg": 0.0},
+        {"name": "wan"},
+    ),
+    "gce with q 0 is cross-entropy": ({"name": "gce", "q": 0.0}, BCE),
+    "taylor with one term is the absolute error": (
+        {"name": "taylor", "order": 1},
+        {"name": "gce", "q": 1.0},
+    ),
+    "sce without its reverse term is cross-entropy": (
+        {"name": "sce", "alpha": 1.0, "beta": 0.0},
+        BCE,
+    ),
+    "csl without selection and focusing is cross-entropy": (
+        {"name": "csl", "unknown": "negative", "gamma_neg": 0.0, "gamma_unknown": 0.0},
+        BCE,
+    ),
+    "csl that selects every unknown label ignores them": (
+        {"name": "csl", "top": 99.0, "gamma_neg": 0.0},
+        IGNORE,
+    ),
+    "csl with a common class everywhere ignores the unknown": (
+        {"name": "csl", "top": 0.0, "prior": [0.5] * K, "gamma_neg": 0.0},
+        IGNORE,
+    ),
+    "splc with equal thresholds per class is splc": (
+        splc("focal-margin", tau=[0.6] * K),
+        splc("focal-margin", tau=0.6),
+    ),
+    # Table 1 of paper 002, row by row.
+    "unified: en with a fixed threshold (002, Table 1)": (
+        {"name": "unified", "v": {"above": 0.7, "low": 1.0, "high": 0.0}},
+        {"name": "lasd", "tau": 0.7, "lam_pos": 0.0, "lam_neg": 1.0, "gamma_neg": 0.0},
+    ),
+    "unified: em (002, Table 1)": (
+        {
+            "name": "unified",
+            "corrected": {"name": "em", "alpha": 1.0, "curve": "unknown"},
+            "k": 1.0,
+            "v": 0.2,
+        },
+        {"name": "em", "alpha": 0.2},
+    ),
+    "unified: hill (002, Table 1)": (
+        {"name": "unified", "negative": "hill"},
+        {"name": "hill", "margin": 0.0, "gamma": 0.0},
+    ),
+    "unified: focal margin + splc (002, Table 1)": (
+        {"name": "unified", "positive": "focal-margin", "negative": "hill", "k": {"above": 0.6}},
+        splc("hill", tau=0.6, margin_on_corrected=True),
     ),
     "label smoothing by 0 is cross-entropy": ({"name": "an-ls", "smoothing": 0.0}, BCE),
     "wan with weight 1 is cross-entropy": ({"name": "wan", "weight": 1.0}, BCE),
@@ -114,6 +168,21 @@ def test_identity(left, right):
         loss.start_epoch(1, 10)
         results.append(value_and_gradient(loss, logits, labels))
     torch.testing.assert_close(results[0], results[1], rtol=1e-13, atol=1e-15)
+
+
+def test_unified_is_gr_where_no_absence_is_verified():
+    """Paper 002, Table 1: it has no verified absences, which gr gives cross-entropy."""
+    logits, labels = mixed(rows=9)
+    labels[labels < 0] = 0
+    robust = {"corrected": {"name": "gce", "q": 0.01}, "negative": {"name": "gce", "q": 1.0}}
+    k, v = {"w": [0, 10], "b": [-2, -8]}, {"mu": [0.5, 0.8], "sigma": [2, 0.5]}
+    unified = losses.create("unified", k=k, v=v, **robust)
+    gr = losses.create("gr", w=(0, 10), b=(-2, -8))
+    for epoch in (0, 3, 9):
+        for loss in (unified, gr):
+            loss.start_epoch(epoch, 10)
+        got, want = (value_and_gradient(loss, logits, labels) for loss in (unified, gr))
+        torch.testing.assert_close(got, want, rtol=1e-13, atol=1e-15)
 
 
 @pytest.mark.parametrize("small", [1e-2, 1e-4, 1e-6])

@@ -1,4 +1,4 @@
-"""Consistency: of several views of the same rows, and of class maps between epochs (scl)."""
+"""Consistency: of views of the same rows (consistency, lagc), of class maps over epochs (scl)."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from halftruth import labels as label_codes
 from halftruth.losses._engine.one_pass import compute_dtype
-from halftruth.losses.base import register, require
+from halftruth.losses.base import Loss, register, registry, require
 from halftruth.losses.memory import Memory
 from halftruth.losses.wrapper import Wrapper
 
@@ -22,8 +22,9 @@ class Consistency(Wrapper):
         L = base(x) + α Σ_{i<j} ‖p(x_i) − p(x_j)‖²,   x₀ = x, x₁, x₂ its augmentations
 
     The squares are summed over classes like the base's entries, so under reduction "mean" both
-    are divided by B·K. Paper 004, eq. 7-8; α = .7 VOC, .1 COCO, .15 NUS, .03 CUB. The logits are
-    (V, B, K), the first view being x. UNKNOWN: as in the base. Needs: V forward passes, best
+    are divided by B·K. Paper 004, eq. 7-8; α = .7 VOC, .1 COCO, .15 NUS, .03 CUB. These fall with
+    the number of classes, α K being 14, 8, 12 and 9; unless given, `weight` is 10/K. The logits
+    are (V, B, K), the first view being x. UNKNOWN: as in the base. Needs: V forward passes, best
     done as one batch of V·B.
     """
 
@@ -31,10 +32,10 @@ class Consistency(Wrapper):
     unknown_is = "as the base"
 
     def __init__(
-        self, base: Any = "lasd", weight: float = 0.1, views: int = 3, **options: Any
+        self, base: Any = "lasd", weight: float | None = None, views: int = 3, **options: Any
     ) -> None:
         super().__init__(base, **options)
-        self.weight = require(weight >= 0, weight, "weight", ">= 0")
+        self.weight = require(weight is None or weight >= 0, weight, "weight", ">= 0 or None")
         require(self.base.views == 1, self.base.views, "a base with one view, not", "more")
         self.views = require(views >= 2, views, "views", ">= 2")
 
@@ -42,9 +43,46 @@ class Consistency(Wrapper):
         p = torch.sigmoid(logits.to(compute_dtype(logits)))
         # Over all pairs, Σ_{i<j} (p_i − p_j)² = V Σ_i (p_i − mean)²: one pass, not V².
         spread = (p - p.mean(dim=0)).square().sum() * self.views
-        term = self.weight * spread / max(labels.numel(), 1)
+        weight = 10 / max(labels.shape[1], 1) if self.weight is None else self.weight
+        term = weight * spread / max(labels.numel(), 1)
         inner = self.base.extra(logits[0], labels)
         return term if inner is None else term + inner
+
+
+@register("lagc")
+class PseudoLabelConsistency(Loss):
+    """Cross-entropy on x, and on an augmented view towards the confident predictions for x.
+
+        L = mean of ℓ(x) + w · mean over sure entries of BCE(p(x′), t)
+        t = 1 where p(x) + [y = +1] ≥ τ,   0 where p(x) + [y = +1] < 1 − τ or y = −1
+
+    The first stage of LAGC (PLC), Xie et al., NeurIPS 2022: τ = 0.6, w = 1. Its second stage, a
+    contrastive loss over label embeddings, needs another model and is not here. p(x) carries no
+    gradient in the second term. The logits are (2, B, K), the first view being x.
+    UNKNOWN: negative on x; as predicted on x′ where the prediction is sure.
+    Needs: 2 forward passes, best done as one batch of 2·B.
+    """
+
+    paper = "Xie et al. 2022"
+    unknown_is = "negative, as predicted on a second view"
+    views = 2
+
+    def __init__(self, weight: float = 1.0, tau: float = 0.6, **options: Any) -> None:
+        super().__init__(**options)
+        self.weight = require(weight >= 0, weight, "weight", ">= 0")
+        self.tau = require(0.5 <= tau <= 1, tau, "tau", "in [0.5, 1]")
+
+    def for_single_view(self) -> Loss:
+        return registry.create("bce", reduction=self.reduction)
+
+    def extra(self, logits: Tensor, labels: Tensor) -> Tensor | None:
+        z = logits.to(compute_dtype(logits))
+        shown = torch.sigmoid(z[0].detach()) + (labels > 0).to(z.dtype)
+        present = (shown >= self.tau) & (labels >= 0)
+        sure = present | (shown < 1 - self.tau) | (labels < 0)
+        costs = torch.nn.functional.softplus(torch.where(present, -z[1], z[1]))
+        total = torch.where(sure, costs, 0.0).sum()
+        return self.weight * total / sure.sum().clamp(min=1)
 
 
 @register("scl")

@@ -94,6 +94,22 @@ def robust_log(s: Logit, q: float) -> Curve:
     return shrink.mul_(-1 / q), power.mul_(s.q).neg_()
 
 
+def taylor_log(s: Logit, order: int) -> Curve:
+    """The first terms (1-p)^i / i of -log p, i = 1..order; slope -p (1-p) sum of (1-p)^(i-1)."""
+    value, weight = s.q * (1 / order), torch.ones_like(s.q)
+    for i in range(order - 1, 0, -1):
+        value = (value + 1 / i).mul_(s.q)
+        weight = (weight * s.q).add_(1.0)
+    return value, weight.mul_(s.pq).neg_()
+
+
+def squared(s: Logit) -> Curve:
+    """(1-p)^2, slope -2 p (1-p)^2."""
+    square = s.q * s.q
+    slope = (s.p * square).mul_(-2.0)
+    return square, slope
+
+
 def toward(s: Logit, target: Tensor) -> Curve:
     """-t log p - (1-t) log(1-p), slope p - t; the target t has no gradient."""
     rest = 1 - target

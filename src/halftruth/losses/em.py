@@ -15,10 +15,11 @@ from halftruth.losses.curves import Curve
 from halftruth.losses.memory import Memory
 from halftruth.losses.memory_loss import MemoryLoss, lowest, up_to
 
-# An entry of the memory is a pseudo-label p̂ in (0, 1], minus the last prediction for an unknown
-# label, or one of these.
+# An entry of the memory is a negative pseudo-label p̂ in (0, 1], a positive one as 3 + p̂, minus the
+# last prediction for an unknown label, or one of these.
 KNOWN = 2.0
 NOT_SCORED = -2.0
+POSITIVE = 3.0
 
 
 @register("em")
@@ -81,7 +82,9 @@ class EMAPL(MemoryLoss, EM):
     the labels of class c that are still unknown become pseudo-labels. U_c is the number of labels
     that were unknown at first. A pseudo-label is the prediction at that time and does not change;
     there are no positive ones. Zhou et al., ECCV 2022 (paper 001), eq. 6-8; θ = 0.9;
-    α, β, T_w = .2, .02, 5 VOC, .1, .9, 5 COCO, .1, .2, 4 NUS, .01, .4, 3 CUB.
+    α, β, T_w = .2, .02, 5 VOC, .1, .9, 5 COCO, .1, .2, 4 NUS, .01, .4, 3 CUB. For the ablations of
+    its appendix D: `hard=True` takes 0 in place of p̂, and `theta_pos` (.1 in its Table 6) also
+    makes the highest predictions positive pseudo-labels, by the same rule.
     UNKNOWN: pushed towards p = 1/2, then towards its own low prediction. Needs: index, begin(),
     start_epoch(), and the logits of the training set after the epochs that give pseudo-labels.
     """
@@ -97,6 +100,8 @@ class EMAPL(MemoryLoss, EM):
         beta: float = 0.9,
         theta: float = 0.9,
         warmup: int = 5,
+        hard: bool = False,
+        theta_pos: float = 0.0,
         memory_dtype: str = "float16",
         **options: Any,
     ) -> None:
@@ -104,6 +109,9 @@ class EMAPL(MemoryLoss, EM):
         self.beta = require(beta >= 0, beta, "beta", ">= 0")
         self.theta = require(0 <= theta <= 1, theta, "theta", "in [0, 1]")
         self.warmup = require(warmup >= 1, warmup, "warmup", ">= 1")
+        self.hard = hard
+        ok = 0 <= theta_pos <= 1 - theta + 1e-9
+        self.theta_pos = require(ok, theta_pos, "theta_pos", f"in [0, 1 - theta = {1 - theta:g}]")
         self.memory = Memory(memory_dtype)
         self.register_buffer("unknown_labels", torch.empty(0, dtype=torch.long))
 
@@ -131,9 +139,13 @@ class EMAPL(MemoryLoss, EM):
                 stacklevel=2,
             )
 
-    def quota(self) -> Tensor:
+    def quota(self, theta: float | None = None) -> Tensor:
         """The number of labels per class that become pseudo-labels after an epoch."""
-        share = self.theta * self.unknown_labels.double() / (self.epochs - self.warmup)
+        share = (
+            (self.theta if theta is None else theta)
+            * self.unknown_labels.double()
+            / (self.epochs - self.warmup)
+        )
         return share.long()
 
     def observe(self, logits: Tensor, index: Tensor) -> None:
@@ -168,7 +180,7 @@ class EMAPL(MemoryLoss, EM):
 
     def _give_pseudo_labels(self) -> None:
         table, near = self.memory.values, self.memory.near
-        quota = self.quota().to(near)
+        quota, highest = self.quota().to(near), self.quota(self.theta_pos).to(near)
         samples = torch.arange(len(table), device=near)
         for columns in self.memory.column_blocks():
             # One copy, since every further read of host memory goes over the bus.
@@ -178,14 +190,22 @@ class EMAPL(MemoryLoss, EM):
             counts = torch.minimum(quota[columns], unknown.sum(dim=0))
             given = unknown & up_to(p, samples, *lowest(p, counts))
             rest = torch.where(unknown, NOT_SCORED, block).to(p.dtype)
-            table[:, columns] = torch.where(given, p, rest).to(table)
+            found = torch.where(given, p, rest)
+            if self.theta_pos:
+                left = unknown & ~given
+                down = torch.where(left, -p, torch.inf)
+                counts = torch.minimum(highest[columns], left.sum(dim=0))
+                given = left & up_to(down, samples, *lowest(down, counts))
+                found = torch.where(given, p + POSITIVE, found)
+            table[:, columns] = found.to(table)
 
     def pseudo_labels(self, index: Tensor) -> Tensor:
-        return -self._is_pseudo_label(self.memory.read(index)).to(torch.int8)
+        rows = self.memory.read(index)
+        return (rows >= POSITIVE).to(torch.int8) - ((rows > 0) & (rows <= 1)).to(torch.int8)
 
     @staticmethod
     def _is_pseudo_label(rows: Tensor) -> Tensor:
-        return (rows > 0) & (rows <= 1)
+        return (rows > 0) & (rows != KNOWN)
 
     def terms(self, s: Logit, labels: Tensor, context: Any, rows: slice) -> Curve:
         curve = super().terms(s, labels, context, rows)
@@ -193,7 +213,11 @@ class EMAPL(MemoryLoss, EM):
         where = (labels == label_codes.UNKNOWN) & self._is_pseudo_label(remembered)
 
         def soft(part: Logit) -> Curve:
-            target = remembered if part is s else remembered[where]
-            return curves.scaled(curves.toward(part, target.to(part.z.dtype)), self.beta)
+            target = (remembered if part is s else remembered[where]).to(part.z.dtype)
+            if self.hard:
+                target = (target >= POSITIVE).to(part.z.dtype)
+            elif self.theta_pos:
+                target = torch.where(target >= POSITIVE, target - POSITIVE, target)
+            return curves.scaled(curves.toward(part, target), self.beta)
 
         return curves.patched(curve, where, soft, s)

@@ -47,19 +47,26 @@ class LAS(Leveraged):
 
         ℓ⁺ = −(1−p)^γ₊ log p      ℓ⁻ = −p^γ₋ log(1−p)      ℓ° = λ ℓ⁻
 
-    Paper 004, eq. 5. UNKNOWN: negative of weight λ. Needs: nothing.
+    λ = 1/(K−1) unless given, as in the paper: one positive per row then weighs as much as all
+    unknown labels of the row. λ = 1 is `asl` without shift. Paper 004, eq. 5 and Theorem 5.4.
+    UNKNOWN: negative of weight λ. Needs: nothing.
     """
 
     unknown_is = "weak focal negative"
 
     def __init__(
-        self, lam: float = 1.0, gamma_pos: float = 0.0, gamma_neg: float = 4.0, **options: Any
+        self,
+        lam: float | None = None,
+        gamma_pos: float = 0.0,
+        gamma_neg: float = 4.0,
+        **options: Any,
     ) -> None:
         super().__init__(gamma_pos, gamma_neg, **options)
-        self.lam = require(lam >= 0, lam, "lam", ">= 0")
+        self.lam = require(lam is None or lam >= 0, lam, "lam", ">= 0 or None")
 
     def unknown(self, s: Logit) -> Curve:
-        return curves.scaled(self.absent(s), self.lam)
+        lam = balanced_lam_neg(s.z.shape[-1], 1.0, 0.0) if self.lam is None else self.lam
+        return curves.scaled(self.absent(s), lam)
 
 
 @register("lasd")

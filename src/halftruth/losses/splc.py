@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
 from halftruth.losses.base import register, require
@@ -18,8 +21,8 @@ class SPLC(Wrapper):
     Paper 003 (Zhang et al. 2021), eq. 10; τ = 0.6 (0.65 on COCO with 75 % of the labels). As in
     the authors' code, a corrected label gets the positive curve without its margin;
     `margin_on_corrected=True` is eq. 10 as printed. `base="hill"` is the reading of paper 002,
-    Table 1. It goes inside other wrappers, not around them. UNKNOWN: positive above τ.
-    Needs: start_epoch().
+    Table 1. A list of K thresholds has one per class, which the paper leaves to future work. It
+    goes inside other wrappers, not around them. UNKNOWN: positive above τ. Needs: start_epoch().
     """
 
     paper = "Zhang et al. 2021"
@@ -28,7 +31,7 @@ class SPLC(Wrapper):
     def __init__(
         self,
         base: Any = "focal-margin",
-        tau: float = 0.6,
+        tau: float | list[float] = 0.6,
         start: int = 1,
         margin_on_corrected: bool = False,
         **options: Any,
@@ -39,7 +42,10 @@ class SPLC(Wrapper):
                 f"expected a base without coupled entries, got {type(self.base).__name__}: splc "
                 'corrects single entries, so it goes inside, as in create("any-class", base="splc")'
             )
-        self.tau = require(0 <= tau <= 1, tau, "tau", "in [0, 1]")
+        several = [float(x) for x in tau] if isinstance(tau, list | tuple) else [float(tau)]
+        inside = bool(several) and all(0 <= x <= 1 for x in several)
+        require(inside, tau, "tau", "in [0, 1], or a list with one such number per class")
+        self.tau: float | list[float] = several if isinstance(tau, list | tuple) else several[0]
         self.start = require(start >= 0, start, "start", ">= 0")
         self.margin_on_corrected = margin_on_corrected
         self.correcting = start == 0
@@ -49,11 +55,29 @@ class SPLC(Wrapper):
         # `terms` must not read the epoch: torch.compile would compile again in each epoch.
         self.correcting = epoch >= self.start
 
+    @property
+    def pseudo_label_threshold(self) -> float:
+        """The threshold, or the mean of the thresholds per class."""
+        return sum(self.tau) / len(self.tau) if isinstance(self.tau, list) else self.tau
+
+    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
+        inner = self.base.prepare(logits, labels, index)
+        if not isinstance(self.tau, list):
+            return inner
+        if len(self.tau) != labels.shape[1]:
+            raise ValueError(
+                f"expected one tau for each of the {labels.shape[1]} classes, got {len(self.tau)}"
+            )
+        # As logits: one comparison per entry, without a probability.
+        limits = torch.logit(torch.tensor(self.tau, dtype=torch.float64, device=labels.device))
+        return inner, limits.to(logits.dtype).expand(labels.shape)
+
     def terms(self, s: Logit, labels: Any, context: Any, rows: slice) -> Curve:
+        if isinstance(self.tau, list):
+            context, limits = context
         curve = self.base.terms(s, labels, context, rows)
         if not self.correcting:
             return curve
         there = self.base.present if self.margin_on_corrected else self.base.corrected
-        return curves.patched(
-            curve, curves.is_unknown(labels) & curves.above(s.p, self.tau), there, s
-        )
+        above = s.z > limits[rows] if isinstance(self.tau, list) else curves.above(s.p, self.tau)
+        return curves.patched(curve, curves.is_unknown(labels) & above, there, s)

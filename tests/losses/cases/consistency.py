@@ -8,7 +8,7 @@ from cases.las import LASD
 class Consistency(Wrapped):
     name = "consistency"
     default_base = LASD
-    defaults = {"weight": 0.1}
+    defaults = {"weight": None}
     variants = ({"weight": 0.7}, {"views": 2}, {"base": EPR}, {"weight": 0.0})
 
     def __init__(self, **settings: object) -> None:
@@ -22,4 +22,5 @@ class Consistency(Wrapped):
                 for a, b in zip(logits[i], logits[j], strict=True):
                     total += sum((sigmoid(x) - sigmoid(y)) ** 2 for x, y in zip(a, b, strict=True))
         entries = len(labels) * len(labels[0])
-        return self.weight * total / entries + self.base.added_term(logits[0], labels)
+        weight = 10 / len(labels[0]) if self.weight is None else self.weight
+        return weight * total / entries + self.base.added_term(logits[0], labels)

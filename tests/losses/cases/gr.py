@@ -39,6 +39,7 @@ class GR(Case):
         "q2": 0.01,
         "q3": 1.0,
         "schedule": "paper",
+        "trainable": False,
     }
     epoch, epochs = 3, 8
     has_constants = True
@@ -48,6 +49,8 @@ class GR(Case):
         {"epoch": 5, "schedule": "code", **CUB},
         {"q1": 0.01, "q2": 0.7, "q3": 0.5, **COCO},
         {"q2": 1.0, "q3": 0.0},
+        {"q1": (0.5, 0.0), "q2": (0.0, 0.4), "q3": (0.5, 1.5)},
+        {"trainable": True, "w": (3.0, 9.0)},
     )
     golden = (
         peer("pascal/code epoch=1", code({}), 0, 8),
@@ -71,8 +74,10 @@ class GR(Case):
     )
 
     def place(self, name: str) -> float:
-        start, end = getattr(self, name)
-        t = self.epoch
+        given = getattr(self, name)
+        start, end = given if isinstance(given, tuple) else (given or 0.0, given or 0.0)
+        # Trained numbers stay at their start until an optimiser moves them.
+        t = 0 if self.trainable and name in ("w", "b", "mu", "sigma") else self.epoch
         if self.schedule == "code" and name in ("mu", "sigma"):
             t += 1  # counted from 1, and not shifted back as w and b are
         return start + (end - start) * t / self.epochs
@@ -89,10 +94,11 @@ class GR(Case):
         return -math.expm1(q * log_sigmoid(z)) / q if q else -log_sigmoid(z)
 
     def present(self, z: float, at: float) -> float:
-        return self.robust(z, self.q1)
+        return self.robust(z, self.place("q1"))
 
     def unknown(self, z: float, at: float) -> float:
-        there, not_there = self.robust(z, self.q2), self.robust(-z, self.q3)
+        there = self.robust(z, self.place("q2"))
+        not_there = self.robust(-z, self.place("q3"))
         return self.v(at) * (self.k(at) * there + (1 - self.k(at)) * not_there)
 
     def closed_form(self, logits: Matrix, labels: list[list[int]]) -> Matrix | None:
@@ -102,6 +108,7 @@ class GR(Case):
 
         def slope(z: float) -> float:
             p, q, k = sigmoid(z), sigmoid(-z), self.k(z)
-            return self.v(z) * ((1 - k) * q**self.q3 * p - k * p**self.q2 * q)
+            q2, q3 = self.place("q2"), self.place("q3")
+            return self.v(z) * ((1 - k) * q**q3 * p - k * p**q2 * q)
 
         return [[slope(z) for z in row] for row in logits]

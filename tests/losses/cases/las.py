@@ -5,11 +5,11 @@ from cases import Case, Golden, log_sigmoid, sigmoid
 
 class LAS(Case):
     name = "las"
-    defaults = {"lam": 1.0, "gamma_pos": 0.0, "gamma_neg": 4.0}
-    variants = ({"lam": 0.05}, {"lam": 0.5, "gamma_pos": 1.0, "gamma_neg": 2.0})
+    defaults = {"lam": None, "gamma_pos": 0.0, "gamma_neg": 4.0}
+    variants = ({"lam": 0.05}, {"lam": 1.0}, {"lam": 0.5, "gamma_pos": 1.0, "gamma_neg": 2.0})
     golden = (
         Golden("lasd", "LAS lambda=0.05 g+=0 g-=4", {"lam": 0.05}),
-        Golden("lasd", "LAS lambda=1.0 g+=0 g-=4"),
+        Golden("lasd", "LAS lambda=1.0 g+=0 g-=4", {"lam": 1.0}),
     )
 
     def present(self, z: float, at: float) -> float:
@@ -19,7 +19,8 @@ class LAS(Case):
         return -(sigmoid(z) ** self.gamma_neg) * log_sigmoid(-z)
 
     def unknown(self, z: float, at: float) -> float:
-        return self.lam * self.absent(z, at)
+        lam = 1 / max(self.classes - 1, 1) if self.lam is None else self.lam
+        return lam * self.absent(z, at)
 
 
 class LASD(LAS):

@@ -19,6 +19,7 @@ class SPLC(Wrapped):
         {"epoch": 3, "start": 3, "tau": 0.65},
         {"margin_on_corrected": True},
         {"start": 0, "epoch": 0, "tau": 0.3},
+        {"tau": [0.3, 0.9, 0.5, 0.0, 1.0]},
     )
     golden = (
         Golden("splc", "default epoch=0 red=sum", {"epoch": 0}, "sum"),
@@ -49,7 +50,8 @@ class SPLC(Wrapped):
         if self.epoch >= self.start:
             for n, row in enumerate(labels):
                 for c, y in enumerate(row):
-                    if y == UNKNOWN and sigmoid(at[n][c]) > self.tau:
+                    tau = self.tau[c] if isinstance(self.tau, list) else self.tau
+                    if y == UNKNOWN and sigmoid(at[n][c]) > tau:
                         values[n][c] = there(logits[n][c], at[n][c])
         return values
 
