@@ -50,11 +50,24 @@ def fit(
         if images is not None:
             values["images"] = images
         folder = Path(values.get("out", Config.out))
-        for name in ("labels", "features", "truth"):
+        for name in ("labels", "truth"):
             if values.get(name) is not None:
                 values[name] = _as_file(values[name], name, folder, resume)
+        if values.get("features") is not None:
+            values["features"] = _as_files(values["features"], folder, resume)
         result = train(values, recipe, resume=resume, quiet=quiet)
     return _with_report(result, quiet)
+
+
+def _as_files(features: Any, folder: Path, resume: bool) -> list[str]:
+    """Return the paths of one or several sources of features; data in memory is written."""
+    several = isinstance(features, list | tuple) and any(
+        isinstance(one, str | Path | pd.DataFrame | np.ndarray) for one in features
+    )
+    if not several:
+        return [_as_file(features, "features", folder, resume)]
+    names = ["features", *(f"features{k}" for k in range(2, len(features) + 1))]
+    return [_as_file(one, name, folder, resume) for one, name in zip(features, names, strict=True)]
 
 
 def _as_file(values: Any, name: str, folder: Path, resume: bool) -> str:

@@ -252,7 +252,7 @@ def test_only_a_part_can_be_audited(example: Example) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["{labels}"], "expected --images or --features"),
+        (["{labels}"], "expected --images, --features or --text"),
         (["{folder}/none.csv", "{labels}"], "there is no such"),
         (["{probs}", "{folder}/none.csv"], "there is no such"),
         (["{probs}", "{labels}", "--split", "train"], "no split column"),

@@ -45,7 +45,7 @@ def halftruth(monkeypatch, capsys, tmp_path):
     ("words", "message"),
     [
         ((*FEATURES, "--lr", "0.5"), "--lr: has no effect, since it is for --images"),
-        ((*FEATURES, "--lr", "0.5"), "this run trains on --features; set --head-lr"),
+        ((*FEATURES, "--lr", "0.5"), "this run trains on --features or --text; set --head-lr"),
         ((*FEATURES, "--backbone", "resnet9999"), "--backbone: has no effect"),
         ((*FEATURES, "--read-truth", "zero=absent"), "--read-truth: has no effect"),
         ((*FEATURES, "--method", "role"), "for instance --set expected_positives=1.5"),

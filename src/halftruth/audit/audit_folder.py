@@ -21,7 +21,7 @@ from halftruth.data import BadImage, DataError, ImageStore
 from halftruth.data.features import FEATURE_KEYS
 from halftruth.data.readers.label_table import PROVENANCE
 from halftruth.data.readers.numpy_file import find_matrix, load_arrays
-from halftruth.data.readers.text_table import SUFFIXES, Table, read_table
+from halftruth.data.readers.text_table import SUFFIXES, Table, read_table, table_options
 from halftruth.labels import LabelMatrix
 from halftruth.presence.calibration import Calibration
 from halftruth.train.output_tables import write_table
@@ -222,7 +222,7 @@ class Rows:
         path = self.audit.labels_file
         if not path.name.lower().endswith(SUFFIXES) or not path.is_file():
             return None
-        return read_table(path, self.audit.info["reading"].get("delimiter"))
+        return read_table(path, **table_options(self.audit.info["reading"]))
 
     @cached_property
     def _features(self) -> Table | np.ndarray | None:

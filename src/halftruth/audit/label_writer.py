@@ -15,7 +15,7 @@ from halftruth.data import DataError
 from halftruth.data.readers.cell_codes import Coding, kind_of
 from halftruth.data.readers.label_lists import detect_separator, join_names, split_names
 from halftruth.data.readers.label_table import PROVENANCE, Roles, assign_roles
-from halftruth.data.readers.text_table import TEXT_SUFFIXES, Table, read_table
+from halftruth.data.readers.text_table import TEXT_SUFFIXES, Table, read_table, table_options
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 from halftruth.train.output_tables import escape_formula
 
@@ -33,7 +33,7 @@ def write_repaired(
 ) -> LabelMatrix:
     """Write the file; returns the labels as written: UNKNOWN for ABSENT if it has no code."""
     source, reading = audit.labels_file, audit.info["reading"]
-    table = read_table(source, reading.get("delimiter"))
+    table = read_table(source, **table_options(reading))
     roles = assign_roles(table, **{k: v for k, v in reading.items() if k in _TABLE_OPTIONS})
     coding = Coding(**{k: v for k, v in reading.items() if k in ("zero", "blank", "minus_one")})
     if roles.listing is None:

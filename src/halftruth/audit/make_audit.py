@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,10 +19,13 @@ from halftruth.audit.score_sources import (
     run_scores,
     trained_on,
 )
-from halftruth.data import DataError, named_splits, read_column, read_features, read_labels
+from halftruth.data import DataError, named_splits, read_column, read_labels
+from halftruth.data.feature_encoder import FeatureEncoder
+from halftruth.data.readers.text_table import table_options
 from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.presence.calibration import SELECTIONS, Selection, calibrate
-from halftruth.train.config import check_device
+from halftruth.train.config import Config, check_device
+from halftruth.train.feature_inputs import Files, list_files, read_inputs, read_matrix
 from halftruth.train.trained_run import TrainedRun
 
 _IN_SAMPLE = (
@@ -54,7 +58,7 @@ class _Inputs:
     rows: np.ndarray
     labels: LabelMatrix
     images: list[str]
-    features: Path | None
+    features: list[Path]
     matrix: np.ndarray | None
     groups: np.ndarray | None
 
@@ -76,7 +80,9 @@ def make_audit(
     *,
     out: str | Path = "audit",
     images: Sequence[str | Path] | None = None,
-    features: str | Path | None = None,
+    features: Files | None = None,
+    text: str | None = None,
+    encoder: str | None = None,
     split: str | None = None,
     group_column: str | None = None,
     reading: dict[str, Any] | None = None,
@@ -97,17 +103,25 @@ def make_audit(
     make_audit("labels.csv", images=["photos/"], folds=5,            # out-of-sample scores
                method="em")
 
-    `training` is `folds` (5) and settings of `halftruth.fit`. `log` receives messages;
-    `quiet=False` shows progress bars in a terminal. The report of an audit is written by
+    `text`: the column of the label file with the text to learn from, and `encoder` the language
+    model that reads it. `training` is `folds` (5) and settings of `halftruth.fit`. `log` receives
+    messages; `quiet=False` shows progress bars in a terminal. The report of an audit is written by
     `halftruth.report.audit_report.write_audit_report`.
     """
     source, out = Path(source), Path(out)
     _check_options(source, labels, selection, most, device, training)
     check_no_decisions(out)
     run = TrainedRun(source, device=device, quiet=quiet) if _is_run(source) else None
-    inputs = _read_inputs(
-        source, labels, run, images, features, split, group_column, reading, reading_features
-    )
+    config = Config(
+        features=[] if features is None else [str(path) for path in list_files(features)],
+        text=text, encoder=encoder, reading_features=reading_features or {},
+    )  # fmt: skip
+    if run is not None and (text or encoder):
+        raise DataError(
+            "text, encoder (--text, --encoder): the run has its own; leave them out, or give only "
+            "the label file to train by folds"
+        )
+    inputs = _read_inputs(source, labels, run, images, config, split, group_column, reading)
     log(inputs.whole.describe())
     if run is not None:
         scores = _score_by_run(run, inputs)
@@ -127,7 +141,7 @@ def make_audit(
         "reading": inputs.reading,
         "group_column": group_column,
         "images": [str(Path(path).resolve()) for path in inputs.images],
-        "features": None if inputs.features is None else str(inputs.features.resolve()),
+        "features": str(inputs.features[0].resolve()) if len(inputs.features) == 1 else None,
         "origin": scores.origin,
         "warnings": scores.warnings,
         "bad_images": scores.bad[:1000],
@@ -173,11 +187,10 @@ def _read_inputs(
     labels: str | Path | None,
     run: TrainedRun | None,
     images: Sequence[str | Path] | None,
-    features: str | Path | None,
+    config: Config,
     split: str | None,
     group_column: str | None,
     reading: dict[str, Any] | None,
-    reading_features: dict[str, Any] | None,
 ) -> _Inputs:
     """Read the labels, choose their rows, and read the features if there are any."""
     file = Path(labels or (source if run is None else run.config.labels))
@@ -186,11 +199,18 @@ def _read_inputs(
     if run is not None:
         options = {**run_reading_options(run, file), **options}
         stores = stores or list(run.config.images)
-        features = features or run.config.features
+        config = dataclasses.replace(
+            run.config,
+            features=config.features or run.config.features,
+            reading_features=config.reading_features or run.config.reading_features,
+        )
+    features, others = config.features, [name for name in (group_column, config.text) if name]
     # First, so that a misspelt column is reported as --group-column, not as a dropped column.
-    groups = read_column(file, group_column, option="group_column") if group_column else None
+    groups = None
     if group_column:
-        options["drop_columns"] = [*options.get("drop_columns", ()), group_column]
+        groups = read_column(file, group_column, option="group_column", **table_options(options))
+    if others:
+        options["drop_columns"] = [*dict.fromkeys([*options.get("drop_columns", ()), *others])]
     given = read_labels(file, **options)
     rows = np.arange(len(given)) if split is None else _rows_of(given.split, split, file)
     part = given.select(rows)
@@ -200,13 +220,17 @@ def _read_inputs(
             "nothing to learn from; check the columns and the coding (--zero, --blank)"
         )
     matrix = None
-    if features is not None and (run is not None or labels is None):
-        more = dict(reading_features or {})
-        read = run.read_features if run is not None and not more else read_features
-        matrix = read(features, labels=given, **more)[rows]
+    if config.on_features and (run is not None or labels is None):
+        config.reading = {**config.reading, **options}
+        if run is not None:
+            matrix = read_matrix(config, run.encoder, given, file, features, options)[rows]
+        else:
+            sources, texts = read_inputs(config, given, file, features, options)
+            fitted = FeatureEncoder.fit(sources, texts, given.values, rows, config.encoder)
+            matrix = fitted.transform(sources, texts)[rows]
     groups = None if groups is None else groups[rows]
-    path = None if features is None else Path(features)
-    return _Inputs(source, file, options, given, rows, part, stores, path, matrix, groups)
+    paths = [Path(path) for path in features]
+    return _Inputs(source, file, options, given, rows, part, stores, paths, matrix, groups)
 
 
 def _rows_of(column: np.ndarray | None, split: str, file: Path) -> np.ndarray:
@@ -249,7 +273,8 @@ def _read_given(inputs: _Inputs) -> _Scores:
 def _score_by_folds(inputs: _Inputs, folder: Path, folds: int, **options: Any) -> _Scores:
     if inputs.matrix is None and not inputs.images:
         raise DataError(
-            "expected --images or --features to train on; or give scores: halftruth audit RUN "
+            "expected --images, --features or --text to train on; or give scores: halftruth audit "
+            "RUN "
             "LABELS, or halftruth audit PROBABILITIES LABELS"
         )
     values, bad = cross_scores(

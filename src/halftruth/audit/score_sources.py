@@ -129,9 +129,9 @@ def _match_rows(table: Table, labels: LabelMatrix, path: Path) -> np.ndarray:
 
 
 def run_reading_options(run: TrainedRun, labels: str | Path) -> dict[str, Any]:
-    """The reading options of the run if it was trained on this file, otherwise none."""
+    """The reading options of the run if it was trained on this file or on text, otherwise none."""
     same = Path(run.config.labels).resolve() == Path(labels).resolve()
-    return reading_options(run.config) if same else {}
+    return reading_options(run.config) if same or run.config.text else {}
 
 
 def run_scores(

@@ -130,8 +130,8 @@ def search_space(config: Config, given: dict[str, Any]) -> Space:
 
 def _rates_used(config: Config) -> list[str]:
     """The learning rates with an effect: `lr` for all layers, `head_lr` for a head alone."""
-    everything = not config.features and config.tune != "head"
-    alone = bool(config.features) or config.tune != "all"
+    everything = not config.on_features and config.tune != "head"
+    alone = config.on_features or config.tune != "all"
     return ["lr"] * everything + ["head_lr"] * alone
 
 

@@ -123,10 +123,8 @@ def _bind(study: "optuna.Study", config: Config, space: Space) -> None:
         "searched": sorted(space),
         "images": sorted(Path(path).name for path in config.images),
         "weights": Path(config.weights).name,
-        **{
-            f"content of {name}": _digest(getattr(config, name))
-            for name in ("labels", "truth", "features")
-        },
+        **{f"content of {name}": _digest(getattr(config, name)) for name in ("labels", "truth")},
+        "content of features": [_digest(path) for path in config.features],
     }
     facts = json.loads(json.dumps(facts, default=str))
     stored = study.user_attrs.get(_BOUND)

@@ -71,17 +71,14 @@ def check(
     workers: Annotated[int, typer.Option(min=1, help="Threads that read images.")] = 2,
 ) -> None:
     """Show statistics and problems of a label file, and suggest a method."""
-    from halftruth.data import ImageStore, check_data, read_features_and_ids, read_labels
+    from halftruth.data import ImageStore, check_data, read_labels
     from halftruth.train.journal import Journal
 
     matrix = read_labels(labels, **{**_keep_duplicates(labels), **reading})
     store = ImageStore(images) if images else None
     values, ids = None, None
     if features:
-        arff: dict[str, Any] = {}
-        if ".arff" in Path(features).name:
-            arff["arff_labels"] = reading.get("arff_labels")
-        values, ids = read_features_and_ids(features, **arff)
+        values, ids = _read_features(features, reading.get("arff_labels"))
     with Journal(None, quiet=store is None).progress("reading images", len(matrix)) as advance:
         report = check_data(
             matrix, store, values, feature_ids=ids, workers=workers, progress=advance
@@ -90,6 +87,18 @@ def check(
     say(suggest_method(matrix, None if values is None else values.shape[1]))
     if not report.ok:
         raise typer.Exit(1)
+
+
+def _read_features(paths: list[str], arff_labels: Any) -> tuple[Any, Any]:
+    """The features of all files as one matrix, and the ids of its rows."""
+    import numpy as np
+
+    from halftruth.data.feature_encoder import FeatureEncoder, read_sources
+
+    sources = read_sources(paths, arff_labels=arff_labels)
+    rows = np.arange(len(sources[0]))
+    fitted = FeatureEncoder.fit(sources, None, np.zeros((len(rows), 1)), rows)
+    return fitted.transform(sources), sources[0].ids
 
 
 @app.command()

@@ -103,6 +103,8 @@ def _help(setting: Setting) -> str:
 
 Images = setting_option("images")
 Features = setting_option("features")
+Text = setting_option("text")
+Encoder = setting_option("encoder")
 Device = setting_option("device")
 
 

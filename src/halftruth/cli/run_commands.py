@@ -42,7 +42,7 @@ def evaluate(
         trained,
         labels,
         images=images or None,
-        features=features,
+        features=features or None,
         split=split,
         reading=reading,
         ignore_unknown=ignore_unknown,
@@ -61,7 +61,9 @@ def predict(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
     inputs: Annotated[
         list[Path] | None,
-        typer.Argument(help="Images (files, folders or zip files), or one file of features."),
+        typer.Argument(
+            help="Images (files, folders or zip files), files of features, or a table with text."
+        ),
     ] = None,
     images: o.Images = None,
     features: o.Features = None,
@@ -83,13 +85,15 @@ def predict(
     from halftruth.train.trained_run import write_predictions
 
     source: Any = inputs or None
-    if inputs and trained.inputs is not None:
+    if inputs and trained.inputs is not None and (trained.config.text or trained.encoder is None):
+        kind = "table with text" if trained.config.text else "file of features"
         if len(inputs) > 1:
-            raise typer.BadParameter(f"expected one file of features, got {len(inputs)} paths")
+            raise typer.BadParameter(f"expected one {kind}, got {len(inputs)} paths")
         source = inputs[0]
     count, bad = write_predictions(
-        trained, out, source, images=images or None, features=features, bad_images=bad_images
-    )
+        trained, out, source,
+        images=images or None, features=features or None, bad_images=bad_images,
+    )  # fmt: skip
     say(f"{count:,} rows written to {out}")
     for name, reason in bad:
         say(f"left out: {name}: {reason}")

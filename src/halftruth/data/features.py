@@ -74,20 +74,34 @@ def align_features(
     Items without features and ids that occur twice are errors, ids without labels a warning.
     Features that are the labels themselves are refused.
     """
-    if ids is None or labels.items is None:
-        if ids is not None and not _counts_rows(ids):
-            raise DataError(
-                f"{place}: names its rows ({some(list(ids), 3)}), but the label file does not, so "
-                f"they cannot be matched; name the labels' items with {option('image_column')}, "
-                "or drop the column of ids if both files have the same order (Python: "
-                "drop_columns=[...], command line: --read-features 'drop_columns=[...]')"
-            )
+    rows = match_rows(ids, len(values), labels, place)
+    if rows is None:
         check_features(values, rows=len(labels), place=place)
-        rows = np.arange(len(values))
-    else:
-        rows = _match(ids, labels.items, place)
-    _refuse_labels(values[rows], labels, place, names)
-    return values if len(rows) == len(values) and (np.diff(rows) == 1).all() else values[rows]
+    aligned = values if rows is None else values[rows]
+    refuse_labels(aligned, labels, place, names)
+    return aligned
+
+
+def match_rows(
+    ids: np.ndarray | None, count: int, labels: LabelMatrix, place: str
+) -> np.ndarray | None:
+    """For each row of the labels, the row of the features; None if they have the same order."""
+    if ids is not None and labels.items is not None:
+        rows = find_rows(ids, labels.items, place, "the label file")
+        return None if len(rows) == count and (np.diff(rows) == 1).all() else rows
+    if ids is not None and not _counts_rows(ids):
+        raise DataError(
+            f"{place}: names its rows ({some(list(ids), 3)}), but the label file does not, so "
+            f"they cannot be matched; name the labels' items with {option('image_column')}, "
+            "or drop the column of ids if both files have the same order (Python: "
+            "drop_columns=[...], command line: --read-features 'drop_columns=[...]')"
+        )
+    if count != len(labels):
+        raise DataError(
+            f"{place}: has {count:,} rows, but the labels have {len(labels):,}; both must list "
+            "the same items in the same order"
+        )
+    return None
 
 
 def features_from_frame(frame: Any) -> tuple[np.ndarray, np.ndarray | None]:
@@ -162,8 +176,8 @@ def _read(
     return np.ascontiguousarray(matrix, dtype=np.float32), ids, names
 
 
-def _match(ids: np.ndarray, items: np.ndarray, place: str) -> np.ndarray:
-    """For each item, the row of its id."""
+def find_rows(ids: np.ndarray, items: np.ndarray, place: str, other: str) -> np.ndarray:
+    """For each item of `other`, the row of its id in `place`."""
     row_of = {str(name): row for row, name in enumerate(ids)}
     if len(row_of) < len(ids):
         twice = list(dict.fromkeys(str(name) for name in ids[repeated_rows(ids)]))
@@ -177,14 +191,14 @@ def _match(ids: np.ndarray, items: np.ndarray, place: str) -> np.ndarray:
     if missing:
         unused = f"; ids without labels: {some(extra)}" if extra else ""
         raise DataError(
-            f"{place}: {len(missing):,} of {len(known):,} items of the label file have no row: "
+            f"{place}: {len(missing):,} of {len(known):,} items of {other} have no row: "
             f"{some(missing)}{nearest(missing[0], extra[:2000])}{unused}; rows are matched by id"
         )
     if extra:
         warnings.warn(
-            f"{place}: {len(extra):,} of {len(ids):,} rows are not used, since the label file does "
+            f"{place}: {len(extra):,} of {len(ids):,} rows are not used, since {other} does "
             f"not have their ids: {some(extra)}",
-            stacklevel=4,
+            stacklevel=5,
         )
     return np.array([row_of[name] for name in wanted], dtype=np.intp)
 
@@ -195,13 +209,13 @@ def _counts_rows(ids: np.ndarray) -> bool:
     return any(texts == [str(n + start) for n in range(len(texts))] for start in (0, 1))
 
 
-def _refuse_labels(
-    values: np.ndarray, labels: LabelMatrix, place: str, names: Sequence[str] | None
+def refuse_labels(
+    values: np.ndarray | None, labels: LabelMatrix, place: str, names: Sequence[str] | None
 ) -> None:
     """Refuse a label file given as features: a model would only have to copy its inputs."""
     shared = set(names or ()) & set(labels.classes)
     same = bool(shared) and (len(shared) == len(names or ()) or len(shared) == len(labels.classes))
-    if names is None and values.shape == labels.values.shape:
+    if names is None and values is not None and values.shape == labels.values.shape:
         positive = labels.values == PRESENT
         same = bool(np.isin(values, (-1, 0, 1)).all() and (values[positive] == 1).all())
     if same:

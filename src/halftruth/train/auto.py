@@ -140,7 +140,7 @@ def resolve_auto(
     Settings that differ from the `defaults` (of `Config` unless given) were set by the user and
     stay. The budget moves to the choice, since a named method tries nothing.
     """
-    features = bool(config.features)
+    features = config.on_features
     choice = choose(labels, dim, features=features, frozen=config.tune == "head")
     plain = {f.name: f.default for f in dataclasses.fields(Config) if f.default is not MISSING}
     usual = plain | (DEFAULTS_ON_FEATURES if features else {}) | (defaults or {})
@@ -327,7 +327,7 @@ def make_trial(
         val_rows=held,
         config=config,
         accelerator=accelerator,
-        epochs=config.epochs if config.features else config.head_epochs,
+        epochs=config.epochs if config.on_features else config.head_epochs,
         lr=config.head_lr,
         head_lr=config.head_lr,
     )

@@ -52,10 +52,13 @@ class Config(Settings):
     """The settings of one run; `settings.py` declares them, docs/settings.md lists them."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.images, (str, Path)):
-            self.images = [str(self.images)]
-        if isinstance(self.images, (list, tuple)):
-            self.images = [str(path) if isinstance(path, Path) else path for path in self.images]
+        for name in ("images", "features"):
+            paths = getattr(self, name)
+            if isinstance(paths, (str, Path)):
+                paths = [str(paths)]
+            if isinstance(paths, (list, tuple)):
+                paths = [str(path) if isinstance(path, Path) else path for path in paths]
+            setattr(self, name, [] if paths is None else paths)
         for name, setting in SETTINGS.items():
             value = getattr(self, name)
             if isinstance(value, Path):
@@ -71,7 +74,8 @@ class Config(Settings):
             close = difflib.get_close_matches(key, [*SETTINGS, *list_reading_arguments()], n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             problems.append(f"there is no setting {key!r}{hint}")
-        defaults = DEFAULTS_ON_FEATURES if values.get("features") else {}
+        on_features = values.get("features") or values.get("text")
+        defaults = DEFAULTS_ON_FEATURES if on_features else {}
         known = {key: value for key, value in values.items() if key in SETTINGS}
         config = cls(**{**defaults, **known})
         problems += config.problems(known)
@@ -94,7 +98,7 @@ class Config(Settings):
 
     def with_changes(self, settings: Mapping[str, Any]) -> "Config":
         """Return a checked copy with other values for some settings."""
-        usual = type(self)(**(DEFAULTS_ON_FEATURES if self.features else {})).to_dict()
+        usual = type(self)(**(DEFAULTS_ON_FEATURES if self.on_features else {})).to_dict()
         own = {k: v for k, v in self.to_dict().items() if v != usual[k]}
         return type(self).of({**self.effective(), **own, **settings})
 
@@ -113,7 +117,7 @@ class Config(Settings):
             if expected := setting.expected(value):
                 found[name] = f"{name}: expected {expected}, got {value!r}"
         checks = [
-            (("images", "features", "labels", "truth"), self._check_files),
+            (("images", "features", "text", "labels", "truth"), self._check_files),
             (("weights", "images", "select", "truth"), self._check_choices),
             (("reading", "reading_truth", "reading_features"), self._check_reading),
             (("device", "precision"), self._check_device_and_precision),
@@ -139,13 +143,15 @@ class Config(Settings):
 
     def _check_files(self) -> list[str]:
         found = []
-        if bool(self.images) == bool(self.features):
-            both = "both" if self.images else "neither"
-            found.append(f"images, features: expected one of the two, got {both}")
-        files = {"labels": self.labels, "features": self.features, "truth": self.truth}
+        if bool(self.images) == bool(self.on_features):
+            other = "text" if self.text else "features"
+            got = "both" if self.images else "neither"
+            found.append(f"images, {other}: expected one of the two, got {got}")
+        files = [("labels", self.labels), ("truth", self.truth)]
+        files += [("features", path) for path in self.features]
         found += [
             f"{name}: there is no file or folder {path}"
-            for name, path in files.items()
+            for name, path in files
             if path and not Path(path).exists()
         ]
         if not self.labels:
@@ -202,9 +208,9 @@ class Config(Settings):
                 f"head: {self.head!r} has {len(head.members)} members, and {self.method} "
                 "keeps a memory per row, which needs one output per row; change one of the two"
             ]
-        if loss.views > 1 and self.features:
+        if loss.views > 1 and self.on_features:
             return [f"method: {self.method} compares views of an image; features have none"]
-        if loss.needs_maps and (self.features or not head.keeps_maps):
+        if loss.needs_maps and (self.on_features or not head.keeps_maps):
             return [
                 f"method: {self.method} needs class maps, which only images with the `head` cam or "
                 "boostlu have; use `head` cam with `tune` all"
@@ -336,9 +342,9 @@ def list_reading_arguments() -> tuple[str, ...]:
 
 
 def _list_feature_arguments() -> tuple[str, ...]:
-    from halftruth.data import read_features
+    from halftruth.data.feature_columns import read_feature_columns
 
-    return tuple(set(inspect.signature(read_features).parameters) - {"path", "rows"})
+    return tuple(set(inspect.signature(read_feature_columns).parameters) - {"path", "lenient"})
 
 
 def collect(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -408,7 +414,7 @@ def load_settings(source: Path | Mapping[str, Any] | None, settings: Mapping[str
 
 def _drop_data(recipe: dict[str, Any]) -> dict[str, Any]:
     """Return a paper's recipe without the settings for the data of the paper."""
-    names = {"labels", "truth", "images", "features", "group_column"}
+    names = {"labels", "truth", "images", "features", "text", "encoder", "group_column"}
     names |= {"reading", "reading_truth", "reading_features"}
     if recipe.get("select") == "truth":
         names.add("select")
@@ -418,13 +424,15 @@ def _drop_data(recipe: dict[str, Any]) -> dict[str, Any]:
 def override(values: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return `values` overridden by `settings`.
 
-    Another method drops the options and the budget. Features replace images, and images
-    features.
+    Another method drops the options and the budget. Features or text replace images, and images
+    replace both.
     """
     below = dict(values)
-    for one, other in (("images", "features"), ("features", "images")):
-        if settings.get(one) and not settings.get(other):
-            below.pop(other, None)
+    kinds = (("images",), ("features", "text", "encoder"))
+    for here, other in (kinds, kinds[::-1]):
+        if any(map(settings.get, here)) and not any(map(settings.get, other)):
+            for name in other:
+                below.pop(name, None)
     if settings.get("method", below.get("method")) != below.get("method"):
         below.pop("options", None)
         below.pop("budget", None)

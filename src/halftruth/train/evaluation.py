@@ -19,6 +19,7 @@ from halftruth.metrics import evaluate as score_labels
 from halftruth.metrics.counts import UndefinedMetricWarning
 from halftruth.models import Classifier
 from halftruth.train.config import Config
+from halftruth.train.feature_inputs import Files
 from halftruth.train.inputs import Inputs
 from halftruth.train.records import count_class_histograms
 from halftruth.train.run_folder import to_json
@@ -40,7 +41,7 @@ def evaluate(
     labels: str | Path,
     *,
     images: ImageSource | None = None,
-    features: str | Path | None = None,
+    features: Files | None = None,
     split: str | None = None,
     reading: dict[str, Any] | None = None,
     **options: Any,
@@ -53,7 +54,8 @@ def evaluate(
     `ignore_unknown=True`.
     """
     run = open_run(run)
-    given = read_labels(labels, **{**_get_reading_options(run, labels), **(reading or {})})
+    options_of_file = {**_get_reading_options(run, labels), **(reading or {})}
+    given = read_labels(labels, **options_of_file)
     missing = [name for name in run.classes if name not in given.classes]
     if missing:
         raise DataError(f"{labels}: classes of the run are missing in the labels: {some(missing)}")
@@ -66,8 +68,8 @@ def evaluate(
     values = given.values[:, [given.classes.index(name) for name in run.classes]]
     rows = np.arange(len(values)) if split is None else _select_part(run, given, labels, split)
     items = None if given.items is None else [str(given.items[row]) for row in rows]
-    if features is not None:
-        matrix = run.read_features(features, labels=given)[rows]
+    if features is not None or (run.config.text and images is None):
+        matrix = run.read_features(features or (), given, labels, options_of_file)[rows]
         scores = run.score(features=matrix, items=items)
     else:
         if items is None:
@@ -122,7 +124,8 @@ def _get_reading_options(run: TrainedRun, labels: str | Path) -> dict[str, Any]:
     config = run.config
     if _same_file(config.truth, labels):
         return truth_options(config)
-    return reading_options(config) if _same_file(config.labels, labels) else {}
+    # Other files with the column of text are read like the one of training.
+    return reading_options(config) if config.text or _same_file(config.labels, labels) else {}
 
 
 def _select_part(run: TrainedRun, given: LabelMatrix, labels: str | Path, split: str) -> np.ndarray:

@@ -18,6 +18,7 @@ from halftruth import losses
 from halftruth.data import DataError
 from halftruth.data.check import completeness_hint
 from halftruth.data.decode_images import describe_bad
+from halftruth.data.feature_encoder import FeatureEncoder
 from halftruth.data.splits import named_splits
 from halftruth.losses import Loss
 from halftruth.models import Classifier
@@ -100,8 +101,11 @@ class Run:
         started = time.perf_counter()
         keep_freed_memory()
         self._refuse_overwriting(resume)
-        self.task = load_task(self.config)
+        encoder = FeatureEncoder.load(self.folder) if resume else None
+        self.task = load_task(self.config, encoder)
         self.folder.mkdir(parents=True, exist_ok=True)
+        if self.task.encoder is not None and self.main:
+            self.task.encoder.save(self.folder)
         with self._lock():
             return self._train(resume, self._load_last(resume), started)
 

@@ -36,22 +36,30 @@ class Condition:
 
 # A recipe without images and features may have settings for both.
 IMAGES = Condition(
-    lambda s: bool(s.images) or not s.features,
-    "it is for `images`, and this run trains on `features`",
+    lambda s: bool(s.images) or not s.on_features,
+    "it is for `images`, and this run trains on `features` or `text`",
     "images",
 )
 FEATURES = Condition(
-    lambda s: bool(s.features) or not s.images,
-    "it is for `features`, and this run trains on `images`",
+    lambda s: s.on_features or not s.images,
+    "it is for `features` and `text`, and this run trains on `images`",
     "features",
 )
+FEATURE_FILES = Condition(
+    lambda s: bool(s.features) or not (s.images or s.text),
+    "it is for files of `features`, and this run has none",
+    "files of features",
+)
+TEXT = Condition(
+    lambda s: bool(s.text), "it reads a column of text, and none is named by `text`", "`text`"
+)
 WHOLE_NETWORK = Condition(
-    lambda s: bool(s.features) or s.tune != "head",
+    lambda s: s.on_features or s.tune != "head",
     "with `tune` head only the head is trained",
     "not with `tune` head",
 )
 HEAD_ALONE = Condition(
-    lambda s: bool(s.features) or s.tune != "all",
+    lambda s: s.on_features or s.tune != "all",
     "with `tune` all the head is not trained alone",
     "not with `tune` all",
 )
@@ -169,9 +177,18 @@ class Settings:
         list, DATA, "Folder or zip file of images; may be repeated.",
         on_resume=FREE, first=True, flags=("--images", "-i"),
     )  # fmt: skip
-    features: str | None = _declare(
-        None, DATA, "Feature matrix, instead of images.",
+    features: list[str] = _declare(
+        list, DATA, "Table or matrix of features, instead of images; may be repeated.",
         on_resume=FREE, first=True, flags=("--features", "-f"),
+    )  # fmt: skip
+    text: str | None = _declare(
+        None, DATA, "Column of the label file with the text to learn from, instead of images.",
+        on_resume=FIXED, first=True,
+    )  # fmt: skip
+    encoder: str | None = _declare(
+        None, DATA,
+        "Language model that reads the text, frozen: a folder, or a name on the Hugging Face Hub.",
+        default_words="TF-IDF of words and parts of words", only=(TEXT,), on_resume=FIXED,
     )  # fmt: skip
     out: str = _declare(
         "runs/last", DATA, "Run folder; a folder that holds a run is not overwritten.",
@@ -192,8 +209,8 @@ class Settings:
         on_resume=FREE, only=(WITH_TRUTH,), nested=True,
     )  # fmt: skip
     reading_features: dict[str, Any] = _declare(
-        dict, DATA, "How the features are read: arguments of `read_features`.",
-        on_resume=FREE, only=(FEATURES,), nested=True,
+        dict, DATA, "How the features are read: arguments of `read_feature_columns`.",
+        on_resume=FREE, only=(FEATURE_FILES,), nested=True,
     )  # fmt: skip
     val: float = _declare(
         0.2, DATA, "Share of rows held out for validation, where no split column assigns them.",
@@ -376,6 +393,11 @@ class Settings:
         False, MACHINE, "Also write TensorBoard event files.", on_resume=FREE
     )
     report: bool = _declare(True, MACHINE, "Draw report.html at the end.", on_resume=FREE)
+
+    @property
+    def on_features(self) -> bool:
+        """Whether the run trains on features or text, not on images."""
+        return bool(self.features or self.text)
 
     def without_effect(self, name: str) -> str | None:
         """Return why a setting has no effect, and what to do; None if it has an effect."""

@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from halftruth.data import DataError, ImageStore, Splits, choose_splits, read_column, read_features
+from halftruth.data import DataError, ImageStore, Splits, choose_splits, read_column
 from halftruth.data import read_labels as read
 from halftruth.data.errors import some
+from halftruth.data.feature_encoder import FeatureEncoder
+from halftruth.data.readers.text_table import table_options
 from halftruth.labels import LabelMatrix
 from halftruth.train.config import Config
+from halftruth.train.feature_inputs import read_inputs
 
 
 @dataclass
@@ -21,6 +24,8 @@ class Task:
     splits: Splits
     truth: np.ndarray | None = None
     features: np.ndarray | None = None
+    # How tables and text became `features`; None if a matrix was given.
+    encoder: FeatureEncoder | None = None
     store: ImageStore | None = None
     # The group of every row, if rows belong to groups.
     groups: np.ndarray | None = None
@@ -51,6 +56,8 @@ class Task:
             for part, name in (("train", "training"), ("val", "validation"), ("test", "test"))
         )
         lines = [self.labels.describe(), f"rows: {parts}"]
+        if self.encoder is not None:
+            lines.append(self.encoder.describe())
         counts = (self.labels.values[self.splits.train] > 0).sum(axis=0)
         if never := [name for name, count in zip(self.classes, counts, strict=True) if not count]:
             lines.append(f"never present in the training rows: {some(never)}")
@@ -59,8 +66,8 @@ class Task:
         return "\n".join(lines)
 
 
-def load_task(config: Config) -> Task:
-    """Read the data of a run."""
+def load_task(config: Config, encoder: FeatureEncoder | None = None) -> Task:
+    """Read the data of a run; `encoder`: that of the run which is resumed, if it has one."""
     # First, so that a misspelt column is reported as --group-column, not as a dropped column.
     groups = read_groups(config)
     labels = read(config.labels, **reading_options(config))
@@ -69,9 +76,13 @@ def load_task(config: Config) -> Task:
     task = Task(labels=labels, splits=choose_parts(config, labels, groups), groups=groups)
     if config.truth:
         task.truth = align_truth(labels, read(config.truth, **truth_options(config)), config.truth)
-    if config.features:
-        options = feature_options(config, config.features)
-        task.features = read_features(config.features, labels=labels, **options)
+    if config.on_features:
+        sources, texts = read_inputs(config, labels, config.labels, config.features)
+        if encoder is None:
+            rows = task.splits.train
+            encoder = FeatureEncoder.fit(sources, texts, labels.values, rows, config.encoder)
+        task.features = encoder.transform(sources, texts)
+        task.encoder = None if encoder.is_plain else encoder
     else:
         task.store = ImageStore([Path(path) for path in config.images])
         _check_images_named(task)
@@ -90,9 +101,8 @@ def read_groups(config: Config) -> np.ndarray | None:
     """Return the group of each row (a patient), if there is a column of groups."""
     if not config.group_column:
         return None
-    delimiter = config.reading.get("delimiter")
     return read_column(
-        config.labels, config.group_column, delimiter=delimiter, option="group_column"
+        config.labels, config.group_column, option="group_column", **table_options(config.reading)
     )
 
 
@@ -113,28 +123,21 @@ def check_parts(task: Task, config: Config) -> None:
 
 
 def reading_options(config: Config) -> dict[str, Any]:
-    """Return the options for reading the label file: the column of groups is not a label."""
-    if not config.group_column:
+    """Return the options for reading the label file: groups and text are not labels."""
+    others = [name for name in (config.group_column, config.text) if name]
+    if not others:
         return config.reading
-    dropped = [*config.reading.get("drop_columns", ()), config.group_column]
+    dropped = [*config.reading.get("drop_columns", ()), *others]
     return {**config.reading, "drop_columns": dropped}
-
-
-def feature_options(config: Config, path: str | Path) -> dict[str, Any]:
-    """Return the options for reading features; those of the labels name the ARFF labels."""
-    options = dict(config.reading_features)
-    if ".arff" in Path(path).name.lower() and "arff_labels" in config.reading:
-        options.setdefault("arff_labels", config.reading["arff_labels"])
-    return options
 
 
 def truth_options(config: Config) -> dict[str, Any]:
     """Return the options for reading the complete labels, in which 0 means absent."""
     options = {"zero": "absent", **config.reading_truth}
     if config.truth == config.labels:
-        kept = ("image_column", "split_column", "delimiter", "duplicates")
+        kept = ("image_column", "split_column", "delimiter", "columns", "quotes", "duplicates")
         options = {**{k: v for k, v in config.reading.items() if k in kept}, **options}
-        others = [config.reading.get("label_column"), config.group_column]
+        others = [config.reading.get("label_column"), config.group_column, config.text]
         dropped = [*config.reading.get("drop_columns", ()), *(name for name in others if name)]
         options.setdefault("drop_columns", dropped)
     return options

@@ -12,28 +12,29 @@ import numpy as np
 import pandas as pd
 import torch
 
-from halftruth.data import DataError, decode_all, read_features
+from halftruth.data import DataError, decode_all
 from halftruth.data.decode_images import describe_bad
-from halftruth.data.features import check_features, features_from_frame, read_features_and_ids
+from halftruth.data.feature_encoder import FeatureEncoder
+from halftruth.data.features import check_features
 from halftruth.data.given_images import GivenImage, open_images
 from halftruth.data.transforms import Augment
 from halftruth.labels import LabelMatrix
 from halftruth.models import Classifier, build_image_model
 from halftruth.train.config import Config, check_device, read_settings
 from halftruth.train.devices import make_accelerator
+from halftruth.train.feature_inputs import Files, encode, is_matrix, read_matrix
 from halftruth.train.inputs import Features, Images, Inputs
 from halftruth.train.journal import Journal
 from halftruth.train.output_tables import make_prediction_table, write_table
 from halftruth.train.run_folder import BEST, RESULT, CheckpointError, load_checkpoint, read_result
 from halftruth.train.scoring import score_rows
 from halftruth.train.stages import build_head
-from halftruth.train.task import feature_options
 
 # Decoded pixels that are held in memory at once.
 _BLOCK_BYTES = 256 << 20
 
 ImageSource = GivenImage | Sequence[GivenImage]
-FeatureSource = str | Path | np.ndarray | pd.DataFrame | Sequence[Sequence[float]]
+FeatureSource = Files | np.ndarray | pd.DataFrame | Sequence[Sequence[float]]
 
 
 @dataclass
@@ -73,6 +74,8 @@ class TrainedRun:
         self.inputs: int | None = self.saved["identity"]["inputs"]
         # This device may not support the precision of training.
         self.accelerator = make_accelerator(dataclasses.replace(self.config, precision="no"))
+        # How tables and text become features; None if the run was trained on a matrix.
+        self.encoder = FeatureEncoder.load(self.folder)
         self.journal = Journal(None, quiet=quiet)
 
     @cached_property
@@ -122,6 +125,7 @@ class TrainedRun:
         *,
         images: ImageSource | None = None,
         features: FeatureSource | None = None,
+        text: Any = None,
         items: Sequence[str] | None = None,
         bad_images: str = "skip",
         workers: int | None = None,
@@ -132,14 +136,15 @@ class TrainedRun:
 
         - images: a file, a folder, a zip file, a PIL image, an array (H, W, 3) of uint8, or a list
           of these;
-        - features: a file, an array (N, D) or a DataFrame.
+        - features: a file, an array (N, D) or a DataFrame; several files, if the run has several;
+        - text: a table with the column of text, a DataFrame, a text or a list of texts.
 
         The names are file names, ids of the features, or row numbers; `items` gives others.
         Predicted labels (above their thresholds) are joined by "|".
         """
         scores = self.score(
-            source, images=images, features=features, items=items, bad_images=bad_images,
-            workers=workers,
+            source, images=images, features=features, text=text, items=items,
+            bad_images=bad_images, workers=workers,
         )  # fmt: skip
         return make_prediction_table(
             scores.items, scores.probabilities, self.classes, self.thresholds
@@ -151,6 +156,7 @@ class TrainedRun:
         *,
         images: ImageSource | None = None,
         features: FeatureSource | None = None,
+        text: Any = None,
         items: Sequence[str] | None = None,
         bad_images: str = "skip",
         workers: int | None = None,
@@ -159,41 +165,59 @@ class TrainedRun:
 
         With a folder or zip file of images, `items` are the names of those to score.
         """
-        kind = "images" if self.inputs is None else "features"
-        count = sum(value is not None for value in (source, images, features))
-        if count != 1:
-            got = "more than one" if count else "neither images nor features"
-            raise DataError(
-                f"{self.folder}: was trained on {kind}; expected them (--{kind}) and nothing else, "
-                f"got {got}"
+        kind = "images" if self.inputs is None else "text" if self.config.text else "features"
+        given: dict[str, Any] = {"images": images, "features": features, "text": text}
+        if source is not None and given[kind] is None:
+            given[kind], source = source, None
+        found = [name for name, value in given.items() if value is not None]
+        wanted = [kind, "features"] if kind == "text" and self.config.features else [kind]
+        if kind == "text" and text is None and is_matrix(features):
+            # Features that `read_features` returned.
+            wanted = ["features"]
+        if source is not None or sorted(found) != sorted(wanted):
+            several = source is not None or len(found) > len(wanted)
+            got = (
+                "more than one" if several else found[0] if found else "neither images nor features"
             )
-        if source is not None:
-            images, features = (source, None) if self.inputs is None else (None, source)
+            table = f"a table with the column {self.config.text!r}"
+            options = " and ".join(table if name == "text" else f"--{name}" for name in wanted)
+            raise DataError(
+                f"{self.folder}: was trained on {' and '.join(wanted)}; expected them ({options}) "
+                f"and nothing else, got {got}"
+            )
         names = None if items is None else [str(item) for item in items]
-        if features is not None:
-            return self._score_features(features, names)
+        if self.inputs is not None:
+            return self._score_features(given["features"], given["text"], names)
+        images = given["images"]
         assert images is not None
         return self._score_images(images, names, bad_images, workers)
 
-    def read_features(self, path: str | Path, labels: LabelMatrix | None = None) -> np.ndarray:
-        """Return a matrix of features, read as in training."""
-        return read_features(path, labels=labels, **feature_options(self.config, path))
+    def read_features(
+        self,
+        paths: Files | None,
+        labels: LabelMatrix,
+        table: str | Path | None = None,
+        reading: dict[str, Any] | None = None,
+    ) -> np.ndarray:
+        """Return the matrix of features of the rows of a label file, as in training.
 
-    def _score_features(self, source: FeatureSource, names: list[str] | None) -> Scores:
-        if self.inputs is None:
-            raise DataError(f"{self.folder}: was trained on images, not on features")
-        ids: np.ndarray | None = None
-        if isinstance(source, str | Path):
-            options = feature_options(self.config, source)
-            matrix, ids = read_features_and_ids(source, **options)
-        elif isinstance(source, pd.DataFrame):
-            matrix, ids = features_from_frame(source)
-        else:
-            matrix = _as_matrix(source)
+        `paths`: files of features, those of training by default. `table`: the label file, which has
+        the text; `reading`: how it is read.
+        """
+        file = table or self.config.labels
+        return read_matrix(self.config, self.encoder, labels, file, paths, reading)
+
+    def _score_features(self, source: Any, text: Any, names: list[str] | None) -> Scores:
+        assert self.inputs is not None
+        matrix, ids = encode(self.config, self.encoder, source, text)
+        check_features(matrix)
+        with_encoder = self.encoder is not None
         if matrix.ndim != 2 or matrix.shape[1] != self.inputs:
             raise DataError(
                 f"{self.folder}: was trained on {self.inputs:,} features per row, got a matrix of "
                 f"shape {matrix.shape}"
+                + "; give a file or a DataFrame with the columns of training"
+                * with_encoder
             )
         if names is None:
             names = [str(name) for name in (range(len(matrix)) if ids is None else ids)]
@@ -204,8 +228,6 @@ class TrainedRun:
     def _score_images(
         self, source: ImageSource, names: list[str] | None, bad_images: str, workers: int | None
     ) -> Scores:
-        if self.inputs is not None:
-            raise DataError(f"{self.folder}: was trained on features, not on images")
         if bad_images not in ("skip", "fail"):
             raise DataError(f"bad_images: expected skip or fail, got {bad_images!r}")
         store = open_images(source, names)
@@ -259,14 +281,3 @@ def write_predictions(
     table = make_prediction_table(scores.items, scores.probabilities, run.classes, run.thresholds)
     write_table(table, path)
     return len(table), scores.bad
-
-
-def _as_matrix(values: Any) -> np.ndarray:
-    """Return an array or a list of rows as a checked float32 matrix."""
-    try:
-        # torch warns of arrays that cannot be written to, such as those of a DataFrame.
-        matrix = np.require(values, np.float32, "W")
-    except (TypeError, ValueError) as error:
-        raise DataError(f"features: expected numbers (rows, columns): {error}") from error
-    check_features(matrix)
-    return matrix

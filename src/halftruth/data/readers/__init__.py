@@ -22,9 +22,10 @@ from halftruth.data.readers.voc import Difficult, read_voc
 from halftruth.labels import LabelMatrix
 
 _COLUMNS = {"label_column", "image_column", "split_column", "drop_columns", "sep", "nothing"}
+_TEXT = {"delimiter", "columns", "quotes"}
 # Each format: its reader, and the options that have an effect there.
 READERS: dict[str, tuple[Callable[..., LabelMatrix], set[str]]] = {
-    "table": (read_label_table, {*_COLUMNS, "delimiter", "classes", "duplicates"}),
+    "table": (read_label_table, {*_COLUMNS, *_TEXT, "classes", "duplicates"}),
     "image folder": (read_image_folder, {*_COLUMNS, "classes", "duplicates"}),
     "COCO": (read_coco, {"classes", "keep_empty", "duplicates"}),
     "VOC": (read_voc, {"classes", "difficult"}),
@@ -45,6 +46,8 @@ def read_labels(
     drop_columns: Sequence[str] = (),
     classes: Sequence[str] | None = None,
     delimiter: str | None = None,
+    columns: Sequence[str] | None = None,
+    quotes: bool = True,
     sep: str | None = None,
     nothing: str | None = None,
     duplicates: Duplicates = "error",
@@ -64,8 +67,10 @@ def read_labels(
         an error, never ignored.
     classes: the classes and their order (for a table with one column per class: which columns).
     duplicates: "error", "merge" or "keep" items that have several rows.
-    delimiter: of a CSV file; found from the header by default. keep_empty: keep COCO images without
-        objects. difficult: VOC classes with only difficult objects. key: the matrix in a .npz.
+    delimiter: of a CSV file; found from the header by default. columns: the names of the columns of
+        a text file without a header. quotes: False if quotation marks are part of the text.
+    keep_empty: keep COCO images without objects. difficult: VOC classes with only difficult
+        objects. key: the matrix in a .npz.
     arff_labels: names, an XML file or a count (see `label_positions`).
     """
     source = Path(source)
@@ -82,6 +87,8 @@ def read_labels(
             ("drop_columns", tuple(drop_columns), ()),
             ("classes", classes, None),
             ("delimiter", delimiter, None),
+            ("columns", columns, None),
+            ("quotes", quotes, True),
             ("sep", sep, None),
             ("nothing", nothing, None),
             ("duplicates", duplicates, "error"),

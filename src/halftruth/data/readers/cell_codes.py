@@ -14,8 +14,8 @@ from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 
 Meaning = Literal["unknown", "absent"]
 _CODE = {"unknown": UNKNOWN, "absent": ABSENT, "present": PRESENT}
-_BLANK = {"", "nan", "na", "n/a", "<na>", "null", "none", "?"}
-_WORDS = {
+BLANK = {"", "nan", "na", "n/a", "<na>", "null", "none", "?"}
+TRUTH_WORDS = {
     "true": "true", "yes": "true", "y": "true", "t": "true",
     "false": "false", "no": "false", "n": "false", "f": "false",
 }  # fmt: skip
@@ -75,10 +75,10 @@ def kind_of(cell: object) -> str | None:
     if not isinstance(cell, str):
         return None
     token = cell.strip().lower()
-    if token in _BLANK:
+    if token in BLANK:
         return "blank"
-    if token in _WORDS:
-        return _WORDS[token]
+    if token in TRUTH_WORDS:
+        return TRUTH_WORDS[token]
     try:
         return _BY_NUMBER.get(float(token))
     except ValueError:

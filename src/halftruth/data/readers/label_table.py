@@ -49,10 +49,16 @@ class Roles:
 
 
 def read_label_table(
-    path: Path, coding: Coding, *, delimiter: str | None = None, **options: object
+    path: Path,
+    coding: Coding,
+    *,
+    delimiter: str | None = None,
+    columns: Sequence[str] | None = None,
+    quotes: bool = True,
+    **options: Any,
 ) -> LabelMatrix:
     """Read the labels of a CSV, TSV, Parquet or JSON-lines file."""
-    return labels_of_table(read_table(path, delimiter), coding, **options)  # type: ignore[arg-type]
+    return labels_of_table(read_table(path, delimiter, columns, quotes), coding, **options)
 
 
 def labels_from_frame(

@@ -9,7 +9,7 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 from halftruth.data.errors import DataError, nearest, some
 from halftruth.data.errors import option as describe_option
 from halftruth.data.image_file import is_image_name
+from halftruth.data.readers.parquet_file import open_parquet
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 SUFFIXES = (*TEXT_SUFFIXES, ".parquet", ".pq", ".jsonl")
@@ -68,22 +69,40 @@ class Table:
         return texts
 
 
-def read_table(path: str | Path, delimiter: str | None = None) -> Table:
-    """Read a table; the format follows from the end of its name."""
+def read_table(
+    path: str | Path,
+    delimiter: str | None = None,
+    columns: Sequence[str] | None = None,
+    quotes: bool = True,
+) -> Table:
+    """Read a table; the format follows from the end of its name.
+
+    `columns` names the columns of a text file without a header line. `quotes`: whether quotation
+    marks enclose fields; False takes them as part of the text.
+    """
     path = Path(path)
     name = path.name.lower()
+    if not name.endswith(TEXT_SUFFIXES) and (columns is not None or not quotes):
+        given = "columns" if columns is not None else "quotes"
+        raise DataError(f"{path}: {given} is for text files ({', '.join(TEXT_SUFFIXES)})")
     if name.endswith((".parquet", ".pq")):
-        columns, lines, unit = *_read_parquet(path), "row"
+        cells, lines, unit = *_read_parquet(path), "row"
     elif name.endswith(".jsonl"):
-        columns, lines, unit = *_read_json_lines(path), "line"
+        cells, lines, unit = *_read_json_lines(path), "line"
     elif name.endswith(TEXT_SUFFIXES):
         if delimiter is None and ".tsv" in name:
             delimiter = "\t"
-        header, cells, lines = read_csv(path, delimiter)
-        columns, unit = dict(zip(header, cells, strict=True)), "line"
+        header, texts, lines = read_csv(path, delimiter, columns, quotes)
+        cells, unit = dict(zip(header, texts, strict=True)), "line"
     else:
         raise DataError(f"{path}: expected a table ending in {', '.join(SUFFIXES)}")
-    return Table(columns, [f"{path} {unit} {line}" for line in lines])
+    return Table(cells, [f"{path} {unit} {line}" for line in lines])
+
+
+def table_options(reading: Mapping[str, Any]) -> dict[str, Any]:
+    """Those arguments of `read_labels` that say how the text of a table is read."""
+    names = ("delimiter", "columns", "quotes")
+    return {name: reading[name] for name in names if reading.get(name) is not None}
 
 
 def table_from_frame(frame: Any) -> Table:
@@ -118,10 +137,13 @@ def index_ids(frame: Any) -> np.ndarray | None:
 
 
 def read_column(
-    path: str | Path, column: str, *, delimiter: str | None = None, option: str = "column"
+    path: str | Path, column: str, *, option: str = "column", **options: Any
 ) -> np.ndarray:
-    """Read one more column of a label table as text: patients, sites, dates."""
-    cells = read_table(path, delimiter).column(column, option)
+    """Read one more column of a label table as text: patients, sites, dates.
+
+    `options` are those of `table_options`.
+    """
+    cells = read_table(path, **options).column(column, option)
     return np.array([str(cell) for cell in cells], dtype=str)
 
 
@@ -154,7 +176,10 @@ def read_text(path: Path) -> str:
 
 
 def read_csv(
-    path: Path, delimiter: str | None = None
+    path: Path,
+    delimiter: str | None = None,
+    columns: Sequence[str] | None = None,
+    quotes: bool = True,
 ) -> tuple[list[str], list[list[str]], list[int]]:
     """Read the column names, the columns, and the line on which each row starts."""
     text = read_text(path)
@@ -162,10 +187,14 @@ def read_csv(
         delimiter = detect_delimiter(text, path)
     elif len(delimiter) != 1:
         raise DataError(f"delimiter must be one character such as ',' or '\\t', got {delimiter!r}")
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    lines_of_text = io.StringIO(text, newline="")
+    if quotes:
+        reader = csv.reader(lines_of_text, delimiter=delimiter, strict=True)
+    else:
+        reader = csv.reader(lines_of_text, delimiter=delimiter, strict=True, quoting=csv.QUOTE_NONE)
     rows: list[list[str]] = []
     lines: list[int] = []
-    header: list[str] | None = None
+    header = None if columns is None else [str(name) for name in columns]
     start = 1
     try:
         for row in reader:
@@ -176,16 +205,23 @@ def read_csv(
                 rows.append(row)
                 lines.append(start)
             elif header is not None and row:
+                source = "the header" if columns is None else "columns="
                 raise DataError(
-                    f"{path} line {start}: expected {len(header)} fields as in the header, got "
+                    f"{path} line {start}: expected {len(header)} fields as in {source}, got "
                     f"{len(row)}; check for a missing or unquoted {delimiter!r}"
                 )
             start = reader.line_num + 1
     except csv.Error as error:
-        raise DataError(f"{path} line {start}: cannot be read as CSV: {error}") from None
+        hint = "; if quotation marks are part of the text, pass quotes=False (--read quotes=false)"
+        raise DataError(
+            f"{path} line {start}: cannot be read as CSV: {error}{hint if quotes else ''}"
+        ) from None
     if header is None or not rows:
         raise DataError(f"{path}: has a header but no rows")
-    _check_header(header, rows[0], path)
+    if columns is None:
+        _check_header(header, rows[0], path)
+    elif len(set(header)) < len(header):
+        raise DataError(f"columns={header}: a name occurs more than once; name each column")
     return header, [list(column) for column in zip(*rows, strict=True)], lines
 
 
@@ -229,7 +265,8 @@ def _check_header(names: list[str], first: list[str], path: Path) -> None:
     if _looks_like_data(names, first):
         raise DataError(
             f"{path} line 1: {some(names, 4)} looks like a row of data, not like a header; add a "
-            "first line with the names of the columns, such as image,cat,dog"
+            "first line with the names of the columns, such as image,cat,dog, or name them with "
+            "columns= (--read 'columns=[image, cat, dog]')"
         )
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
@@ -275,19 +312,8 @@ def is_number(text: object) -> bool:
 
 def _read_parquet(path: Path) -> tuple[dict[str, list[Any]], list[int]]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    if not path.is_file():
-        raise DataError(f"{path}: there is no such file")
-    try:
-        table = pq.read_table(path)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: cannot be read as Parquet: {error}") from error
-    twice = sorted(name for name, count in Counter(table.column_names).items() if count > 1)
-    if twice:
-        raise DataError(f"{path}: these column names occur more than once: {some(twice)}")
-    if not table.num_rows:
-        raise DataError(f"{path}: has columns but no rows")
+    table = open_parquet(path)
     columns = {}
     for name in table.column_names:
         column, place = table[name], f"{path} column {name!r}"

@@ -1,0 +1,309 @@
+"""Feature sources as columns: numbers, texts (categories) and vectors, with the ids of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from halftruth.data.errors import DataError, nearest, some
+from halftruth.data.features import FEATURE_KEYS
+from halftruth.data.readers.arff import ArffLabels, read_arff_features
+from halftruth.data.readers.cell_codes import BLANK, TRUTH_WORDS
+from halftruth.data.readers.label_table import SPLIT_COLUMNS
+from halftruth.data.readers.numpy_file import find_items, find_matrix, load_arrays
+from halftruth.data.readers.parquet_file import read_parquet_arrays
+from halftruth.data.readers.text_table import (
+    ITEM_COLUMNS,
+    SUFFIXES,
+    Table,
+    index_ids,
+    plain,
+    read_table,
+)
+
+# The name of the only column of a file that is a bare matrix.
+MATRIX = ""
+
+
+@dataclass(frozen=True)
+class FeatureColumns:
+    """The columns of one source of features, one entry per row.
+
+    A column is an array (N,) of float64 with NaN where a value is missing, an array (N,) of texts
+    with None where a value is missing, or a matrix (N, D) of float32 (a vector per row).
+    """
+
+    columns: dict[str, np.ndarray]
+    ids: np.ndarray | None
+    place: str
+    # The names of all columns of the file.
+    header: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    @property
+    def names(self) -> list[str] | None:
+        """The names of the columns; None for a bare matrix."""
+        return None if MATRIX in self.columns else list(self.columns)
+
+    def select(self, rows: np.ndarray) -> FeatureColumns:
+        """Select rows by number."""
+        ids = None if self.ids is None else self.ids[rows]
+        columns = {name: column[rows] for name, column in self.columns.items()}
+        return FeatureColumns(columns, ids, self.place, self.header)
+
+
+def read_feature_columns(
+    path: str | Path,
+    key: str | None = None,
+    *,
+    drop_columns: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+    arff_labels: ArffLabels = None,
+    lenient: bool = False,
+) -> FeatureColumns:
+    """Read a .npy, .npz, CSV, TSV, JSON-lines, Parquet or ARFF file as columns of features.
+
+    Columns with a usual name for items give the ids; split columns and `drop_columns` are left out.
+    A column of texts has categories, and so has a column of numbers that `categorical` names. A
+    Parquet or JSON-lines column of lists of numbers is a vector per row. `lenient`: names of
+    columns that this file does not have are not an error.
+    """
+    path = Path(path)
+    name = path.name.lower()
+    tabular = name.endswith(SUFFIXES)
+    if key is not None and not name.endswith((".npy", ".npz")):
+        raise DataError(f"{path}: key={key!r} is for .npz files")
+    for argument, given in (("drop_columns", drop_columns), ("categorical", categorical)):
+        if given and not tabular and not lenient:
+            raise DataError(f"{path}: {argument} is for tables ({', '.join(SUFFIXES)})")
+    if name.endswith((".npy", ".npz")):
+        arrays = load_arrays(path)
+        matrix, _ = find_matrix(arrays, FEATURE_KEYS, key, path)
+        return _bare_matrix(matrix, find_items(arrays, len(matrix)), str(path))
+    if name.endswith((".arff", ".arff.gz")):
+        matrix = read_arff_features(path, arff_labels=arff_labels)
+        return _bare_matrix(matrix, None, str(path))
+    if not tabular:
+        raise DataError(f"{path}: expected .npy, .npz, .arff or a table ({', '.join(SUFFIXES)})")
+    if name.endswith((".parquet", ".pq")):
+        columns = read_parquet_arrays(path)
+        places: Sequence[str] = _Places(str(path))
+    else:
+        table = read_table(path)
+        columns, places = _arrays_of_cells(table), table.places
+    if lenient:
+        drop_columns = [name for name in drop_columns if name in columns]
+        categorical = [name for name in categorical if name in columns]
+    return _choose_columns(columns, places, str(path), drop_columns, categorical)
+
+
+def feature_columns_from_frame(
+    frame: Any, *, drop_columns: Sequence[str] = (), categorical: Sequence[str] = ()
+) -> FeatureColumns:
+    """Convert a pandas DataFrame; the ids are a column with a usual name or the index."""
+    names = [str(name) for name in frame.columns]
+    if len(set(names)) < len(names):
+        raise DataError("DataFrame: some column names occur more than once; rename them")
+    if not len(frame):
+        raise DataError("DataFrame: has no rows")
+    columns = {name: _array_of_series(frame.iloc[:, k], name) for k, name in enumerate(names)}
+    places = _Places("DataFrame", first=0)
+    found = _choose_columns(columns, places, "DataFrame", drop_columns, categorical)
+    return found if found.ids is not None else replace(found, ids=index_ids(frame))
+
+
+class _Places(Sequence[str]):
+    """The places of rows for messages, made when they are asked for."""
+
+    def __init__(self, path: str, first: int = 1) -> None:
+        self.path, self.first = path, first
+
+    def __len__(self) -> int:
+        return 0
+
+    def __getitem__(self, row: Any) -> Any:
+        return f"{self.path} row {row + self.first}"
+
+
+def _choose_columns(
+    columns: dict[str, np.ndarray],
+    places: Sequence[str],
+    place: str,
+    drop_columns: Sequence[str],
+    categorical: Sequence[str],
+) -> FeatureColumns:
+    """Find the ids, leave out split and dropped columns, and check the values of the others."""
+    for argument, given in (("drop_columns", drop_columns), ("categorical", categorical)):
+        for name in given:
+            if name not in columns:
+                raise DataError(
+                    f"{argument}={name!r}: there is no such column{nearest(name, columns)}; the "
+                    f"columns are {some(list(columns), 12)}"
+                )
+    kept = {name: column for name, column in columns.items() if name not in drop_columns}
+    named = [name for name in kept if plain(name) in ITEM_COLUMNS and kept[name].ndim == 1]
+    item = min(named, key=lambda name: ITEM_COLUMNS.index(plain(name)), default=None)
+    ids = None if item is None else _as_ids(kept[item], item, places)
+    skipped = {*named, *(name for name in kept if plain(name) in SPLIT_COLUMNS)}
+    chosen: dict[str, np.ndarray] = {}
+    for name, column in kept.items():
+        if name in skipped:
+            continue
+        if name in categorical:
+            column = as_texts(column)
+        elif column.dtype == object:
+            column = _numbers_if_all(column)
+        if column.dtype != object:
+            _check_finite(column, name, places)
+        chosen[name] = column
+    if not chosen:
+        raise DataError(f"{place}: expected columns of features, but none is left")
+    return FeatureColumns(chosen, ids, place, tuple(columns))
+
+
+def as_texts(column: np.ndarray) -> np.ndarray:
+    """The values of a column as texts; None where they are missing.
+
+    >>> as_texts(np.array([1.0, 2.5, np.nan])).tolist()
+    ['1', '2.5', None]
+    """
+    if column.ndim != 1:
+        raise DataError("a column of vectors has no categories")
+    if column.dtype == object:
+        return column
+    return np.array([None if np.isnan(v) else f"{v:.15g}" for v in column], dtype=object)
+
+
+def as_numbers(column: np.ndarray, name: str, place: str) -> np.ndarray:
+    """The values of a column that must hold numbers."""
+    if column.dtype != object:
+        return column
+    found = _numbers_if_all(column)
+    if found.dtype == object:
+        row = next(k for k, cell in enumerate(column) if _number(cell) is None)
+        raise DataError(
+            f"{place} row {row + 1}, column {name!r}: expected a number, as in training, got "
+            f"{column[row]!r}"
+        )
+    return found
+
+
+def _number(cell: str | None) -> float | None:
+    """The number of a cell, NaN where it is missing, None for any other text."""
+    if cell is None:
+        return float("nan")
+    token = cell.strip().lower()
+    if token in TRUTH_WORDS:
+        return 1.0 if TRUTH_WORDS[token] == "true" else 0.0
+    try:
+        return float(token)
+    except ValueError:
+        return None
+
+
+def _numbers_if_all(column: np.ndarray) -> np.ndarray:
+    """A column of texts as numbers if all of them are numbers, or all are true and false."""
+    kinds = {cell: cell.strip().lower() in TRUTH_WORDS for cell in set(column.tolist()) - {None}}
+    if not kinds or (any(kinds.values()) and not all(kinds.values())):
+        return column
+    numbers = {cell: _number(cell) for cell in kinds}
+    if None in numbers.values():
+        return column
+    known: dict[Any, Any] = {**numbers, None: float("nan")}
+    return np.fromiter(map(known.__getitem__, column), dtype=np.float64, count=len(column))
+
+
+def _arrays_of_cells(table: Table) -> dict[str, np.ndarray]:
+    """The columns of a table of texts; blank cells are missing."""
+    columns = {}
+    for name, cells in table.columns.items():
+        if any(isinstance(cell, list) for cell in cells):
+            columns[name] = _stack_lists(cells, name, table.where)
+            continue
+        blank = {cell: cell.strip().lower() in BLANK for cell in set(cells)}
+        columns[name] = np.array([None if blank[c] else c.strip() for c in cells], dtype=object)
+    return columns
+
+
+def _stack_lists(cells: Sequence[Any], name: str, where: Any) -> np.ndarray:
+    """Lists of numbers, all of one length, as a matrix."""
+    size = len(cells[0]) if isinstance(cells[0], list) else 0
+    for row, cell in enumerate(cells):
+        if not isinstance(cell, list) or len(cell) != size or not size:
+            got = f"{len(cell)} entries" if isinstance(cell, list) else repr(cell)
+            raise DataError(
+                f"{where(row)}, column {name!r}: expected a list of {size or 'some'} numbers as in "
+                f"the first row, got {got}"
+            )
+    try:
+        return np.array(cells, dtype=np.float32)
+    except ValueError as error:
+        raise DataError(
+            f"{where(0)}, column {name!r}: expected lists of numbers: {error}"
+        ) from None
+
+
+def _array_of_series(series: Any, name: str) -> np.ndarray:
+    """A column of a DataFrame as numbers, texts or vectors."""
+    import pandas as pd
+
+    kinds = pd.api.types
+    if kinds.is_bool_dtype(series.dtype) or kinds.is_numeric_dtype(series.dtype):
+        if kinds.is_complex_dtype(series.dtype):
+            raise DataError(f"DataFrame column {name!r}: expected real numbers, got complex ones")
+        return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
+    missing = series.isna().tolist()
+    values = series.tolist()
+    if any(isinstance(value, list | tuple | np.ndarray) for value in values):
+        lists = [list(v) if isinstance(v, list | tuple | np.ndarray) else v for v in values]
+        return _stack_lists(lists, name, lambda row: f"DataFrame row {row}")
+    if kinds.is_datetime64_any_dtype(series.dtype) or kinds.is_timedelta64_dtype(series.dtype):
+        raise DataError(
+            f"DataFrame column {name!r}: expected numbers, texts or lists of numbers, got "
+            f"{series.dtype}; convert it to a number or drop it"
+        )
+    texts = [
+        None if gone or str(value).strip().lower() in BLANK else str(value).strip()
+        for value, gone in zip(values, missing, strict=True)
+    ]
+    return np.array(texts, dtype=object)
+
+
+def _as_ids(column: np.ndarray, name: str, places: Sequence[str]) -> np.ndarray:
+    texts = as_texts(column)
+    blank = next((row for row, text in enumerate(texts) if text is None), None)
+    if blank is not None:
+        raise DataError(f"{places[blank]}: column {name!r} is blank; expected a name")
+    return texts.astype(str)
+
+
+def _bare_matrix(matrix: np.ndarray, ids: np.ndarray | None, place: str) -> FeatureColumns:
+    with np.errstate(over="ignore"):
+        values = np.ascontiguousarray(matrix, dtype=np.float32)
+    wrong = np.isinf(values)
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        raise DataError(
+            f"{place} row {row}, column {column}: expected a finite float32 number, got "
+            f"{matrix[row, column]} ({int(wrong.sum()):,} such values); fill or remove them"
+        )
+    return FeatureColumns({MATRIX: values}, ids, place)
+
+
+def _check_finite(column: np.ndarray, name: str, places: Sequence[str]) -> None:
+    """Refuse values that float32 cannot hold; NaN is a missing value."""
+    with np.errstate(over="ignore"):
+        wrong = np.isinf(column.astype(np.float32, copy=False))
+    if wrong.any():
+        row = int(wrong.any(axis=tuple(range(1, column.ndim))).argmax())
+        got = column[row] if column.ndim == 1 else "an infinite entry"
+        raise DataError(
+            f"{places[row]}, column {name!r}: expected a finite float32 number, got {got} "
+            f"({int(wrong.sum()):,} such values); fill or remove them"
+        )

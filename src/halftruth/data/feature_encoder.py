@@ -1,0 +1,194 @@
+"""One matrix from all inputs of a run that are not images: tables, matrices, text.
+
+`FeatureEncoder.fit` learns on the training rows what the columns and texts become; a run keeps it
+in its folder (encoder.json, encoder.npz), and applies it to whatever it predicts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from halftruth.data.errors import DataError, nearest
+from halftruth.data.feature_columns import MATRIX, FeatureColumns, read_feature_columns
+from halftruth.data.features import find_rows, match_rows, refuse_labels
+from halftruth.data.table_encoder import TableEncoder
+from halftruth.data.text_encoder import TextEncoder
+from halftruth.labels import LabelMatrix
+
+JSON, ARRAYS = "encoder.json", "encoder.npz"
+
+
+@dataclass(frozen=True)
+class FeatureEncoder:
+    """The encoders of the sources of features, in order, and of the text."""
+
+    tables: tuple[TableEncoder, ...] = ()
+    # A TextEncoder or a TransformerEncoder.
+    text: Any = None
+
+    @classmethod
+    def fit(
+        cls,
+        sources: Sequence[FeatureColumns],
+        texts: Sequence[str] | None,
+        labels: np.ndarray,
+        rows: np.ndarray,
+        encoder: str | None = None,
+    ) -> FeatureEncoder:
+        """Learn from the training rows; `encoder`: a transformers model that reads the text."""
+        text: Any = None
+        if texts is not None and encoder is not None:
+            from halftruth.data.transformer_encoder import TransformerEncoder
+
+            text = TransformerEncoder(encoder)
+        elif texts is not None:
+            text = TextEncoder.fit(texts, labels, rows)
+        return cls(tuple(TableEncoder.fit(source, rows) for source in sources), text)
+
+    def transform(
+        self, sources: Sequence[FeatureColumns], texts: Sequence[str] | None = None
+    ) -> np.ndarray:
+        """Return the (N, D) float32 matrix of some rows."""
+        if len(sources) != len(self.tables):
+            raise DataError(
+                f"features: expected {len(self.tables)} sources, as in training, got {len(sources)}"
+            )
+        if (texts is None) != (self.text is None):
+            raise DataError("text: " + ("is missing" if texts is None else "was not in training"))
+        blocks = [
+            table.transform(source) for table, source in zip(self.tables, sources, strict=True)
+        ]
+        if texts is not None:
+            blocks.append(self.text.transform(texts))
+        if len({len(block) for block in blocks}) > 1:
+            rows = ", ".join(f"{len(block):,}" for block in blocks)
+            raise DataError(f"features: expected as many rows in every source, got {rows}")
+        return blocks[0] if len(blocks) == 1 else np.hstack(blocks)
+
+    @property
+    def outputs(self) -> list[str]:
+        """The names of the columns of the matrix."""
+        names = [name for table in self.tables for name in table.outputs]
+        return names if self.text is None else names + self.text.outputs
+
+    @property
+    def one_scale(self) -> np.ndarray | None:
+        """Columns that must keep their scales relative to each other: TF-IDF, None if none.
+
+        Standardised one by one, a rare term would count a hundred times as much as a common one.
+        """
+        if not isinstance(self.text, TextEncoder):
+            return None
+        width = len(self.outputs)
+        return np.arange(width - len(self.text.chosen), width)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is one matrix, which stays as it is."""
+        return self.text is None and len(self.tables) == 1 and self.tables[0].is_plain
+
+    def describe(self) -> str:
+        """Describe the inputs, one line per source."""
+        lines = [f"features: {table.describe()}" for table in self.tables]
+        return "\n".join(lines if self.text is None else [*lines, self.text.describe()])
+
+    # ------------------------------------------------------------------ files
+
+    def save(self, folder: Path) -> None:
+        """Write encoder.json and encoder.npz."""
+        values: dict[str, Any] = {"version": 1, "tables": [t.to_json() for t in self.tables]}
+        if self.text is not None:
+            values["text"] = self.text.to_json()
+            np.savez(folder / ARRAYS, **self.text.arrays())
+        (folder / JSON).write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> FeatureEncoder | None:
+        """Return the encoder of a run folder; None if the features of the run stay as they are."""
+        path = folder / JSON
+        if not path.is_file():
+            return None
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            if values.get("version") != 1:
+                raise ValueError(f"version {values.get('version')}, expected 1")
+            tables = tuple(TableEncoder.from_json(one) for one in values["tables"])
+            text: Any = None
+            if "text" in values:
+                text = _load_text(values["text"], folder)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(f"{path}: is damaged ({error}); train again") from error
+        return cls(tables, text)
+
+
+def _load_text(values: dict[str, Any], folder: Path) -> Any:
+    if values["kind"] == "transformer":
+        from halftruth.data.transformer_encoder import TransformerEncoder
+
+        return TransformerEncoder.from_json(values)
+    with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
+        return TextEncoder.from_json(values, dict(arrays))
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def read_sources(
+    paths: Sequence[str | Path], labels: LabelMatrix | None = None, **options: Any
+) -> list[FeatureColumns]:
+    """Read sources of features; with `labels`, one row per row of the labels, matched by id.
+
+    `options` are those of `read_feature_columns`. Several sources without labels are matched by id,
+    in the order of the first; without ids they must have the same order.
+    """
+    several = len(paths) > 1
+    sources = [
+        read_feature_columns(path, **_options_for(path, options), lenient=several) for path in paths
+    ]
+    for argument in ("drop_columns", "categorical"):
+        for name in options.get(argument, ()) if several else ():
+            headers = [one for source in sources for one in source.header]
+            if name not in headers:
+                raise DataError(
+                    f"{argument}={name!r}: no source has such a column{nearest(name, headers)}"
+                )
+    if labels is not None:
+        return [_align(source, labels) for source in sources]
+    return [sources[0], *(_follow(source, sources[0]) for source in sources[1:])]
+
+
+def _options_for(path: str | Path, options: dict[str, Any]) -> dict[str, Any]:
+    """The options that are meant for a file of this kind."""
+    name = Path(path).name.lower()
+    if ".arff" not in name:
+        options = {key: value for key, value in options.items() if key != "arff_labels"}
+    return options
+
+
+def _align(source: FeatureColumns, labels: LabelMatrix) -> FeatureColumns:
+    """The rows in the order of the labels."""
+    rows = match_rows(source.ids, len(source), labels, source.place)
+    aligned = source if rows is None else source.select(rows)
+    bare = aligned.columns.get(MATRIX)
+    refuse_labels(bare, labels, source.place, aligned.names)
+    return aligned
+
+
+def _follow(source: FeatureColumns, first: FeatureColumns) -> FeatureColumns:
+    """The rows in the order of another source."""
+    if source.ids is not None and first.ids is not None:
+        return source.select(find_rows(source.ids, first.ids, source.place, first.place))
+    if len(source) != len(first):
+        raise DataError(
+            f"{source.place}: has {len(source):,} rows, {first.place} has {len(first):,}, and they "
+            "have no ids to match them"
+        )
+    return source

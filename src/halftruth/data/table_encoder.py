@@ -1,0 +1,212 @@
+"""Turn columns of numbers, categories and vectors into a matrix; fitted on the training rows.
+
+Numbers keep their values. A missing number becomes the median of the training rows, and a column
+with missing numbers gets one more column, 1 where the number was missing. Categories become one
+column per level (0 or 1); rare levels, and levels that training did not have, share a column.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from halftruth.data.errors import DataError, nearest, some
+from halftruth.data.feature_columns import MATRIX, FeatureColumns, as_numbers, as_texts
+
+# Levels with a column of their own: the most frequent ones that enough training rows have.
+MOST_LEVELS, FEWEST_ROWS = 100, 3
+NUMBER, CATEGORY, VECTOR = "number", "category", "vector"
+
+
+@dataclass(frozen=True)
+class ColumnEncoder:
+    """One column: its kind, and what the training rows say about it."""
+
+    name: str
+    kind: str
+    # Levels of a category that have a column of their own.
+    levels: tuple[str, ...] = ()
+    # Whether rare and new levels of a category share a column.
+    other: bool = False
+    # The medians that replace missing numbers: one, or one per entry of a vector.
+    fill: tuple[float, ...] = ()
+    # The entries (of a vector) that get a column which says whether the number was missing.
+    missing: tuple[int, ...] = ()
+
+    @property
+    def outputs(self) -> list[str]:
+        """The names of the columns that this column becomes."""
+        if self.kind == CATEGORY:
+            names = [f"{self.name}={level}" for level in self.levels]
+            names += [f"{self.name} is another"] * self.other
+            return names + [f"{self.name} is missing"] * bool(self.missing)
+        if self.kind == NUMBER:
+            return [self.name] + [f"{self.name} is missing"] * bool(self.missing)
+        start = f"{self.name}[" if self.name else "["
+        names = [f"{start}{k}]" for k in range(len(self.fill))]
+        return names + [f"{start}{k}] is missing" for k in self.missing]
+
+    def transform(self, column: np.ndarray, place: str) -> np.ndarray:
+        """Return the (N, number of outputs) float32 matrix of a column."""
+        if self.kind == CATEGORY:
+            return self._encode_levels(as_texts(column))
+        if self.kind == NUMBER:
+            if column.ndim != 1:
+                raise DataError(
+                    f"{place}, column {self.name!r}: expected numbers, as in training, got vectors"
+                )
+            values = as_numbers(column, self.name, place)[:, None]
+        else:
+            values = column
+            if values.ndim != 2 or values.shape[1] != len(self.fill):
+                called = f", column {self.name!r}" if self.name else ""
+                shape = values.shape[1:] or "no vector"
+                raise DataError(
+                    f"{place}{called}: expected vectors of {len(self.fill):,} numbers, as in "
+                    f"training, got {shape}"
+                )
+        gone = np.isnan(values)
+        if not gone.any() and not self.missing:
+            return values.astype(np.float32, copy=False)
+        filled = np.where(gone, np.array(self.fill), values)
+        return np.hstack([filled, gone[:, list(self.missing)]]).astype(np.float32)
+
+    def _encode_levels(self, texts: np.ndarray) -> np.ndarray:
+        place = {level: k for k, level in enumerate(self.levels)}
+        width = len(self.levels)
+        elsewhere = width if self.other else -1
+        gone = width + self.other if self.missing else -1
+        column = np.array([gone if t is None else place.get(t, elsewhere) for t in texts])
+        out = np.zeros((len(texts), width + self.other + bool(self.missing)), dtype=np.float32)
+        rows = np.flatnonzero(column >= 0)
+        out[rows, column[rows]] = 1
+        return out
+
+
+def fit_column(name: str, column: np.ndarray, rows: np.ndarray, place: str) -> ColumnEncoder:
+    """Return the encoder of a column, by its training rows."""
+    if column.dtype == object:
+        return _fit_category(name, column[rows], place)
+    kind = NUMBER if column.ndim == 1 else VECTOR
+    values = column[rows] if kind == VECTOR else column[rows][:, None]
+    gone = np.isnan(values)
+    if name == MATRIX and not gone.any():
+        return ColumnEncoder(name, kind, fill=(0.0,) * values.shape[1])
+    if not gone.any():
+        # Medians only matter where a later row misses a number.
+        return ColumnEncoder(name, kind, fill=tuple(np.median(values, axis=0).tolist()))
+    empty = np.flatnonzero(gone.all(axis=0))
+    if len(empty):
+        which = f"column {name!r}" if kind == NUMBER else f"entry {empty[0]} of {name or 'a row'!r}"
+        raise DataError(
+            f"{place}: {which} has no value in any of the {len(rows):,} training rows; drop it "
+            "(Python: drop_columns=[...], command line: --read-features 'drop_columns=[...]')"
+        )
+    fill = np.nanmedian(values, axis=0)
+    missing = np.flatnonzero(gone.any(axis=0))
+    return ColumnEncoder(name, kind, fill=tuple(fill.tolist()), missing=tuple(missing.tolist()))
+
+
+def _fit_category(name: str, texts: np.ndarray, place: str) -> ColumnEncoder:
+    counts = Counter(text for text in texts if text is not None)
+    if not counts:
+        raise DataError(
+            f"{place}: column {name!r} has no value in any of the {len(texts):,} training rows; "
+            "drop it (Python: drop_columns=[...], command line: --read-features "
+            "'drop_columns=[...]')"
+        )
+    known = sum(counts.values())
+    if len(counts) > MOST_LEVELS and len(counts) > known / 2:
+        example = next(iter(counts))
+        raise DataError(
+            f"{place}: column {name!r} has {len(counts):,} different texts in {known:,} training "
+            f"rows, such as {example!r:.40}, so it has no categories; drop it (Python: "
+            "drop_columns=[...], command line: --read-features 'drop_columns=[...]'), or, if it "
+            "is text to learn from, put it into the label file and name it with text= (--text)"
+        )
+    ranked = sorted(counts, key=lambda level: (-counts[level], level))
+    # Few rows have few levels that are frequent; then every level is kept.
+    frequent = [level for level in ranked if counts[level] >= FEWEST_ROWS] or ranked
+    levels = tuple(frequent[:MOST_LEVELS])
+    missing = (0,) if known < len(texts) else ()
+    return ColumnEncoder(name, CATEGORY, levels, len(levels) < len(counts), missing=missing)
+
+
+@dataclass(frozen=True)
+class TableEncoder:
+    """The encoders of all columns of one source of features."""
+
+    columns: tuple[ColumnEncoder, ...]
+
+    @classmethod
+    def fit(cls, source: FeatureColumns, rows: np.ndarray) -> TableEncoder:
+        """Return the encoder of a source, by its training rows."""
+        return cls(
+            tuple(
+                fit_column(name, column, rows, source.place)
+                for name, column in source.columns.items()
+            )
+        )
+
+    @classmethod
+    def for_matrix(cls, width: int) -> TableEncoder:
+        """Return the encoder of a matrix that stays as it is."""
+        return cls((ColumnEncoder(MATRIX, VECTOR, fill=(0.0,) * width),))
+
+    @property
+    def outputs(self) -> list[str]:
+        """The names of the columns of the matrix."""
+        return [name for column in self.columns for name in column.outputs]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the source is a matrix without missing values, which stays as it is."""
+        return [column.name for column in self.columns] == [MATRIX] and not self.columns[0].missing
+
+    def transform(self, source: FeatureColumns) -> np.ndarray:
+        """Return the matrix of a source; columns are found by name, others are not used."""
+        lost = [column.name for column in self.columns if column.name not in source.columns]
+        if lost and MATRIX in (*lost, *source.columns):
+            got = "a matrix" if source.names is None else f"the columns {some(source.names)}"
+            wanted = "a matrix" if lost == [MATRIX] else f"the columns {some(lost)}"
+            raise DataError(f"{source.place}: expected {wanted}, as in training, got {got}")
+        if lost:
+            raise DataError(
+                f"{source.place}: {len(lost):,} columns of training are missing: {some(lost)}"
+                f"{nearest(lost[0], source.columns)}"
+            )
+        blocks = [one.transform(source.columns[one.name], source.place) for one in self.columns]
+        return blocks[0] if len(blocks) == 1 else np.hstack(blocks)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return what `from_json` reads."""
+        return [
+            {
+                name: list(v) if isinstance(v, tuple) else v
+                for name, v in vars(one).items()
+                if v != ()
+            }
+            for one in self.columns
+        ]
+
+    @classmethod
+    def from_json(cls, columns: list[Mapping[str, Any]]) -> TableEncoder:
+        """Return the encoder of which `to_json` returned a description."""
+        values: list[dict[str, Any]] = [
+            {key: tuple(v) if isinstance(v, list) else v for key, v in one.items()}
+            for one in columns
+        ]
+        return cls(tuple(ColumnEncoder(**one) for one in values))
+
+    def describe(self) -> str:
+        """Describe the columns in a few words."""
+        kinds = Counter(column.kind for column in self.columns)
+        plural = {NUMBER: "numbers", CATEGORY: "categories", VECTOR: "vectors"}
+        found = ", ".join(f"{count:,} {plural[kind]}" for kind, count in kinds.items())
+        filled = sum(bool(column.missing) for column in self.columns)
+        gaps = f", {filled:,} of them with missing values" if filled else ""
+        return f"{found}{gaps}: {len(self.outputs):,} features"

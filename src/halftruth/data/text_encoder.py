@@ -1,0 +1,162 @@
+"""Text as features without a download: TF-IDF of words and of parts of words.
+
+`TextEncoder.fit` learns the vocabulary on the training rows. `encode_sparse` returns all terms as
+a sparse matrix, for linear models. `transform` returns a dense matrix of the terms that are most
+associated with a present label, for every other model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from halftruth.data.errors import DataError
+from halftruth.labels import PRESENT
+
+# Terms of each kind that are kept at most, the most frequent ones.
+MOST_TERMS = 100_000
+# Dense features of a text at most, and the memory that they may take for all rows.
+MOST_FEATURES, FEWEST_FEATURES, MOST_BYTES = 2048, 128, 2 << 30
+_KINDS: dict[str, dict[str, Any]] = {
+    "words": {"ngram_range": (1, 2), "strip_accents": "unicode", "token_pattern": r"(?u)\b\w+\b"},
+    "characters": {"analyzer": "char_wb", "ngram_range": (2, 5)},
+}
+
+
+class TextEncoder:
+    """TF-IDF of words (one and two) and of parts of words (2 to 5 characters)."""
+
+    def __init__(self, terms: Mapping[str, Sequence[str]], idf: np.ndarray, chosen: np.ndarray):
+        """`terms`: the vocabulary per kind; `idf`: one per term; `chosen`: terms of `transform`."""
+        self.terms = {kind: list(terms[kind]) for kind in _KINDS}
+        self.idf, self.chosen = np.asarray(idf, dtype=np.float64), np.asarray(chosen)
+        parts = np.split(self.idf, [len(self.terms["words"])])
+        self._vectorizers = [
+            _make_vectorizer(kind, self.terms[kind], weights)
+            for kind, weights in zip(_KINDS, parts, strict=True)
+        ]
+
+    @classmethod
+    def fit(cls, texts: Sequence[str], labels: np.ndarray, rows: np.ndarray) -> TextEncoder:
+        """Learn the vocabulary, and choose terms by the labels; only from the training rows."""
+        given = [texts[row] for row in rows]
+        terms: dict[str, list[str]] = {}
+        idf, counted = [], []
+        for kind in _KINDS:
+            vectorizer = _make_vectorizer(kind)
+            try:
+                counted.append(vectorizer.fit_transform(given))
+            except ValueError:
+                raise DataError(
+                    f"the texts of the {len(rows):,} training rows share no {kind}; there is "
+                    "nothing to learn from them"
+                ) from None
+            terms[kind] = vectorizer.get_feature_names_out().tolist()
+            idf.append(vectorizer.idf_)
+        from scipy import sparse  # type: ignore[import-untyped]
+
+        matrix = sparse.hstack(counted, format="csr", dtype=np.float32)
+        size = min(MOST_FEATURES, max(MOST_BYTES // (4 * len(texts)), FEWEST_FEATURES))
+        strength = measure_association(matrix, labels[rows])
+        chosen = np.sort(np.argsort(-strength, kind="stable")[:size])
+        return cls(terms, np.concatenate(idf), chosen)
+
+    @property
+    def outputs(self) -> list[str]:
+        """The names of the dense features."""
+        every = [f"{kind}: {term}" for kind, terms in self.terms.items() for term in terms]
+        return [every[k] for k in self.chosen]
+
+    def encode_sparse(self, texts: Sequence[str]) -> Any:
+        """Return the (N, terms) scipy CSR matrix of TF-IDF values, float32."""
+        from scipy import sparse  # type: ignore[import-untyped]
+
+        blocks = [vectorizer.transform(texts) for vectorizer in self._vectorizers]
+        return sparse.hstack(blocks, format="csr", dtype=np.float32)
+
+    def transform(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the (N, chosen terms) float32 matrix of TF-IDF values."""
+        out = np.empty((len(texts), len(self.chosen)), dtype=np.float32)
+        for at in range(0, len(texts), 4096):
+            some = self.encode_sparse(texts[at : at + 4096])[:, self.chosen]
+            out[at : at + 4096] = some.toarray()
+        return out
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the part of the description that is text."""
+        return {"kind": "tf-idf", "terms": self.terms}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the part of the description that is numbers."""
+        return {"idf": self.idf, "chosen": self.chosen}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> TextEncoder:
+        """Return the encoder of which `to_json` and `arrays` returned a description."""
+        return cls(values["terms"], arrays["idf"], arrays["chosen"])
+
+    def describe(self) -> str:
+        """Describe the encoder in a few words."""
+        words, parts = (len(terms) for terms in self.terms.values())
+        return (
+            f"text: TF-IDF of {words:,} words and pairs of words and of {parts:,} parts of words; "
+            f"{len(self.chosen):,} of them are features"
+        )
+
+
+def measure_association(matrix: Any, labels: np.ndarray) -> np.ndarray:
+    """(V,) how much more a term occurs where a class is present: the largest z over the classes.
+
+    Unknown labels are not counted as absent: the mean of a term over the rows of a class is
+    compared with its mean over all rows.
+    """
+    rows = matrix.shape[0]
+    mean = np.asarray(matrix.mean(axis=0)).ravel()
+    squares = np.asarray(matrix.multiply(matrix).mean(axis=0)).ravel()
+    spread = np.sqrt(np.maximum(squares - mean**2, 1e-12))
+    present = labels == PRESENT
+    strongest = np.full(matrix.shape[1], -np.inf)
+    # In blocks, since terms x classes may not fit into memory.
+    for at in range(0, labels.shape[1], 64):
+        some = present[:, at : at + 64].astype(np.float32)
+        count = some.sum(axis=0)
+        some, count = some[:, count > 0], count[count > 0]
+        if not len(count):
+            continue
+        # A class with few rows is judged as if it had some more rows like all the others.
+        inside = (matrix.T @ some + mean[:, None]) / (count + 1)
+        z = (inside - mean[:, None]) / spread[:, None] * np.sqrt(count * (1 - count / (rows + 1)))
+        strongest = np.maximum(strongest, z.max(axis=1))
+    return strongest
+
+
+def check_texts(texts: Sequence[str], place: str) -> list[str]:
+    """Refuse a column in which every text is blank, or that holds lists."""
+    listed = next((row for row, text in enumerate(texts) if not isinstance(text, str)), None)
+    if listed is not None:
+        raise DataError(f"{place} row {listed + 1}: expected text, got {texts[listed]!r:.60}")
+    if not any(text.strip() for text in texts):
+        raise DataError(f"{place}: every text is blank; name the column that holds the text")
+    return list(texts)
+
+
+def _make_vectorizer(
+    kind: str, terms: Sequence[str] | None = None, idf: np.ndarray | None = None
+) -> Any:
+    """A TfidfVectorizer of scikit-learn: to be fitted, or with a vocabulary and its weights."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    made = TfidfVectorizer(
+        **_KINDS[kind],
+        sublinear_tf=True,
+        dtype=np.float32,
+        vocabulary=None if terms is None else {term: k for k, term in enumerate(terms)},
+        # A term of one row says nothing about other rows.
+        min_df=2,
+        max_features=MOST_TERMS,
+    )
+    if idf is not None:
+        made.idf_ = idf
+    return made

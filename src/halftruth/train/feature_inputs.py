@@ -1,0 +1,171 @@
+"""Features and text of a run, read from files or from memory, for training and for prediction."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from halftruth.data import DataError, read_column, read_features
+from halftruth.data.errors import some
+from halftruth.data.feature_columns import FeatureColumns, feature_columns_from_frame
+from halftruth.data.feature_encoder import FeatureEncoder, read_sources
+from halftruth.data.features import features_from_frame, find_rows, read_features_and_ids
+from halftruth.data.readers.text_table import (
+    ITEM_COLUMNS,
+    SUFFIXES,
+    index_ids,
+    plain,
+    read_table,
+    table_options,
+)
+from halftruth.data.text_encoder import check_texts
+from halftruth.labels import LabelMatrix
+from halftruth.train.config import Config
+
+Files = str | Path | Sequence[str | Path]
+
+
+def read_inputs(
+    config: Config,
+    labels: LabelMatrix,
+    table: str | Path,
+    features: Sequence[str | Path],
+    reading: Mapping[str, Any] | None = None,
+) -> tuple[list[FeatureColumns], list[str] | None]:
+    """Read the sources of features and the texts of the rows of a label file, `table`.
+
+    `reading`: how the file is read, if it differs from the label file of the run.
+    """
+    sources = read_sources(features, labels, **feature_options(config)) if features else []
+    if not config.text:
+        return sources, None
+    options = table_options(config.reading if reading is None else reading)
+    texts = read_column(table, config.text, option="text", **options).tolist()
+    if len(texts) != len(labels):
+        raise DataError(
+            f"{table}: has {len(texts):,} texts for {len(labels):,} items, since rows of one item "
+            "were merged; remove the repeated rows, or pass duplicates='keep' (--duplicates keep)"
+        )
+    return sources, check_texts(texts, f"{table} column {config.text!r}")
+
+
+def read_matrix(
+    config: Config,
+    encoder: FeatureEncoder | None,
+    labels: LabelMatrix,
+    table: str | Path,
+    features: Files | None = None,
+    reading: Mapping[str, Any] | None = None,
+) -> np.ndarray:
+    """Return the features of the rows of a label file, as a trained run needs them.
+
+    `features`: other files than those of training.
+    """
+    paths = config.features if features is None else list_files(features)
+    if encoder is None:
+        options = _options_for_one(config, paths[0])
+        return read_features(_only(paths), labels=labels, **options)
+    return encoder.transform(*read_inputs(config, labels, table, paths, reading))
+
+
+def encode(
+    config: Config, encoder: FeatureEncoder | None, features: Any = None, text: Any = None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the features of new rows as a trained run needs them, and the ids of the rows.
+
+    features: files, a DataFrame, or an array of encoded features. text: a table with the column of
+    text, a DataFrame, a text, or a list of texts.
+    """
+    if encoder is None or is_matrix(features):
+        return _read_plain(config, features)
+    texts, ids = (None, None) if text is None else _read_texts(config, text)
+    sources: list[FeatureColumns] = []
+    if isinstance(features, pd.DataFrame):
+        sources = [feature_columns_from_frame(features, **config.reading_features)]
+    elif features is not None:
+        sources = read_sources(list_files(features), **feature_options(config))
+    if sources and ids is None:
+        ids = sources[0].ids
+    elif sources and ids is not None and sources[0].ids is not None:
+        sources = [
+            source.select(find_rows(source.ids, ids, source.place, "the table of texts"))
+            for source in sources
+            if source.ids is not None
+        ]
+    return encoder.transform(sources, texts), ids
+
+
+def feature_options(config: Config) -> dict[str, Any]:
+    """Return the options for reading features; those of the labels name the ARFF labels."""
+    options = dict(config.reading_features)
+    if "arff_labels" in config.reading:
+        options.setdefault("arff_labels", config.reading["arff_labels"])
+    return options
+
+
+def list_files(paths: Files) -> list[str | Path]:
+    """Return one path or several as a list."""
+    return [paths] if isinstance(paths, str | Path) else list(paths)
+
+
+def is_matrix(values: Any) -> bool:
+    """Return whether features are numbers in memory, not files and not a DataFrame."""
+    if values is None or isinstance(values, str | Path | pd.DataFrame):
+        return False
+    return not (len(values) and all(isinstance(path, str | Path) for path in values))
+
+
+def _read_plain(config: Config, features: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    """Numbers, for a run that was trained on a matrix, and their ids."""
+    if isinstance(features, pd.DataFrame):
+        return features_from_frame(features)
+    if is_matrix(features):
+        try:
+            # torch warns of arrays that cannot be written to, such as those of a DataFrame.
+            return np.require(features, np.float32, "W"), None
+        except (TypeError, ValueError) as error:
+            raise DataError(f"features: expected numbers (rows, columns): {error}") from error
+    path = _only(list_files(features))
+    return read_features_and_ids(path, **_options_for_one(config, path))
+
+
+def _only(paths: Sequence[str | Path]) -> str | Path:
+    if len(paths) != 1:
+        raise DataError(f"features: the run was trained on one matrix, got {len(paths)} files")
+    return paths[0]
+
+
+def _options_for_one(config: Config, path: str | Path) -> dict[str, Any]:
+    options = feature_options(config)
+    if ".arff" not in Path(path).name.lower():
+        options.pop("arff_labels", None)
+    return options
+
+
+def _read_texts(config: Config, source: Any) -> tuple[list[str], np.ndarray | None]:
+    """The texts of a table, a DataFrame or of memory, and the ids of the rows."""
+    assert config.text is not None
+    if isinstance(source, pd.DataFrame):
+        if config.text not in source.columns:
+            raise DataError(
+                f"DataFrame: expected the column of text {config.text!r}, as in training, got "
+                f"{some(list(source.columns))}"
+            )
+        column = source[config.text]
+        texts = ["" if gone else str(v) for v, gone in zip(column, column.isna(), strict=True)]
+        return check_texts(texts, f"DataFrame column {config.text!r}"), index_ids(source)
+    if isinstance(source, str | Path):
+        path = Path(source)
+        if not path.is_file() and isinstance(source, str) and path.suffix not in SUFFIXES:
+            return check_texts([source], "text"), None
+        table = read_table(path, **table_options(config.reading))
+        texts = list(table.column(config.text, "text"))
+        named = [name for name in table.columns if plain(name) in ITEM_COLUMNS]
+        chosen = config.reading.get("image_column")
+        if chosen not in table.columns:
+            chosen = min(named, key=lambda n: ITEM_COLUMNS.index(plain(n)), default=None)
+        ids = None if chosen is None else np.array(table.texts(chosen, "image_column"))
+        return check_texts(texts, f"{path} column {config.text!r}"), ids
+    return check_texts(list(source), "text"), None
