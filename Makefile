@@ -1,16 +1,17 @@
 # make test   everything CI runs: lint, import direction, types, tests, doctests and examples;
 #             it ends with the tests that were skipped, and why
 # make demo   the main job on data made on the spot
-# Both create .venv first, from PyPI alone.
+# make docs   the documentation site, in site/
+# They create .venv first, from PyPI alone.
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: test lint types unit demo format clean
+.PHONY: test lint types unit docs demo format clean
 
-test: lint types unit
+test: lint types docs unit
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -28,6 +29,9 @@ types: $(READY)
 unit: $(READY)
 	$(BIN)/python -m pytest -n 2 -rs tests src --doctest-modules
 
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 demo: $(READY)
 	$(BIN)/halftruth demo
 
@@ -36,4 +40,4 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache

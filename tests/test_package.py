@@ -83,3 +83,15 @@ def test_public_names_of_the_core(part):
     module = getattr(halftruth, part)
     for name in getattr(module, "__all__", []):
         assert getattr(module, name) is not None
+
+
+def test_the_command_without_the_extras_says_what_to_install():
+    code = """
+import sys
+sys.modules["typer"] = None
+import halftruth.cli
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith('pip install "halftruth[train]"')
+    assert "Traceback" not in done.stderr

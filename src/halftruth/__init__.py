@@ -11,7 +11,7 @@ These need torch and numpy only. `pip install "halftruth[train]"` adds `fit`, `l
 import importlib
 from typing import Any
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 # The module of each public name; imported on first use.
 _MODULES = ("audit", "data", "labels", "losses", "metrics", "models", "presence", "train")
