@@ -20,7 +20,7 @@ from halftruth.audit.score_sources import (
     trained_on,
 )
 from halftruth.data import DataError, named_splits, read_column, read_labels
-from halftruth.data.feature_encoder import FeatureEncoder
+from halftruth.train.feature_encoder import FeatureEncoder
 from halftruth.data.readers.text_table import table_options
 from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.presence.calibration import SELECTIONS, Selection, calibrate

@@ -93,7 +93,7 @@ def _read_features(paths: list[str], arff_labels: Any) -> tuple[Any, Any]:
     """The features of all files as one matrix, and the ids of its rows."""
     import numpy as np
 
-    from halftruth.data.feature_encoder import FeatureEncoder, read_sources
+    from halftruth.train.feature_encoder import FeatureEncoder, read_sources
 
     sources = read_sources(paths, arff_labels=arff_labels)
     rows = np.arange(len(sources[0]))

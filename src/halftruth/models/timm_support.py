@@ -41,15 +41,20 @@ def import_timm() -> ModuleType:
         if package not in sys.modules and importlib.util.find_spec(package) is None:
             raise ImportError(f"image backbones need {package}: {_INSTALL}", name=package)
     with _compiler_on_demand():
-        try:
-            importlib.import_module("torchvision")
-        except RuntimeError as error:
-            if "torchvision::" not in str(error):
-                raise
-            _forget("torchvision", "timm")
-            _declare_operators()
-            importlib.import_module("torchvision")
+        import_torchvision()
         return importlib.import_module("timm")
+
+
+def import_torchvision() -> None:
+    """Import torchvision; where its compiled operators are missing, they are declared."""
+    try:
+        importlib.import_module("torchvision")
+    except RuntimeError as error:
+        if "torchvision::" not in str(error):
+            raise
+        _forget("torchvision", "timm")
+        _declare_operators()
+        importlib.import_module("torchvision")
 
 
 @contextmanager

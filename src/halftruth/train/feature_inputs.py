@@ -10,7 +10,6 @@ import pandas as pd
 from halftruth.data import DataError, read_column, read_features
 from halftruth.data.errors import some
 from halftruth.data.feature_columns import FeatureColumns, feature_columns_from_frame
-from halftruth.data.feature_encoder import FeatureEncoder, read_sources
 from halftruth.data.features import features_from_frame, find_rows, read_features_and_ids
 from halftruth.data.readers.text_table import (
     ITEM_COLUMNS,
@@ -23,6 +22,7 @@ from halftruth.data.readers.text_table import (
 from halftruth.data.text_encoder import check_texts
 from halftruth.labels import LabelMatrix
 from halftruth.train.config import Config
+from halftruth.train.feature_encoder import FeatureEncoder, read_sources
 
 Files = str | Path | Sequence[str | Path]
 

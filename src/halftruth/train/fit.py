@@ -18,7 +18,6 @@ from halftruth import losses
 from halftruth.data import DataError
 from halftruth.data.check import completeness_hint
 from halftruth.data.decode_images import describe_bad
-from halftruth.data.feature_encoder import FeatureEncoder
 from halftruth.data.splits import named_splits
 from halftruth.losses import Loss
 from halftruth.models import Classifier
@@ -32,6 +31,7 @@ from halftruth.train.devices import (
     make_accelerator,
 )
 from halftruth.train.evaluation import Result, evaluate_run
+from halftruth.train.feature_encoder import FeatureEncoder
 from halftruth.train.inputs import Features, Images, Inputs, read_images
 from halftruth.train.journal import HISTOGRAMS, METRICS, Journal, OnEpoch
 from halftruth.train.output_tables import to_csv_text, write_bad_images

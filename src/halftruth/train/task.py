@@ -9,10 +9,10 @@ import numpy as np
 from halftruth.data import DataError, ImageStore, Splits, choose_splits, read_column
 from halftruth.data import read_labels as read
 from halftruth.data.errors import some
-from halftruth.data.feature_encoder import FeatureEncoder
 from halftruth.data.readers.text_table import table_options
 from halftruth.labels import LabelMatrix
 from halftruth.train.config import Config
+from halftruth.train.feature_encoder import FeatureEncoder
 from halftruth.train.feature_inputs import read_inputs
 
 

@@ -14,7 +14,6 @@ import torch
 
 from halftruth.data import DataError, decode_all
 from halftruth.data.decode_images import describe_bad
-from halftruth.data.feature_encoder import FeatureEncoder
 from halftruth.data.features import check_features
 from halftruth.data.given_images import GivenImage, open_images
 from halftruth.data.transforms import Augment
@@ -22,6 +21,7 @@ from halftruth.labels import LabelMatrix
 from halftruth.models import Classifier, build_image_model
 from halftruth.train.config import Config, check_device, read_settings
 from halftruth.train.devices import make_accelerator
+from halftruth.train.feature_encoder import FeatureEncoder
 from halftruth.train.feature_inputs import Files, encode, is_matrix, read_matrix
 from halftruth.train.inputs import Features, Images, Inputs
 from halftruth.train.journal import Journal

@@ -20,6 +20,7 @@ from halftruth.data.features import find_rows, match_rows, refuse_labels
 from halftruth.data.table_encoder import TableEncoder
 from halftruth.data.text_encoder import TextEncoder
 from halftruth.labels import LabelMatrix
+from halftruth.models.weights import ModelError
 
 JSON, ARRAYS = "encoder.json", "encoder.npz"
 
@@ -29,7 +30,7 @@ class FeatureEncoder:
     """The encoders of the sources of features, in order, and of the text."""
 
     tables: tuple[TableEncoder, ...] = ()
-    # A TextEncoder or a TransformerEncoder.
+    # A TextEncoder or a LanguageModel.
     text: Any = None
 
     @classmethod
@@ -44,9 +45,9 @@ class FeatureEncoder:
         """Learn from the training rows; `encoder`: a transformers model that reads the text."""
         text: Any = None
         if texts is not None and encoder is not None:
-            from halftruth.data.transformer_encoder import TransformerEncoder
+            from halftruth.models.language_model import LanguageModel
 
-            text = TransformerEncoder(encoder)
+            text = LanguageModel(encoder)
         elif texts is not None:
             text = TextEncoder.fit(texts, labels, rows)
         return cls(tuple(TableEncoder.fit(source, rows) for source in sources), text)
@@ -123,7 +124,7 @@ class FeatureEncoder:
             if "text" in values:
                 text = _load_text(values["text"], folder)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            if isinstance(error, DataError):
+            if isinstance(error, (DataError, ModelError)):
                 raise
             raise DataError(f"{path}: is damaged ({error}); train again") from error
         return cls(tables, text)
@@ -131,9 +132,9 @@ class FeatureEncoder:
 
 def _load_text(values: dict[str, Any], folder: Path) -> Any:
     if values["kind"] == "transformer":
-        from halftruth.data.transformer_encoder import TransformerEncoder
+        from halftruth.models.language_model import LanguageModel
 
-        return TransformerEncoder.from_json(values)
+        return LanguageModel.from_json(values)
     with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
         return TextEncoder.from_json(values, dict(arrays))
 

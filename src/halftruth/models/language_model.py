@@ -7,6 +7,7 @@ stays where it is: a run keeps its place and a digest of its weights, and loads 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,13 +16,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from halftruth.data.errors import DataError
+from halftruth.models.timm_support import import_torchvision
+from halftruth.models.weights import ModelError
 
 # Tokens of a text that are read at most, and texts per batch.
 MOST_TOKENS, BATCH = 256, 32
 
 
-class TransformerEncoder:
+class LanguageModel:
     """A frozen model of Hugging Face transformers."""
 
     def __init__(self, source: str, digest: str | None = None) -> None:
@@ -30,7 +32,7 @@ class TransformerEncoder:
         self.tokenizer, self.model = load_model(source)
         self.digest = _digest_weights(self.model)
         if digest is not None and digest != self.digest:
-            raise DataError(
+            raise ModelError(
                 f"encoder {source}: its weights are not those of training; give the run the model "
                 "that it was trained with, at the same place"
             )
@@ -55,7 +57,7 @@ class TransformerEncoder:
             states = model(**batch).last_hidden_state.float()
             out[rows] = mean_of_tokens(states, batch["attention_mask"]).cpu().numpy()
         if not np.isfinite(out).all():
-            raise DataError(f"encoder {self.source}: gives features that are not finite")
+            raise ModelError(f"encoder {self.source}: gives features that are not finite")
         return out
 
     def to_json(self) -> dict[str, Any]:
@@ -67,7 +69,7 @@ class TransformerEncoder:
         return {}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any], _: Any = None) -> TransformerEncoder:
+    def from_json(cls, values: Mapping[str, Any], _: Any = None) -> LanguageModel:
         """Return the encoder of which `to_json` returned a description."""
         return cls(values["source"], values["digest"])
 
@@ -78,15 +80,18 @@ class TransformerEncoder:
 
 def load_model(source: str) -> tuple[Any, Any]:
     """Return tokenizer and model of a folder or of a name; both never run code of a repository."""
+    if importlib.util.find_spec("torchvision") is not None:
+        # transformers imports it, too, and fails where its compiled operators are missing.
+        import_torchvision()
     try:
         import transformers
     except ImportError as error:
-        raise DataError(
+        raise ModelError(
             'encoder: needs Hugging Face transformers: pip install "halftruth[text]"'
         ) from error
     path = Path(source)
     if path.exists() and not (path / "config.json").is_file():
-        raise DataError(
+        raise ModelError(
             f"encoder {source}: expected a folder with config.json, tokenizer and weights, as "
             "save_pretrained writes it"
         )
@@ -95,12 +100,12 @@ def load_model(source: str) -> tuple[Any, Any]:
         model = transformers.AutoModel.from_pretrained(source)
     except (OSError, ValueError, KeyError, json.JSONDecodeError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise DataError(
+        raise ModelError(
             f"encoder {source}: cannot be loaded: {first}; expected a folder that save_pretrained "
             "wrote, or a name on the Hugging Face Hub that can be downloaded here"
         ) from error
     if getattr(model.config, "is_encoder_decoder", False):
-        raise DataError(f"encoder {source}: expected an encoder, got a model with a decoder")
+        raise ModelError(f"encoder {source}: expected an encoder, got a model with a decoder")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     return tokenizer, model.eval().requires_grad_(False)

@@ -1,0 +1,138 @@
+"""Text becomes features: TF-IDF, or the hidden states of a language model."""
+
+import numpy as np
+import pytest
+
+from halftruth.data import DataError
+from halftruth.data.text_encoder import TextEncoder, check_texts, measure_association
+from halftruth.models.language_model import LanguageModel
+from halftruth.models.timm_support import import_torchvision
+from halftruth.models.weights import ModelError
+from halftruth.train.feature_encoder import FeatureEncoder
+
+TEXTS = ["I love this cat", "I hate this dog", "love love love", "dog eats dog", "a cat", ""] * 3
+LABELS = np.array([[1, 0], [0, 1], [1, 0], [0, 1], [1, 0], [0, 0]] * 3, dtype=np.int8)
+ROWS = np.arange(12)
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory):
+    """A tiny random BERT with a vocabulary of single words."""
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("bert")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "love", "hate", "cat", "dog", "this"]
+    import_torchvision()
+    (folder / "vocab.txt").write_text("\n".join(words))
+    transformers.BertTokenizer(str(folder / "vocab.txt"), model_max_length=16).save_pretrained(
+        folder
+    )
+    config = transformers.BertConfig(
+        vocab_size=len(words), hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=8, max_position_embeddings=16,
+    )  # fmt: skip
+    import torch
+
+    torch.manual_seed(0)
+    transformers.BertModel(config).save_pretrained(folder)
+    return folder
+
+
+def test_terms_come_from_training_rows_only():
+    texts = ["common word", "common word", "unseen unseen", "unseen unseen"]
+    labels = np.array([[1], [0], [1], [0]], dtype=np.int8)
+    encoder = TextEncoder.fit(texts, labels, np.array([0, 1]))
+    assert encoder.terms["words"] == ["common", "common word", "word"]
+    assert not encoder.transform(["buzz"]).any()
+
+
+def test_dense_features_are_columns_of_the_sparse_ones():
+    encoder = TextEncoder.fit(TEXTS, LABELS, ROWS)
+    sparse = encoder.encode_sparse(TEXTS)
+    assert sparse.shape == (len(TEXTS), sum(map(len, encoder.terms.values())))
+    np.testing.assert_allclose(encoder.transform(TEXTS), sparse.toarray()[:, encoder.chosen])
+    assert not encoder.transform([""]).any()
+
+
+def test_terms_of_a_class_are_chosen_first(monkeypatch):
+    monkeypatch.setattr("halftruth.data.text_encoder.MOST_FEATURES", 3)
+    texts = ["good thing", "thing good", "bad thing", "thing bad", "thing", "the thing"] * 4
+    labels = np.array([[1, 0], [1, 0], [0, 1], [0, 1], [0, 0], [0, 0]] * 4, dtype=np.int8)
+    chosen = TextEncoder.fit(texts, labels, np.arange(24)).outputs
+    assert len(chosen) == 3
+    assert not {"words: thing", "words: the"} & set(chosen)
+
+
+def test_association_does_not_count_unknown_as_absent():
+    """Rows without a label change the mean of a term, not which of two terms fits a class."""
+    from scipy import sparse
+
+    matrix = sparse.csr_matrix(np.array([[1.0, 0], [1, 0], [0, 1], [0, 1]], dtype=np.float32))
+    strong, weak = measure_association(matrix, np.array([[1], [1], [0], [0]], dtype=np.int8))
+    assert strong > 0 > weak
+    same = measure_association(matrix, np.array([[1], [1], [-1], [-1]], dtype=np.int8))
+    np.testing.assert_allclose(same, [strong, weak])
+
+
+def test_a_text_encoder_survives_its_files(tmp_path):
+    encoder = FeatureEncoder.fit([], TEXTS, LABELS, ROWS)
+    encoder.save(tmp_path)
+    again = FeatureEncoder.load(tmp_path)
+    assert np.array_equal(again.transform([], TEXTS), encoder.transform([], TEXTS))
+    assert len(again.one_scale) == len(again.outputs)
+    assert not list(tmp_path.glob("*.pkl"))
+    (tmp_path / "encoder.npz").write_bytes(b"broken")
+    with pytest.raises(DataError, match="is damaged"):
+        FeatureEncoder.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["", " "], "every text is blank"),
+        (["a", ["b"]], "row 2: expected text, got"),
+    ],
+)
+def test_columns_that_are_no_text_are_refused(texts, message):
+    with pytest.raises(DataError, match=message):
+        check_texts(texts, "t.csv column 'note'")
+
+
+def test_texts_that_share_nothing_are_refused():
+    with pytest.raises(DataError, match="share no words; there is nothing to learn"):
+        TextEncoder.fit(["one", "two"], np.ones((2, 1), np.int8), np.arange(2))
+
+
+def test_features_of_a_language_model_do_not_depend_on_the_batch(model_folder, tmp_path):
+    encoder = FeatureEncoder.fit([], TEXTS, LABELS, ROWS, str(model_folder))
+    together = encoder.transform([], TEXTS)
+    assert together.shape == (len(TEXTS), 8)
+    alone = np.concatenate([encoder.transform([], [text]) for text in TEXTS])
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+    assert not np.allclose(together[0], together[1])
+    encoder.save(tmp_path)
+    assert encoder.one_scale is None
+    np.testing.assert_allclose(
+        FeatureEncoder.load(tmp_path).transform([], TEXTS[:2]), alone[:2], atol=1e-5
+    )
+
+
+def test_another_language_model_than_in_training_is_refused(model_folder):
+    with pytest.raises(ModelError, match="its weights are not those of training"):
+        LanguageModel(str(model_folder), digest="0" * 16)
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    pytest.importorskip("transformers")
+    with pytest.raises(ModelError, match=r"expected a folder with config\.json"):
+        LanguageModel(str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        LanguageModel(str(tmp_path))
+
+
+def test_sources_and_text_must_be_those_of_training():
+    encoder = FeatureEncoder.fit([], TEXTS, LABELS, ROWS)
+    with pytest.raises(DataError, match="text: is missing"):
+        encoder.transform([])
+    with pytest.raises(DataError, match="expected 0 sources, as in training, got 1"):
+        encoder.transform([object()], TEXTS)
