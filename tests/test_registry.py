@@ -30,7 +30,7 @@ CONTRACT = {
         "q2": 0.01,
         "q3": 1.0,
     },
-    "las": {"lam": 1.0, "gamma_pos": 0.0, "gamma_neg": 4.0},
+    "las": {"lam": None, "gamma_pos": 0.0, "gamma_neg": 4.0},
     "lasd": {
         "expected_positives": None,
         "lam_pos": 0.1,
@@ -41,7 +41,7 @@ CONTRACT = {
     },
     "any-class": {"base": "bce", "alpha": 1.0, "lam": 0.1},
     "class-balanced": {"base": "bce", "beta": 0.9999, "counts": None, "negatives": None},
-    "consistency": {"base": "lasd", "weight": 0.1},
+    "consistency": {"base": "lasd", "weight": None},
 }
 
 

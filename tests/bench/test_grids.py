@@ -94,7 +94,7 @@ def test_all_mistakes_are_reported_at_once():
         "did you mean 'tabular'", "expected `root`", "alfa", "no key 'serch'; did you mean search",
         "seed cannot be set in a grid", "no setting 'lrr'", "'half' is not a label setting",
         "seeds: expected", "trials: expected", "low < high",
-        'threshold: expected "fit" or 0 to 1, got 2',
+        'threshold: expected "fit", "offset" or 0 to 1, got 2',
     ):  # fmt: skip
         assert part in text, part
 

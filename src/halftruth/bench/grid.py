@@ -67,6 +67,13 @@ def fill_placeholders(options: dict[str, Any]) -> dict[str, Any]:
     return {key: 1.0 if value == PRIOR else value for key, value in options.items()}
 
 
+def threshold_problems(threshold: Any) -> list[str]:
+    number = type(threshold) in (int, float) and 0 <= threshold <= 1
+    if number or threshold in ("fit", "offset"):
+        return []
+    return [f'threshold: expected "fit", "offset" or 0 to 1, got {threshold!r}']
+
+
 def training_problems(training: dict[str, Any]) -> list[str]:
     strange = training.keys() & _NOT_TRAINING
     found = [f"training: {key} cannot be set in a grid" for key in sorted(strange)]
@@ -91,7 +98,7 @@ def convert_numbers(training: dict[str, Any]) -> dict[str, Any]:
     return {key: getattr(config, key) for key in training}
 
 
-_OF_METHOD = {"loss", "options", "labels", "search", "fixed", "training"}
+_OF_METHOD = {"loss", "options", "labels", "search", "fixed", "training", "threshold"}
 _OF_DATA = {"reader", "root", "frozen", "published", "val", "limit", "training"}
 _ON_FEATURES = {"head_lr": {"low": 1e-4, "high": 3e-2, "log": True}}
 _ON_IMAGES = {"lr": {"low": 1e-5, "high": 3e-4, "log": True}}
@@ -111,7 +118,8 @@ class Grid:
     # Settings tried per method on validation rows, equal for all methods; 1 tries nothing.
     trials: int = 1
     search: dict[str, Any] | None = None
-    # The metric that selects a trial; the threshold of predictions, or "fit" (on validation rows).
+    # The metric that selects a trial; the threshold of predictions, "fit" (on validation rows), or
+    # "offset": (1 + lowest validation prediction) / 2. A method may have its own.
     choose: str = "mAP"
     threshold: float | str = "fit"
 
@@ -139,7 +147,7 @@ class Grid:
             search=self._search(data, method),
             label_seed=self.label_seed,
             choose=self.choose,
-            threshold=self.threshold,
+            threshold=method.get("threshold", self.threshold),
         )
 
     def _search(self, data: str, method: dict[str, Any]) -> dict[str, Any]:
@@ -163,7 +171,7 @@ class Grid:
 
     def applies(self, data: str, method: dict[str, Any]) -> bool:
         """Whether a method can be trained on a data set: features have no views and no maps."""
-        inputs = {"features": "x"} if self.on_features(data) else {"images": ["x"]}
+        inputs = {"features": ["x"]} if self.on_features(data) else {"images": ["x"]}
         head = self._training(data, method).get("head", Config.head)
         options = fill_placeholders(method.get("options") or {})
         config = Config(method=method["loss"], options=options, head=head, **inputs)
@@ -208,9 +216,7 @@ class Grid:
             found.append(f"seeds: expected integers >= 0, got {self.seeds}")
         if type(self.trials) is not int or self.trials < 1:
             found.append(f"trials: expected an integer >= 1, got {self.trials!r}")
-        fixed = type(self.threshold) in (int, float) and 0 <= self.threshold <= 1  # type: ignore
-        if not (fixed or self.threshold == "fit"):
-            found.append(f'threshold: expected "fit" or 0 to 1, got {self.threshold!r}')
+        found += threshold_problems(self.threshold)
         if not (self.label_seed == "seed" or type(self.label_seed) is int):
             found.append(f'label_seed: expected a number or "seed", got {self.label_seed!r}')
         for setting in self.labels:
@@ -255,6 +261,10 @@ class Grid:
                     budget = (made.get("training") or {}).get("budget")
                     if budget is not None and made["loss"] != AUTO:
                         found.append(f"methods: {row}: budget works only with the method auto")
+                    found += [
+                        f"methods: {row}: {text}"
+                        for text in threshold_problems(made.get("threshold", 0.5))
+                    ]
                     build_loss(made)
                     parse(made.get("search") or {})
             except (ValueError, TypeError) as error:

@@ -14,10 +14,24 @@ from halftruth.train.config import ConfigError
 
 @dataclass(frozen=True)
 class Number:
-    """A published number in percent, and its source."""
+    """A published number in percent, its source, and its spread where the paper gives it."""
 
     value: float
     source: str
+    spread: float | None = None
+
+    @classmethod
+    def parse(cls, written: Any, source: str) -> "Number":
+        """Read a number, or a text such as "85.89 ± 0.38".
+
+        >>> Number.parse("85.89 ± 0.38", "a paper")
+        Number(value=85.89, source='a paper', spread=0.38)
+        """
+        value, _, spread = str(written).partition("±")
+        return cls(float(value), source, float(spread) if spread else None)
+
+    def __str__(self) -> str:
+        return f"{self.value:g}" + ("" if self.spread is None else f" ± {self.spread:g}")
 
 
 Key = tuple[str, str, str, str]
@@ -28,7 +42,7 @@ def published() -> dict[Key, Number]:
     """(data set, label setting, method, metric) -> number; the first one listed counts.
 
     >>> published()["voc2012", "single", "gr", "mAP"]
-    Number(value=89.83, source='Chen et al. 2024 (GR), Table 2')
+    Number(value=89.83, source='Chen et al. 2024 (GR), Table 2', spread=0.12)
     """
     found: dict[Key, Number] = {}
     for key, number in published_all():
@@ -40,7 +54,7 @@ def published() -> dict[Key, Number]:
 def published_all() -> list[tuple[Key, Number]]:
     """Every published number, including different papers' numbers for the same experiment."""
     return [
-        ((data, labels, str(method), block["metric"]), Number(float(value), block["source"]))
+        ((data, labels, str(method), block["metric"]), Number.parse(value, block["source"]))
         for block in _read("published.yaml")
         for method, values in block["rows"].items()
         for (data, labels), value in zip(_columns(block), values, strict=True)
@@ -60,7 +74,7 @@ class Recipe:
     """A paper's training settings for one method on one data set.
 
     data: the folder of its label files below data/. labels: the label setting. settings: as
-    `halftruth train` takes them. reader, reader_split: arguments of `halftruth bench labels`.
+    `halftruth train` takes them. reader, reader_options: arguments of `halftruth bench labels`.
     """
 
     name: str
@@ -70,13 +84,13 @@ class Recipe:
     source: str
     numbers: tuple[tuple[str, Number], ...]
     reader: str
-    reader_split: str | None
+    reader_options: dict[str, Any]
 
     def to_yaml(self) -> str:
         """The recipe as a file for `halftruth train`, with its commands and sources on top."""
-        option = f" --option split={self.reader_split}" if self.reader_split else ""
+        option = "".join(f" --option {key}={value}" for key, value in self.reader_options.items())
         run = self.name.replace("/", "-")
-        texts = [f"{n.value:g} ({metric}; {n.source})" for metric, n in self.numbers]
+        texts = [f"{number} ({metric}; {number.source})" for metric, number in self.numbers]
         head = [
             f"halftruth bench labels {self.reader} ROOT --labels {self.labels}{option} "
             f"--out data/{self.data}",
@@ -122,8 +136,8 @@ def recipes() -> dict[str, Recipe]:
 
 
 def _expand(table: dict[str, Any], folder: str, sources: dict[str, str]) -> list[Recipe]:
-    reader, split = table.get("reader", folder), table.get("reader_split")
-    data = f"{reader}-{split}" if split else reader
+    reader, options = table.get("reader", folder), table.get("reader_options") or {}
+    data = table.get("folder", reader)
     found = []
     for row_name, row in table["rows"].items():
         row = {"method": row_name, "options": {}, "source": table["source"], **row}
@@ -144,14 +158,14 @@ def _expand(table: dict[str, Any], folder: str, sources: dict[str, str]) -> list
         numbers = tuple(
             (key[3], number)
             for key, number in published_all()
-            if key[:3] == (data, table["labels"], row_name)
+            if key[:3] == (table.get("published", data), table["labels"], row_name)
             # Zhang et al. train differently from the others: their numbers belong to their recipes.
             and ("Zhang" in number.source) == (table.get("numbers_of") == "Zhang")
         )
         text = " ".join(sources.get(text, text) for text in texts)
         found.append(
             Recipe(f"{folder}/{row_name}", data, table["labels"], settings, text, numbers, reader,
-                   split)
+                   options)
         )  # fmt: skip
     return found
 

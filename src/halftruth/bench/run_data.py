@@ -103,6 +103,8 @@ def describe_source(source: dict[str, Any], labels: str, root: Path) -> str:
     read = load_benchmark(source, labels, 1200, root)
     parts = ", ".join(f"{len(rows):,} {name}" for name, rows in vars(read.splits).items())
     notes = [*read.notes, *map(str, read.check())] if source.get("limit") is None else []
+    if not len(read.splits.test):
+        notes.append("there is no test part: results are those of the validation part")
     return "\n  ".join([f"{parts}; {len(read.classes)} classes", *notes])
 
 

@@ -44,7 +44,7 @@ def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
     if job.loss == AUTO:
         # auto uses only the shown labels: of the grid's settings it takes the budget, and it
         # selects nothing on validation rows.
-        defaults: dict[str, Any] = {**DEFAULTS_ON_FEATURES, "method": AUTO, "features": "X"}
+        defaults: dict[str, Any] = {**DEFAULTS_ON_FEATURES, "method": AUTO, "features": ["X"]}
         config = Config(**defaults, seed=job.seed, budget=job.training.get("budget"))
         shown = matrix.labels[torch.as_tensor(matrix.splits.train)].cpu().numpy()
         config, choice = resolve_auto(config, shown, matrix.x.shape[1])
@@ -59,7 +59,7 @@ def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
         **{**DEFAULTS_ON_FEATURES, **_LEAN, **job.training},
         method=job.loss,
         options=with_numbers(job.options, matrix.prior),
-        features="X",
+        features=["X"],
         seed=job.seed,
     )
     first, label = make_teacher_config(config), None
@@ -111,15 +111,27 @@ def compute_metrics(job: Job, model: nn.Module, matrix: Matrix) -> dict[str, Any
         return scores.cpu().numpy(), matrix.labels[index].cpu().numpy()
 
     scores, truth = score(matrix.splits.val)
-    # Thresholds are fitted on validation rows only.
-    fit = job.threshold == "fit"
-    limits = np.clip(thresholds.best(scores, truth), 0, 1) if fit else job.threshold
+    limits = choose_threshold(job.threshold, scores, truth)
     with _undefined_metrics_allowed():
         found: dict[str, Any] = {"val": evaluate(scores, truth, threshold=limits)}
         if not job.trial:
-            scores, truth = score(matrix.splits.test)
-            found["test"] = evaluate(scores, truth, threshold=limits)
+            # Without a test part, results are those of the validation part (see Sewer-ML).
+            found["test"] = found["val"]
+            if len(matrix.splits.test):
+                scores, truth = score(matrix.splits.test)
+                found["test"] = evaluate(scores, truth, threshold=limits)
     return found
+
+
+def choose_threshold(given: float | str, scores: np.ndarray, truth: np.ndarray) -> Any:
+    """The thresholds of predictions, from validation rows where they are not a number.
+
+    "fit": the best F1 per class. "offset": (1 + lowest prediction) / 2, for methods whose
+    predictions do not start at 0 (Zhang et al. 2021, appendix B, for ROLE).
+    """
+    if given == "fit":
+        return np.clip(thresholds.best(scores, truth), 0, 1)
+    return (1 + float(scores.min())) / 2 if given == "offset" else given
 
 
 @contextmanager
@@ -176,7 +188,7 @@ def run_on_images(job: Job, root: Path, cache: Path, device: str) -> dict[str, A
     found: dict[str, Any] = {"stage": result.best_stage, "epoch": result.best_epoch}
     found["val"] = result.val
     if not job.trial:
-        found["test"] = result.test
+        found["test"] = result.test or result.val
     if job.threshold != "fit":
         found |= _evaluate_at(job, folder, files, settings["device"])
     shutil.rmtree(folder, ignore_errors=True)
@@ -192,15 +204,20 @@ def _evaluate_at(
     run, labels = TrainedRun(folder, device=device), read_labels(files["truth"], zero="unknown")
     assert labels.split is not None
     assert labels.items is not None
-    found = {}
+    found: dict[str, dict[str, float]] = {}
+    limits: Any = None
     for part in ("val",) if job.trial else ("val", "test"):
         rows = np.flatnonzero(labels.split == part)
+        if not len(rows):
+            found[part] = found["val"]
+            continue
         items = [str(labels.items[row]) for row in rows]
         scores = run.score(images=files["images"], items=items, bad_images="fail", workers=1)
+        truth = labels.values[rows]
+        if limits is None:
+            limits = choose_threshold(job.threshold, scores.probabilities, truth)
         with _undefined_metrics_allowed():
-            found[part] = evaluate(
-                scores.probabilities, labels.values[rows], threshold=float(job.threshold)
-            )
+            found[part] = evaluate(scores.probabilities, truth, threshold=limits)
     return found
 
 

@@ -240,8 +240,40 @@ def test_sewer_has_seventeen_defects_and_normal_rows(tmp_path):
     assert held(loaded)["00000010.png"] == {"RB", "OB"}
     assert held(loaded)["00000049.png"] == set()
     assert loaded.statistics["negative_rows"] == 3
-    assert loaded.observed.items[loaded.splits.test].tolist() == ["00000048.png", "00000049.png"]
+    assert loaded.observed.items[loaded.splits.val].tolist() == ["00000048.png", "00000049.png"]
+    assert len(loaded.splits.train) == 5, "all of SewerML_Train is trained on, as in the paper"
     assert not loaded.notes
+    held_out = benchmarks.load("sewer-ml", tmp_path, split="held-out")
+    assert (len(held_out.splits.train), len(held_out.splits.val)) == (4, 1)
+    assert (held_out.splits.test == loaded.splits.val).all()
+
+
+def test_sewer_subsets_have_a_ratio_of_positive_and_negative_rows(tmp_path):
+    """Table 5 of the any-class paper: 50,000 positive rows and 1, 2 or 5 times as many others."""
+    mini.sewer(tmp_path)
+    drawn = benchmarks.load("sewer-ml", tmp_path, positives=1, negatives=2)
+    assert drawn.statistics["positive_rows_train"] == 1
+    assert drawn.statistics["negative_rows_train"] == 2
+    assert len(drawn.splits.val) == 2
+    assert not drawn.notes
+    again = benchmarks.load("sewer-ml", tmp_path, positives=1, negatives=2)
+    assert (drawn.observed.items == again.observed.items).all()
+    few = benchmarks.load("sewer-ml", tmp_path, positives=2, negatives=5)
+    assert few.notes == ("the subset has only 2 of 10 rows without a defect",)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"split": "x"}, "split must be one of"),
+        ({"positives": 5}, "expected positives and negatives together"),
+        ({"positives": 0, "negatives": 1}, "expected positives >= 1"),
+    ],
+)
+def test_sewer_refuses_wrong_options(tmp_path, options, message):
+    mini.sewer(tmp_path)
+    with pytest.raises(DataError, match=message):
+        benchmarks.load("sewer-ml", tmp_path, **options)
 
 
 def test_sewer_notes_rows_whose_defect_disagrees(tmp_path):

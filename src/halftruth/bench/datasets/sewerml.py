@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -22,15 +22,23 @@ CODES = (
     "RB", "OB", "PF", "DE", "FS", "IS", "RO", "IN", "AF", "BE", "FO", "GR", "PH", "PB", "OS", "OP",
     "OK",
 )  # fmt: skip
+SewerSplit = Literal["paper", "held-out"]
 TABLE = "any-class presence paper, Table 7"
 
 
 @register("sewer-ml", "sewerml")
 class SewerML(Dataset):
-    """SewerML_Train for training and SewerML_Val for test: the official test labels are not public.
+    """SewerML_Train for training, SewerML_Val for validation: the official test labels are hidden.
 
     The columns VA (water level) and ND (no defect) are not defects; in the rows of normal pipes
     all 17 are absent.
+
+    split: "paper", as in the any-class presence paper: all rows of SewerML_Train are trained on,
+        and results are those of SewerML_Val. "held-out": SewerML_Val is the test part, and a fifth
+        of SewerML_Train is held out for validation.
+    positives, negatives: only this many training rows with a defect, and this many times as many
+        without, drawn with `subset_seed` (Table 5: 50,000 and 1, 2 or 5; its rows are not
+        published).
     """
 
     title = "Sewer-ML"
@@ -41,29 +49,85 @@ gives access; annotations and images"
         train00.zip ... train13.zip, valid00.zip, valid01.zip (or unpacked in images/, train/, val/)
     """
 
+    def __init__(
+        self,
+        split: SewerSplit = "paper",
+        positives: int | None = None,
+        negatives: float | None = None,
+        subset_seed: int = 0,
+    ) -> None:
+        if split not in get_args(SewerSplit):
+            raise DataError(f"split must be one of {get_args(SewerSplit)}, got {split!r}")
+        if (positives is None) != (negatives is None):
+            raise DataError(
+                "expected positives and negatives together, as in positives=50000, negatives=2; "
+                f"got positives={positives}, negatives={negatives}"
+            )
+        if positives is not None and (int(positives) < 1 or float(negatives or 0) < 0):
+            raise DataError(
+                f"expected positives >= 1 and negatives >= 0, got {positives} and {negatives}"
+            )
+        self.split, self.subset_seed = split, int(subset_seed)
+        self.subset = None if positives is None else (int(positives), float(negatives or 0))
+
     def read(self, root: Path) -> Contents:
         folder = self.folder(root, ("", "annotations", "Annotations"), "SewerML_Train.csv")
         files = [folder / "SewerML_Train.csv", folder / "SewerML_Val.csv"]
         self.require_files(*files)
-        parts, notes = zip(*(_labels(file) for file in files), strict=True)
+        read = [_labels(file) for file in files]
+        notes = [note for _, note in read if note]
+        parts = [labels for labels, _ in read]
+        if self.subset is not None:
+            rows, note = draw_rows(parts[0].values, *self.subset, self.subset_seed)
+            parts[0] = parts[0].select(rows)
+            notes += [note] if note else []
         archives = sorted([*root.glob("train[0-9]*.zip"), *root.glob("valid[0-9]*.zip")])
         folders = [root / name for name in ("images", "train", "val", "trainAll", "valAll")]
         return Contents(
-            join(parts, ("train", "test")),
+            join(parts, ("train", "val" if self.split == "paper" else "test")),
             find_existing(*folders, *archives),
-            notes=tuple(note for note in notes if note),
+            notes=tuple(notes),
         )
 
     def published(self) -> tuple[Published, ...]:
-        return (
+        train, val = ("train", "val") if self.split == "paper" else ("train_and_val", "test")
+        found = (
             Published("classes", "17", "Haurum and Moeslund 2021"),
-            Published("images_train_and_val", "1,040,129", TABLE),
-            Published("images_test", "130,046", TABLE),
-            Published("positive_rows_train_and_val", "487,309", TABLE),
-            Published("negative_rows_train_and_val", "552,820", TABLE),
-            Published("positive_rows_test", "61,365", TABLE),
-            Published("negative_rows_test", "68,681", TABLE),
+            Published(f"images_{val}", "130,046", TABLE),
+            Published(f"positive_rows_{val}", "61,365", TABLE),
+            Published(f"negative_rows_{val}", "68,681", TABLE),
         )
+        if self.subset is not None:
+            return found
+        return (
+            *found,
+            Published(f"images_{train}", "1,040,129", TABLE),
+            Published(f"positive_rows_{train}", "487,309", TABLE),
+            Published(f"negative_rows_{train}", "552,820", TABLE),
+        )
+
+
+def draw_rows(
+    values: np.ndarray, positives: int, negatives: float, seed: int
+) -> tuple[np.ndarray, str]:
+    """Draw rows with a positive, and `negatives` times as many without; also what was missing.
+
+    >>> draw_rows(np.array([[1], [-1], [1], [-1], [-1]]), 1, 2, 0)[0].tolist()
+    [1, 2, 4]
+    """
+    random = np.random.RandomState(seed)
+    held = (values == PRESENT).any(axis=1)
+    found, missing = [], []
+    for name, where, wanted in (
+        ("with", held, positives),
+        ("without", ~held, round(positives * negatives)),
+    ):
+        rows = random.permutation(np.flatnonzero(where))
+        if len(rows) < wanted:
+            missing.append(f"{len(rows):,} of {wanted:,} rows {name} a defect")
+        found.append(rows[:wanted])
+    note = f"the subset has only {' and '.join(missing)}" if missing else ""
+    return np.sort(np.concatenate(found)), note
 
 
 def _labels(file: Path) -> tuple[LabelMatrix, str]:
