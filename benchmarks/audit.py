@@ -24,7 +24,7 @@ from halftruth.audit import calibrate, missing_labels
 from halftruth.audit.cross_scores import cross_scores
 from halftruth.data import read_labels, split_rows, write_labels
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
-from halftruth.presence.remaining import still_missing
+from halftruth.presence.remaining import VerdictModel
 
 METHODS: dict[str, dict[str, Any]] = {
     "assume negative": {"method": "bce"},
@@ -166,9 +166,8 @@ def run(seed: int, data: Path, out: Path, matrix: Path, cleanlab: str | None) ->
             loop[f"{name}, {clicks} clicks, found"] = int(right.sum())
             verdicts = np.zeros(len(order), dtype=np.int8)
             verdicts[:clicks] = np.where(right, 1, -1)
-            mass = np.bincount(order[:, 1], probability, minlength=len(part.classes))
-            unlisted = np.maximum(np.array([c.estimate for c in known.missing]) - mass, 0)
-            left = still_missing(probability, order[:, 1], verdicts, unlisted)
+            model = VerdictModel(probability, order[:, 1], known.missing, known.missing_total)
+            left = model.update(verdicts).total
             loop[f"{name}, {clicks} clicks, estimated left"] = [left.estimate, left.low, left.high]
             loop[f"{name}, {clicks} clicks, truly left"] = hidden - int(right.sum())
     last = CLICKS[-1]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halftruth.audit.decisions import VERDICTS, Decisions
 from halftruth.data import DataError
+from halftruth.data.decisions import VERDICTS, Decisions
 
 
 def test_decisions_are_read_again(tmp_path: Path) -> None:

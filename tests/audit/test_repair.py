@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 
 from halftruth.audit.audit_folder import DECISIONS, AuditFolder
 from halftruth.audit.csv_cells import CellFile, same_cells
-from halftruth.audit.decisions import Decisions
+from halftruth.audit.current import read_current
 from halftruth.audit.exports import export_audit
 from halftruth.audit.make_audit import make_audit
 from halftruth.audit.repair import find_changes, repair
 from halftruth.data import DataError, read_labels
+from halftruth.data.decisions import Decisions
 from halftruth.labels import ABSENT, PRESENT
 
 
@@ -81,16 +82,30 @@ def test_rejected_candidates_can_be_marked_absent(example: Example) -> None:
 
 def test_a_precision_accepts_undecided_candidates_down_to_it(example: Example) -> None:
     audit = example.audit()
-    refused = first(audit, "missing", 2)
-    decide(audit, refused, "reject")
-    done = repair(audit.path, example.folder / "fixed.csv", precision=0.9)
-    taken = find_changes(audit, precision=0.9)
+    refused = first(audit, "missing", 6)
+    decide(audit, refused[:5], "accept")
+    decide(audit, refused[5:], "reject")
+    done = repair(audit.path, example.folder / "fixed.csv", precision=0.8)
+    taken = find_changes(audit, precision=0.8)
     assert done.added == len(taken) > 5
-    assert taken["probability"].mean() >= 0.9
-    assert not set(taken["id"]) & set(refused)
+    likely = taken[taken["by"] != "review"]
+    assert len(likely) > 3
+    assert likely["probability"].mean() >= 0.8
+    assert not set(taken["id"]) & set(refused[5:])
     labels = read_labels(done.path).values
     added = (labels == PRESENT) & (example.observed == 0)
     assert example.truth[added].mean() > 0.8
+
+
+def test_a_precision_follows_the_verdicts(example: Example) -> None:
+    audit = example.audit()
+    before = find_changes(audit, precision=0.7)
+    assert len(before) > 10
+    decide(audit, before["id"].tolist(), "reject")
+    assert len(find_changes(audit, precision=0.7)) == 0
+    current = read_current(audit)
+    assert current.missing_left.total.estimate < 0.3 * audit.missing_total.estimate
+    assert current.missing_left.total.high < audit.missing_total.estimate
 
 
 def audited(folder: Path, text: str, name: str = "labels.csv", **reading: Any) -> AuditFolder:

@@ -16,8 +16,8 @@ import pytest
 from audit_example import CLASSES, Example
 
 from halftruth.audit.audit_folder import DECISIONS
-from halftruth.audit.decisions import Decisions
 from halftruth.audit.review_server import Review
+from halftruth.data.decisions import Decisions
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None

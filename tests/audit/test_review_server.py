@@ -14,7 +14,8 @@ from halftruth.audit.audit_folder import CANDIDATES, AuditFolder
 from halftruth.audit.review_queue import Queue
 from halftruth.audit.review_server import HOST, Review, make_app
 from halftruth.data import DataError
-from halftruth.presence.remaining import still_missing
+from halftruth.presence.calibration import Count
+from halftruth.presence.remaining import VerdictModel
 
 TOKEN = "s3cret"
 
@@ -66,9 +67,9 @@ def test_images_are_served_by_candidate_and_never_from_outside(example: Example)
         for path in (example.labels, example.probs):
             path.write_text(path.read_text().replace(f"\n{old},", f"\n{new},"))
     queue = Queue(example.audit())
-    outside = [k for k, item in enumerate(queue.item) if "secret" in item]
-    inside = [k for k, item in enumerate(queue.item) if "secret" not in item]
-    assert len(set(queue.item[outside])) == 2
+    outside = [k for k, item in enumerate(queue.known.item) if "secret" in item]
+    inside = [k for k, item in enumerate(queue.known.item) if "secret" not in item]
+    assert len(set(queue.known.item[outside])) == 2
     for k in outside:
         assert visit(queue, f"/{TOKEN}/image/{k}").status_code == 404
     answer = visit(queue, f"/{TOKEN}/image/{inside[0]}")
@@ -195,7 +196,7 @@ def test_bad_requests_on_the_wire_are_400_and_the_token_is_not_logged(
 def test_a_bug_is_reported_without_the_token(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setattr(queue, "progress", lambda: 1 / 0)
+    monkeypatch.setattr(queue, "progress", lambda who: 1 / 0)
     answer = visit(queue, f"/{TOKEN}/progress")
     assert (answer.status_code, answer.json["error"][:17]) == (500, "ZeroDivisionError")
     written = capfd.readouterr()
@@ -279,13 +280,15 @@ def test_a_hundred_thousand_candidates_can_be_reviewed(queue: Queue) -> None:
 
 
 def test_the_estimate_follows_the_decisions() -> None:
-    probability, column = np.full(400, 0.5), np.zeros(400, dtype=int)
+    before = Count(200, 100, 400)
+    model = VerdictModel(np.full(400, 0.5), np.zeros(400, dtype=int), [before], before)
     verdicts = np.zeros(400, dtype=np.int8)
-    start = still_missing(probability, column, verdicts, np.zeros(1))
+    assert model.update(verdicts).total == pytest.approx(before)
     verdicts[:100] = -1
-    gone = still_missing(probability, column, verdicts, np.zeros(1))
+    gone = model.update(verdicts).total
     verdicts[:100] = 1
-    there = still_missing(probability, column, verdicts, np.zeros(1))
-    assert start.estimate == pytest.approx(200)
-    assert gone.estimate < 50 < 250 < there.estimate < 300
-    assert there.high - there.low < start.high - start.low
+    there = model.update(verdicts)
+    assert gone.estimate < 50 < 250 < there.total.estimate < 300
+    assert there.total.high - there.total.low < 300
+    assert (there.probability[:100] == 1).all()
+    assert there.probability[100:].min() > 0.8

@@ -22,15 +22,19 @@ from halftruth.data.features import FEATURE_KEYS
 from halftruth.data.readers.label_table import PROVENANCE
 from halftruth.data.readers.numpy_file import find_matrix, load_arrays
 from halftruth.data.readers.text_table import SUFFIXES, Table, read_table, table_options
+from halftruth.data.verdicts import CANDIDATES, DECISIONS
 from halftruth.labels import LabelMatrix
-from halftruth.presence.calibration import Calibration
+from halftruth.presence.calibration import Calibration, Count
 from halftruth.train.output_tables import write_table
 from halftruth.train.run_folder import write_text
 
-INFO, CANDIDATES, SCORES = "audit.json", "candidates.parquet", "scores.npz"
-CLASSES, PRECISION, DECISIONS = "classes.csv", "expected_precision.csv", "decisions.jsonl"
+INFO, SCORES = "audit.json", "scores.npz"
+CLASSES, PRECISION = "classes.csv", "expected_precision.csv"
 # Less likely candidates are not listed; they still count in the estimates.
 _LEAST_PROBABILITY = 0.01
+# The number of wrong labels is known up to this factor, and may be 0; from data sets with 0, 2 and
+# 10 % wrong labels.
+_WRONG_FACTOR = 5.0
 # A wide row shows this many columns, and a long text this many characters.
 _MOST_COLUMNS, _MOST_TEXT = 12, 600
 _CANDIDATE_COLUMNS = ["id", "kind", "row", "item", "class", "score", "probability"]
@@ -65,17 +69,43 @@ class AuditFolder:
 
     @cached_property
     def scored(self) -> dict[str, np.ndarray]:
-        """rows (of the file), labels and scores of all audited rows."""
+        """rows (of the file), items, labels and scores of all audited rows."""
         path = self.path / SCORES
         try:
             with np.load(path, allow_pickle=False) as file:
-                return {key: file[key] for key in ("rows", "labels", "scores")}
+                found = {key: file[key] for key in ("rows", "labels", "scores")}
+                # Audits of earlier versions have no items here.
+                numbers = np.array([f"row {row + 1}" for row in found["rows"]])
+                return {**found, "items": file.get("items", numbers)}
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise _broken(path, error) from None
 
     @property
     def classes(self) -> tuple[str, ...]:
         return tuple(self.info["classes"])
+
+    @property
+    def missing(self) -> list[Count]:
+        """The estimated number of missing labels per class, before any decision."""
+        estimates, total = self.info["missing_by_class"], self.missing_total
+        # Audits of earlier versions have no interval per class.
+        low, high = (end / max(total.estimate, 1e-9) for end in (total.low, total.high))
+        ends = self.info.get("missing_intervals") or [[low * x, high * x] for x in estimates]
+        return [Count(x, *pair) for x, pair in zip(estimates, ends, strict=True)]
+
+    @property
+    def missing_total(self) -> Count:
+        return Count(*(float(self.info["missing"][key]) for key in ("estimate", "low", "high")))
+
+    @property
+    def wrong(self) -> list[Count]:
+        """The estimated number of wrong labels per class, before any decision."""
+        estimates = self.info.get("wrong_by_class", [0.0] * len(self.classes))
+        return [Count(x, 0.0, _WRONG_FACTOR * x) for x in estimates]
+
+    @property
+    def wrong_total(self) -> Count:
+        return Count(self.info["wrong"], 0.0, _WRONG_FACTOR * self.info["wrong"])
 
     @property
     def labels_file(self) -> Path:
@@ -99,16 +129,17 @@ def write_audit(
     if items is None:
         items = np.array([f"row {row + 1}" for row in rows])
     names: dict[str, Any] = {"classes": labels.classes, "items": items}
-    missing = missing_labels(labels.values, scores, calibration=known, most=most, **names)
-    wrong = wrong_labels(labels.values, scores, calibration=known, most=most, **names)
-    _write_candidates(path, {"missing": missing, "wrong": wrong}, rows)
+    missing = missing_labels(labels.values, scores, calibration=known, **names)
+    wrong = wrong_labels(labels.values, scores, calibration=known, **names)
+    not_listed = _write_candidates(path, {"missing": missing, "wrong": wrong}, rows, most)
     classes = per_class(labels.values, scores, classes=labels.classes, calibration=known)
     write_table(classes, path / CLASSES)
     shares = precision_table(missing["expected_precision"].to_numpy())
     shares.to_csv(path / PRECISION, index=False)
     np.savez_compressed(
-        path / SCORES, rows=rows, labels=labels.values, scores=scores.astype(np.float32)
-    )
+        path / SCORES, rows=rows, labels=labels.values, scores=scores.astype(np.float32),
+        items=np.asarray(items, dtype=str),
+    )  # fmt: skip
     total = known.missing_total
     info = {
         **info,
@@ -117,7 +148,10 @@ def write_audit(
         "selection": known.selection,
         "missing": {"estimate": total.estimate, "low": total.low, "high": total.high},
         "missing_by_class": [count.estimate for count in known.missing],
+        "missing_intervals": [[count.low, count.high] for count in known.missing],
         "wrong": known.wrong_total,
+        "wrong_by_class": known.wrong,
+        "not_listed": not_listed,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     # Written last: a folder with this file is complete.
@@ -125,9 +159,16 @@ def write_audit(
     return AuditFolder(path, info)
 
 
-def _write_candidates(path: Path, tables: dict[str, pd.DataFrame], rows: np.ndarray) -> None:
-    """Write missing.csv and wrong.csv for people, and both in one file for the review."""
+def _write_candidates(
+    path: Path, tables: dict[str, pd.DataFrame], rows: np.ndarray, most: int
+) -> dict[str, int]:
+    """Write missing.csv and wrong.csv for people, and both in one file for the review.
+
+    Returns how many candidates of each kind are not listed, since there are more than `most`.
+    """
     tables = {kind: one[one["probability"] >= _LEAST_PROBABILITY] for kind, one in tables.items()}
+    not_listed = {kind: max(len(one) - most, 0) for kind, one in tables.items()}
+    tables = {kind: one[:most] for kind, one in tables.items()}
     shown = ["item", "class", "rank", "row", "score", "probability", "expected_precision"]
     for kind, table in tables.items():
         write_table(table.assign(row=rows[table["row"]] + 1)[shown], path / f"{kind}.csv")
@@ -135,6 +176,7 @@ def _write_candidates(path: Path, tables: dict[str, pd.DataFrame], rows: np.ndar
     both["row"] = rows[both["row"].to_numpy()]
     both["id"] = np.arange(len(both))
     both[_CANDIDATE_COLUMNS].to_parquet(path / CANDIDATES, index=False)
+    return not_listed
 
 
 def check_no_decisions(path: Path) -> None:
@@ -201,6 +243,11 @@ class Rows:
         file = io.BytesIO()
         image.save(file, "JPEG", quality=85)
         return file.getvalue()
+
+    @property
+    def feature_matrix(self) -> np.ndarray | None:
+        """The features of all rows of the file, where they are one array."""
+        return self._features if isinstance(self._features, np.ndarray) else None
 
     def columns(self, row: int) -> list[tuple[str, str]]:
         """Name and text of the columns that are not labels, features included."""

@@ -11,8 +11,8 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from halftruth.audit.audit_folder import DECISIONS, AuditFolder, Rows, open_audit
-from halftruth.audit.decisions import Decisions
+from halftruth.audit.audit_folder import AuditFolder, Rows, open_audit
+from halftruth.audit.current import read_current
 from halftruth.audit.repair import apply_changes, find_changes, read_audited
 from halftruth.data import BadImage, DataError
 from halftruth.labels import PRESENT, LabelMatrix
@@ -39,10 +39,9 @@ def export_audit(
 
 def _suggestions(audit: AuditFolder, labels: LabelMatrix) -> dict[int, list[tuple[str, float]]]:
     """The undecided missing labels per row with their probability, the most likely ones first."""
-    table = audit.candidates
-    verdicts = Decisions(audit.path / DECISIONS, len(table), write=False).verdicts
-    undecided = ~table["id"].map(verdicts).isin(["accept", "reject"])
-    table = table[(table["kind"] == "missing") & undecided]
+    current = read_current(audit)
+    ids = current.undecided()
+    table = audit.candidates.iloc[ids].assign(probability=current.probability[ids])
     place = {name: k for k, name in enumerate(labels.classes)}
     columns = table["class"].map(place).to_numpy(dtype=np.intp)
     still = labels.values[table["row"].to_numpy(), columns] != PRESENT

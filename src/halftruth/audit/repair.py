@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from halftruth.audit.audit_folder import DECISIONS, AuditFolder, digest, open_audit
-from halftruth.audit.candidates import count_at_precision
-from halftruth.audit.decisions import Decisions
+from halftruth.audit.audit_folder import AuditFolder, digest, open_audit
+from halftruth.audit.current import CODES, read_current
 from halftruth.audit.label_writer import check_writable, table_suffix, write_repaired
 from halftruth.data import DataError, read_labels
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
@@ -81,24 +80,20 @@ def find_changes(
     audit: AuditFolder, *, precision: float | None = None, rejected: bool = False
 ) -> pd.DataFrame:
     """The candidates whose label changes, with the new label (`after`) and the reason (`by`)."""
-    table = audit.candidates
-    decisions = Decisions(audit.path / DECISIONS, len(table), write=False)
-    verdict = np.array([decisions.verdicts.get(i, "") for i in range(len(table))], dtype=str)
-    missing = (table["kind"] == "missing").to_numpy()
+    table, current = audit.candidates, read_current(audit)
+    missing = current.candidates.missing
     after = np.where(missing, PRESENT, ABSENT)
     by = np.full(len(table), "review", dtype=object)
-    chosen = verdict == "accept"
+    chosen = current.codes == CODES["accept"]
     if rejected:
-        refused = missing & (verdict == "reject")
+        refused = missing & (current.codes == CODES["reject"])
         after[refused] = ABSENT
         chosen |= refused
     if precision is not None:
-        undecided = np.flatnonzero(missing & (verdict == ""))
-        probability = table["probability"].to_numpy()[undecided]
-        expected = np.cumsum(probability) / np.arange(1, len(undecided) + 1)
-        taken = undecided[: count_at_precision(expected, precision)]
+        taken = current.take(precision)
         by[taken] = f"precision {precision:g}"
         chosen[taken] = True
+    table = table.assign(probability=current.shown)
     return table.assign(after=after, by=by)[chosen]
 
 

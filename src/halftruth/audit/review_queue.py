@@ -1,41 +1,54 @@
-"""The candidates of a review: filtered by class, probability and state, one page at a time."""
+"""The candidates of a review: filtered, in the current order, one page at a time per annotator."""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
 
 from halftruth.audit.audit_folder import DECISIONS, AuditFolder, Rows
-from halftruth.audit.decisions import Decisions
+from halftruth.audit.current import CODES, Candidates, Current
+from halftruth.audit.neighbours import Neighbours
 from halftruth.data import DataError
-from halftruth.presence.remaining import still_missing
+from halftruth.data.decisions import CONFLICT, Decisions
+from halftruth.labels import ABSENT, PRESENT
 
-STATES = ("open", "accept", "reject", "skip", "all")
+# "second" lists what others decided and this annotator did not.
+STATES = ("open", "accept", "reject", "skip", CONFLICT, "second", "all")
+KINDS = ("missing", "wrong")
 _MOST_AT_ONCE = 200
-_CODE = {"accept": 1, "reject": -1, "skip": 2}
+# Candidates on the page of an annotator are not shown to others, until it is silent for so long.
+_HELD_SECONDS = 600.0
+# The speed of an annotator is measured over the last minutes.
+_SPEED_MINUTES = 10
+_AHEAD = 100
 
 
 class Queue:
     """The answers to the review page; each call is fast for 100,000 candidates."""
 
     def __init__(self, audit: AuditFolder, *, write: bool = True) -> None:
-        table = audit.candidates
         self.audit, self.rows = audit, Rows(audit)
-        self.decisions = Decisions(audit.path / DECISIONS, len(table), write=write)
-        self.missing = (table["kind"] == "missing").to_numpy()
-        place = {name: k for k, name in enumerate(audit.classes)}
-        self.column = table["class"].map(place).to_numpy(dtype=np.intp)
-        self.row = table["row"].to_numpy()
-        self.item = table["item"].to_numpy(dtype=object)
-        self.score = table["score"].to_numpy()
-        self.probability = table["probability"].to_numpy()
-        listed = np.bincount(
-            self.column[self.missing], self.probability[self.missing], minlength=len(place)
-        )
-        self._unlisted = np.maximum(np.array(audit.info["missing_by_class"]) - listed, 0.0)
+        self.known = Candidates(audit)
+        self.decisions = Decisions(audit.path / DECISIONS, len(audit.candidates), write=write)
         self._place = {int(row): k for k, row in enumerate(audit.scored["rows"])}
+        self._neighbours: Neighbours | None = None
+        self._now: tuple[int, Current] | None = None
+        self._held: dict[str, tuple[float, frozenset[int]]] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def now(self) -> Current:
+        """The state after all decisions so far."""
+        with self._lock:
+            version = self.decisions.version
+            if self._now is None or self._now[0] != version:
+                self._now = version, self.known.update(self.decisions.verdicts)
+            return self._now[1]
 
     def page(
         self,
@@ -48,91 +61,193 @@ class Queue:
         after: int = -1,
         before: int | None = None,
         limit: int = 48,
+        who: str = "",
     ) -> dict[str, Any]:
         """The matching candidates after the id `after` (or before `before`), and how many match."""
-        if state not in STATES or kind not in ("missing", "wrong"):
+        ids = self.matching(kind=kind, name=name, low=low, high=high, state=state, who=who)
+        limit = max(1, min(limit, _MOST_AT_ONCE))
+        rank = self.now.rank
+        if before is not None:
+            chosen = ids[rank[ids] < self._rank_of(before)][-limit:]
+        else:
+            chosen = ids[rank[ids] > self._rank_of(after)][:limit]
+        if state == "open":
+            with self._lock:
+                self._held[who] = time.monotonic(), frozenset(chosen.tolist())
+        return {
+            "total": len(ids),
+            "before": int(np.searchsorted(rank[ids], rank[chosen[0]])) if len(chosen) else len(ids),
+            "items": [self.entry(int(i), who) for i in chosen],
+            "version": self.decisions.version,
+        }
+
+    def matching(
+        self,
+        *,
+        kind: str = "missing",
+        name: str = "",
+        low: float = 0.0,
+        high: float = 1.0,
+        state: str = "open",
+        who: str = "",
+    ) -> np.ndarray:
+        """The ids of all candidates that match the filters, in their current order."""
+        if state not in STATES or kind not in KINDS:
             raise DataError(
                 f"expected a state in {STATES} and the kind missing or wrong, got {state!r:.80}, "
                 f"{kind!r:.80}"
             )
-        fits = (self.missing == (kind == "missing")) & self._in_state(state)
-        fits &= (self.probability >= low) & (self.probability <= high)
+        now = self.now
+        fits = (self.known.missing == (kind == "missing")) & self._in_state(state, who)
+        shown = now.shown
+        fits &= (shown >= low) & (shown <= high)
         if name:
             if name not in self.audit.classes:
                 raise DataError(f"there is no class {name!r:.80}")
-            fits &= self.column == self.audit.classes.index(name)
+            fits &= self.known.column == self.audit.classes.index(name)
         ids = np.flatnonzero(fits)
-        limit = max(1, min(limit, _MOST_AT_ONCE))
-        if before is not None:
-            chosen = ids[ids < before][-limit:]
-        else:
-            chosen = ids[ids > after][:limit]
-        return {
-            "total": len(ids),
-            "before": int(np.count_nonzero(ids < chosen[0])) if len(chosen) else len(ids),
-            "items": [self.entry(int(i)) for i in chosen],
-            "version": self.decisions.version,
-        }
+        return ids[np.argsort(now.rank[ids])]
 
-    def entry(self, i: int) -> dict[str, Any]:
+    def entry(self, i: int, who: str = "") -> dict[str, Any]:
         """One candidate as the page shows it."""
-        row = int(self.row[i])
-        labels = self.audit.scored["labels"][self._place[row]]
-        present = [self.audit.classes[k] for k in np.flatnonzero(labels > 0)]
+        row = int(self.known.row[i])
+        votes = self.decisions.votes.get(i, {})
         found: dict[str, Any] = {
             "id": i,
-            "item": str(self.item[i]),
-            "class": self.audit.classes[self.column[i]],
-            "score": float(self.score[i]),
-            "probability": float(self.probability[i]),
-            "labels": present,
+            "item": str(self.known.item[i]),
+            "class": self.audit.classes[self.known.column[i]],
+            "kind": "missing" if self.known.missing[i] else "wrong",
+            "score": float(self.known.score[i]),
+            "probability": float(self.now.shown[i]),
+            "labels": self._names(row, PRESENT),
+            "absent": self._names(row, ABSENT),
             "verdict": self.decisions.verdicts.get(i),
+            "mine": votes.get(who),
+            "votes": [[name, vote] for name, vote in votes.items() if name != who],
         }
         if self.rows.store is None:
             found["columns"] = self.rows.columns(row)
         return found
 
+    def similar(self, i: int, count: int = 4) -> dict[str, Any]:
+        """The rows nearest to a candidate, and the nearest rows that already have its class."""
+        if not 0 <= i < len(self.known.row):
+            raise DataError(f"there is no candidate {i}")
+        if self._neighbours is None:
+            self._neighbours = Neighbours(self.audit, self.rows)
+        place = self._place[int(self.known.row[i])]
+        labels = self.audit.scored["labels"]
+        with_class = labels[:, self.known.column[i]] == PRESENT
+        return {
+            "by": self._neighbours.by,
+            "similar": [self._example(k) for k in self._neighbours.find(place, count)],
+            "labelled": [
+                self._example(k) for k in self._neighbours.find(place, count, among=with_class)
+            ],
+        }
+
+    def _example(self, place: int) -> dict[str, Any]:
+        row = int(self.audit.scored["rows"][place])
+        found: dict[str, Any] = {
+            "place": place,
+            "item": self.item_at(place),
+            "labels": self._names(row, PRESENT),
+        }
+        if self.rows.store is None:
+            found["columns"] = self.rows.columns(row)
+        return found
+
+    def item_at(self, place: int) -> str:
+        """The name of an audited row."""
+        if not 0 <= place < len(self.audit.scored["rows"]):
+            raise DataError(f"there is no row {place}")
+        return str(self.audit.scored["items"][place])
+
+    def _names(self, row: int, code: int) -> list[str]:
+        labels = self.audit.scored["labels"][self._place[row]]
+        return [self.audit.classes[k] for k in np.flatnonzero(labels == code)]
+
     def states(self, ids: Sequence[int]) -> dict[int, str | None]:
         """The current verdicts on some candidates."""
         return {i: self.decisions.verdicts.get(i) for i in ids}
 
-    def progress(self) -> dict[str, Any]:
-        """Counts of decisions, and the current estimate of labels that are still missing."""
-        verdicts = self._verdicts()
-        reviewed = verdicts[self.missing]
-        left = still_missing(
-            self.probability[self.missing],
-            self.column[self.missing],
-            np.where(np.abs(reviewed) == 1, reviewed, 0),
-            self._unlisted,
-        )
+    def progress(self, who: str = "") -> dict[str, Any]:
+        """Counts of decisions, current estimates, and what the next candidates are worth."""
+        now = self.now
+        with self._lock:
+            if who in self._held:
+                self._held[who] = time.monotonic(), self._held[who][1]
+        judged = [
+            [vote for vote in votes.values() if vote != "skip"]
+            for votes in list(self.decisions.votes.values())
+        ]
+        several = [votes for votes in judged if len(votes) > 1]
+        ahead = {kind: now.expect_next(_AHEAD, missing=kind == "missing") for kind in KINDS}
+        left, wrong = now.missing_left.total, now.wrong_left.total
         return {
             "version": self.decisions.version,
-            "candidates": len(verdicts),
-            "accepted": int((verdicts == 1).sum()),
-            "rejected": int((verdicts == -1).sum()),
-            "skipped": int((verdicts == 2).sum()),
-            "found": int((reviewed == 1).sum()),
+            "candidates": len(now.codes),
+            "accepted": int((now.codes == CODES["accept"]).sum()),
+            "rejected": int((now.codes == CODES["reject"]).sum()),
+            "skipped": int((now.codes == CODES["skip"]).sum()),
+            "conflicts": int((now.codes == CODES[CONFLICT]).sum()),
+            "found": int((now.codes[self.known.missing] == CODES["accept"]).sum()),
             "left": {"estimate": left.estimate, "low": left.low, "high": left.high},
+            "wrong_left": {"estimate": wrong.estimate, "low": wrong.low, "high": wrong.high},
+            "ahead": {
+                kind: {"count": count, "expected": value} for kind, (count, value) in ahead.items()
+            },
+            "annotators": self.decisions.annotators(),
+            "judged_twice": len(several),
+            "agreed": sum(len({*votes}) == 1 for votes in several),
+            "per_minute": self._speed(who),
         }
 
     def counts(self) -> list[dict[str, Any]]:
         """The number of candidates per class, for the filter."""
-        missing = np.bincount(self.column[self.missing], minlength=len(self.audit.classes))
-        wrong = np.bincount(self.column[~self.missing], minlength=len(self.audit.classes))
+        known, classes = self.known, self.audit.classes
+        missing = np.bincount(known.column[known.missing], minlength=len(classes))
+        wrong = np.bincount(known.column[~known.missing], minlength=len(classes))
         return [
             {"class": name, "missing": int(missing[k]), "wrong": int(wrong[k])}
-            for k, name in enumerate(self.audit.classes)
+            for k, name in enumerate(classes)
         ]
 
-    def _verdicts(self) -> np.ndarray:
-        codes = np.zeros(len(self.missing), dtype=np.int8)
-        # A copy: another thread may be deciding.
-        for i, verdict in list(self.decisions.verdicts.items()):
-            codes[i] = _CODE[verdict]
-        return codes
+    def _rank_of(self, i: int) -> int:
+        return int(self.now.rank[i]) if 0 <= i < len(self.now.rank) else i
 
-    def _in_state(self, state: str) -> np.ndarray:
+    def _in_state(self, state: str, who: str) -> np.ndarray:
+        codes = self.now.codes
         if state == "all":
-            return np.ones(len(self.missing), dtype=bool)
-        return self._verdicts() == (0 if state == "open" else _CODE[state])
+            return np.ones(len(codes), dtype=bool)
+        if state == "second":
+            others = [
+                i for i, votes in list(self.decisions.votes.items()) if votes and who not in votes
+            ]
+            return np.isin(np.arange(len(codes)), others)
+        if state != "open":
+            return codes == CODES[state]
+        fits = codes == 0
+        fits[self._held_by_others(who)] = False
+        return fits
+
+    def _held_by_others(self, who: str) -> list[int]:
+        with self._lock:
+            oldest = time.monotonic() - _HELD_SECONDS
+            self._held = {name: one for name, one in self._held.items() if one[0] > oldest}
+            return [i for name, (_, ids) in self._held.items() if name != who for i in ids]
+
+    def _speed(self, who: str) -> float:
+        """Decided candidates per minute of this annotator; 0 without two recent decisions."""
+        since = datetime.now(UTC) - timedelta(minutes=_SPEED_MINUTES)
+        times, decided = [], 0
+        for event in reversed(self.decisions.events):
+            at = datetime.fromisoformat(event["time"]) if "time" in event else since
+            if at <= since:
+                break
+            if event.get("who", "") == who and "ids" in event:
+                times.append(at)
+                decided += len(event["ids"])
+        if len(times) < 2:
+            return 0.0
+        return 60 * decided / max((times[0] - times[-1]).total_seconds(), 5.0)

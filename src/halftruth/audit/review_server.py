@@ -1,4 +1,4 @@
-"""`halftruth review`: a review page for one person on this machine.
+"""`halftruth review`: the review page of an audit, for one or several annotators.
 
 Served on 127.0.0.1 only, below a random token: without the address there is no answer.
 """
@@ -22,6 +22,8 @@ from halftruth.data import BadImage, DataError
 HOST = "127.0.0.1"
 _THUMB, _LARGE = 320, 1600
 _MOST_BYTES = 1 << 20
+# A batch may decide on many more candidates than a page shows.
+_MOST_STATES = 500
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; img-src 'self' data:; connect-src 'self'; "
     "style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; "
@@ -108,7 +110,9 @@ def make_app(queue: Queue, token: str) -> Any:
         ("GET", "about", views.about),
         ("GET", "candidates", views.candidates),
         ("GET", "progress", views.progress),
+        ("GET", "similar/<number>", views.similar),
         ("GET", "image/<number>", views.image),
+        ("GET", "row/<number>", views.row_image),
         ("POST", "decide", views.decide),
         ("POST", "undo", views.undo),
     ):
@@ -174,45 +178,71 @@ class Views:
         asked = self.flask.request.args
         before = asked.get("before")
         return self.queue.page(
-            kind=asked.get("kind", "missing"),
-            name=asked.get("class", ""),
-            low=asked.get("low", 0.0, type=float),
-            high=asked.get("high", 1.0, type=float),
-            state=asked.get("state", "open"),
+            **_filters(asked),
             after=_whole_number(asked.get("after", "-1")),
             before=None if before is None else _whole_number(before),
             limit=_whole_number(asked.get("limit", "48")),
+            who=_name(asked, "who"),
         )
 
     def progress(self) -> Any:
-        texts = self.flask.request.args.get("ids", "").split(",")
-        ids = [_whole_number(text) for text in texts if text]
-        return {**self.queue.progress(), "states": self.queue.states(ids)}
+        asked = self.flask.request.args
+        ids = [_whole_number(text) for text in asked.get("ids", "").split(",") if text]
+        return {**self.queue.progress(_name(asked, "who")), "states": self.queue.states(ids)}
 
     def decide(self) -> Any:
         asked = self._read_object()
-        ids, verdict = asked.get("ids"), asked.get("verdict")
+        ids, verdict, who = asked.get("ids"), asked.get("verdict"), _name(asked, "who")
+        if isinstance(asked.get("matching"), dict) and ids is None:
+            ids = self._matching(asked, who)
         if not isinstance(ids, list) or not isinstance(verdict, str):
             raise DataError("expected {ids: [...], verdict: ...}")
-        event = self.queue.decisions.decide(ids, verdict, _tab(asked))
+        event = self.queue.decisions.decide(ids, verdict, _name(asked, "tab"), who)
         return {
             "event": event["n"],
-            "states": self.queue.states(event["ids"]),
-            **self.queue.progress(),
+            "decided": len(event["ids"]),
+            "states": self.queue.states(event["ids"][:_MOST_STATES]),
+            **self.queue.progress(who),
         }
 
+    def _matching(self, asked: dict[str, Any], who: str) -> list[int]:
+        """The ids of all candidates that match the filters, as many as the annotator was shown."""
+        ids = self.queue.matching(**_filters(asked["matching"]), who=who).tolist()
+        if len(ids) != asked.get("count"):
+            raise DataError(
+                f"{len(ids):,} candidates match the filters now, and the page showed "
+                f"{asked.get('count')!r:.20}; look at them and choose again"
+            )
+        return ids
+
     def undo(self) -> Any:
-        event = self.queue.decisions.undo(_tab(self._read_object()))
+        asked = self._read_object()
+        who = _name(asked, "who")
+        event = self.queue.decisions.undo(_name(asked, "tab"), who)
         ids = [] if event is None else event["ids"]
-        return {"ids": ids, "states": self.queue.states(ids), **self.queue.progress()}
+        return {
+            "ids": ids[:_MOST_STATES],
+            "undone": len(ids),
+            "states": self.queue.states(ids[:_MOST_STATES]),
+            **self.queue.progress(who),
+        }
+
+    def similar(self, number: str) -> Any:
+        return self.queue.similar(_whole_number(number))
 
     def image(self, number: str) -> Any:
         k = _whole_number(number)
-        if not 0 <= k < len(self.queue.item):
+        if not 0 <= k < len(self.queue.known.item):
             return "", 404
+        return self._send_image(str(self.queue.known.item[k]))
+
+    def row_image(self, number: str) -> Any:
+        return self._send_image(self.queue.item_at(_whole_number(number)))
+
+    def _send_image(self, item: str) -> Any:
         side = _LARGE if "large" in self.flask.request.args else _THUMB
         try:
-            data = self.queue.rows.image(str(self.queue.item[k]), side)
+            data = self.queue.rows.image(item, side)
         except BadImage as error:
             return {"error": str(error)}, 404
         cached = {"Cache-Control": "private, max-age=3600"}
@@ -236,11 +266,26 @@ def _whole_number(text: str) -> int:
     return int(text)
 
 
-def _tab(asked: dict[str, Any]) -> str:
-    tab = asked.get("tab", "")
-    if not isinstance(tab, str):
-        raise DataError("expected text for `tab`")
-    return tab[:40]
+def _filters(asked: Any) -> dict[str, Any]:
+    """The filters of a request, from its address or its body."""
+    try:
+        low, high = float(asked.get("low", 0.0)), float(asked.get("high", 1.0))
+    except (TypeError, ValueError):
+        raise DataError("expected numbers for `low` and `high`") from None
+    words = {key: asked.get(key, usual) for key, usual in _USUAL.items()}
+    if not all(isinstance(word, str) for word in words.values()):
+        raise DataError("expected text for `kind`, `state` and `class`")
+    return {"low": low, "high": high, "name": words.pop("class"), **words}
+
+
+_USUAL = {"kind": "missing", "state": "open", "class": ""}
+
+
+def _name(asked: Any, key: str) -> str:
+    name = asked.get(key, "")
+    if not isinstance(name, str):
+        raise DataError(f"expected text for `{key}`")
+    return name.strip()[:40]
 
 
 def import_flask() -> Any:

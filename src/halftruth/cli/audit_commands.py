@@ -199,20 +199,22 @@ def _tell(text: str) -> None:
 
 
 def _show(found: Any) -> None:
-    import pandas as pd
     from rich.table import Table
 
-    from halftruth.audit.audit_folder import PRECISION
+    from halftruth.audit.current import read_current
+    from halftruth.report.audit_report import describe_limits
 
-    missing = found.info["missing"]
+    current = read_current(found)
     _tell(
-        f"estimated missing labels: {missing['estimate']:,.0f} "
-        f"({missing['low']:,.0f} to {missing['high']:,.0f})"
+        f"estimated missing labels: {current.missing_left.total}\n"
+        f"estimated wrong labels: {current.wrong_left.total}"
     )
     table = Table("expected precision", "candidates", "expected correct")
-    for one in pd.read_csv(found.path / PRECISION).itertuples():
+    for one in current.precision_table().itertuples():
         table.add_row(f"{one.precision:.0%}", f"{one.candidates:,}", f"{one.expected_right:,.0f}")
     Console().print(table)
+    for text in describe_limits(found):
+        _tell(f"WARNING: {text}")
     _tell(
         f"report: {found.path}/report.html; ranked candidates: {found.path}/missing.csv and "
         f"wrong.csv\nreview them: halftruth review {found.path}"

@@ -10,10 +10,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix, check
-from halftruth.presence.labelling_model import Presence, choose_selection, fit_presence, logit
+from halftruth.presence.labelling_model import Presence, choose_selection, fit_presence
+from halftruth.presence.wrong_labels import find_wrong
 
 Selection = Literal["auto", "random", "one"]
 SELECTIONS: tuple[str, ...] = get_args(Selection)
+# An unknown label has at most the probability 1 − this of being present.
+_DOUBT_OF_ANY = 0.005
 # The curves are fitted on at most this many labels; counts use all rows.
 _MOST_LABELS = 400_000
 # Standard deviation of the error of logit P(present), over all classes and of a single class, where
@@ -84,13 +87,17 @@ def calibrate(
     fit = partial(fit_presence, *sample[:2], selection=how, verified=sample[2])
     fitted = fit(given_one=how == "one")
     present = fitted.posterior(values, points, verdicts)
+    # No unknown label is certain, however high its score: the order stays the same.
+    open_ones = (values == UNKNOWN) & (verdicts == 0)
+    present = np.where(open_ones, present * (1 - _DOUBT_OF_ANY * present), present)
     fewest = most = _missing_count(present, values)
     if how == "one":
         independent = fit(given_one=False).posterior(values, points, verdicts)
         most = np.maximum(_missing_count(independent, values), fewest)
     refit = partial(fit, given_one=how == "one", start=fitted, steps=5)
     drawn = _bootstrap_counts(refit, sample, draws, random) * len(values) / len(rows)
-    wrong = _wrong_probability(values, points, verdicts, fitted)
+    wrong = np.where(verdicts == 0, find_wrong(values, points, present), verdicts == ABSENT)
+    wrong = np.where(values == PRESENT, wrong, 0.0)
     estimate = np.sqrt(fewest * most)
     per_class = zip(estimate, fewest, most, drawn.T, strict=True)
     return Calibration(
@@ -179,22 +186,3 @@ def _count(estimate: float, fewest: float, most: float, drawn: np.ndarray, doubt
     spread = float(np.std(drawn)) / max(float(fewest), 1.0)
     factor = float(np.exp(1.96 * np.hypot(spread, doubt)))
     return Count(float(estimate), float(fewest) / factor, float(most) * factor)
-
-
-def _wrong_probability(
-    labels: np.ndarray, scores: np.ndarray, verified: np.ndarray, fitted: Presence
-) -> np.ndarray:
-    """P(absent | PRESENT, score) = ε (1 − p) / (ε (1 − p) + c p), 0 for other labels.
-
-    ε, the probability of a mistaken label, is the surplus of PRESENT labels in the lower-scoring
-    half of the rows over the expected c p. Hard positives that look like negatives are included,
-    so P(wrong) tends to be too high.
-    """
-    p = fitted.prior(scores)
-    low = logit(scores) <= np.median(logit(scores), axis=0)
-    listed = labels == PRESENT
-    surplus = np.where(low, listed - fitted.chance * p, 0.0).sum(axis=0)
-    mistake = np.clip(surplus, 0, None) / np.maximum(low.sum(axis=0), 1)
-    odds = mistake * (1 - p)
-    wrong = np.where(listed, odds / np.maximum(odds + fitted.chance * p, 1e-300), 0.0)
-    return np.where(listed & (verified != 0), verified == ABSENT, wrong)

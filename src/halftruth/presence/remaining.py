@@ -1,14 +1,16 @@
-"""How many labels are still missing after some decisions of a review.
+"""What the verdicts of a review say about the candidates that nobody has reviewed yet.
 
     logit P(present) = z − t max(z, 0) + δ + δₖ,    z = logit p
 
 p is the probability of the audit, δ its error over all classes, δₖ the error of class k, and t how
 overconfident it was about likely candidates; all have normal priors around 0. Accepted and rejected
-candidates determine them by maximum a posteriori; the curvature there gives the interval.
+candidates determine them by maximum a posteriori; the curvature there gives the intervals.
+The same model with wider priors serves the labels that are probably wrong.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,11 +18,20 @@ import numpy as np
 from halftruth.presence.calibration import CLASS_SPREAD, SPREAD, Count
 from halftruth.presence.labelling_model import logit, sigmoid
 
-# Larger probabilities of an audit are not trusted.
-_SUREST = 0.99
 # Relative standard deviation of the number of missing labels that the scores do not show.
 _UNSEEN = 0.5
-_SHARED = np.diag([SPREAD**-2, SPREAD**-2])
+
+
+@dataclass(frozen=True)
+class Spreads:
+    """Standard deviations of the priors: of δ, of t and of δₖ."""
+
+    shared: float = SPREAD
+    steep: float = SPREAD
+    own: float = CLASS_SPREAD
+
+
+MISSING_SPREADS = Spreads()
 
 
 @dataclass(frozen=True)
@@ -35,18 +46,24 @@ class Shift:
 
     def apply(self, probability: np.ndarray, column: np.ndarray) -> np.ndarray:
         """P(present) after the decisions."""
-        design = _design(probability)
-        return sigmoid(design[:, 0] + design[:, 1:] @ self.shared + self.own[column])
+        z = logit(probability)
+        return sigmoid(z + _design(z) @ self.shared + self.own[column])
 
-    def spread_of(self, slopes: np.ndarray, shared: np.ndarray) -> float:
-        """Standard deviation of a sum with these derivatives by δₖ, and by δ and −t."""
-        rest = shared - self.mixed @ (slopes / self.diagonal)
-        variance = (slopes**2 / self.diagonal).sum() + rest @ np.linalg.solve(self.left, rest)
-        return float(np.sqrt(variance))
+    def variance_of(self, slopes: np.ndarray, shared: np.ndarray) -> np.ndarray:
+        """Variances (Q,) of Q sums with these derivatives by δₖ (Q, K) and by δ and −t (Q, 2)."""
+        rest = shared - (slopes / self.diagonal) @ self.mixed.T
+        own = (slopes**2 / self.diagonal).sum(axis=1)
+        return np.asarray(own + (rest * np.linalg.solve(self.left, rest.T).T).sum(axis=1))
 
 
 def fit_shift(
-    probability: np.ndarray, column: np.ndarray, right: np.ndarray, classes: int
+    probability: np.ndarray,
+    column: np.ndarray,
+    right: np.ndarray,
+    classes: int,
+    *,
+    spreads: Spreads = MISSING_SPREADS,
+    start: Shift | None = None,
 ) -> Shift:
     """Newton steps to the most probable δ, t and δₖ, given verdicts (`right`) on candidates.
 
@@ -54,17 +71,18 @@ def fit_shift(
     >>> bool(shift.own[0] > 0 == shift.own[1] and shift.shared[0] > 0)
     True
     """
-    design = _design(probability)
-    z, x = design[:, 0], design[:, 1:]
-    shared, own = np.zeros(2), np.zeros(classes)
+    z = logit(probability)
+    x = _design(z)
+    weak = np.diag([spreads.shared**-2, spreads.steep**-2])
+    shared, own = (np.zeros(2), np.zeros(classes)) if start is None else (start.shared, start.own)
     for _ in range(50):
         p = sigmoid(z + x @ shared + own[column])
         gap, curve = right - p, p * (1 - p)
-        by_own = np.bincount(column, gap, minlength=classes) - own / CLASS_SPREAD**2
-        by_shared = x.T @ gap - _SHARED @ shared
-        diagonal = np.bincount(column, curve, minlength=classes) + CLASS_SPREAD**-2
+        by_own = np.bincount(column, gap, minlength=classes) - own / spreads.own**2
+        by_shared = x.T @ gap - weak @ shared
+        diagonal = np.bincount(column, curve, minlength=classes) + spreads.own**-2
         mixed = np.stack([np.bincount(column, curve * one, minlength=classes) for one in x.T])
-        left = (x * curve[:, None]).T @ x + _SHARED - (mixed / diagonal) @ mixed.T
+        left = (x * curve[:, None]).T @ x + weak - (mixed / diagonal) @ mixed.T
         step = np.clip(np.linalg.solve(left, by_shared - mixed @ (by_own / diagonal)), -1, 1)
         own_step = np.clip((by_own - step @ mixed) / diagonal, -1, 1)
         shared, own = shared + step, own + own_step
@@ -73,32 +91,95 @@ def fit_shift(
     return Shift(shared, own, mixed, diagonal, left)
 
 
-def still_missing(
-    probability: np.ndarray,
-    column: np.ndarray,
-    verdicts: np.ndarray,
-    unlisted: np.ndarray,
-) -> Count:
-    """Estimate the missing labels after verdicts (+1 right, -1 wrong, 0 open) on candidates.
+@dataclass(frozen=True)
+class Remaining:
+    """Probabilities after the verdicts (1 or 0 where there is one), and what is left to find."""
 
-    `unlisted` (K,) is the expected number of missing labels that are not candidates.
+    probability: np.ndarray
+    total: Count
+    per_class: list[Count]
+
+
+class VerdictModel:
+    """Updates the probabilities and counts of an audit by the verdicts on its candidates.
+
+    `before` holds the counts of the audit per class and `total` those over all classes. Without
+    verdicts the counts stay exactly these; verdicts move the estimates and narrow the intervals.
     """
-    known, open_ones = verdicts != 0, verdicts == 0
-    shift = fit_shift(probability[known], column[known], verdicts[known] > 0, len(unlisted))
-    p = shift.apply(probability[open_ones], column[open_ones])
-    curve = p * (1 - p)
-    slopes = np.bincount(column[open_ones], curve, minlength=len(unlisted)).astype(float)
-    shared = _design(probability[open_ones])[:, 1:].T @ curve
-    # Decisions on candidates are no evidence about labels that the scores do not show.
-    rest = float(unlisted.sum())
-    total = max(float(p.sum()) + rest, 1e-9)
-    parts = (shift.spread_of(slopes, shared), np.sqrt(slopes.sum()), _UNSEEN * rest)
-    spread = float(np.linalg.norm(parts)) / total
-    factor = float(np.exp(1.96 * spread))
-    return Count(total, total / factor, min(total * factor, len(p) + rest * factor))
+
+    def __init__(
+        self,
+        probability: np.ndarray,
+        column: np.ndarray,
+        before: Sequence[Count],
+        total: Count,
+        *,
+        spreads: Spreads = MISSING_SPREADS,
+    ) -> None:
+        self._p, self._column, self._spreads = probability, column, spreads
+        self._before, self._total = [*before], total
+        listed = np.bincount(column, probability, minlength=len(self._before))
+        # What the audit counts and does not list: decisions on candidates are no evidence about it.
+        self._unlisted = np.maximum([count.estimate for count in before] - listed, 0.0)
+        self._last: Shift | None = None
+        nobody = np.zeros(len(probability), dtype=np.int8)
+        self._first_spread = self._estimate(nobody)[2]
+
+    def update(self, verdicts: np.ndarray) -> Remaining:
+        """Take account of verdicts: +1 right, -1 wrong, 0 none, one per candidate."""
+        p, expected, spread = self._estimate(verdicts)
+        ratio = spread / np.maximum(self._first_spread, 1e-12)
+        probability = np.where(verdicts == 0, p, verdicts > 0)
+        most = np.full(len(ratio), np.inf)
+        if verdicts.any():
+            # No more than the open candidates can be present, and what the audit does not list.
+            left = np.bincount(self._column[verdicts == 0], minlength=len(self._before))
+            most = np.append(left, left.sum()) + 2 * np.append(self._unlisted, self._unlisted.sum())
+        counts = [
+            _scale(*one)
+            for one in zip([*self._before, self._total], expected, ratio, most, strict=True)
+        ]
+        return Remaining(probability, counts[-1], counts[:-1])
+
+    def _estimate(self, verdicts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """P(present) per candidate; labels left per class and in all, with relative spreads."""
+        classes = len(self._before)
+        known, left = verdicts != 0, verdicts == 0
+        self._last = fit_shift(
+            self._p[known], self._column[known], verdicts[known] > 0, classes,
+            spreads=self._spreads, start=self._last,
+        )  # fmt: skip
+        p = self._last.apply(self._p, self._column)
+        column, curve = self._column[left], (p * (1 - p))[left]
+        x = _design(logit(self._p[left]))
+        slopes = np.bincount(column, curve, minlength=classes).astype(float)
+        shared = np.stack(
+            [np.bincount(column, curve * one, minlength=classes) for one in x.T], axis=1
+        )
+        expected = np.bincount(column, p[left], minlength=classes) + self._unlisted
+        # One sum per class, then the sum over all classes.
+        variance = self._last.variance_of(
+            np.vstack([np.diag(slopes), slopes]), np.vstack([shared, shared.sum(axis=0)])
+        )
+        unseen = np.append(self._unlisted, self._unlisted.sum())
+        variance = variance + np.append(slopes, slopes.sum()) + (_UNSEEN * unseen) ** 2
+        expected = np.append(expected, expected.sum())
+        return p, expected, np.sqrt(variance) / np.maximum(expected, 1e-9)
 
 
-def _design(probability: np.ndarray) -> np.ndarray:
-    """(M, 3): z, and the factors of δ and −t."""
-    z = logit(np.minimum(probability, _SUREST))
-    return np.stack([z, np.ones_like(z), np.maximum(z, 0.0)], axis=1)
+def _scale(before: Count, estimate: float, ratio: float, most: float) -> Count:
+    """The interval of the audit around a new estimate, wider or narrower by `ratio` on a log scale.
+
+    >>> print(_scale(Count(100, 50, 200), 40, 0.5, 1000))
+    40 (28 to 57)
+    """
+    if before.estimate <= 0 or before.low <= 0:
+        return Count(float(estimate), 0.0, float(max(before.high, estimate)))
+    low = estimate * (before.low / before.estimate) ** ratio
+    high = estimate * (before.high / before.estimate) ** ratio
+    return Count(float(estimate), float(low), float(max(min(high, most), estimate)))
+
+
+def _design(z: np.ndarray) -> np.ndarray:
+    """(M, 2): the factors of δ and −t."""
+    return np.stack([np.ones_like(z), np.maximum(z, 0.0)], axis=1)

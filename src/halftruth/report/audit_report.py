@@ -11,7 +11,8 @@ from string import Template
 
 import pandas as pd
 
-from halftruth.audit.audit_folder import CLASSES, PRECISION, AuditFolder, Rows
+from halftruth.audit.audit_folder import CLASSES, AuditFolder, Rows
+from halftruth.audit.current import CODES, Current, read_current
 from halftruth.data import BadImage
 from halftruth.train.run_folder import write_text
 
@@ -19,19 +20,28 @@ _SIDE = 160
 
 
 def write_audit_report(audit: AuditFolder, path: str | Path | None = None, each: int = 4) -> Path:
-    """Write report.html: counts, expected precision, and the first `each` candidates per class."""
+    """Write report.html: counts, expected precision, and the first `each` candidates per class.
+
+    All numbers take account of the decisions of the review so far.
+    """
     path = Path(path) if path is not None else audit.path / "report.html"
-    info = audit.info
-    missing = info["missing"]
-    rows = Rows(audit)
-    table = audit.candidates
+    info, rows, current = audit.info, Rows(audit), read_current(audit)
+    missing, wrong = current.missing_left.total, current.wrong_left.total
     facts = [
         (f"{info['rows']:,}", "audited rows"),
         (f"{int((audit.scored['labels'] > 0).sum()):,}", "present labels"),
-        (f"{missing['estimate']:,.0f}", "estimated missing labels"),
-        (f"{missing['low']:,.0f} – {missing['high']:,.0f}", "95 % interval"),
-        (f"{info['wrong']:,.0f}", "present labels that may be wrong (estimated)"),
+        *_reviewed(current),
+        (f"{missing.estimate:,.0f}", "estimated missing labels"),
+        (f"{missing.low:,.0f} – {missing.high:,.0f}", "95 % interval"),
+        (
+            f"{wrong.estimate:,.0f}",
+            f"present labels that may be wrong (estimated, {wrong.low:,.0f} – {wrong.high:,.0f})",
+        ),
     ]
+    warnings = [*info["warnings"], *describe_limits(audit)]
+    table = audit.candidates.assign(probability=current.shown)
+    likely = table.iloc[current.undecided()]
+    doubtful = table.iloc[current.undecided(missing=False)]
     template = Template(
         (files("halftruth.report") / "audit_report.html").read_text(encoding="utf-8")
     )
@@ -39,19 +49,49 @@ def write_audit_report(audit: AuditFolder, path: str | Path | None = None, each:
         labels=escape(Path(info["labels"]).name),
         origin=escape(info["origin"]),
         made=escape(info["made"].replace("T", " ").replace("+00:00", " UTC")),
-        warnings="".join(f'<p class="warning">{escape(text)}</p>' for text in info["warnings"]),
+        warnings="".join(f'<p class="warning">{escape(text)}</p>' for text in warnings),
         facts="".join(
             f"<div><b>{escape(number)}</b><span>{escape(words)}</span></div>"
             for number, words in facts
         ),
         selection=_SELECTION[info["selection"]],
-        precision="".join(_precision_rows(pd.read_csv(audit.path / PRECISION))),
-        classes="".join(_class_rows(pd.read_csv(audit.path / CLASSES))),
-        missing="".join(_groups(table[table["kind"] == "missing"], rows, each)),
-        wrong="".join(_cards(table[table["kind"] == "wrong"].head(3 * each), rows)),
+        precision="".join(_precision_rows(current.precision_table())),
+        classes="".join(_class_rows(_count_classes(audit, current))),
+        missing="".join(_groups(likely, rows, each)),
+        wrong="".join(_cards(doubtful.head(3 * each), rows)),
     )
     write_text(path, text)
     return path
+
+
+def _reviewed(current: Current) -> list[tuple[str, str]]:
+    """The number of decisions, after a review."""
+    accepted, rejected = (int((current.codes == CODES[one]).sum()) for one in ("accept", "reject"))
+    if not accepted + rejected:
+        return []
+    return [(f"{accepted:,}", "accepted in the review"), (f"{rejected:,}", "rejected")]
+
+
+def describe_limits(audit: AuditFolder) -> list[str]:
+    """Say which candidates are not listed, if any."""
+    left_out = audit.info.get("not_listed", {})
+    return [
+        f"{count:,} more labels that are probably {kind} are not listed, since the list was "
+        "limited (--most). The counts include them, the table of precisions does not."
+        for kind, count in left_out.items()
+        if count
+    ]
+
+
+def _count_classes(audit: AuditFolder, current: Current) -> pd.DataFrame:
+    """classes.csv with the current numbers of missing and wrong labels."""
+    left = current.missing_left.per_class
+    return pd.read_csv(audit.path / CLASSES).assign(
+        missing=[count.estimate for count in left],
+        missing_low=[count.low for count in left],
+        missing_high=[count.high for count in left],
+        wrong=[count.estimate for count in current.wrong_left.per_class],
+    )
 
 
 _SELECTION = {

@@ -1,0 +1,121 @@
+"""Verdicts of a review as labels: which classes people found present or absent in which rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from halftruth.data.decisions import Decisions
+from halftruth.data.errors import DataError, some
+from halftruth.labels import ABSENT, PRESENT, LabelMatrix
+
+# Files in the folder of an audit: verdicts of earlier audits and of other programs, the decisions
+# of the review, and the candidates that these decide on.
+VERDICTS, DECISIONS, CANDIDATES = "verdicts.csv", "decisions.jsonl", "candidates.parquet"
+COLUMNS = ["row", "item", "class", "verdict", "by"]
+_WORDS = {"present": PRESENT, "absent": ABSENT, "1": PRESENT, "-1": ABSENT}
+
+
+def read_verdicts(path: str | Path) -> pd.DataFrame:
+    """Read the verdicts of an audit folder, or of a CSV file with the columns of verdicts.csv.
+
+    Columns: row (counted from 0), item, class, verdict (+1 present, -1 absent), by. The last
+    verdict on a label counts. Skipped candidates and conflicts of annotators are left out.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        return _read_file(path)
+    parts = [_read_file(path / VERDICTS)] if (path / VERDICTS).is_file() else []
+    if (path / DECISIONS).is_file():
+        parts.append(_read_decisions(path))
+    if not parts:
+        raise DataError(
+            f"{path}: contains no verdicts (neither {DECISIONS} nor {VERDICTS}); review the audit "
+            f"first: halftruth review {path}"
+        )
+    both = pd.concat(parts, ignore_index=True)
+    return both.drop_duplicates(["row", "item", "class"], keep="last", ignore_index=True)
+
+
+def _read_decisions(folder: Path) -> pd.DataFrame:
+    table = pd.read_parquet(folder / CANDIDATES)
+    verdicts = Decisions(folder / DECISIONS, len(table), write=False).verdicts
+    ids = [i for i, verdict in sorted(verdicts.items()) if verdict in ("accept", "reject")]
+    part = table.iloc[ids]
+    accepted = np.array([verdicts[i] == "accept" for i in ids], dtype=bool)
+    # A missing label that is accepted is present; a wrong one that is accepted is absent.
+    right = accepted == (part["kind"] == "missing").to_numpy(dtype=bool)
+    return part.assign(verdict=np.where(right, PRESENT, ABSENT), by="review")[COLUMNS]
+
+
+def _read_file(path: Path) -> pd.DataFrame:
+    try:
+        table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read as verdicts ({error})") from None
+    if {"class", "verdict"} - {*table.columns} or not {"row", "item"} & {*table.columns}:
+        raise DataError(
+            f"{path}: expected the columns class, verdict and row or item, got "
+            f"{', '.join(map(str, table.columns))}"
+        )
+    if wrong := sorted({*table["verdict"]} - {*_WORDS}):
+        raise DataError(f"{path}: expected the verdicts present or absent, got {some(wrong)}")
+    rows = pd.to_numeric(table.get("row", pd.Series("", table.index)), errors="coerce")
+    # Rows are counted from 1 in files for people.
+    return pd.DataFrame(
+        {
+            "row": rows.fillna(0).astype(int) - 1,
+            "item": table.get("item", pd.Series("", table.index)),
+            "class": table["class"],
+            "verdict": table["verdict"].map(_WORDS),
+            "by": table.get("by", pd.Series("file", table.index)),
+        }
+    )
+
+
+def write_verdicts(table: pd.DataFrame, path: Path) -> None:
+    """Write a table of verdicts for people and for `read_verdicts`."""
+    words = {PRESENT: "present", ABSENT: "absent"}
+    shown = table.assign(row=table["row"] + 1, verdict=table["verdict"].map(words))
+    shown[COLUMNS].to_csv(path, index=False)
+
+
+def place_verdicts(
+    labels: LabelMatrix, verdicts: pd.DataFrame, source: object
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of the verdicts in the labels: by item if items are unique, else by row."""
+    place = {name: k for k, name in enumerate(labels.classes)}
+    if lost := sorted({*verdicts["class"]} - {*place}):
+        raise DataError(
+            f"{source}: the labels have no class {some(lost)}, on which it has verdicts"
+        )
+    columns = verdicts["class"].map(place).to_numpy(dtype=np.intp)
+    items = None if labels.items is None else [str(item) for item in labels.items]
+    if items is not None and len({*items}) == len(items) and (verdicts["item"] != "").all():
+        at = {item: row for row, item in enumerate(items)}
+        if missing := sorted({*verdicts["item"]} - {*at}):
+            raise DataError(
+                f"{source}: has verdicts on {len(missing):,} items that the label file does not "
+                f"name: {some(missing)}; is it the audit of another file?"
+            )
+        rows = verdicts["item"].map(at).to_numpy(dtype=np.intp)
+    else:
+        rows = verdicts["row"].to_numpy(dtype=np.intp)
+        if len(rows) and (rows.min() < 0 or rows.max() >= len(labels)):
+            raise DataError(
+                f"{source}: has a verdict on row {rows.max() + 1:,}, and the label file has "
+                f"{len(labels):,} rows; is it the audit of another file?"
+            )
+    return rows, columns
+
+
+def apply_verdicts(labels: LabelMatrix, path: str | Path) -> LabelMatrix:
+    """The labels with verified classes: present or absent, whatever the file says."""
+    verdicts = read_verdicts(path)
+    at = place_verdicts(labels, verdicts, path)
+    values = labels.values.copy()
+    values[at] = verdicts["verdict"].to_numpy(np.int8)
+    return replace(labels, values=values)
