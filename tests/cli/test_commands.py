@@ -76,7 +76,7 @@ def test_a_label_file_is_read_with_the_same_options_everywhere():
         found[words] = {p.name: p.help for p in options}
     extra = {"group_column", "bad_images"}
     train = {name: text for name, text in found["train"].items() if name not in extra}
-    assert len(train) == 13
+    assert len(train) == 18
     assert all(options == train for name, options in found.items() if name != "train")
     own = {"drop_columns" if name == "drop_column" else name for name in train} - {"read"}
     assert own <= set(inspect.signature(read_labels).parameters)

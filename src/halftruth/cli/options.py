@@ -178,6 +178,28 @@ def _gather_reading(
     minus_one: Annotated[
         str | None, _reading("What -1 means: absent or unknown. (default: absent)")
     ] = None,
+    soft: Annotated[
+        bool | None,
+        typer.Option(
+            "--soft",
+            help="The label file has probabilities of presence (0 to 1), blank is unknown.",
+            rich_help_panel=READING,
+        ),
+    ] = None,
+    also: Annotated[
+        list[str] | None,
+        _reading("Another label file, with other items or other classes; may be repeated."),
+    ] = None,
+    label_weights: Annotated[
+        str | None,
+        _reading("File with how much each label (one column per class) or each row counts."),
+    ] = None,
+    weight_column: Annotated[
+        str | None, _reading("The column with how much the labels of a row count.")
+    ] = None,
+    hierarchy: Annotated[
+        str | None, _reading("Table with the columns child and parent: a class hierarchy.")
+    ] = None,
     image_column: Annotated[
         str | None, _reading("The column that names the image. (default: found by its name)")
     ] = None,
@@ -202,7 +224,10 @@ def _gather_reading(
     ] = None,
     duplicates: Annotated[
         str | None,
-        _reading("Several rows of the same item: error, merge or keep. (default: error)"),
+        _reading(
+            "Several rows of the same item: error, merge, keep, or vote (several annotators). "
+            "(default: error)"
+        ),
     ] = None,
     key: Annotated[str | None, _reading("The label matrix in an .npz file.")] = None,
     read: Annotated[
@@ -212,7 +237,9 @@ def _gather_reading(
 ) -> dict[str, Any]:
     """The options that were given, as arguments of `halftruth.data.read_labels`."""
     found = given(
-        zero=zero, blank=blank, minus_one=minus_one, image_column=image_column,
+        zero=zero, blank=blank, minus_one=minus_one, soft=soft or None, also=also,
+        label_weights=label_weights, weight_column=weight_column, hierarchy=hierarchy,
+        image_column=image_column,
         label_column=label_column, sep=sep, nothing=nothing, split_column=split_column,
         drop_columns=drop_column, delimiter=delimiter, duplicates=duplicates, key=key,
     )  # fmt: skip

@@ -12,7 +12,7 @@ from halftruth.data.features import (
 )
 from halftruth.data.image_file import BadImage
 from halftruth.data.images import ImageStore
-from halftruth.data.readers import read_labels
+from halftruth.data.label_files import read_labels
 from halftruth.data.readers.label_table import labels_from_frame, write_labels
 from halftruth.data.readers.text_table import read_column
 from halftruth.data.splits import (

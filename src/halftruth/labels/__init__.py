@@ -25,25 +25,32 @@ from halftruth.labels.hiding import (
     single_positive_published,
     subsample_negatives,
 )
+from halftruth.labels.hierarchy import Hierarchy
 from halftruth.labels.matrix import LabelMatrix
+from halftruth.labels.soft_labels import check_soft, check_weights, count_votes, harden
 
 __all__ = [
     "ABSENT",
     "PRESENT",
     "UNKNOWN",
+    "Hierarchy",
     "LabelMatrix",
     "as_array",
     "check",
     "check_classes",
+    "check_soft",
+    "check_weights",
     "class_filter",
     "co_occurrence",
     "convert",
     "correlated_classes",
+    "count_votes",
     "drop_positives",
     "from_chexpert",
     "from_multi_hot",
     "from_names",
     "from_zero_absent",
+    "harden",
     "keep_known",
     "single_positive",
     "single_positive_published",

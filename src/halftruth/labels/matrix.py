@@ -7,6 +7,7 @@ import numpy as np
 
 from halftruth.labels.checks import check_classes
 from halftruth.labels.codes import ABSENT, PRESENT, as_array
+from halftruth.labels.soft_labels import check_soft, check_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +25,10 @@ class LabelMatrix:
     items: np.ndarray | None = None
     split: np.ndarray | None = None
     notes: tuple[str, ...] = ()  # how the file was read, for `describe`
+    # Probabilities of presence (N, K), NaN where unknown; `values` has the more probable code.
+    soft: np.ndarray | None = None
+    # How much labels count in training: per row (N, 1) or per label (N, K).
+    weights: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         classes = check_classes(self.classes)
@@ -34,6 +39,13 @@ class LabelMatrix:
             given = getattr(self, field)
             if given is not None:
                 object.__setattr__(self, field, _texts(field, given, len(values)))
+        if self.soft is not None:
+            soft = check_soft(self.soft)
+            if soft.shape != values.shape:
+                raise ValueError(f"expected soft labels of shape {values.shape}, got {soft.shape}")
+            object.__setattr__(self, "soft", soft)
+        if self.weights is not None:
+            object.__setattr__(self, "weights", check_weights(self.weights, values.shape))
 
     def __len__(self) -> int:
         return len(self.values)
@@ -45,7 +57,9 @@ class LabelMatrix:
             rows = rows.astype(np.intp)
         items = None if self.items is None else self.items[rows]
         split = None if self.split is None else self.split[rows]
-        return LabelMatrix(self.values[rows], self.classes, items, split, self.notes)
+        soft = None if self.soft is None else self.soft[rows]
+        weights = None if self.weights is None else self.weights[rows]
+        return LabelMatrix(self.values[rows], self.classes, items, split, self.notes, soft, weights)
 
     def positives_per_class(self) -> np.ndarray:
         """(K,) the number of rows in which each class is PRESENT."""

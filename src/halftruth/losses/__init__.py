@@ -13,6 +13,7 @@ import importlib
 import pkgutil
 
 from halftruth.losses.base import Loss, registry
+from halftruth.losses.label_values import LabelValues
 from halftruth.losses.memory_loss import MemoryLoss
 from halftruth.losses.wrapper import Wrapper
 
@@ -26,7 +27,7 @@ names = registry.names
 _classes = {registry.get(name).__name__: registry.get(name) for name in names()}
 globals().update(_classes)
 
-__all__ = ["Loss", "MemoryLoss", "Wrapper", "create", "names", "registry", *sorted(_classes)]
+__all__ = ["LabelValues", "Loss", "MemoryLoss", "Wrapper", "create", "names", "registry", *sorted(_classes)]
 
 
 def __getattr__(name: str) -> type[Loss]:

@@ -322,6 +322,9 @@ def digest_labels(task: "Task") -> str:
     parts = [np.ascontiguousarray(task.labels.values).tobytes()]
     if task.labels.items is not None:
         parts.append("\0".join(map(str, task.labels.items)).encode())
+    for values in (task.labels.soft, task.labels.weights):
+        if values is not None:
+            parts.append(np.ascontiguousarray(values).tobytes())
     for part in (task.splits.train, task.splits.val, task.splits.test):
         parts.append(np.asarray(part, dtype=np.int64).tobytes() + b"|")
     return digest(*parts)

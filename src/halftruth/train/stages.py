@@ -131,11 +131,12 @@ class Stages:
         on_features = name == "head" or task.features is not None
         lr = config.head_lr if on_features else config.lr
         loss = losses.create(config.method, **config.options)
+        loss = loss.for_single_view() if name == "head" else loss
         return Stage(
             name=name,
             model=model,
             inputs=inputs,
-            loss=loss.for_single_view() if name == "head" else loss,
+            loss=task.with_label_values(loss),
             labels=torch.from_numpy(task.labels.values),
             truth=None if task.truth is None else torch.from_numpy(task.truth),
             train_rows=task.splits.train,

@@ -112,18 +112,22 @@ class Learner:
     def _replay(self, passes: Passes, x: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
         """Replay both passes with the loss between them; with one process all weights are 1."""
         logits = passes.forward(x)
-        value, gradient = self.loss.value_and_grad(*self._arguments(logits, labels), index)
+        value, gradient = self.loss.value_and_grad(*self._arguments(logits, labels, index))
         passes.backward(gradient.view_as(logits))
         if not self.update_replays or not self.update.is_captured:
             passes.assign_gradients()
         return value
 
-    def _arguments(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits and labels in the shape for the loss: per view, or labels per member."""
+    def _arguments(
+        self, logits: Tensor, labels: Tensor, index: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return the arguments of the loss: logits per view, or labels and index per member."""
         if self.loss.views > 1:
-            return logits.view(self.loss.views, len(labels), -1), labels
+            return logits.view(self.loss.views, len(labels), -1), labels, index
         members = len(self.model.head.members)
-        return logits, labels.repeat(members, 1) if members > 1 else labels
+        if members == 1:
+            return logits, labels, index
+        return logits, labels.repeat(members, 1), None if index is None else index.repeat(members)
 
     def _loss(
         self,
@@ -136,7 +140,7 @@ class Learner:
         if weight == 0:
             # A repeated row, only for the exchange of gradients; it must not enter a memory.
             return 0.0 * logits.sum()
-        value = self.loss(*self._arguments(logits, labels), index=index)
+        value = self.loss(*self._arguments(logits, labels, index))
         if self.loss.needs_maps:
             assert index is not None
             assert boxes is not None

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from halftruth import losses
 from halftruth.data import DataError, ImageStore, Splits, choose_splits, read_column
 from halftruth.data import read_labels as read
 from halftruth.data.errors import some
 from halftruth.data.readers.text_table import table_options
 from halftruth.labels import LabelMatrix
+from halftruth.losses import Loss
 from halftruth.train.config import Config
 from halftruth.train.feature_encoder import FeatureEncoder
 from halftruth.train.feature_inputs import read_inputs
@@ -48,6 +50,18 @@ class Task:
         if config.selects_on_truth and self.truth is not None:
             return self.truth
         return self.labels.values
+
+    def with_label_values(self, loss: Loss) -> Loss:
+        """Return the loss with the soft labels and weights of the training rows, if there are any.
+
+        Weights are scaled to a mean of 1, so that they do not change the learning rate.
+        """
+        soft, weights, rows = self.labels.soft, self.labels.weights, self.splits.train
+        if soft is None and weights is None:
+            return loss
+        if weights is not None:
+            weights = weights[rows] / weights[rows].mean()
+        return losses.LabelValues(loss, None if soft is None else soft[rows], weights)
 
     def describe(self) -> str:
         """Return a description of the data."""
@@ -109,6 +123,12 @@ def read_groups(config: Config) -> np.ndarray | None:
 def check_parts(task: Task, config: Config) -> None:
     """Refuse training rows or validation rows without a present label."""
     train, val = task.splits.train, task.splits.val
+    weights = task.labels.weights
+    if weights is not None and not weights[train].any():
+        raise DataError(
+            f"{config.labels}: every weight of the {len(train):,} training rows is 0, so there is "
+            "nothing to learn from"
+        )
     if not (task.labels.values[train] > 0).any():
         raise DataError(
             f"{config.labels}: no label of the {len(train):,} training rows is present (1), "

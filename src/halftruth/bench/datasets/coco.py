@@ -17,8 +17,8 @@ from halftruth.bench.datasets.dataset import (
     join,
     register,
 )
+from halftruth.data import read_labels
 from halftruth.data.errors import DataError
-from halftruth.data.readers import read_labels
 from halftruth.data.readers.text_table import read_text
 from halftruth.labels import LabelMatrix, class_filter
 

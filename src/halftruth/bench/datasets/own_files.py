@@ -12,10 +12,9 @@ import numpy as np
 from halftruth.bench.datasets.chestxray14 import patient_parts
 from halftruth.bench.datasets.coco import string_order
 from halftruth.bench.datasets.dataset import Contents, Dataset, Published, published_of, register
-from halftruth.data import read_column
+from halftruth.data import read_column, read_labels
 from halftruth.data.errors import DataError, class_names
 from halftruth.data.features import check_features, read_features
-from halftruth.data.readers import read_labels
 from halftruth.data.readers.numpy_file import load_arrays
 from halftruth.labels import ABSENT, PRESENT, LabelMatrix
 

@@ -1,4 +1,4 @@
-"""`read_labels`: read a label file of any known format."""
+"""`read_label_file`: read a label file of any known format."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from halftruth.data.readers.text_table import SUFFIXES
 from halftruth.data.readers.voc import Difficult, read_voc
 from halftruth.labels import LabelMatrix
 
-_COLUMNS = {"label_column", "image_column", "split_column", "drop_columns", "sep", "nothing"}
+_COLUMNS = {
+    "label_column", "image_column", "split_column", "weight_column", "drop_columns", "sep",
+    "nothing", "soft",
+}  # fmt: skip
 _TEXT = {"delimiter", "columns", "quotes"}
 # Each format: its reader, and the options that have an effect there.
 READERS: dict[str, tuple[Callable[..., LabelMatrix], set[str]]] = {
@@ -29,20 +32,22 @@ READERS: dict[str, tuple[Callable[..., LabelMatrix], set[str]]] = {
     "image folder": (read_image_folder, {*_COLUMNS, "classes", "duplicates"}),
     "COCO": (read_coco, {"classes", "keep_empty", "duplicates"}),
     "VOC": (read_voc, {"classes", "difficult"}),
-    "matrix": (read_matrix, {"classes", "key", "split_column", "duplicates"}),
+    "matrix": (read_matrix, {"classes", "key", "split_column", "duplicates", "soft"}),
     "ARFF": (read_arff_labels, {"classes", "arff_labels"}),
 }
 
 
-def read_labels(
+def read_label_file(
     source: str | Path,
     *,
     zero: Meaning = "unknown",
     blank: Meaning = "unknown",
     minus_one: Meaning = "absent",
+    soft: bool = False,
     image_column: str | None = None,
     label_column: str | None = None,
     split_column: str | None = None,
+    weight_column: str | None = None,
     drop_columns: Sequence[str] = (),
     classes: Sequence[str] | None = None,
     delimiter: str | None = None,
@@ -60,13 +65,16 @@ def read_labels(
 
     zero, blank, minus_one: the meaning of 0 (or "no", or a class that a list leaves out), of an
         empty cell (or empty list) and of -1: "unknown" or "absent". 1 and "yes" are present.
+    soft: the values are probabilities of presence from 0 to 1; blank is unknown.
     image_column, split_column: columns with the item and its split; found if they have usual names.
+    weight_column: a column with how much the labels of a row count in training.
     label_column, sep, nothing: a column that lists label names, the separator (found if only one of
         | ; , occurs), and the name that stands for no label ("No Finding").
     drop_columns: columns that are not labels; a table column that is neither a class nor a name is
         an error, never ignored.
     classes: the classes and their order (for a table with one column per class: which columns).
-    duplicates: "error", "merge" or "keep" items that have several rows.
+    duplicates: "error", "merge" or "keep" items that have several rows, or count them as votes of
+        several annotators ("vote"): the share of votes becomes a soft label, their number a weight.
     delimiter: of a CSV file; found from the header by default. columns: the names of the columns of
         a text file without a header. quotes: False if quotation marks are part of the text.
     keep_empty: keep COCO images without objects. difficult: VOC classes with only difficult
@@ -81,9 +89,11 @@ def read_labels(
     options: dict[str, Any] = {
         name: value
         for name, value, default in (
+            ("soft", soft, False),
             ("image_column", image_column, None),
             ("label_column", label_column, None),
             ("split_column", split_column, None),
+            ("weight_column", weight_column, None),
             ("drop_columns", tuple(drop_columns), ()),
             ("classes", classes, None),
             ("delimiter", delimiter, None),
@@ -100,6 +110,11 @@ def read_labels(
         if value != default
     }
     coding = Coding(zero, blank, minus_one)
+    if soft and coding != Coding():
+        raise DataError(
+            "zero, blank, minus_one: have no effect with soft labels, in which 0 is absent, 1 is "
+            "present and blank is unknown; leave them out"
+        )
     kind = format_of(source)
     reader, known = READERS[kind]
     if foreign := sorted(options.keys() - known):

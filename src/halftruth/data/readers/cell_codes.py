@@ -127,6 +127,30 @@ def decode(
     return values, (f"read {' and '.join(read)}",) if read else ()
 
 
+def decode_soft(
+    columns: Sequence[Sequence[str]], names: Sequence[str], where: Callable[[int], str]
+) -> np.ndarray:
+    """Decode columns of probabilities into (N, K) float32 soft labels; blank cells are NaN."""
+    values = np.full((len(columns[0]) if columns else 0, len(names)), np.nan, dtype=np.float32)
+    for position, (name, cells) in enumerate(zip(names, columns, strict=True)):
+        for row, cell in enumerate(cells):
+            token = cell.strip().lower()
+            if token in BLANK:
+                continue
+            try:
+                value = float(token)
+            except ValueError:
+                value = -1.0
+            if not 0 <= value <= 1:
+                raise DataError(
+                    f"{where(row)}, column {name!r}: expected the probability that the class is "
+                    f"present, from 0 to 1, or blank (unknown), got {cell!r}; if the column is not "
+                    f"a class, drop it with {option('drop_columns', name)}"
+                )
+            values[row, position] = value
+    return values
+
+
 def _refuse(
     name: str,
     cells: Sequence[str],

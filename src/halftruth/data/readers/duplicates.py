@@ -8,9 +8,9 @@ from typing import Literal, get_args
 import numpy as np
 
 from halftruth.data.errors import DataError, option
-from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
+from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix, count_votes, harden
 
-Duplicates = Literal["error", "merge", "keep"]
+Duplicates = Literal["error", "merge", "keep", "vote"]
 
 
 def repeated_rows(items: np.ndarray) -> np.ndarray:
@@ -33,10 +33,13 @@ def resolve_duplicates(
     """Apply `how` to items with several rows.
 
     Merging combines the rows: PRESENT and ABSENT replace UNKNOWN. PRESENT against ABSENT is an
-    error in class columns; in `listed` labels the lists are joined.
+    error in class columns; in `listed` labels the lists are joined. With "vote" the rows are labels
+    of several annotators: see :func:`halftruth.labels.count_votes`.
     """
     if how not in get_args(Duplicates):
         raise DataError(f"duplicates must be one of {get_args(Duplicates)}, got {how!r}")
+    if how == "vote":
+        return _vote(labels)
     if labels.items is None or how == "keep":
         return labels
     again = repeated_rows(labels.items)
@@ -47,18 +50,54 @@ def resolve_duplicates(
         first = int(np.flatnonzero(labels.items == name)[0])
         raise DataError(
             f"{where(int(again[0]))}: {name!r} already has a row at {where(first)} ({len(again):,} "
-            f"rows repeat an item); remove them, or pass {option('duplicates', 'merge')} to "
-            "combine their labels"
+            f"rows repeat an item); remove them, pass {option('duplicates', 'merge')} to "
+            f"combine their labels, or {option('duplicates', 'vote')} if they are votes"
         )
     return _merge(labels, listed)
 
 
+def _vote(labels: LabelMatrix) -> LabelMatrix:
+    if labels.items is None:
+        raise DataError(
+            f"votes are counted per item, but no column names the items; name it with "
+            f"{option('image_column')}"
+        )
+    if labels.soft is not None or labels.weights is not None:
+        raise DataError("duplicates='vote' is for hard labels without weights")
+    target, kept = _group(labels.items)
+    soft, count = count_votes(labels.values, target, len(kept))
+    note = f"votes of up to {int(np.bincount(target).max()):,} annotators per item"
+    return LabelMatrix(
+        harden(soft), labels.classes, labels.items[kept], _split_of(labels, target, kept),
+        (*labels.notes, note), soft, count,
+    )  # fmt: skip
+
+
+def _group(items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(N,) the number of the item of each row, and the first row of each item, in their order."""
+    _, first, which = np.unique(items, return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(first))
+    return rank[which.ravel()], np.sort(first)
+
+
+def _split_of(labels: LabelMatrix, target: np.ndarray, kept: np.ndarray) -> np.ndarray | None:
+    """The split of each item; all of its rows must be in one."""
+    split = labels.split
+    if split is None:
+        return None
+    moved = np.flatnonzero(split[kept][target] != split)
+    if len(moved) and labels.items is not None:
+        raise DataError(f"cannot merge the rows of {str(labels.items[moved[0]])!r}: splits differ")
+    return split[kept]
+
+
 def _merge(labels: LabelMatrix, listed: bool) -> LabelMatrix:
     assert labels.items is not None
-    _, first, which = np.unique(labels.items, return_index=True, return_inverse=True)
-    rank = np.argsort(np.argsort(first))  # keeps the order in which items first appear
-    target = rank[which.ravel()]
-    kept = np.sort(first)
+    if labels.soft is not None or labels.weights is not None:
+        raise DataError(
+            "duplicates='merge' is for hard labels without weights; keep one row per item"
+        )
+    target, kept = _group(labels.items)
     present = np.zeros((len(kept), len(labels.classes)), dtype=bool)
     absent = np.zeros_like(present)
     np.logical_or.at(present, target, labels.values == PRESENT)
@@ -70,13 +109,6 @@ def _merge(labels: LabelMatrix, listed: bool) -> LabelMatrix:
             f"cannot merge the rows of {str(labels.items[kept[row]])!r}: class "
             f"{labels.classes[column]!r} is present in one and absent in another"
         )
-    split = labels.split
-    if split is not None:
-        moved = np.flatnonzero(split[kept][target] != split)
-        if len(moved):
-            raise DataError(
-                f"cannot merge the rows of {str(labels.items[moved[0]])!r}: splits differ"
-            )
-        split = split[kept]
+    split = _split_of(labels, target, kept)
     values = np.where(present, PRESENT, np.where(absent, ABSENT, UNKNOWN)).astype(np.int8)
     return LabelMatrix(values, labels.classes, labels.items[kept], split, labels.notes)

@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 
 from halftruth.data.errors import DataError, nearest, option, some
-from halftruth.data.readers.cell_codes import Coding, Meaning, decode, holds_codes
+from halftruth.data.readers.cell_codes import (
+    Coding,
+    Meaning,
+    decode,
+    decode_soft,
+    holds_codes,
+)
 from halftruth.data.readers.duplicates import Duplicates, resolve_duplicates
 from halftruth.data.readers.label_lists import matrix_of_lists, split_cells
 from halftruth.data.readers.text_table import (
@@ -23,7 +29,7 @@ from halftruth.data.readers.text_table import (
     table_from_frame,
 )
 from halftruth.data.splits import SPLIT_NAMES
-from halftruth.labels import LabelMatrix
+from halftruth.labels import LabelMatrix, harden
 
 # fmt: off
 LABEL_COLUMNS = [
@@ -90,14 +96,20 @@ def labels_of_table(
     image_column: str | None = None,
     label_column: str | None = None,
     split_column: str | None = None,
+    weight_column: str | None = None,
     drop_columns: Sequence[str] = (),
     classes: Sequence[str] | None = None,
     sep: str | None = None,
     nothing: str | None = None,
+    soft: bool = False,
     duplicates: Duplicates = "error",
     items: np.ndarray | None = None,
 ) -> LabelMatrix:
     """Convert a table into labels; `items` name the rows if no column does."""
+    weights = None
+    if weight_column is not None:
+        weights = read_weights(table, weight_column)
+        drop_columns = [*drop_columns, weight_column]
     roles = assign_roles(
         table,
         image_column=image_column,
@@ -107,6 +119,12 @@ def labels_of_table(
         classes=classes,
     )
     notes: tuple[str, ...] = ()
+    shares = None
+    if soft and roles.listing is not None:
+        raise DataError(
+            f"{table.where(0)}: column {roles.listing!r} lists names of labels, but soft labels "
+            "(--soft) are one column of probabilities per class"
+        )
     if roles.listing is not None:
         lists, blank = split_cells(
             table.columns[roles.listing], where=table.where, sep=sep, nothing=nothing
@@ -123,14 +141,35 @@ def labels_of_table(
                 f"per class; name the listing column with {option('label_column')}"
             )
         names = roles.classes
-        values, notes = decode(_texts(table, names), names, table.where, coding)
+        if soft:
+            shares = decode_soft(_texts(table, names), names, table.where)
+            values, notes = harden(shares), ("read as probabilities of presence",)
+        else:
+            values, notes = decode(_texts(table, names), names, table.where, coding)
     if roles.item is not None:
         items = np.array(table.texts(roles.item, "image_column"))
     split = None if roles.split is None else np.array(table.texts(roles.split, "split_column"))
-    labels = LabelMatrix(values, names, items, split, notes)
+    labels = LabelMatrix(values, names, items, split, notes, shares, weights)
     return resolve_duplicates(
         labels, duplicates, where=table.where, listed=roles.listing is not None
     )
+
+
+def read_weights(table: Table, column: str) -> np.ndarray:
+    """The (N, 1) weights of the rows in a column."""
+    cells = table.column(column, "weight_column")
+    found = np.empty((len(cells), 1), dtype=np.float32)
+    for row, cell in enumerate(cells):
+        value = float(cell) if is_number(cell) else -1.0
+        if not (0 <= value < np.inf):
+            raise DataError(
+                f"{table.where(row)}, column {column!r}: expected a weight, a finite number of at "
+                f"least 0, got {cell!r}"
+            )
+        found[row] = value
+    if not found.any():
+        raise DataError(f"{table.where(0)}: every weight in column {column!r} is 0")
+    return found
 
 
 def assign_roles(

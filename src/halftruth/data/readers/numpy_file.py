@@ -12,7 +12,7 @@ from halftruth.data.errors import DataError, class_names, nearest
 from halftruth.data.readers.cell_codes import Coding, which_is_unknown
 from halftruth.data.readers.duplicates import Duplicates, resolve_duplicates
 from halftruth.data.splits import SPLIT_NAMES
-from halftruth.labels import LabelMatrix
+from halftruth.labels import LabelMatrix, check_soft, harden
 
 LABEL_KEYS = ("labels", "Y", "targets")
 CLASS_KEYS = ("label_names", "class_names", "classes", "target_names")
@@ -28,6 +28,7 @@ def read_matrix(
     key: str | None = None,
     classes: Sequence[str] | None = None,
     split_column: str | None = None,
+    soft: bool = False,
     duplicates: Duplicates = "error",
 ) -> LabelMatrix:
     """Read a label matrix of 1 / 0 / -1 / NaN (or booleans).
@@ -52,11 +53,19 @@ def read_matrix(
     if split_column is not None or split is None:
         given = _texts(arrays, [split_column or "split"], rows, numbers=split_column is not None)
         split = None if given is None else np.array(given, dtype=str)
+    shares = None
+    if soft:
+        try:
+            shares = check_soft(matrix)
+        except ValueError as error:
+            raise DataError(f"{path}: {error}") from None
     labels = LabelMatrix(
-        _decode(matrix, coding, names, path),
+        _decode(matrix, coding, names, path) if shares is None else harden(shares),
         class_names(names, path),
         find_items(arrays, rows),
         split,
+        ("read as probabilities of presence",) if soft else (),
+        shares,
     )
     return resolve_duplicates(
         labels, duplicates, where=lambda row: f"{path} row {row}", listed=False

@@ -1,0 +1,208 @@
+"""`read_labels`: one label file or several, with weights and a class hierarchy."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from halftruth.data.errors import DataError, option, some
+from halftruth.data.feature_columns import MATRIX, read_feature_columns
+from halftruth.data.features import match_rows
+from halftruth.data.readers import read_label_file
+from halftruth.data.readers.duplicates import repeated_rows, resolve_duplicates
+from halftruth.data.readers.text_table import plain, read_table
+from halftruth.labels import Hierarchy, LabelMatrix
+
+
+def read_labels(
+    source: str | Path,
+    *,
+    also: str | Path | Sequence[str | Path] = (),
+    label_weights: str | Path | None = None,
+    hierarchy: str | Path | None = None,
+    **options: Any,
+) -> LabelMatrix:
+    """Read a label file or folder of any known format into a `LabelMatrix`.
+
+    also: more label files, read with the same options: other items, or other classes of the same
+        items. A class that a file does not have is unknown for its items. With duplicates="vote"
+        the files are the labels of several annotators.
+    label_weights: a file with how much labels count in training: one column per class, or one column
+        called `weight`; matched to the items by id, without ids by position.
+    hierarchy: a table with the columns child and parent. A present class implies its parents, an
+        absent class excludes its children.
+    options: those of `halftruth.data.readers.read_label_file`: zero, blank, minus_one, soft,
+        image_column, label_column, split_column, weight_column, drop_columns, classes, delimiter,
+        columns, quotes, sep, nothing, duplicates, keep_empty, difficult, key, arff_labels.
+    """
+    others = [also] if isinstance(also, str | Path) else list(also)
+    labels = read_label_file(source, **_with_votes_kept(options, others, hierarchy))
+    if others:
+        labels = _join(source, labels, others, options)
+    if hierarchy is not None:
+        labels = _complete(labels, hierarchy)
+    if _votes(options) and (others or hierarchy is not None):
+        labels = _resolve(labels, "vote", source)
+    if label_weights is not None:
+        labels = _with_weights(labels, Path(label_weights))
+    return labels
+
+
+read_labels.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    [
+        *inspect.signature(read_label_file).parameters.values(),
+        *(
+            parameter
+            for parameter in inspect.signature(read_labels).parameters.values()
+            if parameter.name in ("also", "label_weights", "hierarchy")
+        ),
+    ]
+)
+
+
+def _votes(options: dict[str, Any]) -> bool:
+    return options.get("duplicates") == "vote"
+
+
+def _with_votes_kept(options: dict[str, Any], others: Any, hierarchy: Any) -> dict[str, Any]:
+    """The options of one file: votes are counted when all rows are there."""
+    if _votes(options) and (others or hierarchy is not None):
+        return {**options, "duplicates": "keep"}
+    return options
+
+
+def _join(
+    source: str | Path, first: LabelMatrix, others: Sequence[str | Path], options: dict[str, Any]
+) -> LabelMatrix:
+    """All items and all classes of several files."""
+    kept = _with_votes_kept(options, others, None)
+    parts = [first, *(read_label_file(path, **kept) for path in others)]
+    for path, part in zip((source, *others), parts, strict=True):
+        if part.items is None:
+            raise DataError(
+                f"{path}: does not name its items, so it cannot be joined with other label files; "
+                f"name their column with {option('image_column')}"
+            )
+        if (part.split is None) != (first.split is None):
+            raise DataError(
+                f"{path}: {'has no' if part.split is None else 'has a'} split column, unlike "
+                f"{source}; all joined label files need one, or none"
+            )
+        if (part.soft is None) != (first.soft is None):
+            raise DataError(f"{path}: cannot join soft labels and hard labels")
+    classes = tuple(dict.fromkeys(name for part in parts for name in part.classes))
+    joined = LabelMatrix(
+        np.concatenate([_spread(part.values, part, classes, 0) for part in parts]),
+        classes,
+        np.concatenate([part.items for part in parts if part.items is not None]),
+        _concatenate([part.split for part in parts]),
+        tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+        _concatenate(
+            [None if p.soft is None else _spread(p.soft, p, classes, np.nan) for p in parts]
+        ),
+        _concatenate_weights(parts, classes),
+    )
+    return joined if _votes(options) else _resolve(joined, "merge", source)
+
+
+def _spread(values: np.ndarray, part: LabelMatrix, classes: Sequence[str], fill: Any) -> np.ndarray:
+    """The columns of a part in the columns of all classes."""
+    out = np.full((len(part), len(classes)), fill, dtype=values.dtype)
+    position = {name: k for k, name in enumerate(classes)}
+    out[:, [position[name] for name in part.classes]] = values
+    return out
+
+
+def _concatenate(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known) if known else None
+
+
+def _concatenate_weights(parts: Sequence[LabelMatrix], classes: Sequence[str]) -> np.ndarray | None:
+    """Weights of all rows; rows of files without weights count once."""
+    if all(part.weights is None for part in parts):
+        return None
+    width = max(1 if part.weights is None else part.weights.shape[1] for part in parts)
+    full = []
+    for part in parts:
+        given = np.ones((len(part), 1), np.float32) if part.weights is None else part.weights
+        full.append(given if width == 1 else np.broadcast_to(given, (len(part), len(classes))))
+    return np.concatenate(full)
+
+
+def _resolve(labels: LabelMatrix, how: Any, source: str | Path) -> LabelMatrix:
+    """Combine the rows of one item that are in different files."""
+    assert labels.items is not None
+    if how == "merge" and labels.soft is not None and len(repeated_rows(labels.items)):
+        raise DataError(
+            f"{source}: soft labels of one item are in several rows, which cannot be merged; keep "
+            "one row per item"
+        )
+    try:
+        return resolve_duplicates(labels, how, where=lambda row: f"row {row + 1}", listed=False)
+    except DataError as error:
+        if "present in one and absent in another" not in str(error):
+            raise
+        raise DataError(
+            f"{error}; if the files are votes of several annotators, pass "
+            f"{option('duplicates', 'vote')}"
+        ) from None
+
+
+def _complete(labels: LabelMatrix, path: str | Path) -> LabelMatrix:
+    """The labels with everything that follows from a hierarchy of classes."""
+    if labels.soft is not None:
+        raise DataError(f"{path}: a hierarchy is for hard labels, and these are soft")
+    table = read_table(path)
+    named = {plain(name): name for name in table.columns}
+    if {"child", "parent"} <= named.keys():
+        chosen = [named["child"], named["parent"]]
+    elif len(table.columns) == 2:
+        chosen = list(table.columns)
+    else:
+        raise DataError(
+            f"{path}: expected the columns child and parent, got {some(list(table.columns))}"
+        )
+    pairs = zip(*(table.texts(name, "hierarchy") for name in chosen), strict=True)
+    try:
+        found = Hierarchy.of(pairs, labels.classes).complete(labels.values)
+    except ValueError as error:
+        raise DataError(f"{path}: {error}") from None
+    changed = int(np.count_nonzero(found != labels.values))
+    note = f"{changed:,} labels follow from the hierarchy"
+    return dataclasses.replace(labels, values=found, notes=(*labels.notes, note))
+
+
+def _with_weights(labels: LabelMatrix, path: Path) -> LabelMatrix:
+    """The labels with the weights of a file."""
+    if labels.weights is not None:
+        raise DataError(f"{path}: the labels already have weights (a column, or votes)")
+    source = read_feature_columns(path)
+    rows = match_rows(source.ids, len(source), labels, str(path))
+    columns = {
+        name: column if rows is None else column[rows] for name, column in source.columns.items()
+    }
+    for name, column in columns.items():
+        if column.dtype == object:
+            raise DataError(f"{path}: column {name!r} does not hold numbers")
+    if MATRIX in columns:
+        found = columns[MATRIX]
+    elif len(columns) == 1 and not columns.keys() <= set(labels.classes):
+        found = next(iter(columns.values()))[:, None]
+    else:
+        lost = [name for name in labels.classes if name not in columns]
+        if lost:
+            raise DataError(
+                f"{path}: expected one column of weights per class, or one column called weight; "
+                f"there is none for {some(lost)}"
+            )
+        found = np.stack([columns[name] for name in labels.classes], axis=1)
+    try:
+        return dataclasses.replace(labels, weights=found)
+    except ValueError as error:
+        raise DataError(f"{path}: {error}") from None
