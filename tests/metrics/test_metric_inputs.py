@@ -14,6 +14,7 @@ from halftruth.metrics import (
     mean_average_precision,
     precision_at_k,
     predictive_values,
+    propensity_scored_precision_at_k,
     thresholds,
 )
 
@@ -24,6 +25,9 @@ ALL = {
     "f_beta": f_beta,
     "cost_sensitive_hamming_loss": cost_sensitive_hamming_loss,
     "precision_at_k": lambda scores, labels: precision_at_k(scores, labels, 1),
+    "propensity_scored_precision_at_k": lambda scores, labels: propensity_scored_precision_at_k(
+        scores, labels, 1, np.full(np.shape(scores)[-1], 0.5)
+    ),
     "thresholds.best": thresholds.best,
     "evaluate": evaluate,
 }

@@ -8,6 +8,8 @@ from halftruth.metrics.rank_metrics import (
     mean_average_precision,
     mean_roc_auc,
     precision_at_k,
+    propensities,
+    propensity_scored_precision_at_k,
     recall_at_k,
     roc_auc,
 )
@@ -44,6 +46,8 @@ __all__ = [
     "micro_f_beta",
     "precision_at_k",
     "predictive_values",
+    "propensities",
+    "propensity_scored_precision_at_k",
     "recall_at_k",
     "roc_auc",
     "thresholds",

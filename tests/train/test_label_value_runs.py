@@ -1,0 +1,100 @@
+"""Runs with soft labels, weights and votes."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import halftruth
+from halftruth.data import DataError
+from halftruth.train.evaluation import evaluate
+from halftruth.train.run_folder import CheckpointError
+
+CLASSES = ["a", "b", "c"]
+SHORT = {
+    "method": "bce",
+    "epochs": 15,
+    "device": "cpu",
+    "report": False,
+    "head_lr": 0.03,
+    "quiet": True,
+}
+
+
+@pytest.fixture
+def data(tmp_path):
+    """features.npy that show the classes, and truth.csv with complete labels."""
+    random = np.random.default_rng(0)
+    truth = (random.random((120, 3)) < 0.4).astype(int)
+    np.save(tmp_path / "x.npy", (truth + random.normal(0, 0.3, truth.shape)).astype(np.float32))
+    part = np.array(["train", "train", "train", "val", "test"])[np.arange(120) % 5]
+    frame = pd.DataFrame(truth, columns=CLASSES)
+    frame.insert(0, "split", part)
+    frame.insert(0, "id", [f"r{k}" for k in range(120)])
+    frame.to_csv(tmp_path / "truth.csv", index=False)
+    return tmp_path
+
+
+def compute_map(run, folder):
+    reading = {"zero": "absent", "duplicates": "error", "soft": False, "weight_column": None}
+    return evaluate(
+        run, folder / "truth.csv", features=folder / "x.npy", split="test", reading=reading
+    )[0]["mAP"]
+
+
+def test_rows_of_weight_0_do_not_count(data):
+    frame = pd.read_csv(data / "truth.csv")
+    wrong = (np.arange(len(frame)) % 3 != 0) & (frame["split"] == "train")
+    frame.loc[wrong, CLASSES] = 1 - frame.loc[wrong, CLASSES]
+    frame["trust"] = np.where(wrong, 0.0, 1.0)
+    frame.to_csv(data / "labels.csv", index=False)
+    settings = {**SHORT, "features": data / "x.npy", "zero": "absent"}
+    halftruth.fit(data / "labels.csv", **settings, weight_column="trust", out=data / "weighted")
+    frame.drop(columns="trust").to_csv(data / "plain.csv", index=False)
+    halftruth.fit(data / "plain.csv", **settings, out=data / "plain")
+    assert compute_map(data / "weighted", data) > 0.9
+    assert compute_map(data / "plain", data) < 0.7
+
+
+def test_soft_labels_are_predicted_as_probabilities(data):
+    frame = pd.read_csv(data / "truth.csv")
+    soft = frame.copy()
+    soft[CLASSES] = np.where(frame[CLASSES] == 1, 0.6, 0.0)
+    soft.to_csv(data / "soft.csv", index=False)
+    out = data / "run"
+    halftruth.fit(
+        data / "soft.csv",
+        features=data / "x.npy",
+        soft=True,
+        out=out,
+        **{**SHORT, "epochs": 60, "select": "last", "ema": 0.0},
+    )
+    table = halftruth.predict(out, features=data / "x.npy")
+    # With hard labels the mean would be the share of present labels, near 0.4.
+    assert table[CLASSES].mean().mean() == pytest.approx(soft[CLASSES].mean().mean(), abs=0.04)
+    assert soft[CLASSES].mean().mean() < 0.3
+    assert compute_map(out, data) > 0.9
+
+
+def test_a_run_is_not_resumed_with_other_weights(data):
+    frame = pd.read_csv(data / "truth.csv").assign(w=1.0)
+    frame.to_csv(data / "labels.csv", index=False)
+    settings = {**SHORT, "features": data / "x.npy", "zero": "absent", "out": data / "run"}
+    halftruth.fit(data / "labels.csv", weight_column="w", **settings)
+    frame.assign(w=np.arange(120) + 1).to_csv(data / "labels.csv", index=False)
+    with pytest.raises(CheckpointError, match="belongs to another run"):
+        halftruth.fit(
+            data / "labels.csv", weight_column="w", resume=True, **{**settings, "epochs": 16}
+        )
+
+
+def test_training_rows_without_weight_are_refused(data):
+    frame = pd.read_csv(data / "truth.csv")
+    frame.assign(w=(frame["split"] != "train") * 1.0).to_csv(data / "labels.csv", index=False)
+    with pytest.raises(DataError, match="every weight of the 72 training rows is 0"):
+        halftruth.fit(
+            data / "labels.csv",
+            features=data / "x.npy",
+            weight_column="w",
+            out=data / "run",
+            **SHORT,
+        )
