@@ -17,11 +17,18 @@ import pandas as pd
 from PIL import Image
 
 from halftruth.audit.candidates import missing_labels, per_class, precision_table, wrong_labels
+from halftruth.audit.csv_cells import find_problem
 from halftruth.data import BadImage, DataError, ImageStore
 from halftruth.data.features import FEATURE_KEYS
 from halftruth.data.readers.label_table import PROVENANCE
 from halftruth.data.readers.numpy_file import find_matrix, load_arrays
-from halftruth.data.readers.text_table import SUFFIXES, Table, read_table, table_options
+from halftruth.data.readers.text_table import (
+    SUFFIXES,
+    TEXT_SUFFIXES,
+    Table,
+    read_table,
+    table_options,
+)
 from halftruth.data.verdicts import CANDIDATES, DECISIONS
 from halftruth.labels import LabelMatrix
 from halftruth.presence.calibration import Calibration, Count
@@ -152,6 +159,7 @@ def write_audit(
         "wrong": known.wrong_total,
         "wrong_by_class": known.wrong,
         "not_listed": not_listed,
+        "repair_problem": _find_repair_problem(info),
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     # Written last: a folder with this file is complete.
@@ -177,6 +185,14 @@ def _write_candidates(
     both["id"] = np.arange(len(both))
     both[_CANDIDATE_COLUMNS].to_parquet(path / CANDIDATES, index=False)
     return not_listed
+
+
+def _find_repair_problem(info: dict[str, Any]) -> str:
+    """Why the label file cannot be repaired, told before anybody reviews it; '' if it can."""
+    file = Path(info["labels"])
+    if not file.name.lower().endswith(TEXT_SUFFIXES) or not file.is_file():
+        return ""
+    return find_problem(file, **table_options(info["reading"]))
 
 
 def check_no_decisions(path: Path) -> None:

@@ -8,6 +8,7 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from halftruth.data import DataError
 from halftruth.data.readers.text_table import detect_delimiter, read_text
@@ -18,7 +19,13 @@ _BOM = "\ufeff"
 class CellFile:
     """The raw cells, quotes included, of the header and of the rows of a file."""
 
-    def __init__(self, path: Path, delimiter: str | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        delimiter: str | None = None,
+        quotes: bool = True,
+        columns: Sequence[str] | None = None,
+    ) -> None:
         text = read_text(path)
         raw = path.read_bytes()
         self._compressed = path.suffix == ".gz"
@@ -27,32 +34,34 @@ class CellFile:
         if delimiter is None:
             delimiter = "\t" if ".tsv" in path.name.lower() else detect_delimiter(text, path)
         self.delimiter = delimiter
-        mark = re.escape(delimiter)
-        self._field = re.compile(rf'(?:"(?:[^"]|"")*"|[^{mark}"]*)(?={mark}|$)', re.DOTALL)
-        self._lines: list[tuple[list[str], str]] = [
-            (self._split(record), end) for record, end in _records(text)
-        ]
+        self._quotes = quotes
+        self._lines = list(_records(text, delimiter, path, quotes))
         # Blank lines are kept, but do not count as rows.
         self._rows = [k for k, (cells, _) in enumerate(self._lines) if cells != [""]]
-        self.header = [parse_cell(cell).strip() for cell in self._lines[self._rows[0]][0]]
+        # `columns` names the columns of a file without a header line.
+        self._skip = 0 if columns else 1
+        header = columns or self._lines[self._rows[0]][0]
+        self.header = [(parse_cell(cell) if quotes else cell).strip() for cell in header]
 
     @property
     def rows(self) -> int:
-        return len(self._rows) - 1
+        return len(self._rows) - self._skip
 
     def get(self, row: int, column: int) -> str:
         """The text of a cell without quotes."""
-        return parse_cell(self._lines[self._rows[row + 1]][0][column])
+        cell = self._lines[self._rows[row + self._skip]][0][column]
+        return parse_cell(cell) if self._quotes else cell
 
     def set(self, row: int, column: int, text: str) -> None:
         """Change a cell; it is quoted if it was quoted before or must be quoted."""
-        cells = self._lines[self._rows[row + 1]][0]
+        cells = self._lines[self._rows[row + self._skip]][0]
         cells[column] = self._written(text, quoted=cells[column].startswith('"'))
 
     def add_columns(self, names: Sequence[str], columns: Sequence[Sequence[str]]) -> None:
         """Append columns at the right."""
         for place, k in enumerate(self._rows):
-            texts = names if place == 0 else [column[place - 1] for column in columns]
+            row = place - self._skip
+            texts = names if row < 0 else [column[row] for column in columns]
             self._lines[k][0].extend(self._written(text) for text in texts)
 
     def write(self, path: Path) -> None:
@@ -62,25 +71,11 @@ class CellFile:
         path.write_bytes(gzip.compress(raw, mtime=0) if self._compressed else raw)
 
     def _written(self, text: str, quoted: bool = False) -> str:
+        if not self._quotes:
+            return text
         if quoted or any(mark in text for mark in (self.delimiter, '"', "\n", "\r")):
             return '"' + text.replace('"', '""') + '"'
         return text
-
-    def _split(self, record: str) -> list[str]:
-        if '"' not in record:
-            return record.split(self.delimiter)
-        cells, at = [], 0
-        while True:
-            match = self._field.match(record, at)
-            if match is None:
-                raise DataError(
-                    f"quotes inside a cell: {record[at : at + 60]!r}; save the file again with "
-                    "a program that quotes such cells (pandas, a spreadsheet)"
-                )
-            cells.append(match[0])
-            at = match.end() + 1
-            if match.end() == len(record):
-                return cells
 
 
 def parse_cell(raw: str) -> str:
@@ -92,22 +87,50 @@ def parse_cell(raw: str) -> str:
     return raw[1:-1].replace('""', '"') if raw.startswith('"') else raw
 
 
-def _records(text: str) -> Iterable[tuple[str, str]]:
-    """Records and their line ends; a quoted cell may contain line ends."""
-    held = ""
-    for line in io.StringIO(text, newline=""):
-        held += line
-        if held.count('"') % 2 == 0:
-            body = held.rstrip("\r\n")
-            yield body, held[len(body) :]
-            held = ""
-    if held:
-        yield held, ""
+def _records(
+    text: str, delimiter: str, path: Path, quotes: bool
+) -> Iterable[tuple[list[str], str]]:
+    """The raw cells of each record and its line end; a quoted cell may contain line ends.
+
+    As in the csv module, quotes only count at the start of a cell: `5" pipe` is an ordinary cell.
+    """
+    mark = re.escape(delimiter)
+    inside = rf'"(?:[^"]|"")*"|(?!")[^{mark}\r\n]*' if quotes else rf"[^{mark}\r\n]*"
+    cell = re.compile(rf"({inside})({mark}|\r\n|\n|\r|\Z)")
+    at, number = 0, 1
+    cells: list[str] = []
+    while at < len(text) or cells:
+        match = cell.match(text, at)
+        if match is None:
+            raise DataError(
+                f"{path} record {number}: a quoted cell goes on after its closing quote, or has "
+                f"none: {text[at : at + 60]!r}; save the file again with a program that quotes "
+                "such cells (pandas, a spreadsheet)"
+            )
+        cells.append(match[1])
+        at = match.end()
+        if match[2] != delimiter:
+            yield cells, match[2]
+            cells, number = [], number + 1
+
+
+def find_problem(path: Path, **options: Any) -> str:
+    """Why `repair` could not write a table of this text; '' if it can."""
+    try:
+        same = same_cells(path, CellFile(path, **options))
+    except DataError as error:
+        return str(error)
+    return "" if same else f"{path}: its quotes cannot be preserved"
 
 
 def same_cells(path: Path, file: CellFile) -> bool:
     """Whether the csv module reads the same cells."""
-    rows = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=file.delimiter)
+    text = io.StringIO(read_text(path), newline="")
+    if file._quotes:
+        rows = csv.reader(text, delimiter=file.delimiter)
+    else:
+        rows = csv.reader(text, delimiter=file.delimiter, quoting=csv.QUOTE_NONE)
     read = [row for row in rows if row]
-    ours = [[parse_cell(cell) for cell in file._lines[k][0]] for k in file._rows]
+    raw = (file._lines[k][0] for k in file._rows)
+    ours = [[parse_cell(cell) if file._quotes else cell for cell in cells] for cells in raw]
     return read == ours

@@ -31,6 +31,11 @@ def export_audit(
         raise DataError(f"export: expected one of {', '.join(TOOLS)}, got {tool!r}")
     audit = open_audit(folder)
     out = Path(out) if out is not None else audit.path / tool
+    if tool == "fiftyone" and Rows(audit).store is None:
+        raise DataError(
+            f"{audit.path}: FiftyOne needs images, and this audit has none; export for "
+            "label-studio or cleanlab instead"
+        )
     labels = apply_changes(read_audited(audit), find_changes(audit, precision=precision))
     out.mkdir(parents=True, exist_ok=True)
     TOOLS[tool](audit, labels, out)
@@ -108,11 +113,6 @@ def _data(audit: AuditFolder, labels: LabelMatrix, row: int, texts: Rows | None)
 def _fiftyone(audit: AuditFolder, labels: LabelMatrix, out: Path) -> None:
     """samples.json (filepath, labels, suggestions with confidence) and load.py to read it."""
     suggested, rows = _suggestions(audit, labels), Rows(audit)
-    if rows.store is None:
-        raise DataError(
-            f"{audit.path}: FiftyOne needs images, and this audit has none; export for "
-            "label-studio or cleanlab instead"
-        )
     samples = []
     for row in audit.scored["rows"]:
         item = str(labels.items[row]) if labels.items is not None else str(row)

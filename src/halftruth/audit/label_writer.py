@@ -48,7 +48,7 @@ def write_repaired(
         new = _new_lists(table, roles.listing, before, written, reading)
     extra = _provenance(before, written, changes) if provenance else {}
     if table_suffix(source) in TEXT_SUFFIXES:
-        _write_text(source, reading.get("delimiter"), out, new, extra)
+        _write_text(source, table_options(reading), out, new, extra)
     else:
         _write_parquet(source, out, new, extra)
     return written
@@ -160,12 +160,12 @@ def _provenance(
 
 def _write_text(
     source: Path,
-    delimiter: str | None,
+    options: dict[str, Any],
     out: Path,
     new: dict[tuple[int, str], str],
     extra: dict[str, list[str]],
 ) -> None:
-    file = CellFile(source, delimiter)
+    file = CellFile(source, **options)
     if not same_cells(source, file):
         raise DataError(
             f"{source}: has quotes inside cells, which cannot be preserved; save the file again "

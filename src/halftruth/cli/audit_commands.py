@@ -179,6 +179,7 @@ def repair(
     """
     from halftruth.audit.exports import export_audit
     from halftruth.audit.repair import repair as write
+    from halftruth.data import DataError
 
     if out is None and not export:
         raise typer.BadParameter("expected a file to write, or use --export", param_hint="--out")
@@ -189,8 +190,15 @@ def repair(
     if out is not None:
         done = write(folder, out, precision=precision, rejected=rejected, provenance=provenance)
         _tell(done.describe())
+    failed = []
     for tool in export or ():
-        _tell(f"for {tool}: {export_audit(folder, tool, precision=precision)}")
+        try:
+            _tell(f"for {tool}: {export_audit(folder, tool, precision=precision)}")
+        except DataError as error:
+            # The other programs get their files.
+            failed.append(f"--export {tool}: {error}")
+    if failed:
+        raise DataError("\n".join(failed))
 
 
 def _tell(text: str) -> None:

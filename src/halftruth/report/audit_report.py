@@ -73,13 +73,16 @@ def _reviewed(current: Current) -> list[tuple[str, str]]:
 
 
 def describe_limits(audit: AuditFolder) -> list[str]:
-    """Say which candidates are not listed, if any."""
-    left_out = audit.info.get("not_listed", {})
+    """Say which candidates are not listed, and whether the file cannot be repaired."""
+    left_out, problem = audit.info.get("not_listed", {}), audit.info.get("repair_problem")
     return [
-        f"{count:,} more labels that are probably {kind} are not listed, since the list was "
-        "limited (--most). The counts include them, the table of precisions does not."
-        for kind, count in left_out.items()
-        if count
+        *([f"`halftruth repair` cannot write this file: {problem}"] if problem else []),
+        *(
+            f"{count:,} more labels that are probably {kind} are not listed, since the list was "
+            "limited (--most). The counts include them, the table of precisions does not."
+            for kind, count in left_out.items()
+            if count
+        ),
     ]
 
 

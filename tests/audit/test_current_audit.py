@@ -1,0 +1,159 @@
+"""Verdicts change probabilities, order, counts and expected precision, the same everywhere."""
+
+import json
+
+import numpy as np
+import pytest
+from audit_example import Example, hide
+from typer.testing import CliRunner
+
+from halftruth.audit import calibrate
+from halftruth.audit.audit_folder import DECISIONS, AuditFolder
+from halftruth.audit.current import read_current
+from halftruth.audit.review_queue import Queue
+from halftruth.cli.app import app
+from halftruth.data import DataError
+from halftruth.labels import PRESENT
+from halftruth.presence.calibration import Count
+from halftruth.presence.remaining import VerdictModel
+from halftruth.report.audit_report import write_audit_report
+
+
+def decide_first(audit: AuditFolder, count: int, verdict: str) -> list[int]:
+    queue = Queue(audit)
+    ids = [item["id"] for item in queue.page(limit=count)["items"]]
+    queue.decisions.decide(ids, verdict)
+    queue.decisions.close()
+    return ids
+
+
+def test_every_place_shows_the_same_interval(example: Example) -> None:
+    command = ["audit", str(example.probs), str(example.labels), "--out", str(example.folder / "a")]
+    printed = CliRunner().invoke(app, command).output
+    audit = AuditFolder(
+        example.folder / "a", json.loads((example.folder / "a/audit.json").read_text())
+    )
+    for verdict in ("", "reject"):
+        if verdict:
+            decide_first(audit, 10, verdict)
+            write_audit_report(audit)
+        left = read_current(audit).missing_left.total
+        queue = Queue(audit, write=False)
+        assert queue.progress()["left"] == pytest.approx(vars(left))
+        report = (audit.path / "report.html").read_text()
+        assert f"{left.low:,.0f} – {left.high:,.0f}" in report
+        if not verdict:
+            assert f"estimated missing labels: {left}" in printed
+            assert left == pytest.approx(audit.missing_total)
+
+
+def test_rejections_lower_the_rest_of_their_class_and_change_the_order() -> None:
+    column = np.repeat([0, 1], 200)
+    p = np.concatenate([np.linspace(0.9, 0.5, 200), np.linspace(0.85, 0.45, 200)])
+    counts = [Count(float(p[column == k].sum()), 50, 400) for k in (0, 1)]
+    model = VerdictModel(p, column, counts, Count(float(p.sum()), 150, 500))
+    verdicts = np.zeros(400, dtype=np.int8)
+    verdicts[:40], verdicts[200:240] = -1, 1
+    after = model.update(verdicts)
+    first, second = after.probability[40:200], after.probability[240:]
+    assert first.max() < second.max()
+    assert (first < p[40:200]).all()
+    assert after.per_class[0].estimate < 0.5 * counts[0].estimate
+    assert after.per_class[1].high / after.per_class[1].low < 8
+
+
+@pytest.mark.parametrize("shift", [-1.0, 1.0])
+def test_verdicts_correct_probabilities_that_are_too_high_or_too_low(shift: float) -> None:
+    random = np.random.default_rng(0)
+    z = np.sort(random.normal(-1.5, 1.5, 4000))[::-1]
+    truth = random.random(4000) < 1 / (1 + np.exp(-z))
+    p = 1 / (1 + np.exp(-z - shift))
+    total = Count(float(p.sum()), p.sum() / 3, p.sum() * 3)
+    model = VerdictModel(p, np.zeros(4000, dtype=int), [total], total)
+    verdicts = np.zeros(4000, dtype=np.int8)
+    verdicts[:500] = np.where(truth[:500], 1, -1)
+    after = model.update(verdicts)
+    rest = truth[500:].sum()
+    assert abs(after.total.estimate - rest) < 0.4 * abs(p[500:].sum() - rest)
+    assert after.total.low < rest < after.total.high
+
+
+def test_undo_gives_back_the_numbers_of_the_audit(example: Example) -> None:
+    queue = Queue(example.audit())
+    before, order = queue.progress()["left"], queue.page()["items"]
+    queue.decisions.decide([item["id"] for item in order[:20]], "reject")
+    assert queue.progress()["left"]["estimate"] < before["estimate"]
+    assert queue.page()["items"][0]["probability"] < order[20]["probability"]
+    queue.decisions.undo()
+    assert queue.progress()["left"] == pytest.approx(before, rel=1e-4)
+    assert [item["id"] for item in queue.page()["items"]] == [item["id"] for item in order]
+    queue.decisions.close()
+
+
+# Where many labels are wrong the estimate is cautious: hard examples could look the same.
+@pytest.mark.parametrize(("share", "error"), [(0.0, 0.15), (0.02, 0.15), (0.1, 0.25)])
+def test_the_expected_precision_of_wrong_labels_is_near_the_truth(
+    share: float, error: float
+) -> None:
+    random = np.random.default_rng(3)
+    truth = (random.random((8000, 6)) < 0.15).astype(np.int8)
+    # As measured on images: most positives score above nearly all negatives, and the others have
+    # a tail that decays exponentially towards the lowest scores.
+    tail = np.log1p(random.random(truth.shape) * np.expm1(2.8 * 0.95)) / 2.8
+    seen = np.where(random.random(truth.shape) < 0.8, random.uniform(0.98, 1, truth.shape), tail)
+    scores = np.where(truth == 1, seen, random.random(truth.shape))
+    labels = hide(truth, 0.5)
+    shown = np.argwhere(labels == PRESENT)
+    for row, column in shown[random.random(len(shown)) < share]:
+        free = random.choice(np.flatnonzero(truth[row] == 0))
+        labels[row, column], labels[row, free] = 0, PRESENT
+    wrong = calibrate(labels, scores, draws=2).wrong_probability[labels == PRESENT]
+    mistaken = truth[labels == PRESENT] == 0
+    first = np.argsort(-wrong, kind="stable")[:100]
+    assert wrong[first].mean() == pytest.approx(mistaken[first].mean(), abs=error)
+
+
+def test_unknown_candidates_in_the_log_are_an_error(example: Example) -> None:
+    audit = example.audit()
+    event = {"n": 0, "ids": [10**6], "verdict": "accept", "tab": ""}
+    (audit.path / DECISIONS).write_text(json.dumps(event) + "\n")
+    with pytest.raises(DataError, match=r"decisions.jsonl line 1: .*whole numbers below"):
+        read_current(audit)
+
+
+def test_a_limited_list_says_so(example: Example) -> None:
+    command = ["audit", str(example.probs), str(example.labels), "--most", "5"]
+    printed = CliRunner().invoke(app, [*command, "--out", str(example.folder / "a")]).output
+    assert "are not listed" in " ".join(printed.split())
+    assert "are not listed" in (example.folder / "a" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("cell", "reading"),
+    [('5" pipe', []), ('a "b" c', []), ('"a" b', ["--read", "quotes=false"])],
+)
+def test_quotes_inside_cells_are_kept(example: Example, cell: str, reading: list[str]) -> None:
+    lines = example.labels.read_text().splitlines()
+    noted = [f"{lines[0]},note", *(f"{line},{cell}" for line in lines[1:])]
+    example.labels.write_text("\n".join(noted) + "\n")
+    command = ["audit", str(example.probs), str(example.labels), "--drop-column", "note", *reading]
+    folder, fixed = example.folder / "a", example.folder / "fixed.csv"
+    audited = CliRunner().invoke(app, [*command, "--out", str(folder)])
+    assert audited.exit_code == 0, audited.exception
+    assert "cannot write" not in audited.output
+    done = CliRunner().invoke(app, ["repair", str(folder), "--precision", "0.5", "-o", str(fixed)])
+    assert done.exit_code == 0, done.exception
+    assert fixed.read_text().count(f",{cell}") == len(lines) - 1
+
+
+def test_an_export_that_fails_does_not_stop_the_others(example: Example) -> None:
+    audit = example.audit(images=None)
+    tools = [
+        word for tool in ("fiftyone", "label-studio", "cleanlab") for word in ("--export", tool)
+    ]
+    done = CliRunner().invoke(app, ["repair", str(audit.path), *tools])
+    assert done.exit_code != 0
+    assert "--export fiftyone" in done.output + str(done.exception)
+    assert (audit.path / "label-studio" / "tasks.json").exists()
+    assert (audit.path / "cleanlab" / "labels.json").exists()
+    assert not (audit.path / "fiftyone").exists()
