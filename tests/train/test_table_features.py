@@ -189,3 +189,13 @@ def test_prediction_needs_the_columns_of_training(columns, message):
         encoder.transform(feature_columns_from_frame(pd.DataFrame(columns)))
     more = pd.DataFrame({"town": ["B"], "note": ["not used"], "x": [5.0]})
     assert encoder.transform(feature_columns_from_frame(more)).tolist() == [[5, 0, 1]]
+
+
+def test_a_matrix_on_disk_is_not_copied_into_memory(tmp_path):
+    np.save(tmp_path / "x.npy", np.ones((50, 4), np.float32))
+    source = read_feature_columns(tmp_path / "x.npy")
+    encoder = FeatureEncoder.fit([source], None, np.ones((50, 1), np.int8), np.arange(40))
+    matrix = encoder.transform([source])
+    assert isinstance(matrix.base, np.memmap) or isinstance(matrix, np.memmap)
+    matrix[0, 0] = 5
+    assert np.load(tmp_path / "x.npy")[0, 0] == 1, "the file stays as it is"

@@ -24,6 +24,7 @@ from halftruth.data.readers.text_table import (
     plain,
     read_table,
 )
+from halftruth.labels.checks import row_blocks
 
 # The name of the only column of a file that is a bare matrix.
 MATRIX = ""
@@ -83,7 +84,7 @@ def read_feature_columns(
         if given and not tabular and not lenient:
             raise DataError(f"{path}: {argument} is for tables ({', '.join(SUFFIXES)})")
     if name.endswith((".npy", ".npz")):
-        arrays = load_arrays(path)
+        arrays = load_arrays(path, mapped=True)
         matrix, _ = find_matrix(arrays, FEATURE_KEYS, key, path)
         return _bare_matrix(matrix, find_items(arrays, len(matrix)), str(path))
     if name.endswith((".arff", ".arff.gz")):
@@ -165,6 +166,11 @@ def _choose_columns(
     if not chosen:
         raise DataError(f"{place}: expected columns of features, but none is left")
     return FeatureColumns(chosen, ids, place, tuple(columns))
+
+
+def has_gaps(values: np.ndarray) -> bool:
+    """Whether a value is missing; in blocks, since a matrix on disk may not fit into memory."""
+    return any(bool(np.isnan(values[rows]).any()) for rows in row_blocks(values))
 
 
 def as_texts(column: np.ndarray) -> np.ndarray:
@@ -286,12 +292,14 @@ def _as_ids(column: np.ndarray, name: str, places: Sequence[str]) -> np.ndarray:
 def _bare_matrix(matrix: np.ndarray, ids: np.ndarray | None, place: str) -> FeatureColumns:
     with np.errstate(over="ignore"):
         values = np.ascontiguousarray(matrix, dtype=np.float32)
-    wrong = np.isinf(values)
-    if wrong.any():
-        row, column = np.argwhere(wrong)[0]
+    # In blocks, since a matrix on disk may not fit into memory.
+    counts = [int(np.isinf(values[rows]).sum()) for rows in row_blocks(values)]
+    if sum(counts):
+        start = next(rows.start for rows, n in zip(row_blocks(values), counts, strict=True) if n)
+        row, column = np.argwhere(np.isinf(values[start:]))[0] + (start, 0)
         raise DataError(
             f"{place} row {row}, column {column}: expected a finite float32 number, got "
-            f"{matrix[row, column]} ({int(wrong.sum()):,} such values); fill or remove them"
+            f"{matrix[row, column]} ({sum(counts):,} such values); fill or remove them"
         )
     return FeatureColumns({MATRIX: values}, ids, place)
 

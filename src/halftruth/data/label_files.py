@@ -32,8 +32,8 @@ def read_labels(
     also: more label files, read with the same options: other items, or other classes of the same
         items. A class that a file does not have is unknown for its items. With duplicates="vote"
         the files are the labels of several annotators.
-    label_weights: a file with how much labels count in training: one column per class, or one column
-        called `weight`; matched to the items by id, without ids by position.
+    label_weights: a file with how much labels count in training: one column per class, or one
+        column called `weight`; matched to the items by id, without ids by position.
     hierarchy: a table with the columns child and parent. A present class implies its parents, an
         absent class excludes its children.
     options: those of `halftruth.data.readers.read_label_file`: zero, blank, minus_one, soft,

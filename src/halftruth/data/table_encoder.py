@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from halftruth.data.errors import DataError, nearest, some
-from halftruth.data.feature_columns import MATRIX, FeatureColumns, as_numbers, as_texts
+from halftruth.data.feature_columns import MATRIX, FeatureColumns, as_numbers, as_texts, has_gaps
 
 # Levels with a column of their own: the most frequent ones that enough training rows have.
 MOST_LEVELS, FEWEST_ROWS = 100, 3
@@ -69,9 +69,9 @@ class ColumnEncoder:
                     f"{place}{called}: expected vectors of {len(self.fill):,} numbers, as in "
                     f"training, got {shape}"
                 )
-        gone = np.isnan(values)
-        if not gone.any() and not self.missing:
+        if not self.missing and not has_gaps(values):
             return values.astype(np.float32, copy=False)
+        gone = np.isnan(values)
         filled = np.where(gone, np.array(self.fill), values)
         return np.hstack([filled, gone[:, list(self.missing)]]).astype(np.float32)
 
@@ -91,11 +91,11 @@ def fit_column(name: str, column: np.ndarray, rows: np.ndarray, place: str) -> C
     """Return the encoder of a column, by its training rows."""
     if column.dtype == object:
         return _fit_category(name, column[rows], place)
+    if name == MATRIX and not has_gaps(column):
+        return TableEncoder.for_matrix(column.shape[1]).columns[0]
     kind = NUMBER if column.ndim == 1 else VECTOR
     values = column[rows] if kind == VECTOR else column[rows][:, None]
     gone = np.isnan(values)
-    if name == MATRIX and not gone.any():
-        return ColumnEncoder(name, kind, fill=(0.0,) * values.shape[1])
     if not gone.any():
         # Medians only matter where a later row misses a number.
         return ColumnEncoder(name, kind, fill=tuple(np.median(values, axis=0).tolist()))

@@ -1,6 +1,6 @@
 """A classifier is a backbone and a head: over images with timm, or over ready-made features."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -169,17 +169,29 @@ def build_feature_model(
 
 
 @torch.no_grad()
-def set_standardization(model: Classifier, features: Tensor) -> None:
-    """Store the column means and deviations of the (N, D) training features in the model."""
+def set_standardization(model: Classifier, features: Tensor, rows: Tensor | None = None) -> None:
+    """Store the column means and deviations of (N, D) features in the model.
+
+    `rows`: only these rows count, the training rows.
+    """
     standardize = _standardize(model)
     dim = len(standardize.mean)
-    if features.ndim != 2 or features.shape[1] != dim or len(features) == 0:
+    count = len(features) if rows is None else len(rows)
+    if features.ndim != 2 or features.shape[1] != dim or count == 0:
         raise ModelError(f"expected (N, {dim}) features, got {tuple(features.shape)}")
-    # In slices: a float64 copy of all the features may not fit where they do.
-    slices = features.split(8192)
-    mean = sum(part.cpu().double().sum(0) for part in slices) / len(features)
-    squares = sum((part.cpu().double() - mean).square().sum(0) for part in slices)
-    standardize.set(mean, (squares / len(features)).sqrt())  # type: ignore[operator]
+
+    def slices() -> Iterator[Tensor]:
+        # A float64 copy of all the features may not fit where they do.
+        parts = features.split(8192) if rows is None else (features[r] for r in rows.split(8192))
+        return (part.cpu().double() for part in parts)
+
+    mean, squares = torch.zeros(2, dim, dtype=torch.float64)
+    for part in slices():
+        mean += part.sum(0)
+    mean /= count
+    for part in slices():
+        squares += (part - mean).square().sum(0)
+    standardize.set(mean, (squares / count).sqrt())  # type: ignore[operator]
 
 
 @torch.no_grad()

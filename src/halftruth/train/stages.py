@@ -55,7 +55,7 @@ def build_standardized_head(config: Config, task: Task, features: Tensor) -> Cla
     """Return a head on features that are standardised by the training rows."""
     torch.manual_seed(config.seed)
     model = build_head(config, features.shape[1], len(task.classes))
-    set_standardization(model, features[torch.from_numpy(task.splits.train)])
+    set_standardization(model, features, torch.from_numpy(task.splits.train))
     if task.encoder is not None and (columns := task.encoder.one_scale) is not None:
         # Between one scale for all terms and one per term, which would favour rare terms.
         std = model.backbone[0].std  # type: ignore[index]

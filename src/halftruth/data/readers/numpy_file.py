@@ -72,12 +72,17 @@ def read_matrix(
     )
 
 
-def load_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Load the arrays of a .npz by key, that of a .npy under the key ''; never unpickles."""
+def load_arrays(path: Path, mapped: bool = False) -> dict[str, np.ndarray]:
+    """Load the arrays of a .npz by key, that of a .npy under the key ''; never unpickles.
+
+    `mapped`: a .npy stays on disk, and only the parts that are used are read.
+    """
     if not path.is_file():
         raise DataError(f"{path}: there is no such file")
     try:
-        loaded = np.load(path, allow_pickle=False)
+        # "c": torch warns of arrays that cannot be written to; nothing is written to the file.
+        only = path.suffix.lower() == ".npy" and mapped
+        loaded = np.load(path, mmap_mode="c" if only else None, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             return {"": loaded}
         with loaded:
