@@ -171,7 +171,9 @@ class Grid:
 
     def applies(self, data: str, method: dict[str, Any]) -> bool:
         """Whether a method can be trained on a data set: features have no views and no maps."""
-        inputs = {"features": ["x"]} if self.on_features(data) else {"images": ["x"]}
+        inputs: dict[str, Any] = (
+            {"features": ["x"]} if self.on_features(data) else {"images": ["x"]}
+        )
         head = self._training(data, method).get("head", Config.head)
         options = fill_placeholders(method.get("options") or {})
         config = Config(method=method["loss"], options=options, head=head, **inputs)

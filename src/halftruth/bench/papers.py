@@ -50,6 +50,12 @@ def published() -> dict[Key, Number]:
     return found
 
 
+def find_published(key: Key, source: str = "") -> Number | None:
+    """A published number; of several papers' the one whose source begins so, else the first."""
+    several = [number for found, number in published_all() if found == key]
+    return next((n for n in several if n.source.startswith(source)), next(iter(several), None))
+
+
 @functools.cache
 def published_all() -> list[tuple[Key, Number]]:
     """Every published number, including different papers' numbers for the same experiment."""

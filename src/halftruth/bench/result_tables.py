@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from halftruth.bench.papers import Number, published
+from halftruth.bench.papers import Number, find_published
 from halftruth.bench.results import Record
 
 # Reference rows: not ranked, and not part of rank correlations.
@@ -54,9 +54,15 @@ class Column:
 
 
 def columns(
-    records: Iterable[Record], metrics: Iterable[str] = ("mAP",), part: str = "test"
+    records: Iterable[Record],
+    metrics: Iterable[str] = ("mAP",),
+    part: str = "test",
+    source: str = "",
 ) -> list[Column]:
-    """The columns of a table, with the rank of each method."""
+    """The columns of a table, with the rank of each method.
+
+    `source`: how the source of the preferred published numbers begins.
+    """
     records = list(records)
     runs = [record for record in records if not record["trial"] and record.get(part)]
     # A reference row appears in every column; alone it makes a column only if there is no other.
@@ -75,7 +81,7 @@ def columns(
         for metric in metrics:
             values = {
                 method: _value(one_setting([run for run in here if run["method"] == method]),
-                               part, metric, labels)
+                               part, metric, labels, source)
                 for method in dict.fromkeys(run["method"] for run in here)
             }  # fmt: skip
             values = {method: value for method, value in values.items() if value is not None}
@@ -97,14 +103,16 @@ def one_setting(runs: list[Record]) -> list[Record]:
     return list(chosen.values())
 
 
-def _value(runs: list[Record], part: str, metric: str, labels: str) -> Value | None:
+def _value(
+    runs: list[Record], part: str, metric: str, labels: str, source: str = ""
+) -> Value | None:
     numbers = [100 * run[part][metric] for run in runs if run[part].get(metric) is not None]
     if not numbers:
         return None
     std = statistics.stdev(numbers) if len(numbers) > 1 else math.nan
     run = runs[0]
     data = run["source"].get("published", run["data"])
-    number = published().get((data, labels, run["method"], metric))
+    number = find_published((data, labels, run["method"], metric), source)
     return Value(statistics.fmean(numbers), std, len(numbers), published=number)
 
 
@@ -127,6 +135,7 @@ def table(
     metrics: Iterable[str] = ("mAP",),
     style: str = "markdown",
     part: str = "test",
+    source: str = "",
 ) -> str:
     """Results as Markdown, CSV or LaTeX: mean ± std over seeds in percent, the best bold, the
     second underlined, next to the published number and the difference.
@@ -136,7 +145,7 @@ def table(
         raise ValueError(f"style: expected one of {', '.join(WRITERS)}, got {style!r}")
     if part not in ("val", "test"):
         raise ValueError(f"part: expected val or test, got {part!r}")
-    found = columns(records, metrics, part)
+    found = columns(records, metrics, part, source)
     if not found:
         return "no finished runs yet\n"
     known = sorted({name for record in records for name in record.get(part) or ()})
@@ -221,7 +230,7 @@ def _layout(
             value = column.values.get(method)
             row.append("–" if value is None else _cell(value, plus_minus, marks))
             if _has_published(column):
-                row += _published_cells(value)
+                row += _published_cells(value, plus_minus)
         rows.append(row)
     seeds = sorted({value.seeds for column in columns for value in column.values.values()})
     notes.append(
@@ -254,10 +263,12 @@ def _cell(value: Value, plus_minus: str, marks: Marks) -> str:
     return f"{before}{value.mean:.2f}{after}{spread}"
 
 
-def _published_cells(value: Value | None) -> list[str]:
+def _published_cells(value: Value | None, plus_minus: str) -> list[str]:
     if value is None or value.published is None or value.difference is None:
         return ["–", "–"]
-    return [f"{value.published.value:.2f}", f"{value.difference:+.2f}"]
+    number = value.published
+    spread = "" if number.spread is None else f" {plus_minus} {number.spread:.2f}"
+    return [f"{number.value:.2f}{spread}", f"{value.difference:+.2f}"]
 
 
 def _escaped(text: str) -> str:

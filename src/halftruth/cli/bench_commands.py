@@ -6,12 +6,17 @@ from typing import Annotated
 import typer
 
 from halftruth.cli import options as o
+from halftruth.cli.paper_commands import paper
 from halftruth.cli.terminal import say
 
 app = typer.Typer(
     help="Compare methods: run a grid, print its table, list the papers' recipes.",
     no_args_is_help=True,
 )
+
+
+# The level of significance at which a corrected p is printed bold.
+LEVEL = 0.05
 
 
 @app.command("run")
@@ -86,6 +91,15 @@ def show(
     style: Annotated[str, typer.Option(help="markdown, csv or latex.")] = "markdown",
     only: Annotated[str | None, typer.Option(help="Only these data sets.")] = None,
     part: Annotated[str, typer.Option(help="test or val.")] = "test",
+    test: Annotated[
+        str | None,
+        typer.Option(
+            help="Add paired significance tests between methods over seeds: t or sign-flip."
+        ),
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="With --test: compare every method with this one only.")
+    ] = None,
 ) -> None:
     """Print results as a table, next to the published numbers.
 
@@ -94,6 +108,7 @@ def show(
     import fnmatch
 
     from halftruth.bench import read_results, table
+    from halftruth.bench.significance import compare, significance_table
 
     records = read_results(results)
     if only is not None:
@@ -109,6 +124,17 @@ def show(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     typer.echo(text, nl=False)
+    if against is not None and test is None:
+        raise typer.BadParameter("it has no effect without --test", param_hint="--against")
+    for name in metric or ["mAP"] if test is not None else ():
+        try:
+            compared = compare(records, name, part, str(test), against)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+        typer.echo("\n" + significance_table(compared, name, str(test), LEVEL), nl=False)
+
+
+app.command("paper")(paper)
 
 
 @app.command("recipes")
@@ -135,7 +161,7 @@ def recipes(
             f"no recipe matches {pattern!r}; without an argument all are listed"
         )
     for recipe in found:
-        numbers = "; ".join(f"{metric} {n.value:g} ({n.source})" for metric, n in recipe.numbers)
+        numbers = "; ".join(f"{metric} {n} ({n.source})" for metric, n in recipe.numbers)
         typer.echo(f"{recipe.name:<32} {recipe.labels:<9} {numbers or '-'}".rstrip())
 
 

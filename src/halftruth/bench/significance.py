@@ -1,0 +1,187 @@
+"""Paired tests between methods over seeds, with a correction for many comparisons."""
+
+import math
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import combinations, product
+
+from halftruth.bench.result_tables import REFERENCES, one_setting
+from halftruth.bench.results import Record
+
+# Up to this many pairs, every sign pattern is counted; above, a Student t test would be as good.
+MOST_EXACT = 16
+TESTS = ("t", "sign-flip")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two methods over the same seeds: mean difference in percent, p, and p after correction."""
+
+    data: str
+    labels: str
+    first: str
+    second: str
+    difference: float
+    seeds: int
+    p: float
+    corrected: float = math.nan
+
+
+def compare(
+    records: Iterable[Record],
+    metric: str = "mAP",
+    part: str = "test",
+    test: str = "t",
+    against: str | None = None,
+) -> list[Comparison]:
+    """Compare methods pair by pair, in every data set and label setting.
+
+    A pair has the seeds that both methods were run with. `against`: compare every method with this
+    one only. The correction is that of Holm, over all pairs of a data set and label setting.
+    """
+    if test not in TESTS:
+        raise ValueError(f"test: expected one of {', '.join(TESTS)}, got {test!r}")
+    runs = [run for run in records if not run["trial"] and (run.get(part) or {}).get(metric)]
+    found: list[Comparison] = []
+    for data, labels in dict.fromkeys((run["data"], run["column"]) for run in runs):
+        here = [run for run in runs if (run["data"], run["column"]) == (data, labels)]
+        values = {
+            method: {
+                run["seed"]: 100 * run[part][metric]
+                for run in one_setting([run for run in here if run["method"] == method])
+            }
+            for method in dict.fromkeys(run["method"] for run in here)
+            if method not in REFERENCES
+        }
+        if against is not None and against not in values:
+            known = ", ".join(values)
+            raise ValueError(f"against: there are no runs of {against!r} here; there are: {known}")
+        pairs = [
+            (first, second)
+            for first, second in combinations(values, 2)
+            if against in (None, first, second)
+        ]
+        several = [_compare(data, labels, a, b, values[a], values[b], test) for a, b in pairs]
+        tested = [one for one in several if one is not None]
+        found += correct(tested)
+    return found
+
+
+def _compare(
+    data: str,
+    labels: str,
+    first: str,
+    second: str,
+    a: dict[int, float],
+    b: dict[int, float],
+    test: str,
+) -> Comparison | None:
+    seeds = sorted(a.keys() & b.keys())
+    if len(seeds) < 2:
+        return None
+    differences = [a[seed] - b[seed] for seed in seeds]
+    mean = statistics.fmean(differences)
+    p = paired_t(differences) if test == "t" else sign_flips(differences)
+    if mean < 0:
+        first, second, mean = second, first, -mean
+    return Comparison(data, labels, first, second, mean, len(seeds), p)
+
+
+def paired_t(differences: list[float]) -> float:
+    """The two-sided p of Student's paired t test.
+
+    >>> round(paired_t([1.0, 2.0, 3.0]), 4)
+    0.0742
+    """
+    spread = statistics.stdev(differences)
+    mean, count = statistics.fmean(differences), len(differences)
+    if spread == 0:
+        return 1.0 if mean == 0 else 0.0
+    return student_tail(abs(mean) / (spread / math.sqrt(count)), count - 1)
+
+
+def sign_flips(differences: list[float]) -> float:
+    """The exact two-sided p of the sign-flip (paired permutation) test; no normality assumed.
+
+    With n pairs it is never below 2 / 2^n: five seeds cannot show p < 0.05 (0.0625 at best).
+
+    >>> sign_flips([1.0, 2.0, 3.0])
+    0.25
+    """
+    if len(differences) > MOST_EXACT:
+        return paired_t(differences)
+    seen = abs(sum(differences)) - 1e-12
+    patterns = list(product((1, -1), repeat=len(differences)))
+    sums = (abs(sum(s * d for s, d in zip(p, differences, strict=True))) for p in patterns)
+    return sum(total >= seen for total in sums) / len(patterns)
+
+
+def student_tail(t: float, freedom: int) -> float:
+    """P(|T| > t) for Student's distribution with a whole number of degrees of freedom.
+
+    The closed form of Abramowitz and Stegun, 26.7.3 and 26.7.4.
+
+    >>> [round(student_tail(t, f), 4) for t, f in ((12.706, 1), (2.776, 4), (2.262, 9))]
+    [0.05, 0.05, 0.05]
+    """
+    angle = math.atan(t / math.sqrt(freedom))
+    cos, sin = math.cos(angle), math.sin(angle)
+    if freedom % 2:
+        term, total = cos, cos if freedom > 1 else 0.0
+        for k in range(3, freedom - 1, 2):
+            term *= cos * cos * (k - 1) / k
+            total += term
+        inside = 2 / math.pi * (angle + sin * total)
+    else:
+        term = total = 1.0
+        for k in range(2, freedom - 1, 2):
+            term *= cos * cos * (k - 1) / k
+            total += term
+        inside = sin * total
+    return max(1 - inside, 0.0)
+
+
+def correct(tested: list[Comparison]) -> list[Comparison]:
+    """Add the p of Holm's correction: the probability of any false positive stays below it."""
+    order = sorted(range(len(tested)), key=lambda place: tested[place].p)
+    corrected, so_far = [math.nan] * len(tested), 0.0
+    for rank, place in enumerate(order):
+        so_far = max(so_far, min(1.0, tested[place].p * (len(tested) - rank)))
+        corrected[place] = so_far
+    return [
+        Comparison(*(getattr(one, name) for name in _FIELDS), corrected=p)
+        for one, p in zip(tested, corrected, strict=True)
+    ]
+
+
+_FIELDS = ("data", "labels", "first", "second", "difference", "seeds", "p")
+
+
+def significance_table(compared: list[Comparison], metric: str, test: str, level: float) -> str:
+    """The comparisons as Markdown, the smallest corrected p first, and how to read them."""
+    if not compared:
+        return "no two methods have two seeds in common\n"
+    lines = [
+        "| data, labels | better | than | difference | seeds | p | p corrected |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    place = {name: number for number, name in enumerate(dict.fromkeys(map(_column, compared)))}
+    for one in sorted(compared, key=lambda c: (place[_column(c)], c.corrected, -c.difference)):
+        mark = "**" if one.corrected < level else ""
+        cells = (_column(one), f"`{one.first}`", f"`{one.second}`", f"{one.difference:+.2f}")
+        more = (str(one.seeds), f"{one.p:.4f}", f"{mark}{one.corrected:.4f}{mark}")
+        lines.append("| " + " | ".join((*cells, *more)) + " |")
+    names = {"t": "Student's paired t test", "sign-flip": "exact paired sign-flip test"}
+    text = (
+        f"{metric} in percent; {names[test]} over seeds, two-sided; corrected by Holm over the "
+        f"pairs of a data set and label setting; bold below {level:g}. Seeds vary the initial "
+        "weights and the order of rows (with label_seed: seed also the shown labels), not the "
+        "data: a small p says that a difference on this data set is not due to the seed, not that "
+        "it holds on others."
+    )
+    return "\n".join([*lines, "", text]) + "\n"
+
+
+def _column(one: Comparison) -> str:
+    return f"{one.data}, {one.labels}"

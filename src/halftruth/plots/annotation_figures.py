@@ -1,0 +1,79 @@
+"""Figures of COCO's annotations: objects per class and per category, categories that co-occur."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from halftruth.data import DataError
+from halftruth.labels import LabelMatrix
+from halftruth.plots.label_figures import draw_co_occurrence, join_classes
+from halftruth.plots.style import GROUP_COLOURS, Drawing, panels, styled
+
+MOST = 20
+
+
+def draw_annotations(root: Path, labels: LabelMatrix) -> list[Drawing]:
+    """Draw the annotated objects per class and per category, and which categories co-occur.
+
+    An image with five dogs counts five times (paper 000, Fig. 5); `draw_counts` counts images.
+    """
+    objects, category = count_annotations(root)
+    numbers = pd.DataFrame(objects.most_common(), columns=["class", "annotations"])
+    numbers["category"] = numbers["class"].map(category)
+    summed: Counter[str] = Counter()
+    for name, number in objects.items():
+        summed[category[name]] += number
+    grouped = pd.DataFrame(summed.most_common(), columns=["category", "annotations"])
+    members: dict[str, list[str]] = {}
+    for name in labels.classes:
+        members.setdefault(category.get(name, name), []).append(name)
+    joined, _ = join_classes(labels, None, members)
+    together = draw_co_occurrence(joined)
+    return [
+        _draw_bars("annotations", numbers.head(MOST), "class"),
+        _draw_bars("annotations-categories", grouped, "category"),
+        replace(together, name="co-occurrence-categories"),
+    ]
+
+
+def count_annotations(root: Path) -> tuple[Counter[str], dict[str, str]]:
+    """The number of annotated objects per class, and the category of each class."""
+    files = sorted(root.rglob("instances_*.json"))
+    if not files:
+        raise DataError(f"{root}: expected COCO's annotations/instances_*.json, found none")
+    objects: Counter[str] = Counter()
+    category: dict[str, str] = {}
+    for file in files:
+        content = json.loads(file.read_text(encoding="utf-8"), object_hook=_without_outline)
+        names = {entry["id"]: str(entry["name"]) for entry in content["categories"]}
+        category |= {
+            str(entry["name"]): str(entry.get("supercategory") or entry["name"])
+            for entry in content["categories"]
+        }
+        objects.update(names[entry["category_id"]] for entry in content["annotations"])
+    return objects, category
+
+
+def _without_outline(entry: dict[str, Any]) -> dict[str, Any]:
+    # Outlines are most of the file: they are dropped while reading, to save memory.
+    entry.pop("segmentation", None)
+    return entry
+
+
+@styled
+def _draw_bars(name: str, numbers: pd.DataFrame, column: str) -> Drawing:
+    figure, grid = panels(1, 1, width=6, height=1.1 + 0.19 * len(numbers))
+    axes = grid[0, 0]
+    places = range(len(numbers))
+    axes.barh(places, numbers["annotations"], 0.75, color=GROUP_COLOURS["labelled"])
+    axes.set_yticks(places, numbers[column].astype(str))
+    axes.set_ylim(len(numbers) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel("annotated objects")
+    return Drawing(name, figure, numbers.reset_index(drop=True))

@@ -1,0 +1,201 @@
+"""The list of the papers' tables and figures: complete, and every entry starts on a stand-in."""
+
+import re
+import shutil
+import warnings
+from pathlib import Path
+
+import pytest
+from paper_standins import WRITERS, make_standins
+from tiny_grid import HereOnly
+from typer.testing import CliRunner
+
+from halftruth.bench import paper_runs, runner
+from halftruth.bench.datasets import BenchmarkWarning
+from halftruth.bench.paper_items import KINDS, find_item, grids, items
+from halftruth.bench.workers import Answer, Train
+from halftruth.cli import paper_commands
+from halftruth.cli.bench_commands import app
+from halftruth.train.config import ConfigError
+
+# What the texts of the papers hold. Paper 000 and 001 are supplements: their numbering continues
+# that of the main text, whose Table 3 (the ablation of APL) is listed as well.
+COMPLETE = {
+    "000": (["5", "6", "7", "8"], ["2", "3", "4", "5"]),
+    "001": (["3", "4", "5", "6", "7"], ["7", "8", "9", "10", "11"]),
+    "002": (["1", "2", "3", "4", "5", "6"], ["1", "2", "3", "4", "5"]),
+    "003": (
+        [
+            "I",
+            "II",
+            "III",
+            "IV",
+            "V",
+            "VI",
+            "VII",
+            "VIII",
+            "IX",
+            "X",
+            "XI",
+            "XII",
+            "XIII",
+            "XIV",
+            "XV",
+        ],
+        ["1", "2", "3", "4", "5", "6", "7", "8", "9"],
+    ),
+    "004": (["1", "2", "3", "4"], ["1", "2"]),
+}
+ITEMS = items()
+QUICK = {
+    "backbone": "test_efficientnet", "weights": "none", "image_size": 32, "epochs": 1,
+    "batch_size": 8,
+}  # fmt: skip
+METRICS = {"mAP", "CP", "CR", "CF1", "OP", "OR", "OF1", "macro_F1", "micro_F1", "macro_F2"}
+
+
+def test_every_table_and_figure_is_declared_once():
+    declared = [item.name for item in ITEMS]
+    wanted = [
+        f"{paper} {kind} {number}"
+        for paper, both in COMPLETE.items()
+        for kind, numbers in zip(("Table", "Figure"), both, strict=True)
+        for number in numbers
+    ]
+    assert sorted(declared) == sorted(wanted)
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.name)
+def test_an_item_has_one_kind_and_its_recipes_exist(item):
+    assert sum(kind in item.values for kind in KINDS) == 1
+    for key in ("runs", "train", "settings"):
+        for pattern in item.values.get(key, []):
+            assert item.recipes([pattern]), pattern
+    if item.kind == "runs":
+        # Rows whose numbers the paper gives are compared with them.
+        numbers = {n.source for recipe in item.recipes() for _, n in recipe.numbers}
+        assert any(source.startswith(item.source) for source in numbers) or item.here
+
+
+def test_the_list_names_command_needs_and_what_was_run():
+    shown = CliRunner().invoke(app, ["paper"]).output
+    for item in ITEMS:
+        assert item.command in shown
+    assert len(re.findall("^    here: ", shown, re.MULTILINE)) == len(ITEMS)
+    assert "needs: coco2014" in shown
+    only = CliRunner().invoke(app, ["paper", "004"]).output
+    assert "003 Table" not in only
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BenchmarkWarning)
+        return make_standins(tmp_path_factory.mktemp("papers") / "data")
+
+
+class FirstOfEachDataSet(HereOnly):
+    """A pool that trains one run per data set for all tests, and makes up the other results."""
+
+    trained: set[str] = set()
+
+    def answers(self):
+        task = self.task
+        if not isinstance(task, Train) or task.job.source["reader"] not in self.trained:
+            if isinstance(task, Train):
+                self.trained.add(task.job.source["reader"])
+            return super().answers()
+        self.task = None
+        made_up = dict.fromkeys((*METRICS, "F1_neg"), 0.5)
+        return [Answer(task, {"val": made_up, "test": made_up, "seconds": 0.0})]
+
+
+@pytest.fixture
+def quick(monkeypatch, tmp_path_factory):
+    """One training per data set for all figures of runs: later ones are copies of its folder."""
+    monkeypatch.setattr(runner, "Pool", FirstOfEachDataSet)
+    real, folder = paper_runs._train, tmp_path_factory.getbasetemp() / "trained"
+
+    def once(values, say, keep=()):
+        out, first = Path(values["out"]), folder / Path(values["labels"]).parent.name
+        if not first.exists():
+            real({**values, "out": str(first)}, say)
+        copies = [*(out.with_name(f"{out.name}-epoch-{epoch}") for epoch in keep), out]
+        for copy in copies:
+            shutil.copytree(first, copy)
+        return copies
+
+    monkeypatch.setattr(paper_runs, "_train", once)
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.name)
+def test_every_command_starts_on_a_stand_in(item, data, quick, tmp_path, monkeypatch):
+    saved = []
+    if item.name != "003 Figure 3":  # saving takes most of the time: once is enough
+        monkeypatch.setattr(paper_commands, "_save", lambda drawings, out: saved.extend(drawings))
+    words = item.command.replace("DIR", str(data)).split()[2:]
+    assert words[:2] == ["paper", item.paper]
+    words += ["--out", str(tmp_path)]
+    if item.kind in ("runs", "train"):
+        words += [f"--setting={key}={value}" for key, value in QUICK.items()]
+    if item.kind == "runs":
+        words += ["--seeds", "0", "--device", "cpu"]
+    if item.kind == "train":
+        words += ["--setting=device=cpu", "--setting=workers=0"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, (result.output, result.exception)
+    if item.kind in ("statistics", "settings"):
+        assert result.output.count("\n|") > 1
+    if item.kind in ("losses", "labels", "train"):
+        assert saved or list(tmp_path.rglob("*.svg"))
+    if item.kind == "runs":
+        assert "mean ± standard deviation" in (tmp_path / "results.md").read_text()
+
+
+def test_every_data_set_of_the_papers_has_a_stand_in():
+    assert {reader for item in ITEMS for reader in item.readers} == set(WRITERS)
+
+
+@pytest.mark.parametrize("item", [item for item in ITEMS if item.forms], ids=lambda item: item.name)
+def test_the_smaller_forms_are_valid_grids_with_published_numbers(item):
+    for form in item.forms:
+        for grid in grids(item, Path("nowhere"), form=form):
+            assert grid.cells()
+            ((_, about),) = grid.data.items()
+            assert about["published"]
+            losses = [entry["options"] for entry in grid.entries().values()]
+            assert all("reduction" not in options for options in losses)
+
+
+def test_arabic_numbers_find_the_tables_of_paper_003():
+    assert find_item("003", "Table", "6").item == "Table VI"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["003", "--table", "VI"], "needs coco2014"),
+        (["003", "--table", "VI", "--data", "nowhere"], "there is no such folder"),
+        (["003", "--table", "I", "--seeds", "1"], "has no effect for 003 Table I"),
+        (["003", "--figure", "3", "--data", "."], "needs no data"),
+        (["003", "--table", "V", "--data", ".", "--form", "voc"], "has no form 'voc'"),
+        (["003", "--table", "V", "--data", ".", "--seeds", "a"], "expected numbers such as"),
+        (["003", "--data", "."], "has no effect without --table"),
+        (["--table", "V"], "expected a paper and either --table or --figure"),
+    ],
+)
+def test_mistakes_are_reported_as_options(words, message):
+    result = CliRunner().invoke(app, ["paper", *words])
+    assert result.exit_code == 2
+    assert message in " ".join(re.sub("[│╭╰─╮╯]", " ", result.output).split())
+
+
+@pytest.mark.parametrize(
+    ("paper", "number", "message"),
+    [("003", "99", "paper 003 has Table I"), ("9", "1", "expected one of 000")],
+)
+def test_an_unknown_paper_or_table_is_an_error_with_the_known_ones(paper, number, message):
+    with pytest.raises(ConfigError, match=message):
+        find_item(paper, "Table", number)

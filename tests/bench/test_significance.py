@@ -1,0 +1,97 @@
+"""Paired significance tests between methods over seeds."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from halftruth.bench.significance import compare, paired_t, sign_flips, significance_table
+from halftruth.cli.bench_commands import app
+
+
+def record(method: str, seed: int, value: float, **more: object) -> dict:
+    about = {"data": "toy", "column": "single", "trial": False, "training": {}, "options": {}}
+    about |= {"source": {}, "threshold": "fit", "method": method, "seed": seed}
+    measured = {"val": {"mAP": value}, "test": {"mAP": value}}
+    return {**about, **measured, "id": f"{method}{seed}", **more}
+
+
+def records(**values: list[float]) -> list[dict]:
+    return [record(m, seed, v / 100) for m, vs in values.items() for seed, v in enumerate(vs)]
+
+
+@pytest.mark.parametrize(
+    "differences",
+    [[1.0, 2.0, 3.0, 2.5], [0.1, -0.2, 0.3], [5.0, 5.1], [-1.0, -2.0, -4.0, 1.0, 0.5]],
+)
+def test_the_t_test_is_that_of_scipy(differences):
+    stats = pytest.importorskip("scipy.stats")
+    assert paired_t(differences) == pytest.approx(stats.ttest_1samp(differences, 0).pvalue)
+
+
+def test_the_sign_flip_test_counts_every_pattern():
+    assert sign_flips([1.0] * 5) == 2 / 32
+    assert sign_flips([1.0, -1.0]) == 1.0
+
+
+def test_seeds_are_paired():
+    """Both methods vary much by seed, their difference little: only a paired test sees it."""
+    found = compare(records(a=[50, 60, 70, 80], b=[49, 59.1, 69, 78.9]))
+    (one,) = found
+    assert (one.first, one.second, one.seeds) == ("a", "b", 4)
+    assert one.difference == pytest.approx(1.0, abs=1e-9)
+    assert one.p < 0.001
+
+
+def test_only_seeds_of_both_methods_count():
+    some = records(a=[50, 60, 70], b=[49, 59, 68])
+    some.append(record("a", 9, 0.01))
+    assert compare(some)[0].seeds == 3
+    assert compare(records(a=[50], b=[40])) == []
+
+
+def test_many_comparisons_are_corrected_by_holm():
+    values = {"a": [3.0, 3.2, 3.1], "b": [2.0, 2.3, 2.1], "c": [1.0, 1.4, 1.1]}
+    found = {(c.first, c.second): c for c in compare(records(**values))}
+    ordered = sorted(found.values(), key=lambda c: c.p)
+    assert [c.corrected for c in ordered] == pytest.approx(
+        [ordered[0].p * 3, max(ordered[0].p * 3, ordered[1].p * 2),
+         max(ordered[0].p * 3, ordered[1].p * 2, ordered[2].p)]
+    )  # fmt: skip
+
+
+def test_complete_labels_are_no_method_and_one_method_can_be_the_reference():
+    some = records(a=[3.0, 3.2], b=[2.0, 2.3], c=[1.0, 1.4], complete=[9.0, 9.1])
+    assert {c.first for c in compare(some)} == {"a", "b"}
+    assert len(compare(some, against="c")) == 2
+    with pytest.raises(ValueError, match="there are no runs of 'x'"):
+        compare(some, against="x")
+
+
+def test_the_table_marks_what_is_significant():
+    found = compare(records(a=[50, 60, 70, 80], b=[49, 59.1, 69, 78.9], c=[10, 99, 20, 30]))
+    text = significance_table(found, "mAP", "t", 0.05)
+    assert "| toy, single | `a` | `b` | +1.00 | 4 |" in text
+    assert text.count("**") == 2
+    assert "corrected by Holm" in text
+
+
+@pytest.fixture
+def results(tmp_path):
+    path = tmp_path / "r.jsonl"
+    lines = [json.dumps(one) for one in records(a=[50, 60, 70], b=[49, 58, 68])]
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def test_the_command_adds_the_comparisons(results):
+    shown = CliRunner().invoke(app, ["table", results, "--test", "sign-flip"]).output
+    assert "exact paired sign-flip test" in shown
+    assert "0.2500" in shown
+
+
+@pytest.mark.parametrize(
+    "words", [["--test", "x"], ["--against", "a"], ["--test", "t", "--against", "nobody"]]
+)
+def test_wrong_options_end_with_2(results, words):
+    assert CliRunner().invoke(app, ["table", results, *words]).exit_code == 2
