@@ -107,7 +107,7 @@ def test_csv_has_one_field_per_number():
 def test_latex_marks_best_and_second():
     lines = table(RECORDS, style="latex").split("\n")
     assert r"em & \textbf{82.00} $\pm$ 0.71 & 88.67 $\pm$ 0.08 & -6.67 \\" in lines
-    assert r"gr & \underline{81.00} $\pm$ 1.41 & 89.83 & -8.83 \\" in lines
+    assert r"gr & \underline{81.00} $\pm$ 1.41 & 89.83 $\pm$ 0.12 & -8.83 \\" in lines
     assert lines.count(r"\end{tabular}") == 1
 
 

@@ -1,5 +1,6 @@
 """Paired tests between methods over seeds, with a correction for many comparisons."""
 
+import dataclasses
 import math
 import statistics
 from collections.abc import Iterable
@@ -149,13 +150,7 @@ def correct(tested: list[Comparison]) -> list[Comparison]:
     for rank, place in enumerate(order):
         so_far = max(so_far, min(1.0, tested[place].p * (len(tested) - rank)))
         corrected[place] = so_far
-    return [
-        Comparison(*(getattr(one, name) for name in _FIELDS), corrected=p)
-        for one, p in zip(tested, corrected, strict=True)
-    ]
-
-
-_FIELDS = ("data", "labels", "first", "second", "difference", "seeds", "p")
+    return [dataclasses.replace(one, corrected=p) for one, p in zip(tested, corrected, strict=True)]
 
 
 def significance_table(compared: list[Comparison], metric: str, test: str, level: float) -> str:
