@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from halftruth.data.errors import DataError
+from halftruth.data.memory import check_memory
 from halftruth.labels import PRESENT
 
 # Terms of each kind that are kept at most, the most frequent ones.
@@ -78,6 +79,11 @@ class TextEncoder:
 
     def transform(self, texts: Sequence[str]) -> np.ndarray:
         """Return the (N, chosen terms) float32 matrix of TF-IDF values."""
+        check_memory(
+            4 * len(texts) * len(self.chosen),
+            f"features of {len(texts):,} texts",
+            "use fewer rows, or a smaller language model as encoder= (--encoder)",
+        )
         out = np.empty((len(texts), len(self.chosen)), dtype=np.float32)
         for at in range(0, len(texts), 4096):
             some = self.encode_sparse(texts[at : at + 4096])[:, self.chosen]

@@ -34,6 +34,7 @@ from halftruth.train.evaluation import Result, evaluate_run
 from halftruth.train.feature_encoder import FeatureEncoder
 from halftruth.train.inputs import Features, Images, Inputs, read_images
 from halftruth.train.journal import HISTOGRAMS, METRICS, Journal, OnEpoch
+from halftruth.train.memory_use import describe_memory
 from halftruth.train.output_tables import to_csv_text, write_bad_images
 from halftruth.train.run_folder import (
     LAST,
@@ -128,6 +129,8 @@ class Run:
         self.first = self._train_teacher(resume)
         model = build_model(self.config, self.task)
         inputs, bad = self._load_inputs(model)
+        if line := describe_memory(self.config, self.task, model):
+            self.journal.log(line)
         try:
             model = self._resolve_auto(model, inputs)
         except KeyboardInterrupt as stop:

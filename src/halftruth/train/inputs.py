@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from halftruth.data import ImageStore, check_images, decode_all
 from halftruth.data.image_file import resize
+from halftruth.data.memory import get_free_memory
 from halftruth.data.transforms import Augment
 from halftruth.models import Classifier
 from halftruth.models.classifier import Standardize
@@ -256,7 +257,7 @@ def decode(
         return None, check_images(store, names, workers=workers, progress=progress)
     shape = (len(names), size, size, 3)
     if cache == "auto":
-        cache = "disk" if shared or math.prod(shape) > _get_free_memory() / 2 else "memory"
+        cache = "disk" if shared or math.prod(shape) > get_free_memory() / 2 else "memory"
     if cache == "disk":
         return _decode_to_disk(store, names, shape, folder, workers, progress)
     done = decode_all(store, names, size, workers=workers, on_bad="skip", progress=progress)
@@ -304,12 +305,6 @@ def digest_image_files(store: ImageStore) -> list[list[str]]:
             digest.update(f"{name}\0{facts.st_size}\0{facts.st_mtime_ns}\0".encode())
         digests.append([str(source.resolve()), digest.hexdigest()])
     return digests
-
-
-def _get_free_memory() -> float:
-    import psutil
-
-    return float(psutil.virtual_memory().available)
 
 
 # ---------------------------------------------------------------------- batches

@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from halftruth.data.errors import DataError, nearest, option, some
+from halftruth.data.memory import check_memory
 from halftruth.data.readers.cell_codes import Coding
 from halftruth.labels import PRESENT
 
@@ -47,6 +48,11 @@ def matrix_of_lists(
             f"{where(row)}: label {strange!r} is not among the {len(classes)} "
             f"classes{nearest(strange, classes)}"
         )
+    check_memory(
+        len(lists) * len(classes),
+        f"a matrix of {len(lists):,} rows x {len(classes):,} classes",
+        "choose fewer classes with classes= (--read 'classes=[...]'), or fewer rows",
+    )
     values = np.full((len(lists), len(classes)), coding.unlisted, dtype=np.int8)
     if blank_rows is not None:
         values[blank_rows] = coding.meanings()["blank"]
