@@ -97,6 +97,53 @@ def test_bad_trials_are_stopped_early(settings, tmp_path):
     assert study.best_value == best
 
 
+def test_trials_are_not_stopped_before_the_given_epoch(settings, tmp_path):
+    """As the first 22 of 90 epochs in the any-class paper; here 4 of 6, then every 2."""
+    search = {"head_lr": {"low": 1e-2, "high": 2e-2}, "alpha": [0.1]}
+    slow = {"head_lr": {"low": 1e-9, "high": 2e-9}, "alpha": [0.1]}
+    given, storage = {**settings, "epochs": 6}, f"sqlite:///{tmp_path / 's.db'}"
+    common = {"storage": storage, "out": tmp_path, "say": lambda text: None}
+    common |= {"prune_after": 4, "prune_every": 2}
+    tune(given, trials=5, search=search, **common)
+    tune(given, trials=6, search=slow, **common)
+    last = optuna.load_study(study_name="halftruth", storage=storage).trials[-1]
+    assert last.state.name == "PRUNED"
+    assert len(last.intermediate_values) == 5
+
+
+def test_an_objective_can_be_a_metric_of_complete_labels(settings, data, tmp_path):
+    truth = tmp_path / "truth.csv"
+    lines = (data / "labels.csv").read_text().splitlines()
+    x = np.load(data / "x.npy") > 0.5
+    cells = [",".join(line.split(",")[:2]) for line in lines[1:]]
+    rows = [
+        f"{cell}," + ",".join(map(str, there.astype(int)))
+        for cell, there in zip(cells, x, strict=True)
+    ]
+    truth.write_text("\n".join([lines[0], *rows]) + "\n")
+    reading = {"reading_truth": {"zero": "absent"}}
+    given = {**settings, **reading, "truth": str(truth), "epochs": 1}
+    path = tune(given, trials=2, objective="macro_F2", out=tmp_path, say=lambda text: None)
+    assert "validation macro_F2" in path.read_text()
+    with pytest.raises(TuneError, match="belongs to another search: objective was 'macro_F2'"):
+        tune(given, trials=3, out=tmp_path, say=lambda text: None)
+    with pytest.raises(TuneError, match=r"objective F2_CIW: .*a"):
+        tune(given, trials=1, objective="F2_CIW", out=tmp_path / "b", say=lambda text: None)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"objective": "F3"}, "expected one of selection, macro_F2, F2_CIW"),
+        ({"prune_every": 0}, "prune_every >= 1"),
+        ({"objective": "macro_F2", "trials": 1}, "needs complete labels of the validation rows"),
+    ],
+)
+def test_wrong_objectives_are_refused(settings, tmp_path, options, message):
+    with pytest.raises(TuneError, match=message):
+        tune({**settings, "epochs": 1}, out=tmp_path, say=lambda text: None, **options)
+
+
 def test_a_required_argument_that_is_searched_need_not_be_given(settings, tmp_path):
     given = {**settings, "method": "pseudo-label", "epochs": 1}
     path = tune(given, trials=1, out=tmp_path, say=lambda text: None)

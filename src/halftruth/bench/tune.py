@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import shutil
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,15 @@ import yaml
 
 from halftruth import losses
 from halftruth.bench.search_space import Axis, Space, search_space, space_of
+from halftruth.labels import UNKNOWN
+from halftruth.metrics import SEWER_ML_WEIGHTS, evaluate
+from halftruth.metrics.counts import UndefinedMetricWarning
 from halftruth.train.config import Config, load_settings
 
 if TYPE_CHECKING:
     import optuna
+
+    from halftruth.train.evaluation import Result
 
 # Settings of one run, which a recipe does not hold.
 _OF_THE_RUN = ("out", "cache_dir", "seed", "device", "workers", "report")
@@ -26,6 +32,9 @@ _NOT_BOUND = {
     "channels_last", "compile", "graphs", "memory", "checkpoint_every", "tensorboard",
 }  # fmt: skip
 _BOUND = "halftruth"
+# What trials are compared by: the criterion that selects epochs, or a metric.
+SELECTION = "selection"
+OBJECTIVES = (SELECTION, "macro_F2", "F2_CIW")
 
 
 class TuneError(RuntimeError):
@@ -41,6 +50,9 @@ def tune(
     storage: str | None = None,
     study: str = "halftruth",
     out: str | Path = "runs/tune",
+    objective: str = SELECTION,
+    prune_after: int = 2,
+    prune_every: int = 1,
     say: Callable[[str], None] = print,
 ) -> Path:
     """Search, and write the best settings to OUT/best.yaml, a recipe for `halftruth train`.
@@ -52,7 +64,18 @@ def tune(
     file in OUT). A study belongs to its data, method and settings. Trials are compared by the
     criterion that selects epochs (`select`): without complete labels (`truth`), mAP and AUC on
     the observed labels, see docs/selection.md. Test rows are not used.
+
+    objective: "selection", that criterion; or a metric at the threshold 0.5 on complete validation
+    labels, "macro_F2" or, with the classes of Sewer-ML, "F2_CIW". prune_after, prune_every: a trial
+    below the median is stopped after so many epochs at the earliest, and checked so often ("Any-
+    Class Presence Likelihood", 6.3: 22 and 4 of 90 epochs, objective macro_F2).
     """
+    if objective not in OBJECTIVES:
+        raise TuneError(f"objective: expected one of {', '.join(OBJECTIVES)}, got {objective!r}")
+    if prune_after < 0 or prune_every < 1:
+        raise TuneError(
+            f"expected prune_after >= 0 and prune_every >= 1, got {prune_after} and {prune_every}"
+        )
     out = Path(out)
     config = load_settings(recipe, {**_fill_required_options(settings), "out": str(out / "trials")})
     space = search_space(config, search or {})
@@ -60,15 +83,22 @@ def tune(
     library = import_optuna()
     out.mkdir(parents=True, exist_ok=True)
     library.logging.set_verbosity(library.logging.ERROR)
-    made = _open_study(library, storage or f"sqlite:///{out / 'study.db'}", study, config)
-    _bind(made, config, space)
+    pruner = library.pruners.MedianPruner(
+        n_startup_trials=5,
+        n_warmup_steps=prune_after,
+        interval_steps=prune_every,
+        n_min_trials=5,
+    )
+    place = storage or f"sqlite:///{out / 'study.db'}"
+    made = _open_study(library, place, study, config, pruner)
+    _bind(made, config, space, objective)
     given = {name: _as_stored(axis, _current(config, name)) for name, axis in space.items()}
     if all(axis.holds(_current(config, name)) for name, axis in space.items()):
         made.enqueue_trial(given, skip_if_exists=True)
     try:
         while _count_finished(made) < trials:
             trial = made.ask()
-            _run_trial(trial, config, space, out)
+            _run_trial(trial, config, space, out, objective)
             frozen = made.trials[trial.number]
             shown = ", ".join(f"{name} {_short(value)}" for name, value in frozen.params.items())
             score = float("nan") if frozen.value is None else 100 * frozen.value
@@ -79,16 +109,16 @@ def tune(
     return _write_best(made, config, space, out, say)
 
 
-def _open_study(library: Any, storage: str, name: str, config: Config) -> "optuna.Study":
+def _open_study(
+    library: Any, storage: str, name: str, config: Config, pruner: Any
+) -> "optuna.Study":
     """Create or load a study; whatever a storage raises becomes one clear error."""
     try:
         made = library.create_study(
             study_name=name,
             storage=storage,
             direction="maximize",
-            pruner=library.pruners.MedianPruner(
-                n_startup_trials=5, n_warmup_steps=2, interval_steps=1, n_min_trials=5
-            ),
+            pruner=pruner,
             load_if_exists=True,
         )
         # As in "Any-Class Presence Likelihood", 6.3: five random trials, then TPE with 24
@@ -109,7 +139,7 @@ def _open_study(library: Any, storage: str, name: str, config: Config) -> "optun
     return made  # type: ignore[no-any-return]
 
 
-def _bind(study: "optuna.Study", config: Config, space: Space) -> None:
+def _bind(study: "optuna.Study", config: Config, space: Space, objective: str) -> None:
     """Store data and settings in a new study; refuse a study of other data or settings."""
     settings = {
         name: value
@@ -121,6 +151,7 @@ def _bind(study: "optuna.Study", config: Config, space: Space) -> None:
         **settings,
         "options": options,
         "searched": sorted(space),
+        **({} if objective == SELECTION else {"objective": objective}),
         "images": sorted(Path(path).name for path in config.images),
         "weights": Path(config.weights).name,
         **{f"content of {name}": _digest(getattr(config, name)) for name in ("labels", "truth")},
@@ -198,12 +229,14 @@ def import_optuna() -> Any:
     return optuna
 
 
-def _run_trial(trial: "optuna.Trial", config: Config, space: Space, out: Path) -> None:
+def _run_trial(
+    trial: "optuna.Trial", config: Config, space: Space, out: Path, objective: str
+) -> None:
     """Train once and store the validation score; an interrupted trial is queued again."""
     states = import_optuna().trial.TrialState
     study = trial.study
     try:
-        study.tell(trial, _evaluate(trial, config, space, out))
+        study.tell(trial, _evaluate(trial, config, space, out, objective))
     except import_optuna().TrialPruned:
         study.tell(trial, state=states.PRUNED)
     except BaseException as error:
@@ -213,7 +246,9 @@ def _run_trial(trial: "optuna.Trial", config: Config, space: Space, out: Path) -
         raise
 
 
-def _evaluate(trial: "optuna.Trial", config: Config, space: Space, out: Path) -> float:
+def _evaluate(
+    trial: "optuna.Trial", config: Config, space: Space, out: Path, objective: str
+) -> float:
     """Train with the suggested settings; the validation score of the selected epoch."""
     from halftruth.train.fit import Run
     from halftruth.train.trainer import TrainingStopped
@@ -245,8 +280,35 @@ def _evaluate(trial: "optuna.Trial", config: Config, space: Space, out: Path) ->
         raise library.TrialPruned from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    if objective != SELECTION:
+        trial.set_user_attr("criterion", objective)
+        return compute_objective(objective, result)
     trial.set_user_attr("criterion", result.criterion)
     return result.best_score
+
+
+def compute_objective(objective: str, result: "Result") -> float:
+    """A metric of a run at the threshold 0.5, on the complete labels of its validation rows."""
+    assert result.details is not None
+    task = result.details.task
+    labels = task.labels.values if task.truth is None else task.truth
+    labels = labels[task.splits.val]
+    if (labels == UNKNOWN).any():
+        raise TuneError(
+            f"objective {objective} needs complete labels of the validation rows, some are "
+            "unknown: give them (--truth), or leave the objective out"
+        )
+    weights = {"class_weights": SEWER_ML_WEIGHTS, "classes": task.classes}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UndefinedMetricWarning)
+        try:
+            found = evaluate(
+                result.details.probabilities["val"], labels,
+                **(weights if objective == "F2_CIW" else {}),  # type: ignore[arg-type]
+            )  # fmt: skip
+        except ValueError as error:
+            raise TuneError(f"objective {objective}: {error}") from error
+    return float(found[objective])
 
 
 def _suggest(trial: "optuna.Trial", name: str, axis: Axis) -> Any:
@@ -297,7 +359,9 @@ def _write_best(
         if key not in _OF_THE_RUN and (value != default[key] or key in values)
     }
     path = out / "best.yaml"
-    words = CRITERIA.get(best.user_attrs.get("criterion", ""), "validation score")
+    criterion = best.user_attrs.get("criterion", "")
+    metric = f"validation {criterion}" if criterion in OBJECTIVES else "validation score"
+    words = CRITERIA.get(criterion, metric)
     head = (
         f"# halftruth train {path} --out runs/best\n"
         f"# The best of {_count_finished(study)} trials (study {study.study_name}): {words} "

@@ -121,6 +121,18 @@ def tune(
         typer.Option(help="URL of an Optuna storage, to share a study. (default: a file in --out)"),
     ] = None,
     study: Annotated[str, typer.Option(help="Name of the study.")] = "halftruth",
+    objective: Annotated[
+        str,
+        typer.Option(
+            help="selection (the criterion of epochs), or on complete labels macro_F2 or F2_CIW."
+        ),
+    ] = "selection",
+    prune_after: Annotated[
+        int, typer.Option(min=0, help="Epochs before a trial may be stopped.")
+    ] = 2,
+    prune_every: Annotated[
+        int, typer.Option(min=1, help="Epochs between two checks of a trial.")
+    ] = 1,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the search.")] = Path(
         "runs/tune"
     ),
@@ -140,7 +152,8 @@ def tune(
     try:
         start(
             values, source, trials=trials, search=o.assignments(search, "--search"),
-            storage=storage, study=study, out=out, say=say,
+            storage=storage, study=study, out=out, objective=objective,
+            prune_after=prune_after, prune_every=prune_every, say=say,
         )  # fmt: skip
     except KeyboardInterrupt:
         say("stopped; the same command continues the study with the interrupted trial")
