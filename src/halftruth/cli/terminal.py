@@ -1,5 +1,6 @@
 """Lines and tables for the terminal; heavy packages are imported where a table needs them."""
 
+import fnmatch
 import inspect
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,12 @@ def say(text: str, *, style: str | None = None, error: bool = False) -> None:
 def show_methods(pattern: str) -> None:
     """Print all methods that match a pattern; fits into 80 columns."""
     from halftruth import losses
+    from halftruth.train.named_methods import NAMED
 
-    names = losses.names(pattern) or [losses.registry.resolve(pattern)]
+    named = [name for name in NAMED if fnmatch.fnmatch(name, pattern)]
+    names = losses.names(pattern)
+    if not names and not named:
+        names = [losses.registry.resolve(pattern)]
     table = Table(title="Methods", title_justify="left", box=SIMPLE_HEAD, show_lines=False)
     table.add_column("method", no_wrap=True)
     table.add_column("paper; how unknown labels are treated; needs", ratio=1)
@@ -39,6 +44,10 @@ def show_methods(pattern: str) -> None:
             if key not in ("reduction", "eps")
         ]
         table.add_row(Text(shown), Text("\n".join(about)), Text("\n".join([*listed, ""])))
+    for name in named:
+        about, settings = NAMED[name]
+        listed = [f"{key}={value!r}" for key, value in settings.items()]
+        table.add_row(Text(name), Text(about), Text("\n".join([*listed, ""])))
     Console().print(table)
 
 

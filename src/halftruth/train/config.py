@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from halftruth.train.named_methods import expand_named_method
 from halftruth.train.settings import (
     DEFAULTS_ON_FEATURES,
     SETTINGS,
@@ -385,6 +386,7 @@ def load_settings(source: Path | Mapping[str, Any] | None, settings: Mapping[str
     effect because of `settings` are left out, with a warning; any other setting without effect is
     an error.
     """
+    settings = expand_named_method(settings)
     if source is None:
         return Config.of(settings)
     if isinstance(source, Mapping):
