@@ -22,7 +22,9 @@ def test_the_example_runs(capsys: pytest.CaptureFixture) -> None:
 def test_every_key_of_the_page_is_explained() -> None:
     page = (Path(halftruth.audit.__file__).parent / "review.html").read_text()
     tables = re.findall(r"const (?:actions|moves) = \{(.*?)\};", page, re.DOTALL)
-    keys = set(re.findall(r"\b([a-z]): |\b(u)\b,", " ".join(tables)))
+    keys = {
+        "".join(key) for key in re.findall(r'\b([a-zA-Z0]): |\b(u)\b,|"([+-])": ', " ".join(tables))
+    }
     text = (DOCS / "audit.md").read_text()
-    assert len(keys) == 10
-    assert all(f"`{''.join(key)}`" in text for key in keys)
+    assert len(keys) == 14
+    assert all(f"`{key}`" in text for key in keys)

@@ -3,83 +3,28 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from audit_example import CLASSES, Example
+from review_page import (
+    focused,
+    needs_browser,
+    open_page,
+    playwright,
+    read_verdicts,
+    shown,
+    wait_for,
+)
 
 from halftruth.audit.audit_folder import DECISIONS
 from halftruth.audit.review_server import Review
-from halftruth.data.decisions import Decisions
 
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium or Chrome on the PATH")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
-@pytest.fixture
-def review(example: Example) -> Iterator[Review]:
-    running = Review(example.audit().path)
-    threading.Thread(target=running.serve, daemon=True).start()
-    yield running
-    running.server.shutdown()
-
-
-@pytest.fixture
-def page(browser: Any, review: Review) -> Iterator[Any]:
-    context = browser.new_context(viewport={"width": 1280, "height": 800})
-    opened = open_page(context, review.address)
-    yield opened
-    assert opened.complaints == []
-    context.close()
-
-
-def open_page(context: Any, address: str) -> Any:
-    page = context.new_page()
-    page.complaints = []
-    page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    page.goto(address)
-    page.wait_for_selector(".card.focus")
-    playwright.expect(page.locator("#accepted")).not_to_have_text("–")
-    return page
-
-
-def read_verdicts(folder: Path) -> dict[int, str]:
-    return Decisions(folder / DECISIONS, 10**9, write=False).verdicts
-
-
-def wait_for(page: Any, **counts: int) -> None:
-    """Wait until the page shows these numbers; the decisions are on disk then."""
-    for name, count in counts.items():
-        playwright.expect(page.locator(f"#{name}")).to_have_text(str(count))
-
-
-def shown(page: Any) -> list[int]:
-    ids: list[int] = page.evaluate(
-        "[...document.querySelectorAll('.card')].map(c => +c.dataset.id)"
-    )
-    return ids
-
-
-def focused(page: Any) -> int:
-    return int(page.get_attribute(".card.focus", "data-id"))
+pytestmark = needs_browser
 
 
 def test_keys_move_decide_and_undo(page: Any, review: Review) -> None:
@@ -162,7 +107,7 @@ def test_two_tabs_see_each_other_and_undo_their_own(browser: Any, review: Review
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [1280, 360])
 def test_the_page_fits_the_window(browser: Any, review: Review, width: int, scheme: str) -> None:
     context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
     page = open_page(context, review.address)

@@ -28,10 +28,8 @@ class Neighbours:
             values = values @ random.normal(size=(values.shape[1], _DIMENSIONS)).astype(np.float32)
         self._points = values / (np.linalg.norm(values, axis=1, keepdims=True) + 1e-12)
 
-    def find(self, place: int, count: int, *, among: np.ndarray | None = None) -> list[int]:
-        """The places of the nearest other rows, the nearest first."""
+    def find(self, place: int, count: int, among: np.ndarray) -> list[int]:
+        """The places of the nearest other rows `among` (N,) some, the nearest first."""
         likeness = self._points @ self._points[place]
-        allowed = np.ones(len(likeness), dtype=bool) if among is None else among.copy()
-        allowed[place] = False
-        places = np.flatnonzero(allowed)
+        places = np.flatnonzero(among & (np.arange(len(among)) != place))
         return [int(k) for k in places[np.argsort(-likeness[places], kind="stable")[:count]]]

@@ -130,7 +130,7 @@ class Queue:
         return found
 
     def similar(self, i: int, count: int = 4) -> dict[str, Any]:
-        """The rows nearest to a candidate, and the nearest rows that already have its class."""
+        """The nearest rows that have the class of a candidate, and the nearest without it."""
         if not 0 <= i < len(self.known.row):
             raise DataError(f"there is no candidate {i}")
         if self._neighbours is None:
@@ -140,10 +140,10 @@ class Queue:
         with_class = labels[:, self.known.column[i]] == PRESENT
         return {
             "by": self._neighbours.by,
-            "similar": [self._example(k) for k in self._neighbours.find(place, count)],
-            "labelled": [
-                self._example(k) for k in self._neighbours.find(place, count, among=with_class)
-            ],
+            **{
+                key: [self._example(k) for k in self._neighbours.find(place, count, among)]
+                for key, among in (("labelled", with_class), ("similar", ~with_class))
+            },
         }
 
     def _example(self, place: int) -> dict[str, Any]:
