@@ -79,6 +79,12 @@ def make_epoch_record(stage: "Stage") -> dict[str, Any]:
         return record
     scores = stage.score(stage.val_rows)
     _add_distribution(record, stage, "val", stage.val_rows, scores)
+    return record | measure_validation(stage, scores)
+
+
+def measure_validation(stage: "Stage", scores: Tensor) -> dict[str, float]:
+    """Return the metrics of the validation rows; `select` is the value of the criterion."""
+    record: dict[str, float] = {}
     rows = torch.as_tensor(stage.val_rows, device=stage.device)
     observed = stage.labels[rows]
     with warnings.catch_warnings():

@@ -63,6 +63,11 @@ HEAD_ALONE = Condition(
     "with `tune` all the head is not trained alone",
     "not with `tune` all",
 )
+BOTH_STAGES = Condition(
+    lambda s: s.tune == "head-first",
+    "it needs weights from before the whole network is trained; use `tune` head-first",
+    "`tune` head-first",
+)
 WARMING_UP = Condition(
     lambda s: s.schedule != "constant",
     "the `schedule` constant has no warm-up",
@@ -200,6 +205,12 @@ class Settings:
         "training. May be the same file as the labels.",
         on_resume=FREE, first=True,
     )  # fmt: skip
+    verdicts: str | None = _declare(
+        None, DATA,
+        "Folder of an audit, or a CSV of verdicts: labels that people verified as present or "
+        "absent replace those of the label file.",
+        on_resume=FIXED, first=True,
+    )  # fmt: skip
     reading: dict[str, Any] = _declare(
         dict, DATA, "How the label file is read: arguments of `read_labels`.",
         on_resume=FREE, nested=True,
@@ -324,6 +335,12 @@ class Settings:
         "Decay of the moving average of the weights, which is evaluated and kept; at most "
         "(1+t)/(10+t) in step t. 0: no average.",
         at_least=0, less_than=1,
+    )  # fmt: skip
+    interpolate: bool = _declare(
+        False, TRAINING,
+        "After the whole network is trained, average its weights with those from before, in the "
+        "proportion that scores best on the validation rows.",
+        only=(IMAGES, BOTH_STAGES),
     )  # fmt: skip
     clip: float = _declare(0.0, TRAINING, "Largest norm of the gradient; 0: no limit.", at_least=0)
     augment: str = _declare(

@@ -20,7 +20,7 @@ from halftruth.train.config import Config
 from halftruth.train.devices import keep_freed_memory, limit_threads
 from halftruth.train.inputs import Batches, Inputs, seed_step
 from halftruth.train.journal import Journal
-from halftruth.train.records import choose_criterion, make_epoch_record
+from halftruth.train.records import choose_criterion, make_epoch_record, measure_validation
 from halftruth.train.run_folder import BEST, HEAD, Checkpoints
 from halftruth.train.scoring import score_rows, send_scores
 from halftruth.train.step import Learner, compute_learning_rate_factor, compute_ridge_decay
@@ -274,8 +274,18 @@ class Stage:
 
     def score(self, rows: np.ndarray) -> Tensor:
         """Return the logits of some rows, from the evaluated model."""
-        model = self.learner.evaluated.eval()
-        return score_rows(model, self.inputs, rows, self.accelerator, 2 * self.config.batch_size)
+        return self.score_with(self.learner.evaluated, rows)
+
+    def score_with(self, model: Classifier, rows: np.ndarray) -> Tensor:
+        """Return the logits of some rows, from any model."""
+        size = 2 * self.config.batch_size
+        return score_rows(model.eval(), self.inputs, rows, self.accelerator, size)
+
+    def measure(self, model: Classifier) -> float:
+        """Return a model's value of the criterion on the validation rows; NaN without them."""
+        if not len(self.val_rows):
+            return math.nan
+        return measure_validation(self, self.score_with(model, self.val_rows))["select"]
 
     # ------------------------------------------------------------------ checkpoints
 

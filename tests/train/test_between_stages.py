@@ -1,0 +1,107 @@
+"""From the head alone to the whole network: fitted biases, and the mean of both weights."""
+
+import pytest
+import torch
+from tiny_data import outcome, records
+
+from halftruth import fit, losses
+from halftruth.train.config import ConfigError
+from halftruth.train.run_folder import load_checkpoint
+from halftruth.train.stages import SHARES, find_least_biases, mix_weights
+from halftruth.train.trainer import Stage
+
+
+@pytest.mark.parametrize("method", ["bce", "wan", "em", "swan", "asl", "hill"])
+def test_no_class_has_a_gradient_after_its_bias_is_fitted(method):
+    random = torch.Generator().manual_seed(0)
+    logits = torch.randn(200, 4, generator=random)
+    labels = (torch.rand(200, 4, generator=random) < torch.tensor([0.02, 0.1, 0.3, 0.6])).long()
+    loss = losses.create(method)
+    shift = find_least_biases(loss, logits, labels, torch.arange(200))
+    before = loss.value_and_grad(logits, labels)[1].sum(dim=0).abs()
+    after = loss.value_and_grad(logits + shift, labels)[1].sum(dim=0).abs()
+    assert (after < 1e-3 * before.max()).all()
+
+
+def test_a_class_without_a_label_gets_a_finite_bias():
+    labels = torch.tensor([[1, 0], [0, 0], [1, 0]])
+    shift = find_least_biases(losses.create("bce"), torch.zeros(3, 2), labels, torch.arange(3))
+    assert shift[1] == -10
+
+
+def test_the_network_starts_without_a_common_gradient_of_all_rows(on_images, tmp_path, monkeypatch):
+    """With a low learning rate the biases of the head are far from their optimum."""
+    found, run = {}, Stage.run
+
+    def recorded(self):
+        rows = torch.as_tensor(self.train_rows)
+        logits = self.score(self.train_rows)
+        gradient = self.loss.value_and_grad(logits, self.labels[rows])[1]
+        found[self.name] = gradient.sum(dim=0).abs().max().item()
+        return run(self)
+
+    monkeypatch.setattr(Stage, "run", recorded)
+    settings = {**on_images, "method": "swan", "head_lr": 1e-5}
+    fit(**settings, tune="head-first", out=tmp_path / "run", quiet=True)
+    assert found["all"] < 1e-2 * found["head"]
+
+
+def test_a_mean_of_weights_keeps_integers_of_the_end():
+    start = {"w": torch.tensor([0.0, 4.0]), "n": torch.tensor(3)}
+    end = {"w": torch.tensor([4.0, 0.0]), "n": torch.tensor(8)}
+    mixed = mix_weights(start, end, 0.25)
+    assert mixed["w"].tolist() == [1.0, 3.0]
+    assert mixed["n"] == 8
+
+
+def train_with_scores(on_images, tmp_path, monkeypatch, scores):
+    """Train with `interpolate` and given scores of the means; return (before, after, kept)."""
+    seen, run, asked = {}, Stage.run, iter(scores)
+
+    def recorded(self):
+        seen["start"] = {k: v.clone() for k, v in self.model.state_dict().items()}
+        progress = run(self)
+        seen["end"] = {k: v.clone() for k, v in self.learner.evaluated.state_dict().items()}
+        return progress
+
+    monkeypatch.setattr(Stage, "run", recorded)
+    monkeypatch.setattr(Stage, "measure", lambda self, model: next(asked))
+    settings = {**on_images, "method": "em", "select": "last", "lr": 3e-3, "head_lr": 1e-9}
+    out = tmp_path / "run"
+    result = fit(**settings, tune="head-first", interpolate=True, out=out, quiet=True)
+    return seen["start"], seen["end"], load_checkpoint(out / "best.safetensors"), result
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_the_mean_of_weights_with_the_best_score_is_kept(place, on_images, tmp_path, monkeypatch):
+    scores = [2.0, 2.0, 2.0]
+    scores[place] = 3.0
+    start, end, best, result = train_with_scores(on_images, tmp_path, monkeypatch, scores)
+    if best["stage"] == "head":
+        pytest.fail("the second stage must be better for this test")
+    expected = mix_weights(start, end, SHARES[place])
+    for name, tensor in expected.items():
+        assert torch.allclose(best["model"][name].float(), tensor.float(), atol=1e-6), name
+    assert (best["share"], result.best_score) == (SHARES[place], 3.0)
+
+
+def test_the_trained_weights_are_kept_if_no_mean_is_better(on_images, tmp_path, monkeypatch):
+    _, end, best, result = train_with_scores(on_images, tmp_path, monkeypatch, [-1.0] * 3)
+    assert "share" not in best
+    assert all(torch.equal(best["model"][name], tensor) for name, tensor in end.items())
+    assert result.best_score == records(tmp_path / "run")[-1]["select"]
+
+
+def test_a_finished_run_that_is_resumed_is_not_averaged_again(on_images, tmp_path, monkeypatch):
+    _, _, best, _ = train_with_scores(on_images, tmp_path, monkeypatch, [3.0, 2.0, 2.0])
+    before = outcome(tmp_path / "run")
+    fit(out=tmp_path / "run", labels=on_images["labels"], resume=True, quiet=True)
+    again = load_checkpoint(tmp_path / "run" / "best.safetensors")
+    assert all(torch.equal(best["model"][k], again["model"][k]) for k in best["model"])
+    assert outcome(tmp_path / "run") == before
+
+
+def test_means_of_weights_need_both_stages(on_images, tmp_path):
+    settings = {k: v for k, v in on_images.items() if k not in ("head_epochs", "head_lr")}
+    with pytest.raises(ConfigError, match="head-first"):
+        fit(**settings, method="em", tune="all", interpolate=True, out=tmp_path / "run")
