@@ -122,8 +122,13 @@ def load(folder: str | Path, *, device: str = "auto") -> TrainedRun:
         run = halftruth.load("runs/first")
         run.predict("photo.jpg")
 
+    A run on the Hugging Face Hub is downloaded: `halftruth.load("hf://user/repo")`.
     `device`: auto, cpu, cuda or mps.
     """
+    if isinstance(folder, str) and folder.startswith("hf://"):
+        from halftruth.hub import download
+
+        folder = download(folder)
     return TrainedRun(folder, device=device)
 
 

@@ -10,10 +10,12 @@ import typer
 
 from halftruth import __version__
 from halftruth.cli import options as o
-from halftruth.cli.audit_commands import audit, repair, review
+from halftruth.cli.audit_commands import audit, import_verdicts, repair, review
 from halftruth.cli.bench_commands import app as bench_app
+from halftruth.cli.hub_commands import app as hub_app
 from halftruth.cli.plot_commands import app as plot_app
 from halftruth.cli.run_commands import evaluate, export, predict
+from halftruth.cli.serve_commands import serve
 from halftruth.cli.terminal import say, show_methods
 from halftruth.cli.train_commands import train, tune
 
@@ -29,8 +31,9 @@ app = typer.Typer(
 data_app = typer.Typer(help="Check a label file before training.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")
+app.add_typer(hub_app, name="hub")
 app.add_typer(plot_app, name="plot")
-for _command in (train, tune, evaluate, predict, export, audit, review, repair):
+for _command in (train, tune, evaluate, predict, export, audit, review, repair, import_verdicts, serve):
     app.command()(_command)
 
 

@@ -1,0 +1,158 @@
+"""The model card of a run: data, method, scores, thresholds and limits, from its own files."""
+
+import json
+import math
+from typing import Any
+
+import pandas as pd
+
+import halftruth
+from halftruth.train.run_folder import RESULT
+from halftruth.train.trained_run import TrainedRun
+
+_PIPELINES = {"images": "image-classification", "text": "text-classification", "features": None}
+_LIMITS = """\
+- The labels of training were incomplete. An unlabelled class was *unknown*, not absent.
+- Scores on incomplete labels are lower than the true ones: a correct prediction of a missing label
+  counts as wrong.
+- Thresholds and probabilities hold for data like that of training. Check them on labelled rows of
+  your own.
+- The model knows only the classes below, and nothing about images or texts of another kind."""
+
+
+def make_model_card(
+    run: TrainedRun,
+    *,
+    repo: str = "user/repo",
+    licence: str | None = None,
+    in_timm_layout: bool = False,
+) -> str:
+    """Return the README.md of a shared run, with the header that the Hub reads."""
+    kind = _kind(run)
+    result = _read_result(run)
+    parts = [
+        _header(kind, licence, in_timm_layout),
+        f"# {repo.split('/')[-1]}",
+        f"A multi-label classifier for {kind}, {len(run.classes)} classes, trained with "
+        f"[halftruth](https://github.com/halftruth/halftruth) on incomplete labels.",
+        "## Use",
+        _usage(repo, kind, in_timm_layout),
+        "## Training",
+        _training(run, kind),
+        "## Scores",
+        _scores(run, result),
+        "## Classes",
+        _classes(run),
+        "## Limits",
+        _LIMITS,
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _kind(run: TrainedRun) -> str:
+    if run.inputs is None:
+        return "images"
+    return "text" if getattr(run.config, "text", None) else "features"
+
+
+def _header(kind: str, licence: str | None, in_timm_layout: bool) -> str:
+    lines = ["---", f"library_name: {'timm' if in_timm_layout else 'halftruth'}"]
+    if _PIPELINES[kind]:
+        lines.append(f"pipeline_tag: {_PIPELINES[kind]}")
+    if licence:
+        lines.append(f"license: {licence}")
+    lines += ["tags:", "- halftruth", "- multi-label", "- missing-labels", "---"]
+    return "\n".join(lines)
+
+
+def _usage(repo: str, kind: str, in_timm_layout: bool) -> str:
+    example = {"images": '"photo.jpg"', "text": '["a text"]', "features": '"features.csv"'}[kind]
+    lines = [
+        "```python",
+        "import halftruth",
+        "",
+        f'run = halftruth.load("hf://{repo}")',
+        f"run.predict({example})",
+        "```",
+    ]
+    if in_timm_layout:
+        lines += [
+            "",
+            "Without halftruth:",
+            "",
+            "```python",
+            "import timm, transformers",
+            "",
+            f'timm.create_model("hf-hub:{repo}", pretrained=True)        # logits, one per class',
+            f'transformers.pipeline("image-classification", "{repo}")    # sigmoid of the logits',
+            "```",
+        ]
+    return "\n".join(lines)
+
+
+def _training(run: TrainedRun, kind: str) -> str:
+    config = run.config
+    rows: dict[str, Any] = {
+        "method": f"`{config.method}`" + (f" {config.options}" if config.options else ""),
+        "epochs": config.epochs,
+        "batch size": config.batch_size,
+        "optimizer": config.optimizer,
+        "seed": config.seed,
+        "halftruth": halftruth.__version__,
+    }
+    if kind == "images":
+        rows = {"model": f"`{config.backbone}`, {run.model.image_size} pixels", **rows}
+    elif run.inputs is not None:
+        rows = {"inputs": f"{run.inputs:,} features per row", **rows}
+    return _table(["setting", "value"], [[name, value] for name, value in rows.items()])
+
+
+def _read_result(run: TrainedRun) -> dict[str, Any]:
+    path = run.folder / RESULT
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def _scores(run: TrainedRun, result: dict[str, Any]) -> str:
+    rows = []
+    for part, title in (("val", "validation"), ("test", "test")):
+        for name, value in (result.get(part) or {}).items():
+            text = _number(value)
+            if text is not None:
+                rows.append([title, name, text])
+    if not rows:
+        return "The run has no scores: it had no validation or test rows, or is not finished."
+    against = (
+        "Measured on complete labels."
+        if run.config.truth
+        else "Measured on the given labels. Where labels are unknown, they count as absent unless "
+        "the name of the score says that it is estimated."
+    )
+    return f"{against}\n\n{_table(['rows', 'score', 'percent'], rows)}"
+
+
+def _number(value: Any) -> str | None:
+    """Return a score in percent; an estimate with its interval where it has one."""
+    if isinstance(value, dict):
+        estimate = _number(value.get("estimate"))
+        low, high = (_number(value.get(key)) for key in ("low", "high"))
+        return f"{estimate} ({low} to {high})" if estimate and low and high else estimate
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return f"{100 * value:.1f}"
+
+
+def _classes(run: TrainedRun) -> str:
+    path = run.folder / "classes.csv"
+    if not path.exists():
+        return ", ".join(f"`{name}`" for name in run.classes)
+    frame = pd.read_csv(path, dtype={"class": str}, keep_default_na=False, na_values=[""])
+    frame = frame.dropna(axis=1, how="all").round(3)
+    return _table(list(frame.columns), frame.astype(object).to_numpy().tolist())
+
+
+def _table(columns: list[str], rows: list[list[Any]]) -> str:
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    for row in rows:
+        cells = ("" if isinstance(cell, float) and math.isnan(cell) else str(cell) for cell in row)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)
