@@ -339,13 +339,6 @@ def test_a_run_with_nan_scores_is_an_error(matrix: Matrix, trained: Path, tmp_pa
         run_scores(run, given, features=np.load(features))
 
 
-def test_an_audit_with_decisions_is_not_overwritten(example: Example) -> None:
-    audit = example.audit()
-    (audit.path / "decisions.jsonl").write_text("")
-    with pytest.raises(DataError, match="decisions of a review"):
-        example.audit()
-
-
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [

@@ -289,7 +289,8 @@ def test_other_tools_get_labels_and_suggestions(example: Example) -> None:
     one = audit.candidates.loc[ids[0]]
     task = tasks[one["row"]]
     assert task["data"]["image"].endswith(one["item"])
-    assert one["class"] in task["annotations"][0]["result"][0]["value"]["choices"]
+    assert one["class"] in task["predictions"][0]["result"][0]["value"]["choices"]
+    assert "annotations" not in task
     config = (audit.path / "label-studio" / "config.xml").read_text()
     assert "&lt;b&gt;cat&lt;/b&gt;" in config
     samples = json.loads((export_audit(audit.path, "fiftyone") / "samples.json").read_text())

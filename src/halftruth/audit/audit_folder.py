@@ -19,6 +19,7 @@ from PIL import Image
 from halftruth.audit.candidates import missing_labels, per_class, precision_table, wrong_labels
 from halftruth.audit.csv_cells import find_problem
 from halftruth.data import BadImage, DataError, ImageStore
+from halftruth.data.decisions import Decisions
 from halftruth.data.features import FEATURE_KEYS
 from halftruth.data.readers.label_table import PROVENANCE
 from halftruth.data.readers.numpy_file import find_matrix, load_arrays
@@ -29,11 +30,17 @@ from halftruth.data.readers.text_table import (
     read_table,
     table_options,
 )
-from halftruth.data.verdicts import CANDIDATES, DECISIONS
+from halftruth.data.verdicts import (
+    CANDIDATES,
+    DECISIONS,
+    VERDICTS,
+    read_verdicts,
+    write_verdicts,
+)
 from halftruth.labels import LabelMatrix
 from halftruth.presence.calibration import Calibration, Count
 from halftruth.train.output_tables import write_table
-from halftruth.train.run_folder import write_text
+from halftruth.train.run_folder import replace_file, write_text
 
 INFO, SCORES = "audit.json", "scores.npz"
 CLASSES, PRECISION = "classes.csv", "expected_precision.csv"
@@ -130,7 +137,6 @@ def write_audit(
     most: int,
 ) -> AuditFolder:
     """Write everything except the report; `rows` are the row numbers in the user's file."""
-    check_no_decisions(path)
     path.mkdir(parents=True, exist_ok=True)
     items = labels.items
     if items is None:
@@ -195,13 +201,22 @@ def _find_repair_problem(info: dict[str, Any]) -> str:
     return find_problem(file, **table_options(info["reading"]))
 
 
-def check_no_decisions(path: Path) -> None:
-    """Refuse to overwrite an audit that has decisions of a review."""
+def read_earlier_verdicts(path: Path) -> pd.DataFrame | None:
+    """The verdicts of an audit that is made again in its folder; None if it has none."""
+    found = (path / DECISIONS).exists() or (path / VERDICTS).exists()
+    return read_verdicts(path) if found else None
+
+
+def archive_decisions(path: Path, verdicts: pd.DataFrame) -> None:
+    """Keep the verdicts so far in verdicts.csv, since the candidates get new numbers."""
     if (path / DECISIONS).exists():
-        raise DataError(
-            f"{path}: contains the decisions of a review; choose another folder (--out), or "
-            "remove this one if you no longer need the decisions"
-        )
+        # An error if a review is open: its decisions would be lost.
+        Decisions(path / DECISIONS, len(pd.read_parquet(path / CANDIDATES))).close()
+    with replace_file(path / VERDICTS) as new:
+        write_verdicts(verdicts, new)
+    if (path / DECISIONS).exists():
+        number = len(list(path.glob("decisions-*.jsonl"))) + 1
+        (path / DECISIONS).rename(path / f"decisions-{number}.jsonl")
 
 
 def open_audit(path: str | Path) -> AuditFolder:

@@ -13,6 +13,7 @@ import numpy as np
 
 from halftruth.audit.audit_folder import AuditFolder, Rows, open_audit
 from halftruth.audit.current import read_current
+from halftruth.audit.imports import ROW_KEY
 from halftruth.audit.repair import apply_changes, find_changes, read_audited
 from halftruth.data import BadImage, DataError
 from halftruth.labels import PRESENT, LabelMatrix
@@ -60,24 +61,23 @@ def _suggestions(audit: AuditFolder, labels: LabelMatrix) -> dict[int, list[tupl
 
 
 def _label_studio(audit: AuditFolder, labels: LabelMatrix, out: Path) -> None:
-    """tasks.json with an annotation (labels) and a prediction (suggestions), and config.xml."""
+    """tasks.json with predictions (labels and likely suggestions, preselected), and config.xml.
+
+    Nothing is an annotation yet: only what people submit comes back as a verdict.
+    """
     rows, suggested = Rows(audit), _suggestions(audit, labels)
     images = rows.store is not None
     tasks = []
     for row in audit.scored["rows"]:
         present = _present(labels, row)
         more = [(name, p) for name, p in suggested.get(int(row), []) if p >= 0.5]
-        task: dict[str, Any] = {
-            "data": _data(audit, labels, int(row), None if images else rows),
-            "annotations": [{"result": [_choices(present)]}] if present else [],
-        }
-        if more:
-            prediction = {
-                "model_version": "halftruth audit",
-                "score": max(p for _, p in more),
-                "result": [_choices(present + [name for name, _ in more])],
-            }
-            task["predictions"] = [prediction]
+        data = _data(audit, labels, int(row), None if images else rows)
+        task: dict[str, Any] = {"data": {**data, ROW_KEY: int(row) + 1}}
+        names = present + [name for name, _ in more]
+        if names:
+            score = max((p for _, p in more), default=1.0)
+            prediction = {"model_version": "halftruth audit", "score": score}
+            task["predictions"] = [{**prediction, "result": [_choices(names)]}]
         tasks.append(task)
     _dump(out / "tasks.json", tasks)
     shown = '<Image name="item" value="$image"/>' if images else '<Text name="item" value="$text"/>'
@@ -119,6 +119,7 @@ def _fiftyone(audit: AuditFolder, labels: LabelMatrix, out: Path) -> None:
         samples.append(
             {
                 "filepath": _path(rows, item),
+                ROW_KEY: int(row) + 1,
                 "labels": _present(labels, row),
                 "suggestions": suggested.get(int(row), []),
             }
@@ -137,7 +138,12 @@ def _path(rows: Rows, item: str) -> str:
     return str(folders[0] / name) if folders else name
 
 
-_LOAD = '''"""python load.py: the audit as a FiftyOne dataset (unpack a zip of images first)."""
+_LOAD = '''"""python load.py: the audit as a FiftyOne dataset (unpack a zip of images first).
+
+Tag suggestions with accept or reject, or correct the field `labels` and tag the sample reviewed.
+Then: dataset.export("export", fo.types.FiftyOneDataset, export_media=False), and
+halftruth import-verdicts AUDIT export/samples.json
+"""
 
 import json
 from pathlib import Path
@@ -149,7 +155,7 @@ dataset = fo.Dataset("halftruth-audit", overwrite=True)
 dataset.default_classes = found["classes"]
 samples = []
 for one in found["samples"]:
-    sample = fo.Sample(filepath=one["filepath"])
+    sample = fo.Sample(filepath=one["filepath"], halftruth_row=one["halftruth_row"])
     present = [fo.Classification(label=name) for name in one["labels"]]
     suggested = [fo.Classification(label=name, confidence=p) for name, p in one["suggestions"]]
     sample["labels"] = fo.Classifications(classifications=present)

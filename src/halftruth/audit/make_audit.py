@@ -9,8 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from halftruth.audit.audit_folder import AuditFolder, check_no_decisions, digest, write_audit
+from halftruth.audit.audit_folder import (
+    AuditFolder,
+    archive_decisions,
+    digest,
+    read_earlier_verdicts,
+    write_audit,
+)
 from halftruth.audit.cross_scores import cross_scores
 from halftruth.audit.score_sources import (
     check_ranking,
@@ -20,11 +27,12 @@ from halftruth.audit.score_sources import (
     trained_on,
 )
 from halftruth.data import DataError, named_splits, read_column, read_labels
-from halftruth.train.feature_encoder import FeatureEncoder
 from halftruth.data.readers.text_table import table_options
+from halftruth.data.verdicts import place_verdicts
 from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.presence.calibration import SELECTIONS, Selection, calibrate
 from halftruth.train.config import Config, check_device
+from halftruth.train.feature_encoder import FeatureEncoder
 from halftruth.train.feature_inputs import Files, list_files, read_inputs, read_matrix
 from halftruth.train.trained_run import TrainedRun
 
@@ -110,7 +118,7 @@ def make_audit(
     """
     source, out = Path(source), Path(out)
     _check_options(source, labels, selection, most, device, training)
-    check_no_decisions(out)
+    verdicts = read_earlier_verdicts(out)
     run = TrainedRun(source, device=device, quiet=quiet) if _is_run(source) else None
     config = Config(
         features=[] if features is None else [str(path) for path in list_files(features)],
@@ -123,18 +131,26 @@ def make_audit(
         )
     inputs = _read_inputs(source, labels, run, images, config, split, group_column, reading)
     log(inputs.whole.describe())
+    verified = _place(inputs, verdicts, out)
+    if verified.any():
+        log(f"continues with {np.count_nonzero(verified):,} verdicts of {out}")
+        inputs = dataclasses.replace(inputs, labels=_apply(inputs.labels, verified))
     if run is not None:
         scores = _score_by_run(run, inputs)
     elif labels is not None:
         scores = _read_given(inputs)
     else:
         training = {"folds": 5, "seed": seed, "device": device, "quiet": quiet, **training}
-        scores = _score_by_folds(inputs, out / "folds", **training)
+        folder = f"folds-{np.count_nonzero(verified)}" if verified.any() else "folds"
+        scores = _score_by_folds(inputs, out / folder, **training)
     good = _check_scores(inputs, scores)
     part, values = inputs.labels.select(good), scores.values[good]
     for warning in scores.warnings:
         log(f"WARNING: {warning}")
-    known = calibrate(part.values, values, selection=selection, draws=draws, seed=seed)
+    known = calibrate(
+        inputs.whole.values[inputs.rows[good]], values, verified=verified[good],
+        selection=selection, draws=draws, seed=seed,
+    )  # fmt: skip
     info = {
         "labels": str(inputs.file.resolve()),
         "sha256": digest(inputs.file),
@@ -146,7 +162,22 @@ def make_audit(
         "warnings": scores.warnings,
         "bad_images": scores.bad[:1000],
     }
+    if verdicts is not None:
+        archive_decisions(out, verdicts)
     return write_audit(out, part, values, known, rows=inputs.rows[good], info=info, most=most)
+
+
+def _place(inputs: _Inputs, verdicts: pd.DataFrame | None, out: Path) -> np.ndarray:
+    """(N, K) verdicts on the audited rows: +1 present, -1 absent, 0 none."""
+    whole = np.zeros(inputs.whole.values.shape, dtype=np.int8)
+    if verdicts is not None:
+        whole[place_verdicts(inputs.whole, verdicts, out)] = verdicts["verdict"]
+    return whole[inputs.rows]
+
+
+def _apply(labels: LabelMatrix, verified: np.ndarray) -> LabelMatrix:
+    values = np.where(verified == 0, labels.values, verified).astype(np.int8)
+    return dataclasses.replace(labels, values=values)
 
 
 def _check_options(

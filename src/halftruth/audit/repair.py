@@ -13,6 +13,7 @@ from halftruth.audit.audit_folder import AuditFolder, digest, open_audit
 from halftruth.audit.current import CODES, read_current
 from halftruth.audit.label_writer import check_writable, table_suffix, write_repaired
 from halftruth.data import DataError, read_labels
+from halftruth.data.verdicts import VERDICTS, place_verdicts, read_verdicts
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 from halftruth.train.output_tables import escape_formula
 from halftruth.train.run_folder import replace_file, write_text
@@ -93,8 +94,20 @@ def find_changes(
         taken = current.take(precision)
         by[taken] = f"precision {precision:g}"
         chosen[taken] = True
-    table = table.assign(probability=current.shown)
-    return table.assign(after=after, by=by)[chosen]
+    table = table.assign(probability=current.shown, after=after, by=by)[chosen]
+    if not (audit.path / VERDICTS).exists():
+        return table
+    return pd.concat([_earlier_changes(audit, rejected), table], ignore_index=True)
+
+
+def _earlier_changes(audit: AuditFolder, rejected: bool) -> pd.DataFrame:
+    """The verdicts of earlier audits and of other programs that change a label."""
+    verdicts, before = read_verdicts(audit.path / VERDICTS), read_audited(audit)
+    rows, columns = place_verdicts(before, verdicts, audit.path / VERDICTS)
+    old, new = before.values[rows, columns], verdicts["verdict"].to_numpy()
+    changed = (old != new) & ((new == PRESENT) | (old == PRESENT) | rejected)
+    table = verdicts.assign(row=rows, after=new, probability=np.nan)[changed]
+    return table.drop(columns="verdict")
 
 
 def apply_changes(labels: LabelMatrix, changes: pd.DataFrame) -> LabelMatrix:

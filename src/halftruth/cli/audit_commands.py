@@ -201,6 +201,35 @@ def repair(
         raise DataError("\n".join(failed))
 
 
+def import_verdicts(
+    folder: Annotated[Path, typer.Argument(help="Folder of an audit.")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="JSON of Label Studio, samples.json of FiftyOne, annotations.xml of CVAT, "
+            "another audit folder, or a CSV of verdicts."
+        ),
+    ],
+    complete: Annotated[
+        bool,
+        typer.Option("--complete", help="Classes not chosen in a submitted row are absent."),
+    ] = False,
+) -> None:
+    """Add verdicts that were given in another program to an audit.
+
+    halftruth import-verdicts audit/ export.json
+    """
+    from halftruth.audit.imports import import_verdicts as read
+
+    found = read(folder, source, complete=complete)
+    present = int((found["verdict"] > 0).sum())
+    _tell(
+        f"{len(found):,} verdicts: {present:,} present, {len(found) - present:,} absent\n"
+        f"next: halftruth audit ... --out {folder} (continues with them), halftruth train ... "
+        f"--verdicts {folder}, or halftruth repair {folder} --out FILE"
+    )
+
+
 def _tell(text: str) -> None:
     style = "bold yellow" if text.startswith("WARNING") else None
     say(text, style=style)

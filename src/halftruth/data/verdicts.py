@@ -118,4 +118,8 @@ def apply_verdicts(labels: LabelMatrix, path: str | Path) -> LabelMatrix:
     at = place_verdicts(labels, verdicts, path)
     values = labels.values.copy()
     values[at] = verdicts["verdict"].to_numpy(np.int8)
-    return replace(labels, values=values)
+    if labels.soft is None:
+        return replace(labels, values=values)
+    soft = labels.soft.copy()
+    soft[at] = values[at] == PRESENT
+    return replace(labels, values=values, soft=soft)

@@ -66,6 +66,7 @@ def calibrate(
     """Turn out-of-sample scores into probabilities, without complete labels.
 
     `verified` (N, K) holds the verdicts of a review: +1 present, -1 absent, 0 not reviewed.
+    Reviewed labels are no longer missing or wrong in the counts.
     `selection` is how labels came to be missing (see `halftruth.presence.labelling_model`); "auto"
     takes "one" where no row has more than one PRESENT label and none is ABSENT, else "random".
     A count is the geometric mean of the smallest and the largest number that the scores allow. They
@@ -90,14 +91,16 @@ def calibrate(
     # No unknown label is certain, however high its score: the order stays the same.
     open_ones = (values == UNKNOWN) & (verdicts == 0)
     present = np.where(open_ones, present * (1 - _DOUBT_OF_ANY * present), present)
-    fewest = most = _missing_count(present, values)
+    fewest = most = _missing_count(present, values, verdicts)
     if how == "one":
         independent = fit(given_one=False).posterior(values, points, verdicts)
-        most = np.maximum(_missing_count(independent, values), fewest)
+        most = np.maximum(_missing_count(independent, values, verdicts), fewest)
     refit = partial(fit, given_one=how == "one", start=fitted, steps=5)
     drawn = _bootstrap_counts(refit, sample, draws, random) * len(values) / len(rows)
-    wrong = np.where(verdicts == 0, find_wrong(values, points, present), verdicts == ABSENT)
-    wrong = np.where(values == PRESENT, wrong, 0.0)
+    wrong = find_wrong(values, points, present)
+    # A reviewed label has a verdict, not a probability; it is not counted any more.
+    not_reviewed = np.where(verdicts == 0, wrong, 0.0)
+    wrong = np.where(verdicts == 0, wrong, (verdicts == ABSENT) & (values == PRESENT))
     estimate = np.sqrt(fewest * most)
     per_class = zip(estimate, fewest, most, drawn.T, strict=True)
     return Calibration(
@@ -107,15 +110,15 @@ def calibrate(
         missing_total=_count(
             estimate.sum(), fewest.sum(), most.sum(), drawn.sum(axis=1), _DOUBT[how]
         ),
-        wrong=[float(value) for value in wrong.sum(axis=0)],
-        wrong_total=float(wrong.sum()),
+        wrong=[float(value) for value in not_reviewed.sum(axis=0)],
+        wrong_total=float(not_reviewed.sum()),
         selection=how,
     )
 
 
-def _missing_count(present: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """(K,) expected number of labels that are present and not labelled."""
-    return np.where(labels == UNKNOWN, present, 0.0).sum(axis=0)
+def _missing_count(present: np.ndarray, labels: np.ndarray, verified: np.ndarray) -> np.ndarray:
+    """(K,) expected number of labels that are present, not labelled and not yet reviewed."""
+    return np.where((labels == UNKNOWN) & (verified == 0), present, 0.0).sum(axis=0)
 
 
 def check_labels_and_scores(labels: Any, scores: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -177,7 +180,9 @@ def _bootstrap_counts(
         present = refit(weights=weights).posterior(*sample)
         # The number of present labels varies around the sum of their probabilities.
         spread = np.sqrt((present * (1 - present)).sum(axis=0))
-        drawn.append(_missing_count(present, sample[0]) + spread * random.normal(size=len(spread)))
+        drawn.append(
+            _missing_count(present, sample[0], sample[2]) + spread * random.normal(size=len(spread))
+        )
     return np.array(drawn)
 
 

@@ -11,6 +11,7 @@ from halftruth.data import DataError, ImageStore, Splits, choose_splits, read_co
 from halftruth.data import read_labels as read
 from halftruth.data.errors import some
 from halftruth.data.readers.text_table import table_options
+from halftruth.data.verdicts import apply_verdicts
 from halftruth.labels import LabelMatrix
 from halftruth.losses import Loss
 from halftruth.train.config import Config
@@ -87,6 +88,8 @@ def load_task(config: Config, encoder: FeatureEncoder | None = None) -> Task:
     labels = read(config.labels, **reading_options(config))
     if len(labels.values) == 0:
         raise DataError(f"{config.labels}: there are no rows")
+    if config.verdicts:
+        labels = apply_verdicts(labels, config.verdicts)
     task = Task(labels=labels, splits=choose_parts(config, labels, groups), groups=groups)
     if config.truth:
         task.truth = align_truth(labels, read(config.truth, **truth_options(config)), config.truth)

@@ -1,0 +1,210 @@
+"""Verdicts come back from other programs, continue in the next audit, and train at once."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from audit_example import CLASSES, Example
+from typer.testing import CliRunner
+
+from halftruth.audit.audit_folder import AuditFolder
+from halftruth.audit.current import read_current
+from halftruth.audit.exports import export_audit
+from halftruth.audit.imports import import_verdicts
+from halftruth.audit.make_audit import make_audit
+from halftruth.audit.repair import repair
+from halftruth.audit.review_queue import Queue
+from halftruth.cli.app import app
+from halftruth.data import DataError, read_labels
+from halftruth.data.verdicts import read_verdicts
+from halftruth.train.config import Config
+from halftruth.train.task import load_task
+
+
+def decide(audit: AuditFolder, ids: list[int], verdict: str) -> None:
+    queue = Queue(audit)
+    queue.decisions.decide(ids, verdict)
+    queue.decisions.close()
+
+
+def as_matrix(folder: Path, rows: int = 90) -> np.ndarray:
+    """(rows, classes) verdicts of an audit folder."""
+    table, matrix = read_verdicts(folder), np.zeros((rows, len(CLASSES)), dtype=int)
+    matrix[table["row"], table["class"].map(CLASSES.index)] = table["verdict"]
+    return matrix
+
+
+def submit(folder: Path, rows: list[int], truth: np.ndarray) -> Path:
+    """What Label Studio exports after a person has corrected some of the tasks."""
+    tasks = json.loads((folder / "tasks.json").read_text())
+    for number, task in enumerate(tasks):
+        task |= {"id": number, "annotations": []}
+        row = task["data"]["halftruth_row"] - 1
+        if row in rows:
+            names = [CLASSES[k] for k in np.flatnonzero(truth[row])]
+            result = {"from_name": "labels", "to_name": "item", "type": "choices"}
+            result["value"] = {"choices": names}
+            task["annotations"] = [{"result": [result], "was_cancelled": False}]
+    path = folder / "export.json"
+    path.write_text(json.dumps(tasks))
+    return path
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_label_studio_gives_back_what_people_saw_and_chose(
+    example: Example, complete: bool
+) -> None:
+    audit = example.audit()
+    folder = export_audit(audit.path, "label-studio")
+    shown = {
+        task["data"]["halftruth_row"] - 1: task["predictions"][0]["result"][0]["value"]["choices"]
+        for task in json.loads((folder / "tasks.json").read_text())
+        if "predictions" in task
+    }
+    rows = sorted(shown)[:20]
+    import_verdicts(audit.path, submit(folder, rows, example.truth), complete=complete)
+    found = as_matrix(audit.path)
+    expected = np.zeros_like(found)
+    for row in rows:
+        expected[row] = np.where(example.truth[row], 1, -1 if complete else 0)
+        for name in shown[row]:
+            if not example.truth[row, CLASSES.index(name)]:
+                expected[row, CLASSES.index(name)] = -1
+    assert np.array_equal(found, expected)
+
+
+def test_fiftyone_tags_and_reviewed_samples_are_verdicts(example: Example) -> None:
+    audit = example.audit()
+    folder = export_audit(audit.path, "fiftyone")
+    samples = json.loads((folder / "samples.json").read_text())["samples"]
+    some = [one for one in samples if one["suggestions"]][:2]
+    tagged, reviewed = some
+
+    def field(names: list[str], tags: list[str]) -> dict[str, Any]:
+        return {"classifications": [{"label": name, "tags": tags} for name in names]}
+
+    export = [
+        {**tagged, "tags": [], "labels": field(tagged["labels"], []),
+         "suggestions": field([tagged["suggestions"][0][0]], ["reject"])},
+        {**reviewed, "tags": ["reviewed"], "labels": field(["bird"], []),
+         "suggestions": field([name for name, _ in reviewed["suggestions"]], [])},
+    ]  # fmt: skip
+    (folder / "export.json").write_text(json.dumps({"samples": export}))
+    import_verdicts(audit.path, folder / "export.json")
+    found = as_matrix(audit.path)
+    row = tagged["halftruth_row"] - 1
+    assert found[row, CLASSES.index(tagged["suggestions"][0][0])] == -1
+    assert np.count_nonzero(found[row]) == 1
+    row = reviewed["halftruth_row"] - 1
+    assert found[row, CLASSES.index("bird")] == 1
+    for name in {name for name, _ in reviewed["suggestions"]} - {"bird"}:
+        assert found[row, CLASSES.index(name)] == -1
+
+
+def test_tags_of_cvat_are_present_and_nothing_else_is_known(example: Example) -> None:
+    audit = example.audit()
+    xml = (
+        '<annotations><image id="0" name="folder/p3.png"><tag label="bird" source="manual"/>'
+        '</image><image id="1" name="p4.png"></image></annotations>'
+    )
+    (example.folder / "annotations.xml").write_text(xml)
+    import_verdicts(audit.path, example.folder / "annotations.xml")
+    assert np.argwhere(as_matrix(audit.path)).tolist() == [[3, 2]]
+    import_verdicts(audit.path, example.folder / "annotations.xml", complete=True)
+    assert as_matrix(audit.path)[3].tolist() == [-1, -1, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("e.json", "[{]", "cannot be read as JSON"),
+        ("e.json", '{"a": 1}', "expected an export of Label Studio"),
+        ("e.json", '[{"data": {"image": "p1.png"}, "annotations": []}]', "contains no verdict"),
+        ("e.json", '[{"data": {"image": "zz.png"}, "annotations": [{"result": []}]}]', "zz.png"),
+        ("e.json", '[{"data": 5, "annotations": [{"result": []}]}]', "not as expected"),
+        ("e.xml", "<a>", "cannot be read as XML"),
+        ("e.csv", "item,class,verdict\np1.png,horse,present\n", "horse"),
+        ("e.csv", "item,class,verdict\np1.png,bird,maybe\n", "maybe"),
+        ("e.csv", "item,name\np1.png,bird\n", "expected the columns"),
+    ],
+)
+def test_an_export_that_cannot_be_used_is_one_error(
+    example: Example, name: str, text: str, message: str
+) -> None:
+    audit = example.audit()
+    (example.folder / name).write_text(text)
+    with pytest.raises(DataError, match=message):
+        import_verdicts(audit.path, example.folder / name)
+    assert not (audit.path / "verdicts.csv").exists()
+
+
+def test_an_audit_made_again_continues_with_all_verdicts(example: Example) -> None:
+    audit = example.audit()
+    ids = [item["id"] for item in Queue(audit, write=False).page()["items"]]
+    decide(audit, ids[:10], "accept")
+    decide(audit, ids[10:15], "reject")
+    before = as_matrix(audit.path)
+    left = read_current(audit).missing_left.total.estimate
+    again = example.audit()
+    assert np.array_equal(as_matrix(again.path), before)
+    cells = {(row, CLASSES.index(name)) for row, name in zip(
+        again.candidates["row"], again.candidates["class"], strict=True)}  # fmt: skip
+    assert not cells & {tuple(cell) for cell in np.argwhere(before)}
+    assert again.missing_total.estimate == pytest.approx(left, rel=0.6)
+    decide(again, [0], "accept")
+    fixed = read_labels(repair(again.path, example.folder / "fixed.csv").path).values
+    added = (fixed == 1) & (example.observed != 1)
+    assert added.sum() == 11
+    assert added[before == 1].all()
+    assert len(list(again.path.glob("decisions-*.jsonl"))) == 1
+
+
+def test_training_uses_verdicts_as_present_and_absent_labels(example: Example) -> None:
+    audit = example.audit()
+    ids = [item["id"] for item in Queue(audit, write=False).page()["items"]]
+    decide(audit, ids[:4], "accept")
+    decide(audit, ids[4:8], "reject")
+    np.save(example.folder / "x.npy", np.zeros((90, 2), dtype=np.float32))
+    config = Config(
+        labels=str(example.labels), features=[str(example.folder / "x.npy")],
+        verdicts=str(audit.path),
+    )  # fmt: skip
+    values = load_task(config).labels.values
+    verdicts = as_matrix(audit.path)
+    assert np.array_equal(values[verdicts != 0], verdicts[verdicts != 0])
+    assert np.array_equal(values[verdicts == 0], example.observed[verdicts == 0])
+
+
+@pytest.mark.parametrize("folder", ["audit", "other"])
+def test_verdicts_that_cannot_be_read_are_an_error_of_train(example: Example, folder: str) -> None:
+    example.audit()
+    (example.folder / "other").mkdir()
+    np.save(example.folder / "x.npy", np.zeros((90, 2), dtype=np.float32))
+    done = CliRunner().invoke(
+        app,
+        ["train", str(example.labels), "--features", str(example.folder / "x.npy"),
+         "--verdicts", str(example.folder / folder), "--out", str(example.folder / "run")],
+    )  # fmt: skip
+    assert done.exit_code != 0
+    assert "contains no verdicts" in done.output + str(done.exception)
+
+
+def test_verdicts_of_another_audit_are_imported(example: Example) -> None:
+    first, second = example.audit("first"), example.audit("second")
+    decide(first, [0, 1], "accept")
+    command = ["import-verdicts", str(second.path), str(first.path)]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.exception
+    assert np.array_equal(as_matrix(second.path), as_matrix(first.path))
+    with pytest.raises(DataError, match="no effect"):
+        import_verdicts(second.path, first.path, complete=True)
+
+
+def test_an_open_review_stops_the_next_audit(example: Example) -> None:
+    queue = Queue(example.audit())
+    queue.decisions.decide([0], "accept")
+    with pytest.raises(DataError, match="another `halftruth review`"):
+        make_audit(example.probs, example.labels, out=queue.audit.path, draws=2)
+    queue.decisions.close()
