@@ -82,8 +82,12 @@ def fit_presence(
     weights: np.ndarray | None = None,
     start: Presence | None = None,
     steps: int = 60,
+    share: float | None = None,
 ) -> Presence:
-    """Fit by expectation-maximisation, with optional row weights (bootstrap) and a starting fit."""
+    """Fit by expectation-maximisation, with optional row weights (bootstrap) and a starting fit.
+
+    `share` fixes P(shown | present) of all classes instead of fitting one per class.
+    """
     # One scale for all classes, so that the priors do not depend on how confident the scores are.
     scale = float(logit(scores).std()) or 1.0 if start is None else start.scale
     z = logit(scores) / scale
@@ -97,11 +101,15 @@ def fit_presence(
         now = Presence(selection, flat, flat + 1, flat + 0.7, given_one, scale)
         now = _maximise(now, z, present.astype(float), rows, np.zeros_like(certain), steps=15)
     before = 0.0
+    if share is not None:
+        now = replace(now, chance=np.full(z.shape[1], share))
     for _ in range(steps):
         expected = now.posterior(labels, scores, verified)
         total = (rows * expected).sum(axis=0)
         common = labelled.sum() / max(total.sum(), 1.0)
         chance = (labelled + _CHANCE * common) / (total + _CHANCE)
+        if share is not None:
+            chance = now.chance
         now = replace(
             _maximise(now, z, expected, rows, certain), chance=np.clip(chance, 0.01, 0.999)
         )

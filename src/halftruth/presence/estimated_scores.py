@@ -1,0 +1,461 @@
+"""Precision, recall, F1 and average precision of rows whose labels are incomplete.
+
+Every score stands on one of three footings:
+
+- "verified": only known labels count, PRESENT against ABSENT (`score_verified`);
+- "estimated": unknown labels count by P(present), with a 90 % interval (`estimate_scores`);
+- "unknown = absent": as if the labels were complete (`score_as_if_complete`).
+
+An estimate needs two things per class: how many rows are positive, T, and where they are ranked. T
+is the sum of w = P(present | score, label). Where positives are ranked is estimated in two ways:
+
+    by probabilities: true positives = Σ w over the predicted rows
+    by shown labels:  true positives = T · recall,  recall measured on the n shown positives
+
+The first has little noise but depends on the shape of the fitted curve. The second holds for every
+curve if labels are missing at random, but is noisy for rare classes. Their mean with the weights 10
+and n is used. Where each row shows one of its positives, a shown positive stands for all positives
+of its row: its weight is 1 / P(shown) = Σ w over the row. Average precision is estimated in both
+ways, too; a positive at rank r has the precision (1 + expected other positives above it) / r.
+
+The interval has two parts. The rows: other rows of the same kind would give another value, which a
+jackknife over 30 groups of rows measures. The labelling: draws of w between the ends of the
+`PresenceRange`, with an error of logit w that all classes share, one per class, and an error of the
+curve's shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix, check
+from halftruth.metrics import average_precision
+from halftruth.presence.calibration import Selection
+from halftruth.presence.labelling_model import choose_selection, logit, sigmoid
+from halftruth.presence.labelling_range import PresenceRange, fit_presence_range
+
+# Standard deviations, fitted on data sets with complete labels (docs/decisions.md): of the error of
+# logit w that all classes share and of one class; _FEW adds to the variance of the first, per shown
+# label of a class; _SHAPE is of the logarithm of the scores "by probabilities".
+SPREAD, CLASS_SPREAD, _FEW, _SHAPE = 0.3, 0.5, 4.0, 0.2
+# The weight of the estimate by probabilities, in shown positives.
+_PROBABILITIES = 10.0
+# Up to rank 64 each rank is its own bin; later bins grow by 8 %.
+_SINGLE, _GROWTH = 64, 1.08
+_GROUPS = 30
+# The noise of a precision by shown labels may exceed 1, up to here.
+_HIGHEST = 1.1
+# Half the width of a 90 % interval in standard deviations.
+Z90 = 1.6449
+_BLOCK = 4_000_000
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with a 90 % interval.
+
+    >>> print(Estimate(0.612, 0.55, 0.68))
+    61.2 (55.0 to 68.0)
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{100 * self.value:.1f} ({100 * self.low:.1f} to {100 * self.high:.1f})"
+
+    @property
+    def width(self) -> float:
+        """high − low."""
+        return self.high - self.low
+
+
+@dataclass(frozen=True)
+class EstimatedScores:
+    """Scores on one footing. `precision` to `ap` are (K, 3): value, low and high per class.
+
+    As in `halftruth.metrics`, CF1 averages precision and recall over all classes, 0/0 counts as 0,
+    and mAP leaves out classes without positives: each class has the weight P(it has a positive).
+    """
+
+    footing: str
+    mAP: Estimate
+    CF1: Estimate
+    OF1: Estimate
+    labels_per_row: Estimate
+    precision: np.ndarray
+    recall: np.ndarray
+    f1: np.ndarray
+    ap: np.ndarray
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and lists, for JSON."""
+        return {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in asdict(self).items()
+        }
+
+
+def estimate_scores(
+    scores: Any,
+    labels: Any,
+    decisions: Any,
+    present: PresenceRange | np.ndarray | None = None,
+    *,
+    selection: Selection = "auto",
+    spread: float = SPREAD,
+    class_spread: float = CLASS_SPREAD,
+    draws: int = 100,
+    seed: int = 0,
+    new_rows: bool = True,
+) -> EstimatedScores:
+    """Estimate the scores that complete labels would give, with 90 % intervals.
+
+    Args:
+        scores: (N, K) of rows that the model was not trained on; probabilities if `present` is
+            None, else anything that ranks.
+        labels: (N, K) of +1 present, 0 unknown, -1 absent.
+        decisions: (N, K) of bool, or thresholds (one, or one per class): predicted where
+            score > threshold.
+        present: P(present | score, label). A `PresenceRange`; or one (N, K) array, then `spread` is
+            all that is known of its error; or None: `fit_presence_range` on these rows.
+        selection: how labels came to be missing, see `halftruth.presence.labelling_model`.
+        spread: standard deviation of the error of logit P(present) that all classes share.
+        class_spread: the same of a single class.
+        draws: number of draws of P(present) for the interval.
+        seed: of the draws.
+        new_rows: the interval is for other rows of the same kind; if False, for the complete labels
+            of these rows.
+
+    Example:
+        >>> random = np.random.default_rng(1)
+        >>> present = random.random((500, 3)) < 0.3
+        >>> scores = sigmoid(3 * present - 2 + random.normal(size=present.shape))
+        >>> shown = (present & (random.random(present.shape) < 0.5)).astype(np.int8)
+        >>> estimated = estimate_scores(scores, shown, 0.5)
+        >>> hits = (present & (scores > 0.5)).sum()
+        >>> truth = 2 * hits / (present.sum() + (scores > 0.5).sum())
+        >>> estimated.OF1.low < truth < estimated.OF1.high
+        np.True_
+        >>> score_as_if_complete(scores, shown, 0.5).OF1.high < truth
+        np.True_
+    """
+    points, values, predicted = check_scored_rows(scores, labels, decisions)
+    if draws < 20:
+        raise ValueError(f"expected draws of at least 20, got {draws}")
+    if present is None:
+        present = fit_presence_range(values, points, selection=selection)
+    elif not isinstance(present, PresenceRange):
+        how = choose_selection(values) if selection == "auto" else selection
+        present = PresenceRange(present, present, present, how)
+    ends = [present.middle, present.low, present.high]
+    if any(np.shape(end) != values.shape for end in ends):
+        raise ValueError(
+            f"expected present of the shape of the labels, rows x classes {values.shape}, "
+            f"got {np.shape(ends[0])}"
+        )
+    shown = values == PRESENT
+    shared = float(np.hypot(spread, np.sqrt(_FEW * shown.shape[1] / max(shown.sum(), 1))))
+    random = np.random.default_rng(seed)
+    moves = [
+        _Move(
+            between=random.normal() / Z90,
+            shift=shared * random.normal() + class_spread * random.normal(size=shown.shape[1]),
+            shape=float(np.exp(_SHAPE * random.normal())),
+        )
+        for _ in range(draws)
+    ]
+    weight = _weigh_rows(values, present)
+    hidden = [np.where(values == UNKNOWN, end, 0.0) for end in ends]
+    counts = _count(points, values, predicted, hidden, weight, moves, seed)
+    return _summarise("estimated", counts, len(points), new_rows)
+
+
+def score_verified(scores: Any, labels: Any, decisions: Any) -> EstimatedScores | None:
+    """Scores on the known labels only; None if PRESENT or ABSENT does not occur among them.
+
+    They hold for all labels only if it does not depend on the scores which labels were verified.
+
+    >>> score_verified([[0.9], [0.2], [0.4]], [[1], [-1], [0]], 0.5).OF1.value
+    1.0
+    >>> score_verified([[0.9], [0.2]], [[1], [0]], 0.5) is None
+    True
+    """
+    points, values, predicted = check_scored_rows(scores, labels, decisions)
+    if not ((values == PRESENT).any() and (values == ABSENT).any()):
+        return None
+    return _score_known("verified", points, values, predicted, values != UNKNOWN)
+
+
+def score_as_if_complete(scores: Any, labels: Any, decisions: Any) -> EstimatedScores:
+    """Scores that count every unknown label as absent; the interval is of the rows only."""
+    points, values, predicted = check_scored_rows(scores, labels, decisions)
+    return _score_known("unknown = absent", points, values, predicted, None)
+
+
+def score_probabilities(
+    scores: np.ndarray, labels: np.ndarray, predicted: np.ndarray, present: PresenceRange
+) -> EstimatedScores:
+    """The estimate for `present.middle` alone; the interval is of the rows only."""
+    hidden = [np.where(labels == UNKNOWN, present.middle, 0.0)] * 3
+    weight = _weigh_rows(labels, present)
+    counts = _count(scores, labels, predicted, hidden, weight, (), 0)
+    return _summarise("estimated", counts, len(labels))
+
+
+def shape_error(labels: np.ndarray, metric: str) -> float:
+    """Relative error of an estimate that is due to the shape of the curves: less with many labels.
+
+    >>> shape_error(np.ones((10, 1)), "mAP"), shape_error(np.zeros((10, 1)), "mAP")
+    (0.1, 0.2)
+    """
+    shown = (labels == PRESENT).sum(axis=0)
+    # OF1 counts labels, so that frequent classes count more.
+    weight = shown + 1e-9 if metric == "OF1" else np.ones(len(shown))
+    return float(_SHAPE * np.average(_PROBABILITIES / (shown + _PROBABILITIES), weights=weight))
+
+
+def check_scored_rows(
+    scores: Any, labels: Any, decisions: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores as float64, labels as int8 and decisions as bool, all (N, K)."""
+    values = labels.values if isinstance(labels, LabelMatrix) else np.asarray(check(labels))
+    if hasattr(scores, "detach"):
+        scores = scores.detach().cpu().float()
+    points = np.asarray(scores, dtype=np.float64)
+    if points.shape != values.shape or points.ndim != 2 or not points.size:
+        raise ValueError(
+            f"expected scores of the shape of the labels, rows x classes {values.shape}, "
+            f"got {points.shape}"
+        )
+    if np.isnan(points).any():
+        row, column = np.argwhere(np.isnan(points))[0]
+        raise ValueError(f"scores[{row}, {column}]: expected a number, got NaN")
+    decided = np.asarray(decisions)
+    if decided.dtype != bool:
+        if decided.shape not in ((), points.shape[1:]):
+            raise ValueError(
+                f"decisions: expected one threshold, {points.shape[1]} thresholds or a bool array "
+                f"of shape {points.shape}, got an array of {decided.dtype} of shape {decided.shape}"
+            )
+        decided = points > decided
+    if decided.shape != points.shape:
+        raise ValueError(f"expected decisions of shape {points.shape}, got {decided.shape}")
+    return points, values, decided
+
+
+def _weigh_rows(labels: np.ndarray, present: PresenceRange) -> np.ndarray:
+    """(N,) how many positives a shown positive of a row stands for."""
+    if present.selection != "one":
+        return np.ones(len(labels))
+    expected = np.where(labels == UNKNOWN, present.middle, labels == PRESENT).sum(axis=1)
+    return np.asarray(np.maximum(expected, 1.0))
+
+
+@dataclass(frozen=True)
+class _Move:
+    """One draw: how far w lies towards an end of its range, error of logit w, factor of shape."""
+
+    between: float
+    shift: np.ndarray
+    shape: float
+
+
+# Per class (axis 1): the estimate, one row per left-out group, one row per draw.
+_Counts = dict[str, np.ndarray]
+
+
+def _count(
+    scores: np.ndarray,
+    labels: np.ndarray,
+    predicted: np.ndarray,
+    hidden: list[np.ndarray],
+    weight: np.ndarray,
+    moves: Sequence[_Move],
+    seed: int,
+    known: np.ndarray | None = None,
+) -> _Counts:
+    """Count over blocks of classes. Rows are shuffled, so that ties are in random order."""
+    rows = np.random.default_rng(seed).permutation(len(scores))
+    group = np.arange(len(rows)) * _GROUPS // len(rows)
+    width = max(1, _BLOCK // len(rows))
+    parts = []
+    for first in range(0, scores.shape[1], width):
+        at = slice(first, first + width)
+        bins = _Bins(
+            scores[rows, at], labels[rows, at], predicted[rows, at],
+            [one[rows, at] for one in hidden], weight[rows], group,
+            None if known is None else known[rows, at],
+        )  # fmt: skip
+        parts.append(bins.count([_Move(m.between, m.shift[at], m.shape) for m in moves]))
+    return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
+
+
+class _Bins:
+    """Sums per group of rows, decision, bin of ranks and class: all that the scores depend on."""
+
+    def __init__(
+        self,
+        scores: np.ndarray,
+        labels: np.ndarray,
+        predicted: np.ndarray,
+        hidden: list[np.ndarray],
+        weight: np.ndarray,
+        group: np.ndarray,
+        known: np.ndarray | None,
+    ) -> None:
+        rows, classes = scores.shape
+        order = np.argsort(-scores, axis=0, kind="stable")
+        bin_of_rank = _bin_ranks(rows)
+        shape = (_GROUPS, 2, int(bin_of_rank[-1]) + 1, classes)
+        cell = group[order] * 2 + np.take_along_axis(predicted, order, 0)
+        cell = (cell * shape[2] + bin_of_rank[:, None]) * classes + np.arange(classes)
+
+        def add(values: np.ndarray) -> np.ndarray:
+            placed = np.take_along_axis(values, order, 0).ravel()
+            return np.bincount(cell.ravel(), placed, minlength=int(np.prod(shape))).reshape(shape)
+
+        shown = labels == PRESENT
+        heavy = np.where(shown, weight[:, None], 0.0)
+        rows_in = add(np.ones_like(scores) if known is None else known)
+        middle, *ends = (add(one) for one in hidden)
+        self.parts = [rows_in, add(shown), add(heavy), add(heavy**2), middle]
+        self.unknown = add(labels == UNKNOWN).sum(axis=0)
+        self.ends = [end.sum(axis=0) for end in ends]
+
+    def count(self, moves: Sequence[_Move]) -> _Counts:
+        """The counts of all rows, without each group, and for each draw."""
+        whole = [part.sum(axis=0) for part in self.parts]
+        found = [_score_bins(*whole)]
+        for group in range(_GROUPS):
+            found.append(_score_bins(*(one.sum(axis=0) - one[group] for one in self.parts)))
+        if moves:
+            cells = np.maximum(self.unknown, 1e-9)
+            middle, low, high = (logit(one / cells) for one in (whole[4], *self.ends))
+        for move in moves:
+            end = high if move.between > 0 else low
+            z = middle + abs(move.between) * (end - middle) + move.shift
+            rows, shown, weight, square, _ = whole
+            hidden = self.unknown * sigmoid(z)
+            found.append(_score_bins(rows, shown, weight, square, hidden, move.shape))
+        return {name: np.stack([one[name] for one in found]) for name in found[0]}
+
+
+def _score_bins(
+    rows: np.ndarray,
+    shown: np.ndarray,
+    weight: np.ndarray,
+    square: np.ndarray,
+    hidden: np.ndarray,
+    shape: float = 1.0,
+) -> dict[str, np.ndarray]:
+    """Counts and average precision per class; arguments are (2, bins, K), predicted last.
+
+    `shown` is the number of shown positives, `weight` and `square` the sums of their weights and
+    squared weights, `hidden` the expected number of positives among the unknown labels.
+    """
+    mass = shown + hidden
+    total, known = mass.sum(axis=(0, 1)), shown.sum(axis=(0, 1))
+    predicted = rows[1].sum(axis=0)
+    trust = known / (known + _PROBABILITIES)
+    recall = _ratio(weight[1].sum(axis=0), weight.sum(axis=(0, 1)))
+    by_shown = np.clip(total * recall, shown[1].sum(axis=0), predicted)
+    by_probability = np.minimum(shape * mass[1].sum(axis=0), predicted)
+    tp = np.minimum(trust * by_shown + (1 - trust) * by_probability, total)
+
+    n, mass, weight, square = (one.sum(axis=0) for one in (rows, mass, weight, square))
+    rank = np.cumsum(n, axis=0) - n / 2 + 0.5
+    above = np.cumsum(mass, axis=0) - mass / 2 - _ratio(mass, 2 * n)
+    precision = np.minimum((1 + above) / rank, 1)
+    by_probability = np.minimum(shape * _ratio((mass * precision).sum(axis=0), total), 1)
+    # The recall above a shown positive is measured on the other shown ones.
+    own = _ratio(square, weight)
+    others = weight.sum(axis=0) - own
+    part = _ratio(np.cumsum(weight, axis=0) - (weight + own) / 2, others)
+    # Cut off at 1, the noise of good rankings would go down only, and lower the estimate.
+    precision = np.minimum((1 + np.maximum(total - 1, 0) * part) / rank, _HIGHEST)
+    by_shown = _ratio((weight * precision).sum(axis=0), weight.sum(axis=0))
+    trust = np.where(known > 1, trust, 0.0)
+    return {
+        "tp": tp,
+        "predicted": predicted,
+        "total": total,
+        "exists": np.where(known > 0, 1.0, -np.expm1(-total)),
+        "ap": trust * by_shown + (1 - trust) * by_probability,
+    }
+
+
+def _score_known(
+    footing: str,
+    scores: np.ndarray,
+    labels: np.ndarray,
+    predicted: np.ndarray,
+    known: np.ndarray | None,
+) -> EstimatedScores:
+    predicted = predicted if known is None else predicted & known
+    nothing = [np.zeros(labels.shape)] * 3
+    counts = _count(scores, labels, predicted, nothing, np.ones(len(labels)), (), 0, known)
+    exact = average_precision(scores, labels, ignore_unknown=known is not None)
+    # Bins are close enough for the interval, not for a value that can be computed exactly.
+    counts["ap"] += np.nan_to_num(exact) - counts["ap"][0]
+    return _summarise(footing, counts, len(labels))
+
+
+def _summarise(footing: str, counts: _Counts, rows: int, new_rows: bool = True) -> EstimatedScores:
+    tp, predicted, total, exists, ap = (
+        counts[name] for name in ("tp", "predicted", "total", "exists", "ap")
+    )
+    if not new_rows:
+        tp, predicted, total, exists, ap = (
+            np.concatenate([one[:1], np.repeat(one[:1], _GROUPS, axis=0), one[1 + _GROUPS :]])
+            for one in (tp, predicted, total, exists, ap)
+        )
+    precision, recall = _ratio(tp, predicted), _ratio(tp, total)
+    class_precision, class_recall = precision.mean(axis=1), (exists * recall).mean(axis=1)
+    counted = np.full(len(tp), float(rows))
+    if new_rows:
+        counted[1 : 1 + _GROUPS] *= 1 - 1 / _GROUPS
+    return EstimatedScores(
+        footing,
+        mAP=_estimate(_ratio((exists * ap).sum(axis=1), exists.sum(axis=1))),
+        CF1=_estimate(_ratio(2 * class_precision * class_recall, class_precision + class_recall)),
+        OF1=_estimate(_ratio(2 * tp.sum(axis=1), (predicted + total).sum(axis=1))),
+        labels_per_row=_estimate(total.sum(axis=1) / counted, most=np.inf),
+        precision=_interval(precision),
+        recall=_interval(recall),
+        f1=_interval(_ratio(2 * tp, predicted + total)),
+        ap=_interval(ap),
+    )
+
+
+def _estimate(values: np.ndarray, most: float = 1.0) -> Estimate:
+    value, low, high = _interval(values[:, None], most)[0]
+    return Estimate(float(value), float(low), float(high))
+
+
+def _interval(values: np.ndarray, most: float = 1.0) -> np.ndarray:
+    """(K, 3): the value, and the interval from the left-out groups and the draws."""
+    value, groups, draws = values[0], values[1 : 1 + _GROUPS], values[1 + _GROUPS :]
+    by_rows = Z90 * np.sqrt((_GROUPS - 1) * groups.var(axis=0))
+    low, high = np.quantile(draws, (0.05, 0.95), axis=0) if len(draws) else (value, value)
+    low = value - np.hypot(by_rows, np.maximum(value - low, 0))
+    high = value + np.hypot(by_rows, np.maximum(high - value, 0))
+    return np.clip(np.stack([value, low, high], axis=1), 0, most)
+
+
+def _bin_ranks(rows: int) -> np.ndarray:
+    """(rows,) the bin of each rank."""
+    edges = [*range(min(rows, _SINGLE))]
+    while edges[-1] < rows:
+        edges.append(max(edges[-1] + 1, int(edges[-1] * _GROWTH)))
+    return np.searchsorted(edges, np.arange(rows), side="right") - 1
+
+
+def _ratio(over: np.ndarray, under: np.ndarray) -> np.ndarray:
+    """over / under, 0 where under is not positive."""
+    return np.divide(over, under, out=np.zeros(np.shape(under)), where=under > 1e-12)

@@ -1,0 +1,355 @@
+"""Verify a few labels to know the scores of all: which labels to look at, and what they say.
+
+A metric θ depends on which of the unknown labels are present, y, and the model of labelling says
+w = P(present). To first order
+
+    θ(y) = θ(w) + Σ g (y − w),      g = ∂θ/∂w, per cell (row and class)
+
+A plan draws n unknown cells with known inclusion probabilities π, in proportion to
+|g| √(w (1 − w)), the standard deviation of a cell's contribution. A tenth of the sample is drawn
+uniformly, so that no cell is impossible. The draw is one systematic pass over the cells sorted by
+w, which gives n cells exactly and spreads them over all probabilities. Then they are shuffled:
+whoever stops early has a random part of the sample.
+
+With the verdicts there are two estimates:
+
+- "model": w is recalibrated by the verdicts (a shift of logit w shared by all classes, one per
+  class, and a slope; `presence.remaining`), then θ(w). Little noise, but it trusts the model.
+- "unbiased": θ(w) + Σ g (y − w) / π over the verified cells. Whatever w is, the second term
+  corrects it in expectation, exactly for counts, to first order for F1 and average precision. A bad
+  model only makes it noisier.
+
+"combined" weighs them by their variances. Where they differ by more than the model expects of
+itself, the difference is taken for its error: the more the verdicts contradict the model, the less
+it counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from halftruth.labels import PRESENT, UNKNOWN, check
+from halftruth.presence.calibration import Selection
+from halftruth.presence.estimated_scores import (
+    CLASS_SPREAD,
+    SPREAD,
+    Z90,
+    Estimate,
+    check_scored_rows,
+    score_probabilities,
+    shape_error,
+)
+from halftruth.presence.labelling_model import logit
+from halftruth.presence.labelling_range import PresenceRange, fit_presence_range
+from halftruth.presence.remaining import Spreads, fit_shift
+
+METRICS = ("mAP", "CF1", "OF1")
+# Share of the sample that is drawn uniformly.
+_UNIFORM = 0.1
+# Relative standard deviation of the error of the recalibrated model.
+_MODEL_ERROR = 0.03
+_SMALLEST, _LARGEST = 1e-5, 0.999
+
+
+@dataclass(frozen=True)
+class VerificationPlan:
+    """Cells to verify in this order, and the probability with which each came into the sample.
+
+    >>> plan = VerificationPlan((9, 2), [4, 7], [1, 0], [0.5, 0.1], "OF1", 0)
+    >>> VerificationPlan.from_dict(plan.to_dict()) == plan
+    True
+    """
+
+    shape: tuple[int, int]
+    rows: list[int]
+    columns: list[int]
+    inclusion: list[float]
+    metric: str
+    seed: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and lists, for JSON."""
+        return {**vars(self), "shape": list(self.shape)}
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any]) -> VerificationPlan:
+        """The plan that `to_dict` has saved."""
+        return cls(**{**saved, "shape": tuple(saved["shape"])})
+
+
+@dataclass(frozen=True)
+class VerifiedScore:
+    """One metric after a verification: 90 % intervals of three estimates."""
+
+    combined: Estimate
+    unbiased: Estimate
+    model: Estimate
+
+
+def plan_verification(
+    scores: Any,
+    labels: Any,
+    decisions: Any,
+    present: PresenceRange | np.ndarray | None = None,
+    *,
+    cells: int = 200,
+    metric: str = "all",
+    selection: Selection = "auto",
+    seed: int = 0,
+) -> VerificationPlan:
+    """Choose unknown cells whose verification tells most about a metric.
+
+    `scores`, `labels`, `decisions`, `present` and `selection` are those of
+    `halftruth.presence.estimated_scores.estimate_scores`. `metric` is mAP, CF1, OF1 or "all", which
+    draws a third of the cells for each.
+
+    >>> random = np.random.default_rng(0)
+    >>> scores = random.random((300, 4))
+    >>> truth = np.where(random.random((300, 4)) < scores**2, 1, -1)
+    >>> shown = np.where((truth > 0) & (random.random((300, 4)) < 0.5), 1, 0)
+    >>> plan = plan_verification(scores, shown, 0.5, cells=100)
+    >>> verdicts = truth[plan.rows, plan.columns]
+    >>> found = score_verdicts(plan, verdicts, scores, shown, 0.5)["OF1"].combined
+    >>> hits = (truth[scores > 0.5] > 0).sum()
+    >>> exact = 2 * hits / ((truth > 0).sum() + (scores > 0.5).sum())
+    >>> bool(found.low < exact < found.high)
+    True
+    """
+    points, values, predicted = check_scored_rows(scores, labels, decisions)
+    if metric not in (*METRICS, "all"):
+        raise ValueError(f"metric: expected {', '.join(METRICS)} or all, got {metric!r}")
+    if cells < 2:
+        raise ValueError(f"expected at least 2 cells, got {cells}")
+    unknown = values == UNKNOWN
+    if not unknown.any():
+        raise ValueError("no label is unknown, so there is nothing to verify")
+    w = _weights(values, _range(values, points, present, selection).middle)
+    uniform = unknown / unknown.sum()
+    size = _UNIFORM * uniform
+    wanted = METRICS if metric == "all" else (metric,)
+    slopes = _linearise(points, predicted, w)
+    for name in wanted:
+        part = np.abs(slopes[name][1]) * np.sqrt(w * (1 - w)) * unknown
+        total = part.sum()
+        size += (1 - _UNIFORM) / len(wanted) * (part / total if total > 0 else uniform)
+    random = np.random.default_rng(seed)
+    inclusion = _inclusion(size.ravel(), min(cells, int(unknown.sum())))
+    chosen = _draw(inclusion, w.ravel(), random)
+    row, column = np.unravel_index(random.permutation(chosen), values.shape)
+    return VerificationPlan(
+        (values.shape[0], values.shape[1]), row.tolist(), column.tolist(),
+        inclusion.reshape(values.shape)[row, column].tolist(), metric, seed,
+    )  # fmt: skip
+
+
+def score_verdicts(
+    plan: VerificationPlan,
+    verdicts: Any,
+    scores: Any,
+    labels: Any,
+    decisions: Any,
+    present: PresenceRange | np.ndarray | None = None,
+    *,
+    selection: Selection = "auto",
+    new_rows: bool = True,
+) -> dict[str, VerifiedScore]:
+    """Estimate mAP, CF1 and OF1 from verdicts on the cells of a plan.
+
+    Args:
+        plan: from `plan_verification`, for the same rows and classes.
+        verdicts: one per cell of the plan: +1 present, -1 absent, 0 not answered. Answers may stop
+            anywhere. A cell that is skipped because it is hard to decide makes the result biased.
+        scores: as for the plan; so are `labels`, `decisions`, `present` and `selection`. Another
+            `present` than the plan's is allowed: only the inclusion probabilities must be the same.
+        labels: without the verdicts.
+        decisions: of the model that is scored.
+        present: P(present | score, label) before the verdicts.
+        selection: how labels came to be missing.
+        new_rows: the interval is for other rows of the same kind, as in `estimate_scores`; if
+            False, for the complete labels of these rows.
+    """
+    points, values, predicted = check_scored_rows(scores, labels, decisions)
+    answers = np.asarray(check(np.atleast_2d(verdicts)))[0]
+    if plan.shape != values.shape:
+        raise ValueError(f"the plan is for rows x classes {plan.shape}, got {values.shape}")
+    if answers.shape != (len(plan),):
+        raise ValueError(f"expected {len(plan)} verdicts, one per cell, got {answers.shape}")
+    answered = answers != 0
+    if answered.sum() < 2:
+        raise ValueError(f"expected at least 2 verdicts, got {answered.sum()}")
+    cells = np.ravel_multi_index((plan.rows, plan.columns), values.shape)[answered]
+    inclusion = np.array(plan.inclusion)[answered] * answered.mean()
+    fitted = _range(values, points, present, selection)
+    before = _weights(values, fitted.middle)
+    y = (answers[answered] == PRESENT).astype(float)
+    model = _Recalibrated(before, values == UNKNOWN, cells, y, _prior_spreads(values, fitted))
+
+    known = model.after.ravel().copy()
+    known[cells] = y
+    known = known.reshape(values.shape)
+    at = PresenceRange(known, known, known, fitted.selection)
+    by_rows = score_probabilities(points, values, predicted, at)
+    metrics = _linearise(points, predicted, model.after)
+    expected = model.after.ravel()[cells]
+    found = {}
+    for name in METRICS:
+        value, slope = metrics[name]
+        at_cells = slope.ravel()[cells]
+        unbiased = value + float((at_cells * (y - expected) / inclusion).sum())
+        noise = _sampling_spread(at_cells, y, expected, inclusion)
+        by_model: Estimate = getattr(by_rows, name)
+        wrong = np.hypot(_MODEL_ERROR, shape_error(values, name))
+        doubt = np.hypot(model.spread_of(slope, known), wrong * by_model.value)
+        apart = unbiased - by_model.value
+        error = max(doubt**2, apart**2)
+        share = error / max(error + noise**2, 1e-300)
+        rows = by_model.width / (2 * Z90) if new_rows else 0.0
+        found[name] = VerifiedScore(
+            combined=_around(by_model.value + share * apart, np.sqrt(share) * noise, rows),
+            unbiased=_around(unbiased, noise, rows),
+            model=_around(by_model.value, float(doubt), rows),
+        )
+    return found
+
+
+class _Recalibrated:
+    """P(present) shifted so that it fits the verdicts, with the uncertainty of the shift."""
+
+    def __init__(
+        self,
+        before: np.ndarray,
+        unknown: np.ndarray,
+        cells: np.ndarray,
+        y: np.ndarray,
+        spreads: Spreads,
+    ) -> None:
+        classes = before.shape[1]
+        self._before, self._open = before, unknown.copy()
+        self._open.ravel()[cells] = False
+        self._shift = fit_shift(
+            before.ravel()[cells], cells % classes, y > 0, classes, spreads=spreads
+        )
+        at = np.flatnonzero(unknown)
+        after = before.ravel().copy()
+        after[at] = self._shift.apply(after[at], at % classes)
+        self.after = after.reshape(before.shape)
+
+    def spread_of(self, slope: np.ndarray, w: np.ndarray) -> float:
+        """Standard deviation of Σ slope · y over the cells that are still unknown."""
+        curve = np.where(self._open, w * (1 - w), 0.0)
+        moved = slope * curve
+        # The derivatives of logit w by δ and −t of the shift are 1 and max(z, 0).
+        steep = float((moved * np.maximum(logit(self._before), 0.0)).sum())
+        shared = np.array([[moved.sum(), steep]])
+        variance = self._shift.variance_of(moved.sum(axis=0)[None], shared)[0]
+        return float(np.sqrt(variance + (slope**2 * curve).sum()))
+
+
+def _linearise(
+    scores: np.ndarray, predicted: np.ndarray, w: np.ndarray
+) -> dict[str, tuple[float, np.ndarray]]:
+    """Each metric at P(present) = w, and its derivative by w, (N, K)."""
+    total, chosen = w.sum(axis=0), predicted.sum(axis=0)
+    safe_total, safe_chosen = np.maximum(total, 1e-9), np.maximum(chosen, 1)
+    tp = (predicted * w).sum(axis=0)
+    precision, recall = tp / safe_chosen, tp / safe_total
+    cp, cr = precision.mean(), recall.mean()
+    both = max(cp + cr, 1e-12)
+    by_cp, by_cr = 2 * (cr / both) ** 2, 2 * (cp / both) ** 2
+    classes = w.shape[1]
+    cf1 = (by_cp * predicted / safe_chosen + by_cr * (predicted - recall) / safe_total) / classes
+    all_ = float(chosen.sum() + total.sum())
+    of1 = 2 * float(tp.sum()) / max(all_, 1e-9)
+    # A positive at rank r has the precision (1 + expected other positives above it) / r.
+    order = np.argsort(-scores, axis=0, kind="stable")
+    placed = np.take_along_axis(w, order, 0)
+    rank = np.arange(1, len(w) + 1)[:, None]
+    at_rank = (1 + np.cumsum(placed, axis=0) - placed) / rank
+    ap = (placed * at_rank).sum(axis=0) / safe_total
+    share = placed / rank
+    below = share.sum(axis=0) - np.cumsum(share, axis=0)
+    exists = -np.expm1(-total)
+    weight = exists / max(float(exists.sum()), 1e-12)
+    by_ap = np.empty_like(w)
+    np.put_along_axis(by_ap, order, weight * (at_rank + below - ap) / safe_total, 0)
+    return {
+        "mAP": (float(weight @ ap), by_ap),
+        "CF1": (float(2 * cp * cr / both), cf1),
+        "OF1": (of1, (2 * predicted - of1) / max(all_, 1e-9)),
+    }
+
+
+def _inclusion(size: np.ndarray, cells: int) -> np.ndarray:
+    """Inclusion probabilities in proportion to `size`, at most 1, that add up to `cells`."""
+    inclusion = cells * size / size.sum()
+    while (inclusion > 1).any():
+        full = inclusion >= 1
+        rest = size[~full].sum()
+        inclusion = np.where(full, 1.0, (cells - full.sum()) * size / rest if rest > 0 else 0.0)
+    return inclusion
+
+
+def _draw(inclusion: np.ndarray, key: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Systematic sample: one cell per unit of cumulated probability, cells sorted by `key`.
+
+    Ties of `key` are in random order.
+    """
+    order = random.permutation(len(key))
+    order = order[np.argsort(key[order], kind="stable")]
+    reached = np.cumsum(inclusion[order])
+    marks = np.arange(random.random(), round(reached[-1]), 1.0)
+    return order[np.minimum(np.searchsorted(reached, marks), len(order) - 1)]
+
+
+def _sampling_spread(
+    slope: np.ndarray, y: np.ndarray, expected: np.ndarray, inclusion: np.ndarray
+) -> float:
+    """Standard deviation of Σ slope (y − expected) / inclusion over samples.
+
+    The larger of what the residuals show and what the probabilities let expect: a few residuals
+    with large weights may be missing in a sample.
+    """
+    part = slope * (y - expected) / inclusion
+    left, n = 1 - inclusion, len(part)
+    shown = n / (n - 1) * ((part - part.mean()) ** 2 * left).sum()
+    foreseen = ((slope / inclusion) ** 2 * expected * (1 - expected) * left).sum()
+    return float(np.sqrt(max(shown, foreseen)))
+
+
+def _prior_spreads(labels: np.ndarray, fitted: PresenceRange) -> Spreads:
+    """How far logit P(present) may be off: the range of the fits, and `SPREAD`."""
+    unknown = labels == UNKNOWN
+    most, least = (np.where(unknown, end, 0.0).sum() + 1 for end in (fitted.high, fitted.low))
+    half = abs(np.log(most / least)) / (2 * Z90)
+    return Spreads(shared=float(np.hypot(SPREAD, half)), steep=SPREAD, own=CLASS_SPREAD)
+
+
+def _range(
+    labels: np.ndarray,
+    scores: np.ndarray,
+    present: PresenceRange | np.ndarray | None,
+    selection: Selection,
+) -> PresenceRange:
+    if present is None:
+        return fit_presence_range(labels, scores, selection=selection)
+    if isinstance(present, PresenceRange):
+        return present
+    return PresenceRange(present, present, present, selection)
+
+
+def _weights(labels: np.ndarray, present: np.ndarray) -> np.ndarray:
+    """P(present) of every cell: 1 and 0 where known, never quite so where unknown."""
+    inside = np.clip(present, _SMALLEST, _LARGEST)
+    return np.where(labels == UNKNOWN, inside, (labels == PRESENT).astype(float))
+
+
+def _around(value: float, spread: float, rows: float) -> Estimate:
+    half = Z90 * float(np.hypot(spread, rows))
+    value = min(max(float(value), 0.0), 1.0)
+    return Estimate(value, max(value - half, 0.0), min(value + half, 1.0))
