@@ -2,6 +2,7 @@
 #             it ends with the tests that were skipped, and why
 # make demo   the main job on data made on the spot
 # make docs   the documentation site, in site/
+# make notebooks   runs the tutorials and stores their outputs
 # They create .venv first, from PyPI alone.
 
 PYTHON ?= python3
@@ -9,7 +10,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: test lint types unit docs demo format clean
+.PHONY: test lint types unit docs notebooks demo format clean
 
 test: lint types docs unit
 
@@ -31,6 +32,9 @@ unit: $(READY)
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+notebooks: $(READY)
+	$(BIN)/python docs/run_notebooks.py
 
 demo: $(READY)
 	$(BIN)/halftruth demo

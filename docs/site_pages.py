@@ -83,6 +83,7 @@ def _convert(notebook: Path) -> tuple[str, dict[str, bytes]]:
     text = re.sub(r"!\[(?:png|svg)\]\(", f"![Output of the cell above]({notebook.stem}_", text)
     # Styles of pandas for Jupyter; the site has its own.
     text = re.sub(r"<style scoped>.*?</style>\n?", "", text, flags=re.DOTALL)
+    text = text.replace('<table border="1" class="dataframe">', "<table>")
     note = f"*This page is the notebook [{notebook.name}]({notebook.name}); it runs in seconds.*"
     title, _, rest = text.lstrip().partition("\n")
     return f"{title}\n\n{note}\n{rest}", pictures
