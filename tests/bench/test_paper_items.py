@@ -6,17 +6,20 @@ import warnings
 from pathlib import Path
 
 import pytest
+import torch
 from paper_standins import WRITERS, make_standins
 from tiny_grid import HereOnly
 from typer.testing import CliRunner
 
 from halftruth.bench import paper_runs, runner
 from halftruth.bench.datasets import BenchmarkWarning
-from halftruth.bench.paper_items import KINDS, find_item, grids, items
+from halftruth.bench.paper_items import KINDS, Item, find_item, grids, items
 from halftruth.bench.workers import Answer, Train
 from halftruth.cli import paper_commands
 from halftruth.cli.bench_commands import app
+from halftruth.plots.example_figures import draw_examples
 from halftruth.train.config import ConfigError
+from halftruth.train.trained_run import TrainedRun
 
 # What the texts of the papers hold. Paper 000 and 001 are supplements: their numbering continues
 # that of the main text, whose Table 3 (the ablation of APL) is listed as well.
@@ -152,6 +155,50 @@ def test_every_command_starts_on_a_stand_in(item, data, quick, tmp_path, monkeyp
         assert saved or list(tmp_path.rglob("*.svg"))
     if item.kind == "runs":
         assert "mean ± standard deviation" in (tmp_path / "results.md").read_text()
+
+
+def test_copies_after_early_epochs_hold_the_weights_of_these_epochs(data, tmp_path):
+    """Figures 6 and 9 of paper 003: predictions after the first and the third epoch."""
+    item = find_item("003", "Figure", "6")
+    chosen = [recipe for recipe in item.recipes() if recipe.name.endswith("/splc")]
+    read = paper_runs.read_data(data, "coco2014", "left-40")
+    values = paper_runs.run_settings(chosen[0], read, tmp_path / "labels", {**QUICK, "epochs": 3})
+    values |= {"out": str(tmp_path / "splc"), "device": "cpu", "workers": 0, "ema": 0.0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        folders = paper_runs._train(values, lambda text: None, [1, 3, 9])
+        assert [folder.name for folder in folders] == ["splc-epoch-1", "splc-epoch-3", "splc"]
+        drawing = draw_examples(folders, tmp_path / "labels")
+    one, three, end = (TrainedRun(folder).model.head.state_dict() for folder in folders)
+    assert not torch.equal(one["linear.weight"], three["linear.weight"])
+    assert torch.equal(three["linear.weight"], end["linear.weight"])
+    assert set(drawing.numbers["run"]) == {"splc-epoch-1", "splc-epoch-3", "splc"}
+    # A finished run is not trained again.
+    assert paper_runs._train(values, pytest.fail, [1, 3, 9]) == folders
+
+
+def test_the_untrained_run_of_figure_5_predicts_as_before_training(data, tmp_path):
+    """Paper 002, Fig. 5: the share of missing labels that are present, before training."""
+    item = find_item("002", "Figure", "5")
+    settings = {**QUICK, "device": "cpu", "workers": 0}
+    kept = Item(item.paper, item.item, item.title, {**item.values, "train": ["voc2012/gr"]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = paper_runs.train_recipes(
+            kept, data, tmp_path, settings=settings, say=lambda text: None
+        )
+    (folders,) = found.values()
+    assert [folder.name for folder in folders] == ["gr-before-training", "gr"]
+    weights = [TrainedRun(folder).model.head.state_dict()["linear.weight"] for folder in folders]
+    assert not torch.equal(*weights)
+    # A normal initialisation of standard deviation 0.01, unchanged to six digits.
+    assert weights[0].std().item() == pytest.approx(0.01, rel=0.2)
+
+
+def test_records_of_the_last_epoch_are_listed_in_percent(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"a": 0.5}\n{"a": 0.25, "b": null}\n')
+    text = paper_runs.last_records({"voc": [tmp_path]}, ["a", "b"])
+    assert f"| voc/{tmp_path.name} | 25.00 | – |" in text
 
 
 def test_every_data_set_of_the_papers_has_a_stand_in():

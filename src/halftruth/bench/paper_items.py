@@ -63,8 +63,10 @@ class Item:
         """The smaller forms of the same comparison."""
         if "small" not in self.values:
             return []
-        form = self.values["small"]["form"]
-        return [form, "voc"] if form == "voc-features" else [form]
+        small = self.values["small"]
+        found = [small["form"], "voc"] if small["form"] == "voc-features" else [small["form"]]
+        # Compared on COCO: its features are nearer to the paper than VOC.
+        return [*found, "coco-features"] if small["published"] == "coco2014" else found
 
     @property
     def readers(self) -> list[str]:

@@ -1,6 +1,7 @@
 """What `halftruth bench paper` computes besides grids: statistics, settings, single runs."""
 
 import dataclasses
+import json
 import shutil
 import warnings
 from collections.abc import Callable, Iterable
@@ -147,6 +148,20 @@ def train_recipes(
         folder = out / name / row
         folders += _train({**values, "out": str(folder)}, say, epochs)
     return found
+
+
+def last_records(folders: dict[str, list[Path]], names: list[str]) -> str:
+    """A Markdown table of records of the last epoch that has them, in percent, by run."""
+    lines = ["| run | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for data, several in folders.items():
+        for folder in several:
+            found: dict[str, float] = {}
+            for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+                record = json.loads(line)
+                found |= {name: record[name] for name in names if record.get(name) is not None}
+            cells = [f"{100 * found[name]:.2f}" if name in found else "–" for name in names]
+            lines.append(f"| {data}/{folder.name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def run_settings(

@@ -165,7 +165,7 @@ def significance_table(compared: list[Comparison], metric: str, test: str, level
     for one in sorted(compared, key=lambda c: (place[_column(c)], c.corrected, -c.difference)):
         mark = "**" if one.corrected < level else ""
         cells = (_column(one), f"`{one.first}`", f"`{one.second}`", f"{one.difference:+.2f}")
-        more = (str(one.seeds), f"{one.p:.4f}", f"{mark}{one.corrected:.4f}{mark}")
+        more = (str(one.seeds), _p(one.p), f"{mark}{_p(one.corrected)}{mark}")
         lines.append("| " + " | ".join((*cells, *more)) + " |")
     names = {"t": "Student's paired t test", "sign-flip": "exact paired sign-flip test"}
     text = (
@@ -176,6 +176,10 @@ def significance_table(compared: list[Comparison], metric: str, test: str, level
         "it holds on others."
     )
     return "\n".join([*lines, "", text]) + "\n"
+
+
+def _p(p: float) -> str:
+    return "< 0.0001" if p < 0.0001 else f"{p:.4f}"
 
 
 def _column(one: Comparison) -> str:

@@ -155,11 +155,14 @@ def _run_grids(item: "Item", data: Path, out: Path, form: str | None, **given: A
 
 
 def _draw_runs(item: "Item", data: Path, out: Path, **given: Any) -> None:
-    from halftruth.bench.paper_runs import train_recipes
+    from halftruth.bench.paper_runs import last_records, train_recipes
     from halftruth.plots.run_figures import draw_runs
 
     chosen = {key: given[key] for key in ("settings", "limit")}
-    for name, folders in train_recipes(item, data, out, **chosen, say=say).items():
+    trained = train_recipes(item, data, out, **chosen, say=say)
+    if "records" in item.values:
+        typer.echo(last_records(trained, item.values["records"]))
+    for name, folders in trained.items():
         if "examples" in item.values:
             from halftruth.plots.example_figures import draw_examples
 
