@@ -20,6 +20,12 @@ class LabelValues(Wrapper):
     soft: (N, K) probabilities of presence of the training samples, NaN where a label is unknown.
     weights: (N, K) or (N, 1). Both are looked up by `index`; without them the loss is that of the
     base. Labels of 0 and 1 give exactly what ABSENT and PRESENT give.
+
+    >>> from halftruth import losses
+    >>> soft = torch.tensor([[0.8, float("nan")]])
+    >>> loss = losses.LabelValues(losses.create("bce"), soft=soft)
+    >>> loss(torch.tensor([[1.0, -1.0]]), torch.tensor([[1, 0]]), index=torch.tensor([0]))
+    tensor(0.4133)
     """
 
     soft: Tensor | None

@@ -158,6 +158,10 @@ def propensity_scored_precision_at_k(
 
     p: (K,) the probability that a present label of the class was annotated, see ``propensities``.
     Of rows with many missing labels it is unbiased if p is right; rare classes count more.
+
+    >>> scores, labels = [[0.9, 0.2, 0.1], [0.8, 0.7, 0.1]], [[1, 0, 0], [0, 1, 0]]
+    >>> propensity_scored_precision_at_k(scores, labels, 1, propensity=[0.8, 0.8, 0.4])
+    0.5
     """
     data = read(scores, labels)
     weights = 1 / torch.as_tensor(propensity, dtype=torch.float64, device=data.scores.device)
