@@ -52,13 +52,18 @@ class Task:
             return self.truth
         return self.labels.values
 
+    @property
+    def has_label_values(self) -> bool:
+        """Whether labels are soft or have weights."""
+        return self.labels.soft is not None or self.labels.weights is not None
+
     def with_label_values(self, loss: Loss) -> Loss:
         """Return the loss with the soft labels and weights of the training rows, if there are any.
 
         Weights are scaled to a mean of 1, so that they do not change the learning rate.
         """
         soft, weights, rows = self.labels.soft, self.labels.weights, self.splits.train
-        if soft is None and weights is None:
+        if not self.has_label_values:
             return loss
         if weights is not None:
             weights = weights[rows] / weights[rows].mean()
