@@ -55,10 +55,10 @@ _BLOCK = 4_000_000
 
 
 @dataclass(frozen=True)
-class Estimate:
+class EstimatedScore:
     """A value with a 90 % interval.
 
-    >>> print(Estimate(0.612, 0.55, 0.68))
+    >>> print(EstimatedScore(0.612, 0.55, 0.68))
     61.2 (55.0 to 68.0)
     """
 
@@ -84,10 +84,10 @@ class EstimatedScores:
     """
 
     footing: str
-    mAP: Estimate
-    CF1: Estimate
-    OF1: Estimate
-    labels_per_row: Estimate
+    mAP: EstimatedScore
+    CF1: EstimatedScore
+    OF1: EstimatedScore
+    labels_per_row: EstimatedScore
     precision: np.ndarray
     recall: np.ndarray
     f1: np.ndarray
@@ -433,9 +433,9 @@ def _summarise(footing: str, counts: _Counts, rows: int, new_rows: bool = True) 
     )
 
 
-def _estimate(values: np.ndarray, most: float = 1.0) -> Estimate:
+def _estimate(values: np.ndarray, most: float = 1.0) -> EstimatedScore:
     value, low, high = _interval(values[:, None], most)[0]
-    return Estimate(float(value), float(low), float(high))
+    return EstimatedScore(float(value), float(low), float(high))
 
 
 def _interval(values: np.ndarray, most: float = 1.0) -> np.ndarray:

@@ -37,7 +37,7 @@ from halftruth.presence.estimated_scores import (
     CLASS_SPREAD,
     SPREAD,
     Z90,
-    Estimate,
+    EstimatedScore,
     check_scored_rows,
     score_probabilities,
     shape_error,
@@ -87,9 +87,9 @@ class VerificationPlan:
 class VerifiedScore:
     """One metric after a verification: 90 % intervals of three estimates."""
 
-    combined: Estimate
-    unbiased: Estimate
-    model: Estimate
+    combined: EstimatedScore
+    unbiased: EstimatedScore
+    model: EstimatedScore
 
 
 def plan_verification(
@@ -203,7 +203,7 @@ def score_verdicts(
         at_cells = slope.ravel()[cells]
         unbiased = value + float((at_cells * (y - expected) / inclusion).sum())
         noise = _sampling_spread(at_cells, y, expected, inclusion)
-        by_model: Estimate = getattr(by_rows, name)
+        by_model: EstimatedScore = getattr(by_rows, name)
         wrong = np.hypot(_MODEL_ERROR, shape_error(values, name))
         doubt = np.hypot(model.spread_of(slope, known), wrong * by_model.value)
         apart = unbiased - by_model.value
@@ -349,7 +349,7 @@ def _weights(labels: np.ndarray, present: np.ndarray) -> np.ndarray:
     return np.where(labels == UNKNOWN, inside, (labels == PRESENT).astype(float))
 
 
-def _around(value: float, spread: float, rows: float) -> Estimate:
+def _around(value: float, spread: float, rows: float) -> EstimatedScore:
     half = Z90 * float(np.hypot(spread, rows))
     value = min(max(float(value), 0.0), 1.0)
-    return Estimate(value, max(value - half, 0.0), min(value + half, 1.0))
+    return EstimatedScore(value, max(value - half, 0.0), min(value + half, 1.0))
