@@ -21,7 +21,7 @@ from halftruth.train.config import AUTO, Config, ConfigError, collect
 _NOT_TRAINING = {
     "labels", "images", "features", "out", "truth", "reading", "reading_truth", "reading_features",
     "val", "group_column", "method", "options", "seed", "device", "cache", "cache_dir", "workers",
-    "select", "tensorboard", "checkpoint_every", "bad_images", "report",
+    "select", "track", "checkpoint_every", "bad_images", "report",
 }  # fmt: skip
 # auto chooses everything from the shown labels.
 AUTO_ROW = {"loss": AUTO, "options": {}, "search": {}, "fixed": []}

@@ -18,6 +18,7 @@ from rich.progress import (
 
 from halftruth.train.records import CRITERIA
 from halftruth.train.run_folder import append_line, to_json, write_text
+from halftruth.train.trackers import Trackers
 
 # Files with one line per epoch: numbers, and counts of probabilities for figures.
 METRICS, HISTOGRAMS = "metrics.jsonl", "histograms.jsonl"
@@ -33,7 +34,7 @@ class Journal:
         *,
         main: bool = True,
         quiet: bool = False,
-        tensorboard: bool = False,
+        trackers: Trackers | None = None,
         on_epoch: OnEpoch | None = None,
     ) -> None:
         """`on_epoch` is called with the record of every epoch; it may stop the run by raising."""
@@ -42,11 +43,7 @@ class Journal:
         self.main = main
         self.console = Console(stderr=True, quiet=quiet or not main)
         self._logged: set[str] = set()
-        self._writer: Any = None
-        if tensorboard and main and folder is not None:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._writer = SummaryWriter(str(folder / "tensorboard"))
+        self.trackers = trackers
 
     def log(self, text: str) -> None:
         """Show a message."""
@@ -81,11 +78,8 @@ class Journal:
         record = {key: value for key, value in record.items() if key != "histograms"}
         append_line(self.folder / HISTOGRAMS, to_json(counts))
         append_line(self.folder / METRICS, to_json(record))
-        if self._writer is not None:
-            for key, value in record.items():
-                if isinstance(value, float):
-                    self._writer.add_scalar(f"{record['stage']}/{key}", value, record["epoch"])
-            self._writer.flush()
+        if self.trackers is not None:
+            self.trackers.log(record)
 
     def rewind(self, epochs_done: int) -> None:
         """Remove the lines that were written after the checkpoint that a run resumes from."""
@@ -129,5 +123,5 @@ class Journal:
                 Journal._display = outer
 
     def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        if self.trackers is not None:
+            self.trackers.close()
