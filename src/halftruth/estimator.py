@@ -22,12 +22,16 @@ except ImportError as error:
 from halftruth import labels as label_codes
 from halftruth import losses
 from halftruth.data.splits import split_rows
-from halftruth.metrics import mean_average_precision, thresholds
+from halftruth.metrics import mean_average_precision
 from halftruth.models import Classifier
-from halftruth.train.auto import resolve_auto, search_settings
+from halftruth.models.ensemble import MEMBERS
+from halftruth.presence.decisions import decide
+from halftruth.presence.probabilities import fit_probabilities
+from halftruth.train.auto import hold_out_rows, resolve_auto, search_settings, uses_ensemble
 from halftruth.train.config import AUTO, Config, ConfigError
 from halftruth.train.devices import OneProcess
 from halftruth.train.fit import make_teacher, make_teacher_config
+from halftruth.train.fit_ensemble import FEW_ROWS, fit_ensemble
 from halftruth.train.inputs import (
     apply_in_blocks,
     fit_standardization,
@@ -57,8 +61,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     options : dict, default=None
         Arguments of the loss.
     budget : int or str, default=None
-        Number of settings that "auto" tries on held-out training rows, or a time such as
-        "2 minutes". None: a handful. 0: none.
+        None: "auto" fits an ensemble. A number: "auto" trains one model instead, and tries this
+        many settings on held-out training rows first; also a time such as "2 minutes".
     hidden : int, default=0
         Width of a hidden layer. 0: a linear model.
     dropout : float, default=0.0
@@ -69,9 +73,15 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Share of the rows that is held out to choose the epoch.
     patience : int, default=None
         Stop after this many epochs without improvement on the held-out rows.
-    threshold : float, array of shape (n_classes,) or "fit", default=0.5
-        Probability above which a class is predicted. "fit": the best F1 per class on the held-out
-        rows, with unknown counted as absent.
+    members : list of str, default=None
+        Members of the ensemble of "auto": "linear", "mlp", "forest", "neighbours". None: all that
+        suit the number of rows.
+    decide : str, default="f1"
+        Rule of `predict`: "f1" (highest expected F1 per class), "f2", "precision=0.9",
+        "recall=0.9", "threshold=0.5", "top=3", "count" (as many per class as estimated), or
+        "cost=5" (a missed label costs 5 times as much as a wrong one).
+    labels_per_row : float, default=None
+        Mean number of present classes per row, if you know it. None: estimated.
     random_state : int, RandomState or None, default=0
         Seed of initial weights, row order and held-out rows.
     device : {"cpu", "cuda", "mps", "auto"}, default="cpu"
@@ -82,9 +92,14 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_ : array of shape (n_classes,)
         Column names of `y` if it is a DataFrame, otherwise 0, 1, 2, ...
     thresholds_ : array of shape (n_classes,)
-        Threshold per class.
+        Threshold on the probability per class.
+    not_predicted_ : array of shape (n_not_predicted,)
+        Classes that are never predicted, since no label shows them.
+    probabilities_ : halftruth.presence.probabilities.Probabilities
+        The model of labelling: prevalence per class with its interval, labels per row, and the
+        curves behind `predict_proba`.
     reasons_ : list of str
-        Why "auto" chose its settings; empty for other methods.
+        What "auto" chose and why; for the ensemble, the table of its members.
     best_epoch_ : int
         Epoch whose weights are used, counted from 1.
     n_iter_ : int
@@ -118,7 +133,9 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ema: float = 0.0,
         val: float = 0.0,
         patience: int | None = None,
-        threshold: Any = 0.5,
+        members: Any = None,
+        decide: str = "f1",
+        labels_per_row: float | None = None,
         random_state: Any = 0,
         device: str = "cpu",
     ) -> None:
@@ -136,7 +153,9 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.ema = ema
         self.val = val
         self.patience = patience
-        self.threshold = threshold
+        self.members = members
+        self.decide = decide
+        self.labels_per_row = labels_per_row
         self.random_state = random_state
         self.device = device
 
@@ -176,21 +195,14 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"no label of the {len(y):,} rows is present (1), so there is no class to learn; "
                 "1 means present, 0 unknown, -1 absent"
             )
-        config, self.reasons_ = self._resolve_auto(config, X, y, groups)
-        train, val = np.arange(len(y)), np.arange(0)
-        if self.val:
-            train, val = split_rows(len(y), val=self.val, seed=config.seed, groups=groups)
-        with _training_lock, torch.random.fork_rng(_cuda_devices()):
-            first, teacher = make_teacher_config(config), None
-            if first is not None:
-                teacher = self._train(first, X, y, train, val)
-            self._train(config, X, y, train, val, teacher)
-        self.classes_ = np.arange(y.shape[1]) if names is None else np.asarray(names)
-        if isinstance(self.threshold, str):
-            held_out = apply_in_blocks(self.model_, X[val]).numpy()
-            self.thresholds_ = thresholds.best(_sigmoid(held_out), y[val])
+        names = np.arange(y.shape[1]) if names is None else np.asarray(names)
+        if self._uses_ensemble(config):
+            held = self._fit_ensemble(config, X, y, groups)
         else:
-            self.thresholds_ = np.broadcast_to(self.threshold, y.shape[1]).astype(float)
+            config, self.reasons_ = self._resolve_auto(config, X, y, groups)
+            held = self._fit_one_model(config, X, y, groups)
+        self.classes_ = names
+        self._fit_decisions(y, *held)
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -200,12 +212,16 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return apply_in_blocks(self.model_, X).numpy()
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probability per class, (n_samples, n_classes); rows do not add up to 1."""
-        return _sigmoid(self.decision_function(X))
+        """Return P(present | x) per class, (n_samples, n_classes); rows do not add up to 1.
+
+        The probabilities are calibrated by the model of labelling, without complete labels; for
+        raw scores use `decision_function`.
+        """
+        return self.probabilities_(self.decision_function(X))
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return 1 where the probability is above the threshold of the class, otherwise 0."""
-        return (self.predict_proba(X) > self.thresholds_).astype(int)
+        """Return 1 for the classes that the rule `decide` predicts, otherwise 0."""
+        return self.decisions_(self.predict_proba(X)).astype(int)
 
     def score(self, X: Any, y: Any) -> float:
         """Return the mean average precision (mAP), 0 to 1; labels other than 1 count as absent."""
@@ -225,7 +241,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         # A search over np.arange(...) passes NumPy numbers.
         given = {name: _to_python(value) for name, value in self.get_params().items()}
         random = check_random_state(given.pop("random_state"))
-        problems = _problems(given.pop("threshold"), given.pop("val"), given["patience"], classes)
+        problems = _find_problems(given.pop("members"), given.pop("val"), given["patience"])
         settings = {**given, "options": given["options"] or {}, "head_lr": given["lr"]}
         config = Config(**settings, features="X", seed=int(random.randint(2**31 - 1)))
         problems += [text for text in config.problems() if text.split(":")[0] in given]
@@ -233,16 +249,86 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ConfigError(problems)
         return config
 
+    def _uses_ensemble(self, config: Config) -> bool:
+        """Return whether "auto" fits the ensemble: unless a setting of one model was changed."""
+        alone = uses_ensemble(config, self._get_defaults()) and not self.val
+        if self.members is not None and not alone:
+            raise ConfigError(
+                [
+                    'members: has no effect, since only method "auto" with the default settings '
+                    "of training fits an ensemble"
+                ]
+            )
+        return alone
+
+    def _get_defaults(self) -> dict[str, Any]:
+        parameters = inspect.signature(type(self)).parameters.items()
+        defaults = {key: one.default for key, one in parameters}
+        return {**defaults, "head_lr": defaults["lr"], "lr": defaults["lr"]}
+
+    def _fit_ensemble(
+        self, config: Config, X: Any, y: np.ndarray, groups: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Fit the ensemble, and return rows with their out-of-sample logits."""
+        device = OneProcess(config.device).device
+        with _training_lock, torch.random.fork_rng(_cuda_devices()):
+            fitted = fit_ensemble(
+                X, y, seed=config.seed, groups=groups, members=self.members, device=device
+            )
+        self.model_ = fitted.model.cpu().double()
+        self.reasons_ = fitted.describe()
+        self.n_iter_ = self.best_epoch_ = 1
+        return fitted.rows, fitted.logits
+
+    def _fit_one_model(
+        self, config: Config, X: Any, y: np.ndarray, groups: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Train one model, and return rows with logits of models that were not trained on them."""
+        rows = np.arange(len(y))
+        train, val = rows, np.arange(0)
+        if self.val:
+            train, val = split_rows(len(y), val=self.val, seed=config.seed, groups=groups)
+            self._train_with_teacher(config, X, y, train, val)
+            return val, apply_in_blocks(self.model_, X[val]).numpy()
+        parts = hold_out_rows(rows, config.seed, groups) if len(y) >= FEW_ROWS else []
+        standard = []
+        for held in parts:
+            self._train_with_teacher(config, X, y, np.setdiff1d(rows, held), val)
+            standard.append(_standardize(apply_in_blocks(self.model_, X[held]).numpy())[0])
+        self._train_with_teacher(config, X, y, train, val)
+        own = apply_in_blocks(self.model_, X).numpy()
+        if not parts:
+            return rows, own
+        # Models of the parts differ in level from the final one; the order of rows is what counts.
+        _, mean, std = _standardize(own)
+        return np.concatenate(parts), np.concatenate(standard) * std + mean
+
+    def _train_with_teacher(
+        self, config: Config, X: Any, y: np.ndarray, train: np.ndarray, val: np.ndarray
+    ) -> None:
+        with _training_lock, torch.random.fork_rng(_cuda_devices()):
+            first, teacher = make_teacher_config(config), None
+            if first is not None:
+                teacher = self._train(first, X, y, train, val)
+            self._train(config, X, y, train, val, teacher)
+
+    def _fit_decisions(self, y: np.ndarray, rows: np.ndarray, logits: np.ndarray) -> None:
+        """Fit the model of labelling to out-of-sample logits, and choose thresholds."""
+        self.probabilities_ = fit_probabilities(
+            y[rows], logits, labels_per_row=self.labels_per_row, seed=0
+        )
+        shown = (y > 0).sum(axis=0)
+        self.decisions_ = decide(self.probabilities_(logits), shown, self.decide)
+        self.thresholds_ = self.decisions_.thresholds
+        self.not_predicted_ = self.classes_[~self.decisions_.predicted]
+
     def _resolve_auto(
         self, config: Config, X: Any, y: np.ndarray, groups: np.ndarray | None
     ) -> tuple[Config, list[str]]:
         """Replace "auto" by settings for these labels, and return them with the reasons."""
         if config.method != AUTO:
             return config, []
-        defaults = {key: p.default for key, p in inspect.signature(type(self)).parameters.items()}
-        config, choice = resolve_auto(
-            config, y, X.shape[1], {**defaults, "head_lr": defaults["lr"]}
-        )
+        config, choice = resolve_auto(config, y, X.shape[1], self._get_defaults())
         scale = fit_standardization(X)
         x = apply_in_blocks(scale, X).float()
         process: Any = OneProcess(config.device)
@@ -310,29 +396,25 @@ def _labels(y: Any) -> np.ndarray:
         raise
 
 
-def _problems(threshold: Any, val: Any, patience: Any, classes: int) -> list[str]:
-    """Problems of the settings that `Config` does not have."""
+def _find_problems(members: Any, val: Any, patience: Any) -> list[str]:
+    """Return the problems of the settings that `Config` does not have."""
     found = []
     if isinstance(val, bool) or not isinstance(val, (int, float)) or not 0 <= val < 1:
         found.append(f"val: expected a share in [0, 1), got {val!r}")
-    elif not val:
-        wanting = {'threshold "fit"': isinstance(threshold, str), "patience": patience is not None}
-        found += [
-            f"val: {name} needs held-out rows, for instance val=0.2"
-            for name, wants in wanting.items()
-            if wants
-        ]
-    try:
-        limits = np.asarray(0.5 if isinstance(threshold, str) else threshold, dtype=float)
-    except (TypeError, ValueError):
-        limits = np.array(np.nan)
-    right = limits.shape in ((), (classes,)) and bool(((limits >= 0) & (limits <= 1)).all())
-    if not right or (isinstance(threshold, str) and threshold != "fit"):
-        found.append(
-            f'threshold: expected "fit", a number in [0, 1] or one for each of the {classes} '
-            f"classes, got {threshold!r}"
-        )
+    elif not val and patience is not None:
+        found.append("val: patience needs held-out rows, for instance val=0.2")
+    if members is not None:
+        listed = [] if isinstance(members, str) else list(members)
+        if not listed or not set(listed) <= set(MEMBERS):
+            found.append(f"members: expected a list of {', '.join(MEMBERS)}, got {members!r}")
     return found
+
+
+def _standardize(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return logits with mean 0 and deviation 1 per class, and both numbers."""
+    mean, std = logits.mean(axis=0), logits.std(axis=0)
+    std = np.where(std > 1e-9, std, 1.0)
+    return (logits - mean) / std, mean, std
 
 
 def _to_python(value: Any) -> Any:
@@ -341,10 +423,6 @@ def _to_python(value: Any) -> Any:
 
 def _cuda_devices() -> list[int]:
     return list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-
-
-def _sigmoid(logits: np.ndarray) -> np.ndarray:
-    return torch.sigmoid(torch.from_numpy(logits)).numpy()
 
 
 __all__ = ["HalftruthClassifier"]

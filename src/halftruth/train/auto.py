@@ -20,7 +20,7 @@ from halftruth.data.splits import fold_of_rows, split_rows
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.metrics import mean_roc_auc
 from halftruth.models import set_standardization
-from halftruth.train.config import Config, ConfigError
+from halftruth.train.config import AUTO, Config, ConfigError
 from halftruth.train.devices import OneProcess, count_processes, run_in_processes
 from halftruth.train.inputs import Features
 from halftruth.train.settings import DEFAULTS_ON_FEATURES, parse_budget
@@ -32,7 +32,7 @@ STEPS = 300
 # The share of rows without any class from which the any-class term helps.
 MANY_EMPTY = 0.2
 RIDGE = 2.0
-MLP_ALONE = {"head": "linear", "hidden": 512, "dropout": 0.8, "head_lr": 1e-3}
+MLP_ALONE = {"hidden": 512, "dropout": 0.8, "head_lr": 1e-3}
 # Noisy features need a stronger prior than 2, many exact features a weaker one.
 PRIORS = (0.5, 8.0, 0.125)
 MORE_PRIORS = (32.0, 0.03)
@@ -40,6 +40,23 @@ MORE_PRIORS = (32.0, 0.03)
 PARTS, ENOUGH_ROWS = 5, 500
 # Seconds of trials from which several processes, which take about four to start, save time.
 WORTH_PROCESSES = 12.0
+
+
+# Settings of a training by steps: with one of them, auto trains one model, not the ensemble.
+_OF_ONE_MODEL = (
+    "batch_size", "budget", "clip", "dropout", "ema", "epochs", "head", "head_lr", "hidden", "l1",
+    "lr", "optimizer", "patience", "ridge", "schedule", "select", "warmup", "weight_decay",
+)  # fmt: skip
+
+
+def uses_ensemble(config: Config, defaults: dict[str, Any] | None = None) -> bool:
+    """Return whether auto fits the ensemble: on features, with no setting of a single model.
+
+    `defaults`: those of the caller, where they differ from the defaults on features.
+    """
+    usual = vars(Config(**{**DEFAULTS_ON_FEATURES, "features": "x"})) | (defaults or {})
+    same = all(getattr(config, name) == usual[name] for name in _OF_ONE_MODEL)
+    return config.method == AUTO and config.on_features and same
 
 
 @dataclass(frozen=True)
@@ -72,8 +89,7 @@ def choose(labels: np.ndarray, dim: int, *, features: bool, frozen: bool = False
         method, reason = _choose_for_missing_labels(head_alone=features or frozen)
         reasons.append(reason)
     alternatives: list[dict[str, Any]] = [{"ridge": v} for v in PRIORS]
-    # One member alone may be better: the linear one on word counts, the MLP on few features.
-    alternatives += [{"head": "linear"}, dict(MLP_ALONE)] if features else []
+    alternatives += [dict(MLP_ALONE)] if features else []
     trials = 1 + len(alternatives)
     alternatives += [{"ridge": v} for v in MORE_PRIORS]
     if method["method"] == "swan":
@@ -121,10 +137,7 @@ def _choose_recipe(rows: int, dim: int, features: bool) -> tuple[dict[str, Any],
     if features:
         size = 2 ** round(math.log2(min(max(rows / STEPS, 32), 1024)))
         recipe |= {"batch_size": int(size), "ema": 0.99, "epochs": 20, "select": "last"}
-        return {**recipe, "head": "ensemble"}, (
-            f"{reason}; averaged with a 512-unit MLP head (head: ensemble); neither overfits much, "
-            "so the last epoch is used"
-        )
+        return recipe, f"{reason}; it does not overfit much, so the last epoch is used"
     recipe |= {"head_epochs": 20, "epochs": 6, "select": "last"}
     return recipe, (
         f"{reason}; then the whole network at a low learning rate, with random crops, fixed "
@@ -144,9 +157,6 @@ def resolve_auto(
     choice = choose(labels, dim, features=features, frozen=config.tune == "head")
     plain = {f.name: f.default for f in dataclasses.fields(Config) if f.default is not MISSING}
     usual = plain | (DEFAULTS_ON_FEATURES if features else {}) | (defaults or {})
-    if config.hidden:
-        # A hidden layer that the user asked for replaces the ensemble.
-        choice.settings.pop("head", None)
     if config.patience is not None:
         # Early stopping needs the choice of an epoch.
         choice.settings.pop("select", None)

@@ -13,11 +13,13 @@ from accelerate import Accelerator
 
 from halftruth.data import DataError, named_splits, read_labels
 from halftruth.data.errors import some
-from halftruth.labels import LabelMatrix
-from halftruth.metrics import average_precision, count, thresholds
+from halftruth.labels import ABSENT, PRESENT, LabelMatrix
+from halftruth.metrics import average_precision, count
 from halftruth.metrics import evaluate as score_labels
 from halftruth.metrics.counts import UndefinedMetricWarning
 from halftruth.models import Classifier
+from halftruth.presence.decisions import Decisions, decide
+from halftruth.presence.probabilities import Probabilities, fit_probabilities
 from halftruth.train.config import Config
 from halftruth.train.feature_inputs import Files
 from halftruth.train.inputs import Inputs
@@ -86,7 +88,7 @@ def evaluate(
     with warnings.catch_warnings():
         # A class without a positive is in the table, without an AP.
         warnings.simplefilter("ignore", UndefinedMetricWarning)
-        metrics = score_labels(scores.probabilities, truth, threshold=run.thresholds, **options)
+        metrics = score_decisions(scores.probabilities, run.decisions, truth, **options)
         ap = average_precision(scores.probabilities, truth, ignore_unknown=ignore, empty="nan")
     counts = (truth > 0).sum(axis=0)
     table = pd.DataFrame(
@@ -147,6 +149,14 @@ def _select_part(run: TrainedRun, given: LabelMatrix, labels: str | Path, split:
 # ---------------------------------------------------------------------- the result of training
 
 
+@dataclass(frozen=True)
+class OutOfSample:
+    """Logits of rows that the model was not fitted on."""
+
+    rows: np.ndarray
+    logits: np.ndarray
+
+
 @dataclass
 class Details:
     """Data for the report: settings, labels, probabilities and tables of a run."""
@@ -158,6 +168,7 @@ class Details:
     classes: pd.DataFrame
     # (K, groups, bins) counts of probabilities of each part.
     histograms: dict[str, np.ndarray]
+    out_of_sample: OutOfSample
     is_main_process: bool = True
     seconds: float = 0.0
 
@@ -171,7 +182,13 @@ class Result:
     classes: tuple[str, ...]
     best_stage: str
     best_epoch: int
+    # On calibrated probabilities; 1 for a class that is not predicted.
     thresholds: list[float]
+    # The rule of decisions, the curves from logits to probabilities, and the classes without
+    # enough labels to be predicted.
+    decide: str = "f1"
+    probabilities: dict[str, Any] = field(default_factory=dict)
+    not_predicted: list[str] = field(default_factory=list)
     # The key of metrics.jsonl by which epochs are compared, and its value in the kept epoch.
     criterion: str = ""
     best_score: float = math.nan
@@ -199,7 +216,19 @@ class Result:
             elif scores:
                 shown = ", ".join(f"{key} {100 * scores[key]:.2f}" for key in ("mAP", "CF1", "OF1"))
                 lines.append(f"{name}: {shown}")
+        if self.probabilities:
+            lines.append(self._describe_decisions())
         return "\n".join([*lines, f"everything is in {self.folder}"])
+
+    def _describe_decisions(self) -> str:
+        value, low, high = self.probabilities["labels_per_row"]
+        text = (
+            f"decisions by {self.decide}; estimated labels per row: {value:.2f} ({low:.2f} to "
+            f"{high:.2f})"
+        )
+        if self.not_predicted:
+            text += f"; not predicted, since there are too few labels: {some(self.not_predicted)}"
+        return text
 
 
 def evaluate_run(
@@ -209,22 +238,26 @@ def evaluate_run(
     inputs: Inputs,
     best: dict[str, Any],
     accelerator: Accelerator,
+    out_of_sample: OutOfSample | None = None,
 ) -> Result:
     """Evaluate the best weights on validation and test rows, on complete labels where known.
 
-    Thresholds are fitted on the validation rows.
+    Probabilities are calibrated and decisions are made on rows the model was not fitted on: those
+    given, or the validation rows.
     """
     model.to(accelerator.device).eval()
 
     def predict(rows: np.ndarray) -> np.ndarray:
         logits = score_rows(model, inputs, rows, accelerator, 2 * config.batch_size)
-        return torch.sigmoid(logits.double()).cpu().numpy()
+        return logits.double().cpu().numpy()
 
     reference = task.labels.values if task.truth is None else task.truth
     val, test = task.splits.val, task.splits.test
-    scores = {"val": predict(val), "test": predict(test)}
-    # Thresholds may be infinite; 0 and 1 have the same effect on probabilities.
-    fitted = np.clip(thresholds.best(scores["val"], task.get_selection_labels(config)[val]), 0, 1)
+    logits = {"val": predict(val), "test": predict(test)}
+    given = out_of_sample or OutOfSample(val, logits["val"])
+    probabilities, decisions = decide_without_complete_labels(config, task, given)
+    scores = {part: probabilities(values) for part, values in logits.items()}
+    fitted = np.where(decisions.predicted, decisions.thresholds, 1.0)
     histograms = {
         part: count_class_histograms(
             scores[part], task.labels.values[at], None if task.truth is None else task.truth[at]
@@ -240,16 +273,52 @@ def evaluate_run(
         best_epoch=int(best["epoch"]) + 1,
         best_stage=best["stage"],
         thresholds=[float(value) for value in fitted],
-        details=Details(config, task, scores, table, histograms, accelerator.is_main_process),
+        decide=str(decisions.rule),
+        probabilities=probabilities.to_dict(),
+        not_predicted=[
+            name for name, is_in in zip(task.classes, decisions.predicted, strict=True) if not is_in
+        ],
+        details=Details(
+            config, task, scores, table, histograms, given, accelerator.is_main_process
+        ),
     )
     with warnings.catch_warnings():
         # `data check` reports classes without a positive; here they are left out of the means.
         warnings.simplefilter("ignore", UndefinedMetricWarning)
         warnings.filterwarnings("ignore", message="No class has")
-        result.val = score_labels(scores["val"], reference[val], threshold=fitted)
+        if len(val):
+            result.val = score_decisions(scores["val"], decisions, reference[val])
         if len(test):
-            result.test = score_labels(scores["test"], reference[test], threshold=fitted)
+            result.test = score_decisions(scores["test"], decisions, reference[test])
     return result
+
+
+def decide_without_complete_labels(
+    config: Config, task: Task, given: OutOfSample
+) -> tuple[Probabilities, Decisions]:
+    """Fit the model of labelling to out-of-sample rows, and choose thresholds by the rule."""
+    labels = task.get_selection_labels(config)
+    if config.selects_on_truth and task.truth is not None:
+        labels = np.where(task.truth > 0, PRESENT, ABSENT)
+    probabilities = fit_probabilities(
+        labels[given.rows], given.logits, labels_per_row=config.labels_per_row, seed=config.seed
+    )
+    shown = (task.labels.values[task.splits.train] == PRESENT).sum(axis=0)
+    return probabilities, decide(probabilities(given.logits), shown, config.decide)
+
+
+def score_decisions(
+    probabilities: np.ndarray, decisions: Decisions, labels: np.ndarray, **options: Any
+) -> dict[str, float]:
+    """Return the metrics of probabilities and of the decisions that follow from them."""
+    limits = np.where(decisions.predicted, decisions.thresholds, 1.0)
+    found = score_labels(probabilities, labels, threshold=limits, **options)
+    if decisions.rule.name == "top":
+        # A class is among the best of a row or not: no threshold says which.
+        chosen = decisions(probabilities).astype(float)
+        by_rank = score_labels(chosen, labels, threshold=0.5, **options)
+        found |= {name: by_rank[name] for name in by_rank.keys() - {"mAP"}}
+    return found
 
 
 def make_class_table(

@@ -1,6 +1,7 @@
 """A run, from its settings to the files in its folder."""
 
 import dataclasses
+import math
 import shlex
 import time
 from collections.abc import Callable, Iterator
@@ -21,8 +22,9 @@ from halftruth.data.decode_images import describe_bad
 from halftruth.data.splits import named_splits
 from halftruth.losses import Loss
 from halftruth.models import Classifier
+from halftruth.models.ensemble import build_ensemble
 from halftruth.models.heads import registry as heads
-from halftruth.train.auto import Budget, Choice, resolve_auto, search_settings
+from halftruth.train.auto import Budget, Choice, resolve_auto, search_settings, uses_ensemble
 from halftruth.train.config import AUTO, Config, load_settings
 from halftruth.train.devices import (
     catch_stop_signals,
@@ -30,16 +32,19 @@ from halftruth.train.devices import (
     keep_freed_memory,
     make_accelerator,
 )
-from halftruth.train.evaluation import Result, evaluate_run
+from halftruth.train.evaluation import OutOfSample, Result, evaluate_run
 from halftruth.train.feature_encoder import FeatureEncoder
+from halftruth.train.fit_ensemble import fit_ensemble
 from halftruth.train.inputs import Features, Images, Inputs, read_images
 from halftruth.train.journal import HISTOGRAMS, METRICS, Journal, OnEpoch
 from halftruth.train.memory_use import describe_memory
 from halftruth.train.output_tables import to_csv_text, write_bad_images
 from halftruth.train.run_folder import (
     LAST,
+    OUT_OF_SAMPLE,
     RESULT,
     CheckpointError,
+    Checkpoints,
     check_is_folder,
     check_same_run,
     identify,
@@ -51,10 +56,13 @@ from halftruth.train.run_folder import (
 from halftruth.train.scoring import extract_features, send_scores
 from halftruth.train.stages import Stages, build_model
 from halftruth.train.task import check_parts, load_task, remove_rows
+from halftruth.train.trackers import Trackers, check_trackers
 from halftruth.train.trainer import Interrupted, Teacher
 
 # The folder of the first training, where a method has two.
 TEACHER = "teacher"
+# The stage of a run whose model is the ensemble of auto.
+ENSEMBLE = "ensemble"
 
 
 def train(
@@ -91,6 +99,7 @@ class Run:
         self.on_epoch = on_epoch
         self.folder = Path(config.out)
         check_is_folder(self.folder)
+        check_trackers(config.track)
         # The folder to resume from: that of the whole run, if this is only the teacher of a run.
         self.whole = part_of or self.folder
         self.accelerator = make_accelerator(config)
@@ -110,12 +119,18 @@ class Run:
         with self._lock():
             return self._train(resume, self._load_last(resume), started)
 
+    def _open_trackers(self) -> Trackers | None:
+        """Return the trackers of the whole run; the teacher of a run has none."""
+        if not self.config.track or not self.main or self.whole != self.folder:
+            return None
+        return Trackers(self.config.track, self.folder, self.config.to_dict())
+
     def _train(self, resume: bool, saved: dict[str, Any] | None, started: float) -> Result:
         self.journal = Journal(
             self.folder,
             main=self.main,
             quiet=self.quiet,
-            tensorboard=self.config.tensorboard,
+            trackers=self._open_trackers(),
             on_epoch=self.on_epoch,
         )
         if self.whole == self.folder:
@@ -131,6 +146,9 @@ class Run:
         inputs, bad = self._load_inputs(model)
         if line := describe_memory(self.config, self.task, model):
             self.journal.log(line)
+        # The members of the ensemble know neither soft labels nor weights.
+        if uses_ensemble(self.config) and not self.task.has_label_values:
+            return self._fit_ensemble(inputs, saved, started)
         try:
             model = self._resolve_auto(model, inputs)
         except KeyboardInterrupt as stop:
@@ -308,6 +326,50 @@ class Run:
             stop_asked, teacher,
         )  # fmt: skip
 
+    # ------------------------------------------------------------------ auto on features
+
+    def _fit_ensemble(self, inputs: Inputs, saved: dict[str, Any] | None, started: float) -> Result:
+        """Fit the ensemble of auto to features, and evaluate it; nothing is trained by epochs."""
+        config, task, journal = self.config, self.task, self.journal
+        self.identity = identify(config, task)
+        self._write_config(saved)
+        files = Checkpoints(self.folder, self.accelerator, self.identity)
+        rows = task.splits.train
+        assert task.features is not None
+        try:
+            if saved is None:
+                journal.log("auto: fitting the members of an ensemble (docs/auto.md)")
+                fitted = fit_ensemble(
+                    task.features[rows], task.labels.values[rows], seed=config.seed,
+                    groups=None if task.groups is None else task.groups[rows],
+                    device=self.accelerator.device, log=journal.log,
+                )  # fmt: skip
+                journal.log("auto: " + "\n      ".join(fitted.describe()))
+                more = {
+                    "layout": fitted.layout,
+                    "out_of_sample": {
+                        "rows": torch.from_numpy(rows[fitted.rows]),
+                        "logits": torch.from_numpy(fitted.logits).float(),
+                    },
+                }
+                files.save_best(fitted.model, ENSEMBLE, 0, more)
+                files.save_last({"progress": {"stage": ENSEMBLE}})
+        except KeyboardInterrupt as stop:
+            journal.log("stopped; nothing is saved yet. The same command starts again")
+            raise Interrupted from stop
+        best = files.best()
+        model = build_ensemble(task.features.shape[1], len(task.classes), best["layout"])
+        model.load_state_dict(best["model"])
+        held = best["out_of_sample"]
+        given = OutOfSample(held["rows"].numpy(), held["logits"].double().numpy())
+        result = evaluate_run(config, task, model, inputs, best, self.accelerator, given)
+        result.criterion, result.best_score = "val_mAP", result.val.get("mAP", math.nan)
+        journal.write({"stage": ENSEMBLE, "epoch": 1, "val_mAP": result.best_score})
+        journal.close()
+        self._write_results(result, time.perf_counter() - started)
+        journal.log(result.describe())
+        return result
+
     # ------------------------------------------------------------------ after training
 
     def _write_results(self, result: Result, seconds: float) -> None:
@@ -320,6 +382,9 @@ class Run:
             counts: dict[str, Any] = {**details.histograms}
             with replace_file(self.folder / "class_histograms.npz") as new, new.open("wb") as file:
                 np.savez_compressed(file, **counts)
+            held = details.out_of_sample
+            with replace_file(self.folder / OUT_OF_SAMPLE) as new, new.open("wb") as file:
+                np.savez_compressed(file, rows=held.rows, logits=held.logits.astype(np.float32))
 
 
 # ---------------------------------------------------------------------- methods with a teacher

@@ -1,7 +1,7 @@
 """Tables that a run writes: predictions, classes, images that could not be read."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,14 @@ def write_bad_images(path: Path, bad: Sequence[tuple[str, str]]) -> None:
 
 
 def make_prediction_table(
-    items: Sequence[str], probabilities: np.ndarray, classes: Sequence[str], thresholds: np.ndarray
+    items: Sequence[str],
+    probabilities: np.ndarray,
+    classes: Sequence[str],
+    decide: Callable[[np.ndarray], np.ndarray],
 ) -> pd.DataFrame:
     """Return one row per item: name, predicted labels (joined by |), probability per class."""
     names = np.array(classes, dtype=object)
-    chosen = [join_names(list(names[row])) for row in probabilities > thresholds]
+    chosen = [join_names(list(names[row])) for row in decide(probabilities)]
     table = pd.DataFrame({"item": list(items), "labels": chosen}, dtype=object)
     return pd.concat([table, pd.DataFrame(probabilities, columns=list(classes))], axis=1)
 

@@ -31,6 +31,8 @@ LAST, BEST = "last.safetensors", "best.safetensors"
 # The best head of the first stage, before it is moved to the backbone.
 HEAD = "head.safetensors"
 RESULT = "result.json"
+# Logits of rows the model was not fitted on, for other rules of decisions and for estimates.
+OUT_OF_SAMPLE = "out_of_sample.npz"
 
 _PARTS_OF_IDENTITY = {
     "classes": "class list",

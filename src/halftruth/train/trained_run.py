@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 
 from halftruth.data import DataError, decode_all
 from halftruth.data.decode_images import describe_bad
@@ -19,6 +18,11 @@ from halftruth.data.given_images import GivenImage, open_images
 from halftruth.data.transforms import Augment
 from halftruth.labels import LabelMatrix
 from halftruth.models import Classifier, build_image_model
+from halftruth.models.averaged import build_averaged
+from halftruth.models.ensemble import build_ensemble
+from halftruth.presence.decisions import Decisions, Rule, parse_rule
+from halftruth.presence.labelling_model import sigmoid
+from halftruth.presence.probabilities import Probabilities
 from halftruth.train.config import Config, check_device, read_settings
 from halftruth.train.devices import make_accelerator
 from halftruth.train.feature_encoder import FeatureEncoder
@@ -26,8 +30,14 @@ from halftruth.train.feature_inputs import Files, encode, is_matrix, read_matrix
 from halftruth.train.inputs import Features, Images, Inputs
 from halftruth.train.journal import Journal
 from halftruth.train.output_tables import make_prediction_table, write_table
-from halftruth.train.run_folder import BEST, RESULT, CheckpointError, load_checkpoint, read_result
-from halftruth.train.scoring import score_rows
+from halftruth.train.run_folder import (
+    BEST,
+    RESULT,
+    CheckpointError,
+    load_checkpoint,
+    read_result,
+)
+from halftruth.train.scoring import average_over_mirror, score_rows
 from halftruth.train.stages import build_head
 
 # Decoded pixels that are held in memory at once.
@@ -39,11 +49,17 @@ FeatureSource = Files | np.ndarray | pd.DataFrame | Sequence[Sequence[float]]
 
 @dataclass
 class Scores:
-    """Probabilities (N, K) of some items, and the images that could not be read."""
+    """Logits and probabilities (N, K) of some items, and the images that could not be read."""
 
     items: list[str]
+    logits: np.ndarray
     probabilities: np.ndarray
     bad: list[tuple[str, str]]
+
+    @property
+    def raw(self) -> np.ndarray:
+        """The sigmoid of the logits, which is not calibrated."""
+        return sigmoid(self.logits)
 
 
 class TrainedRun:
@@ -52,11 +68,14 @@ class TrainedRun:
         run = halftruth.load("runs/first")
         run.predict("photo.jpg")
 
-    `classes`: the class names. `thresholds`: one per class, fitted on validation rows.
+    `classes`: the class names. `decisions`: the rule and the thresholds on probabilities.
     `model`: the network with the best weights.
     """
 
-    def __init__(self, folder: str | Path, *, device: str = "auto", quiet: bool = True) -> None:
+    def __init__(
+        self, folder: str | Path, *, device: str = "auto", flip: bool = False, quiet: bool = True
+    ) -> None:
+        """`flip`: predict the mean over an image and its mirror image, in twice the time."""
         self.folder = Path(folder)
         values = read_settings(self.folder)
         strange = values.keys() - {field.name for field in dataclasses.fields(Config)}
@@ -72,6 +91,11 @@ class TrainedRun:
         self.classes: tuple[str, ...] = tuple(self.saved["identity"]["classes"])
         # The number of features per row; None for a run on images.
         self.inputs: int | None = self.saved["identity"]["inputs"]
+        self.flip = flip
+        if flip and self.inputs is not None:
+            raise DataError(
+                f"{self.folder}: flip (--flip) is for images, and this run was trained on features"
+            )
         # This device may not support the precision of training.
         self.accelerator = make_accelerator(dataclasses.replace(self.config, precision="no"))
         # How tables and text become features; None if the run was trained on a matrix.
@@ -79,22 +103,50 @@ class TrainedRun:
         self.journal = Journal(None, quiet=quiet)
 
     @cached_property
-    def thresholds(self) -> np.ndarray:
-        """One threshold per class, fitted on validation rows; 0.5 while training is unfinished."""
+    def result(self) -> dict[str, Any] | None:
+        """The content of result.json; None, with a warning, while training is not finished."""
         if (self.folder / RESULT).exists():
-            return np.array(read_result(self.folder, len(self.classes))["thresholds"], dtype=float)
+            return read_result(self.folder, len(self.classes))
         warnings.warn(
-            f"{self.folder}: training is not finished, so there are no fitted thresholds; "
-            "0.5 is used for all classes",
+            f"{self.folder}: training is not finished, so probabilities are not calibrated, and "
+            "a class is predicted above 0.5",
             stacklevel=2,
         )
-        return np.full(len(self.classes), 0.5)
+        return None
+
+    @cached_property
+    def decisions(self) -> Decisions:
+        """The rule of the run, with one threshold per class on calibrated probabilities."""
+        count = len(self.classes)
+        if self.result is None:
+            return Decisions(Rule("threshold", 0.5), np.full(count, 0.5), np.full(count, True))
+        left_out = set(self.result.get("not_predicted", ()))
+        predicted = np.array([name not in left_out for name in self.classes])
+        limits = np.array(self.result["thresholds"], dtype=float)
+        return Decisions(parse_rule(self.result.get("decide", "f1")), limits, predicted)
+
+    @cached_property
+    def curves(self) -> tuple[np.ndarray, np.ndarray]:
+        """Offset and slope per class: P(present | x) = σ(offset + slope · logit)."""
+        found = self.result and self.result.get("probabilities")
+        if not found:
+            return np.zeros(len(self.classes)), np.ones(len(self.classes))
+        fitted = Probabilities.from_dict(found)
+        return fitted.offset, fitted.slope
+
+    @property
+    def thresholds(self) -> np.ndarray:
+        """One threshold per class, on calibrated probabilities."""
+        return self.decisions.thresholds
 
     @cached_property
     def model(self) -> Classifier:
         """The network with the best weights, in evaluation mode."""
         config = self.config
-        if self.inputs is not None:
+        layout = self.saved.get("layout")
+        if layout is not None and self.inputs is not None:
+            model = build_ensemble(self.inputs, len(self.classes), layout)
+        elif self.inputs is not None:
             model = build_head(config, self.inputs, len(self.classes))
         else:
             model = build_image_model(
@@ -104,6 +156,7 @@ class TrainedRun:
                 image_size=config.image_size,
                 head=config.head,
             )
+            model = model if layout is None else build_averaged(model, layout)
         try:
             model.load_state_dict(self.saved["model"])
         except RuntimeError as error:
@@ -129,8 +182,10 @@ class TrainedRun:
         items: Sequence[str] | None = None,
         bad_images: str = "skip",
         workers: int | None = None,
+        decide: str | None = None,
+        raw: bool = False,
     ) -> pd.DataFrame:
-        """Return one row per item: its name, predicted labels, and the probability per class.
+        """Return one row per item: its name, predicted labels, and P(present | x) per class.
 
         `source` is of the kind the run was trained on (`images=` and `features=` name the kind):
 
@@ -147,7 +202,7 @@ class TrainedRun:
             bad_images=bad_images, workers=workers,
         )  # fmt: skip
         return make_prediction_table(
-            scores.items, scores.probabilities, self.classes, self.thresholds
+            scores.items, scores.probabilities, self.classes, self.decisions
         )
 
     def score(
@@ -223,7 +278,7 @@ class TrainedRun:
             names = [str(name) for name in (range(len(matrix)) if ids is None else ids)]
         if len(names) != len(matrix):
             raise DataError(f"expected {len(matrix):,} items, one per row, got {len(names):,}")
-        return Scores(names, self._probabilities(Features(matrix), np.arange(len(matrix))), [])
+        return self._make_scores(names, self._logits(Features(matrix), np.arange(len(matrix))), [])
 
     def _score_images(
         self, source: ImageSource, names: list[str] | None, bad_images: str, workers: int | None
@@ -248,18 +303,25 @@ class TrainedRun:
                 )
                 good = np.flatnonzero(done.good)
                 inputs = Images(store, some, size, augment=augment, pixels=done.pixels)
-                parts.append(self._probabilities(inputs, good))
+                parts.append(self._logits(inputs, good))
                 kept += [some[row] for row in good]
                 bad += done.bad
         if bad and (bad_images == "fail" or not kept):
             raise DataError(describe_bad(bad, len(names)))
-        return Scores(kept, np.concatenate(parts), bad)
+        return self._make_scores(kept, np.concatenate(parts), bad)
 
-    def _probabilities(self, inputs: Inputs, rows: np.ndarray) -> np.ndarray:
+    def _make_scores(
+        self, names: list[str], logits: np.ndarray, bad: list[tuple[str, str]]
+    ) -> Scores:
+        offset, slope = self.curves
+        return Scores(names, logits, sigmoid(offset + slope * logits), bad)
+
+    def _logits(self, inputs: Inputs, rows: np.ndarray) -> np.ndarray:
         if len(rows) == 0:
             return np.zeros((0, len(self.classes)))
-        logits = score_rows(self.model, inputs, rows, self.accelerator, 2 * self.config.batch_size)
-        return torch.sigmoid(logits.double()).cpu().numpy()
+        forward = average_over_mirror(self.model) if self.flip else self.model
+        logits = score_rows(forward, inputs, rows, self.accelerator, 2 * self.config.batch_size)
+        return logits.double().cpu().numpy()
 
 
 def open_run(run: TrainedRun | str | Path) -> TrainedRun:
@@ -277,7 +339,12 @@ def write_predictions(
 ) -> tuple[int, list[tuple[str, str]]]:
     """Write the table of `predict` as CSV or Parquet; return (rows, bad images)."""
     run = open_run(run)
+    rule, raw = options.pop("decide", None), options.pop("raw", False)
     scores = run.score(source, **options)
-    table = make_prediction_table(scores.items, scores.probabilities, run.classes, run.thresholds)
+    decisions = run.decisions if rule is None else run.decide(rule)
+    table = make_prediction_table(
+        scores.items, scores.raw if raw else scores.probabilities, run.classes,
+        lambda _: decisions(scores.probabilities),
+    )  # fmt: skip
     write_table(table, path)
     return len(table), scores.bad

@@ -1,0 +1,129 @@
+"""A random forest as tensors: predictions, exports and checkpoints need no pickle."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+# Label shares of leaves are stored in 8 bits: the mean over many trees is exact to about 1e-4.
+_STEPS = 255
+# Trees whose leaves are looked up at once; bounds the memory of a batch.
+_TREES_AT_ONCE = 16
+
+
+class Forest(nn.Module):
+    """The logit of the mean label share of the leaves that a row reaches.
+
+    `feature`, `threshold`, `left` and `right` hold the trees, one per row, padded to the same
+    number of nodes. A leaf points to itself; `leaf` is its row in `shares`, the table (leaves, K).
+    """
+
+    feature: Tensor
+    threshold: Tensor
+    left: Tensor
+    right: Tensor
+    leaf: Tensor
+    shares: Tensor
+
+    def __init__(
+        self, num_classes: int, *, trees: int, nodes: int, leaves: int, depth: int
+    ) -> None:
+        super().__init__()
+        self.depth = depth
+        for name, dtype in (
+            ("feature", torch.int32),
+            ("threshold", torch.float32),
+            ("left", torch.int32),
+            ("right", torch.int32),
+            ("leaf", torch.int32),
+        ):
+            self.register_buffer(name, torch.zeros(trees, nodes, dtype=dtype))
+        self.register_buffer("shares", torch.zeros(leaves, num_classes, dtype=torch.uint8))
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """The sizes that the constructor needs."""
+        trees, nodes = self.feature.shape
+        return {"trees": trees, "nodes": nodes, "leaves": len(self.shares), "depth": self.depth}
+
+    def find_leaves(self, features: Tensor) -> Tensor:
+        """Return the row of `shares` that each row reaches in each tree, (B, trees)."""
+        # The trees were grown on float32, and a value may equal a threshold.
+        x = features.float()
+        trees, nodes = self.feature.shape
+        offset = torch.arange(trees, device=x.device) * nodes
+        tables = [t.flatten() for t in (self.feature, self.threshold, self.left, self.right)]
+        node = torch.zeros(len(x), trees, dtype=torch.long, device=x.device)
+        for _ in range(self.depth):
+            feature, threshold, left, right = (table[node + offset] for table in tables)
+            below = x.gather(1, feature.long()) <= threshold
+            node = torch.where(below, left, right).long()
+        return self.leaf.flatten()[node + offset]
+
+    def forward(self, features: Tensor) -> Tensor:
+        reached = self.find_leaves(features).long()
+        total = torch.zeros(
+            len(reached), self.shares.shape[1], dtype=torch.float32, device=reached.device
+        )
+        for some in reached.split(_TREES_AT_ONCE, dim=1):
+            total = total + self.shares[some].float().sum(dim=1)
+        return share_to_logit(total / (_STEPS * reached.shape[1])).to(features.dtype)
+
+
+def share_to_logit(share: Tensor) -> Tensor:
+    """Return the logit of a share of labels, bounded: a share of 0 is not certainty."""
+    return torch.logit(share, eps=1 / 400)
+
+
+def convert_forest(fitted: Any, x: np.ndarray, labels: np.ndarray) -> tuple[Forest, np.ndarray]:
+    """Return a fitted scikit-learn forest as a module, and its out-of-bag label shares (N, K).
+
+    The shares of a leaf are those of the rows its tree was grown on. `labels` (N, K) are 0 and 1;
+    the forest itself may have been grown on other targets. Rows that every tree has seen get NaN.
+    """
+    from scipy.sparse import csr_matrix
+
+    trees = [one.tree_ for one in fitted.estimators_]
+    nodes = max(tree.node_count for tree in trees)
+    leaves = sum(int((tree.children_left < 0).sum()) for tree in trees)
+    depth = max(tree.max_depth for tree in trees)
+    layout = {"trees": len(trees), "nodes": nodes, "leaves": leaves, "depth": depth}
+    forest = Forest(labels.shape[1], **layout)
+    sparse, reached = csr_matrix(labels, dtype=np.float32), fitted.apply(x)
+    # A property that draws all samples again whenever it is read.
+    samples = fitted.estimators_samples_
+    total, seen, first = np.zeros(labels.shape, np.float32), np.zeros(len(x)), 0
+    for number, tree in enumerate(trees):
+        own = np.arange(tree.node_count)
+        is_leaf = tree.children_left < 0
+        row_of_node = np.cumsum(is_leaf) - 1
+        # A leaf leads to itself: rows that arrive early stay there.
+        for name, values in (
+            ("feature", np.where(is_leaf, 0, tree.feature)),
+            ("threshold", _round_down(tree.threshold)),
+            ("left", np.where(is_leaf, own, tree.children_left)),
+            ("right", np.where(is_leaf, own, tree.children_right)),
+            ("leaf", first + row_of_node),
+        ):
+            table = getattr(forest, name)
+            table[number, : len(own)] = torch.from_numpy(values).to(table.dtype)
+        drawn = np.bincount(samples[number], minlength=len(x))
+        at = row_of_node[reached[:, number]]
+        count = int(is_leaf.sum())
+        member = csr_matrix((drawn.astype(np.float32), (at, np.arange(len(x)))), (count, len(x)))
+        rows_in_leaf = np.maximum(np.asarray(member.sum(axis=1)), 1)
+        shares = (member @ sparse).toarray() / rows_in_leaf
+        out = drawn == 0
+        total[out] += shares[at[out]]
+        seen += out
+        forest.shares[first : first + count] = torch.from_numpy(np.rint(shares * _STEPS)).byte()
+        first += count
+    with np.errstate(invalid="ignore"):
+        return forest, total / np.where(seen == 0, np.nan, seen)[:, None]
+
+
+def _round_down(threshold: np.ndarray) -> np.ndarray:
+    """Return float32 thresholds t' such that x <= t' just where x <= t, for x in float32."""
+    rounded = threshold.astype(np.float32)
+    return np.where(rounded > threshold, np.nextafter(rounded, np.float32(-np.inf)), rounded)

@@ -1,0 +1,54 @@
+"""Labels of the most similar training rows, as a module."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from halftruth.models.forest import share_to_logit
+
+# Neighbours of each row; with fewer, labels that are missing among them weigh too much.
+NEIGHBOURS = 40
+
+
+class Neighbours(nn.Module):
+    """The logit of the label share among the nearest training rows, by cosine similarity.
+
+        share_k = (Σ s² [k labelled in the neighbour] + share of k in all rows) / (Σ s² + 1)
+
+    s is the similarity; the sums are over the nearest `count` rows. Nothing is trained, so nothing
+    can be memorised: a missing label of one row is outvoted by the labels of similar rows.
+    """
+
+    rows: Tensor
+    labels: Tensor
+    prior: Tensor
+
+    def __init__(self, dim: int, num_classes: int, *, rows: int, count: int = NEIGHBOURS) -> None:
+        super().__init__()
+        self.count = min(count, rows)
+        self.register_buffer("rows", torch.zeros(rows, dim, dtype=torch.float16))
+        self.register_buffer("labels", torch.zeros(rows, num_classes, dtype=torch.uint8))
+        self.register_buffer("prior", torch.zeros(num_classes))
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """The sizes that the constructor needs."""
+        return {"rows": len(self.rows), "count": self.count}
+
+    @torch.no_grad()
+    def set(self, features: Tensor, labels: Tensor) -> "Neighbours":
+        """Store training rows (N, D) and their labels, 0 or 1."""
+        self.rows.copy_(F.normalize(features, dim=1))
+        self.labels.copy_(labels)
+        self.prior.copy_(labels.float().mean(dim=0))
+        return self
+
+    def forward(self, features: Tensor) -> Tensor:
+        dtype = features.dtype
+        similarity = F.normalize(features, dim=1) @ self.rows.to(dtype).T
+        nearest, index = similarity.topk(self.count, dim=1)
+        weight = nearest.clamp(min=1e-3).square()
+        votes = torch.zeros_like(similarity).scatter(1, index, weight) @ self.labels.to(dtype)
+        return share_to_logit((votes + self.prior) / (weight.sum(dim=1, keepdim=True) + 1))

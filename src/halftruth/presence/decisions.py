@@ -1,0 +1,123 @@
+"""From probabilities to decisions: which classes to predict, without complete labels.
+
+A rule gives one threshold per class on P(present | x). With the probabilities p of rows the model
+was not fitted on, the expected counts of any threshold t are known: Σ_{p>t} p of the predictions
+are right, of n(t) predictions and Σ p present labels. So
+
+    expected precision = Σ_{p>t} p / n(t),     expected recall = Σ_{p>t} p / Σ p,
+    expected F_β = (1+β²) Σ_{p>t} p / (n(t) + β² Σ p).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+# A class with fewer shown labels is not predicted: nothing is known about it. One label is enough
+# for the default, since curves of rare classes are regularised (docs/decisions.md).
+LEAST_SHOWN = 1
+RULES = (
+    "f1, f2, precision=0.9, recall=0.9, threshold=0.5, top=3, count, cost=5 "
+    "(a missed label costs 5 times as much as a wrong one)"
+)
+_FREE = ("f1", "f2", "count")
+_WITH_NUMBER = {"precision": (0, 1), "recall": (0, 1), "threshold": (0, 1), "top": (1, np.inf),
+                "cost": (0, np.inf)}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A parsed rule: its name and its number."""
+
+    name: str
+    number: float = 0.0
+
+    def __str__(self) -> str:
+        return self.name if self.name in _FREE else f"{self.name}={self.number:g}"
+
+
+def parse_rule(text: str) -> Rule:
+    """Return the rule of a text such as "f1" or "precision=0.9".
+
+    >>> parse_rule("recall=0.95")
+    Rule(name='recall', number=0.95)
+    """
+    name, equals, number = str(text).strip().lower().partition("=")
+    if name in _FREE and not equals:
+        return Rule(name)
+    found = re.fullmatch(r"[0-9]*\.?[0-9]+", number.strip())
+    if name not in _WITH_NUMBER or not found:
+        raise ValueError(f"decide: expected one of {RULES}, got {text!r}")
+    value, (low, high) = float(number), _WITH_NUMBER[name]
+    whole = name != "top" or value == int(value)
+    if not (low <= value <= high and whole and (value > 0 or name == "threshold")):
+        bounds = "a whole number of at least 1" if name == "top" else "a positive number"
+        bounds = "a number from 0 to 1" if high == 1 else bounds
+        raise ValueError(f"decide: {name} needs {bounds}, got {number}")
+    return Rule(name, value)
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """The rule, a threshold on P(present | x) per class, and the classes that are predicted."""
+
+    rule: Rule
+    thresholds: np.ndarray
+    predicted: np.ndarray
+
+    def __call__(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return (N, K) booleans: which classes are predicted."""
+        p = np.where(self.predicted, probabilities, -np.inf)
+        chosen = p > self.thresholds
+        if self.rule.name == "top":
+            count = min(int(self.rule.number), p.shape[1])
+            rank = np.argsort(np.argsort(-p, axis=1, kind="stable"), axis=1, kind="stable")
+            chosen &= rank < count
+        return np.asarray(chosen)
+
+
+def decide(probabilities: np.ndarray, shown: np.ndarray, rule: str | Rule = "f1") -> Decisions:
+    """Return thresholds for a rule, from P(present | x) of rows the model was not fitted on.
+
+    `shown`: PRESENT labels per class. A class with fewer than 3 is not predicted; with a fixed
+    threshold, a class with none.
+    """
+    rule = parse_rule(rule) if isinstance(rule, str) else rule
+    p = np.asarray(probabilities, dtype=np.float64)
+    least = 1 if rule.name == "threshold" else LEAST_SHOWN
+    predicted = np.asarray(shown) >= least
+    if rule.name in ("threshold", "cost", "top"):
+        value = {"threshold": rule.number, "cost": 1 / (1 + rule.number), "top": 0.0}[rule.name]
+        thresholds = np.full(p.shape[1], value)
+    else:
+        found = [_choose_threshold(p[:, k], rule) for k in range(p.shape[1])]
+        thresholds = np.array(found)
+        predicted = predicted & np.isfinite(thresholds)
+    return Decisions(rule, np.where(np.isfinite(thresholds), thresholds, 1.0), predicted)
+
+
+def _choose_threshold(p: np.ndarray, rule: Rule) -> float:
+    """Return the threshold of one class; infinity where no threshold meets the rule."""
+    order = np.sort(p)[::-1]
+    right, total = np.cumsum(order), float(p.sum())
+    count = np.arange(1, len(order) + 1)
+    if rule.name in ("f1", "f2"):
+        weight = 1.0 if rule.name == "f1" else 4.0
+        best = int(np.argmax((1 + weight) * right / (count + weight * total)))
+    elif rule.name == "precision":
+        enough = np.flatnonzero(right / count >= rule.number)
+        if not len(enough):
+            return np.inf
+        best = int(enough[-1])
+    elif rule.name == "recall":
+        best = int(np.searchsorted(right, rule.number * total))
+        best = min(best, len(order) - 1)
+    else:
+        if round(total) == 0:
+            return np.inf
+        best = min(round(total), len(order)) - 1
+    # Between this score and the next lower one.
+    after = order[best + 1] if best + 1 < len(order) else 0.0
+    return float((order[best] + after) / 2) if order[best] > after else float(after) * (1 - 1e-9)

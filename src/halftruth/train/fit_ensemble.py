@@ -1,0 +1,388 @@
+"""Fit the ensemble of `auto` on features: members, their weights, out-of-sample scores."""
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from halftruth.data.splits import fold_of_rows, split_rows
+from halftruth.labels import PRESENT, UNKNOWN
+from halftruth.metrics import mean_average_precision, mean_roc_auc
+from halftruth.models import Classifier
+from halftruth.models.ensemble import MEMBERS, build_ensemble, get_layout
+from halftruth.models.forest import share_to_logit
+from halftruth.train.devices import count_processes, limit_threads, run_in_processes
+from halftruth.train.inputs import apply_in_blocks, fit_standardization
+from halftruth.train.members import LEAF_ROWS, PLAIN, RIDGES, fit_forest, fit_linear_path
+
+FOLDS = 4
+# With more rows, some are held out and the members are fitted once, instead of once per fold.
+MANY_ROWS, HELD_OUT = 20_000, 5_000
+# With fewer rows, nothing can be held out: the linear member is used alone.
+FEW_ROWS = 20
+# With fewer rows, an MLP is worse than the other members, and the slowest by far.
+MLP_ROWS = 1_000
+# A member with a smaller share of the weights is left out.
+LEAST_WEIGHT = 0.03
+# How strongly the weights of a class are regularised towards those of all classes.
+_CLASS_PRIOR = 10.0
+_MOST_CELLS = 2_000_000
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class MemberScore:
+    """A line of the table of members: its score on out-of-sample rows and its weight."""
+
+    name: str
+    score: float
+    weight: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class FittedEnsemble:
+    """The model, the logits of rows it was not fitted on, and a table of its members."""
+
+    model: Classifier
+    # Rows with out-of-sample logits, and those logits, on the scale of the model.
+    rows: np.ndarray
+    logits: np.ndarray
+    table: list[MemberScore]
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """The sizes of the members, from which `build_ensemble` makes the model again."""
+        return get_layout(self.model.head.parts)  # type: ignore[arg-type]
+
+    def describe(self) -> list[str]:
+        """Return the table of members as lines of text."""
+        lines = [f"{'member':<12}{'score':>8}{'weight':>8}{'seconds':>9}"]
+        for one in self.table:
+            lines.append(f"{one.name:<12}{100 * one.score:8.2f}{one.weight:8.0%}{one.seconds:9.1f}")
+        return lines
+
+
+def fit_ensemble(
+    features: Any,
+    labels: np.ndarray,
+    *,
+    seed: int = 0,
+    groups: np.ndarray | None = None,
+    members: Sequence[str] | None = None,
+    device: str | torch.device = "cpu",
+    log: Log = lambda text: None,
+) -> FittedEnsemble:
+    """Fit an ensemble to features (N, D) and incomplete labels (N, K).
+
+    Each member scores rows that it was not fitted on. On these scores the ridge prior of the
+    linear member and the weights of the members are chosen, by the observed labels alone.
+    `members`: the names of the members to fit; all that suit the number of rows by default.
+    """
+    prepare = _fit_preparation(features)
+    x = apply_in_blocks(nn.Sequential(*prepare), features).float().to(device)
+    given = torch.from_numpy(np.ascontiguousarray(labels)).to(device)
+    count = len(labels)
+    if count < FEW_ROWS:
+        return _fit_linear_alone(prepare, x, given)
+    if members is None:
+        members = [name for name in MEMBERS if name != "mlp" or count >= MLP_ROWS]
+    fold = _draw_folds(count, seed, groups)
+    jobs = _Jobs(x, given, fold, seed, groups is None)
+    with limit_threads(x.numel() * labels.shape[1] / 100, x.device):
+        fitted = {name: jobs.fit(name, log) for name in members}
+        return _combine_members(prepare, fitted, fold, given.cpu())
+
+
+def _combine_members(
+    prepare: list[nn.Module], fitted: "dict[str, list[_Fitted]]", fold: np.ndarray, labels: Tensor
+) -> FittedEnsemble:
+    """Choose one of the alternatives of each member, find weights, and return the ensemble."""
+    rows = np.flatnonzero(fold >= 0)
+    known = labels[torch.from_numpy(rows)]
+    chosen = {
+        name: max(some, key=lambda one: _score(one.scores[rows], known)[0])
+        for name, some in fitted.items()
+    }
+    standard = torch.stack([one.scores[rows] for one in chosen.values()])
+    share = find_weights(standard, known)
+    kept = share.mean(dim=1) >= LEAST_WEIGHT
+    # Half of the way to equal weights: the observed labels are not the complete ones.
+    share = torch.where(kept[:, None], 0.5 * share + 0.5 / kept.sum(), 0.0)
+    share = share / share.sum(dim=0)
+    total = torch.einsum("mk,mnk->nk", share, standard)
+    slope, offset = _fit_curve(total, known)
+    table = [
+        MemberScore(name, _score(one.scores[rows], known)[0], float(share[i].mean()), one.seconds)
+        for i, (name, one) in enumerate(chosen.items())
+    ]
+    model = _assemble(prepare, chosen, share, slope, offset, kept.tolist())
+    return FittedEnsemble(model, rows, (offset + slope * total).double().numpy(), table)
+
+
+# ---------------------------------------------------------------------- out-of-sample scores
+
+
+@dataclass
+class _Fitted:
+    """A member fitted to all rows, with standardised out-of-sample scores (N, K)."""
+
+    module: nn.Module
+    scores: Tensor
+    # Mean and standard deviation per class of the final module's logits on rows like the training
+    # rows.
+    mean: Tensor
+    std: Tensor
+    seconds: float
+
+
+def _draw_folds(count: int, seed: int, groups: np.ndarray | None) -> np.ndarray:
+    """Return the fold of each row; −1 for rows that are always used for fitting."""
+    if groups is not None and len(np.unique(groups)) < FOLDS:
+        groups = None
+    if count <= MANY_ROWS:
+        return fold_of_rows(count, FOLDS, seed, groups)
+    fold = np.full(count, -1)
+    fold[split_rows(count, val=min(HELD_OUT / count, 0.2), seed=seed, groups=groups)[1]] = 0
+    return fold
+
+
+class _Jobs:
+    """Fits members on the rows of all folds but one, and on all rows."""
+
+    def __init__(
+        self, x: Tensor, labels: Tensor, fold: np.ndarray, seed: int, out_of_bag: bool
+    ) -> None:
+        self.x, self.labels, self.fold, self.seed = x, labels, fold, seed
+        self.folds = [int(one) for one in np.unique(fold[fold >= 0])]
+        # With one held-out part, the model fitted without it is the final one.
+        self.once = len(self.folds) == 1
+        self.out_of_bag = out_of_bag and not self.once
+
+    def fit(self, name: str, log: Log) -> "list[_Fitted]":
+        """Return the fitted member, once per ridge (linear) or per size of a leaf (forest)."""
+        started = time.monotonic()
+        data = self.x.cpu().numpy(), self.labels.cpu().numpy(), self.fold, self.seed
+        if name == "forest" and self.out_of_bag:
+            found = [self._fit_forest(leaf_rows) for leaf_rows in LEAF_ROWS]
+        else:
+            tasks: list[int | None] = [*self.folds] if self.once else [*self.folds, None]
+            results = [_fit_part(name, tasks[0], *data, str(self.x.device))]
+            left = (time.monotonic() - started) * (len(tasks) - 1)
+            jobs = 1 if self.x.device.type != "cpu" else count_processes(left, len(tasks) - 1)
+            rest = [(name, task, *data) for task in tasks[1:]]
+            if jobs > 1:
+                results += run_in_processes(jobs, _fit_part, rest)
+            else:
+                results += [_fit_part(*task, str(self.x.device)) for task in rest]
+            found = self._combine(name, results, started)
+        log(f"auto: {name} fitted in {time.monotonic() - started:.1f} s")
+        return found
+
+    def _fit_forest(self, leaf_rows: int) -> _Fitted:
+        """Return a forest with its out-of-bag scores: no fold has to be fitted."""
+        started = time.monotonic()
+        threads = torch.get_num_threads()
+        module, shares = fit_forest(self.x, self.labels, self.seed, leaf_rows, threads)
+        # A row that all trees have seen gets the mean.
+        shares = np.where(np.isnan(shares), np.nanmean(shares, axis=0), shares)
+        held = share_to_logit(torch.from_numpy(shares).float())
+        return self._finish(module, [(held, self.fold >= 0)], self._statistics(held), started)
+
+    def _combine(self, name: str, results: list[Any], started: float) -> "list[_Fitted]":
+        finals = results[-1][0]
+        found = []
+        for i, module in enumerate(finals):
+            parts = [
+                (one[1][i], self.fold == number)
+                for number, one in zip(self.folds, results, strict=False)
+            ]
+            held = torch.cat([part for part, _ in parts])
+            # A row is its own nearest neighbour, and in the leaves of its trees.
+            memorises = name in ("forest", "neighbours") or self.once
+            logits = held if memorises else _apply(module, self.x)
+            found.append(self._finish(module, parts, self._statistics(logits), started))
+        return found
+
+    def _statistics(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        std = logits.std(dim=0)
+        return logits.mean(dim=0), torch.where(std > 1e-6, std, 1.0)
+
+    def _finish(
+        self,
+        module: nn.Module,
+        parts: list[tuple[Tensor, np.ndarray]],
+        statistics: tuple[Tensor, Tensor],
+        started: float,
+    ) -> _Fitted:
+        scores = torch.zeros(len(self.fold), self.labels.shape[1])
+        for logits, rows in parts:
+            # The level of a fold's model depends on how many labels its rows happen to have: a
+            # class with many in this fold has few in the others. Standardised, folds agree.
+            mean, std = self._statistics(logits)
+            scores[torch.from_numpy(rows)] = (logits - mean) / std
+        return _Fitted(module, scores, *statistics, time.monotonic() - started)
+
+
+def _fit_part(
+    name: str,
+    held: int | None,
+    x: np.ndarray,
+    labels: np.ndarray,
+    fold: np.ndarray,
+    seed: int,
+    device: str = "cpu",
+) -> tuple[list[nn.Module], list[Tensor]]:
+    """Fit a member without the rows of one fold, and return it with the logits of those rows."""
+    # A process of a pool gets arrays that cannot be written to, which torch warns of.
+    features, given = torch.tensor(x, device=device), torch.tensor(labels, device=device)
+    out = torch.from_numpy(fold == (-2 if held is None else held)).to(device)
+    inside, inside_labels = features[~out], given[~out]
+    if name == "linear":
+        modules: list[nn.Module] = [*fit_linear_path(inside, inside_labels).values()]
+    elif name == "forest":
+        modules = [fit_forest(inside, inside_labels, seed, rows)[0] for rows in LEAF_ROWS]
+    else:
+        modules = [PLAIN[name](inside, inside_labels, seed)]
+    return [module.cpu() for module in modules], [_apply(m, features[out]) for m in modules]
+
+
+@torch.no_grad()
+def _apply(module: nn.Module, x: Tensor) -> Tensor:
+    """Return the logits of all rows, on the CPU, computed in blocks."""
+    module = module.to(x.device).eval()
+    if not len(x):
+        return torch.zeros(0)
+    return torch.cat([module(part).float().cpu() for part in x.split(2048)])
+
+
+# ---------------------------------------------------------------------- weights
+
+
+def _score(scores: Tensor, labels: Tensor) -> tuple[float, float]:
+    """Return the criterion (geometric mean of mAP and AUC on incomplete labels) and the AUC."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="No class has")
+        mean_ap = mean_average_precision(scores, labels)
+        auc = mean_roc_auc(scores, labels)
+    value = math.sqrt(mean_ap * auc) if bool((labels == UNKNOWN).any()) else mean_ap
+    return (value if math.isfinite(value) else -1.0), auc
+
+
+def find_weights(scores: Tensor, labels: Tensor) -> Tensor:
+    """Return the share of each member per class, (M, K), by logistic regression on the labels.
+
+        logit P(labelled) = a_k + Σ_m w_mk z_mk,   w_mk = exp(c_m + d_mk),   d_mk ~ N(0, 1/10)
+
+    `scores` (M, N, K) are standardised out-of-sample scores. Weights are positive and the same for
+    all classes, except where a class has enough labels to show otherwise.
+    """
+    if len(scores) == 1:
+        return torch.ones(1, labels.shape[1])
+    some = _draw_cells(*labels.shape)
+    z, target = scores[:, some], (labels[some] == PRESENT).float()
+    common = torch.full((len(z), 1), -math.log(len(z)), requires_grad=True)
+    own = torch.zeros(len(z), z.shape[2], requires_grad=True)
+    offset = torch.logit(target.mean(dim=0), eps=1e-4).requires_grad_()
+
+    def loss() -> Tensor:
+        logits = torch.einsum("mk,mnk->nk", (common + own).exp(), z) + offset
+        value = F.binary_cross_entropy_with_logits(logits, target, reduction="sum")
+        return value + _CLASS_PRIOR / 2 * own.square().sum() + 0.15 * common.square().sum()
+
+    _solve([common, own, offset], loss, len(target))
+    weight = (common + own).exp().detach()
+    return weight / weight.sum(dim=0)
+
+
+def _fit_curve(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return slope and offset per class of logit P(labelled | score); slopes are regularised."""
+    some = _draw_cells(*labels.shape)
+    z, target = scores[some], (labels[some] == PRESENT).float()
+    common = torch.zeros(1, requires_grad=True)
+    own = torch.zeros(z.shape[1], requires_grad=True)
+    offset = torch.logit(target.mean(dim=0), eps=1e-4).requires_grad_()
+
+    def loss() -> Tensor:
+        logits = (common + own).exp() * z + offset
+        value = F.binary_cross_entropy_with_logits(logits, target, reduction="sum")
+        return value + _CLASS_PRIOR / 2 * own.square().sum() + 0.1 * offset.square().sum()
+
+    _solve([common, own, offset], loss, len(target))
+    return (common + own).exp().detach(), offset.detach()
+
+
+def _draw_cells(rows: int, classes: int) -> Tensor:
+    """Return all rows, or a random part where there are very many labels."""
+    most = max(_MOST_CELLS // classes, 200)
+    if rows <= most:
+        return torch.arange(rows)
+    return torch.from_numpy(np.random.default_rng(0).choice(rows, most, replace=False))
+
+
+def _solve(parameters: list[Tensor], loss: Callable[[], Tensor], rows: int) -> None:
+    solver = torch.optim.LBFGS(parameters, max_iter=60, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        solver.zero_grad()
+        value = loss() / rows
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    solver.step(closure)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------- the model
+
+
+def _fit_preparation(features: Any) -> list[nn.Module]:
+    """Return the steps from raw to prepared features, in float64, fitted to these rows."""
+    from halftruth.models.ensemble import make_preparation
+
+    steps = make_preparation(features.shape[1]).double()
+    steps[0] = fit_standardization(features)
+    middle = apply_in_blocks(steps[:2], features).numpy()
+    steps[2] = fit_standardization(middle)
+    return list(steps)
+
+
+def _assemble(
+    prepare: list[nn.Module],
+    members: dict[str, _Fitted],
+    share: Tensor,
+    slope: Tensor,
+    offset: Tensor,
+    kept: list[bool],
+) -> Classifier:
+    """Return the model of the members that are kept."""
+    parts = {name: one for (name, one), keep in zip(members.items(), kept, strict=True) if keep}
+    modules = {name: one.module for name, one in parts.items()}
+    dim = len(prepare[0].mean)  # type: ignore[arg-type]
+    model = build_ensemble(dim, len(slope), get_layout(modules))
+    head: Any = model.head
+    head.prepare = nn.Sequential(*prepare).float()
+    for name, module in modules.items():
+        head.parts[name].load_state_dict(module.state_dict())
+    for i, one in enumerate(parts.values()):
+        head.mean[i], head.std[i] = one.mean, one.std
+    head.weight.copy_(share[torch.tensor(kept)] * slope)
+    head.bias.copy_(offset)
+    return model.eval().requires_grad_(False)
+
+
+def _fit_linear_alone(prepare: list[nn.Module], x: Tensor, labels: Tensor) -> FittedEnsemble:
+    """Return the linear member alone, with its own logits: nothing was held out."""
+    layer = fit_linear_path(x, labels, RIDGES[1:2])[RIDGES[1]]
+    logits = _apply(layer, x)
+    ones = torch.ones(labels.shape[1])
+    fitted = _Fitted(layer, logits, 0 * ones, ones, 0.0)
+    model = _assemble(prepare, {"linear": fitted}, ones[None], ones, 0 * ones, [True])
+    table = [MemberScore("linear", math.nan, 1.0, 0.0)]
+    return FittedEnsemble(model, np.arange(len(x)), logits.double().numpy(), table)

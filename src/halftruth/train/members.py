@@ -1,0 +1,158 @@
+"""The members of the ensemble: how each is fitted to prepared features and incomplete labels."""
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from halftruth import losses
+from halftruth.labels import PRESENT, UNKNOWN
+from halftruth.models import build_feature_model
+from halftruth.models.ensemble import MLP_WIDTH, build_mlp
+from halftruth.models.forest import Forest, convert_forest
+from halftruth.models.heads import FullLinear
+from halftruth.models.neighbours import Neighbours
+from halftruth.train.config import Config
+from halftruth.train.devices import OneProcess
+from halftruth.train.inputs import Features
+from halftruth.train.trainer import Stage
+
+# Variances of the prior on linear weights: from noisy features to many exact ones.
+RIDGES = (0.5, 2.0, 8.0, 32.0)
+_SOLVER_STEPS, _REWEIGHTINGS = 20, 2
+_MLP_STEPS = 2000
+_TREES, _MOST_DEPTH = 200, 24
+# Rows per leaf: few for clear signals, more for noisy ones.
+LEAF_ROWS = (1, 4)
+# With more classes, trees are grown on this many random mixtures of the labels: the splits are
+# nearly the same, and the time does not grow with the number of classes.
+_MIXTURES = 32
+# The most numbers in the tables of a forest and in the rows of the neighbours.
+_MOST_NUMBERS = 32_000_000
+
+
+def fit_linear_path(
+    x: Tensor, labels: Tensor, ridges: tuple[float, ...] = RIDGES
+) -> dict[float, FullLinear]:
+    """Return one linear layer per ridge, by the loss of `swan` with a prior, solved by L-BFGS.
+
+    The loss is that of `halftruth.losses.create("swan")`; its row weights are computed twice and
+    fixed in between, so that the problem is convex. All rows are used in every step.
+    """
+    rows, dim = x.shape
+    present = (labels == PRESENT).float()
+    unknown = (labels == UNKNOWN).float()
+    shown = present.sum(dim=1, keepdim=True) + 1
+    share = (present.sum(dim=0) + 0.5) / (rows + 1)
+    weight = torch.zeros(dim, labels.shape[1], device=x.device)
+    bias = torch.logit(share, eps=1e-4)
+    found = {}
+    for ridge in sorted(ridges):
+        for _ in range(_REWEIGHTINGS):
+            with torch.no_grad():
+                expected = (unknown * torch.sigmoid(x @ weight + bias)).sum(dim=1, keepdim=True)
+                cell = 1 - unknown * (1 - shown / (shown + expected))
+            weight, bias = _minimise(x, present, cell, weight, bias, dim / (2 * ridge))
+        layer = FullLinear(dim, labels.shape[1])
+        layer.load_state_dict({"weight": weight.T.cpu().contiguous(), "bias": bias.cpu()})
+        found[ridge] = layer.requires_grad_(False)
+    return found
+
+
+def _minimise(
+    x: Tensor, target: Tensor, cell: Tensor, weight: Tensor, bias: Tensor, decay: float
+) -> tuple[Tensor, Tensor]:
+    """Minimise the weighted cross-entropy of a linear layer plus decay ‖W‖²."""
+    weight = weight.clone().requires_grad_()
+    bias = bias.clone().requires_grad_()
+    solver = torch.optim.LBFGS(
+        [weight, bias], max_iter=_SOLVER_STEPS, line_search_fn="strong_wolfe"
+    )
+
+    def closure() -> Tensor:
+        solver.zero_grad()
+        logits = x @ weight + bias
+        value = F.binary_cross_entropy_with_logits(logits, target, cell, reduction="sum")
+        value = (value + decay * weight.square().sum()) / len(x)
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    solver.step(closure)  # type: ignore[arg-type]
+    return weight.detach(), bias.detach()
+
+
+def fit_mlp(x: Tensor, labels: Tensor, seed: int) -> nn.Sequential:
+    """Return an MLP trained by `swan`; small data gets as many steps as large data."""
+    size = int(2 ** round(math.log2(min(max(len(x) / 300, 32), 1024))))
+    epochs = max(math.ceil(_MLP_STEPS / math.ceil(len(x) / size)), 3)
+    config = Config(
+        method="swan", features="x", hidden=MLP_WIDTH, dropout=0.8, head_lr=1e-3, ema=0.99,
+        epochs=epochs, batch_size=size, select="last", seed=seed,
+    )  # fmt: skip
+    torch.manual_seed(seed)
+    model = build_feature_model(x.shape[1], labels.shape[1], hidden=MLP_WIDTH, dropout=0.8)
+    process: Any = OneProcess(x.device.type)
+    stage = Stage(
+        name="mlp", model=model, inputs=Features(x), loss=losses.create("swan"), labels=labels,
+        train_rows=np.arange(len(x)), val_rows=np.arange(0), config=config, accelerator=process,
+        epochs=epochs, lr=1e-3, head_lr=1e-3,
+    )  # fmt: skip
+    stage.run()
+    state = stage.best()["model"]
+    mlp = build_mlp(x.shape[1], labels.shape[1])
+    mlp.load_state_dict(
+        {
+            "0.weight": state["backbone.1.weight"],
+            "0.bias": state["backbone.1.bias"],
+            "3.weight": state["head.linear.weight"],
+            "3.bias": state["head.linear.bias"],
+        }
+    )
+    return mlp.eval().requires_grad_(False)
+
+
+def fit_forest(
+    x: Tensor, labels: Tensor, seed: int, leaf_rows: int, jobs: int = 1, trees: int = _TREES
+) -> tuple[Forest, np.ndarray]:
+    """Return a random forest, and its out-of-bag label shares; unknown counts as absent."""
+    from sklearn.ensemble import RandomForestRegressor
+
+    rows, present = x.cpu().numpy(), (labels == PRESENT).cpu().numpy().astype(np.float32)
+    targets = present
+    if present.shape[1] > _MIXTURES:
+        mix = np.random.default_rng(seed).normal(size=(present.shape[1], _MIXTURES))
+        targets = present @ mix.astype(np.float32)
+    # A tree has about one leaf per 2 leaf_rows rows; with many classes, fewer trees fit in memory.
+    trees = min(trees, max(50, 2 * leaf_rows * _MOST_NUMBERS // present.size))
+    leaf_rows = max(leaf_rows, math.ceil(present.size * trees / (2 * _MOST_NUMBERS)))
+    forest = RandomForestRegressor(
+        trees, max_features="sqrt", min_samples_leaf=leaf_rows, max_depth=_MOST_DEPTH,
+        random_state=seed % 2**32, n_jobs=jobs,
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        forest.fit(rows, targets)
+    return convert_forest(forest, rows, present)
+
+
+def fit_neighbours(x: Tensor, labels: Tensor, seed: int) -> Neighbours:
+    """Return the member that looks up similar training rows; of very many rows, a random part."""
+    most = max(_MOST_NUMBERS // x.shape[1], 1000)
+    if len(x) > most:
+        chosen = np.random.default_rng(seed).choice(len(x), most, replace=False)
+        at = torch.from_numpy(np.sort(chosen)).to(x.device)
+        x, labels = x[at], labels[at]
+    member = Neighbours(x.shape[1], labels.shape[1], rows=len(x)).to(x.device)
+    return member.set(x, labels == PRESENT)
+
+
+# Name and fit of the members that are fitted once per fold with one result.
+PLAIN: dict[str, Callable[[Tensor, Tensor, int], nn.Module]] = {
+    "mlp": fit_mlp,
+    "neighbours": fit_neighbours,
+}
