@@ -29,10 +29,6 @@ class Head(nn.Module):
     only_features: ClassVar[bool] = False
     # The head, or one of its members, is a linear layer on the features: a ridge prior applies.
     has_linear_layer: ClassVar[bool] = False
-    # In training a head returns one block of B rows per member, stacked: (members · B, K).
-    members: ClassVar[tuple[str, ...]] = ("head",)
-    # Learning rates of parts that have their own, without weight decay.
-    own_rates: ClassVar[dict[str, float]] = {}
     penalty: Tensor
     maps: Tensor
 

@@ -36,16 +36,10 @@ def parameter_groups(
         for kind, decay in (("decay", weight_decay), ("no-decay", 0.0)):
             name = f"{part}/{kind}"
             groups[name] = {"name": name, "params": [], "lr": rate, "weight_decay": decay}
-    for part, rate in model.head.own_rates.items():
-        name = f"head/{part}"
-        groups[name] = {"name": name, "params": [], "lr": rate, "weight_decay": 0.0}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             part = "head" if name.startswith("head.") else "backbone"
             kind = "no-decay" if parameter.ndim <= 1 or name in spared else "decay"
-            inside = name.split(".")[1]
-            if part == "head" and inside in model.head.own_rates:
-                kind = inside
             groups[f"{part}/{kind}"]["params"].append(parameter)
     return [group for group in groups.values() if group["params"]]
 

@@ -204,11 +204,6 @@ class Config(Settings):
         except ConfigError as error:
             return error.problems
         head = self._get_head_class()
-        if len(head.members) > 1 and loss.needs_index:
-            return [
-                f"head: {self.head!r} has {len(head.members)} members, and {self.method} "
-                "keeps a memory per row, which needs one output per row; change one of the two"
-            ]
         if loss.views > 1 and self.on_features:
             return [f"method: {self.method} compares views of an image; features have none"]
         if loss.needs_maps and (self.on_features or not head.keeps_maps):

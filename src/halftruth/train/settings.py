@@ -140,6 +140,11 @@ class Setting:
             return "a finite number"
         if self.name == "budget" and parse_budget(value) is None:
             return "a number of trials or a time (12, 10 minutes)"
+        if self.name == "decide" and not is_rule(value):
+            return (
+                "f1, f2, precision=0.9, recall=0.9, threshold=0.5, top=3, count or cost=5 (other "
+                "numbers are possible)"
+            )
         if self.choices and value not in self.choices:
             close = difflib.get_close_matches(value, self.choices, n=1, cutoff=0.7)
             hint = f" (did you mean {close[0]}?)" if close else ""
@@ -248,6 +253,16 @@ class Settings:
     options: dict[str, Any] = _declare(
         dict, METHOD, "Arguments of the method.", on_resume=FIXED, nested=True
     )
+    decide: str = _declare(
+        "f1", METHOD,
+        "Which classes to predict: f1 (highest expected F1 per class), f2, precision=0.9, "
+        "recall=0.9, threshold=0.5, top=3, count (as many as estimated) or cost=5 (a missed label "
+        "costs 5 times as much as a wrong one).", on_resume=FREE, first=True,
+    )  # fmt: skip
+    labels_per_row: float | None = _declare(
+        None, METHOD, "The mean number of present classes per row, if you know it.",
+        default_words="estimated", more_than=0, on_resume=FREE,
+    )  # fmt: skip
 
     # ------------------------------------------------------------------ model
     backbone: str = _declare(
@@ -268,7 +283,7 @@ class Settings:
     head: str = _declare(
         "linear", MODEL,
         "On images also cam, boostlu, label-query, variational (with tune all); on features also "
-        "variational and ensemble (linear layer and MLP, averaged).",
+        "and variational.",
         on_resume=FIXED,
     )  # fmt: skip
     dropout: float = _declare(0.0, MODEL, "Dropout before the head.", at_least=0, less_than=1)
@@ -342,6 +357,13 @@ class Settings:
         "proportion that scores best on the validation rows.",
         only=(IMAGES, BOTH_STAGES),
     )  # fmt: skip
+    frozen_ensemble: bool = _declare(
+        False, TRAINING,
+        "After the whole network is trained, average its predictions with those of an ensemble on "
+        "the features before, if that scores better on the validation rows; predictions then take "
+        "twice as long.",
+        only=(IMAGES, BOTH_STAGES),
+    )  # fmt: skip
     clip: float = _declare(0.0, TRAINING, "Largest norm of the gradient; 0: no limit.", at_least=0)
     augment: str = _declare(
         "weak", TRAINING,
@@ -406,9 +428,12 @@ class Settings:
         0, MACHINE, "Steps between checkpoints within an epoch; 0: only after each epoch.",
         at_least=0, on_resume=FREE,
     )  # fmt: skip
-    tensorboard: bool = _declare(
-        False, MACHINE, "Also write TensorBoard event files.", on_resume=FREE
-    )
+    track: str | None = _declare(
+        None, MACHINE,
+        "Also write the metrics to trackers: tensorboard, mlflow, wandb, trackio, ... (several: "
+        "separated by commas).",
+        on_resume=FREE, default_words="none",
+    )  # fmt: skip
     report: bool = _declare(True, MACHINE, "Draw report.html at the end.", on_resume=FREE)
 
     @property
@@ -445,6 +470,17 @@ _BUDGET = re.compile(
     r"|(?P<time>\d+(?:\.\d+)?)\s*(?P<unit>s|m|h|sec|min|seconds?|minutes?|hours?))\s*"
 )
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+def is_rule(text: str) -> bool:
+    """Return whether a text is a rule of decisions, such as f1 or precision=0.9."""
+    from halftruth.presence.decisions import parse_rule
+
+    try:
+        parse_rule(text)
+    except ValueError:
+        return False
+    return True
 
 
 def parse_budget(budget: str | int) -> tuple[float, float] | None:

@@ -121,13 +121,10 @@ class Learner:
     def _arguments(
         self, logits: Tensor, labels: Tensor, index: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return the arguments of the loss: logits per view, or labels and index per member."""
+        """Return the arguments of the loss: logits per view, if it compares several."""
         if self.loss.views > 1:
-            return logits.view(self.loss.views, len(labels), -1), labels, index
-        members = len(self.model.head.members)
-        if members == 1:
-            return logits, labels, index
-        return logits, labels.repeat(members, 1), None if index is None else index.repeat(members)
+            logits = logits.view(self.loss.views, len(labels), -1)
+        return logits, labels, index
 
     def _loss(
         self,

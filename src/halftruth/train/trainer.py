@@ -114,8 +114,6 @@ class Stage:
         if not self.model.image_size and not config.hidden and not config.weight_decay:
             dim, classes = self.model.feature_dim, self.labels.shape[1]
             decay = compute_ridge_decay(self.loss, config, len(rows), dim, classes)
-            # The loss is a mean over all members: each gets 1/members of its gradient alone.
-            decay /= len(self.model.head.members)
             config = dataclasses.replace(config, weight_decay=decay)
         # Augmentation has about forty small calls: on a GPU they become one graph.
         self.prepare: Callable[[Tensor, Tensor], Tensor] = self._augment
