@@ -8,6 +8,7 @@ from halftruth import fit, losses
 from halftruth.train.config import ConfigError
 from halftruth.train.run_folder import load_checkpoint
 from halftruth.train.stages import SHARES, find_least_biases, mix_weights
+from halftruth.train.trained_run import TrainedRun
 from halftruth.train.trainer import Stage
 
 
@@ -87,7 +88,7 @@ def test_the_mean_of_weights_with_the_best_score_is_kept(place, on_images, tmp_p
 
 def test_the_trained_weights_are_kept_if_no_mean_is_better(on_images, tmp_path, monkeypatch):
     _, end, best, result = train_with_scores(on_images, tmp_path, monkeypatch, [-1.0] * 3)
-    assert "share" not in best
+    assert best["share"] == 1
     assert all(torch.equal(best["model"][name], tensor) for name, tensor in end.items())
     assert result.best_score == records(tmp_path / "run")[-1]["select"]
 
@@ -105,3 +106,47 @@ def test_means_of_weights_need_both_stages(on_images, tmp_path):
     settings = {k: v for k, v in on_images.items() if k not in ("head_epochs", "head_lr")}
     with pytest.raises(ConfigError, match="head-first"):
         fit(**settings, method="em", tune="all", interpolate=True, out=tmp_path / "run")
+
+
+def train_with_frozen(on_images, out, monkeypatch, score):
+    """Train with `frozen_ensemble` and a given score of the average."""
+    monkeypatch.setattr(Stage, "measure", lambda self, model: score)
+    settings = {**on_images, "method": "em", "select": "last", "head_lr": 1e-9, "lr": 3e-3}
+    fit(**settings, tune="head-first", frozen_ensemble=True, out=out, quiet=True)
+    return load_checkpoint(out / "best.safetensors")
+
+
+def test_predictions_are_the_mean_of_the_network_and_the_frozen_ensemble(
+    on_images, tmp_path, monkeypatch
+):
+    best = train_with_frozen(on_images, tmp_path / "run", monkeypatch, 3.0)
+    assert outcome(tmp_path / "run")["best_score"] == 3.0
+    model = TrainedRun(tmp_path / "run", device="cpu").model
+    x = torch.rand(5, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        z = [
+            (head(backbone(x)) - mean) / std
+            for head, backbone, mean, std in zip(
+                model.head.heads,
+                (model.backbone.first, model.backbone.second),
+                model.head.mean,
+                model.head.std,
+                strict=True,
+            )
+        ]
+        expected = model.head.mean[0] + model.head.std[0] * (z[0] + z[1]) / 2
+        assert torch.allclose(model(x), expected, atol=1e-5)
+    trained = best["model"]["backbone.first.conv_stem.weight"]
+    frozen = best["model"]["backbone.second.conv_stem.weight"]
+    assert not torch.equal(trained, frozen)
+    fit(out=tmp_path / "run", labels=on_images["labels"], resume=True, quiet=True)
+    again = load_checkpoint(tmp_path / "run" / "best.safetensors")["model"]
+    assert all(torch.equal(value, again[name]) for name, value in best["model"].items())
+
+
+def test_the_network_alone_is_kept_if_the_frozen_ensemble_does_not_help(
+    on_images, tmp_path, monkeypatch
+):
+    best = train_with_frozen(on_images, tmp_path / "run", monkeypatch, -1.0)
+    assert "layout" not in best
+    assert len(TrainedRun(tmp_path / "run", device="cpu").score(on_images["images"]).items) == 44

@@ -8,6 +8,11 @@ import typer
 from halftruth.cli import options as o
 from halftruth.cli.terminal import say, show_metrics
 
+Flip = Annotated[
+    bool,
+    typer.Option("--flip", help="Average over each image and its mirror image, in twice the time."),
+]
+
 
 @o.with_options(reading=o.READING_OPTIONS)
 def evaluate(
@@ -26,6 +31,7 @@ def evaluate(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Also write the metrics to this JSON file.")
     ] = None,
+    flip: Flip = False,
     device: o.Device = None,
 ) -> None:
     """Evaluate a run on a label file.
@@ -34,7 +40,7 @@ def evaluate(
 
     halftruth evaluate runs/first labels.csv --images photos/ --split test
     """
-    trained = _open_run(run, device)
+    trained = _open_run(run, device, flip)
     from halftruth.train.evaluation import evaluate as measure
     from halftruth.train.run_folder import to_json, write_text
 
@@ -73,6 +79,7 @@ def predict(
     bad_images: Annotated[
         str, typer.Option(help="Images that cannot be read: skip or fail.")
     ] = "skip",
+    flip: Flip = False,
     device: o.Device = None,
 ) -> None:
     """Write the predicted labels and the probability per class of images or features.
@@ -81,7 +88,7 @@ def predict(
     """
     if out.suffix not in (".csv", ".parquet"):
         raise typer.BadParameter(f"expected a .csv or .parquet file, got {out}", param_hint="--out")
-    trained = _open_run(run, device)
+    trained = _open_run(run, device, flip)
     from halftruth.train.trained_run import write_predictions
 
     source: Any = inputs or None
@@ -124,7 +131,7 @@ def export(
     )
 
 
-def _open_run(run: Path, device: str | None) -> Any:
+def _open_run(run: Path, device: str | None, flip: bool = False) -> Any:
     """The run in a folder; mistakes are reported before the imports that only scoring needs."""
     from halftruth.train.config import check_device, read_settings
 
@@ -132,4 +139,4 @@ def _open_run(run: Path, device: str | None) -> Any:
     read_settings(run)
     from halftruth.train.trained_run import TrainedRun
 
-    return TrainedRun(run, device=device or "auto", quiet=False)
+    return TrainedRun(run, device=device or "auto", flip=flip, quiet=False)

@@ -1,6 +1,7 @@
 """The stages of a run: the head on extracted features, the whole network, or both."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ from halftruth.models import (
     set_standardization,
     transfer_head,
 )
+from halftruth.models.averaged import average_classifiers, build_averaged
 from halftruth.train.config import Config
+from halftruth.train.fit_ensemble import fit_ensemble
 from halftruth.train.inputs import Features, Inputs
 from halftruth.train.journal import Journal
 from halftruth.train.run_folder import HEAD, Checkpoints, load_checkpoint
@@ -105,6 +108,8 @@ class Stages:
                 head = self._transfer_head(stage, model)
             elif start and self.config.interpolate:
                 self._interpolate(stage, model, start)
+            if start and self.config.frozen_ensemble:
+                self._average_with_frozen(stage, model, start)
         return before
 
     def load_best(
@@ -115,6 +120,8 @@ class Stages:
         A head alone is evaluated on the features extracted before, not on the images again.
         """
         best = self._open_checkpoints().best()
+        if "layout" in best:
+            model = build_averaged(model, best["layout"])
         model.load_state_dict(best["model"])
         if best["stage"] != "head":
             return best, model, inputs
@@ -214,7 +221,7 @@ class Stages:
             # A run that was stopped after this step.
             stage.progress.kept = float(best["kept"])
             return
-        if best["stage"] != stage.name:
+        if best["stage"] != stage.name or "layout" in best:
             return
         alone, chosen = stage.progress.kept, 1.0
         for share in SHARES:
@@ -222,10 +229,9 @@ class Stages:
             score = stage.measure(model)
             if score > stage.progress.kept:
                 stage.progress.kept, chosen = score, share
-        if chosen < 1:
-            model.load_state_dict(mix_weights(start, best["model"], chosen))
-            more = {"share": chosen, "kept": stage.progress.kept}
-            stage.checkpoints.save_best(model, stage.name, int(best["epoch"]), more)
+        model.load_state_dict(mix_weights(start, best["model"], chosen))
+        more = {"share": chosen, "kept": stage.progress.kept}
+        stage.checkpoints.save_best(model, stage.name, int(best["epoch"]), more)
         self.journal.log(
             f"weights: {chosen:.0%} after and {1 - chosen:.0%} before this stage, "
             f"{stage.criterion} {100 * stage.progress.kept:.2f} (after it alone {100 * alone:.2f})"
@@ -237,6 +243,46 @@ class Stages:
 
     def _open_checkpoints(self) -> Checkpoints:
         return Checkpoints(self.folder, self.accelerator, self.identity)
+
+    def _average_with_frozen(
+        self, stage: Stage, model: Classifier, start: dict[str, Tensor]
+    ) -> None:
+        """Average the network with an ensemble on frozen features, if that scores better.
+
+        An ensemble on frozen features cannot memorise which labels are missing as a network can,
+        and its errors differ. Predictions run both backbones and take twice as long.
+        """
+        best, rows = stage.best(), self.task.splits.train
+        if "layout" in best:
+            # A run that was stopped after this step.
+            stage.progress.kept = float(best["kept"])
+            return
+        backbone = deepcopy(model)
+        backbone.load_state_dict(start)
+        features = self._extract_features(backbone, stage.inputs)
+        groups = self.task.groups
+        fitted = fit_ensemble(
+            features[torch.from_numpy(rows)].numpy(), self.task.labels.values[rows],
+            seed=self.config.seed, groups=None if groups is None else groups[rows],
+            device=stage.device, log=self.journal.log,
+        )  # fmt: skip
+        model.load_state_dict(best["model"])
+        alone = stage.score_with(model.to(stage.device), stage.val_rows)
+        frozen = fitted.model.to(stage.device).eval()
+        with torch.no_grad():
+            others = frozen(features[torch.from_numpy(stage.val_rows)].to(stage.device))
+        frozen.backbone = backbone.backbone.to(stage.device)
+        both = average_classifiers(model, frozen)
+        both.head.set_scales(alone, others)  # type: ignore[operator]
+        score, before = stage.measure(both), stage.progress.kept
+        self.journal.log(
+            f"averaged with an ensemble on frozen features: {stage.criterion} {100 * score:.2f} "
+            f"(the network alone {100 * before:.2f}; the better is kept)"
+        )
+        if score > before:
+            stage.progress.kept = score
+            more = {"layout": fitted.layout, "kept": score}
+            stage.checkpoints.save_best(both, stage.name, int(best["epoch"]), more)
 
 
 @torch.no_grad()
