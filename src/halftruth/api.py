@@ -116,20 +116,20 @@ def _has_values(path: Path, given: pd.DataFrame | np.ndarray) -> bool:
     return np.array_equal(np.load(path), given, equal_nan=given.dtype.kind == "f")
 
 
-def load(folder: str | Path, *, device: str = "auto") -> TrainedRun:
+def load(folder: str | Path, *, device: str = "auto", flip: bool = False) -> TrainedRun:
     """Return the trained run in a folder, ready to predict.
 
         run = halftruth.load("runs/first")
         run.predict("photo.jpg")
 
     A run on the Hugging Face Hub is downloaded: `halftruth.load("hf://user/repo")`.
-    `device`: auto, cpu, cuda or mps.
+    `device`: auto, cpu, cuda or mps. `flip`: average over an image and its mirror image.
     """
     if isinstance(folder, str) and folder.startswith("hf://"):
         from halftruth.hub import download
 
         folder = download(folder)
-    return TrainedRun(folder, device=device)
+    return TrainedRun(folder, device=device, flip=flip)
 
 
 def _with_report(result: Result, quiet: bool) -> Result:
