@@ -89,6 +89,18 @@ def test_unified_refuses_parts_with_their_own_reduction_or_guard():
             losses.create("unified", positive={"name": "bce", **extra})
 
 
+def test_a_schedule_of_unified_reaches_large_batches():
+    """Large batches are computed by a compiled program, which must follow the schedule."""
+    draw = torch.Generator().manual_seed(0)
+    logits = torch.randn(160, 160, generator=draw)
+    labels = torch.randint(-1, 2, (160, 160), generator=draw)
+    loss = losses.create("unified", k={"w": [0, 10], "b": [-2, -8]}, v=[1.0, 0.5])
+    for share in (0.0, 0.5, 1.0):
+        loss.go_to(share)
+        exact = loss(logits.double(), labels)
+        torch.testing.assert_close(loss(logits, labels).double(), exact, rtol=1e-5, atol=0)
+
+
 def test_a_sure_view_teaches_the_other_view_only():
     loss = losses.create("lagc", tau=0.9, weight=1.0)
     logits = torch.tensor([[[3.0, 0.0, -3.0]], [[0.0, 0.0, 0.0]]], requires_grad=True)

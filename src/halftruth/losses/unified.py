@@ -68,7 +68,8 @@ class Unified(Loss):
         self.go_to(0.0)
 
     def go_to(self, share: float) -> None:
-        # A new dictionary: the programs of a loss are kept until an attribute changes.
+        # A plain attribute: the program of a loss is kept until one of these changes.
+        self.place = float(share)
         self.numbers = {name: value_at(span, share) for name, span in self.spans.items()}
         for part in self.parts.values():
             part.go_to(share)  # type: ignore[operator]
