@@ -27,7 +27,16 @@ names = registry.names
 _classes = {registry.get(name).__name__: registry.get(name) for name in names()}
 globals().update(_classes)
 
-__all__ = ["LabelValues", "Loss", "MemoryLoss", "Wrapper", "create", "names", "registry", *sorted(_classes)]
+__all__ = [
+    "LabelValues",
+    "Loss",
+    "MemoryLoss",
+    "Wrapper",
+    "create",
+    "names",
+    "registry",
+    *sorted(_classes),
+]
 
 
 def __getattr__(name: str) -> type[Loss]:
