@@ -46,7 +46,12 @@ def submit(folder: Path, rows: list[int], truth: np.ndarray) -> Path:
             names = [CLASSES[k] for k in np.flatnonzero(truth[row])]
             result = {"from_name": "labels", "to_name": "item", "type": "choices"}
             result["value"] = {"choices": names}
-            task["annotations"] = [{"result": [result], "was_cancelled": False}]
+            # As exported by Label Studio 1.23: predictions by number, and the one that was shown.
+            shown = task["predictions"][0]
+            task["annotations"] = [
+                {"result": [result], "was_cancelled": False, "prediction": shown}
+            ]
+        task["predictions"] = [number]
     path = folder / "export.json"
     path.write_text(json.dumps(tasks))
     return path

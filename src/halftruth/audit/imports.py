@@ -107,11 +107,9 @@ def _read_label_studio(tasks: Iterable[dict[str, Any]]) -> Iterator[_Submitted]:
         done = [a for a in task.get("annotations", []) if not a.get("was_cancelled")]
         if not done:
             continue
-        shown = {
-            name for one in task.get("predictions", []) if isinstance(one, dict)
-            for name in _choices(one)
-        }  # fmt: skip
-        # The last annotation counts.
+        # The last annotation counts; exports name the prediction that it started from, or all.
+        given = [done[-1].get("prediction"), *task.get("predictions", [])]
+        shown = {name for one in given if isinstance(one, dict) for name in _choices(one)}
         yield _label_studio_row(data, {*_choices(done[-1])}, shown)
 
 
