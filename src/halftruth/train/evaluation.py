@@ -249,7 +249,8 @@ def evaluate_run(
 
     def predict(rows: np.ndarray) -> np.ndarray:
         logits = score_rows(model, inputs, rows, accelerator, 2 * config.batch_size)
-        return logits.double().cpu().numpy()
+        # Also without rows, as many runs have no test part.
+        return logits.double().cpu().numpy().reshape(len(rows), len(task.classes))
 
     reference = task.labels.values if task.truth is None else task.truth
     val, test = task.splits.val, task.splits.test
