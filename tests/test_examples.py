@@ -15,7 +15,10 @@ NEEDS = {
     "accelerate_loop": "accelerate",
     "lightning_module": "lightning",
     "hf_trainer": "transformers",
+    "timm_loop": "timm",
 }
+# Programs that need a run; tested below.
+WITH_RUN = {"onnx_predict", "label_studio_backend"}
 
 
 def run(name: str) -> dict[str, float]:
@@ -61,6 +64,90 @@ def test_the_plain_loop_is_short() -> None:
 
 def test_every_example_says_how_to_run_it_and_is_run_here() -> None:
     files = sorted(EXAMPLES.glob("*.py"))
-    assert {file.stem for file in files} == set(NEEDS)
+    assert {file.stem for file in files} == set(NEEDS) | WITH_RUN
     for file in files:
         assert f"python examples/{file.name}" in file.read_text().split('"""')[1]
+
+
+def test_timm_tools_with_a_robust_loss() -> None:
+    assumed, robust = run("timm_loop").values()
+    # Averaged weights: 85.3 and 97.8.
+    assert abs(assumed - 85.3) < 1.5
+    assert abs(robust - 97.8) < 1.5
+
+
+@pytest.fixture(scope="module")
+def image_run(tmp_path_factory):
+    pytest.importorskip("accelerate", reason="a part of the extra 'train'")
+    import numpy as np
+    from PIL import Image
+
+    import halftruth
+
+    folder = tmp_path_factory.mktemp("photos")
+    rows = ["image,cat,dog"]
+    for number in range(12):
+        pixels = np.random.default_rng(number).integers(0, 255, (40, 40, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+        rows.append(f"{number}.png,{number % 2},{number % 3 == 0:d}")
+    (folder / "labels.csv").write_text("\n".join(rows))
+    halftruth.fit(
+        str(folder / "labels.csv"), str(folder), method="em", backbone="test_resnet", epochs=1,
+        weights="none", image_size=32, tune="all", freeze_bn=False, workers=0, device="cpu",
+        out=folder / "run", quiet=True, report=False,
+    )  # fmt: skip
+    return halftruth.load(folder / "run", device="cpu")
+
+
+def test_onnx_without_halftruth_gives_the_probabilities_of_the_model(image_run, tmp_path) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    import ast
+
+    import numpy as np
+    import torch
+    from PIL import Image
+
+    import halftruth
+
+    halftruth.export_onnx(image_run, tmp_path / "model.onnx")
+    photos = [str(image_run.folder.parent / f"{number}.png") for number in (0, 5)]
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "onnx_predict.py", tmp_path / "model.onnx", *photos],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for photo, line in zip(photos, done.stdout.splitlines(), strict=True):
+        small = np.asarray(Image.open(photo).resize((32, 32), Image.Resampling.BICUBIC)) / 255
+        x = (small - image_run.model.mean) / image_run.model.std
+        with torch.no_grad():
+            logits = image_run.model(torch.as_tensor(x).float().permute(2, 0, 1)[None])
+        found = ast.literal_eval("{" + line.split("{")[1])
+        assert list(found) == ["cat", "dog"]
+        # The program rounds to three digits.
+        assert list(found.values()) == pytest.approx(torch.sigmoid(logits)[0].tolist(), abs=2e-3)
+
+
+def test_the_label_studio_backend_answers_with_choices(image_run, monkeypatch) -> None:
+    pytest.importorskip("flask")
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    from label_studio_backend import make_backend
+
+    client = make_backend(image_run, image_run.folder.parent).test_client()
+    assert client.get("/health").json["status"] == "UP"
+    assert client.post("/setup", json={}).json["model_version"]
+    config = """<View><Image name="photo" value="$image"/>
+    <Choices name="tags" toName="photo" choice="multiple"><Choice value="cat"/></Choices></View>"""
+    tasks = [
+        {"id": 1, "data": {"image": "/data/local-files/?d=3.png"}},
+        {"id": 2, "data": {"image": "/data/local-files/?d=4.png"}},
+    ]
+    answer = client.post("/predict", json={"tasks": tasks, "label_config": config}).json
+    (first, second) = answer["results"]
+    (entry,) = first["result"]
+    assert (entry["from_name"], entry["to_name"], entry["type"]) == ("tags", "photo", "choices")
+    assert set(entry["value"]["choices"]) <= {"cat", "dog"}
+    assert 0.5 <= second["score"] <= 1
+    outside = [{"id": 1, "data": {"image": "/data/local-files/?d=../../etc/passwd"}}]
+    refused = client.post("/predict", json={"tasks": outside, "label_config": config})
+    assert refused.status_code == 400
