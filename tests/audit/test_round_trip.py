@@ -176,10 +176,12 @@ def test_training_uses_verdicts_as_present_and_absent_labels(example: Example) -
         labels=str(example.labels), features=[str(example.folder / "x.npy")],
         verdicts=str(audit.path),
     )  # fmt: skip
-    values = load_task(config).labels.values
+    labels = load_task(config).labels
     verdicts = as_matrix(audit.path)
-    assert np.array_equal(values[verdicts != 0], verdicts[verdicts != 0])
-    assert np.array_equal(values[verdicts == 0], example.observed[verdicts == 0])
+    assert np.array_equal(labels.values[verdicts != 0], verdicts[verdicts != 0])
+    assert np.array_equal(labels.values[verdicts == 0], example.observed[verdicts == 0])
+    # Hard negatives do not outweigh the unknown labels.
+    assert (labels.weights == np.where(labels.values == -1, 0.5, 1)).all()
 
 
 @pytest.mark.parametrize("folder", ["audit", "other"])

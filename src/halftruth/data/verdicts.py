@@ -113,13 +113,22 @@ def place_verdicts(
 
 
 def apply_verdicts(labels: LabelMatrix, path: str | Path) -> LabelMatrix:
-    """The labels with verified classes: present or absent, whatever the file says."""
+    """The labels with verified classes: present or absent, whatever the file says.
+
+    In a file without absent labels, verified absent ones get the weight 1 / (classes − 1). People
+    review the likely candidates, and robust losses give unknown labels little weight: with full
+    weight, a few hundred of these hard negatives outweigh all others (docs/audit.md, Measured).
+    """
     verdicts = read_verdicts(path)
     at = place_verdicts(labels, verdicts, path)
     values = labels.values.copy()
     values[at] = verdicts["verdict"].to_numpy(np.int8)
-    if labels.soft is None:
-        return replace(labels, values=values)
-    soft = labels.soft.copy()
-    soft[at] = values[at] == PRESENT
-    return replace(labels, values=values, soft=soft)
+    soft, weights = labels.soft, labels.weights
+    if soft is not None:
+        soft = soft.copy()
+        soft[at] = values[at] == PRESENT
+    if not (labels.values == ABSENT).any() and values.shape[1] > 2:
+        whole = np.ones(values.shape, dtype=np.float32) if weights is None else weights
+        few = np.where(values == ABSENT, 1 / (values.shape[1] - 1), 1.0)
+        weights = (whole * few).astype(np.float32)
+    return replace(labels, values=values, soft=soft, weights=weights)
