@@ -3,6 +3,7 @@
 import copy
 import inspect
 import threading
+import warnings
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from halftruth.train.fit_ensemble import FEW_ROWS, fit_ensemble
 from halftruth.train.inputs import (
     apply_in_blocks,
     fit_standardization,
+    is_sparse,
     standardize_inputs,
     to_dense,
 )
@@ -167,7 +169,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X : array, sparse matrix or DataFrame of shape (n_samples, n_features)
             Features. They are standardised per column.
         y : array, sparse matrix or DataFrame of shape (n_samples, n_classes)
-            Labels: 1 present, 0 unknown, -1 absent.
+            Labels: 1 present, 0 unknown, -1 absent. NaN, None and pandas NA are unknown, too.
         groups : array of shape (n_samples,), default=None
             Rows with the same value (the images of one patient) are held out together.
 
@@ -176,15 +178,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self : HalftruthClassifier
         """
         names = getattr(y, "columns", None)
-        try:
-            X, y = validate_data(self, X, y, multi_output=True, ensure_min_samples=2, **_FLOATS)
-        except ValueError as error:
-            if str(error).startswith("Input y contains NaN"):
-                raise ValueError(
-                    "Input y contains NaN. A label is 1 (present), 0 (unknown) or -1 (absent): "
-                    "write 0 where it is unknown, for example y.fillna(0) or np.nan_to_num(y)"
-                ) from None
-            raise
+        y = _fill_missing(y)
+        X, y = validate_data(self, X, y, multi_output=True, ensure_min_samples=2, **_FLOATS)
         y = _labels(y)
         if groups is not None:
             groups = column_or_1d(groups)
@@ -225,7 +220,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def score(self, X: Any, y: Any) -> float:
         """Return the mean average precision (mAP), 0 to 1; labels other than 1 count as absent."""
-        return mean_average_precision(self.decision_function(X), _labels(y))
+        return mean_average_precision(self.decision_function(X), _labels(_fill_missing(y)))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -379,6 +374,30 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.model_: Classifier = model
         self.best_epoch_ = int(best["epoch"]) + 1
         return labeller
+
+
+def _fill_missing(y: Any) -> Any:
+    """Return labels with 0 (unknown) where they are missing: NaN, None, pandas NA."""
+    if y is None or is_sparse(y):
+        return y
+    if hasattr(y, "isna"):
+        missing, values = np.asarray(y.isna()), y.to_numpy(dtype=object, na_value=0)
+    else:
+        values = np.asarray(y)
+        if values.dtype.kind not in "fO":
+            return y
+        # NaN is the only value that differs from itself.
+        missing = (values != values) | (values == None)  # noqa: E711
+    if not np.any(missing):
+        return y
+    filled = np.where(missing, 0, values)
+    if (filled[~missing] == 0).any() and not (filled == -1).any():
+        warnings.warn(
+            "y has missing values and 0, and both are read as unknown; where 0 is verified as "
+            "absent, use halftruth.labels.from_zero_absent(y)",
+            stacklevel=3,
+        )
+    return filled.astype(float) if filled.dtype == object else filled
 
 
 def _labels(y: Any) -> np.ndarray:
