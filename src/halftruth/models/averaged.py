@@ -71,6 +71,6 @@ def average_classifiers(network: Classifier, other: Classifier) -> Classifier:
 
 def build_averaged(network: Classifier, layout: Mapping[str, Any]) -> Classifier:
     """Return an averaged classifier with members of these sizes, for saved weights."""
-    body = deepcopy(network.backbone)
-    frozen = build_ensemble(network.feature_dim, network.num_classes, layout, body)
+    frozen = build_ensemble(network.feature_dim, network.num_classes, layout)
+    frozen.backbone = deepcopy(network.backbone)
     return average_classifiers(network, frozen)
