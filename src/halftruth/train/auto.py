@@ -138,10 +138,11 @@ def _choose_recipe(rows: int, dim: int, features: bool) -> tuple[dict[str, Any],
         size = 2 ** round(math.log2(min(max(rows / STEPS, 32), 1024)))
         recipe |= {"batch_size": int(size), "ema": 0.99, "epochs": 20, "select": "last"}
         return recipe, f"{reason}; it does not overfit much, so the last epoch is used"
-    recipe |= {"head_epochs": 20, "epochs": 6, "select": "last"}
+    recipe |= {"head_epochs": 20, "epochs": 6, "select": "last", "interpolate": True}
     return recipe, (
         f"{reason}; then the whole network at a low learning rate, with random crops, fixed "
-        "batch-norm statistics and averaged weights; the last epoch is used"
+        "batch-norm statistics and averaged weights; the last epoch is used, averaged with the "
+        "weights from before it (interpolate) if that scores better on the validation rows"
     )
 
 

@@ -283,7 +283,7 @@ class Settings:
     head: str = _declare(
         "linear", MODEL,
         "On images also cam, boostlu, label-query, variational (with tune all); on features also "
-        "and variational.",
+        "variational.",
         on_resume=FIXED,
     )  # fmt: skip
     dropout: float = _declare(0.0, MODEL, "Dropout before the head.", at_least=0, less_than=1)
@@ -355,14 +355,14 @@ class Settings:
         False, TRAINING,
         "After the whole network is trained, average its weights with those from before, in the "
         "proportion that scores best on the validation rows.",
-        only=(IMAGES, BOTH_STAGES),
+        only=(IMAGES, BOTH_STAGES), on_resume=FREE,
     )  # fmt: skip
     frozen_ensemble: bool = _declare(
         False, TRAINING,
         "After the whole network is trained, average its predictions with those of an ensemble on "
         "the features before, if that scores better on the validation rows; predictions then take "
         "twice as long.",
-        only=(IMAGES, BOTH_STAGES),
+        only=(IMAGES, BOTH_STAGES), on_resume=FREE,
     )  # fmt: skip
     clip: float = _declare(0.0, TRAINING, "Largest norm of the gradient; 0: no limit.", at_least=0)
     augment: str = _declare(
