@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from halftruth import estimator, losses
 from halftruth.estimator import HalftruthClassifier
 from halftruth.labels import from_zero_absent, single_positive
-from halftruth.metrics import mean_average_precision, thresholds
+from halftruth.metrics import mean_average_precision
 from halftruth.train import auto as trying
 
 CODES = "uses labels 1 and 2; halftruth uses 1, 0 and -1 (run on recoded labels below)"
@@ -46,7 +46,8 @@ class Recoded(HalftruthClassifier):
 
 
 @parametrize_with_checks(
-    [HalftruthClassifier(epochs=5)],
+    # The checks of scikit-learn expect a class to be predicted above 0.5.
+    [HalftruthClassifier(epochs=5, decide="threshold=0.5")],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
     xfail_strict=True,
 )
@@ -80,7 +81,7 @@ def test_learns_from_one_positive_per_row(data, fitted):
     assert fitted.score(X, Y) > chance + 0.25
     probabilities = fitted.predict_proba(X)
     assert fitted.score(X, Y) == pytest.approx(mean_average_precision(probabilities, Y))
-    np.testing.assert_array_equal(fitted.predict(X), probabilities > 0.5)
+    np.testing.assert_array_equal(fitted.predict(X), probabilities > fitted.thresholds_)
     np.testing.assert_allclose(probabilities, 1 / (1 + np.exp(-fitted.decision_function(X))))
     assert fitted.classes_.tolist() == [0, 1, 2, 3, 4]
 
@@ -88,8 +89,10 @@ def test_learns_from_one_positive_per_row(data, fitted):
 def test_unknown_and_absent_are_trained_differently(data):
     X, Y = data
     unknown = HalftruthClassifier("bce", options={"unknown": "ignore"}, epochs=8, lr=0.01)
-    ignored = unknown.fit(X, Y).predict_proba(X)
-    told = unknown.fit(X, from_zero_absent(Y)).predict_proba(X)
+    rows = torch.from_numpy(X)
+    # Before calibration, which would bring both to the estimated level.
+    ignored = torch.sigmoid(unknown.fit(X, Y).model_(rows))
+    told = torch.sigmoid(unknown.fit(X, from_zero_absent(Y)).model_(rows))
     assert ignored.min() > told.min()
     assert ignored.mean() > told.mean() + 0.1
 
@@ -172,54 +175,81 @@ def test_texts_and_tags_in_a_pipeline():
     binarizer = MultiLabelBinarizer(sparse_output=True)
     pipeline = make_pipeline(TfidfVectorizer(), HalftruthClassifier("em", epochs=30, lr=0.03))
     pipeline.fit(texts, binarizer.fit_transform(tags))
+    best = pipeline.predict_proba(["red sun, blue sea"])[0].argsort()[-2:]
+    assert set(binarizer.classes_[best]) == {"sun", "sea"}
     chosen = binarizer.inverse_transform(pipeline.predict(["red sun, blue sea"]))
-    assert {"sun", "sea"} <= set(chosen[0])
+    assert set(chosen[0]) <= {"sun", "sea"}
 
 
-def test_held_out_rows_choose_the_epoch_and_the_thresholds(data):
+def test_held_out_rows_choose_the_epoch_and_calibrate(data):
     X, Y = data
-    model = HalftruthClassifier(
-        budget=0, epochs=30, lr=0.1, val=0.3, patience=2, threshold="fit"
-    ).fit(X, Y)
+    model = HalftruthClassifier(budget=0, epochs=30, lr=0.1, val=0.3, patience=2).fit(X, Y)
     assert model.n_iter_ < 30
     assert model.n_iter_ == model.best_epoch_ + 2
-    assert model.thresholds_.shape == (5,)
-    kept = clone(model).set_params(epochs=30, patience=None, threshold=0.5).fit(X, Y)
+    assert model.probabilities_.rows == 90
+    kept = clone(model).set_params(epochs=30, patience=None).fit(X, Y)
     assert kept.n_iter_ == 30
 
 
-def test_thresholds_are_fitted_on_the_held_out_rows(data, monkeypatch):
+@pytest.mark.parametrize("method", ["em", "bce", "wan"])
+def test_decisions_do_not_depend_on_the_level_of_a_loss(data, method):
+    """`em` alone would predict nearly every class, assume-negative hardly any."""
     X, Y = data
-    seen = []
-    original = thresholds.best
-
-    def spy(scores, labels):
-        seen.append((scores, labels))
-        return original(scores, labels)
-
-    monkeypatch.setattr(thresholds, "best", spy)
-    model = HalftruthClassifier(epochs=2, val=0.2, threshold="fit").fit(X, Y)
-    ((scores, labels),) = seen
-    assert scores.shape == labels.shape == (60, 5)
-    np.testing.assert_array_equal(model.thresholds_, original(scores, labels))
+    model = HalftruthClassifier(method, epochs=20, lr=0.01).fit(X, single_positive(Y, seed=0))
+    assert 0.5 < model.predict(X).sum() / Y.sum() < 1.6
+    assert 0.6 < model.predict_proba(X).sum() / Y.sum() < 1.4
 
 
-def test_one_threshold_per_class(data):
+def test_auto_fits_an_ensemble_and_lists_its_members(data):
     X, Y = data
-    model = HalftruthClassifier(epochs=1, threshold=[0, 1, 0.5, 0.5, 0.5]).fit(X, Y)
-    chosen = model.predict(X)
-    assert chosen[:, 0].all()
-    assert not chosen[:, 1].any()
+    model = HalftruthClassifier().fit(X, single_positive(Y, seed=0))
+    assert [line.split()[0] for line in model.reasons_] == [
+        "member", "linear", "forest", "neighbours",
+    ]  # fmt: skip
+    assert 0.6 < model.predict_proba(X).sum() / Y.sum() < 1.4
+    alone = HalftruthClassifier(members=["linear"]).fit(X, single_positive(Y, seed=0))
+    assert len(alone.reasons_) == 2
+
+
+def test_a_class_without_labels_is_never_predicted(data):
+    X, Y = data
+    y = single_positive(Y, seed=0)
+    y[:, 2] = 0
+    model = HalftruthClassifier(members=["linear"], decide="recall=0.99").fit(X, y)
+    assert model.not_predicted_.tolist() == [2]
+    assert not model.predict(X)[:, 2].any()
+
+
+def test_known_labels_per_row_set_the_level(data):
+    X, Y = data
+    y = single_positive(Y, seed=0)
+    for known in (1.2, 3.0):
+        model = HalftruthClassifier(members=["linear"], labels_per_row=known).fit(X, y)
+        assert model.predict_proba(X).sum(axis=1).mean() == pytest.approx(known, rel=0.15)
+        assert model.probabilities_.labels_per_row.value == known
+
+
+def test_rules_of_decisions(data):
+    X, Y = data
+    y = single_positive(Y, seed=0)
+    counts = {}
+    for rule in ("precision=0.9", "f1", "f2", "recall=0.95"):
+        counts[rule] = HalftruthClassifier(members=["linear"], decide=rule).fit(X, y).predict(X)
+    numbers = [int(chosen.sum()) for chosen in counts.values()]
+    assert numbers == sorted(numbers)
+    assert numbers[0] < numbers[-1]
+    top = HalftruthClassifier(members=["linear"], decide="top=2").fit(X, y).predict(X)
+    assert (top.sum(axis=1) == 2).all()
 
 
 def test_all_wrong_settings_are_in_one_error(data):
     X, Y = data
     wrong = HalftruthClassifier(
-        "wann", epochs=0, lr=-1.0, val=1.5, threshold="best", optimizer="adamm", device="gpu"
+        "wann", epochs=0, lr=-1.0, val=1.5, decide="best", optimizer="adamm", device="gpu"
     )
     with pytest.raises(ValueError) as caught:
         wrong.fit(X, Y)
-    for text in ("wan", "epochs", "lr", "val", "threshold", "optimizer", "device"):
+    for text in ("wan", "epochs", "lr", "val", "decide", "optimizer", "device"):
         assert text in str(caught.value)
     for absent in ("labels:", "images", "features:", "head_lr"):
         assert absent not in str(caught.value)
@@ -228,11 +258,13 @@ def test_all_wrong_settings_are_in_one_error(data):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"threshold": "fit"}, "held-out rows"),
         ({"patience": 3}, "held-out rows"),
-        ({"threshold": "0.5"}, "threshold"),
-        ({"threshold": [0.5, 0.5]}, "each of the 5 classes"),
-        ({"threshold": float("nan")}, "threshold"),
+        ({"decide": "f3"}, "decide: expected f1, f2"),
+        ({"decide": "precision=1.5"}, "decide"),
+        ({"labels_per_row": 0}, "labels_per_row"),
+        ({"members": "linear"}, "members: expected a list"),
+        ({"members": ["tree"]}, "members: expected a list"),
+        ({"members": ["linear"], "epochs": 3}, "members: has no effect"),
         ({"method": "consistency"}, "views"),
         ({"options": {"wait": 1}}, "wait"),
         pytest.param(

@@ -27,6 +27,7 @@ from halftruth.metrics import mean_average_precision
 from halftruth.models import Classifier
 from halftruth.models.ensemble import MEMBERS
 from halftruth.presence.decisions import decide
+from halftruth.presence.labelling_model import sigmoid
 from halftruth.presence.probabilities import fit_probabilities
 from halftruth.train.auto import hold_out_rows, resolve_auto, search_settings, uses_ensemble
 from halftruth.train.config import AUTO, Config, ConfigError
@@ -201,22 +202,26 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return the logits, an array of shape (n_samples, n_classes)."""
+        """Return the log-odds of P(present | x), an array of shape (n_samples, n_classes).
+
+        The logits of the network before calibration are `model_(features)`.
+        """
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, **_FLOATS)
-        return apply_in_blocks(self.model_, X).numpy()
+        curves = self.probabilities_
+        return curves.offset + curves.slope * apply_in_blocks(self.model_, X).numpy()
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return P(present | x) per class, (n_samples, n_classes); rows do not add up to 1.
 
-        The probabilities are calibrated by the model of labelling, without complete labels; for
-        raw scores use `decision_function`.
+        The probabilities are calibrated by the model of labelling, without complete labels.
         """
-        return self.probabilities_(self.decision_function(X))
+        return sigmoid(self.decision_function(X))
 
     def predict(self, X: Any) -> np.ndarray:
         """Return 1 for the classes that the rule `decide` predicts, otherwise 0."""
-        return self.decisions_(self.predict_proba(X)).astype(int)
+        probabilities = self.predict_proba(X)
+        return self.decisions_(probabilities).astype(int)
 
     def score(self, X: Any, y: Any) -> float:
         """Return the mean average precision (mAP), 0 to 1; labels other than 1 count as absent."""
