@@ -39,8 +39,10 @@ def test_the_head_scores_the_same_on_features_and_on_the_backbone(on_images, tmp
     features = np.load(next((tmp_path / "run" / "cache").glob("features-*.npy")))
     rows = [int(name[1:-4]) for name in scores.items]
     z = (torch.from_numpy(features)[rows] - small["backbone.0.mean"]) / small["backbone.0.std"]
-    expected = torch.sigmoid(z @ small["head.linear.weight"].T + small["head.linear.bias"])
-    assert scores.probabilities == pytest.approx(expected.numpy(), abs=1e-5)
+    logits = (z @ small["head.linear.weight"].T + small["head.linear.bias"]).double().numpy()
+    offset, slope = run.curves
+    expected = 1 / (1 + np.exp(-offset - slope * logits))
+    assert scores.probabilities == pytest.approx(expected, abs=1e-5)
 
 
 def test_the_second_stage_starts_from_the_best_head(on_images, tmp_path, monkeypatch):
