@@ -75,6 +75,7 @@ def run(tmp_path_factory, features):
         folder / "labels.csv",
         features=str(folder / "features.npy"),
         out=str(folder / "out"),
+        method="em",
         epochs=2,
         device="cpu",
         quiet=True,
@@ -98,7 +99,9 @@ def test_an_image_model_is_exported(tmp_path, image_model, format, suffix):
     assert notes["input"]["mean"] == list(image_model.mean)
     assert notes["input"]["std"] == list(image_model.std)
     assert notes["classes"] == NAMES
-    assert notes["thresholds"] == [0.5, 0.5, 0.5]
+    assert (notes["decide"], notes["thresholds"]) == ("threshold=0.5", [0.5, 0.5, 0.5])
+    assert notes["curves"]["offset"] == [0.0] * 3
+    assert notes["curves"]["slope"] == [1.0] * 3
     assert sorted(p.name for p in done.path.parent.iterdir()) == [
         f"model{suffix}",
         f"model{suffix}.json",
@@ -115,18 +118,52 @@ def test_a_run_on_features_is_exported(tmp_path, run, features, format, suffix):
     assert notes["input"]["shape"] == ["batch", 6]
     assert notes["classes"] == NAMES
     assert notes["thresholds"] == run.thresholds.tolist()
+    assert notes["decide"] == str(run.decisions.rule) == "f1"
+
+
+@pytest.fixture(scope="module")
+def estimator(features):
+    """An ensemble of all members; the last class has no label and is not predicted."""
+    given = (features[:, :3] > 50) * np.array([1, 1, 0])
+    labels = pd.DataFrame(given, columns=NAMES)
+    members = ["linear", "mlp", "forest", "neighbours"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("halftruth.train.members._MLP_STEPS", 20)
+        patch.setattr("halftruth.train.members._TREES", 20)
+        return HalftruthClassifier(members=members, decide="recall=0.9").fit(features, labels)
+
+
+@pytest.mark.parametrize(("format", "suffix"), FORMATS)
+def test_an_ensemble_is_exported_with_its_curves_and_decisions(
+    tmp_path, estimator, features, format, suffix
+):
+    needs(format)
+    done = export(estimator, tmp_path / f"model{suffix}", format)
+    expected = estimator.predict_proba(features)
+    got = answers(done.path, features)
+    np.testing.assert_allclose(got, expected, atol=1e-4)
+    notes = json.loads(notes_inside(done.path))
+    assert notes["decide"] == "recall=0.9"
+    assert notes["not_predicted"] == [NAMES[2]]
+    assert notes["thresholds"] == estimator.thresholds_.tolist()
+    # The raw scores can be recovered from the probabilities.
+    logit = np.log(got / (1 - got))
+    raw = (logit - notes["curves"]["offset"]) / notes["curves"]["slope"]
+    logits = estimator.model_(torch.from_numpy(features)).numpy()
+    np.testing.assert_allclose(raw, logits, atol=0.01)
 
 
 def test_a_fitted_estimator_is_exported(tmp_path, features):
     labels = pd.DataFrame((features[:, :3] > 50).astype(int), columns=NAMES)
-    model = HalftruthClassifier(epochs=2, threshold=[0.1, 0.2, 0.3]).fit(features, labels)
-    done = export_torch(model, tmp_path / "model.pt2")
+    model = HalftruthClassifier("em", epochs=2).fit(features, labels)
+    done = export_torch(model, tmp_path / "model.pt2", thresholds=[0.1, 0.2, 0.3])
     np.testing.assert_allclose(
         answers(done.path, features), model.predict_proba(features), atol=1e-4
     )
     notes = json.loads(done.notes.read_text(encoding="utf-8"))
     assert notes["classes"] == NAMES
     assert notes["thresholds"] == [0.1, 0.2, 0.3]
+    assert notes["decide"] is None
     # The model is left as it was.
     assert all(p.dtype == torch.float64 for p in model.model_.parameters())
 
@@ -173,7 +210,7 @@ def test_a_fixed_batch_size_is_an_error(older, feature_model, monkeypatch):
 
 def test_features_that_float32_cannot_hold_are_an_error(tmp_path, features):
     dates = features * 0.1 + 1.7e9
-    model = HalftruthClassifier(epochs=2, lr=0.1).fit(dates, features[:, :3] > 50)
+    model = HalftruthClassifier("em", epochs=2, lr=0.1).fit(dates, features[:, :3] > 50)
     with pytest.raises(ExportError, match="rescaling"):
         export_torch(model, tmp_path / "model.pt2")
     assert not list(tmp_path.iterdir())

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 import halftruth
 from halftruth.models import Classifier
 from halftruth.models.classifier import Standardize
+from halftruth.presence.decisions import Decisions, Rule
 
 TOLERANCE = 1e-4
 SUFFIXES = {"onnx": ".onnx", "torch-export": ".pt2"}
@@ -38,15 +39,31 @@ class Exported:
     difference: float
 
 
-class Probabilities(nn.Module):
-    """The classifier with its sigmoid: the content of the file."""
+class CalibratedModel(nn.Module):
+    """P(present | x) = σ(offset + slope · logit) of a classifier: the content of the file."""
 
-    def __init__(self, model: nn.Module) -> None:
+    offset: Tensor
+    slope: Tensor
+
+    def __init__(self, model: nn.Module, curves: tuple[np.ndarray, np.ndarray]) -> None:
         super().__init__()
         self.model = model
+        dtype = next(t.dtype for t in model.state_dict().values() if t.is_floating_point())
+        for name, values in zip(("offset", "slope"), curves, strict=True):
+            self.register_buffer(name, torch.as_tensor(values, dtype=dtype))
 
     def forward(self, input: Tensor) -> Tensor:
-        return torch.sigmoid(self.model(input))
+        return torch.sigmoid(self.offset + self.slope * self.model(input))
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What is exported: a model, its classes, the curves of its probabilities, its decisions."""
+
+    model: Classifier
+    classes: Any
+    curves: tuple[np.ndarray, np.ndarray]
+    decisions: Decisions
 
 
 def export(source: Any, path: str | Path, format: str, **names: Any) -> Exported:
@@ -63,13 +80,15 @@ def export_onnx(
     classes: Sequence[str] | None = None,
     thresholds: Sequence[float] | None = None,
 ) -> Exported:
-    """Write an ONNX file: float32 `input` of any batch size in, `probabilities` (B, K) out.
+    """Write an ONNX file: float32 `input` of any batch size in, P(present | x) (B, K) out.
 
     `source`: a TrainedRun, a fitted HalftruthClassifier, or a Classifier (with `classes`). Images
     go in as (B, 3, S, S), scaled to 0..1 and normalised, (x − mean) / std; features as (B, D),
-    unchanged. Size, mean, std, classes and thresholds are in the metadata of the file under
-    "halftruth" and next to it in FILE.json. The written file is loaded again: its outputs agree
-    with the model to 1e-4, or there is an ExportError and no file.
+    unchanged. The probabilities are calibrated, except those of a bare Classifier. Size, mean, std,
+    classes, the rule of decisions with its thresholds, the classes that are not predicted, and the
+    curves from logits to probabilities are in the metadata of the file under "halftruth" and next
+    to it in FILE.json. The written file is loaded again: its outputs agree with the model to 1e-4,
+    or there is an ExportError and no file.
 
         export_onnx(TrainedRun("runs/first", device="cpu"), "first.onnx")
     """
@@ -110,15 +129,27 @@ class _Export:
         self.path = Path(path)
         if self.path.suffix != suffix:
             raise ExportError(f"expected a file ending in {suffix}, got {self.path}")
-        self.model, given_classes, given_thresholds = _unpack(source)
+        found = _unpack(source)
+        self.model, self.curves, decisions = found.model, found.curves, found.decisions
+        names = found.classes if classes is None else classes
+        self.classes = [str(name) for name in self._one_per_class("classes", names)]
+        # Thresholds that the caller gives follow no rule.
+        self.rule = str(decisions.rule) if thresholds is None else None
+        limits = decisions.thresholds if thresholds is None else thresholds
+        self.thresholds = self._one_per_class("thresholds", limits)
+        left_out = ~decisions.predicted if thresholds is None else []
+        self.not_predicted = [self.classes[k] for k in np.flatnonzero(left_out)]
+
+    def _one_per_class(self, what: str, values: Any) -> list[Any]:
         count = self.model.num_classes
-        self.classes = _one_per_class(
-            "classes", given_classes if classes is None else classes, count
-        )
-        values = given_thresholds if thresholds is None else thresholds
-        self.thresholds = _one_per_class(
-            "thresholds", [0.5] * count if values is None else values, count
-        )
+        if values is None:
+            raise ExportError(
+                f"expected {what}=[...] with {count} names, since a bare model has none"
+            )
+        listed: list[Any] = np.asarray(values).tolist()
+        if len(listed) != count:
+            raise ExportError(f"expected {count} {what}, one per class, got {len(listed)}")
+        return listed
 
     def run(
         self,
@@ -128,7 +159,7 @@ class _Export:
         """Write to a temporary file, load it, compare, and only then rename it."""
         notes = self.notes()
         new = self.path.with_name(f".{os.getpid()}.{self.path.name}")
-        plain = Probabilities(copy.deepcopy(self.model).cpu().float()).eval().requires_grad_(False)
+        plain = self.calibrated().float().requires_grad_(False)
         try:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -145,15 +176,18 @@ class _Export:
         notes_path.write_text(notes, encoding="utf-8")
         return Exported(self.path, notes_path, difference)
 
+    def calibrated(self) -> CalibratedModel:
+        """Return a copy of the model with the curves of its probabilities, on the CPU."""
+        return CalibratedModel(copy.deepcopy(self.model).cpu(), self.curves).eval()
+
     @torch.no_grad()
     def compare(self, outputs: Callable[[Tensor], Tensor]) -> float:
         """Return the largest difference to the outputs of the model, for two batch sizes."""
-        own = Probabilities(copy.deepcopy(self.model).cpu()).eval()
-        dtype = next(own.parameters()).dtype
+        own = self.calibrated()
         worst = 0.0
         for size in (1, 5):
             x = self.example(size)
-            expected, got = own(x.to(dtype)).double(), outputs(x).double()
+            expected, got = own(x.to(own.offset.dtype)).double(), outputs(x).double()
             if got.shape != expected.shape:
                 raise ExportError(
                     f"the exported file returns shape {tuple(got.shape)} for {size} rows, "
@@ -198,31 +232,34 @@ class _Export:
             inputs |= {"kind": "features", "shape": ["batch", len(self.standardize().mean)]}
         output = {"name": "probabilities", "shape": ["batch", model.num_classes]}
         facts = {"halftruth": halftruth.__version__, "input": inputs, "output": output}
-        facts |= {"classes": self.classes, "thresholds": self.thresholds}
+        facts |= {"classes": self.classes, "decide": self.rule, "thresholds": self.thresholds}
+        facts |= {"not_predicted": self.not_predicted}
+        offset, slope = (np.asarray(values).tolist() for values in self.curves)
+        facts["curves"] = {
+            "offset": offset,
+            "slope": slope,
+            "meaning": "probability = sigmoid(offset + slope * logit)",
+        }
         return json.dumps(facts, indent=1, ensure_ascii=False)
 
 
-def _unpack(source: Any) -> tuple[Classifier, Any, Any]:
-    """Return (model, classes, thresholds) of a run, an estimator or a model."""
+def _unpack(source: Any) -> _Source:
+    """Return the model of a run, an estimator or a bare model, with what is known about it."""
     if isinstance(source, Classifier):
-        return source, None, None
-    model = getattr(source, "model_", None) or getattr(source, "model", None)
+        count = source.num_classes
+        half = Decisions(Rule("threshold", 0.5), np.full(count, 0.5), np.full(count, True))
+        return _Source(source, None, (np.zeros(count), np.ones(count)), half)
+    fitted = hasattr(source, "model_")
+    model = source.model_ if fitted else getattr(source, "model", None)
     if not isinstance(model, Classifier):
         raise ExportError(
             "expected a TrainedRun, a fitted HalftruthClassifier or a Classifier, got "
             f"{type(source).__name__}"
         )
-    end = "_" if hasattr(source, "model_") else ""
-    return model, getattr(source, f"classes{end}"), getattr(source, f"thresholds{end}")
-
-
-def _one_per_class(what: str, values: Any, count: int) -> list[Any]:
-    if values is None:
-        raise ExportError(f"expected {what}=[...] with {count} names, since a bare model has none")
-    listed = np.asarray(values).tolist()
-    if len(listed) != count:
-        raise ExportError(f"expected {count} {what}, one per class, got {len(listed)}")
-    return listed if what == "thresholds" else [str(name) for name in listed]
+    if not fitted:
+        return _Source(model, source.classes, source.curves, source.decisions)
+    curves = source.probabilities_.offset, source.probabilities_.slope
+    return _Source(model, source.classes_, curves, source.decisions_)
 
 
 # ---------------------------------------------------------------------- files

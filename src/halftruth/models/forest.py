@@ -54,7 +54,7 @@ class Forest(nn.Module):
         trees, nodes = self.feature.shape
         offset = torch.arange(trees, device=x.device) * nodes
         tables = [t.flatten() for t in (self.feature, self.threshold, self.left, self.right)]
-        node = torch.zeros(len(x), trees, dtype=torch.long, device=x.device)
+        node = torch.zeros(x.shape[0], trees, dtype=torch.long, device=x.device)
         for _ in range(self.depth):
             feature, threshold, left, right = (table[node + offset] for table in tables)
             below = x.gather(1, feature.long()) <= threshold
@@ -64,7 +64,7 @@ class Forest(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         reached = self.find_leaves(features).long()
         total = torch.zeros(
-            len(reached), self.shares.shape[1], dtype=torch.float32, device=reached.device
+            reached.shape[0], self.shares.shape[1], dtype=torch.float32, device=reached.device
         )
         for some in reached.split(_TREES_AT_ONCE, dim=1):
             total = total + self.shares[some].float().sum(dim=1)

@@ -189,6 +189,10 @@ class Result:
     decide: str = "f1"
     probabilities: dict[str, Any] = field(default_factory=dict)
     not_predicted: list[str] = field(default_factory=list)
+    # The number of PRESENT labels of the training rows, per class.
+    shown: list[int] = field(default_factory=list)
+    # Name, score, weight and seconds of each member, where the model is an ensemble.
+    members: list[dict[str, Any]] = field(default_factory=list)
     # The key of metrics.jsonl by which epochs are compared, and its value in the kept epoch.
     criterion: str = ""
     best_score: float = math.nan
@@ -279,6 +283,7 @@ def evaluate_run(
         not_predicted=[
             name for name, is_in in zip(task.classes, decisions.predicted, strict=True) if not is_in
         ],
+        shown=[int(n) for n in table["train_present"]],
         details=Details(
             config, task, scores, table, histograms, given, accelerator.is_main_process
         ),

@@ -347,6 +347,7 @@ class Run:
                 journal.log("auto: " + "\n      ".join(fitted.describe()))
                 more = {
                     "layout": fitted.layout,
+                    "members": [vars(one) for one in fitted.table],
                     "out_of_sample": {
                         "rows": torch.from_numpy(rows[fitted.rows]),
                         "logits": torch.from_numpy(fitted.logits).float(),
@@ -363,6 +364,7 @@ class Run:
         held = best["out_of_sample"]
         given = OutOfSample(held["rows"].numpy(), held["logits"].double().numpy())
         result = evaluate_run(config, task, model, inputs, best, self.accelerator, given)
+        result.members = best["members"]
         result.criterion, result.best_score = "val_mAP", result.val.get("mAP", math.nan)
         journal.write({"stage": ENSEMBLE, "epoch": 1, "val_mAP": result.best_score})
         journal.close()

@@ -213,7 +213,9 @@ class _Jobs:
 
     def _statistics(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         std = logits.std(dim=0)
-        return logits.mean(dim=0), torch.where(std > 1e-6, std, 1.0)
+        # A class without labels has nearly constant logits, of which only rounding errors would be
+        # enlarged.
+        return logits.mean(dim=0), torch.where(std > 1e-3, std, 1.0)
 
     def _finish(
         self,

@@ -1,7 +1,7 @@
 """Tables that a run writes: predictions, classes, images that could not be read."""
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +31,18 @@ def write_bad_images(path: Path, bad: Sequence[tuple[str, str]]) -> None:
 
 def make_prediction_table(
     items: Sequence[str],
-    probabilities: np.ndarray,
+    scores: np.ndarray,
     classes: Sequence[str],
-    decide: Callable[[np.ndarray], np.ndarray],
+    chosen: np.ndarray,
 ) -> pd.DataFrame:
-    """Return one row per item: name, predicted labels (joined by |), probability per class."""
+    """Return one row per item: name, predicted labels (joined by |), score per class.
+
+    `chosen` (N, K) tells which labels are predicted.
+    """
     names = np.array(classes, dtype=object)
-    chosen = [join_names(list(names[row])) for row in decide(probabilities)]
-    table = pd.DataFrame({"item": list(items), "labels": chosen}, dtype=object)
-    return pd.concat([table, pd.DataFrame(probabilities, columns=list(classes))], axis=1)
+    labels = [join_names(list(names[row])) for row in chosen]
+    table = pd.DataFrame({"item": list(items), "labels": labels}, dtype=object)
+    return pd.concat([table, pd.DataFrame(scores, columns=list(classes))], axis=1)
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:

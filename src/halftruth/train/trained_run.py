@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,7 @@ from halftruth.models import Classifier, build_image_model
 from halftruth.models.averaged import build_averaged
 from halftruth.models.ensemble import build_ensemble
 from halftruth.presence.decisions import Decisions, Rule, parse_rule
+from halftruth.presence.decisions import decide as choose_thresholds
 from halftruth.presence.labelling_model import sigmoid
 from halftruth.presence.probabilities import Probabilities
 from halftruth.train.config import Config, check_device, read_settings
@@ -32,6 +34,7 @@ from halftruth.train.journal import Journal
 from halftruth.train.output_tables import make_prediction_table, write_table
 from halftruth.train.run_folder import (
     BEST,
+    OUT_OF_SAMPLE,
     RESULT,
     CheckpointError,
     load_checkpoint,
@@ -125,6 +128,25 @@ class TrainedRun:
         limits = np.array(self.result["thresholds"], dtype=float)
         return Decisions(parse_rule(self.result.get("decide", "f1")), limits, predicted)
 
+    def decide(self, rule: str) -> Decisions:
+        """Return decisions by another rule, from the scores of rows the model was not fitted on."""
+        parsed = parse_rule(rule)
+        if self.result is None:
+            raise CheckpointError(f"{self.folder}: training is not finished, so nothing is decided")
+        path = self.folder / OUT_OF_SAMPLE
+        try:
+            with np.load(path) as file:
+                logits = file["logits"]
+            shown = np.array(self.result["shown"], dtype=int)
+            offset, slope = self.curves
+            probabilities = sigmoid(offset + slope * logits)
+        except (OSError, ValueError, KeyError, BadZipFile) as error:
+            raise CheckpointError(
+                f"cannot read {path}: {type(error).__name__}: {error}. It is written at the end of "
+                f"training; `halftruth train --resume --out {self.folder}` writes it again"
+            ) from error
+        return choose_thresholds(probabilities, shown, parsed)
+
     @cached_property
     def curves(self) -> tuple[np.ndarray, np.ndarray]:
         """Offset and slope per class: P(present | x) = σ(offset + slope · logit)."""
@@ -195,14 +217,21 @@ class TrainedRun:
         - text: a table with the column of text, a DataFrame, a text or a list of texts.
 
         The names are file names, ids of the features, or row numbers; `items` gives others.
-        Predicted labels (above their thresholds) are joined by "|".
+        Predicted labels are joined by "|". `decide`: another rule than that of training, such as
+        "precision=0.9". `raw`: the sigmoid of the logits instead of probabilities; the predicted
+        labels stay the same.
         """
         scores = self.score(
             source, images=images, features=features, text=text, items=items,
             bad_images=bad_images, workers=workers,
         )  # fmt: skip
+        return self._make_table(scores, decide, raw)
+
+    def _make_table(self, scores: Scores, decide: str | None, raw: bool) -> pd.DataFrame:
+        decisions = self.decisions if decide is None else self.decide(decide)
+        shown, chosen = scores.probabilities, decisions(scores.probabilities)
         return make_prediction_table(
-            scores.items, scores.probabilities, self.classes, self.decisions
+            scores.items, scores.raw if raw else shown, self.classes, chosen
         )
 
     def score(
@@ -339,12 +368,8 @@ def write_predictions(
 ) -> tuple[int, list[tuple[str, str]]]:
     """Write the table of `predict` as CSV or Parquet; return (rows, bad images)."""
     run = open_run(run)
-    rule, raw = options.pop("decide", None), options.pop("raw", False)
+    decide, raw = options.pop("decide", None), options.pop("raw", False)
     scores = run.score(source, **options)
-    decisions = run.decisions if rule is None else run.decide(rule)
-    table = make_prediction_table(
-        scores.items, scores.raw if raw else scores.probabilities, run.classes,
-        lambda _: decisions(scores.probabilities),
-    )  # fmt: skip
+    table = run._make_table(scores, decide, raw)
     write_table(table, path)
     return len(table), scores.bad
