@@ -17,7 +17,7 @@ _LIMITS = """\
   counts as wrong.
 - Thresholds and probabilities hold for data like that of training. Check them on labelled rows of
   your own.
-- The model knows only the classes below, and nothing about images or texts of another kind."""
+- The model knows only the classes above, and nothing about images or texts of another kind."""
 
 
 def make_model_card(
@@ -38,9 +38,11 @@ def make_model_card(
         "## Use",
         _usage(repo, kind, in_timm_layout),
         "## Training",
-        _training(run, kind),
+        _training(run, kind, result),
         "## Scores",
         _scores(run, result),
+        "## Decisions",
+        _decisions(run, result),
         "## Classes",
         _classes(run),
         "## Limits",
@@ -90,16 +92,18 @@ def _usage(repo: str, kind: str, in_timm_layout: bool) -> str:
     return "\n".join(lines)
 
 
-def _training(run: TrainedRun, kind: str) -> str:
+def _training(run: TrainedRun, kind: str, result: dict[str, Any]) -> str:
     config = run.config
     rows: dict[str, Any] = {
-        "method": f"`{config.method}`" + (f" {config.options}" if config.options else ""),
-        "epochs": config.epochs,
-        "batch size": config.batch_size,
-        "optimizer": config.optimizer,
-        "seed": config.seed,
-        "halftruth": halftruth.__version__,
+        "method": f"`{config.method}`" + (f" {config.options}" if config.options else "")
     }
+    if members := result.get("members"):
+        shares = [f"{member['name']} {100 * member['weight']:.0f} %" for member in members]
+        rows["ensemble"] = ", ".join(shares)
+    else:
+        rows |= {"epochs": config.epochs, "batch size": config.batch_size}
+        rows["optimizer"] = config.optimizer
+    rows |= {"seed": config.seed, "halftruth": halftruth.__version__}
     if kind == "images":
         rows = {"model": f"`{config.backbone}`, {run.model.image_size} pixels", **rows}
     elif run.inputs is not None:
@@ -109,7 +113,7 @@ def _training(run: TrainedRun, kind: str) -> str:
 
 def _read_result(run: TrainedRun) -> dict[str, Any]:
     path = run.folder / RESULT
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
 
 
 def _scores(run: TrainedRun, result: dict[str, Any]) -> str:
@@ -139,6 +143,34 @@ def _number(value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return f"{100 * value:.1f}"
+
+
+def _decisions(run: TrainedRun, result: dict[str, Any]) -> str:
+    """The rule of the decisions, and what was estimated about the labels behind it."""
+    if "decide" not in result:
+        return "A class is predicted if its probability is above its threshold."
+    lines = [
+        f"Rule: `{result['decide']}`. A class is predicted if its calibrated probability is above "
+        "its threshold in the table of classes."
+    ]
+    found = result.get("probabilities") or {}
+    if found.get("labels_per_row"):
+        value, low, high = found["labels_per_row"]
+        lines.append(
+            f"Estimated from the incomplete labels: {value:.2f} present classes per row "
+            f"({low:.2f} to {high:.2f}), in {found['rows']:,} rows."
+        )
+    prevalence = found.get("prevalence") or []
+    if len(prevalence) == len(run.classes):
+        rows = [
+            [name, shown, *(f"{100 * share:.1f}" for share in shares)]
+            for name, shown, shares in zip(run.classes, found["shown"], prevalence, strict=True)
+        ]
+        columns = ["class", "labelled rows", "estimated to be present in %", "at least", "at most"]
+        lines.append(_table(columns, rows))
+    if result.get("not_predicted"):
+        lines.append(f"Never predicted: {', '.join(result['not_predicted'])}.")
+    return "\n\n".join(lines)
 
 
 def _classes(run: TrainedRun) -> str:

@@ -33,6 +33,7 @@ from halftruth.report.gallery import (
     best_and_worst,
     show_missing,
 )
+from halftruth.report.labelling import describe_footing, show_decisions, show_members
 from halftruth.report.page import Raw, document, facts, table
 from halftruth.train.config import Config
 from halftruth.train.evaluation import Result
@@ -92,8 +93,9 @@ def write_report(result: Result) -> Path:
     )
     parts = [
         _head(result, config, task, seconds),
-        _training(run),
-        _classes(run, details.classes),
+        show_members(result) if result.members else _training(run),
+        show_decisions(result),
+        _classes(result, run, details.classes),
         _images(held_out, details.classes),
         _missing(held_out),
         _bad_images(result.bad_images),
@@ -106,25 +108,20 @@ def write_report(result: Result) -> Path:
 
 
 def _head(result: Result, config: Config, task: Task, seconds: float) -> str:
-    known = "the complete labels"
-    if task.truth is None:
-        unknown = (task.labels.values[task.splits.val] == UNKNOWN).any()
-        known = "the given labels" + (" (unknown counts as absent)" if unknown else "")
     numbers = [
-        (f"{100 * scores[key]:.1f}", f"{key}, %, {part}")
-        for part, scores in (("test", result.test), ("validation", result.val))
+        (f"{100 * scores[key]:.1f}", f"{key}, %, {name}, {result.footing[part]}")
+        for part, name, scores in (("test", "test", result.test), ("val", "validation", result.val))
         for key in ("mAP", "CF1", "OF1")
         if scores
     ]
-    numbers += [
-        (f"{result.best_epoch}", f"best epoch, stage {result.best_stage}"),
-        (_duration(seconds), "total time"),
-    ]
+    if not result.members:
+        numbers.append((f"{result.best_epoch}", f"best epoch, stage {result.best_stage}"))
+    numbers.append((_duration(seconds), "total time"))
     text = escape(task.describe()).replace("\n", "<br>")
     return (
         f"<h1>{escape(result.folder.resolve().name)}</h1>"
-        f"<p>Trained with <b>{escape(config.method)}</b> on {escape(config.labels)}; compared with "
-        f"{known}, with one threshold per class.</p>{facts(numbers)}"
+        f"<p>Trained with <b>{escape(config.method)}</b> on {escape(config.labels)}.</p>"
+        f"{facts(numbers)}{describe_footing(result)}"
         f'<p class="note">{text}</p>'
     )
 
@@ -158,14 +155,13 @@ def inline_svg(drawing: Drawing, text: str) -> Raw:
     return Raw(f'<figure class="plot">{svg}</figure>\n')
 
 
-def _classes(run: Record, classes: pd.DataFrame) -> str:
+def _classes(result: Result, run: Record, classes: pd.DataFrame) -> str:
     part = "test" if "test_AP" in classes else "val"
     order = classes.sort_values(f"{part}_AP", ascending=False, kind="stable")
     columns = {
         "class": "class",
         "train_present": "labelled",
         "train_true": "present",
-        "threshold": "threshold",
     }
     for name in ("val", "test"):
         shares = ("AP", "precision", "recall", "F1")
@@ -177,10 +173,15 @@ def _classes(run: Record, classes: pd.DataFrame) -> str:
     return (
         f"<h2>Classes</h2>{figure}"
         '<p class="note">Labelled: positives in the training rows; present: the same by the '
-        "complete labels. The thresholds give the best F1 on validation rows. AP, precision, "
-        "recall and F1 in percent; – where the rows have no positive of a class."
+        "complete labels. AP, precision, recall and F1 in percent, "
+        f"{_describe_parts(result)}; – where the rows have no positive of a class."
         f"</p>{table(list(used.values()), rows)}"
     )
+
+
+def _describe_parts(result: Result) -> str:
+    parts = [("val", result.val), ("test", result.test)]
+    return ", ".join(f"{part} {result.footing[part]}" for part, scores in parts if scores)
 
 
 def _cell(key: str, value: float | str) -> str:
@@ -190,7 +191,7 @@ def _cell(key: str, value: float | str) -> str:
         return f"{value:,.0f}"
     if np.isnan(value):
         return "–"
-    return f"{value:.3f}" if key == "threshold" else f"{100 * value:.1f}"
+    return f"{100 * value:.1f}"
 
 
 def _images(held_out: HeldOut, classes: pd.DataFrame) -> str:
@@ -257,6 +258,9 @@ def _bad_images(bad: list[tuple[str, str]]) -> str:
 def _time(run: Record, seconds: float) -> str:
     rows = []
     for name, stage in run.epochs.groupby("stage", sort=False):
+        if "seconds" not in stage:
+            # The ensemble of auto is fitted as a whole.
+            continue
         total = float(stage["seconds"].sum())
         each = _duration(total / len(stage))
         rows.append((f"stage {name}", f"{len(stage)}", each, _duration(total)))
