@@ -10,7 +10,7 @@ import typer
 
 from halftruth import __version__
 from halftruth.cli import options as o
-from halftruth.cli.audit_commands import audit, import_verdicts, repair, review
+from halftruth.cli.audit_commands import audit, import_verdicts, plan, repair, review
 from halftruth.cli.bench_commands import app as bench_app
 from halftruth.cli.hub_commands import app as hub_app
 from halftruth.cli.plot_commands import app as plot_app
@@ -33,7 +33,19 @@ app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")
 app.add_typer(hub_app, name="hub")
 app.add_typer(plot_app, name="plot")
-for _command in (train, tune, evaluate, predict, export, audit, review, repair, import_verdicts, serve):
+for _command in (
+    train,
+    tune,
+    evaluate,
+    predict,
+    export,
+    audit,
+    review,
+    repair,
+    import_verdicts,
+    plan,
+    serve,
+):
     app.command()(_command)
 
 
@@ -100,7 +112,7 @@ def _read_features(paths: list[str], arff_labels: Any) -> tuple[Any, Any]:
 
     sources = read_sources(paths, arff_labels=arff_labels)
     rows = np.arange(len(sources[0]))
-    fitted = FeatureEncoder.fit(sources, None, np.zeros((len(rows), 1)), rows)
+    fitted = FeatureEncoder.fit(sources, None, None, rows)
     return fitted.transform(sources), sources[0].ids
 
 

@@ -201,6 +201,63 @@ def repair(
         raise DataError("\n".join(failed))
 
 
+def plan(
+    source: Annotated[Path, typer.Argument(help="Folder of an audit, or a label file.")],
+    budget: Annotated[int, typer.Option(min=1, help="Number of labels (or rows) to ask for.")],
+    images: o.Images = None,
+    features: Annotated[
+        Path | None, typer.Option(help="Features to train on, with a label file.")
+    ] = None,
+    unit: Annotated[
+        Literal["labels", "rows"],
+        typer.Option(help="What the budget counts: single labels, or rows labelled completely."),
+    ] = "labels",
+    goal: Annotated[
+        Literal["find", "rare", "learn", "evaluate"],
+        typer.Option(
+            help="find: most missing labels; rare: those of rare classes; learn: uncertain ones; "
+            "evaluate: drawn at random, for metrics without bias."
+        ),
+    ] = "find",
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")] = Path("plan"),
+    export: Annotated[
+        list[str] | None,
+        typer.Option(help="Also write for: label-studio, fiftyone, cleanlab; may be repeated."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of folds and of random choices.")] = 0,
+) -> None:
+    """Propose which labels to collect next, and forecast how many are present.
+
+    halftruth plan audit/ --budget 500
+
+    halftruth plan labels.csv --images photos/ --budget 500 --unit rows     (trains by folds)
+    """
+    from halftruth.audit.audit_folder import INFO, open_audit
+    from halftruth.audit.exports import export_audit
+    from halftruth.audit.make_audit import make_audit
+    from halftruth.audit.plan import plan_labels
+    from halftruth.data import DataError
+
+    o.check_folder(out)
+    if source.is_dir() or (source / INFO).exists():
+        if images or features:
+            raise DataError(
+                f"--images, --features: no effect, since the scores come from the audit {source}"
+            )
+        audited = open_audit(source)
+    else:
+        folder = out.with_name(f"{out.name}-audit")
+        audited = make_audit(
+            source, out=folder, images=images or None, features=features, seed=seed, quiet=False,
+            log=_tell,
+        )  # fmt: skip
+    found = plan_labels(audited, out, budget=budget, unit=unit, goal=goal, seed=seed)
+    _tell(found.describe())
+    for tool in export or ():
+        _tell(f"for {tool}: {export_audit(out, tool)}")
+    _tell(f"proposed labels: {out}/plan.csv\nanswer them: halftruth review {out}")
+
+
 def import_verdicts(
     folder: Annotated[Path, typer.Argument(help="Folder of an audit.")],
     source: Annotated[
