@@ -62,6 +62,13 @@ def test_terms_of_a_class_are_chosen_first(monkeypatch):
     assert not {"words: thing", "words: the"} & set(chosen)
 
 
+def test_terms_can_be_chosen_without_labels(monkeypatch):
+    monkeypatch.setattr("halftruth.data.text_encoder.MOST_FEATURES", 4)
+    one = TextEncoder.fit(TEXTS, None, ROWS)
+    assert len(one.chosen) == 4
+    assert one.transform(TEXTS).var(axis=0).min() > 0
+
+
 def test_association_does_not_count_unknown_as_absent():
     """Rows without a label change the mean of a term, not which of two terms fits a class."""
     from scipy import sparse

@@ -257,7 +257,8 @@ def _read_inputs(
             matrix = read_matrix(config, run.encoder, given, file, features, options)[rows]
         else:
             sources, texts = read_inputs(config, given, file, features, options)
-            fitted = FeatureEncoder.fit(sources, texts, given.values, rows, config.encoder)
+            # Without labels, since every row is scored by a model that must not know its label.
+            fitted = FeatureEncoder.fit(sources, texts, None, rows, config.encoder)
             matrix = fitted.transform(sources, texts)[rows]
     groups = None if groups is None else groups[rows]
     paths = [Path(path) for path in features]

@@ -40,8 +40,11 @@ class TextEncoder:
         ]
 
     @classmethod
-    def fit(cls, texts: Sequence[str], labels: np.ndarray, rows: np.ndarray) -> TextEncoder:
-        """Learn the vocabulary, and choose terms by the labels; only from the training rows."""
+    def fit(cls, texts: Sequence[str], labels: np.ndarray | None, rows: np.ndarray) -> TextEncoder:
+        """Learn the vocabulary, and choose terms by the labels; only from the training rows.
+
+        Without labels, the terms with the largest variance are chosen.
+        """
         given = [texts[row] for row in rows]
         terms: dict[str, list[str]] = {}
         idf, counted = [], []
@@ -60,7 +63,11 @@ class TextEncoder:
 
         matrix = sparse.hstack(counted, format="csr", dtype=np.float32)
         size = min(MOST_FEATURES, max(MOST_BYTES // (4 * len(texts)), FEWEST_FEATURES))
-        strength = measure_association(matrix, labels[rows])
+        if labels is None:
+            strength = np.asarray(matrix.multiply(matrix).mean(axis=0)).ravel()
+            strength -= np.asarray(matrix.mean(axis=0)).ravel() ** 2
+        else:
+            strength = measure_association(matrix, labels[rows])
         chosen = np.sort(np.argsort(-strength, kind="stable")[:size])
         return cls(terms, np.concatenate(idf), chosen)
 

@@ -38,11 +38,16 @@ class FeatureEncoder:
         cls,
         sources: Sequence[FeatureColumns],
         texts: Sequence[str] | None,
-        labels: np.ndarray,
+        labels: np.ndarray | None,
         rows: np.ndarray,
         encoder: str | None = None,
     ) -> FeatureEncoder:
-        """Learn from the training rows; `encoder`: a transformers model that reads the text."""
+        """Learn from the training rows.
+
+        labels: those of all rows, by which the terms of a text are chosen; None where the rows will
+        also be scored, and their labels must not be known. encoder: a transformers model that reads
+        the text.
+        """
         text: Any = None
         if texts is not None and encoder is not None:
             from halftruth.models.language_model import LanguageModel
