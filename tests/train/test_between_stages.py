@@ -5,6 +5,7 @@ import torch
 from tiny_data import outcome, records
 
 from halftruth import fit, losses
+from halftruth.train.auto import choose
 from halftruth.train.config import ConfigError
 from halftruth.train.run_folder import load_checkpoint
 from halftruth.train.stages import SHARES, find_least_biases, mix_weights
@@ -150,3 +151,9 @@ def test_the_network_alone_is_kept_if_the_frozen_ensemble_does_not_help(
     best = train_with_frozen(on_images, tmp_path / "run", monkeypatch, -1.0)
     assert "layout" not in best
     assert len(TrainedRun(tmp_path / "run", device="cpu").score(on_images["images"]).items) == 44
+
+
+def test_auto_averages_weights_on_images_only():
+    labels = torch.eye(4, dtype=torch.int8).numpy()
+    assert choose(labels, 8, features=False).settings["interpolate"]
+    assert "interpolate" not in choose(labels, 8, features=True).settings
