@@ -156,3 +156,26 @@ def test_a_killed_server_loses_nothing(browser: Any, example: Example) -> None:
         process.kill()
         process.wait()
         context.close()
+
+
+def test_a_server_killed_between_click_and_answer_reports_the_decision_as_not_saved(
+    browser: Any, example: Example
+) -> None:
+    folder = example.audit().path
+    process, address = serve(folder)
+    context = browser.new_context()
+    page = open_page(context, address)
+    ids = shown(page)
+    page.keyboard.press("a")
+    wait_for(page, accepted=1)
+    # The request is sent and waits; then its server is killed.
+    os.kill(process.pid, signal.SIGSTOP)
+    page.keyboard.press("r")
+    page.wait_for_timeout(300)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    page.wait_for_selector(".error")
+    assert "not saved" in page.inner_text(".error")
+    playwright.expect(page.locator("#rejected")).to_have_text("0")
+    assert read_verdicts(folder) == {ids[0]: "accept"}
+    context.close()

@@ -72,14 +72,15 @@ def plan_labels(
     random = np.random.default_rng(seed)
     chosen = _choose(audit, cells, p, budget, unit, goal, random)
     total = read_current(audit).missing_left.total
-    scale = [end / max(total.estimate, 1e-9) for end in (total.low, total.high)]
+    # The count of an audit may exceed the sum of its probabilities, which are cautious.
+    scale = total.low / max(total.estimate, 1e-9), total.high / max(float(p.sum()), 1e-9)
     expected = float(p[chosen].sum())
     # Besides the model, chance: the number of present labels varies around its expectation.
     chance = 1.96 * float(np.sqrt((p[chosen] * (1 - p[chosen])).sum()))
     present = Count(
         expected,
-        max(expected * scale[0] - chance, 0.0),
-        min(expected * scale[1] + chance, float(len(chosen))),
+        max(expected * min(scale[0], 1.0) - chance, 0.0),
+        min(expected * max(scale[1], 1.0) + chance, float(len(chosen))),
     )
     alternatives = {
         f"{name} by {other}": float(
