@@ -4,6 +4,7 @@ python docs/run_notebooks.py [name ...]
 """
 
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -22,6 +23,9 @@ def run(path: Path) -> None:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
             cell.outputs = [part for part in cell.outputs if part.get("name") != "stderr"]
+            for part in cell.outputs:
+                if part.output_type == "stream":
+                    part.text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", part.text)
     nbformat.write(notebook, path)
 
 

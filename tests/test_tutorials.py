@@ -34,7 +34,8 @@ def read_code(notebook: Path) -> list[str]:
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(notebook: Path, tmp_path: Path) -> None:
     code = [
-        f"_command({cell[1:]!r})" if cell.startswith("!") else cell for cell in read_code(notebook)
+        f"_command({cell[1:].split(' 2> ')[0]!r})" if cell.startswith("!") else cell
+        for cell in read_code(notebook)
     ]
     script = tmp_path / "script.py"
     # Trials and folds may start processes, which import this file again.
