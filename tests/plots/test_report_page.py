@@ -146,8 +146,41 @@ def test_the_table_of_classes_equals_classes_csv(image_run):
     for name, row in rows.items():
         assert int(row[1]) == table.loc[name, "train_present"]
         assert int(row[2]) == table.loc[name, "train_true"]
-        assert float(row[3]) == pytest.approx(table.loc[name, "threshold"], abs=6e-4)
-        assert float(row[4]) == pytest.approx(100 * table.loc[name, "val_AP"], abs=0.06)
+        assert float(row[3]) == pytest.approx(100 * table.loc[name, "val_AP"], abs=0.06)
+
+
+def test_the_page_shows_what_was_estimated_and_decided(image_run):
+    result = json.loads((image_run / "result.json").read_text())
+    page, found = read(image_run), result["probabilities"]
+    rows = {row[0]: row for row in page.rows if row[0] in CLASSES and "to" in row[3]}
+    for k, name in enumerate(CLASSES):
+        assert int(rows[name][1]) == result["shown"][k]
+        assert float(rows[name][2]) == pytest.approx(100 * found["prevalence"][k][0], abs=0.06)
+        assert float(rows[name][6]) == pytest.approx(result["thresholds"][k], abs=6e-4)
+    value, low, high = found["labels_per_row"]
+    assert f"{value:.2f} (90 % interval {low:.2f} to {high:.2f})" in page.text
+    assert "Rule: f1" in page.text
+    assert "Scores on validation and test rows are verified" in page.text
+
+
+def test_an_ensemble_has_a_table_of_members_and_no_curves(data, settings):
+    """The last class has no label: it is named as not predicted."""
+    table = pd.read_csv(data / "labels.csv").assign(blue=0)
+    table.to_csv(settings["out"].parent / "labels.csv", index=False)
+    given = {key: settings[key] for key in ("features", "device", "out")}
+    result = fit(settings["out"].parent / "labels.csv", **given, quiet=True)
+    page = read(settings["out"])
+    shown = {row[0]: row for row in page.rows}
+    for one in json.loads((settings["out"] / "result.json").read_text())["members"]:
+        assert float(shown[one["name"]][2]) == pytest.approx(100 * one["weight"], abs=0.6)
+    assert "Learning curves" not in page.text
+    assert result.not_predicted == ["blue"]
+    assert "Not predicted, for lack of labels" in page.text
+    assert shown["blue"][-1] == "–"  # the table of classes, without an AP
+    assert ["blue", "not predicted"] in [[row[0], row[-1]] for row in page.rows]
+    summary = result.describe()
+    assert "validation (counting unknown as absent): mAP" in summary
+    assert "not predicted: 'blue'" in summary
 
 
 def test_the_page_has_the_results_and_all_sections(image_run):
@@ -171,7 +204,7 @@ def test_a_run_on_features_has_no_images(settings):
     page = read(settings["out"])
     assert page.count("img") == 0
     assert "Probably missing labels" in page.text
-    assert "unknown counts as absent" in page.text
+    assert "Scores on validation and test rows are measured counting unknown as absent" in page.text
     assert "p2.png" in page.text
     assert "present" not in page.rows[0]
 

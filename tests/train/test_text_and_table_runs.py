@@ -78,7 +78,7 @@ def test_text_is_predicted_from_files_and_frames(run, data, tmp_path):
 
 
 def test_text_is_evaluated_and_audited(run, data, tmp_path):
-    metrics, _, _ = evaluate(run, data / "comments.csv", split="test")
+    metrics = evaluate(run, data / "comments.csv", split="test").metrics
     assert metrics["mAP"] > 0.8
     assert command("evaluate", run, data / "comments.csv", "--split", "val") == 0
     found = make_audit(run, data / "comments.csv", out=tmp_path / "audit")

@@ -6,11 +6,19 @@ from typing import Annotated, Any
 import typer
 
 from halftruth.cli import options as o
-from halftruth.cli.terminal import say, show_metrics
+from halftruth.cli.terminal import list_not_predicted, say, show_metrics
 
 Flip = Annotated[
     bool,
     typer.Option("--flip", help="Average over each image and its mirror image, in twice the time."),
+]
+
+Decide = Annotated[
+    str | None,
+    typer.Option(
+        help="Another rule of decisions than that of training: f1, f2, precision=0.9, recall=0.9, "
+        "threshold=0.5, top=3, count or cost=5."
+    ),
 ]
 
 
@@ -28,6 +36,7 @@ def evaluate(
             "--ignore-unknown", help="Leave unknown labels out; else they count as absent."
         ),
     ] = False,
+    decide: Decide = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Also write the metrics to this JSON file.")
     ] = None,
@@ -40,23 +49,28 @@ def evaluate(
 
     halftruth evaluate runs/first labels.csv --images photos/ --split test
     """
+    _check_rule(decide)
     trained = _open_run(run, device, flip)
     from halftruth.train.evaluation import evaluate as measure
     from halftruth.train.run_folder import to_json, write_text
 
-    metrics, table, bad = measure(
+    metrics, table, bad, footing, left_out = measure(
         trained,
         labels,
         images=images or None,
         features=features or None,
         split=split,
         reading=reading,
+        decide=decide,
         ignore_unknown=ignore_unknown,
     )
-    show_metrics(metrics, table, bad)
+    show_metrics(metrics, table, bad, footing)
+    list_not_predicted(left_out)
     if out is not None:
         found = {
+            "footing": footing,
             "metrics": metrics,
+            "not_predicted": left_out,
             "classes": table.to_dict(orient="records"),
             "bad_images": bad,
         }
@@ -76,18 +90,24 @@ def predict(
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Table to write: .csv or .parquet.")
     ] = Path("predictions.csv"),
+    decide: Decide = None,
+    raw: Annotated[
+        bool,
+        typer.Option("--raw", help="Write the sigmoid of the logits, not calibrated."),
+    ] = False,
     bad_images: Annotated[
         str, typer.Option(help="Images that cannot be read: skip or fail.")
     ] = "skip",
     flip: Flip = False,
     device: o.Device = None,
 ) -> None:
-    """Write the predicted labels and the probability per class of images or features.
+    """Write the predicted labels and P(present | x) per class of images or features.
 
     halftruth predict runs/first new_photos/*.jpg --out predictions.csv
     """
     if out.suffix not in (".csv", ".parquet"):
         raise typer.BadParameter(f"expected a .csv or .parquet file, got {out}", param_hint="--out")
+    _check_rule(decide)
     trained = _open_run(run, device, flip)
     from halftruth.train.trained_run import write_predictions
 
@@ -100,8 +120,12 @@ def predict(
     count, bad = write_predictions(
         trained, out, source,
         images=images or None, features=features or None, bad_images=bad_images,
+        decide=decide, raw=raw,
     )  # fmt: skip
-    say(f"{count:,} rows written to {out}")
+    decisions = trained.decisions if decide is None else trained.decide(decide)
+    say(f"{count:,} rows written to {out}; decisions by {decisions.rule}")
+    pairs = zip(trained.classes, decisions.predicted, strict=True)
+    list_not_predicted([name for name, is_predicted in pairs if not is_predicted])
     for name, reason in bad:
         say(f"left out: {name}: {reason}")
 
@@ -129,6 +153,17 @@ def export(
         f"{done.path} written, described in {done.notes}; its outputs agree with the model to "
         f"{done.difference:.1g}"
     )
+
+
+def _check_rule(text: str | None) -> None:
+    from halftruth.presence.decisions import parse_rule
+
+    if text is not None:
+        try:
+            parse_rule(text)
+        except ValueError as error:
+            reason = str(error).removeprefix("decide: ")
+            raise typer.BadParameter(reason, param_hint="--decide") from error
 
 
 def _open_run(run: Path, device: str | None, flip: bool = False) -> Any:

@@ -71,12 +71,25 @@ def needs(name: str) -> list[str]:
     return found
 
 
+def list_not_predicted(names: list[str]) -> None:
+    """Print the classes that are not predicted, a few by name."""
+    if names:
+        from halftruth.data.errors import some
+
+        count = "1 class is" if len(names) == 1 else f"{len(names):,} classes are"
+        say(
+            f"{count} not predicted, for lack of labels or since no threshold satisfies the rule: "
+            f"{some(names)}"
+        )
+
+
 def show_metrics(
-    metrics: dict[str, float], classes: "pd.DataFrame", bad: list[tuple[str, str]]
+    metrics: dict[str, float], classes: "pd.DataFrame", bad: list[tuple[str, str]], footing: str
 ) -> None:
-    """Print the metrics of a run per class and overall."""
+    """Print the metrics of a run per class and overall; `footing` tells what they stand on."""
     import pandas as pd
 
+    say(f"All scores are measured {footing}.")
     console = Console()
     table = Table(title="Classes", title_justify="left", box=SIMPLE_HEAD)
     for column in classes.columns:

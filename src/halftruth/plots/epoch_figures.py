@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from halftruth.plots.run_records import NotRecorded, Record
+from halftruth.plots.run_records import NO_EPOCHS, NotRecorded, Record
 from halftruth.plots.style import (
     GRID,
     Drawing,
@@ -26,7 +26,7 @@ from halftruth.plots.style import (
 def draw_curves(runs: Sequence[Record]) -> Drawing:
     """Draw training loss and validation mAP; a dot marks the best epoch."""
     columns = {"loss": "training loss", **_maps(runs)}
-    drawing = _series("curves", runs, columns)
+    drawing = _series("curves", [run for run in runs if not run.is_ensemble] or runs, columns)
     for axes in drawing.figure.axes[1:]:
         for number, run in enumerate(runs):
             kept = run.epochs[run.epochs["number"] == _best(run)]
@@ -174,6 +174,8 @@ def _series(name: str, runs: Sequence[Record], columns: dict[str, str]) -> Drawi
 
 def _lines(name: str, runs: Sequence[Record], tables: list[pd.DataFrame], text: str) -> Drawing:
     """Draw one panel per series with one line per run."""
+    if all(run.is_ensemble for run in runs):
+        raise NotRecorded(f"{runs[0].folder}: {NO_EPOCHS}")
     if not tables:
         asked = ", ".join(str(run.folder) for run in runs)
         raise NotRecorded(

@@ -19,6 +19,8 @@ from halftruth.train.config import read_settings
 from halftruth.train.journal import HISTOGRAMS, METRICS
 from halftruth.train.records import GROUPS
 
+NO_EPOCHS = "its model is an ensemble, which is not trained by epochs"
+
 
 class NotRecorded(DataError):
     """A figure needs records that these runs do not have."""
@@ -39,6 +41,11 @@ class Record:
     @property
     def method(self) -> str:
         return str(self.config.get("method", ""))
+
+    @property
+    def is_ensemble(self) -> bool:
+        """Whether the model is the ensemble of auto, which has no epochs to draw."""
+        return "loss" not in self.epochs
 
     @cached_property
     def threshold(self) -> float:
@@ -73,6 +80,8 @@ class Record:
         for part in ("train", "val"):
             if all(self.counts(part, group).sum() for group in groups):
                 return part
+        if self.is_ensemble:
+            raise NotRecorded(f"{self.folder}: {NO_EPOCHS}")
         raise NotRecorded(
             f"{self.folder}: its epochs have no {' and '.join(groups)} labels; hidden and negative "
             "labels are known if complete labels are given: halftruth train ... --truth FILE"

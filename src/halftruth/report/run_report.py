@@ -265,15 +265,16 @@ def _time(run: Record, seconds: float) -> str:
         each = _duration(total / len(stage))
         rows.append((f"stage {name}", f"{len(stage)}", each, _duration(total)))
     rows.append(("total", "", "", _duration(seconds)))
+    total_text = "The total" if rows[1:] else f"The total, {_duration(seconds)},"
     device = run.config.get("device", "auto")
     if device == "auto":
         device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     return (
         "<h2>Time</h2>"
-        + table(["", "epochs", "per epoch", "time"], rows)
+        + (table(["", "epochs", "per epoch", "time"], rows) if rows[1:] else "")
         + f'<p class="note">{escape(str(device))}, {torch.get_num_threads()} threads, '
         f"{escape(platform.platform(terse=True))}, Python {platform.python_version()}, torch "
-        f"{escape(torch.__version__)}. The total includes reading and evaluation; "
+        f"{escape(torch.__version__)}. {total_text} includes reading and evaluation; "
         "for a resumed run it counts from the last start.</p>"
     )
 

@@ -13,7 +13,7 @@ from accelerate import Accelerator
 
 from halftruth.data import DataError, named_splits, read_labels
 from halftruth.data.errors import some
-from halftruth.labels import ABSENT, PRESENT, LabelMatrix
+from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 from halftruth.metrics import average_precision, count
 from halftruth.metrics import evaluate as score_labels
 from halftruth.metrics.counts import UndefinedMetricWarning
@@ -29,13 +29,23 @@ from halftruth.train.scoring import score_rows
 from halftruth.train.task import Task, choose_parts, read_groups, reading_options, truth_options
 from halftruth.train.trained_run import ImageSource, TrainedRun, open_run
 
+# What the scores of some rows stand on.
+VERIFIED, KNOWN_ONLY = "on complete labels", "on known labels only"
+AS_ABSENT = "counting unknown as absent"
+
 
 class Evaluation(NamedTuple):
-    """Overall metrics, a table with one row per class, and the images that could not be read."""
+    """Overall metrics, a table with one row per class, and the images that could not be read.
+
+    `footing` tells what the metrics stand on: "on complete labels", "on known labels only" or
+    "counting unknown as absent". `not_predicted` are the classes that the rule never predicts.
+    """
 
     metrics: dict[str, float]
     classes: pd.DataFrame
     bad: list[tuple[str, str]]
+    footing: str
+    not_predicted: list[str]
 
 
 def evaluate(
@@ -46,16 +56,18 @@ def evaluate(
     features: Files | None = None,
     split: str | None = None,
     reading: dict[str, Any] | None = None,
+    decide: str | None = None,
     **options: Any,
 ) -> Evaluation:
-    """Return a run's metrics on a label file, with the thresholds fitted in training.
+    """Return a run's metrics on a label file, with the decisions of training or another rule.
 
     Classes are matched by name. `split` selects the rows of one part ("train", "val", "test") of
     the file's split column; for the label file of training, the parts are those of training. That
-    file is read as in training unless `reading` is given. Unknown labels count as absent unless
-    `ignore_unknown=True`.
+    file is read as in training unless `reading` is given. `decide`: a rule such as "precision=0.9".
+    Unknown labels count as absent unless `ignore_unknown=True`.
     """
     run = open_run(run)
+    decisions = run.decisions if decide is None else run.decide(decide)
     options_of_file = {**_get_reading_options(run, labels), **(reading or {})}
     given = read_labels(labels, **options_of_file)
     missing = [name for name in run.classes if name not in given.classes]
@@ -88,13 +100,16 @@ def evaluate(
     with warnings.catch_warnings():
         # A class without a positive is in the table, without an AP.
         warnings.simplefilter("ignore", UndefinedMetricWarning)
-        metrics = score_decisions(scores.probabilities, run.decisions, truth, **options)
+        metrics = score_decisions(scores.probabilities, decisions, truth, **options)
         ap = average_precision(scores.probabilities, truth, ignore_unknown=ignore, empty="nan")
     counts = (truth > 0).sum(axis=0)
     table = pd.DataFrame(
-        {"class": run.classes, "present": counts, "AP": ap, "threshold": run.thresholds}
+        {"class": run.classes, "present": counts, "AP": ap, "threshold": decisions.thresholds}
     )
-    return Evaluation(metrics, table, scores.bad)
+    left_out = [str(name) for name in np.array(run.classes)[~decisions.predicted]]
+    footing = KNOWN_ONLY if ignore else AS_ABSENT
+    footing = footing if (truth == UNKNOWN).any() else VERIFIED
+    return Evaluation(metrics, table, scores.bad, footing, left_out)
 
 
 def _check_negatives(truth: np.ndarray, classes: tuple[str, ...], labels: str | Path) -> None:
@@ -198,6 +213,8 @@ class Result:
     best_score: float = math.nan
     val: dict[str, float] = field(default_factory=dict)
     test: dict[str, float] = field(default_factory=dict)
+    # What the scores of "val" and "test" stand on: complete labels, or unknown counted as absent.
+    footing: dict[str, str] = field(default_factory=dict)
     bad_images: list[tuple[str, str]] = field(default_factory=list)
     # Not written to result.json.
     details: Details | None = field(default=None, repr=False, compare=False)
@@ -213,13 +230,14 @@ class Result:
 
     def describe(self) -> str:
         """Return a summary of two to four lines."""
-        lines = [f"best: stage {self.best_stage}, epoch {self.best_epoch}"]
-        for name, scores in (("validation", self.val), ("test", self.test)):
+        lines = [f"best: stage {self.best_stage}, epoch {self.best_epoch}"] * (not self.members)
+        for part, name in (("val", "validation"), ("test", "test")):
+            scores = getattr(self, part)
             if scores and not math.isfinite(scores["mAP"]):
                 lines.append(f"{name}: not measured, no label of these rows is present")
             elif scores:
                 shown = ", ".join(f"{key} {100 * scores[key]:.2f}" for key in ("mAP", "CF1", "OF1"))
-                lines.append(f"{name}: {shown}")
+                lines.append(f"{name} ({self.footing.get(part, AS_ABSENT)}): {shown}")
         if self.probabilities:
             lines.append(self._describe_decisions())
         return "\n".join([*lines, f"everything is in {self.folder}"])
@@ -231,7 +249,7 @@ class Result:
             f"{high:.2f})"
         )
         if self.not_predicted:
-            text += f"; not predicted, since there are too few labels: {some(self.not_predicted)}"
+            text += f"; not predicted: {some(self.not_predicted)}"
         return text
 
 
@@ -292,6 +310,9 @@ def evaluate_run(
         # `data check` reports classes without a positive; here they are left out of the means.
         warnings.simplefilter("ignore", UndefinedMetricWarning)
         warnings.filterwarnings("ignore", message="No class has")
+        for part, at in (("val", val), ("test", test)):
+            known = task.truth is not None or not (task.labels.values[at] == UNKNOWN).any()
+            result.footing[part] = VERIFIED if known else AS_ABSENT
         if len(val):
             result.val = score_decisions(scores["val"], decisions, reference[val])
         if len(test):

@@ -1,0 +1,107 @@
+"""The parts of a run's report about missing labels: what is estimated, what is decided."""
+
+from __future__ import annotations
+
+from html import escape
+
+import numpy as np
+
+from halftruth.data.errors import some
+from halftruth.presence.probabilities import Probabilities
+from halftruth.report.page import table
+from halftruth.train.evaluation import AS_ABSENT, VERIFIED, Result
+
+_PARTS = {"val": "validation", "test": "test"}
+_RULES = {
+    "f1": "highest expected F1 per class",
+    "f2": "highest expected F2 per class, which weighs recall more",
+    "precision": "most predictions with at least this expected precision per class",
+    "recall": "fewest predictions with at least this expected recall per class",
+    "threshold": "the same threshold for all classes",
+    "top": "this many classes per row",
+    "count": "as many predictions per class as labels are estimated to be present",
+    "cost": "lowest expected cost, if a missed label costs this much and a wrong one 1",
+}
+_SELECTIONS = {
+    "one": "each row shows one of its present labels",
+    "random": "labels are missing at random, with one probability per class",
+}
+
+
+def describe_footing(result: Result) -> str:
+    """Return what the scores of the validation and test rows stand on, as HTML."""
+    text = ""
+    for footing in (VERIFIED, AS_ABSENT):
+        parts = [
+            name for part, name in _PARTS.items()
+            if getattr(result, part) and result.footing[part] == footing
+        ]  # fmt: skip
+        if not parts:
+            continue
+        rows = f"Scores on {' and '.join(parts)} rows are"
+        if footing == VERIFIED:
+            text += f"<p>{rows} <b>verified</b>: these rows have complete labels.</p>"
+        else:
+            text += (
+                f"<p>{rows} measured <b>{AS_ABSENT}</b>: precision, F1 and mAP are too low where "
+                "present labels are missing.</p>"
+            )
+    return text
+
+
+def show_decisions(result: Result) -> str:
+    """Return the section about the rule, the model of labelling and the thresholds, as HTML."""
+    fitted = Probabilities.from_dict(result.probabilities)
+    count, name = fitted.labels_per_row, result.decide.partition("=")[0]
+    complete = count.low == count.value == count.high
+    interval = "" if complete else f" (90 % interval {count.low:.2f} to {count.high:.2f})"
+    text = (
+        f"<p>Rule: <b>{escape(result.decide)}</b> ({_RULES[name]}). Estimated labels per row: "
+        f"<b>{count.value:.2f}</b>{interval}.</p>"
+        f"<p>Probabilities P(present | x), prevalences and thresholds are <b>estimated</b> from "
+        f"{fitted.rows:,} rows that the model was not fitted on. Assumption: "
+        f"{_SELECTIONS[fitted.selection]}.</p>"
+    )
+    if result.not_predicted:
+        text += (
+            "<p><b>Not predicted</b>, for lack of labels or since no threshold satisfies the rule: "
+            f"{escape(some(result.not_predicted, 50))}.</p>"
+        )
+    head = ["class", "shown labels", "prevalence, %", "90 % interval", "present labels shown, %",
+            "90 % interval", "threshold"]  # fmt: skip
+    return f"<h2>Decisions</h2>{text}{table(head, _list_classes(result, fitted))}"
+
+
+def _list_classes(result: Result, fitted: Probabilities) -> list[tuple[str, ...]]:
+    left_out, rows = set(result.not_predicted), []
+    for k in np.argsort(-fitted.prevalence[:, 0], kind="stable"):
+        prevalence, shown = 100 * fitted.prevalence[k], 100 * fitted.shown_probability[k]
+        no_label = not fitted.shown[k]
+        rows.append((
+            result.classes[k], f"{result.shown[k]:,}",
+            f"{prevalence[0]:.1f}", _join(prevalence, ".1f"),
+            "–" if no_label else f"{shown[0]:.0f}",
+            "–" if no_label else _join(shown, ".0f"),
+            "not predicted" if result.classes[k] in left_out else f"{result.thresholds[k]:.3f}",
+        ))  # fmt: skip
+    return rows
+
+
+def _join(estimate: np.ndarray, digits: str) -> str:
+    """The two ends of an interval, which a narrow page does not break into lines."""
+    return f"{estimate[1]:{digits}}\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}{estimate[2]:{digits}}"
+
+
+def show_members(result: Result) -> str:
+    """Return the table of the members of an ensemble, as HTML."""
+    rows = [
+        (one["name"], "–" if one["score"] is None or np.isnan(one["score"])
+         else f"{100 * one['score']:.1f}", f"{100 * one['weight']:.0f}", f"{one['seconds']:.1f}")
+        for one in result.members
+    ]  # fmt: skip
+    return (
+        "<h2>Members of the ensemble</h2><p>Weights are chosen on rows that a member was not "
+        "fitted on. The score is the geometric mean of mAP and ROC AUC on the observed labels "
+        f"({AS_ABSENT}), or mAP if they are complete; a member of weight 0 is left out.</p>"
+        + table(["member", "score, %", "weight, %", "seconds"], rows)
+    )
