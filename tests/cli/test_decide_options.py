@@ -1,0 +1,128 @@
+"""`--decide` and `--raw` on the command line: train, predict, evaluate."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from halftruth.cli.app import app
+
+NAMES = ["cat", "dog", "frog", "yeti"]
+
+
+def command(*words: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    return result.exit_code, " ".join(result.output.replace("│", " ").split())
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Labels of which 40 % are shown; nobody has ever labelled a yeti."""
+    folder, random = tmp_path_factory.mktemp("decide"), np.random.default_rng(0)
+    truth = random.random((160, 4)) < 0.4
+    features = truth + random.normal(0, 0.4, truth.shape)
+    shown = truth & (random.random(truth.shape) < 0.4) & (np.array(NAMES) != "yeti")
+    for file, values in (("labels", shown), ("truth", truth)):
+        table = pd.DataFrame(values.astype(int), columns=NAMES)
+        table.insert(0, "split", np.resize(["train", "train", "val", "test"], len(table)))
+        table.insert(0, "item", [f"row{k}" for k in range(len(table))])
+        table.to_csv(folder / f"{file}.csv", index=False)
+    np.save(folder / "x.npy", features.astype(np.float32))
+    code, text = command(
+        "train", folder / "labels.csv", "--features", folder / "x.npy", "--method", "wan",
+        "--epochs", 5, "--head-lr", 0.05, "--out", folder / "run", "--decide", "recall=0.9",
+        "--labels-per-row", 1.6, "--device", "cpu",
+    )  # fmt: skip
+    assert code == 0, text
+    return folder
+
+
+def predict(data, tmp_path, *words):
+    code, text = command(
+        "predict", data / "run", data / "x.npy", "--out", tmp_path / "p.csv", *words
+    )
+    assert code == 0, text
+    return pd.read_csv(tmp_path / "p.csv").fillna({"labels": ""}), text
+
+
+def test_train_uses_the_rule_and_the_known_number_of_labels(data):
+    result = json.loads((data / "run" / "result.json").read_text())
+    assert result["decide"] == "recall=0.9"
+    assert result["probabilities"]["labels_per_row"] == [1.6, 1.6, 1.6]
+
+
+def test_predictions_name_the_rule_and_the_classes_that_are_not_predicted(data, tmp_path):
+    table, text = predict(data, tmp_path)
+    assert "decisions by recall=0.9" in text
+    assert "1 class is not predicted" in text
+    assert text.endswith("'yeti'")
+    assert not table["labels"].str.contains("yeti").any()
+
+
+def test_predict_by_another_rule(data, tmp_path):
+    table, text = predict(data, tmp_path, "--decide", "top=2")
+    assert "decisions by top=2" in text
+    assert (table["labels"].str.count(r"\|") == 1).all()
+    few, _ = predict(data, tmp_path, "--decide", "threshold=0.9")
+    assert few["labels"].str.len().sum() < table["labels"].str.len().sum()
+
+
+def test_raw_scores_change_the_columns_and_not_the_labels(data, tmp_path):
+    table, _ = predict(data, tmp_path)
+    raw, _ = predict(data, tmp_path, "--raw")
+    assert raw["labels"].tolist() == table["labels"].tolist()
+    assert not np.allclose(raw[NAMES], table[NAMES], atol=0.01)
+    # The curve of a class keeps the order of its rows.
+    assert (raw["cat"].rank() == table["cat"].rank()).mean() > 0.99
+
+
+@pytest.mark.parametrize(
+    ("file", "words", "footing"),
+    [
+        ("labels.csv", (), "counting unknown as absent"),
+        ("truth.csv", ("--zero", "absent"), "on complete labels"),
+    ],
+)
+def test_evaluate_says_what_its_scores_stand_on(data, tmp_path, file, words, footing):
+    out = tmp_path / "scores.json"
+    code, text = command(
+        "evaluate", data / "run", data / file, "--features", data / "x.npy", "--split", "test",
+        "--out", out, *words,
+    )  # fmt: skip
+    assert code == 0, text
+    assert f"All scores are measured {footing}." in text
+    assert "1 class is not predicted" in text
+    found = json.loads(out.read_text())
+    assert (found["footing"], found["not_predicted"]) == (footing, ["yeti"])
+
+
+def test_evaluate_by_another_rule_changes_decisions_and_not_the_ranking(data, tmp_path):
+    found = []
+    for rule in ("threshold=0.3", "threshold=0.9"):
+        out = tmp_path / "scores.json"
+        code, text = command(
+            "evaluate", data / "run", data / "truth.csv", "--zero", "absent", "--features",
+            data / "x.npy", "--decide", rule, "--out", out,
+        )  # fmt: skip
+        assert code == 0, text
+        found.append(json.loads(out.read_text())["metrics"])
+    low, high = found
+    assert low["mAP"] == high["mAP"]
+    assert low["OR"] > high["OR"]
+
+
+@pytest.mark.parametrize("name", ["predict", "evaluate"])
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("best", "expected one of f1, f2, precision=0.9, recall=0.9, threshold=0.5, top=3, count"),
+        ("precision=2", "precision needs a number from 0 to 1, got 2"),
+    ],
+)
+def test_a_wrong_rule_is_refused(data, name, rule, message):
+    code, text = command(name, data / "run", data / "labels.csv", "--decide", rule)
+    assert code == 2
+    assert "--decide" in text
+    assert message in text
