@@ -24,6 +24,7 @@ from halftruth.train.auto import resolve_auto, search_settings
 from halftruth.train.config import AUTO, Config
 from halftruth.train.devices import OneProcess
 from halftruth.train.fit import make_teacher, make_teacher_config
+from halftruth.train.fit_ensemble import fit_ensemble
 from halftruth.train.inputs import Features
 from halftruth.train.settings import DEFAULTS_ON_FEATURES
 from halftruth.train.stages import build_head
@@ -47,6 +48,14 @@ def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
         defaults: dict[str, Any] = {**DEFAULTS_ON_FEATURES, "method": AUTO, "features": ["X"]}
         config = Config(**defaults, seed=job.seed, budget=job.training.get("budget"))
         shown = matrix.labels[torch.as_tensor(matrix.splits.train)].cpu().numpy()
+        if config.budget is None:
+            groups = None if matrix.groups is None else matrix.groups[matrix.splits.train]
+            features = matrix.x[torch.as_tensor(matrix.splits.train)].cpu().numpy()
+            fitted = fit_ensemble(
+                features, shown, seed=job.seed, groups=groups, device=matrix.x.device
+            )
+            model = fitted.model.to(matrix.x.device)
+            return {"epoch": 1, **compute_metrics(job, model, matrix)}
         config, choice = resolve_auto(config, shown, matrix.x.shape[1])
         accelerator: Any = OneProcess(str(matrix.x.device))
         rows = matrix.splits.train

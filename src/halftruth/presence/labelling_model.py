@@ -7,7 +7,8 @@ variable, and p is fitted by expectation-maximisation over it. What an unknown l
 on how labels came to be missing ("selection"):
 
 - "random": each positive is labelled with the probability c of its class (Elkan and Noto, KDD
-  2008): P(present | unlabelled) = p (1 − c) / (1 − c p);
+  2008), and each negative with the probability d, which is 0 where nothing is labelled ABSENT:
+  P(present | unlabelled) = p (1 − c) / (p (1 − c) + (1 − p) (1 − d));
 - "one": each row shows one of its n positives, all equally likely (Cole et al., CVPR 2021):
   P(present | j shown) = p I₂ / (p I₂ + (1 − p) I₁),  I₁ = E[1/(1+M)], I₂ = E[1/(2+M)],
   where M is the number of further present classes: E[1/(1+M)] = ∫₀¹ Π (1 − pₘ + pₘ t) dt.
@@ -40,7 +41,10 @@ _CLOSE = 1e-4
 
 @dataclass(frozen=True)
 class Presence:
-    """The fitted curve per class, and the probability (`chance`) that a positive is labelled."""
+    """The fitted curve per class, and the probability (`chance`) that a positive is labelled.
+
+    `absent_chance` is the probability that a negative is labelled, ABSENT.
+    """
 
     selection: str
     offset: np.ndarray
@@ -48,6 +52,7 @@ class Presence:
     chance: np.ndarray
     given_one: bool = False
     scale: float = 1.0
+    absent_chance: np.ndarray | float = 0.0
 
     def prior(self, scores: np.ndarray) -> np.ndarray:
         """P(present | score), without using the label."""
@@ -60,7 +65,8 @@ class Presence:
         known = labels if verified is None else np.where(verified == 0, labels, verified)
         p = np.where(known == 0, self.prior(scores), known == PRESENT)
         if self.selection == "random":
-            hidden = p * (1 - self.chance) / (1 - p * self.chance)
+            missed = p * (1 - self.chance)
+            hidden = missed / (missed + (1 - p) * (1 - self.absent_chance))
         else:
             hidden = _next_to_shown_label(p, labels == PRESENT)
         return np.where(known == 0, hidden, p)
@@ -94,6 +100,7 @@ def fit_presence(
     rows = np.ones((len(z), 1)) if weights is None else weights[:, None]
     present = labels == PRESENT
     labelled = (rows * present).sum(axis=0)
+    negative = (rows * (labels == ABSENT)).sum(axis=0)
     certain = present.any(axis=1, keepdims=True) & given_one
     now = start
     if now is None:
@@ -106,18 +113,25 @@ def fit_presence(
     for _ in range(steps):
         expected = now.posterior(labels, scores, verified)
         total = (rows * expected).sum(axis=0)
-        common = labelled.sum() / max(total.sum(), 1.0)
-        chance = (labelled + _CHANCE * common) / (total + _CHANCE)
+        chance = _share(labelled, total)
         if share is not None:
             chance = now.chance
         now = replace(
-            _maximise(now, z, expected, rows, certain), chance=np.clip(chance, 0.01, 0.999)
+            _maximise(now, z, expected, rows, certain),
+            chance=np.clip(chance, 0.01, 0.999),
+            absent_chance=np.minimum(_share(negative, rows.sum() - total), 0.999),
         )
         hidden = float(total.sum() - labelled.sum())
         if abs(hidden - before) < _CLOSE * max(hidden, 1.0):
             break
         before = hidden
     return now
+
+
+def _share(labelled: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """Return labelled / total per class, regularised towards the share of all classes."""
+    common = labelled.sum() / max(total.sum(), 1.0)
+    return np.asarray((labelled + _CHANCE * common) / (total + _CHANCE))
 
 
 def _maximise(

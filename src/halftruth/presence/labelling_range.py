@@ -74,7 +74,7 @@ def fit_presence_range(
         raise ValueError("no label is PRESENT (1), so the scores of present classes are not known")
     how = choose_selection(values) if selection == "auto" else selection
     rows = _rows_to_fit(values.shape, values == PRESENT, seed)
-    by_share = [fit.posterior(values, points) for fit in _fit_shares(values[rows], points[rows])]
+    by_share = [fit.posterior(values, points) for fit in fit_shares(values[rows], points[rows])]
     if how == "random":
         return PresenceRange(by_share[1], by_share[0], by_share[2], how)
     # A row without a label shows none of its positives, so it has none.
@@ -87,7 +87,7 @@ def fit_presence_range(
     return PresenceRange(middle, by_size[0], by_size[-1], how)
 
 
-def _fit_shares(labels: np.ndarray, scores: np.ndarray) -> list[Presence]:
+def fit_shares(labels: np.ndarray, scores: np.ndarray) -> list[Presence]:
     """Fits with the largest, the mean and the smallest plausible share of shown labels."""
     fits: list[Presence] = []
     likelihood = []

@@ -7,9 +7,11 @@ The model of labelling (labelling_model.py) turns out-of-sample logits z into
 with a prevalence π_k and a probability c_k that a present label is shown, per class. What single
 labels cannot tell is said by an interval:
 
-- where every row shows exactly one label, the level is between two fits: classes independent of
-  each other, and independent given that at least one is present. The estimate is the mean of both
-  in logits;
+- where rows show several labels or none, the probability c that a present label is shown is the
+  same for all classes; the interval is over the values of c that fit the labels;
+- where every row shows exactly one label, there are three fits: classes independent of each other,
+  independent given that at least one is present, and one c for all classes. The estimate is their
+  mean in logits, the interval covers all three;
 - where some rows show nothing, one positive per row means that these rows have nothing: a person
   who gives one label to every row with a present class leaves only the empty rows blank.
 """
@@ -30,6 +32,7 @@ from halftruth.presence.labelling_model import (
     logit,
     sigmoid,
 )
+from halftruth.presence.labelling_range import fit_shares
 
 # The curves are fitted to at most this many labels.
 _MOST_LABELS = 2_000_000
@@ -132,17 +135,25 @@ def fit_probabilities(
         values = np.where(complete & (values == UNKNOWN), ABSENT, values)
     if how == "one":
         values = np.where(blank[:, None] & (values == UNKNOWN), ABSENT, values)
+    if verified is not None:
+        values = np.where(verified == 0, values, verified)
     some = _draw_rows(values.shape, seed)
-    v, s = values[some], sigmoid(z[some])
-    verdicts = None if verified is None else np.asarray(verified)[some]
-    ambiguous = how == "one" and blank.mean() < _SOME_BLANK and bool((values == UNKNOWN).any())
-    fits = [fit_presence(v, s, selection=how, given_one=False, verified=verdicts)]
-    if ambiguous:
-        fits.append(fit_presence(v, s, selection=how, given_one=True, verified=verdicts))
-    levels = [_predict(fit, s) for fit in fits]
-    mean = sigmoid(sum(logit(p) for p in levels) / len(levels))  # type: ignore[arg-type]
+    v, s = values[some].astype(np.int8), sigmoid(z[some])
+    known = not bool((v == UNKNOWN).any())
+    alone = how == "one" and blank.mean() >= _SOME_BLANK
+    fits = [] if how == "random" else [fit_presence(v, s, selection=how, given_one=False)]
+    if how == "one" and not alone and not known:
+        fits.append(fit_presence(v, s, selection=how, given_one=True))
+    if known:
+        fits = [fit_presence(v, s, selection="random")]
+    middle, levels = [_predict(fit, s) for fit in fits], [_predict(fit, s) for fit in fits]
+    if not known and not alone and (v == PRESENT).any():
+        shares = fit_shares(v, s)
+        middle.append(shares[1].prior(s))
+        levels += [fit.prior(s) for fit in shares]
+        fits.append(shares[1])
+    mean = sigmoid(sum(logit(p) for p in middle) / len(middle))  # type: ignore[arg-type]
     offset, slope = _fit_line(z[some], mean, fits[0])
-    known = (values[some] == UNKNOWN).mean() == 0
     result = Probabilities(
         offset, slope, np.zeros((len(offset), 3)), shown, len(values), how, Estimate(0, 0, 0)
     )
