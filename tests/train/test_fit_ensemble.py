@@ -1,0 +1,136 @@
+"""The ensemble of auto on features: members, weights, out-of-sample scores, sizes of data."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from halftruth import losses
+from halftruth.labels import single_positive
+from halftruth.metrics import mean_average_precision
+from halftruth.models.ensemble import MEMBERS, build_ensemble
+from halftruth.train import fit_ensemble as module
+from halftruth.train import members
+from halftruth.train.fit_ensemble import find_weights, fit_ensemble
+from halftruth.train.members import fit_linear_path
+
+
+def make_data(rows=400, seed=0):
+    """Five classes that are nearly linear in 12 features, and their complete labels."""
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(rows, 12)).astype(np.float32)
+    truth = (x[:, :5] + 0.5 * random.normal(size=(rows, 5)) > 0.7).astype(np.int8)
+    truth[np.arange(rows), random.integers(0, 5, rows)] |= (truth.sum(axis=1) == 0).astype(np.int8)
+    return x, truth
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    x, truth = make_data()
+    return fit_ensemble(x, single_positive(truth, seed=0), seed=0)
+
+
+def test_members_are_listed_with_scores_and_weights(fitted):
+    assert [one.name for one in fitted.table] == ["linear", "forest", "neighbours"]
+    assert sum(one.weight for one in fitted.table) == pytest.approx(1)
+    assert len(fitted.describe()) == 4
+
+
+def test_the_ensemble_ranks_new_rows_nearly_as_well_as_complete_labels(fitted):
+    x, truth = make_data(1000, seed=1)
+    whole = fit_ensemble(*make_data(), seed=0)
+    rows = torch.from_numpy(x)
+    scores = [mean_average_precision(one.model(rows), truth) for one in (fitted, whole)]
+    assert scores[0] > 0.9 * scores[1]
+
+
+def test_out_of_sample_logits_have_the_level_of_the_model_on_new_rows(fitted):
+    new = fitted.model(torch.from_numpy(make_data(1000, seed=1)[0])).numpy()
+    np.testing.assert_allclose(fitted.logits.mean(axis=0), new.mean(axis=0), atol=0.35)
+    np.testing.assert_allclose(fitted.logits.std(axis=0), new.std(axis=0), rtol=0.35)
+
+
+def test_results_repeat(fitted):
+    x, truth = make_data()
+    again = fit_ensemble(x, single_positive(truth, seed=0), seed=0)
+    np.testing.assert_array_equal(again.logits, fitted.logits)
+
+
+def test_the_model_is_made_again_from_its_layout(fitted):
+    x = torch.from_numpy(make_data(50, seed=2)[0])
+    again = build_ensemble(12, 5, fitted.layout)
+    again.load_state_dict(fitted.model.state_dict())
+    torch.testing.assert_close(again.eval()(x), fitted.model(x))
+
+
+def test_the_linear_member_is_logistic_regression_where_labels_are_complete():
+    x, truth = make_data()
+    ridge = 2.0
+    layer = fit_linear_path(torch.from_numpy(x), torch.from_numpy(2 * truth - 1), (ridge,))[ridge]
+    # The penalty is dim / (2 ridge) per squared weight, that of scikit-learn 1 / (2 C).
+    for k in range(5):
+        reference = LogisticRegression(C=ridge / x.shape[1], tol=1e-8).fit(x, truth[:, k])
+        np.testing.assert_allclose(layer.weight[k], reference.coef_[0], atol=2e-3)
+
+
+def test_the_linear_member_has_no_gradient_in_the_loss_of_swan():
+    x, truth = make_data()
+    features, labels = torch.from_numpy(x), torch.from_numpy(single_positive(truth, seed=0))
+    layer = fit_linear_path(features, labels, (2.0,))[2.0].requires_grad_(True)
+    loss = losses.create("swan", reduction="sum")(layer(features), labels)
+    (loss + x.shape[1] / 4 * layer.weight.square().sum()).backward()
+    # The weights of rows were fixed in the last steps; they change the gradient a little.
+    assert layer.weight.grad.abs().max() < 0.02 * len(x)
+
+
+def test_a_useless_member_gets_little_weight():
+    random = torch.Generator().manual_seed(0)
+    labels = (torch.rand(2000, 4, generator=random) < 0.3).to(torch.int8)
+    good = 2 * labels.float() + torch.randn(2000, 4, generator=random)
+    useless = torch.randn(2000, 4, generator=random)
+    weight = find_weights(torch.stack([good, useless]), labels)
+    assert (weight[1] < 0.05).all()
+
+
+def test_many_rows_are_fitted_once_and_some_are_held_out(monkeypatch):
+    monkeypatch.setattr(module, "MANY_ROWS", 300)
+    monkeypatch.setattr(module, "HELD_OUT", 80)
+    x, truth = make_data()
+    found = fit_ensemble(x, single_positive(truth, seed=0), seed=0, members=["linear", "forest"])
+    assert len(found.rows) == len(found.logits) == 80
+    own = found.model(torch.from_numpy(x[found.rows])).numpy()
+    # The held-out rows were scored by the model itself.
+    np.testing.assert_allclose(own, found.logits, atol=1e-3)
+
+
+def test_few_rows_use_the_linear_member_alone():
+    x, truth = make_data(12)
+    found = fit_ensemble(x, single_positive(truth, seed=0))
+    assert [one.name for one in found.table] == ["linear"]
+
+
+def test_rows_of_one_group_are_never_in_two_folds(monkeypatch):
+    seen = []
+    original = module.fold_of_rows
+    monkeypatch.setattr(module, "fold_of_rows", lambda *a: seen.append(a[3]) or original(*a))
+    x, truth = make_data(100)
+    groups = np.repeat(np.arange(25), 4)
+    fit_ensemble(x, single_positive(truth, seed=0), groups=groups, members=["linear"])
+    np.testing.assert_array_equal(seen[0], groups)
+
+
+def test_missing_values_take_the_mean_of_their_column():
+    x, truth = make_data()
+    x[::7, 3] = np.nan
+    found = fit_ensemble(x, single_positive(truth, seed=0), members=["linear"])
+    assert np.isfinite(found.logits).all()
+    assert torch.isfinite(found.model(torch.from_numpy(x))).all()
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_every_member_can_be_fitted_alone(name, monkeypatch):
+    monkeypatch.setattr(members, "_MLP_STEPS", 50)
+    x, truth = make_data(80)
+    found = fit_ensemble(x, single_positive(truth, seed=0), members=[name])
+    assert found.table[0].weight == 1
+    assert found.model(torch.from_numpy(x)).shape == (80, 5)
