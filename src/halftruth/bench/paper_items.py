@@ -51,7 +51,9 @@ class Item:
     @property
     def here(self) -> str:
         """What was run in this project."""
-        return str(self.values.get("here", NOT_RUN))
+        return str(
+            self.values.get("here", "nothing to compute" if "text" in self.values else NOT_RUN)
+        )
 
     @property
     def source(self) -> str:
