@@ -51,9 +51,8 @@ class Item:
     @property
     def here(self) -> str:
         """What was run in this project."""
-        return str(
-            self.values.get("here", "nothing to compute" if "text" in self.values else NOT_RUN)
-        )
+        otherwise = "nothing to compute" if self.kind == "text" else NOT_RUN
+        return str(self.values.get("here", otherwise))
 
     @property
     def source(self) -> str:
