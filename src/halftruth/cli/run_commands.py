@@ -51,10 +51,11 @@ def evaluate(
     """
     _check_rule(decide)
     trained = _open_run(run, device, flip)
+    from halftruth.train.evaluation import describe_estimates
     from halftruth.train.evaluation import evaluate as measure
     from halftruth.train.run_folder import to_json, write_text
 
-    metrics, table, bad, footing, left_out = measure(
+    metrics, table, bad, footing, left_out, estimated = measure(
         trained,
         labels,
         images=images or None,
@@ -65,11 +66,14 @@ def evaluate(
         ignore_unknown=ignore_unknown,
     )
     show_metrics(metrics, table, bad, footing)
+    if estimated:
+        say(f"Estimated for complete labels: {describe_estimates(estimated)}, with 90 % intervals.")
     list_not_predicted(left_out)
     if out is not None:
         found = {
             "footing": footing,
             "metrics": metrics,
+            "estimated": estimated,
             "not_predicted": left_out,
             "classes": table.to_dict(orient="records"),
             "bad_images": bad,

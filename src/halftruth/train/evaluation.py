@@ -19,6 +19,7 @@ from halftruth.metrics import evaluate as score_labels
 from halftruth.metrics.counts import UndefinedMetricWarning
 from halftruth.models import Classifier
 from halftruth.presence.decisions import Decisions, decide
+from halftruth.presence.estimated_scores import estimate_scores
 from halftruth.presence.probabilities import Probabilities, fit_probabilities
 from halftruth.train.config import Config
 from halftruth.train.feature_inputs import Files
@@ -32,6 +33,8 @@ from halftruth.train.trained_run import ImageSource, TrainedRun, open_run
 # What the scores of some rows stand on.
 VERIFIED, KNOWN_ONLY = "on complete labels", "on known labels only"
 AS_ABSENT = "counting unknown as absent"
+# With fewer rows there is nothing to estimate scores from.
+_LEAST_ROWS = 30
 
 
 class Evaluation(NamedTuple):
@@ -39,6 +42,7 @@ class Evaluation(NamedTuple):
 
     `footing` tells what the metrics stand on: "on complete labels", "on known labels only" or
     "counting unknown as absent". `not_predicted` are the classes that the rule never predicts.
+    `estimated` are mAP, CF1 and OF1 with 90 % intervals, by the model of labelling.
     """
 
     metrics: dict[str, float]
@@ -46,6 +50,8 @@ class Evaluation(NamedTuple):
     bad: list[tuple[str, str]]
     footing: str
     not_predicted: list[str]
+    # Where labels are unknown: scores that complete labels would give, as value, low, high.
+    estimated: dict[str, list[float]]
 
 
 def evaluate(
@@ -109,7 +115,8 @@ def evaluate(
     left_out = [str(name) for name in np.array(run.classes)[~decisions.predicted]]
     footing = KNOWN_ONLY if ignore else AS_ABSENT
     footing = footing if (truth == UNKNOWN).any() else VERIFIED
-    return Evaluation(metrics, table, scores.bad, footing, left_out)
+    estimated = estimate(scores.probabilities, truth, decisions)
+    return Evaluation(metrics, table, scores.bad, footing, left_out, estimated)
 
 
 def _check_negatives(truth: np.ndarray, classes: tuple[str, ...], labels: str | Path) -> None:
@@ -215,6 +222,9 @@ class Result:
     test: dict[str, float] = field(default_factory=dict)
     # What the scores of "val" and "test" stand on: complete labels, or unknown counted as absent.
     footing: dict[str, str] = field(default_factory=dict)
+    # Where labels are unknown: the scores that complete labels would give, each as value, low and
+    # high end of the 90 % interval, estimated on the rows of out_of_sample.npz.
+    estimated: dict[str, list[float]] = field(default_factory=dict)
     bad_images: list[tuple[str, str]] = field(default_factory=list)
     # Not written to result.json.
     details: Details | None = field(default=None, repr=False, compare=False)
@@ -238,6 +248,8 @@ class Result:
             elif scores:
                 shown = ", ".join(f"{key} {100 * scores[key]:.2f}" for key in ("mAP", "CF1", "OF1"))
                 lines.append(f"{name} ({self.footing.get(part, AS_ABSENT)}): {shown}")
+        if self.estimated:
+            lines.append(f"estimated for new rows: {describe_estimates(self.estimated)}")
         if self.probabilities:
             lines.append(self._describe_decisions())
         return "\n".join([*lines, f"everything is in {self.folder}"])
@@ -317,7 +329,31 @@ def evaluate_run(
             result.val = score_decisions(scores["val"], decisions, reference[val])
         if len(test):
             result.test = score_decisions(scores["test"], decisions, reference[test])
+        p = probabilities(given.logits)
+        result.estimated = estimate(p, task.labels.values[given.rows], decisions)
     return result
+
+
+def estimate(p: np.ndarray, labels: np.ndarray, decisions: Decisions) -> dict[str, list[float]]:
+    """Return estimated mAP, CF1 and OF1 of rows with unknown labels: value, low, high.
+
+    Nothing where all labels are known, or no label is present.
+    """
+    if not (labels == UNKNOWN).any() or not (labels == PRESENT).any() or len(labels) < _LEAST_ROWS:
+        return {}
+    found = estimate_scores(p, labels, decisions(p))
+    return {
+        name: [float(part) for part in (score.value, score.low, score.high)]
+        for name, score in (("mAP", found.mAP), ("CF1", found.CF1), ("OF1", found.OF1))
+    }
+
+
+def describe_estimates(estimated: dict[str, list[float]]) -> str:
+    """Return estimated scores in percent, with their 90 % intervals."""
+    return ", ".join(
+        f"{name} {100 * value:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+        for name, (value, low, high) in estimated.items()
+    )
 
 
 def decide_without_complete_labels(
