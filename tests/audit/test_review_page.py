@@ -158,14 +158,15 @@ def test_a_decision_can_be_undone_after_a_restart(browser: Any, example: Example
     folder = example.audit().path
     for key in ("a", "u"):
         running = Review(folder)
-        threading.Thread(target=running.serve, daemon=True).start()
+        thread = threading.Thread(target=running.serve, daemon=True)
+        thread.start()
         context = browser.new_context()
         page = open_page(context, running.address)
         page.keyboard.press(key)
         wait_for(page, accepted=1 if key == "a" else 0)
         context.close()
         running.server.shutdown()
-        running.close()
+        thread.join()
     assert read_verdicts(folder) == {}
 
 

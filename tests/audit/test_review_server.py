@@ -292,3 +292,61 @@ def test_the_estimate_follows_the_decisions() -> None:
     assert there.total.high - there.total.low < 300
     assert (there.probability[:100] == 1).all()
     assert there.probability[100:].min() > 0.8
+
+
+def test_candidates_on_the_page_of_an_annotator_are_held_back_from_others(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ids(who: str) -> list[int]:
+        return [item["id"] for item in queue.page(limit=10, who=who)["items"]]
+
+    first, second = ids("anna"), ids("ben")
+    assert not set(first) & set(second)
+    # One name in two tabs is one annotator; after a long silence everything is free again.
+    assert ids("anna") == first
+    monkeypatch.setattr("halftruth.audit.review_queue._HELD_SECONDS", -1.0)
+    assert ids("ben") == first
+
+
+def test_annotators_agree_disagree_and_settle_by_majority(queue: Queue) -> None:
+    decide = queue.decisions.decide
+    decide([0, 1], "accept", who="anna")
+    decide([0], "accept", who="ben")
+    decide([1], "reject", who="ben")
+    now = queue.progress("anna")
+    assert (now["accepted"], now["conflicts"]) == (1, 1)
+    assert (now["judged_twice"], now["agreed"]) == (2, 1)
+    assert now["annotators"] == ["anna", "ben"]
+    assert [item["id"] for item in queue.page(state="conflict")["items"]] == [1]
+    assert [item["id"] for item in queue.page(state="second", who="cleo")["items"]] == [0, 1]
+    decide([1], "reject", who="cleo")
+    assert queue.decisions.verdicts[1] == "reject"
+    # Everybody undoes only their own decisions.
+    queue.decisions.undo(who="anna")
+    assert queue.decisions.verdicts == {0: "accept", 1: "reject"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"matching": {"low": 0.5}, "count": 10**6, "verdict": "accept"},
+        {"matching": {"low": "x"}, "count": 1, "verdict": "accept"},
+        {"matching": {"kind": 1}, "count": 1, "verdict": "accept"},
+        {"ids": [0], "verdict": "accept", "who": 5},
+    ],
+)
+def test_a_batch_that_is_not_what_was_shown_is_refused(queue: Queue, body: dict) -> None:
+    assert visit(queue, f"/{TOKEN}/decide", json=body).status_code == 400
+    assert not queue.decisions.verdicts
+
+
+def test_similar_rows_and_labelled_rows_are_shown_with_their_images(queue: Queue) -> None:
+    found = visit(queue, f"/{TOKEN}/similar/0").json
+    name = queue.entry(0)["class"]
+    assert found["by"] == "scores"
+    assert all(name in one["labels"] for one in found["labelled"])
+    assert not any(name in one["labels"] for one in found["similar"])
+    place = found["similar"][0]["place"]
+    assert visit(queue, f"/{TOKEN}/row/{place}").mimetype == "image/jpeg"
+    for path in ("similar/99999", "row/99999", "row/-1"):
+        assert visit(queue, f"/{TOKEN}/{path}").status_code == 400

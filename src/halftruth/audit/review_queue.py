@@ -71,7 +71,7 @@ class Queue:
             chosen = ids[rank[ids] < self._rank_of(before)][-limit:]
         else:
             chosen = ids[rank[ids] > self._rank_of(after)][:limit]
-        if state == "open":
+        if state == "open" and who:
             with self._lock:
                 self._held[who] = time.monotonic(), frozenset(chosen.tolist())
         return {

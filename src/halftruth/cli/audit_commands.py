@@ -136,6 +136,7 @@ def review(
     halftruth review audit/
     """
     from halftruth.audit.review_server import Review
+    from halftruth.report.audit_report import write_audit_report
 
     running = Review(folder, port)
     print(f"review of {folder}: {running.address}", flush=True)
@@ -146,7 +147,11 @@ def review(
         webbrowser.open(running.address)
     with suppress(KeyboardInterrupt):
         running.serve()
-    print(f"\ndecisions: {folder}/decisions.jsonl; next: halftruth repair {folder} --out FILE")
+    write_audit_report(running.queue.audit)
+    print(
+        f"\ndecisions: {folder}/decisions.jsonl; report.html follows them\n"
+        f"next: halftruth repair {folder} --out FILE, or halftruth train ... --verdicts {folder}"
+    )
 
 
 def repair(

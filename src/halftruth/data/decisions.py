@@ -92,9 +92,10 @@ class Decisions:
         return list(dict.fromkeys(event.get("who", "") for event in self.events))
 
     def close(self) -> None:
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        with self._lock:
+            file, self._file = self._file, None
+            if file is not None:
+                os.close(file)
 
     def _check(self, event: dict[str, Any]) -> None:
         if "undo" in event:
