@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import math
 import threading
 import warnings
 from typing import Any
@@ -45,6 +46,7 @@ from halftruth.train.stages import build_head
 from halftruth.train.trainer import Stage, Teacher
 
 _FLOATS = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
+_MOST_DENSE = 200_000_000
 # Training seeds the random state of torch; there is one per process.
 _training_lock = threading.Lock()
 
@@ -192,7 +194,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "1 means present, 0 unknown, -1 absent"
             )
         names = np.arange(y.shape[1]) if names is None else np.asarray(names)
-        if self._uses_ensemble(config):
+        if self._uses_ensemble(config, X):
             held = self._fit_ensemble(config, X, y, groups)
         else:
             config, self.reasons_ = self._resolve_auto(config, X, y, groups)
@@ -249,9 +251,11 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ConfigError(problems)
         return config
 
-    def _uses_ensemble(self, config: Config) -> bool:
+    def _uses_ensemble(self, config: Config, X: Any) -> bool:
         """Return whether "auto" fits the ensemble: unless a setting of one model was changed."""
-        alone = uses_ensemble(config, self._get_defaults()) and not self.val
+        # Members need dense features: a large sparse matrix is trained by batches instead.
+        small = not is_sparse(X) or math.prod(X.shape) <= _MOST_DENSE
+        alone = uses_ensemble(config, self._get_defaults()) and not self.val and small
         if self.members is not None and not alone:
             raise ConfigError(
                 [
