@@ -113,25 +113,20 @@ def fit_presence(
     for _ in range(steps):
         expected = now.posterior(labels, scores, verified)
         total = (rows * expected).sum(axis=0)
-        chance = _share(labelled, total)
+        common = labelled.sum() / max(total.sum(), 1.0)
+        chance = (labelled + _CHANCE * common) / (total + _CHANCE)
         if share is not None:
             chance = now.chance
         now = replace(
             _maximise(now, z, expected, rows, certain),
             chance=np.clip(chance, 0.01, 0.999),
-            absent_chance=np.minimum(_share(negative, rows.sum() - total), 0.999),
+            absent_chance=np.minimum(negative / np.maximum(rows.sum() - total, 1.0), 0.999),
         )
         hidden = float(total.sum() - labelled.sum())
         if abs(hidden - before) < _CLOSE * max(hidden, 1.0):
             break
         before = hidden
     return now
-
-
-def _share(labelled: np.ndarray, total: np.ndarray) -> np.ndarray:
-    """Return labelled / total per class, regularised towards the share of all classes."""
-    common = labelled.sum() / max(total.sum(), 1.0)
-    return np.asarray((labelled + _CHANCE * common) / (total + _CHANCE))
 
 
 def _maximise(

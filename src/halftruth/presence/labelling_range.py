@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from halftruth.labels import ABSENT, PRESENT
+from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.presence.calibration import SELECTIONS, Selection, check_labels_and_scores
 from halftruth.presence.labelling_model import (
     Presence,
@@ -96,7 +96,7 @@ def fit_shares(labels: np.ndarray, scores: np.ndarray) -> list[Presence]:
     for share in _SHARES:
         start = fit(share=float(share), start=start, steps=40)
         fits.append(start)
-        likelihood.append(_log_likelihood(labels, start.prior(scores), float(share)))
+        likelihood.append(_log_likelihood(labels, scores, start))
     excess = np.array(likelihood) - max(likelihood)
     weight = np.exp(excess * min(1.0, _ROWS_BELIEVED / len(labels)))
     weight /= weight.sum()
@@ -108,10 +108,15 @@ def fit_shares(labels: np.ndarray, scores: np.ndarray) -> list[Presence]:
     return [fit(share=float(sigmoid(at)), start=fits[i], steps=40) for at, i in wanted]
 
 
-def _log_likelihood(labels: np.ndarray, p: np.ndarray, share: float) -> float:
-    p = np.clip(p, 1e-9, 1 - 1e-9)
-    unknown = np.where(labels == ABSENT, np.log1p(-p), np.log1p(-share * p))
-    return float(np.where(labels == PRESENT, np.log(share * p), unknown).sum())
+def _log_likelihood(labels: np.ndarray, scores: np.ndarray, fit: Presence) -> float:
+    """Return the likelihood of the labels of all classes with shown and with unknown ones."""
+    p = np.clip(fit.prior(scores), 1e-9, 1 - 1e-9)
+    unknown = p * (1 - fit.chance) + (1 - p) * (1 - fit.absent_chance)
+    absent = (1 - p) * np.maximum(fit.absent_chance, 1e-9)
+    of_label = np.where(labels == PRESENT, p * fit.chance, unknown)
+    of_label = np.log(np.where(labels == ABSENT, absent, of_label))
+    telling = (labels == UNKNOWN).any(axis=0) & (labels == PRESENT).any(axis=0)
+    return float(of_label[:, telling].sum())
 
 
 def _rows_to_fit(shape: tuple[int, ...], shown: np.ndarray, seed: int) -> np.ndarray:

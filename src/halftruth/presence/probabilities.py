@@ -157,7 +157,8 @@ def fit_probabilities(
     result = Probabilities(
         offset, slope, np.zeros((len(offset), 3)), shown, len(values), how, Estimate(0, 0, 0)
     )
-    result = _add_intervals(result, z, [p.mean(axis=0) for p in levels], known)
+    certain = ~(values == UNKNOWN).any(axis=0)
+    result = _add_intervals(result, z, [p.mean(axis=0) for p in levels], certain)
     return _use_knowledge(result, z, labels_per_row, prevalence or {})
 
 
@@ -194,20 +195,25 @@ def _draw_rows(shape: tuple[int, ...], seed: int) -> np.ndarray:
 
 
 def _add_intervals(
-    fitted: Probabilities, z: np.ndarray, levels: list[np.ndarray], known: bool
+    fitted: Probabilities, z: np.ndarray, levels: list[np.ndarray], known: np.ndarray
 ) -> Probabilities:
-    """Add prevalences with intervals: over the fits, and widened by sampling and by doubt."""
+    """Add prevalences with intervals: over the fits, and widened by sampling and by doubt.
+
+    There is no doubt about classes (K,) of which every label is `known`. Of a class without a
+    shown label nothing is known.
+    """
     p = fitted(z).mean(axis=0)
     low, high = np.minimum.reduce([p, *levels]), np.maximum.reduce([p, *levels])
     # A class with few shown labels is uncertain by their number alone.
     sampling = 1 / np.sqrt(np.maximum(fitted.shown, 1))
-    doubt = 0.0 if known else _DOUBT
-    spread = np.hypot(np.hypot(sampling, doubt), 0.0 if known else _CLASS_DOUBT)
-    factor = np.exp(_NORMAL_90 * spread)
-    total = np.hypot(doubt, 1 / np.sqrt(max(fitted.shown.sum(), 1)))
+    doubt = np.where(known, 0.0, np.hypot(_DOUBT, _CLASS_DOUBT))
+    factor = np.exp(_NORMAL_90 * np.hypot(sampling, doubt))
+    in_doubt = p[~known].sum() / max(p.sum(), 1e-12)
+    total = np.hypot(_DOUBT * in_doubt, 1 / np.sqrt(max(fitted.shown.sum(), 1)))
     wide = float(np.exp(_NORMAL_90 * total))
     count = Estimate(float(p.sum()), float(low.sum()) / wide, float(high.sum()) * wide)
     bounds = np.stack([p, low / factor, np.minimum(high * factor, 1.0)], axis=1)
+    bounds[~known & (fitted.shown == 0), 1:] = 0.0, 1.0
     return replace(fitted, prevalence=bounds, labels_per_row=count)
 
 
@@ -222,6 +228,8 @@ def _use_knowledge(
     for k, share in prevalence.items():
         column = z[:, [k]] * fitted.slope[k]
         offset[k] = _find_shift(offset[[k]] + column, share) + offset[k]
+        more = share - bounds[k, 0]
+        count = Estimate(*(max(end + more, 0.0) for end in vars(count).values()))
         bounds[k] = share
     if labels_per_row is not None:
         free = np.array([k not in prevalence for k in range(len(offset))])
