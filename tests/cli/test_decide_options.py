@@ -40,11 +40,10 @@ def data(tmp_path_factory):
 
 
 def predict(data, tmp_path, *words):
-    code, text = command(
-        "predict", data / "run", data / "x.npy", "--out", tmp_path / "p.csv", *words
-    )
+    out = tmp_path / "p.csv"
+    code, text = command("predict", data / "run", data / "x.npy", "--out", out, *words)
     assert code == 0, text
-    return pd.read_csv(tmp_path / "p.csv").fillna({"labels": ""}), text
+    return pd.read_csv(out).fillna({"labels": ""}), text
 
 
 def test_train_uses_the_rule_and_the_known_number_of_labels(data):

@@ -81,13 +81,11 @@ class Decisions:
 def decide(probabilities: np.ndarray, shown: np.ndarray, rule: str | Rule = "f1") -> Decisions:
     """Return thresholds for a rule, from P(present | x) of rows the model was not fitted on.
 
-    `shown`: PRESENT labels per class. A class with fewer than 3 is not predicted; with a fixed
-    threshold, a class with none.
+    `shown`: PRESENT labels per class; a class with none is not predicted.
     """
     rule = parse_rule(rule) if isinstance(rule, str) else rule
     p = np.asarray(probabilities, dtype=np.float64)
-    least = 1 if rule.name == "threshold" else LEAST_SHOWN
-    predicted = np.asarray(shown) >= least
+    predicted = np.asarray(shown) >= LEAST_SHOWN
     if rule.name in ("threshold", "cost", "top"):
         value = {"threshold": rule.number, "cost": 1 / (1 + rule.number), "top": 0.0}[rule.name]
         thresholds = np.full(p.shape[1], value)

@@ -144,7 +144,7 @@ def fit_probabilities(
     fits = [] if how == "random" else [fit_presence(v, s, selection=how, given_one=False)]
     if how == "one" and not alone and not known:
         fits.append(fit_presence(v, s, selection=how, given_one=True))
-    if known:
+    if known or not (v == PRESENT).any():
         fits = [fit_presence(v, s, selection="random")]
     middle, levels = [_predict(fit, s) for fit in fits], [_predict(fit, s) for fit in fits]
     if not known and not alone and (v == PRESENT).any():

@@ -1,0 +1,177 @@
+"""Every rule of decisions does what it says, on rows that its thresholds were not chosen on."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halftruth.presence.decisions import Decisions, Rule, decide, parse_rule
+from halftruth.presence.labelling_model import sigmoid
+
+ROWS, CLASSES = 4000, 4
+SHOWN = np.full(CLASSES, 100)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Exact probabilities of two sets of rows, and the labels of the second."""
+    random = np.random.default_rng(0)
+    level = np.array([0.0, -1.0, -2.0, -3.0])
+    first, second = (sigmoid(random.normal(level, 3, (ROWS, CLASSES))) for _ in range(2))
+    return first, second, random.random(second.shape) < second
+
+
+def measure(chosen: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Precision and recall per class."""
+    right = (chosen & truth).sum(axis=0)
+    return right / np.maximum(chosen.sum(axis=0), 1), right / truth.sum(axis=0)
+
+
+def f_beta(chosen: np.ndarray, truth: np.ndarray, beta: float) -> np.ndarray:
+    right, found, there = (one.sum(axis=0) for one in (chosen & truth, chosen, truth))
+    return (1 + beta**2) * right / (found + beta**2 * there)
+
+
+@pytest.mark.parametrize("level", [0.7, 0.9])
+def test_precision_is_reached_with_as_many_predictions_as_possible(rows, level):
+    first, second, truth = rows
+    found = decide(first, SHOWN, f"precision={level}")
+    precision, recall = measure(found(second), truth)
+    assert precision == pytest.approx(level, abs=0.04)
+    stricter = decide(first, SHOWN, f"precision={(1 + level) / 2}")
+    assert (measure(stricter(second), truth)[1] < recall).all()
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9])
+def test_recall_is_reached_with_as_few_predictions_as_possible(rows, level):
+    first, second, truth = rows
+    found = decide(first, SHOWN, f"recall={level}")
+    assert measure(found(second), truth)[1] == pytest.approx(level, abs=0.05)
+
+
+@pytest.mark.parametrize(("rule", "beta"), [("f1", 1), ("f2", 2)])
+def test_no_other_threshold_has_a_much_higher_f(rows, rule, beta):
+    first, second, truth = rows
+    reached = f_beta(decide(first, SHOWN, rule)(second), truth, beta)
+    best = np.max([f_beta(second > t, truth, beta) for t in np.linspace(0.02, 0.98, 49)], axis=0)
+    assert (reached > best - 0.01).all()
+
+
+def test_count_predicts_as_many_as_are_present(rows):
+    first, second, truth = rows
+    chosen = decide(first, SHOWN, "count")(second)
+    assert chosen.sum(axis=0) == pytest.approx(truth.sum(axis=0), rel=0.1)
+
+
+@pytest.mark.parametrize("price", [0.2, 1, 5])
+def test_cost_is_the_lowest_of_all_thresholds(rows, price):
+    first, second, truth = rows
+    found = decide(first, SHOWN, f"cost={price}")
+    assert found.thresholds == pytest.approx(1 / (1 + price))
+
+    def cost(chosen):
+        return price * (truth & ~chosen).sum() + (chosen & ~truth).sum()
+
+    lowest = min(cost(second > t) for t in np.linspace(0.02, 0.98, 49))
+    assert cost(found(second)) <= 1.02 * lowest
+
+
+def test_top_takes_the_best_classes_that_may_be_predicted():
+    p = np.array([[0.1, 0.9, 0.5, 0.6], [0.2, 0.1, 0.4, 0.05], [0.3, 0.3, 0.3, 0.3]])
+    found = decide(p, np.array([1, 0, 5, 5]), "top=2")
+    assert found.predicted.tolist() == [True, False, True, True]
+    assert found(p).astype(int).tolist() == [[0, 0, 1, 1], [1, 0, 1, 0], [1, 0, 1, 0]]
+    assert decide(p, SHOWN, "top=9")(p).all()
+
+
+def test_a_fixed_threshold_is_the_same_for_all_classes(rows):
+    first, second, _ = rows
+    np.testing.assert_array_equal(decide(first, SHOWN, "threshold=0.3")(second), second > 0.3)
+
+
+@pytest.mark.parametrize("rule", ["f1", "f2", "recall=0.9", "threshold=0.5", "top=3", "count"])
+def test_a_class_without_labels_is_not_predicted(rows, rule):
+    first, second, _ = rows
+    found = decide(first, np.array([100, 0, 100, 100]), rule)
+    assert found.predicted.tolist() == [True, False, True, True]
+    assert not found(second)[:, 1].any()
+    assert found(second)[:, 0].any()
+
+
+def test_a_class_that_cannot_reach_the_precision_is_not_predicted():
+    p = np.array([[0.9, 0.3], [0.8, 0.2], [0.1, 0.1]])
+    found = decide(p, np.array([5, 5]), "precision=0.85")
+    assert found.predicted.tolist() == [True, False]
+    assert found(p).tolist() == [[True, False], [True, False], [False, False]]
+
+
+def test_a_class_that_is_never_present_is_not_predicted_by_count():
+    found = decide(np.full((20, 1), 0.01), np.array([3]), "count")
+    assert not found.predicted.any()
+
+
+def test_rows_with_equal_probabilities_are_decided_alike():
+    p = np.repeat([[0.7], [0.2]], [10, 30], axis=0)
+    assert decide(p, np.array([5]), "f1")(p).sum() == 10
+    assert decide(np.full((8, 1), 0.6), np.array([5]), "f1")(np.full((8, 1), 0.6)).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "expected one of f1"),
+        ("f3", "expected one of f1"),
+        ("f1=2", "expected one of f1"),
+        ("precision", "expected one of f1"),
+        ("precision=high", "expected one of f1"),
+        ("precision=-0.5", "expected one of f1"),
+        ("precision=1.5", "precision needs a number from 0 to 1, got 1.5"),
+        ("recall=0", "recall needs a number from 0 to 1"),
+        ("top=2.5", "top needs a whole number of at least 1"),
+        ("top=0", "top needs a whole number"),
+        ("cost=0", "cost needs a positive number"),
+    ],
+)
+def test_wrong_rules_are_refused(text, words):
+    with pytest.raises(ValueError, match=f"decide: {words}"):
+        parse_rule(text)
+
+
+def test_rules_may_have_spaces_and_capitals():
+    assert parse_rule(" Precision=0.9 ") == Rule("precision", 0.9)
+
+
+@given(
+    st.sampled_from(["precision", "recall", "threshold", "cost", "top"]),
+    st.integers(1, 999),
+)
+def test_a_rule_is_the_same_after_printing(name, number):
+    value = number if name == "top" else number / 1000
+    rule = parse_rule(f"{name}={value}")
+    assert parse_rule(str(rule)) == rule == Rule(name, value)
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_rule_or_refused(text):
+    try:
+        assert isinstance(parse_rule(text), Rule)
+    except ValueError as error:
+        assert "decide:" in str(error)
+
+
+@given(
+    rule=st.sampled_from(
+        ["f1", "f2", "count", "precision=0.9", "recall=0.9", "threshold=0", "top=2", "cost=3"]
+    ),
+    seed=st.integers(0, 2**31),
+    rows=st.integers(1, 30),
+    spread=st.sampled_from([0.0, 1.0, 40.0]),
+)
+def test_thresholds_are_probabilities(rule, seed, rows, spread):
+    random = np.random.default_rng(seed)
+    p = sigmoid(random.normal(0, spread + 1e-12, (rows, 3)))
+    found = decide(p, random.integers(0, 3, 3), rule)
+    assert isinstance(found, Decisions)
+    assert ((found.thresholds >= 0) & (found.thresholds <= 1)).all()
+    assert found(p).shape == p.shape
+    assert not found(p)[:, ~found.predicted].any()

@@ -1,0 +1,192 @@
+"""Calibrated probabilities and prevalences, on simulated rows whose complete labels are known."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from halftruth.presence.labelling_model import sigmoid
+from halftruth.presence.probabilities import Probabilities, fit_probabilities
+
+ROWS, CLASSES = 2500, 5
+
+
+class Simulated:
+    """Labels drawn from known probabilities; the logits have another scale and level."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.random = np.random.default_rng(seed)
+        z = self.random.normal(0, 2.5, (ROWS, CLASSES)) - np.array([1, 1.5, 2, 2.5, 3])
+        self.exact = sigmoid(z)
+        self.truth = self.random.random(z.shape) < self.exact
+        self.logits = 0.6 * z - 1
+
+    def keep(self, rows: np.ndarray) -> "Simulated":
+        self.exact, self.truth, self.logits = self.exact[rows], self.truth[rows], self.logits[rows]
+        return self
+
+    def show(self, share: float = 0.4) -> np.ndarray:
+        """Each present label is shown with a probability."""
+        return (self.truth & (self.random.random(self.truth.shape) < share)).astype(np.int8)
+
+    def show_one(self) -> np.ndarray:
+        """One present label is shown per row; rows without a present class are blank."""
+        chosen = (self.random.random(self.truth.shape) * self.truth).argmax(axis=1)
+        labels = np.zeros(self.truth.shape, np.int8)
+        labels[np.arange(len(labels)), chosen] = self.truth.any(axis=1)
+        return labels
+
+    def check(self, fitted: Probabilities, gap: float) -> None:
+        """The truth is inside the intervals, and probabilities are close to the exact ones."""
+        count = self.truth.sum(axis=1).mean()
+        assert fitted.labels_per_row.low < count < fitted.labels_per_row.high
+        prevalence = self.truth.mean(axis=0)
+        inside = (fitted.prevalence[:, 1] < prevalence) & (prevalence < fitted.prevalence[:, 2])
+        assert inside.all()
+        assert np.abs(fitted(self.logits) - self.exact).mean() < gap
+        # The estimate of the prevalence is the mean of the probabilities.
+        means = fitted(self.logits).mean(axis=0)
+        np.testing.assert_allclose(fitted.prevalence[:, 0], means, rtol=1e-6)
+
+
+@pytest.fixture
+def data() -> Simulated:
+    return Simulated()
+
+
+def test_labels_missing_at_random(data):
+    fitted = fit_probabilities(data.show(0.4), data.logits)
+    assert fitted.selection == "random"
+    data.check(fitted, gap=0.045)
+    assert fitted.shown_probability[:, 0] == pytest.approx(0.4, abs=0.1)
+    assert (fitted.shown_probability[:, 1] <= fitted.shown_probability[:, 0]).all()
+    assert (fitted.shown_probability[:, 2] >= fitted.shown_probability[:, 0]).all()
+
+
+def test_one_label_per_row(data):
+    data.keep(data.truth.any(axis=1))
+    fitted = fit_probabilities(data.show_one(), data.logits)
+    assert fitted.selection == "one"
+    data.check(fitted, gap=0.12)
+
+
+def test_blank_rows_settle_the_level_of_one_label_per_row(data):
+    fitted = fit_probabilities(data.show_one(), data.logits)
+    data.check(fitted, gap=0.02)
+    assert fitted.labels_per_row.value == pytest.approx(data.truth.sum(axis=1).mean(), rel=0.05)
+
+
+def test_complete_labels_give_narrow_intervals(data):
+    complete = fit_probabilities(np.where(data.truth, 1, -1).astype(np.int8), data.logits)
+    data.check(complete, gap=0.01)
+    incomplete = fit_probabilities(data.show(), data.logits)
+    narrow, wide = (np.ptp(one.prevalence[:, 1:], axis=1) for one in (complete, incomplete))
+    assert (narrow < wide / 5).all()
+    assert (complete.shown_probability[:, 0] > 0.97).all()
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_known_negatives_do_not_lower_the_prevalence(data, share):
+    """A label that is unknown is less often absent where many absent ones are labelled."""
+    negative = ~data.truth & (data.random.random(data.truth.shape) < share)
+    labels = np.where(negative, -1, data.show(0.4)).astype(np.int8)
+    fitted = fit_probabilities(labels, data.logits)
+    data.check(fitted, gap=0.03)
+    assert fitted.labels_per_row.value == pytest.approx(data.truth.sum(axis=1).mean(), rel=0.15)
+
+
+def test_verdicts_of_random_cells_improve_the_estimate(data):
+    labels = data.show(0.4)
+    verdicts = np.where(data.random.random(labels.shape) < 0.3, np.where(data.truth, 1, -1), 0)
+    with_verdicts = fit_probabilities(labels, data.logits, verified=verdicts)
+    data.check(with_verdicts, gap=0.02)
+    truth = data.truth.sum(axis=1).mean()
+    without = fit_probabilities(labels, data.logits)
+    errors = [abs(one.labels_per_row.value - truth) for one in (with_verdicts, without)]
+    assert errors[0] < errors[1]
+
+
+def test_a_known_number_of_labels_per_row_is_kept(data):
+    data.keep(data.truth.any(axis=1))
+    count = float(data.truth.sum(axis=1).mean())
+    labels = data.show_one()
+    fitted = fit_probabilities(labels, data.logits, labels_per_row=count)
+    assert fitted(data.logits).sum(axis=1).mean() == pytest.approx(count, abs=1e-3)
+    assert vars(fitted.labels_per_row) == {"value": count, "low": count, "high": count}
+    gaps = [
+        np.abs(one(data.logits) - data.exact).mean()
+        for one in (fitted, fit_probabilities(labels, data.logits))
+    ]
+    assert gaps[0] < gaps[1]
+
+
+def test_a_known_prevalence_is_kept(data):
+    labels = data.show()
+    before = fit_probabilities(labels, data.logits)
+    fitted = fit_probabilities(labels, data.logits, prevalence={1: 0.6})
+    assert fitted(data.logits)[:, 1].mean() == pytest.approx(0.6, abs=1e-3)
+    assert fitted.prevalence[1] == pytest.approx([0.6, 0.6, 0.6])
+    np.testing.assert_array_equal(fitted.offset[2:], before.offset[2:])
+    more = fitted.labels_per_row.value - before.labels_per_row.value
+    assert more == pytest.approx(0.6 - before.prevalence[1, 0])
+
+
+def test_known_prevalence_and_labels_per_row_together(data):
+    fitted = fit_probabilities(data.show(), data.logits, prevalence={0: 0.5}, labels_per_row=2.0)
+    means = fitted(data.logits).mean(axis=0)
+    assert means[0] == pytest.approx(0.5, abs=1e-3)
+    assert means.sum() == pytest.approx(2.0, abs=1e-3)
+
+
+def test_a_complete_class_needs_no_assumption(data):
+    complete = np.arange(CLASSES) == 0
+    labels = np.where(complete, data.truth, data.show()).astype(np.int8)
+    fitted = fit_probabilities(labels, data.logits, complete=complete)
+    data.check(fitted, gap=0.03)
+    assert fitted.prevalence[0, 0] == pytest.approx(data.truth[:, 0].mean(), rel=0.01)
+    assert np.ptp(fitted.prevalence[0]) < 0.2 * np.ptp(fitted.prevalence[1])
+
+
+def test_nothing_is_known_about_a_class_without_labels(data):
+    labels = data.show()
+    labels[:, 4] = 0
+    fitted = fit_probabilities(labels, data.logits)
+    assert fitted.prevalence[4, 1:].tolist() == [0.0, 1.0]
+    assert fitted.shown.tolist()[4] == 0
+
+
+def test_probabilities_survive_a_file(data):
+    fitted = fit_probabilities(data.show(), data.logits)
+    again = Probabilities.from_dict(json.loads(json.dumps(fitted.to_dict())))
+    np.testing.assert_array_equal(again(data.logits), fitted(data.logits))
+    np.testing.assert_array_equal(again.prevalence, fitted.prevalence)
+    assert again.labels_per_row == fitted.labels_per_row
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    rows=st.integers(2, 40),
+    classes=st.integers(1, 4),
+    kind=st.sampled_from(["random", "one", "both"]),
+    scale=st.sampled_from([1e-3, 1.0, 50.0]),
+)
+def test_curves_rise_and_stay_finite_on_any_labels(seed, rows, classes, kind, scale):
+    random = np.random.default_rng(seed)
+    logits = scale * random.normal(size=(rows, classes))
+    labels = (random.random(logits.shape) < 0.3).astype(np.int8)
+    if kind == "one":
+        labels = np.eye(classes, dtype=np.int8)[random.integers(0, classes, rows)]
+    elif kind == "both":
+        labels = random.integers(-1, 2, logits.shape).astype(np.int8)
+    fitted = fit_probabilities(labels, logits)
+    line = fitted(np.linspace(-9, 9, 7)[:, None] * np.ones(classes))
+    assert np.isfinite(line).all()
+    assert (np.diff(line, axis=0) >= 0).all()
+    assert (fitted.slope > 0).all()
+    bounds = fitted.prevalence
+    assert (bounds[:, 1] <= bounds[:, 0] + 1e-9).all()
+    assert (bounds[:, 0] <= bounds[:, 2] + 1e-9).all()
+    assert ((bounds >= 0) & (bounds <= 1)).all()
