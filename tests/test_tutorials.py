@@ -31,12 +31,14 @@ def read_code(notebook: Path) -> list[str]:
     return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
 
 
+def _as_python(cell: str) -> str:
+    """A cell as Python: `!halftruth ...` becomes a call, without the file for its messages."""
+    return f"_command({cell[1:].split(' 2> ')[0]!r})" if cell.startswith("!") else cell
+
+
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(notebook: Path, tmp_path: Path) -> None:
-    code = [
-        f"_command({cell[1:].split(' 2> ')[0]!r})" if cell.startswith("!") else cell
-        for cell in read_code(notebook)
-    ]
+    code = [_as_python(cell) for cell in read_code(notebook)]
     script = tmp_path / "script.py"
     # Trials and folds may start processes, which import this file again.
     body = "\n".join([START, *code])
@@ -56,9 +58,7 @@ def test_a_notebook_shows_its_outputs(notebook: Path) -> None:
     """The site shows the stored outputs: `make notebooks` runs all and stores them."""
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
-    assert any("image/png" in output.get("data", {}) for output in outputs) or "method" in str(
-        notebook
-    )
+    assert outputs
     assert not [output for output in outputs if output["output_type"] == "error"]
     assert all(cell["execution_count"] for cell in cells if cell["cell_type"] == "code")
 

@@ -125,13 +125,20 @@ def _scores(run: TrainedRun, result: dict[str, Any]) -> str:
                 rows.append([title, name, text])
     if not rows:
         return "The run has no scores: it had no validation or test rows, or is not finished."
-    against = (
-        "Measured on complete labels."
-        if run.config.truth
-        else "Measured on the given labels. Where labels are unknown, they count as absent unless "
-        "the name of the score says that it is estimated."
-    )
-    return f"{against}\n\n{_table(['rows', 'score', 'percent'], rows)}"
+    parts = []
+    for name, (value, low, high) in (result.get("estimated") or {}).items():
+        row = [name, f"{100 * value:.1f}", f"{100 * low:.1f} to {100 * high:.1f}"]
+        parts.append(row)
+    text = ""
+    if parts:
+        text = (
+            "Estimated scores on complete labels, by the model of labelling, with 90 % intervals:"
+            f"\n\n{_table(['score', 'percent', 'interval'], parts)}\n\n"
+        )
+    footing = result.get("footing") or {}
+    measured = ", ".join(f"{part}: {words}" for part, words in footing.items())
+    text += f"Measured scores ({measured or 'unknown labels count as absent'}):"
+    return f"{text}\n\n{_table(['rows', 'score', 'percent'], rows)}"
 
 
 def _number(value: Any) -> str | None:
