@@ -9,6 +9,7 @@ from halftruth.models.language_model import LanguageModel
 from halftruth.models.timm_support import import_torchvision
 from halftruth.models.weights import ModelError
 from halftruth.train.feature_encoder import FeatureEncoder
+from halftruth.train.inputs import fit_standardization, share_scale
 
 TEXTS = ["I love this cat", "I hate this dog", "love love love", "dog eats dog", "a cat", ""] * 3
 LABELS = np.array([[1, 0], [0, 1], [1, 0], [0, 1], [1, 0], [0, 0]] * 3, dtype=np.int8)
@@ -143,3 +144,14 @@ def test_sources_and_text_must_be_those_of_training():
         encoder.transform([])
     with pytest.raises(DataError, match="expected 0 sources, as in training, got 1"):
         encoder.transform([object()], TEXTS)
+
+
+def test_rare_terms_do_not_outweigh_common_ones():
+    """Half-way between one scale and one per column, which would make rare columns largest."""
+    random = np.random.default_rng(0)
+    x = (random.random((500, 2)) < [0.5, 0.01]) * np.array([1.0, 1.0])
+    alone = fit_standardization(x)
+    shared = share_scale(fit_standardization(x), np.array([0, 1]))
+    before, after = (float(scale.std[0] / scale.std[1]) for scale in (alone, shared))
+    assert after == pytest.approx(np.sqrt(before))
+    assert share_scale(fit_standardization(x), None).std.equal(alone.std)

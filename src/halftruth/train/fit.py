@@ -342,6 +342,7 @@ class Run:
                 fitted = fit_ensemble(
                     task.features[rows], task.labels.values[rows], seed=config.seed,
                     groups=None if task.groups is None else task.groups[rows],
+                    one_scale=None if task.encoder is None else task.encoder.one_scale,
                     device=self.accelerator.device, log=journal.log,
                 )  # fmt: skip
                 journal.log("auto: " + "\n      ".join(fitted.describe()))

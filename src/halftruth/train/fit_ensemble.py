@@ -19,7 +19,7 @@ from halftruth.models import Classifier
 from halftruth.models.ensemble import MEMBERS, build_ensemble, get_layout
 from halftruth.models.forest import share_to_logit
 from halftruth.train.devices import count_processes, limit_threads, run_in_processes
-from halftruth.train.inputs import apply_in_blocks, fit_standardization
+from halftruth.train.inputs import apply_in_blocks, fit_standardization, share_scale
 from halftruth.train.members import LEAF_ROWS, PLAIN, RIDGES, fit_forest, fit_linear_path
 
 FOLDS = 4
@@ -78,6 +78,7 @@ def fit_ensemble(
     groups: np.ndarray | None = None,
     members: Sequence[str] | None = None,
     device: str | torch.device = "cpu",
+    one_scale: np.ndarray | None = None,
     log: Log = lambda text: None,
 ) -> FittedEnsemble:
     """Fit an ensemble to features (N, D) and incomplete labels (N, K).
@@ -85,8 +86,9 @@ def fit_ensemble(
     Each member scores rows that it was not fitted on. On these scores the ridge prior of the
     linear member and the weights of the members are chosen, by the observed labels alone.
     `members`: the names of the members to fit; all that suit the number of rows by default.
+    `one_scale`: columns that keep their scales relative to each other, such as TF-IDF.
     """
-    prepare = _fit_preparation(features)
+    prepare = _fit_preparation(features, one_scale)
     x = apply_in_blocks(nn.Sequential(*prepare), features).float().to(device)
     given = torch.from_numpy(np.ascontiguousarray(labels)).to(device)
     count = len(labels)
@@ -344,14 +346,14 @@ def _solve(parameters: list[Tensor], loss: Callable[[], Tensor], rows: int) -> N
 # ---------------------------------------------------------------------- the model
 
 
-def _fit_preparation(features: Any) -> list[nn.Module]:
+def _fit_preparation(features: Any, one_scale: np.ndarray | None = None) -> list[nn.Module]:
     """Return the steps from raw to prepared features, in float64, fitted to these rows."""
     from halftruth.models.ensemble import make_preparation
 
     steps = make_preparation(features.shape[1]).double()
-    steps[0] = fit_standardization(features)
+    steps[0] = share_scale(fit_standardization(features), one_scale)
     middle = apply_in_blocks(steps[:2], features).numpy()
-    steps[2] = fit_standardization(middle)
+    steps[2] = share_scale(fit_standardization(middle), one_scale)
     return list(steps)
 
 

@@ -426,6 +426,18 @@ def fit_standardization(X: Any) -> Standardize:
     return scale
 
 
+def share_scale(scale: Standardize, columns: np.ndarray | None) -> Standardize:
+    """Let some columns keep half of their scales relative to each other, and return the module.
+
+    Their deviations become the geometric mean of their own and the common one. Standardised one by
+    one, a rare term of a text would count a hundred times as much as a common one.
+    """
+    if columns is not None:
+        own = scale.std[columns]
+        scale.std[columns] = (own * own.mean()).sqrt()
+    return scale
+
+
 @torch.no_grad()
 def apply_in_blocks(module: nn.Module, X: Any) -> Tensor:
     """Return module(X) in float64, computed in blocks of rows."""

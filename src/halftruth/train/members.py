@@ -91,7 +91,7 @@ def fit_mlp(x: Tensor, labels: Tensor, seed: int) -> nn.Sequential:
     size = int(2 ** round(math.log2(min(max(len(x) / 300, 32), 1024))))
     epochs = max(math.ceil(_MLP_STEPS / math.ceil(len(x) / size)), 3)
     config = Config(
-        method="swan", features="x", hidden=MLP_WIDTH, dropout=0.8, head_lr=1e-3, ema=0.99,
+        method="swan", features=["x"], hidden=MLP_WIDTH, dropout=0.8, head_lr=1e-3, ema=0.99,
         epochs=epochs, batch_size=size, select="last", seed=seed,
     )  # fmt: skip
     torch.manual_seed(seed)

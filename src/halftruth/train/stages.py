@@ -23,7 +23,7 @@ from halftruth.models import (
 from halftruth.models.averaged import average_classifiers, build_averaged
 from halftruth.train.config import Config
 from halftruth.train.fit_ensemble import fit_ensemble
-from halftruth.train.inputs import Features, Inputs
+from halftruth.train.inputs import Features, Inputs, share_scale
 from halftruth.train.journal import Journal
 from halftruth.train.records import CRITERIA
 from halftruth.train.run_folder import HEAD, Checkpoints, load_checkpoint
@@ -65,10 +65,8 @@ def build_standardized_head(config: Config, task: Task, features: Tensor) -> Cla
     torch.manual_seed(config.seed)
     model = build_head(config, features.shape[1], len(task.classes))
     set_standardization(model, features, torch.from_numpy(task.splits.train))
-    if task.encoder is not None and (columns := task.encoder.one_scale) is not None:
-        # Between one scale for all terms and one per term, which would favour rare terms.
-        std = model.backbone[0].std  # type: ignore[index]
-        std[columns] = (std[columns] * std[columns].mean()).sqrt()
+    if task.encoder is not None:
+        share_scale(model.backbone[0], task.encoder.one_scale)  # type: ignore[index, arg-type]
     return model
 
 
