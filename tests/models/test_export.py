@@ -129,7 +129,6 @@ def estimator(features):
     members = ["linear", "mlp", "forest", "neighbours"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("halftruth.train.members._MLP_STEPS", 20)
-        patch.setattr("halftruth.train.members._TREES", 20)
         return HalftruthClassifier(members=members, decide="recall=0.9").fit(features, labels)
 
 
