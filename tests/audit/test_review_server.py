@@ -283,7 +283,7 @@ def test_the_estimate_follows_the_decisions() -> None:
     before = Count(200, 100, 400)
     model = VerdictModel(np.full(400, 0.5), np.zeros(400, dtype=int), [before], before)
     verdicts = np.zeros(400, dtype=np.int8)
-    assert model.update(verdicts).total == pytest.approx(before)
+    assert vars(model.update(verdicts).total) == pytest.approx(vars(before))
     verdicts[:100] = -1
     gone = model.update(verdicts).total
     verdicts[:100] = 1
