@@ -245,7 +245,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         random = check_random_state(given.pop("random_state"))
         problems = _find_problems(given.pop("members"), given.pop("val"), given["patience"])
         settings = {**given, "options": given["options"] or {}, "head_lr": given["lr"]}
-        config = Config(**settings, features="X", seed=int(random.randint(2**31 - 1)))
+        config = Config(**settings, features=["X"], seed=int(random.randint(2**31 - 1)))
         problems += [text for text in config.problems() if text.split(":")[0] in given]
         if problems:
             raise ConfigError(problems)
