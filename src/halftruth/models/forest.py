@@ -1,5 +1,6 @@
 """A random forest as tensors: predictions, exports and checkpoints need no pickle."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -76,23 +77,26 @@ def share_to_logit(share: Tensor) -> Tensor:
     return torch.logit(share, eps=1 / 400)
 
 
-def convert_forest(fitted: Any, x: np.ndarray, labels: np.ndarray) -> tuple[Forest, np.ndarray]:
-    """Return a fitted scikit-learn forest as a module, and its out-of-bag label shares (N, K).
+def convert_forests(
+    fitted: Sequence[Any], x: np.ndarray, labels: np.ndarray
+) -> tuple[Forest, np.ndarray]:
+    """Return fitted scikit-learn forests as one module, and their out-of-bag label shares (N, K).
 
     The shares of a leaf are those of the rows its tree was grown on. `labels` (N, K) are 0 and 1;
-    the forest itself may have been grown on other targets. Rows that every tree has seen get NaN.
+    the trees may have been grown on other targets. Rows that every tree has seen get NaN.
     """
     from scipy.sparse import csr_matrix
 
-    trees = [one.tree_ for one in fitted.estimators_]
+    trees = [one.tree_ for forest in fitted for one in forest.estimators_]
     nodes = max(tree.node_count for tree in trees)
     leaves = sum(int((tree.children_left < 0).sum()) for tree in trees)
     depth = max(tree.max_depth for tree in trees)
     layout = {"trees": len(trees), "nodes": nodes, "leaves": leaves, "depth": depth}
-    forest = Forest(labels.shape[1], **layout)
-    sparse, reached = csr_matrix(labels, dtype=np.float32), fitted.apply(x)
-    # A property that draws all samples again whenever it is read.
-    samples = fitted.estimators_samples_
+    module = Forest(labels.shape[1], **layout)
+    sparse = csr_matrix(labels, dtype=np.float32)
+    reached = np.hstack([forest.apply(x) for forest in fitted])
+    # The property draws all samples again whenever it is read.
+    samples = [rows for forest in fitted for rows in forest.estimators_samples_]
     total, seen, first = np.zeros(labels.shape, np.float32), np.zeros(len(x)), 0
     for number, tree in enumerate(trees):
         own = np.arange(tree.node_count)
@@ -106,7 +110,7 @@ def convert_forest(fitted: Any, x: np.ndarray, labels: np.ndarray) -> tuple[Fore
             ("right", np.where(is_leaf, own, tree.children_right)),
             ("leaf", first + row_of_node),
         ):
-            table = getattr(forest, name)
+            table = getattr(module, name)
             table[number, : len(own)] = torch.from_numpy(values).to(table.dtype)
         drawn = np.bincount(samples[number], minlength=len(x))
         at = row_of_node[reached[:, number]]
@@ -117,10 +121,10 @@ def convert_forest(fitted: Any, x: np.ndarray, labels: np.ndarray) -> tuple[Fore
         out = drawn == 0
         total[out] += shares[at[out]]
         seen += out
-        forest.shares[first : first + count] = torch.from_numpy(np.rint(shares * _STEPS)).byte()
+        module.shares[first : first + count] = torch.from_numpy(np.rint(shares * _STEPS)).byte()
         first += count
     with np.errstate(invalid="ignore"):
-        return forest, total / np.where(seen == 0, np.nan, seen)[:, None]
+        return module, total / np.where(seen == 0, np.nan, seen)[:, None]
 
 
 def _round_down(threshold: np.ndarray) -> np.ndarray:

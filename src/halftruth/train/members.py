@@ -1,7 +1,6 @@
 """The members of the ensemble: how each is fitted to prepared features and incomplete labels."""
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,7 @@ from halftruth import losses
 from halftruth.labels import PRESENT, UNKNOWN
 from halftruth.models import build_feature_model
 from halftruth.models.ensemble import MLP_WIDTH, build_mlp
-from halftruth.models.forest import Forest, convert_forest
+from halftruth.models.forest import Forest, convert_forests
 from halftruth.models.heads import FullLinear
 from halftruth.models.neighbours import Neighbours
 from halftruth.train.config import Config
@@ -119,8 +118,8 @@ def fit_mlp(x: Tensor, labels: Tensor, seed: int) -> nn.Sequential:
 def fit_forest(
     x: Tensor, labels: Tensor, seed: int, leaf_rows: int, jobs: int = 1, trees: int = _TREES
 ) -> tuple[Forest, np.ndarray]:
-    """Return a random forest, and its out-of-bag label shares; unknown counts as absent."""
-    from sklearn.ensemble import RandomForestRegressor
+    """Return random trees, and their out-of-bag label shares; unknown counts as absent."""
+    from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 
     rows, present = x.cpu().numpy(), (labels == PRESENT).cpu().numpy().astype(np.float32)
     targets = present
@@ -130,14 +129,16 @@ def fit_forest(
     # A tree has about one leaf per 2 leaf_rows rows; with many classes, fewer trees fit in memory.
     trees = min(trees, max(50, 2 * leaf_rows * _MOST_NUMBERS // present.size))
     leaf_rows = max(leaf_rows, math.ceil(present.size * trees / (2 * _MOST_NUMBERS)))
-    forest = RandomForestRegressor(
-        trees, max_features="sqrt", min_samples_leaf=leaf_rows, max_depth=_MOST_DEPTH,
-        random_state=seed % 2**32, n_jobs=jobs,
-    )  # fmt: skip
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        forest.fit(rows, targets)
-    return convert_forest(forest, rows, present)
+    # Half of the trees take the best of some thresholds, half take random ones: which is better
+    # depends on the data.
+    forests = [
+        kind(
+            trees // 2, max_features="sqrt", min_samples_leaf=leaf_rows, max_depth=_MOST_DEPTH,
+            bootstrap=True, random_state=seed % 2**32, n_jobs=jobs,
+        ).fit(rows, targets)
+        for kind in (RandomForestRegressor, ExtraTreesRegressor)
+    ]  # fmt: skip
+    return convert_forests(forests, rows, present)
 
 
 def fit_neighbours(x: Tensor, labels: Tensor, seed: int) -> Neighbours:
