@@ -212,17 +212,21 @@ def test_a_run_prints_plain_lines_where_there_is_no_terminal(command, table):
 
 
 @pytest.mark.parametrize(
-    ("where", "words"),
-    [("search_settings", "with --budget 0 nothing is tried"), ("load_task", "stopped at once")],
+    ("where", "options", "words"),
+    [
+        ("search_settings", ("--epochs", 3), "with --budget 0 nothing is tried"),
+        ("fit_ensemble", (), "nothing is saved yet. The same command starts again"),
+        ("load_task", (), "stopped at once"),
+    ],
 )
-def test_ctrl_c_before_training(command, table, monkeypatch, where, words):
+def test_ctrl_c_before_training(command, table, monkeypatch, where, options, words):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(f"halftruth.train.fit.{where}", interrupt)
     run = table.parent / "run"
     line = ("train", table, "--features", table.parent / "x.npy", "--out", run, "--val", 0.3)
-    code, _, err = command(*line)
+    code, _, err = command(*line, *options)
     assert code == 130
     assert words in " ".join(err.split())
     # The same command may begin again.

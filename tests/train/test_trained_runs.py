@@ -60,7 +60,7 @@ def test_evaluate_in_a_new_process_repeats_the_metrics_of_training(
 
 @pytest.mark.parametrize("part", ["val", "test"])
 def test_evaluate_on_features_repeats_the_metrics_of_training(features_run, data, part):
-    metrics, table, bad = halftruth.evaluate(
+    metrics, table, bad, *_ = halftruth.evaluate(
         features_run, data / "labels.csv", features=data / "features.npy", split=part
     )
     assert metrics == pytest.approx(outcome(features_run)[part], abs=1e-6)

@@ -45,9 +45,9 @@ def show_methods(pattern: str) -> None:
         ]
         table.add_row(Text(shown), Text("\n".join(about)), Text("\n".join([*listed, ""])))
     for name in named:
-        about, settings = NAMED[name]
+        text, settings = NAMED[name]
         listed = [f"{key}={value!r}" for key, value in settings.items()]
-        table.add_row(Text(name), Text(about), Text("\n".join([*listed, ""])))
+        table.add_row(Text(name), Text(text), Text("\n".join([*listed, ""])))
     Console().print(table)
 
 

@@ -137,8 +137,8 @@ class _Export:
         self.rule = str(decisions.rule) if thresholds is None else None
         limits = decisions.thresholds if thresholds is None else thresholds
         self.thresholds = self._one_per_class("thresholds", limits)
-        left_out = ~decisions.predicted if thresholds is None else []
-        self.not_predicted = [self.classes[k] for k in np.flatnonzero(left_out)]
+        predicted = decisions.predicted if thresholds is None else np.full(len(limits), True)
+        self.not_predicted = [self.classes[k] for k in np.flatnonzero(~predicted)]
 
     def _one_per_class(self, what: str, values: Any) -> list[Any]:
         count = self.model.num_classes
@@ -231,7 +231,8 @@ class _Export:
         else:
             inputs |= {"kind": "features", "shape": ["batch", len(self.standardize().mean)]}
         output = {"name": "probabilities", "shape": ["batch", model.num_classes]}
-        facts = {"halftruth": halftruth.__version__, "input": inputs, "output": output}
+        facts: dict[str, Any] = {"halftruth": halftruth.__version__}
+        facts |= {"input": inputs, "output": output}
         facts |= {"classes": self.classes, "decide": self.rule, "thresholds": self.thresholds}
         facts |= {"not_predicted": self.not_predicted}
         offset, slope = (np.asarray(values).tolist() for values in self.curves)

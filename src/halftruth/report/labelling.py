@@ -73,7 +73,8 @@ def show_decisions(result: Result) -> str:
 
 
 def _list_classes(result: Result, fitted: Probabilities) -> list[tuple[str, ...]]:
-    left_out, rows = set(result.not_predicted), []
+    left_out = set(result.not_predicted)
+    rows: list[tuple[str, ...]] = []
     for k in np.argsort(-fitted.prevalence[:, 0], kind="stable"):
         prevalence, shown = 100 * fitted.prevalence[k], 100 * fitted.shown_probability[k]
         no_label = not fitted.shown[k]
