@@ -279,7 +279,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             fitted = fit_ensemble(
                 X, y, seed=config.seed, groups=groups, members=self.members, device=device
             )
-        self.model_ = fitted.model.cpu().double()
+        self.model_: Classifier = fitted.model.cpu().double()
         self.reasons_ = fitted.describe()
         self.n_iter_ = self.best_epoch_ = 1
         return fitted.rows, fitted.logits
@@ -380,7 +380,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labeller = make_teacher(copy.deepcopy(model), inputs, process, 2 * config.batch_size)
         model.cpu().double().eval().requires_grad_(False)
         model.backbone[0] = scale  # type: ignore[operator]
-        self.model_: Classifier = model
+        self.model_ = model
         self.best_epoch_ = int(best["epoch"]) + 1
         return labeller
 
