@@ -122,6 +122,11 @@ def test_a_known_number_of_labels_per_row_is_kept(data):
     assert gaps[0] < gaps[1]
 
 
+def test_more_labels_per_row_than_classes_are_refused(data):
+    with pytest.raises(ValueError, match=r"labels_per_row: expected at most 5, .* got 7"):
+        fit_probabilities(data.show(), data.logits, labels_per_row=7)
+
+
 def test_a_known_prevalence_is_kept(data):
     labels = data.show()
     before = fit_probabilities(labels, data.logits)

@@ -128,6 +128,11 @@ def fit_probabilities(
     [1.0, 0.0]
     """
     values, z = np.asarray(labels), np.asarray(logits, dtype=np.float64)
+    if labels_per_row is not None and labels_per_row > z.shape[1]:
+        raise ValueError(
+            f"labels_per_row: expected at most {z.shape[1]}, the number of classes, got "
+            f"{labels_per_row:g}"
+        )
     how = choose_selection(values) if selection == "auto" else selection
     blank = ~(values == PRESENT).any(axis=1)
     shown = (values == PRESENT).sum(axis=0)

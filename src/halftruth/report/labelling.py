@@ -46,6 +46,11 @@ def describe_footing(result: Result) -> str:
                 f"<p>{rows} measured <b>{AS_ABSENT}</b>: precision, F1 and mAP are too low where "
                 "present labels are missing.</p>"
             )
+    if result.estimated:
+        text += (
+            "<p><b>Estimated</b> scores are those expected on new rows, from the incomplete labels "
+            "of rows that the model was not fitted on, with 90 % intervals.</p>"
+        )
     return text
 
 

@@ -109,6 +109,10 @@ def write_report(result: Result) -> Path:
 
 def _head(result: Result, config: Config, task: Task, seconds: float) -> str:
     numbers = [
+        (f"{100 * value:.1f}", f"{key}, %, estimated ({100 * low:.0f} to {100 * high:.0f})")
+        for key, (value, low, high) in result.estimated.items()
+    ]
+    numbers += [
         (f"{100 * scores[key]:.1f}", f"{key}, %, {name}, {result.footing[part]}")
         for part, name, scores in (("test", "test", result.test), ("val", "validation", result.val))
         for key in ("mAP", "CF1", "OF1")

@@ -93,6 +93,11 @@ def load_task(config: Config, encoder: FeatureEncoder | None = None) -> Task:
     labels = read(config.labels, **reading_options(config))
     if len(labels.values) == 0:
         raise DataError(f"{config.labels}: there are no rows")
+    if (config.labels_per_row or 0) > len(labels.classes):
+        raise DataError(
+            f"labels_per_row (--labels-per-row): expected at most {len(labels.classes)}, the "
+            f"number of classes in {config.labels}, got {config.labels_per_row:g}"
+        )
     if config.verdicts:
         labels = apply_verdicts(labels, config.verdicts)
     task = Task(labels=labels, splits=choose_parts(config, labels, groups), groups=groups)
