@@ -135,10 +135,12 @@ class _Export:
         self.classes = [str(name) for name in self._one_per_class("classes", names)]
         # Thresholds that the caller gives follow no rule.
         self.rule = str(decisions.rule) if thresholds is None else None
-        limits = decisions.thresholds if thresholds is None else thresholds
+        # No probability is above the threshold of a class that is not predicted.
+        fitted = np.where(decisions.predicted, decisions.thresholds, 1.0)
+        limits = fitted if thresholds is None else thresholds
         self.thresholds = self._one_per_class("thresholds", limits)
-        predicted = decisions.predicted if thresholds is None else np.full(len(limits), True)
-        self.not_predicted = [self.classes[k] for k in np.flatnonzero(~predicted)]
+        left_out = np.flatnonzero(~decisions.predicted).tolist() if thresholds is None else []
+        self.not_predicted = [self.classes[k] for k in left_out]
 
     def _one_per_class(self, what: str, values: Any) -> list[Any]:
         count = self.model.num_classes
