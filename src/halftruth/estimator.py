@@ -117,8 +117,9 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     >>> X = np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0], [0.0, 0.0]] * 10)
     >>> y = np.array([[0, 1], [1, 0], [1, 0], [0, 0]] * 10)
     >>> model = HalftruthClassifier("em", epochs=40, lr=0.03).fit(X, y)
-    >>> model.predict([[1.0, 1.0]])
-    array([[1, 1]])
+    >>> model.predict([[1.0, 0.0], [0.0, 1.0]])
+    array([[1, 0],
+           [0, 1]])
     """
 
     def __init__(

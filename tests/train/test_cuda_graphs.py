@@ -37,7 +37,10 @@ def new_learner(
 ) -> Learner:
     config = Config(graphs=graphs, precision="no", ema=0.9, **changes)
     accelerator = make_accelerator(config)
-    options = {"role": {"expected_positives": 1.5}, "consistency": {"base": "lasd"}}.get(loss, {})
+    options = {
+        "role": {"expected_positives": 1.5},
+        "consistency": {"base": "lasd", "weight": 0.1},
+    }.get(loss, {})
     loss_ = losses.create(loss, **options).to(accelerator.device)
     loss_.begin(some_labels(accelerator.device))
     loss_.start_epoch(0, 1)

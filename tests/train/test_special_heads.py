@@ -109,7 +109,7 @@ def test_the_label_query_head_trains(on_images, data, tmp_path):
         ({"method": "scl"}, "method: scl needs class maps"),
         (
             {"head": "queries"},
-            "expected one of boostlu, cam, ensemble, label-query, linear, variational",
+            "expected one of boostlu, cam, label-query, linear, variational",
         ),
     ],
 )

