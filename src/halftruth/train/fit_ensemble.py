@@ -250,7 +250,9 @@ def _fit_part(
     out = torch.from_numpy(fold == (-2 if held is None else held)).to(device)
     inside, inside_labels = features[~out], given[~out]
     if name == "linear":
-        modules: list[nn.Module] = [*fit_linear_path(inside, inside_labels).values()]
+        # The more rows, the less the prior matters.
+        ridges = RIDGES if len(inside) <= MANY_ROWS else RIDGES[1:2]
+        modules: list[nn.Module] = [*fit_linear_path(inside, inside_labels, ridges).values()]
     elif name == "forest":
         modules = [fit_forest(inside, inside_labels, seed, rows)[0] for rows in LEAF_ROWS]
     else:

@@ -33,6 +33,8 @@ LEAF_ROWS = (1, 4)
 _MIXTURES = 32
 # The most numbers in the tables of a forest and in the rows of the neighbours.
 _MOST_NUMBERS = 32_000_000
+# The most rows of a forest, of one of its trees, and of the neighbours: more cost time and memory.
+_FOREST_ROWS, _TREE_ROWS, _NEIGHBOUR_ROWS = 50_000, 20_000, 20_000
 
 
 def fit_linear_path(
@@ -121,6 +123,7 @@ def fit_forest(
     """Return random trees, and their out-of-bag label shares; unknown counts as absent."""
     from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 
+    x, labels = _draw_rows(x, labels, _FOREST_ROWS, seed)
     rows, present = x.cpu().numpy(), (labels == PRESENT).cpu().numpy().astype(np.float32)
     targets = present
     if present.shape[1] > _MIXTURES:
@@ -134,20 +137,27 @@ def fit_forest(
     forests = [
         kind(
             trees // 2, max_features="sqrt", min_samples_leaf=leaf_rows, max_depth=_MOST_DEPTH,
-            bootstrap=True, random_state=seed % 2**32, n_jobs=jobs,
+            bootstrap=True, max_samples=min(len(rows), _TREE_ROWS), random_state=seed % 2**32,
+            n_jobs=jobs,
         ).fit(rows, targets)
         for kind in (RandomForestRegressor, ExtraTreesRegressor)
     ]  # fmt: skip
     return convert_forests(forests, rows, present)
 
 
+def _draw_rows(x: Tensor, labels: Tensor, most: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Return all rows, or a random part of very many."""
+    if len(x) <= most:
+        return x, labels
+    chosen = np.random.default_rng(seed).choice(len(x), most, replace=False)
+    at = torch.from_numpy(np.sort(chosen)).to(x.device)
+    return x[at], labels[at]
+
+
 def fit_neighbours(x: Tensor, labels: Tensor, seed: int) -> Neighbours:
     """Return the member that looks up similar training rows; of very many rows, a random part."""
-    most = max(_MOST_NUMBERS // x.shape[1], 1000)
-    if len(x) > most:
-        chosen = np.random.default_rng(seed).choice(len(x), most, replace=False)
-        at = torch.from_numpy(np.sort(chosen)).to(x.device)
-        x, labels = x[at], labels[at]
+    most = min(max(_MOST_NUMBERS // x.shape[1], 1000), _NEIGHBOUR_ROWS)
+    x, labels = _draw_rows(x, labels, most, seed)
     member = Neighbours(x.shape[1], labels.shape[1], rows=len(x)).to(x.device)
     return member.set(x, labels == PRESENT)
 
