@@ -36,6 +36,8 @@ _SHARES = np.array([0.97, 0.9, 0.8, 0.7, 0.6, 0.5, 0.42, 0.34, 0.27, 0.2, 0.14])
 _ROWS_BELIEVED = 300
 # The curves are fitted on at most this many labels.
 _MOST_LABELS = 200_000
+# The grid of shares is compared on at most this many.
+_LABELS_FOR_SHARES = 60_000
 
 
 @dataclass(frozen=True)
@@ -92,13 +94,18 @@ def fit_shares(labels: np.ndarray, scores: np.ndarray) -> list[Presence]:
     fits: list[Presence] = []
     likelihood = []
     fit = partial(fit_presence, labels, scores, selection="random")
-    start = fit(steps=1)
+    # One number for all classes needs fewer rows than their curves.
+    some = _rows_to_fit(labels.shape, labels == PRESENT, 0, _LABELS_FOR_SHARES)
+    part, points = labels[some], scores[some]
+    start = fit_presence(part, points, selection="random", steps=1)
     for share in _SHARES:
-        start = fit(share=float(share), start=start, steps=40)
+        start = fit_presence(
+            part, points, selection="random", share=float(share), start=start, steps=40
+        )
         fits.append(start)
-        likelihood.append(_log_likelihood(labels, scores, start))
+        likelihood.append(_log_likelihood(part, points, start))
     excess = np.array(likelihood) - max(likelihood)
-    weight = np.exp(excess * min(1.0, _ROWS_BELIEVED / len(labels)))
+    weight = np.exp(excess * min(1.0, _ROWS_BELIEVED / len(part)))
     weight /= weight.sum()
     z = logit(_SHARES)
     below = np.cumsum(weight) - weight / 2
@@ -119,8 +126,10 @@ def _log_likelihood(labels: np.ndarray, scores: np.ndarray, fit: Presence) -> fl
     return float(of_label[:, telling].sum())
 
 
-def _rows_to_fit(shape: tuple[int, ...], shown: np.ndarray, seed: int) -> np.ndarray:
-    most = max(_MOST_LABELS // shape[1], 1)
+def _rows_to_fit(
+    shape: tuple[int, ...], shown: np.ndarray, seed: int, labels: int = _MOST_LABELS
+) -> np.ndarray:
+    most = max(labels // shape[1], 1)
     if shape[0] <= most:
         return np.arange(shape[0])
     rows = np.sort(np.random.default_rng(seed).choice(shape[0], most, replace=False))
