@@ -34,6 +34,8 @@ LEAST_WEIGHT = 0.03
 # How strongly the weights of a class are regularised towards those of all classes.
 _CLASS_PRIOR = 10.0
 _MOST_CELLS = 2_000_000
+# Multiply-adds of a fit per unit of work in `limit_threads`, which is meant for one batch.
+_WORK_OF_STEP = 100
 Log = Callable[[str], None]
 
 
@@ -98,9 +100,8 @@ def fit_ensemble(
         members = [name for name in MEMBERS if name != "mlp" or count >= MLP_ROWS]
     fold = _draw_folds(count, seed, groups)
     jobs = _Jobs(x, given, fold, seed, groups is None)
-    with limit_threads(x.numel() * labels.shape[1] / 100, x.device):
-        fitted = {name: jobs.fit(name, log) for name in members}
-        return _combine_members(prepare, fitted, fold, given.cpu())
+    fitted = {name: jobs.fit(name, log) for name in members}
+    return _combine_members(prepare, fitted, fold, given.cpu())
 
 
 def _combine_members(
@@ -249,15 +250,20 @@ def _fit_part(
     features, given = torch.tensor(x, device=device), torch.tensor(labels, device=device)
     out = torch.from_numpy(fold == (-2 if held is None else held)).to(device)
     inside, inside_labels = features[~out], given[~out]
+    with limit_threads(inside.numel() * labels.shape[1] / _WORK_OF_STEP, features.device):
+        modules = _fit_member(name, inside, inside_labels, seed)
+        return [module.cpu() for module in modules], [_apply(m, features[out]) for m in modules]
+
+
+def _fit_member(name: str, inside: Tensor, inside_labels: Tensor, seed: int) -> list[nn.Module]:
+    """Return a member fitted to some rows, once per ridge (linear) or per leaf size (forest)."""
     if name == "linear":
         # The more rows, the less the prior matters.
         ridges = RIDGES if len(inside) <= MANY_ROWS else RIDGES[1:2]
-        modules: list[nn.Module] = [*fit_linear_path(inside, inside_labels, ridges).values()]
-    elif name == "forest":
-        modules = [fit_forest(inside, inside_labels, seed, rows)[0] for rows in LEAF_ROWS]
-    else:
-        modules = [PLAIN[name](inside, inside_labels, seed)]
-    return [module.cpu() for module in modules], [_apply(m, features[out]) for m in modules]
+        return [*fit_linear_path(inside, inside_labels, ridges).values()]
+    if name == "forest":
+        return [fit_forest(inside, inside_labels, seed, rows)[0] for rows in LEAF_ROWS]
+    return [PLAIN[name](inside, inside_labels, seed)]
 
 
 @torch.no_grad()
