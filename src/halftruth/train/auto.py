@@ -38,10 +38,6 @@ PRIORS = (0.5, 8.0, 0.125)
 MORE_PRIORS = (32.0, 0.03)
 # One fifth of the training rows is held out; if that is too few, several fifths, one after another.
 PARTS, ENOUGH_ROWS = 5, 500
-# Seconds of trials from which several processes, which take about four to start, save time.
-WORTH_PROCESSES = 12.0
-
-
 # Settings of a training by steps: with one of them, auto trains one model, not the ensemble.
 _OF_ONE_MODEL = (
     "batch_size", "budget", "clip", "dropout", "ema", "epochs", "head", "head_lr", "hidden", "l1",

@@ -16,7 +16,7 @@ from halftruth.data.splits import fold_of_rows, split_rows
 from halftruth.labels import PRESENT, UNKNOWN
 from halftruth.metrics import mean_average_precision, mean_roc_auc
 from halftruth.models import Classifier
-from halftruth.models.ensemble import MEMBERS, build_ensemble, get_layout
+from halftruth.models.ensemble import MEMBERS, build_ensemble, get_layout, make_preparation
 from halftruth.models.forest import share_to_logit
 from halftruth.train.devices import count_processes, limit_threads, run_in_processes
 from halftruth.train.inputs import apply_in_blocks, fit_standardization, share_scale
@@ -111,7 +111,7 @@ def _combine_members(
     rows = np.flatnonzero(fold >= 0)
     known = labels[torch.from_numpy(rows)]
     chosen = {
-        name: max(some, key=lambda one: _score(one.scores[rows], known)[0])
+        name: max(some, key=lambda one: _score(one.scores[rows], known))
         for name, some in fitted.items()
     }
     standard = torch.stack([one.scores[rows] for one in chosen.values()])
@@ -123,7 +123,7 @@ def _combine_members(
     total = torch.einsum("mk,mnk->nk", share, standard)
     slope, offset = _fit_curve(total, known)
     table = [
-        MemberScore(name, _score(one.scores[rows], known)[0], float(share[i].mean()), one.seconds)
+        MemberScore(name, _score(one.scores[rows], known), float(share[i].mean()), one.seconds)
         for i, (name, one) in enumerate(chosen.items())
     ]
     model = _assemble(prepare, chosen, share, slope, offset, kept.tolist())
@@ -278,14 +278,14 @@ def _apply(module: nn.Module, x: Tensor) -> Tensor:
 # ---------------------------------------------------------------------- weights
 
 
-def _score(scores: Tensor, labels: Tensor) -> tuple[float, float]:
-    """Return the criterion (geometric mean of mAP and AUC on incomplete labels) and the AUC."""
+def _score(scores: Tensor, labels: Tensor) -> float:
+    """Return the criterion: the geometric mean of mAP and AUC; mAP where no label is unknown."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="No class has")
         mean_ap = mean_average_precision(scores, labels)
         auc = mean_roc_auc(scores, labels)
     value = math.sqrt(mean_ap * auc) if bool((labels == UNKNOWN).any()) else mean_ap
-    return (value if math.isfinite(value) else -1.0), auc
+    return value if math.isfinite(value) else -1.0
 
 
 def find_weights(scores: Tensor, labels: Tensor) -> Tensor:
@@ -356,8 +356,6 @@ def _solve(parameters: list[Tensor], loss: Callable[[], Tensor], rows: int) -> N
 
 def _fit_preparation(features: Any, one_scale: np.ndarray | None = None) -> list[nn.Module]:
     """Return the steps from raw to prepared features, in float64, fitted to these rows."""
-    from halftruth.models.ensemble import make_preparation
-
     steps = make_preparation(features.shape[1]).double()
     steps[0] = share_scale(fit_standardization(features), one_scale)
     middle = apply_in_blocks(steps[:2], features).numpy()
