@@ -1,0 +1,187 @@
+"""Decisions, probabilities and estimated scores without complete labels, beside the truth.
+
+    python benchmarks/decisions.py DIR --sets yeast,voc --seeds 0,1,2 --jobs 8 --out lines.jsonl
+    python benchmarks/decisions.py --tables lines.jsonl
+
+DIR holds one NAME.npz per data set with X_train, Y_train, X_test, Y_test (complete 0/1 labels).
+Labels of the training rows are hidden: "one" shows one present label per row, "40" shows each
+present label with probability 0.4. The ensemble of auto is fitted to what is left. Each line has,
+on the complete labels of the test rows:
+
+- CF1, OF1 and predicted labels per row with thresholds fitted to incomplete labels as if they were
+  complete ("naive"), with ours, and with thresholds fitted to complete labels ("complete"), all on
+  the same out-of-sample scores of the training rows;
+- labels per row: true, sum of the probabilities, interval; expected calibration error (15 bins);
+- mAP, CF1 and OF1 estimated from the incomplete labels, with 90 % intervals, beside the truth;
+- the width of the interval of each before and after 200 verified cells, and if it holds.
+
+`--fits FOLDER` keeps the scores, so that another measurement does not fit again.
+"""
+
+import argparse
+import json
+import os
+import time
+import warnings
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import torch
+
+from ensemble import calibration_error, hide, predict
+from halftruth.metrics import evaluate, thresholds
+from halftruth.presence.decisions import decide
+from halftruth.presence.estimated_scores import estimate_scores
+from halftruth.presence.probabilities import fit_probabilities
+from halftruth.presence.verification import METRICS, plan_verification, score_verdicts
+from halftruth.train.fit_ensemble import fit_ensemble
+
+RULES = ("naive", "ours", "complete")
+# Test rows that are verified; their labels are hidden in the same way.
+_MOST_TEST_ROWS = 8000
+
+
+def get_scores(folder: str, name: str, setting: str, seed: int, fits: str | None) -> dict:
+    """Return labels and out-of-sample logits of training rows, and logits of test rows."""
+    kept = Path(fits) / f"{name}-{setting}-{seed}.npz" if fits else None
+    if kept is not None and kept.exists():
+        with np.load(kept) as file:
+            return dict(file)
+    with np.load(Path(folder) / f"{name}.npz") as file:
+        x, y, test, truth = (file[k] for k in ("X_train", "Y_train", "X_test", "Y_test"))
+    shown, started = hide(y, setting, seed), time.perf_counter()
+    fitted = fit_ensemble(x.astype(np.float32), shown, seed=seed)
+    found = {
+        "y": (y > 0)[fitted.rows], "shown": shown[fitted.rows], "logits": fitted.logits,
+        "truth": truth > 0, "test": predict(fitted.model, test.astype(np.float32)),
+        "counts": (shown > 0).sum(axis=0), "seconds": np.array(time.perf_counter() - started),
+    }  # fmt: skip
+    if kept is not None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(kept, **found)
+    return found
+
+
+def measure(folder: str, name: str, setting: str, seed: int, fits: str | None) -> dict:
+    """Measure one data set, setting and seed."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    got = get_scores(folder, name, setting, seed, fits)
+    truth, logits, test = got["truth"], got["logits"], got["test"]
+    started = time.perf_counter()
+    fitted = fit_probabilities(got["shown"], logits)
+    p = fitted(test)
+    rule = decide(fitted(logits), got["counts"])
+    line: dict = {"set": name, "setting": setting, "seed": seed}
+    for key, chosen in (
+        ("naive", test > thresholds.best(logits, got["shown"])),
+        ("ours", rule(p)),
+        ("complete", test > thresholds.best(logits, np.where(got["y"], 1, -1))),
+    ):
+        metrics = evaluate(chosen.astype(float), truth, 0.5)
+        line[key] = [metrics["CF1"], metrics["OF1"], float(chosen.sum(axis=1).mean())]
+    count = fitted.labels_per_row
+    line["labels"] = [float(truth.sum(axis=1).mean()), float(p.sum(axis=1).mean())]
+    line["interval"] = [count.low, count.high]
+    line["ece"] = calibration_error(p, truth)
+    exact = evaluate(rule(p).astype(float), truth, 0.5)
+    exact["mAP"] = evaluate(p, truth)["mAP"]
+    found = estimate_scores(fitted(logits), got["shown"], rule(fitted(logits)))
+    line["estimated"] = {
+        key: [exact[key], one.value, one.low, one.high]
+        for key, one in ((key, getattr(found, key)) for key in METRICS)
+    }
+    line["verified"] = verify(p[:_MOST_TEST_ROWS], truth[:_MOST_TEST_ROWS], setting, seed, rule)
+    line["seconds"] = [float(got["seconds"]), time.perf_counter() - started]
+    return line
+
+
+def verify(p: np.ndarray, truth: np.ndarray, setting: str, seed: int, rule) -> dict:
+    """Per metric: width before, width after 200 cells (for all metrics), and if it holds."""
+    shown, chosen = hide(truth, setting, 100 + seed), rule(p)
+    exact = evaluate(chosen.astype(float), truth, 0.5)
+    exact["mAP"] = evaluate(p, truth)["mAP"]
+    before = estimate_scores(p, shown, chosen, new_rows=False)
+    plan = plan_verification(p, shown, chosen, cells=200, seed=seed)
+    answers = np.where(truth[plan.rows, plan.columns], 1, -1)
+    after = score_verdicts(plan, answers, p, shown, chosen, new_rows=False)
+    found = {}
+    for key in METRICS:
+        one, two = getattr(before, key), after[key].combined
+        found[key] = [one.width, two.width, two.value - exact[key]]
+        found[key] += [float(x.low <= exact[key] <= x.high) for x in (one, two)]
+    return found
+
+
+def print_tables(lines: list[dict]) -> None:
+    """Print the means over seeds as Markdown."""
+    three = ", ".join(RULES)
+    print(f"| set | CF1 {three} | OF1 {three} | labels per row predicted (true) "
+          "| sum of probabilities | inside | ECE |")  # fmt: skip
+    print("|" + "---|" * 7)
+    cases: dict[tuple[str, str], list[dict]] = {}
+    for line in lines:
+        cases.setdefault((line["set"], line["setting"]), []).append(line)
+    for (name, setting), some in [*cases.items(), (("**all**", ""), lines)]:
+        got = {key: np.mean([one[key] for one in some], axis=0) for key in (*RULES, "labels")}
+        inside = [one["interval"][0] <= one["labels"][0] <= one["interval"][1] for one in some]
+        cf1, of1 = (", ".join(f"{100 * got[rule][k]:.1f}" for rule in RULES) for k in (0, 1))
+        count = ", ".join(f"{got[rule][2]:.2f}" for rule in RULES)
+        print(f"| {name} {setting} | {cf1} | {of1} | {count} ({got['labels'][0]:.2f}) "
+              f"| {got['labels'][1]:.2f} | {sum(inside)}/{len(inside)} "
+              f"| {np.mean([one['ece'] for one in some]):.3f} |")  # fmt: skip
+    what = "true, estimate, width, inside; 200 cells: width before and after, bias, inside"
+    print(f"\n| set | {' | '.join(f'{key}: {what}' for key in METRICS)} |\n|" + "---|" * 4)
+    for (name, setting), some in [*cases.items(), (("**all**", ""), lines)]:
+        cells = []
+        for key in METRICS:
+            e = np.array([one["estimated"][key] for one in some])
+            v = np.array([one["verified"][key] for one in some])
+            inside = np.mean((e[:, 2] <= e[:, 0]) & (e[:, 0] <= e[:, 3]))
+            cells.append(
+                f"{100 * e[:, 0].mean():.1f}, {100 * e[:, 1].mean():.1f}, "
+                f"{100 * (e[:, 3] - e[:, 2]).mean():.1f}, {100 * inside:.0f} %; "
+                f"{100 * v[:, 0].mean():.1f} to {100 * v[:, 1].mean():.1f}, "
+                f"{100 * v[:, 2].mean():+.1f}, {100 * v[:, 4].mean():.0f} %"
+            )
+        print(f"| {name} {setting} | {' | '.join(cells)} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", nargs="?")
+    parser.add_argument("--sets", default="birds,medical,emotions,scene,yeast")
+    parser.add_argument("--settings", default="one,40")
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--fits", help="folder that keeps the scores of each fit")
+    parser.add_argument("--out", type=Path, help="file of lines to add to; tables are printed")
+    parser.add_argument("--tables", type=Path, nargs="+", help="only print the tables of files")
+    given = parser.parse_args()
+    if given.tables:
+        texts = [text for path in given.tables for text in path.read_text().splitlines()]
+        return print_tables([json.loads(text) for text in texts])
+    tasks = [
+        (given.folder, name, setting, int(seed), given.fits)
+        for seed in given.seeds.split(",")
+        for name in given.sets.split(",")
+        for setting in given.settings.split(",")
+    ]
+    lines = []
+    with ProcessPoolExecutor(given.jobs) as pool:
+        for future in as_completed([pool.submit(measure, *task) for task in tasks]):
+            lines.append(future.result())
+            text = json.dumps(lines[-1])
+            if given.out is None:
+                print(text, flush=True)
+            else:
+                with given.out.open("a") as file:
+                    file.write(text + "\n")
+    print_tables(lines)
+
+
+if __name__ == "__main__":
+    main()
