@@ -1,14 +1,23 @@
 """auto on features beside what a user would pick instead: ranking, decisions, calibration.
 
-    python benchmarks/ensemble.py DIR --sets yeast,birds --settings one,40 --seeds 0,1,2 --jobs 2
+    python benchmarks/ensemble.py DIR --sets yeast,birds --seeds 0,1,2 --jobs 2 --out table.jsonl
+    python benchmarks/ensemble.py DIR --sets all --methods em,role,gr --rows auto --out table.jsonl
+    python benchmarks/ensemble.py --table table.jsonl
 
 DIR holds one NAME.npz per data set with X_train, Y_train, X_test, Y_test (complete 0/1 labels).
 Labels of the training rows are hidden: "one" shows one present label per row, "40" shows each
-present label with probability 0.4. Printed per data set, setting and seed: test mAP of auto, of
-scikit-learn models with unknown = absent, and of the same ensemble with complete labels; CF1, OF1
-and predicted labels per row with thresholds fitted to incomplete labels as if they were complete
-("naive"), with ours, and with thresholds fitted to complete labels of the training rows; the sum of
-the probabilities per row with its interval; the expected calibration error (15 bins).
+present label with probability 0.4. Every line of the output is one data set, setting, seed and row
+of the table, with its test mAP and seconds; lines that are there already are not computed again.
+
+Rows: `auto`; scikit-learn with unknown = absent; `assume negative`: the ensemble of auto, told that
+unknown is absent; `complete`: the same ensemble on complete labels; `complete, linear`: its linear
+member alone. The line of auto also has CF1, OF1 and predicted labels per row with thresholds fitted
+to incomplete labels as if they were complete ("naive"), with ours, and with thresholds fitted to
+complete labels; the sum of the probabilities per row with its interval; the expected calibration
+error (15 bins).
+
+--methods adds published methods, trained on the same features: 1,500 steps, three learning rates,
+of which the best *on test* is reported. This is more than a user can know.
 """
 
 import argparse
@@ -16,7 +25,8 @@ import json
 import os
 import time
 import warnings
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -24,10 +34,21 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 
+from halftruth import losses
 from halftruth.metrics import evaluate, mean_average_precision, thresholds
+from halftruth.models import build_feature_model, set_standardization
 from halftruth.presence.decisions import decide
 from halftruth.presence.probabilities import fit_probabilities
+from halftruth.train.config import Config
+from halftruth.train.devices import OneProcess
 from halftruth.train.fit_ensemble import fit_ensemble
+from halftruth.train.inputs import Features
+from halftruth.train.trainer import Stage
+
+COSTS = (0.001, 0.01, 0.1, 1.0, 10.0)
+STEPS, RATES = 1500, (3e-4, 1e-3, 3e-3)
+# Gradient boosting fits every class; where all of them would take longer, it is left out.
+MOST_SECONDS = 60.0
 
 
 def hide(truth: np.ndarray, setting: str, seed: int) -> np.ndarray:
@@ -51,42 +72,117 @@ def calibration_error(p: np.ndarray, truth: np.ndarray) -> float:
     return float(sum(abs((p - y)[bins == b].sum()) for b in range(15)) / len(p))
 
 
-def fit_baselines(x: np.ndarray, shown: np.ndarray, test: np.ndarray, seed: int) -> dict:
-    """Scores of test rows by scikit-learn models that count unknown as absent."""
-    from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.neighbors import KNeighborsClassifier
+# ---------------------------------------------------------------------- scikit-learn
+
+
+def standardize(x: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return standardised features."""
     from sklearn.preprocessing import StandardScaler
 
-    y = (shown > 0).astype(int)
-    found, many = {}, y.shape[1] > 60
-    for name, kind in (
-        ("random forest", RandomForestClassifier),
-        ("extra trees", ExtraTreesClassifier),
-    ):
-        model = kind(100 if many else 300, random_state=seed).fit(x, y)
-        parts = model.predict_proba(test)
-        found[name] = np.stack([p[:, 1] if p.shape[1] > 1 else 0 * p[:, 0] for p in parts], axis=1)
     scale = StandardScaler().fit(x)
-    a, b = scale.transform(x), scale.transform(test)
-    parts = KNeighborsClassifier(20).fit(a, y).predict_proba(b)
-    found["kNN"] = np.stack([p[:, 1] if p.shape[1] > 1 else 0 * p[:, 0] for p in parts], axis=1)
-    if not many:
-        held = np.random.default_rng(seed).random(len(a)) < 0.25
+    return scale.transform(x), scale.transform(test)
 
-        def logistic(cost: float, rows: np.ndarray, at: np.ndarray) -> np.ndarray:
-            out = np.full((len(at), y.shape[1]), -20.0)
-            for k in range(y.shape[1]):
-                if 0 < y[rows, k].sum() < rows.sum():
-                    model = LogisticRegression(C=cost, max_iter=300).fit(a[rows], y[rows, k])
-                    out[:, k] = model.decision_function(at)
-            return out
 
-        costs = (0.001, 0.01, 0.1, 1.0)
-        scores = [mean_average_precision(logistic(c, ~held, a[held]), y[held]) for c in costs]
-        best = costs[int(np.nanargmax(scores))]
-        found["logistic regression"] = logistic(best, np.ones(len(a), bool), b)
-    return found
+def solve_logistic(x: np.ndarray, y: np.ndarray, cost: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return weights and biases of LogisticRegression(C=cost) for all classes at once."""
+    a, target = torch.from_numpy(x).float(), torch.from_numpy(y).float()
+    weight = torch.zeros(a.shape[1], target.shape[1], requires_grad=True)
+    bias = torch.logit(target.mean(dim=0), eps=1e-4).requires_grad_()
+    solver = torch.optim.LBFGS([weight, bias], max_iter=300, line_search_fn="strong_wolfe")
+
+    def closure() -> torch.Tensor:
+        solver.zero_grad()
+        logits = torch.addmm(bias, a, weight)
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, target, reduction="sum")
+        loss = (loss + weight.square().sum() / (2 * cost)) / len(a)
+        loss.backward()
+        return loss
+
+    solver.step(closure)
+    return weight.detach().numpy(), bias.detach().numpy()
+
+
+def fit_logistic(x: np.ndarray, y: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
+    """Logistic regression, C by the mAP of three folds (unknown = absent)."""
+    x, test = standardize(x, test)
+    fold = np.random.default_rng(seed).integers(3, size=len(x))
+    scores = []
+    for cost in COSTS:
+        found = []
+        for part in range(3):
+            weight, bias = solve_logistic(x[fold != part], y[fold != part], cost)
+            found.append(mean_average_precision(x[fold == part] @ weight + bias, y[fold == part]))
+        scores.append(np.mean(found))
+    weight, bias = solve_logistic(x, y, COSTS[int(np.nanargmax(scores))])
+    return test @ weight + bias
+
+
+def fit_plain_logistic(x: np.ndarray, y: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
+    """Logistic regression with C = 0.01."""
+    x, test = standardize(x, test)
+    weight, bias = solve_logistic(x, y, 0.01)
+    return test @ weight + bias
+
+
+def fit_random_forest(x: np.ndarray, y: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
+    from sklearn.ensemble import RandomForestClassifier
+
+    return _fit_trees(RandomForestClassifier, x, y, test, seed)
+
+
+def fit_extra_trees(x: np.ndarray, y: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
+    from sklearn.ensemble import ExtraTreesClassifier
+
+    return _fit_trees(ExtraTreesClassifier, x, y, test, seed)
+
+
+def _fit_trees(kind: type, x: np.ndarray, y: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
+    """300 trees with the defaults of scikit-learn; 100 with more than 60 classes."""
+    model = kind(100 if y.shape[1] > 60 else 300, random_state=seed).fit(x, y)
+    return _stack(model.predict_proba(test))
+
+
+def fit_neighbours(x: np.ndarray, y: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
+    """20 nearest neighbours on standardised features."""
+    from sklearn.neighbors import KNeighborsClassifier
+
+    x, test = standardize(x, test)
+    return _stack(KNeighborsClassifier(20).fit(x, y).predict_proba(test))
+
+
+def _stack(parts: list[np.ndarray]) -> np.ndarray:
+    return np.stack([p[:, 1] if p.shape[1] > 1 else 0 * p[:, 0] for p in parts], axis=1)
+
+
+def fit_boosting(x: np.ndarray, y: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray | None:
+    """HistGradientBoosting with its defaults, per class; None where it would take too long."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    out, started = np.zeros((len(test), y.shape[1])), time.perf_counter()
+    order = np.argsort(-y.sum(axis=0), kind="stable")
+    for done, k in enumerate(order):
+        if not 0 < y[:, k].sum() < len(y):
+            continue
+        if done == 2 and (time.perf_counter() - started) / done * y.shape[1] > MOST_SECONDS:
+            return None
+        model = HistGradientBoostingClassifier(random_state=seed).fit(x, y[:, k])
+        out[:, k] = model.decision_function(test)
+    return out
+
+
+SKLEARN: dict[str, Callable[..., np.ndarray | None]] = {
+    "logistic regression": fit_logistic,
+    "logistic, C = 0.01": fit_plain_logistic,
+    "random forest": fit_random_forest,
+    "extra trees": fit_extra_trees,
+    "gradient boosting": fit_boosting,
+    "kNN": fit_neighbours,
+}
+OWN = ("auto", "assume negative", "complete", "complete, linear")
+ROWS = (*OWN, *SKLEARN)
+
+
+# ---------------------------------------------------------------------- one line
 
 
 def predict(model: torch.nn.Module, x: np.ndarray) -> np.ndarray:
@@ -96,20 +192,10 @@ def predict(model: torch.nn.Module, x: np.ndarray) -> np.ndarray:
         return torch.cat([model(part) for part in parts]).double().numpy()
 
 
-def run(folder: str, name: str, setting: str, seed: int, quick: bool) -> dict:
-    """Measure one data set, setting and seed."""
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    with np.load(Path(folder) / f"{name}.npz") as file:
-        x, y, test, truth = (file[k] for k in ("X_train", "Y_train", "X_test", "Y_test"))
-    x, test = x.astype(np.float32), test.astype(np.float32)
-    shown, started = hide(y, setting, seed), time.perf_counter()
-    fitted = fit_ensemble(x, shown, seed=seed)
-    seconds = time.perf_counter() - started
-    logits = predict(fitted.model, test)
-    line: dict = {"set": name, "setting": setting, "seed": seed, "seconds": seconds}
-    line["members"] = {one.name: round(one.weight, 2) for one in fitted.table}
-    line["mAP"] = {"auto": mean_average_precision(logits, truth)}
+def measure_decisions(fitted: object, logits: np.ndarray, shown: np.ndarray, y: np.ndarray,
+                      truth: np.ndarray) -> dict:  # fmt: skip
+    """Return what the line of auto has beside its mAP."""
+    line: dict = {"members": {one.name: round(one.weight, 2) for one in fitted.table}}
     curves = fit_probabilities(shown[fitted.rows], fitted.logits)
     p = curves(logits)
     ours = decide(curves(fitted.logits), (shown > 0).sum(axis=0))
@@ -125,37 +211,203 @@ def run(folder: str, name: str, setting: str, seed: int, quick: bool) -> dict:
     line["labels"] = [float((truth > 0).sum(axis=1).mean()), float(p.sum(axis=1).mean())]
     line["interval"] = [count.low, count.high]
     line["ece"] = calibration_error(p, truth)
-    if not quick:
-        for other, scores in fit_baselines(x, shown, test, seed).items():
-            line["mAP"][other] = mean_average_precision(scores, truth)
-        whole = fit_ensemble(x, hide(y, "complete", 0), seed=seed)
-        line["mAP"]["complete labels"] = mean_average_precision(predict(whole.model, test), truth)
-    print(json.dumps(line), flush=True)
     return line
 
 
+def train_method(
+    method: str, x: np.ndarray, shown: np.ndarray, test: np.ndarray, truth: np.ndarray, seed: int
+) -> float:
+    """Return the best test mAP of a published method over the learning rates."""
+    size = int(2 ** round(np.log2(min(max(len(x) / 50, 16), 128))))
+    epochs = max(round(STEPS / np.ceil(len(x) / size)), 3)
+    needed = losses.registry.signature(method)
+    # Some methods are told the true number of positives per row, as in their papers.
+    positives = float(max((truth > 0).sum(axis=1).mean(), 1.01))
+    options = {"expected_positives": positives} if "expected_positives" in needed else {}
+    found = []
+    for rate in RATES:
+        torch.manual_seed(seed)
+        model = build_feature_model(x.shape[1], shown.shape[1])
+        set_standardization(model, torch.from_numpy(x))
+        config = Config(
+            method=method, options=options, features=["x"], head_lr=rate, epochs=epochs,
+            batch_size=size, select="last", ema=0.99, seed=seed,
+        )  # fmt: skip
+        stage = Stage(
+            name="all", model=model, inputs=Features(x), loss=losses.create(method, **options),
+            labels=torch.from_numpy(shown), train_rows=np.arange(len(x)), val_rows=np.arange(0),
+            config=config, accelerator=OneProcess(), epochs=epochs, lr=rate, head_lr=rate,
+        )  # fmt: skip
+        stage.run()
+        model.load_state_dict(stage.best()["model"])
+        found.append(mean_average_precision(predict(model.eval(), test), truth))
+    return max(found)
+
+
+def run(folder: str, name: str, setting: str, seed: int, row: str) -> dict:
+    """Measure one row of the table on one data set, setting and seed."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    with np.load(Path(folder) / f"{name}.npz") as file:
+        x, y, test, truth = (file[k] for k in ("X_train", "Y_train", "X_test", "Y_test"))
+    x, test = x.astype(np.float32), test.astype(np.float32)
+    shown, started = hide(y, setting, seed), time.perf_counter()
+    line: dict = {"set": name, "setting": setting, "seed": seed, "row": row}
+    if row in SKLEARN:
+        scores = SKLEARN[row](x, (shown > 0).astype(int), test, seed)
+    elif row in OWN:
+        known = np.where(shown > 0, 1, -1).astype(np.int8) if row == "assume negative" else shown
+        members = ["linear"] if row == "complete, linear" else None
+        fitted = fit_ensemble(x, known, seed=seed, members=members)
+        scores = predict(fitted.model, test)
+        line["seconds"] = round(time.perf_counter() - started, 1)
+        if row == "auto":
+            line |= measure_decisions(fitted, scores, shown, y, truth)
+    else:
+        line["mAP"] = train_method(row, x, shown, test, truth, seed)
+        scores = None
+    line.setdefault("seconds", round(time.perf_counter() - started, 1))
+    if scores is not None:
+        line["mAP"] = mean_average_precision(scores, truth)
+    # A row that would take too long has no score.
+    line.setdefault("mAP", None)
+    return line
+
+
+def guess_seconds(folder: str, name: str, row: str) -> float:
+    """Return a rough cost, by which the longest tasks start first."""
+    with np.load(Path(folder) / f"{name}.npz") as file:
+        (n, d), k = file["X_train"].shape, file["Y_train"].shape[1]
+    cells = n * d * min(k, 64) / 1e6
+    if row in OWN:
+        return 10 + n / 100 + cells / 3
+    return {"logistic regression": cells / 8, "gradient boosting": n * d * k / 1e7}.get(
+        row, n * np.sqrt(d) * min(k, 64) / 4e5
+    )
+
+
+# ---------------------------------------------------------------------- all lines
+
+
+def read_lines(path: Path | None) -> list[dict]:
+    """Return the lines of a file of results; a last line that was cut off is left out."""
+    found = []
+    for text in path.read_text().splitlines() if path and path.exists() else ():
+        try:
+            found.append(json.loads(text))
+        except ValueError:
+            continue
+    return found
+
+
+def key_of(line: dict) -> tuple:
+    return line["set"], line["setting"], line["seed"], line["row"]
+
+
+def make_table(lines: list[dict]) -> str:
+    """Return a Markdown table: mean ± standard deviation over seeds, and the share of the gap."""
+    values: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for line in lines:
+        if line["mAP"] is not None:
+            at = values.setdefault((line["set"], line["setting"]), {})
+            at.setdefault(line["row"], []).append(100 * line["mAP"])
+    rows = list(dict.fromkeys([*ROWS, *(line["row"] for line in lines)]))
+    rows = [row for row in rows if any(line["row"] == row for line in lines)]
+    out = ["| data | " + " | ".join(rows) + " | gap closed | best other |"]
+    out.append("|" + "---|" * (len(rows) + 3))
+    shares = []
+    for (name, setting), found in sorted(values.items()):
+        if setting == "complete":
+            continue
+        found = {**values.get((name, "complete"), {}), **found}
+        cells = [
+            f"{np.mean(v):.1f} ± {np.std(v, ddof=1) if len(v) > 1 else 0:.1f}" if v else "–"
+            for v in (found.get(row, []) for row in rows)
+        ]
+        mean = {row: float(np.mean(v)) for row, v in found.items()}
+        gap = ""
+        if {"auto", "assume negative", "complete"} <= mean.keys():
+            size = mean["complete"] - mean["assume negative"]
+            if size > 1:
+                shares.append((mean["auto"] - mean["assume negative"]) / size)
+                gap = f"{shares[-1]:.0%}"
+        others = {r: v for r, v in mean.items() if r not in OWN}
+        best = max(others, key=others.get, default="")
+        lead = ""
+        if best and "auto" in mean:
+            # Differences per seed: all rows have the same hidden labels.
+            pairs = list(zip(found["auto"], found[best], strict=False))
+            difference = np.array([a - b for a, b in pairs])
+            error = difference.std(ddof=1) / np.sqrt(len(pairs)) if len(pairs) > 1 else np.nan
+            lead = f"{best}: {difference.mean():+.1f} (s.e. {error:.1f})"
+        out.append(f"| {name}, {setting} | " + " | ".join(cells) + f" | {gap} | {lead} |")
+    if shares:
+        out.append(f"\nmean share of the gap closed: {np.mean(shares):.0%} of {len(shares)} cases")
+    return "\n".join(out)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder")
-    parser.add_argument("--sets", required=True)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", nargs="?", default=".")
+    parser.add_argument("--sets", default="all")
     parser.add_argument("--settings", default="one,40")
     parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--rows", default="all", help=f"some of: {'; '.join(ROWS)} (';' between)")
+    parser.add_argument("--methods", default="", help="published methods, as em,role,gr")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="auto alone, no other models")
+    parser.add_argument("--minutes", type=float, default=1e9, help="start nothing after this time")
+    parser.add_argument("--out", type=Path, help="file of results; lines in it are not repeated")
+    parser.add_argument("--table", type=Path, help="print the table of a file of results")
     given = parser.parse_args()
+    if given.table:
+        print(make_table(read_lines(given.table)))
+        return
+    sets = given.sets.split(",")
+    if given.sets == "all":
+        sets = sorted(path.stem for path in Path(given.folder).glob("*.npz"))
+    rows = list(ROWS) if given.rows == "all" else [r.strip() for r in given.rows.split(";") if r]
+    rows += [name for name in given.methods.split(",") if name]
+    done = {key_of(line) for line in read_lines(given.out)}
     tasks = [
-        (given.folder, name, setting, int(seed), given.quick)
+        (given.folder, name, setting, int(seed), row)
         for seed in given.seeds.split(",")
-        for name in given.sets.split(",")
-        for setting in given.settings.split(",")
+        for name in sets
+        for row in rows
+        for setting in (["complete"] if row in OWN[2:] else given.settings.split(","))
     ]
+    tasks = [task for task in tasks if task[1:] not in done]
+    tasks.sort(key=lambda task: -guess_seconds(task[0], task[1], task[4]))
+    started, deadline = time.time(), time.time() + 60 * given.minutes
+
+    def write(line: dict, count: int) -> None:
+        if given.out:
+            with given.out.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+        score = "left out" if line["mAP"] is None else f"{100 * line['mAP']:.2f}"
+        print(f"[{time.time() - started:5.0f} s, {count}/{len(tasks)}] {line['set']} "
+              f"{line['setting']} seed {line['seed']} {line['row']}: {score} "
+              f"in {line['seconds']} s", flush=True)  # fmt: skip
+
     if given.jobs == 1:
-        for task in tasks:
-            run(*task)
+        for count, task in enumerate(tasks, 1):
+            if time.time() < deadline:
+                write(run(*task), count)
         return
     with ProcessPoolExecutor(given.jobs) as pool:
-        for future in [pool.submit(run, *task) for task in tasks]:
-            future.result()
+        waiting, running, count = iter(tasks), set(), 0
+        for task in waiting:
+            running.add(pool.submit(run, *task))
+            while len(running) >= given.jobs:
+                future = next(as_completed(running))
+                running.discard(future)
+                count += 1
+                write(future.result(), count)
+            if time.time() > deadline:
+                break
+        for future in as_completed(running):
+            count += 1
+            write(future.result(), count)
+    print(f"{count} of {len(tasks)} lines done in {time.time() - started:.0f} s")
 
 
 if __name__ == "__main__":
