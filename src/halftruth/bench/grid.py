@@ -13,7 +13,9 @@ import yaml
 from halftruth import losses
 from halftruth.bench import datasets as benchmarks
 from halftruth.bench.jobs import PRIOR, Cell
+from halftruth.bench.label_settings import find_setting
 from halftruth.bench.search_space import parse, space_of
+from halftruth.data import DataError
 from halftruth.models.heads import registry as heads
 from halftruth.train.config import AUTO, Config, ConfigError, collect
 
@@ -223,8 +225,8 @@ class Grid:
             found.append(f'label_seed: expected a number or "seed", got {self.label_seed!r}')
         for setting in self.labels:
             try:
-                benchmarks.hide([[1, -1]], setting)  # type: ignore[arg-type]
-            except ValueError as error:
+                find_setting(setting)
+            except DataError as error:
                 found.append(f"labels: {error}")
         entries = (entry for _, entry in self._given() if isinstance(entry, Mapping))
         for about in (*self.data.values(), *entries, {"training": self.training}):

@@ -33,7 +33,7 @@ from halftruth.train.scoring import score_rows
 
 # Keys of a data set in a grid that are not options of its reader.
 _OWN = ("reader", "root", "frozen", "published", "limit")
-_PATHS = ("images", "features")
+_PATHS = ("images", "features", "measures")
 # Images per batch of a frozen backbone.
 _BATCH = 128
 

@@ -31,7 +31,7 @@ def run(
     methods: Annotated[str | None, typer.Option(help='Only these: "em,ll-*".')] = None,
     only: Annotated[str | None, typer.Option(help="Only these data sets of the grid.")] = None,
     labels: Annotated[
-        str | None, typer.Option(help="Other label settings: single,left-75.")
+        str | None, typer.Option(help="Other label settings: single,left-75,frequent.")
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="Other seeds: 0,1,2.")] = None,
     trials: Annotated[int | None, typer.Option(min=1, help="Settings to try per method.")] = None,
@@ -170,7 +170,9 @@ def write(
     name: Annotated[str, typer.Argument(help="Data set, as in docs/datasets.md.")],
     root: Annotated[Path, typer.Argument(help="Folder or file of the data set.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")],
-    labels: Annotated[str, typer.Option(help="Label setting: single, left-75, ...")] = "single",
+    labels: Annotated[str, typer.Option(help="Label setting: single, left-75, largest, ...")] = (
+        "single"
+    ),
     seed: Annotated[
         int, typer.Option(help="Seed of the shown labels; 1200 is the published draw.")
     ] = 1200,

@@ -114,7 +114,7 @@ def data(
     hide: Annotated[
         str | None,
         typer.Option(
-            help="Treat the file as complete and hide labels: single, drop-0.8, known-0.1."
+            help="Treat the file as complete and hide labels: single, drop-0.8, rarest."
         ),
     ] = None,
     seed: Annotated[

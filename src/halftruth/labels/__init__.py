@@ -4,6 +4,13 @@
 Labels are (N, K) int8: N rows (images), K classes. Other codings are converted by name.
 """
 
+from halftruth.labels.biased_hiding import (
+    centre_weights,
+    class_order_weights,
+    frequency_weights,
+    keep_by_weight,
+    unused_class_weights,
+)
 from halftruth.labels.checks import check_classes, unknown_class
 from halftruth.labels.class_filters import class_filter, co_occurrence, correlated_classes
 from halftruth.labels.codes import (
@@ -36,24 +43,29 @@ __all__ = [
     "Hierarchy",
     "LabelMatrix",
     "as_array",
+    "centre_weights",
     "check",
     "check_classes",
     "check_soft",
     "check_weights",
     "class_filter",
+    "class_order_weights",
     "co_occurrence",
     "convert",
     "correlated_classes",
     "count_votes",
     "drop_positives",
+    "frequency_weights",
     "from_chexpert",
     "from_multi_hot",
     "from_names",
     "from_zero_absent",
     "harden",
+    "keep_by_weight",
     "keep_known",
     "single_positive",
     "single_positive_published",
     "subsample_negatives",
     "unknown_class",
+    "unused_class_weights",
 ]

@@ -11,7 +11,7 @@ import pandas as pd
 import yaml
 from matplotlib.axes import Axes
 
-from halftruth.bench.datasets.benchmark import hide
+from halftruth.bench.label_settings import hide
 from halftruth.data import DataError, read_labels
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix, co_occurrence
 from halftruth.plots.style import (
@@ -41,7 +41,7 @@ def read_hidden(
 ) -> tuple[LabelMatrix, np.ndarray | None]:
     """Read a label file, and the complete labels from a second file or by hiding some of the first.
 
-    `setting` is one of `halftruth.bench.datasets.benchmark.SETTINGS`, such as "single".
+    `setting` is one of `halftruth.bench.label_settings.SETTINGS`, such as "single".
     """
     if truth is not None and setting is not None:
         raise DataError("expected complete labels (--truth) or labels to hide (--hide), not both")

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from halftruth.bench.datasets.dataset import Contents, Published, registry
+from halftruth.bench.label_settings import hide
 from halftruth.data.errors import DataError
 from halftruth.data.images import ImageStore
 from halftruth.data.splits import Splits, choose_splits, named_splits
 from halftruth.labels import PRESENT, LabelMatrix
-from halftruth.labels.hiding import drop_positives, keep_known, single_positive_published
 
 
 class BenchmarkWarning(UserWarning):
@@ -144,47 +144,6 @@ def agrees(found: float, published: str) -> bool:
     return abs(Decimal(found) - printed) <= Decimal("0.5").scaleb(int(slack))
 
 
-# The settings of Zhang et al. (Hill, SPLC) and their r: the share left depends on the data.
-_LEFT = {"left-75": 0.5, "left-40": 0.8}
-SETTINGS = ("complete", "single", *_LEFT, "drop-R", "known-F")
-
-
-def hide(complete: np.ndarray, setting: str, seed: int = 1200) -> np.ndarray:
-    """Hide complete labels as a label setting does; return a new (N, K) array.
-
-    complete: nothing is hidden. single: one PRESENT label per row; seed 1200 is the published draw
-    of Cole et al., if rows and classes are in their order. left-75, left-40: what Zhang et al.
-    call 75 % and 40 % of the labels left (r = 0.5 and 0.8); drop-R: the same with any r. known-F:
-    that share of all known labels, PRESENT and ABSENT alike.
-
-    >>> hide(np.array([[1, -1, 1], [-1, 1, -1]]), "single").tolist()
-    [[1, 0, 0], [0, 1, 0]]
-    """
-    if setting == "complete":
-        return np.array(complete, dtype=np.int8)
-    if setting == "single":
-        return single_positive_published(complete, seed)
-    if setting in _LEFT:
-        return drop_positives(complete, _LEFT[setting], seed)
-    kind, _, number = setting.partition("-")
-    share = _share(number)
-    if share is None or kind not in ("drop", "known"):
-        raise DataError(
-            f"labels={setting!r} is not a label setting; expected one of {', '.join(SETTINGS)}, "
-            "with R and F between 0 and 1, as in drop-0.5 and known-0.1"
-        )
-    show = drop_positives if kind == "drop" else keep_known
-    return show(complete, share, seed)
-
-
-def _share(text: str) -> float | None:
-    try:
-        share = float(text)
-    except ValueError:
-        return None
-    return share if 0.0 <= share <= 1.0 else None
-
-
 VAL = 0.2
 
 
@@ -217,7 +176,8 @@ def load(
     splits, val = _parts(name, contents, val, split_seed)
     learnt = np.sort(np.concatenate([splits.train, splits.val]))
     observed = contents.labels.values.copy()
-    observed[learnt] = hide(contents.labels.values[learnt], labels, seed)
+    measures = {name: table[learnt] for name, table in contents.measures.items()}
+    observed[learnt] = hide(contents.labels.values[learnt], labels, seed, measures)
     benchmark = Benchmark(
         name=name,
         observed=replace(contents.labels, values=observed, split=_names(splits, len(observed))),

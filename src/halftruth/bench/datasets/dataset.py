@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -37,7 +37,8 @@ class Contents:
 
     Rows have the order of the published experiments, which draw labels and splits from one random
     stream over the rows. Without "val" rows, validation rows are drawn from "train"; `groups` (one
-    patient per row, for example) are then kept whole.
+    patient per row, for example) are then kept whole. `measures` are (N, K) numbers that some label
+    settings show labels by (`halftruth.bench.label_settings.MEASURES`).
     """
 
     labels: LabelMatrix
@@ -45,6 +46,7 @@ class Contents:
     features: np.ndarray | None = None
     groups: np.ndarray | None = None
     notes: tuple[str, ...] = ()
+    measures: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 class Dataset:

@@ -12,8 +12,9 @@ import numpy as np
 from halftruth.bench.datasets.chestxray14 import patient_parts
 from halftruth.bench.datasets.coco import string_order
 from halftruth.bench.datasets.dataset import Contents, Dataset, Published, published_of, register
+from halftruth.bench.label_settings import MEASURES
 from halftruth.data import read_column, read_labels
-from halftruth.data.errors import DataError, class_names
+from halftruth.data.errors import DataError, class_names, some
 from halftruth.data.features import check_features, read_features
 from halftruth.data.readers.numpy_file import load_arrays
 from halftruth.labels import ABSENT, PRESENT, LabelMatrix
@@ -26,6 +27,9 @@ class LabelFile(Dataset):
     images: folders and zip files of images; or features: a file of features.
     compare: the data set whose published numbers it is compared with, such as "voc2012".
     reading: options of `halftruth.data.read_labels`, such as drop_columns.
+    measures: a .npz file of numbers per row of the label file and class, (N, K), that the label
+        settings `size`, `centre`, `confident` and others need: `area`, `centre_distance`,
+        `confidence`; and `classes`, the names of its columns.
     patient_column: split the rows by this column, 70 / 15 / 15 % of the patients, as in the
         any-class presence paper; a split column is then not used.
     """
@@ -43,6 +47,7 @@ class LabelFile(Dataset):
         compare: str | None = None,
         reading: dict[str, Any] | None = None,
         patient_column: str | None = None,
+        measures: str | Path | None = None,
     ) -> None:
         several = [images] if isinstance(images, str | Path) else images
         self.images = tuple(Path(place) for place in several)
@@ -50,6 +55,7 @@ class LabelFile(Dataset):
         self.compare = compare
         self.reading = {"zero": "absent", "blank": "absent", **(reading or {})}
         self.patient_column = patient_column
+        self.measures = measures
 
     def read(self, root: Path) -> Contents:
         labels, patients = read_labels(root, **self._reading()), None
@@ -59,7 +65,8 @@ class LabelFile(Dataset):
         if labels.split is None:
             raise self.incomplete(f"{root}: there is no split column for training and test rows")
         rows = None if self.features is None else read_features(self.features, labels=labels)
-        return Contents(labels, self.images, features=rows, groups=patients)
+        measures = {} if self.measures is None else read_measures(Path(self.measures), labels)
+        return Contents(labels, self.images, features=rows, groups=patients, measures=measures)
 
     def _reading(self) -> dict[str, Any]:
         if self.patient_column is None:
@@ -69,6 +76,30 @@ class LabelFile(Dataset):
 
     def published(self) -> tuple[Published, ...]:
         return published_of(self.compare)
+
+
+def read_measures(file: Path, labels: LabelMatrix) -> dict[str, np.ndarray]:
+    """Read the measures of a label file's rows, with its classes as columns, from a .npz file."""
+    if not file.is_file():
+        raise DataError(f"{file}: there is no such file of measures")
+    arrays = load_arrays(file)
+    if "classes" not in arrays:
+        raise DataError(f"{file}: has no key classes, the names of the columns of its tables")
+    names = list(class_names(map(str, arrays.pop("classes").tolist()), file))
+    missing = [name for name in labels.classes if name not in names]
+    if missing:
+        raise DataError(f"{file} [classes]: has no {some(missing)} of the label file")
+    known = {name: table for name, table in arrays.items() if name in MEASURES}
+    if not known:
+        raise DataError(f"{file}: expected at least one of {', '.join(MEASURES)}")
+    for name, table in known.items():
+        if table.dtype.kind not in "iuf" or table.shape != (len(labels), len(names)):
+            raise DataError(
+                f"{file} [{name}]: expected numbers of shape {(len(labels), len(names))}, the rows "
+                f"of the label file by its classes, got {table.dtype} of shape {table.shape}"
+            )
+    columns = [names.index(name) for name in labels.classes]
+    return {name: table[:, columns].astype(np.float64) for name, table in known.items()}
 
 
 PARTS = ("train", "test", "val")
