@@ -50,7 +50,7 @@ def test_all_mistakes_are_reported_at_once(data):
     for piece in (
         "images, features: expected one of the two, got both",
         "features: there is no file or folder nowhere.npy",
-        "images: there is no folder or zip",
+        "images: there is no folder, zip file or shard",
         "epochs: expected at least 1, got 0",
         "lr: expected more than 0, got -1",
         "head_lr: expected a finite number, got nan",

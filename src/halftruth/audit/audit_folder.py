@@ -30,6 +30,7 @@ from halftruth.data.readers.text_table import (
     read_table,
     table_options,
 )
+from halftruth.data.shards import exists
 from halftruth.data.verdicts import (
     CANDIDATES,
     DECISIONS,
@@ -263,7 +264,7 @@ class Rows:
         self.audit = audit
         sources = [Path(path) for path in audit.info["images"]]
         # Where the images were removed, the columns are still there.
-        self.store = ImageStore(sources) if sources and all(p.exists() for p in sources) else None
+        self.store = ImageStore(sources) if sources and all(map(exists, sources)) else None
 
     def image(self, item: str, side: int) -> bytes:
         """The image as a JPEG of at most `side` pixels; `BadImage` if the row has none."""

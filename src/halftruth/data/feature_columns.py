@@ -12,10 +12,11 @@ import numpy as np
 from halftruth.data.errors import DataError, nearest, some
 from halftruth.data.features import FEATURE_KEYS
 from halftruth.data.readers.arff import ArffLabels, read_arff_features
+from halftruth.data.readers.arrow_columns import table_to_arrays
+from halftruth.data.readers.arrow_file import ArrowFile
 from halftruth.data.readers.cell_codes import BLANK, TRUTH_WORDS
 from halftruth.data.readers.label_table import SPLIT_COLUMNS
 from halftruth.data.readers.numpy_file import find_items, find_matrix, load_arrays
-from halftruth.data.readers.parquet_file import read_parquet_arrays
 from halftruth.data.readers.text_table import (
     ITEM_COLUMNS,
     SUFFIXES,
@@ -24,6 +25,7 @@ from halftruth.data.readers.text_table import (
     plain,
     read_table,
 )
+from halftruth.data.shards import ARROW, PARQUET, expand_shards
 from halftruth.labels.checks import row_blocks
 
 # The name of the only column of a file that is a bare matrix.
@@ -68,7 +70,9 @@ def read_feature_columns(
     arff_labels: ArffLabels = None,
     lenient: bool = False,
 ) -> FeatureColumns:
-    """Read a .npy, .npz, CSV, TSV, JSON-lines, Parquet or ARFF file as columns of features.
+    """Read a .npy, .npz, CSV, TSV, JSON-lines, Parquet, Arrow or ARFF file as columns of features.
+
+    A folder of Parquet or Arrow files, or a pattern (`parts/*.parquet`), is one table.
 
     Columns with a usual name for items give the ids; split columns and `drop_columns` are left out.
     A column of texts has categories, and so has a column of numbers that `categorical` names. A
@@ -77,7 +81,9 @@ def read_feature_columns(
     """
     path = Path(path)
     name = path.name.lower()
-    tabular = name.endswith(SUFFIXES)
+    shards = expand_shards(path)
+    sharded = all(one.name.lower().endswith((*PARQUET, *ARROW)) for one in shards)
+    tabular = name.endswith(SUFFIXES) or sharded
     if key is not None and not name.endswith((".npy", ".npz")):
         raise DataError(f"{path}: key={key!r} is for .npz files")
     for argument, given in (("drop_columns", drop_columns), ("categorical", categorical)):
@@ -86,22 +92,51 @@ def read_feature_columns(
     if name.endswith((".npy", ".npz")):
         arrays = load_arrays(path, mapped=True)
         matrix, _ = find_matrix(arrays, FEATURE_KEYS, key, path)
-        return _bare_matrix(matrix, find_items(arrays, len(matrix)), str(path))
+        return bare_matrix(matrix, find_items(arrays, len(matrix)), str(path))
     if name.endswith((".arff", ".arff.gz")):
         matrix = read_arff_features(path, arff_labels=arff_labels)
-        return _bare_matrix(matrix, None, str(path))
+        return bare_matrix(matrix, None, str(path))
     if not tabular:
         raise DataError(f"{path}: expected .npy, .npz, .arff or a table ({', '.join(SUFFIXES)})")
-    if name.endswith((".parquet", ".pq")):
-        columns = read_parquet_arrays(path)
-        places: Sequence[str] = _Places(str(path))
+    if sharded:
+        columns = read_shards(shards)
+        places: Sequence[str] = Places(str(path))
     else:
         table = read_table(path)
         columns, places = _arrays_of_cells(table), table.places
     if lenient:
         drop_columns = [name for name in drop_columns if name in columns]
         categorical = [name for name in categorical if name in columns]
-    return _choose_columns(columns, places, str(path), drop_columns, categorical)
+    return choose_columns(columns, places, str(path), drop_columns, categorical)
+
+
+def read_shards(shards: Sequence[Path]) -> dict[str, np.ndarray]:
+    """Read Parquet or Arrow files with the same columns into memory, one below the other."""
+    import pyarrow as pa
+
+    files = [ArrowFile(path) for path in shards]
+    refuse_other_columns(files)
+    try:
+        table = pa.concat_tables(
+            [block for file in files for block in file.blocks(None, 1 << 20)],
+            promote_options="permissive",
+        )
+    except pa.ArrowException as error:
+        raise DataError(
+            f"{shards[0]} and {len(shards) - 1:,} more: have columns of different kinds: {error}"
+        ) from error
+    return table_to_arrays(table, str(shards[0]))
+
+
+def refuse_other_columns(files: Sequence[ArrowFile]) -> None:
+    """Refuse shards that do not have the columns of the first."""
+    first = files[0]
+    for file in files[1:]:
+        if other := set(file.schema.names) ^ set(first.schema.names):
+            raise DataError(
+                f"{file.path}: has other columns than {first.path}: {some(sorted(other))} are in "
+                "one only"
+            )
 
 
 def feature_columns_from_frame(
@@ -114,12 +149,12 @@ def feature_columns_from_frame(
     if not len(frame):
         raise DataError("DataFrame: has no rows")
     columns = {name: _array_of_series(frame.iloc[:, k], name) for k, name in enumerate(names)}
-    places = _Places("DataFrame", first=0)
-    found = _choose_columns(columns, places, "DataFrame", drop_columns, categorical)
+    places = Places("DataFrame", first=0)
+    found = choose_columns(columns, places, "DataFrame", drop_columns, categorical)
     return found if found.ids is not None else replace(found, ids=index_ids(frame))
 
 
-class _Places(Sequence[str]):
+class Places(Sequence[str]):
     """The places of rows for messages, made when they are asked for."""
 
     def __init__(self, path: str, first: int = 1) -> None:
@@ -132,14 +167,18 @@ class _Places(Sequence[str]):
         return f"{self.path} row {row + self.first}"
 
 
-def _choose_columns(
+def choose_columns(
     columns: dict[str, np.ndarray],
     places: Sequence[str],
     place: str,
     drop_columns: Sequence[str],
     categorical: Sequence[str],
+    part: bool = False,
 ) -> FeatureColumns:
-    """Find the ids, leave out split and dropped columns, and check the values of the others."""
+    """Find the ids, leave out split and dropped columns, and check the values of the others.
+
+    `part`: these are some of the rows; texts stay texts, since others may not be numbers.
+    """
     for argument, given in (("drop_columns", drop_columns), ("categorical", categorical)):
         for name in given:
             if name not in columns:
@@ -158,8 +197,8 @@ def _choose_columns(
             continue
         if name in categorical:
             column = as_texts(column)
-        elif column.dtype == object:
-            column = _numbers_if_all(column)
+        elif column.dtype == object and not part:
+            column = numbers_if_all(column)
         if column.dtype != object:
             _check_finite(column, name, places)
         chosen[name] = column
@@ -190,7 +229,7 @@ def as_numbers(column: np.ndarray, name: str, place: str) -> np.ndarray:
     """The values of a column that must hold numbers."""
     if column.dtype != object:
         return column
-    found = _numbers_if_all(column)
+    found = numbers_if_all(column)
     if found.dtype == object:
         row = next(k for k, cell in enumerate(column) if _number(cell) is None)
         raise DataError(
@@ -213,7 +252,7 @@ def _number(cell: str | None) -> float | None:
         return None
 
 
-def _numbers_if_all(column: np.ndarray) -> np.ndarray:
+def numbers_if_all(column: np.ndarray) -> np.ndarray:
     """A column of texts as numbers if all of them are numbers, or all are true and false."""
     kinds = {cell: cell.strip().lower() in TRUTH_WORDS for cell in set(column.tolist()) - {None}}
     if not kinds or (any(kinds.values()) and not all(kinds.values())):
@@ -289,7 +328,10 @@ def _as_ids(column: np.ndarray, name: str, places: Sequence[str]) -> np.ndarray:
     return texts.astype(str)
 
 
-def _bare_matrix(matrix: np.ndarray, ids: np.ndarray | None, place: str) -> FeatureColumns:
+def bare_matrix(
+    matrix: np.ndarray, ids: np.ndarray | None, place: str, first: int = 0
+) -> FeatureColumns:
+    """The columns of a matrix; `first`: the number of its first row, for messages."""
     with np.errstate(over="ignore"):
         values = np.ascontiguousarray(matrix, dtype=np.float32)
     # In blocks, since a matrix on disk may not fit into memory.
@@ -298,7 +340,7 @@ def _bare_matrix(matrix: np.ndarray, ids: np.ndarray | None, place: str) -> Feat
         start = next(rows.start for rows, n in zip(row_blocks(values), counts, strict=True) if n)
         row, column = np.argwhere(np.isinf(values[start:]))[0] + (start, 0)
         raise DataError(
-            f"{place} row {row}, column {column}: expected a finite float32 number, got "
+            f"{place} row {row + first}, column {column}: expected a finite float32 number, got "
             f"{matrix[row, column]} ({sum(counts):,} such values); fill or remove them"
         )
     return FeatureColumns({MATRIX: values}, ids, place)

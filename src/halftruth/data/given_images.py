@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,8 +9,10 @@ import numpy as np
 from PIL import Image
 
 from halftruth.data.errors import DataError
+from halftruth.data.image_archives import is_archive
 from halftruth.data.image_file import BadImage, decode_image, to_rgb
 from halftruth.data.images import ImageStore
+from halftruth.data.shards import holds_shards
 
 GivenImage = str | Path | Image.Image | np.ndarray
 
@@ -62,7 +63,7 @@ class GivenImages(ImageStore):
 def open_images(
     source: GivenImage | Sequence[GivenImage], names: Sequence[str] | None = None
 ) -> ImageStore:
-    """Images from a folder, a zip file, an image file, a PIL image, an array, or a list of these.
+    """Images from a folder, zip file or shard, an image file, a PIL image, an array, or a list.
 
     An array (N, H, W, 3) is N images. `names` are for images that are given one by one.
     """
@@ -70,13 +71,13 @@ def open_images(
         return GivenImages(list(source), names)
     images = [source] if isinstance(source, str | Path | Image.Image | np.ndarray) else list(source)
     paths = [Path(image) for image in images if isinstance(image, str | Path)]
-    places = [path for path in paths if path.is_dir() or zipfile.is_zipfile(path)]
+    places = [path for path in paths if path.is_dir() or is_archive(path) or holds_shards(path)]
     if len(places) == len(images):
         return ImageStore(places)
     if places:
         raise DataError(
-            f"expected either image files or folders and zip files, got both: {places[0]} and "
-            f"{len(images) - len(places):,} images"
+            f"expected either image files or folders, zip files and shards, got both: "
+            f"{places[0]} and {len(images) - len(places):,} images"
         )
     return GivenImages(images, names)
 

@@ -1,11 +1,9 @@
-"""Images by name, from folders and zip files."""
+"""Images by name, from folders, zip files and shards."""
 
 from __future__ import annotations
 
 import os
 import posixpath
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,27 +11,30 @@ from typing import Any
 from PIL import Image
 
 from halftruth.data.errors import DataError, nearest, some
+from halftruth.data.image_archives import Archive, ArrowImages, open_archive
 from halftruth.data.image_file import BadImage, decode_image, is_image_name
-
-MAX_BYTES = 1 << 30
+from halftruth.data.shards import expand_all
 
 
 class ImageStore:
-    """The images of a folder, a zip file, or several of them.
+    """The images of a folder, a zip file, shards, or several of them.
+
+    Shards are tar files (WebDataset), and Parquet or Arrow files with images, also by a pattern:
+    `shards/*.tar`.
 
     `store.read("a/b.jpg")` returns an RGB image. A name need not be exact: its extension, or
     folders in front of it or of the stored name, may be missing if only one image fits. Names that
     lead outside (`..`, absolute) are refused; symbolic links in the folder are followed. A store
-    can be pickled and used after a fork: every process opens the zip files again.
+    can be pickled and used after a fork.
 
-    >>> ImageStore("no/such/folder")
+    >>> ImageStore("no/photos")
     Traceback (most recent call last):
     ...
-    halftruth.data.errors.DataError: no/such/folder: there is no such folder or zip file of images
+    halftruth.data.errors.DataError: no/photos: there is no such folder, zip file or shard of images
     """
 
-    _process: int
-    _zips: dict[Path, zipfile.ZipFile]
+    _archives: dict[Path, Archive]
+    _holding: dict[str, list[Path]] | None
     _index: list[str] | None
     _bases: dict[str, list[str]] | None
     _stems: dict[str, list[str]] | None
@@ -42,18 +43,18 @@ class ImageStore:
         self, source: str | Path | Sequence[str | Path], *, max_megapixels: float = 100.0
     ) -> None:
         several = [source] if isinstance(source, str | Path) else list(source)
-        self.sources = [Path(path) for path in several]
+        self.sources = expand_all(several)
         self.max_megapixels = max_megapixels
         if not self.sources:
             raise DataError("no folder or zip file of images was given")
         self._start()
         for path in self.sources:
             if path not in self._folders:
-                self._zip(path)
+                self._archive(path)
 
     def names(self) -> list[str]:
         """The names of all files with the extension of an image, sorted."""
-        return sorted(name for name in self._everything() if is_image_name(name))
+        return sorted(name for name in self._everything() if self._is_image(name))
 
     def __len__(self) -> int:
         return len(self.names())
@@ -93,14 +94,11 @@ class ImageStore:
         if len(holders) > 1:
             raise BadImage(name, f"is in more than one place: {some(holders)}")
         path = holders[0]
+        if path not in self._folders:
+            return self._archive(path).read(found)
         try:
-            if path not in self._folders:
-                archive = self._zip(path)
-                if archive.getinfo(found).file_size > MAX_BYTES:
-                    raise BadImage(name, "is larger than 1 GiB")
-                return archive.read(found)
             return (path / found).read_bytes()
-        except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as error:
+        except OSError as error:
             raise BadImage(name, f"cannot be read: {error}") from error
 
     def read(self, name: str, size: int | None = None) -> Image.Image:
@@ -111,11 +109,8 @@ class ImageStore:
 
     def _holders(self, name: str) -> list[Path]:
         """The sources that have a file of exactly this name."""
-        return [
-            path
-            for path in self.sources
-            if (os.path.isfile(path / name) if path in self._folders else self._in_zip(path, name))
-        ]
+        folders = [path for path in self._folders if os.path.isfile(path / name)]
+        return folders + self._by_archive().get(name, [])
 
     def _refuse_broken_link(self, name: str, stored: str) -> None:
         for path in self._folders:
@@ -129,11 +124,28 @@ class ImageStore:
     def _everything(self) -> list[str]:
         """Every safe file name of every source; built once per process, only when needed."""
         if self._index is None:
-            names: set[str] = set()
-            for path in self.sources:
-                names.update(_walk(path) if path in self._folders else _entries(self._zip(path)))
+            names = set(self._by_archive())
+            for path in self._folders:
+                names.update(_walk(path))
             self._index = list(names)
         return self._index
+
+    def _by_archive(self) -> dict[str, list[Path]]:
+        """The archives that have a file of each name."""
+        if self._holding is None:
+            self._holding = {}
+            for path in self.sources:
+                if path not in self._folders:
+                    for name in self._archive(path).names():
+                        self._holding.setdefault(name, []).append(path)
+        return self._holding
+
+    def _is_image(self, name: str) -> bool:
+        """Whether a file is an image: by its ending, or since it is in a column of images."""
+        if is_image_name(name):
+            return True
+        holders = self._by_archive().get(name)
+        return bool(holders) and isinstance(self._archive(holders[0]), ArrowImages)
 
     def _by_base(self) -> dict[str, list[str]]:
         if self._bases is None:
@@ -142,29 +154,22 @@ class ImageStore:
 
     def _by_stem(self) -> dict[str, list[str]]:
         if self._stems is None:
-            images = [name for name in self._everything() if is_image_name(name)]
+            images = [name for name in self._everything() if self._is_image(name)]
             self._stems = _group(images, lambda name: _stem(posixpath.basename(name)))
         return self._stems
 
-    def _zip(self, path: Path) -> zipfile.ZipFile:
-        if self._process != os.getpid():  # after a fork the parent's file position is shared
-            self._zips = {}
-            self._process = os.getpid()
-        if path not in self._zips:
-            if not path.is_file():
-                raise DataError(f"{path}: there is no such folder or zip file of images")
-            try:
-                self._zips[path] = zipfile.ZipFile(path)
-            except (OSError, zipfile.BadZipFile) as error:
-                raise DataError(f"{path}: is neither a folder nor a zip file: {error}") from error
-        return self._zips[path]
+    def _archive(self, path: Path) -> Archive:
+        if path not in self._archives:
+            self._archives[path] = open_archive(path)
+        return self._archives[path]
 
-    def _in_zip(self, path: Path, name: str) -> bool:
+    def get_shard(self, name: str) -> int | None:
+        """The number of the shard that holds an image; None if it is in a folder or nowhere."""
         try:
-            self._zip(path).getinfo(name)
-        except KeyError:
-            return False
-        return True
+            path = self._holders(self.resolve(name))[0]
+        except BadImage:
+            return None
+        return None if path in self._folders else self._number[path]
 
     def _inside(self, name: str) -> str:
         """The name with plain slashes, relative to its folder; refused if it leads outside."""
@@ -181,8 +186,9 @@ class ImageStore:
 
     def _start(self) -> None:
         self._folders = [path for path in self.sources if path.is_dir()]
-        self._process = os.getpid()
-        self._zips = {}
+        self._archives = {}
+        self._holding = None
+        self._number = {path: number for number, path in enumerate(self.sources)}
         self._index = None
         self._bases = None
         self._stems = None
@@ -240,15 +246,3 @@ def _walk(folder: Path) -> list[str]:
         names += [(Path(root) / file).relative_to(folder).as_posix() for file in files]
         folders.sort(key=lambda name: (os.path.islink(os.path.join(root, name)), name))
     return names
-
-
-def _entries(archive: zipfile.ZipFile) -> list[str]:
-    """The file names in a zip, without those that lead outside of it."""
-    return [
-        name
-        for name in archive.namelist()
-        if not name.endswith("/")
-        and not name.startswith("/")
-        and ".." not in name.split("/")
-        and not name.startswith("__MACOSX/")
-    ]

@@ -150,17 +150,19 @@ class Config(Settings):
             found.append(f"images, {other}: expected one of the two, got {got}")
         files = [("labels", self.labels), ("truth", self.truth)]
         files += [("features", path) for path in self.features]
+        from halftruth.data.shards import exists
+
         found += [
             f"{name}: there is no file or folder {path}"
             for name, path in files
-            if path and not Path(path).exists()
+            if path and not exists(path)
         ]
         if not self.labels:
             found.append("labels: expected a label file")
         found += [
-            f"images: there is no folder or zip {path}"
+            f"images: there is no folder, zip file or shard {path}"
             for path in self.images
-            if not Path(path).exists()
+            if not exists(path)
         ]
         if Path(self.out).is_file():
             found.append(f"out: expected a folder, got the file {self.out}")

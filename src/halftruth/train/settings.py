@@ -184,7 +184,7 @@ class Settings:
         "", DATA, "Label file or folder.", default_words="(required)", on_resume=FREE, nested=True
     )
     images: list[str] = _declare(
-        list, DATA, "Folder or zip file of images; may be repeated.",
+        list, DATA, "Folder, zip file or shards (.tar, .parquet, .arrow) of images; may be repeated.",
         on_resume=FREE, first=True, flags=("--images", "-i"),
     )  # fmt: skip
     features: list[str] = _declare(

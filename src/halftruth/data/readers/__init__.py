@@ -19,6 +19,7 @@ from halftruth.data.readers.label_table import (
 from halftruth.data.readers.numpy_file import read_matrix
 from halftruth.data.readers.text_table import SUFFIXES
 from halftruth.data.readers.voc import Difficult, read_voc
+from halftruth.data.shards import TAR, holds_shards
 from halftruth.labels import LabelMatrix
 
 _COLUMNS = {
@@ -60,6 +61,7 @@ def read_label_file(
     difficult: Difficult = "unlisted",
     key: str | None = None,
     arff_labels: ArffLabels = None,
+    sparse: bool = False,
 ) -> LabelMatrix:
     """Read a label file or folder of any known format into a `LabelMatrix`.
 
@@ -80,6 +82,8 @@ def read_label_file(
     keep_empty: keep COCO images without objects. difficult: VOC classes with only difficult
         objects. key: the matrix in a .npz.
     arff_labels: names, an XML file or a count (see `label_positions`).
+    sparse: labels of more than `MANY_CLASSES` classes, in a column of names or a scipy matrix
+        (.npz), are returned as a `SparseLabelMatrix`.
     """
     source = Path(source)
     if classes is not None:
@@ -122,12 +126,16 @@ def read_label_file(
             f"{source}: {', '.join(foreign)} cannot be used with the format {kind}; "
             f"its options are {', '.join(sorted(known))}"
         )
+    if sparse and kind in ("table", "matrix", "image folder"):
+        options["sparse"] = True
     return reader(source, coding, **options)
 
 
 def format_of(source: Path) -> str:
     """Find the format of a source: a key of `READERS`."""
     name = source.name.lower()
+    if holds_shards(source) or name.endswith(TAR):
+        return "table"
     if source.is_dir():
         if (source / "Annotations").is_dir() or name == "annotations":
             return "VOC"
@@ -135,7 +143,8 @@ def format_of(source: Path) -> str:
             return "image folder"
         raise DataError(
             f"{source}: is a folder with neither Annotations/*.xml (VOC) nor metadata.csv, .jsonl "
-            "or .parquet (image folder); give the label file itself"
+            "or .parquet (image folder), nor shards (.tar, .parquet, .arrow); give the label file "
+            "itself"
         )
     if not source.exists():
         raise DataError(f"{source}: there is no such file or folder")
@@ -149,5 +158,5 @@ def format_of(source: Path) -> str:
         return "ARFF"
     raise DataError(
         f"{source}: unknown kind of label file; expected {', '.join(SUFFIXES)}, .json (COCO), "
-        ".npz, .npy, .arff, a VOC folder or an image folder with metadata"
+        ".npz, .npy, .arff, .tar, a VOC folder, an image folder with metadata, or shards"
     )

@@ -19,10 +19,12 @@ import numpy as np
 from halftruth.data.errors import DataError, nearest, some
 from halftruth.data.errors import option as describe_option
 from halftruth.data.image_file import is_image_name
-from halftruth.data.readers.parquet_file import open_parquet
+from halftruth.data.readers.arrow_file import ArrowFile, get_image_names, is_image_type
+from halftruth.data.readers.tar_samples import read_tar_samples
+from halftruth.data.shards import ARROW, PARQUET, TAR, expand_shards
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
-SUFFIXES = (*TEXT_SUFFIXES, ".parquet", ".pq", ".jsonl")
+SUFFIXES = (*TEXT_SUFFIXES, *PARQUET, *ARROW, ".jsonl")
 Cell = str | list[str]
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 # In order of preference, compared in lower case without spaces and punctuation.
@@ -85,9 +87,10 @@ def read_table(
     if not name.endswith(TEXT_SUFFIXES) and (columns is not None or not quotes):
         given = "columns" if columns is not None else "quotes"
         raise DataError(f"{path}: {given} is for text files ({', '.join(TEXT_SUFFIXES)})")
-    if name.endswith((".parquet", ".pq")):
-        cells, lines, unit = *_read_parquet(path), "row"
-    elif name.endswith(".jsonl"):
+    shards = expand_shards(path)
+    if shards != [path] or name.endswith((*PARQUET, *ARROW, *TAR)):
+        return _read_shards(path, shards)
+    if name.endswith(".jsonl"):
         cells, lines, unit = *_read_json_lines(path), "line"
     elif name.endswith(TEXT_SUFFIXES):
         if delimiter is None and ".tsv" in name:
@@ -310,18 +313,59 @@ def is_number(text: object) -> bool:
     return True
 
 
-def _read_parquet(path: Path) -> tuple[dict[str, list[Any]], list[int]]:
+def _read_shards(source: Path, shards: Sequence[Path]) -> Table:
+    """Read the tables of shards, one below the other; images are named, not read."""
+    cells: dict[str, list[Any]] = {}
+    places: list[str] = []
+    for path in shards:
+        if path.name.lower().endswith(TAR):
+            found, names = _cells_of_samples(path)
+        elif path.name.lower().endswith((*PARQUET, *ARROW)):
+            found, count = _read_arrow(path)
+            names = [f"{path} row {row}" for row in range(1, count + 1)]
+        else:
+            raise DataError(f"{source}: expected tar, Parquet or Arrow files, got {path}")
+        if places and found.keys() != cells.keys():
+            other = found.keys() ^ cells.keys()
+            raise DataError(
+                f"{path}: has other columns than {shards[0]}: {some(sorted(other))} are in one only"
+            )
+        for name, column in found.items():
+            cells.setdefault(name, []).extend(column)
+        places += names
+    return Table(cells, places)
+
+
+def _read_arrow(path: Path) -> tuple[dict[str, list[Any]], int]:
     import pyarrow as pa
 
-    table = open_parquet(path)
-    columns = {}
-    for name in table.column_names:
+    file = ArrowFile(path)
+    columns: dict[str, list[Any]] = {}
+    wanted = [field.name for field in file.schema if not is_image_type(field.type)]
+    table = pa.concat_tables(file.blocks(wanted, 65536)) if wanted else None
+    for name in file.schema.names:
+        if table is None or name not in wanted:
+            columns[name] = get_image_names(file)[1]
+            continue
         column, place = table[name], f"{path} column {name!r}"
-        if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
+        if pa.types.is_nested(column.type):
             columns[name] = [as_cell(value, place) for value in column.to_pylist()]
         else:
             columns[name] = column.cast(pa.string()).fill_null("").to_numpy().tolist()
-    return columns, list(range(1, table.num_rows + 1))
+    return columns, len(file)
+
+
+def _cells_of_samples(path: Path) -> tuple[dict[str, list[Any]], list[str]]:
+    records = read_tar_samples(path)
+    names = list(dict.fromkeys(name for record in records.values() for name in record))
+    places = [f"{path} sample {key!r}" for key in records]
+    return {
+        name: [
+            as_cell(record.get(name), f"{place}, field {name!r}")
+            for record, place in zip(records.values(), places, strict=True)
+        ]
+        for name in names
+    }, places
 
 
 def _read_json_lines(path: Path) -> tuple[dict[str, list[Any]], list[int]]:

@@ -1,45 +1,23 @@
-"""Parquet files: opened with checks, and their columns as arrays of numbers, texts and vectors."""
+"""Columns of Arrow tables as arrays of numbers, texts and vectors."""
 
 from __future__ import annotations
 
-from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from halftruth.data.errors import DataError, some
+from halftruth.data.errors import DataError
 from halftruth.data.readers.cell_codes import BLANK
 
 
-def open_parquet(path: Path) -> Any:
-    """Read a Parquet file as an Arrow table with rows and with different column names."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if not path.is_file():
-        raise DataError(f"{path}: there is no such file")
-    try:
-        table = pq.read_table(path)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: cannot be read as Parquet: {error}") from error
-    twice = sorted(name for name, count in Counter(table.column_names).items() if count > 1)
-    if twice:
-        raise DataError(f"{path}: these column names occur more than once: {some(twice)}")
-    if not table.num_rows:
-        raise DataError(f"{path}: has columns but no rows")
-    return table
-
-
-def read_parquet_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Read the columns of a Parquet file without a detour over text.
+def table_to_arrays(table: Any, place: str) -> dict[str, np.ndarray]:
+    """Convert the columns of an Arrow table without a detour over text.
 
     Numbers and booleans are float64 with NaN for nulls, texts are objects with None for nulls,
     lists of numbers are a float32 matrix.
     """
-    table = open_parquet(path)
     return {
-        name: _arrow_array(table[name], f"{path} column {name!r}") for name in table.column_names
+        name: _arrow_array(table[name], f"{place} column {name!r}") for name in table.column_names
     }
 
 

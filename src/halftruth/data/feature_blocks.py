@@ -1,0 +1,192 @@
+"""Sources of features that are read in blocks of rows: Parquet, Arrow, .npy, or memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from halftruth.data.errors import DataError, nearest, some
+from halftruth.data.feature_columns import (
+    MATRIX,
+    FeatureColumns,
+    Places,
+    bare_matrix,
+    choose_columns,
+    numbers_if_all,
+    read_feature_columns,
+    refuse_other_columns,
+)
+from halftruth.data.features import FEATURE_KEYS
+from halftruth.data.readers.arrow_columns import table_to_arrays
+from halftruth.data.readers.arrow_file import ArrowFile
+from halftruth.data.readers.numpy_file import find_matrix, load_arrays
+from halftruth.data.readers.text_table import ITEM_COLUMNS, plain
+from halftruth.data.shards import ARROW, PARQUET, expand_shards
+
+# Rows of a block, at most, and its bytes, about.
+BLOCK_ROWS, BLOCK_BYTES = 16384, 64 << 20
+
+
+class BlockSource:
+    """Features in memory, as blocks of rows; the base of sources on disk."""
+
+    def __init__(self, columns: FeatureColumns) -> None:
+        self.columns = columns
+        self.place, self.ids, self.header = columns.place, columns.ids, columns.header
+        self.count = len(columns)
+
+    @property
+    def size(self) -> int:
+        """The bytes that the source would take in memory, beyond what it takes already."""
+        return 0
+
+    @property
+    def names(self) -> list[str] | None:
+        """The names of the columns; None for a bare matrix."""
+        return self.columns.names
+
+    def blocks(self) -> Iterator[FeatureColumns]:
+        """Yield the columns of all rows, in order, block by block."""
+        for at in range(0, self.count, BLOCK_ROWS):
+            yield self.columns.select(np.arange(at, min(at + BLOCK_ROWS, self.count)))
+
+    def sample(self, rows: np.ndarray) -> FeatureColumns:
+        """Return some rows, given by increasing numbers."""
+        parts, at = [], 0
+        for block in self.blocks():
+            chosen = rows[np.searchsorted(rows, at) : np.searchsorted(rows, at + len(block))] - at
+            parts.append(block.select(chosen))
+            at += len(block)
+        return _join(parts)
+
+
+class MatrixFile(BlockSource):
+    """A .npy file, which stays on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.place, self.ids, self.header = str(path), None, ()
+        self.matrix, _ = find_matrix(load_arrays(path, mapped=True), FEATURE_KEYS, None, path)
+        self.count = len(self.matrix)
+
+    @property
+    def size(self) -> int:
+        # A float32 file is used as it is.
+        return 0 if self.matrix.dtype == np.float32 else 4 * self.matrix.size
+
+    @property
+    def names(self) -> None:
+        return None
+
+    def blocks(self) -> Iterator[FeatureColumns]:
+        rows = max(1, min(BLOCK_ROWS, BLOCK_BYTES // (8 * self.matrix.shape[1])))
+        for at in range(0, self.count, rows):
+            part = np.array(self.matrix[at : at + rows])
+            yield bare_matrix(part, None, self.place, first=at)
+
+    def sample(self, rows: np.ndarray) -> FeatureColumns:
+        return bare_matrix(np.array(self.matrix[rows]), None, self.place)
+
+
+class ArrowShards(BlockSource):
+    """Parquet or Arrow files with the same columns; row groups are read one after the other."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        shards: Sequence[Path],
+        drop_columns: Sequence[str] = (),
+        categorical: Sequence[str] = (),
+        lenient: bool = False,
+    ) -> None:
+        self.place, self.files = str(path), [ArrowFile(one) for one in shards]
+        refuse_other_columns(self.files)
+        self.header = tuple(self.files[0].schema.names)
+        self.count = sum(map(len, self.files))
+        for argument, given in (("drop_columns", drop_columns), ("categorical", categorical)):
+            for name in given:
+                if name not in self.header and not lenient:
+                    raise DataError(
+                        f"{argument}={name!r}: there is no such column"
+                        f"{nearest(name, self.header)}; the columns are {some(self.header, 12)}"
+                    )
+        self.read = [name for name in self.header if name not in drop_columns]
+        self.categorical = [name for name in categorical if name in self.read]
+        named = [name for name in self.read if plain(name) in ITEM_COLUMNS]
+        self.ids = self._read_ids(named) if named else None
+
+    def _read_ids(self, named: list[str]) -> np.ndarray | None:
+        parts = [
+            choose_columns(
+                {**table_to_arrays(block, self.place), "row": np.zeros(len(block))},
+                Places(self.place), self.place, (), (), part=True,
+            ).ids
+            for file in self.files
+            for block in file.blocks(named, 1 << 18)
+        ]  # fmt: skip
+        return None if parts[0] is None else np.concatenate(parts)  # type: ignore[arg-type]
+
+    @property
+    def size(self) -> int:
+        scalars = 8 * self.count * len(self.read)
+        return max(sum(file.size for file in self.files), scalars)
+
+    @property
+    def names(self) -> list[str]:
+        return next(self.blocks()).names or []
+
+    def blocks(self) -> Iterator[FeatureColumns]:
+        rows = max(1, min(BLOCK_ROWS, BLOCK_BYTES * self.count // max(self.size, 1)))
+        at = 1
+        for file in self.files:
+            for block in file.blocks(self.read, rows):
+                columns = table_to_arrays(block, self.place)
+                places = Places(self.place, first=at)
+                yield choose_columns(columns, places, self.place, (), self.categorical, part=True)
+                at += len(block)
+
+
+def open_blocks(path: str | Path, options: Mapping[str, Any], lenient: bool = False) -> BlockSource:
+    """Open a file of features for reading in blocks; text tables and .npz are read as a whole.
+
+    `options` are those of `read_feature_columns`.
+    """
+    path = Path(path)
+    shards = expand_shards(path)
+    if path.suffix.lower() == ".npy" and path.is_file() and not options:
+        return MatrixFile(path)
+    if all(one.name.lower().endswith((*PARQUET, *ARROW)) for one in shards):
+        if options.get("key") is not None:
+            raise DataError(f"{path}: key={options['key']!r} is for .npz files")
+        given = {name: options[name] for name in ("drop_columns", "categorical") if name in options}
+        return ArrowShards(path, shards, **given, lenient=lenient)
+    return BlockSource(read_feature_columns(path, **options, lenient=lenient))
+
+
+def convert_texts(columns: FeatureColumns) -> FeatureColumns:
+    """Convert columns of texts that are all numbers, as in a table that is read as a whole."""
+    found = {
+        name: numbers_if_all(column) if column.dtype == object else column
+        for name, column in columns.columns.items()
+    }
+    return FeatureColumns(found, columns.ids, columns.place, columns.header)
+
+
+def _join(parts: Sequence[FeatureColumns]) -> FeatureColumns:
+    """The rows of several blocks."""
+    first = parts[0]
+    columns = {}
+    for name in first.columns:
+        blocks = [part.columns[name] for part in parts]
+        if len({block.shape[1:] for block in blocks}) > 1:
+            shown = ", ".join(sorted({str(block.shape[1:]) for block in blocks}))
+            called = f" column {name!r}" if name != MATRIX else ""
+            raise DataError(f"{first.place}{called}: expected lists of one length, got {shown}")
+        kinds = {block.dtype for block in blocks}
+        if len(kinds) > 1 and np.dtype(object) in kinds:
+            raise DataError(f"{first.place} column {name!r}: has numbers in some files, not in all")
+        columns[name] = np.concatenate(blocks)
+    ids = None if first.ids is None else np.concatenate([p.ids for p in parts if p.ids is not None])
+    return FeatureColumns(columns, ids, first.place, first.header)

@@ -1,0 +1,127 @@
+"""Files that hold many images: zip files, tar shards, and Parquet and Arrow files with images.
+
+Each class lists names and reads bytes by name, from several threads and after a fork.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any, Protocol
+
+from halftruth.data.errors import DataError, some
+from halftruth.data.image_file import BadImage
+from halftruth.data.readers.arrow_file import ArrowFile, get_image_names
+from halftruth.data.shards import ARROW, PARQUET, TAR
+from halftruth.data.tar_shard import MAX_BYTES, TarShard, is_inside
+
+
+class Archive(Protocol):
+    """Images of one file, by name."""
+
+    def names(self) -> list[str]:
+        """All names of files that do not lead outside."""
+        ...
+
+    def __contains__(self, name: object) -> bool: ...
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a file; `BadImage` if they cannot be read."""
+        ...
+
+
+def open_archive(path: Path) -> Archive:
+    """Open a zip file, a tar shard, or a Parquet or Arrow file of images, by its ending."""
+    if not path.is_file():
+        raise DataError(f"{path}: there is no such folder, zip file or shard of images")
+    name = path.name.lower()
+    if name.endswith(TAR):
+        return TarShard(path)
+    if name.endswith((*PARQUET, *ARROW)):
+        return ArrowImages(path)
+    if name.endswith((".tar.gz", ".tgz", ".tar.zst", ".tar.bz2")):
+        raise DataError(
+            f"{path}: images cannot be read at their places in a compressed tar file; unpack the "
+            "compression (the images inside are compressed already)"
+        )
+    return ZipImages(path)
+
+
+def is_archive(path: Path) -> bool:
+    """Return whether a file holds many images, by its ending or its first bytes."""
+    named = path.name.lower().endswith((*TAR, *PARQUET, *ARROW))
+    return path.is_file() and (named or zipfile.is_zipfile(path))
+
+
+class ZipImages:
+    """A zip file; a process that was forked opens it again, since a file has one position."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._process, self._zip = os.getpid(), self._open()
+
+    def _open(self) -> zipfile.ZipFile:
+        try:
+            return zipfile.ZipFile(self.path)
+        except (OSError, zipfile.BadZipFile) as error:
+            raise DataError(f"{self.path}: is neither a folder nor a zip file: {error}") from error
+
+    @property
+    def _file(self) -> zipfile.ZipFile:
+        if self._process != os.getpid():
+            self._process, self._zip = os.getpid(), self._open()
+        return self._zip
+
+    def names(self) -> list[str]:
+        listed = self._file.namelist()
+        return [name for name in listed if is_inside(name) and not name.startswith("__MACOSX/")]
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            self._file.getinfo(str(name))
+        except KeyError:
+            return False
+        return True
+
+    def read(self, name: str) -> bytes:
+        try:
+            if self._file.getinfo(name).file_size > MAX_BYTES:
+                raise BadImage(name, "is larger than 1 GiB")
+            return self._file.read(name)
+        except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as error:
+            raise BadImage(name, f"cannot be read: {error}") from error
+
+
+class ArrowImages:
+    """A Parquet or Arrow file with a column of images: bytes, or the struct of Hugging Face."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = ArrowFile(path)
+        self.column, names = get_image_names(self.file)
+        self._rows = {name: row for row, name in enumerate(names)}
+        if len(self._rows) < len(names):
+            twice = [name for row, name in enumerate(names) if self._rows[name] != row]
+            raise DataError(f"{path}: some images have the same name: {some(twice)}")
+        # The last part that was read: rows are mostly asked for in order.
+        self._last: tuple[int, Any] | None = None
+        self._lock = threading.Lock()
+
+    def names(self) -> list[str]:
+        return list(self._rows)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._rows
+
+    def read(self, name: str) -> bytes:
+        part, row = self.file.locate(self._rows[name])
+        with self._lock:
+            if self._last is None or self._last[0] != part:
+                self._last = part, self.file.read_part(part, [self.column])[self.column]
+            value = self._last[1][row].as_py()
+        data = value.get("bytes") if isinstance(value, dict) else value
+        if data is None:
+            raise BadImage(name, "has no bytes in the file; save the data set with its images")
+        return bytes(data)

@@ -1,0 +1,167 @@
+"""Parquet and Arrow files that are read in parts: row groups, or record batches."""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from halftruth.data.errors import DataError, some
+from halftruth.data.shards import PARQUET
+
+
+class ArrowFile:
+    """One Parquet, Arrow or Feather file; only the asked columns of the asked part are read."""
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow as pa
+
+        self.path = path
+        if not path.is_file():
+            raise DataError(f"{path}: there is no such file")
+        self._errors = (pa.ArrowException, OSError)
+        self._process = os.getpid()
+        self._file = self._open()
+        names = self.schema.names
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
+        if twice:
+            raise DataError(f"{path}: these column names occur more than once: {some(twice)}")
+        if not len(self):
+            raise DataError(f"{path}: has columns but no rows")
+
+    @property
+    def _is_parquet(self) -> bool:
+        return self.path.name.lower().endswith(PARQUET)
+
+    def _open(self) -> Any:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        kind = "Parquet" if self._is_parquet else "Arrow"
+        try:
+            if self._is_parquet:
+                return pq.ParquetFile(self.path)
+            source = pa.memory_map(str(self.path))
+            try:
+                # The table stays on disk: it points into the memory map.
+                return pa.ipc.open_file(source).read_all()
+            except pa.ArrowInvalid:
+                source.seek(0)
+                return pa.ipc.open_stream(source).read_all()
+        except self._errors as error:
+            raise DataError(f"{self.path}: cannot be read as {kind}: {error}") from error
+
+    @property
+    def file(self) -> Any:
+        """The open file; a process that was forked opens it again."""
+        if self._process != os.getpid():
+            self._process, self._file = os.getpid(), self._open()
+        return self._file
+
+    @property
+    def schema(self) -> Any:
+        """The Arrow schema."""
+        return self._file.schema_arrow if self._is_parquet else self._file.schema
+
+    def __len__(self) -> int:
+        return int(self._file.metadata.num_rows if self._is_parquet else self._file.num_rows)
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """The first row of each part, and the number of rows."""
+        if self._is_parquet:
+            found = self._file.metadata
+            sizes = [found.row_group(k).num_rows for k in range(found.num_row_groups)]
+        else:
+            sizes = [len(batch) for batch in self._file.to_batches()]
+        starts = [0]
+        for size in sizes:
+            starts.append(starts[-1] + size)
+        return starts
+
+    def locate(self, row: int) -> tuple[int, int]:
+        """Return the part of a row, and its place in the part."""
+        part = bisect.bisect_right(self.starts, row) - 1
+        return part, row - self.starts[part]
+
+    def read_part(self, part: int, columns: Sequence[str] | None = None) -> Any:
+        """Return columns of one part as an Arrow table."""
+        try:
+            if self._is_parquet:
+                return self.file.read_row_group(part, columns=columns)
+            rows = self.starts[part + 1] - self.starts[part]
+            found = self.file.slice(self.starts[part], rows)
+            return found if columns is None else found.select(list(columns))
+        except self._errors as error:
+            raise DataError(f"{self.path}: cannot be read: {error}") from error
+
+    def blocks(self, columns: Sequence[str] | None, rows: int) -> Iterator[Any]:
+        """Yield Arrow tables of at most `rows` rows, in order."""
+        import pyarrow as pa
+
+        if not self._is_parquet:
+            table = self.file if columns is None else self.file.select(list(columns))
+            for at in range(0, len(self), rows):
+                yield table.slice(at, rows)
+            return
+        try:
+            for batch in self.file.iter_batches(batch_size=rows, columns=columns):
+                yield pa.Table.from_batches([batch])
+        except self._errors as error:
+            raise DataError(f"{self.path}: cannot be read: {error}") from error
+
+    @property
+    def size(self) -> int:
+        """The bytes of all values in memory, about."""
+        if not self._is_parquet:
+            return int(self._file.nbytes)
+        found = self._file.metadata
+        return sum(found.row_group(k).total_byte_size for k in range(found.num_row_groups))
+
+
+def is_image_type(kind: Any) -> bool:
+    """Return whether a column holds images: bytes, or the struct of Hugging Face datasets."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        names = [kind.field(k).name for k in range(kind.num_fields)]
+        return {"bytes", "path"} <= set(names)
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def get_image_names(file: ArrowFile) -> tuple[str, list[str]]:
+    """Return the column of images of a file, and a name per row.
+
+    The name is the path that is stored with an image. Without one it is the name of the file with
+    the number of the row, such as train-0000012.
+    """
+    import pyarrow as pa
+
+    found = [field.name for field in file.schema if is_image_type(field.type)]
+    if len(found) != 1:
+        got = f"the columns {some(found)}" if found else "none"
+        raise DataError(
+            f"{file.path}: expected one column of images (bytes, or a struct of bytes and path), "
+            f"got {got}"
+        )
+    [column] = found
+    paths: list[str | None] = [None] * len(file)
+    if pa.types.is_struct(file.schema.field(column).type):
+        paths = read_image_paths(file, column)
+    named = all(paths) and len(set(paths)) == len(paths)
+    stem = file.path.name.partition(".")[0]
+    return column, [str(path) if named else f"{stem}-{row:07d}" for row, path in enumerate(paths)]
+
+
+def read_image_paths(file: ArrowFile, column: str) -> list[str | None]:
+    """Return the paths stored with images, without reading the images."""
+    found: list[str | None] = []
+    wanted = f"{column}.path" if file._is_parquet else column
+    for block in file.blocks([wanted], 8192):
+        for chunk in block[column].chunks:
+            found += chunk.field("path").to_pylist()
+    return found
