@@ -16,7 +16,7 @@ from halftruth.data.features import match_rows
 from halftruth.data.readers import read_label_file
 from halftruth.data.readers.duplicates import repeated_rows, resolve_duplicates
 from halftruth.data.readers.text_table import plain, read_table
-from halftruth.labels import Hierarchy, LabelMatrix
+from halftruth.labels import UNKNOWN, Hierarchy, LabelMatrix, SparseLabelMatrix, SparseLabels
 
 
 def read_labels(
@@ -38,7 +38,9 @@ def read_labels(
         absent class excludes its children.
     options: those of `halftruth.data.readers.read_label_file`: zero, blank, minus_one, soft,
         image_column, label_column, split_column, weight_column, drop_columns, classes, delimiter,
-        columns, quotes, sep, nothing, duplicates, keep_empty, difficult, key, arff_labels.
+        columns, quotes, sep, nothing, duplicates, keep_empty, difficult, key, arff_labels. With
+        sparse=True, labels of more than `halftruth.labels.MANY_CLASSES` classes are returned as a
+        `SparseLabelMatrix`, where the format allows it.
     """
     others = [also] if isinstance(also, str | Path) else list(also)
     labels = read_label_file(source, **_with_votes_kept(options, others, hierarchy))
@@ -55,7 +57,12 @@ def read_labels(
 
 read_labels.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
     [
-        *inspect.signature(read_label_file).parameters.values(),
+        *(
+            parameter
+            for parameter in inspect.signature(read_label_file).parameters.values()
+            # Not a setting of a run, which decides by the number of classes.
+            if parameter.name != "sparse"
+        ),
         *(
             parameter
             for parameter in inspect.signature(read_labels).parameters.values()
@@ -96,6 +103,10 @@ def _join(
         if (part.soft is None) != (first.soft is None):
             raise DataError(f"{path}: cannot join soft labels and hard labels")
     classes = tuple(dict.fromkeys(name for part in parts for name in part.classes))
+    if any(isinstance(part, SparseLabelMatrix) for part in parts):
+        return resolve_duplicates(
+            _join_sparse(parts, classes), "merge", where=lambda row: f"row {row + 1}", listed=True
+        )
     joined = LabelMatrix(
         np.concatenate([_spread(part.values, part, classes, 0) for part in parts]),
         classes,
@@ -108,6 +119,36 @@ def _join(
         _concatenate_weights(parts, classes),
     )
     return joined if _votes(options) else _resolve(joined, "merge", source)
+
+
+def _join_sparse(parts: Sequence[Any], classes: tuple[str, ...]) -> SparseLabelMatrix:
+    """The rows of several files with many classes; labels that a file does not have are unknown."""
+    position = {name: k for k, name in enumerate(classes)}
+    rows, columns, codes, first = [], [], [], 0
+    for part in parts:
+        is_sparse = isinstance(part, SparseLabelMatrix)
+        given = part.sparse if is_sparse else SparseLabels.from_dense(part.values)
+        if given.rest != UNKNOWN:
+            raise DataError(
+                f"with {len(classes):,} classes, label files can only be joined if a class that is "
+                f"not listed is unknown; leave out {option('zero', 'absent')}"
+            )
+        place = np.array([position[name] for name in part.classes])
+        rows.append(given.row_of_entries() + first)
+        columns.append(place[given.columns])
+        codes.append(given.codes)
+        first += len(part)
+    shape = (first, len(classes))
+    return SparseLabelMatrix(
+        SparseLabels.from_entries(
+            np.concatenate(rows), np.concatenate(columns), np.concatenate(codes), shape
+        ),
+        classes,
+        np.concatenate([part.items for part in parts]),
+        _concatenate([part.split for part in parts]),
+        tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+        _concatenate_weights(parts, classes),
+    )
 
 
 def _spread(values: np.ndarray, part: LabelMatrix, classes: Sequence[str], fill: Any) -> np.ndarray:
@@ -156,6 +197,10 @@ def _resolve(labels: LabelMatrix, how: Any, source: str | Path) -> LabelMatrix:
 
 def _complete(labels: LabelMatrix, path: str | Path) -> LabelMatrix:
     """The labels with everything that follows from a hierarchy of classes."""
+    if isinstance(labels, SparseLabelMatrix):
+        raise DataError(
+            f"{path}: a hierarchy is not available with {len(labels.classes):,} classes"
+        )
     if labels.soft is not None:
         raise DataError(f"{path}: a hierarchy is for hard labels, and these are soft")
     table = read_table(path)

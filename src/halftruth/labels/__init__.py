@@ -35,13 +35,23 @@ from halftruth.labels.hiding import (
 from halftruth.labels.hierarchy import Hierarchy
 from halftruth.labels.matrix import LabelMatrix
 from halftruth.labels.soft_labels import check_soft, check_weights, count_votes, harden
+from halftruth.labels.sparse import (
+    MANY_CLASSES,
+    DenseLabelsError,
+    SparseLabelMatrix,
+    SparseLabels,
+)
 
 __all__ = [
     "ABSENT",
+    "MANY_CLASSES",
     "PRESENT",
     "UNKNOWN",
+    "DenseLabelsError",
     "Hierarchy",
     "LabelMatrix",
+    "SparseLabelMatrix",
+    "SparseLabels",
     "as_array",
     "centre_weights",
     "check",

@@ -1,5 +1,6 @@
 """`LabelMatrix`: labels with the names of their classes and rows, as read from a file."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +39,7 @@ class LabelMatrix:
         for field in ("items", "split"):
             given = getattr(self, field)
             if given is not None:
-                object.__setattr__(self, field, _texts(field, given, len(values)))
+                object.__setattr__(self, field, check_texts(field, given, len(values)))
         if self.soft is not None:
             soft = check_soft(self.soft)
             if soft.shape != values.shape:
@@ -75,28 +76,39 @@ class LabelMatrix:
 
     def describe(self) -> str:
         """Describe the labels in one line: counts, rare classes, how the file was read."""
-        counts = self.positives_per_class()
-        rows, present = len(self), int(counts.sum())
         absent = int(np.count_nonzero(self.values == ABSENT))
-        empty = int(self.empty_rows().sum())
-        parts = [
-            f"{present + absent:,} of {self.values.size:,} labels are known: {present:,} present, "
-            f"{absent:,} absent",
-            f"{rows:,} row{'s' * (rows != 1)} x {len(counts):,} class{'es' * (len(counts) != 1)}, "
-            f"{present / max(rows, 1):.2f} present per row, {empty:,} row{'s' * (empty != 1)} "
-            f"({empty / max(rows, 1):.1%}) without a present label".replace("%", " %"),
-        ]
-        if present:
-            top = int(counts.argmax())
-            parts.append(f"most often present: {self.classes[top]} ({counts[top]:,})")
-        never = [self.classes[k] for k in np.flatnonzero(counts == 0)]
-        if never:
-            more = f" and {len(never) - 5:,} more" if len(never) > 5 else ""
-            parts.append(f"never present: {', '.join(never[:5])}{more}")
-        return "; ".join([*parts, *self.notes])
+        counts, per_row = self.positives_per_class(), self.positives_per_row()
+        return describe_labels(self.classes, counts, per_row, absent, self.notes)
 
 
-def _texts(field: str, given: Any, rows: int) -> np.ndarray:
+def describe_labels(
+    classes: Sequence[str],
+    counts: np.ndarray,
+    per_row: np.ndarray,
+    absent: int,
+    notes: Sequence[str],
+) -> str:
+    """Describe labels in one line, by the present labels per class and per row."""
+    rows, present, empty = len(per_row), int(counts.sum()), int((per_row == 0).sum())
+    parts = [
+        f"{present + absent:,} of {rows * len(counts):,} labels are known: {present:,} present, "
+        f"{absent:,} absent",
+        f"{rows:,} row{'s' * (rows != 1)} x {len(counts):,} class{'es' * (len(counts) != 1)}, "
+        f"{present / max(rows, 1):.2f} present per row, {empty:,} row{'s' * (empty != 1)} "
+        f"({empty / max(rows, 1):.1%}) without a present label".replace("%", " %"),
+    ]
+    if present:
+        top = int(counts.argmax())
+        parts.append(f"most often present: {classes[top]} ({counts[top]:,})")
+    never = [classes[int(k)] for k in np.flatnonzero(counts == 0)]
+    if never:
+        more = f" and {len(never) - 5:,} more" if len(never) > 5 else ""
+        parts.append(f"never present: {', '.join(never[:5])}{more}")
+    return "; ".join([*parts, *notes])
+
+
+def check_texts(field: str, given: Any, rows: int) -> np.ndarray:
+    """Check that there is one text per row."""
     texts = np.asarray(given)
     if texts.dtype.kind == "O" and all(isinstance(text, str) for text in texts.flat):
         texts = texts.astype(str)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from halftruth.data.errors import DataError, option
-from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix, count_votes, harden
+from halftruth.labels import (
+    ABSENT,
+    PRESENT,
+    UNKNOWN,
+    LabelMatrix,
+    SparseLabelMatrix,
+    SparseLabels,
+    count_votes,
+    harden,
+)
 
 Duplicates = Literal["error", "merge", "keep", "vote"]
 
@@ -24,12 +33,12 @@ def repeated_rows(items: np.ndarray) -> np.ndarray:
 
 
 def resolve_duplicates(
-    labels: LabelMatrix,
+    labels: Any,
     how: Duplicates,
     *,
     where: Callable[[int], str],
     listed: bool,
-) -> LabelMatrix:
+) -> Any:
     """Apply `how` to items with several rows.
 
     Merging combines the rows: PRESENT and ABSENT replace UNKNOWN. PRESENT against ABSENT is an
@@ -39,6 +48,11 @@ def resolve_duplicates(
     if how not in get_args(Duplicates):
         raise DataError(f"duplicates must be one of {get_args(Duplicates)}, got {how!r}")
     if how == "vote":
+        if isinstance(labels, SparseLabelMatrix):
+            raise DataError(
+                f"votes are soft labels, which are not available with {len(labels.classes):,} "
+                f"classes; pass {option('duplicates', 'merge')} to join the lists of an item"
+            )
         return _vote(labels)
     if labels.items is None or how == "keep":
         return labels
@@ -53,7 +67,7 @@ def resolve_duplicates(
             f"rows repeat an item); remove them, pass {option('duplicates', 'merge')} to "
             f"combine their labels, or {option('duplicates', 'vote')} if they are votes"
         )
-    return _merge(labels, listed)
+    return _merge_lists(labels) if isinstance(labels, SparseLabelMatrix) else _merge(labels, listed)
 
 
 def _vote(labels: LabelMatrix) -> LabelMatrix:
@@ -80,7 +94,9 @@ def _group(items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return rank[which.ravel()], np.sort(first)
 
 
-def _split_of(labels: LabelMatrix, target: np.ndarray, kept: np.ndarray) -> np.ndarray | None:
+def _split_of(
+    labels: LabelMatrix | SparseLabelMatrix, target: np.ndarray, kept: np.ndarray
+) -> np.ndarray | None:
     """The split of each item; all of its rows must be in one."""
     split = labels.split
     if split is None:
@@ -112,3 +128,18 @@ def _merge(labels: LabelMatrix, listed: bool) -> LabelMatrix:
     split = _split_of(labels, target, kept)
     values = np.where(present, PRESENT, np.where(absent, ABSENT, UNKNOWN)).astype(np.int8)
     return LabelMatrix(values, labels.classes, labels.items[kept], split, labels.notes)
+
+
+def _merge_lists(labels: SparseLabelMatrix) -> SparseLabelMatrix:
+    """Join the lists of each item, of labels that are sparse."""
+    assert labels.items is not None
+    if labels.weights is not None:
+        raise DataError("duplicates='merge' is for labels without weights; keep one row per item")
+    target, kept = _group(labels.items)
+    given = labels.sparse
+    shape = (len(kept), given.classes)
+    joined = SparseLabels.from_entries(
+        target[given.row_of_entries()], given.columns, given.codes, shape, given.rest
+    )
+    split = _split_of(labels, target, kept)
+    return SparseLabelMatrix(joined, labels.classes, labels.items[kept], split, labels.notes)

@@ -9,13 +9,14 @@ import re
 import tokenize
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from halftruth.data.errors import DataError, nearest, option, some
 from halftruth.data.memory import check_memory
 from halftruth.data.readers.cell_codes import Coding
-from halftruth.labels import PRESENT
+from halftruth.labels import MANY_CLASSES, PRESENT, SparseLabels
 
 SEPARATORS = ("|", ";", ",")
 # Stands for cells that are lists written as text, where a separator is expected.
@@ -29,11 +30,13 @@ def matrix_of_lists(
     where: Callable[[int], str],
     classes: Sequence[str] | None = None,
     blank_rows: np.ndarray | None = None,
-) -> tuple[np.ndarray, tuple[str, ...]]:
+    sparse: bool = False,
+) -> tuple[Any, tuple[str, ...]]:
     """Convert lists of label names into (N, K) int8 labels; also returns the classes.
 
     A listed class is PRESENT, other classes get `coding.zero`; rows of `blank_rows` get
-    `coding.blank`. Without `classes`, the names found are sorted.
+    `coding.blank`. Without `classes`, the names found are sorted. `sparse`: labels of more than
+    `MANY_CLASSES` classes become `SparseLabels`.
     """
     if classes is None:
         classes = sort_names({name for row in lists for name in row})
@@ -48,14 +51,26 @@ def matrix_of_lists(
             f"{where(row)}: label {strange!r} is not among the {len(classes)} "
             f"classes{nearest(strange, classes)}"
         )
+    shape, blank = (len(lists), len(classes)), coding.meanings()["blank"]
+    if sparse and len(classes) > MANY_CLASSES:
+        if blank != coding.unlisted and blank_rows is not None and blank_rows.any():
+            raise DataError(
+                f"{where(int(blank_rows.argmax()))}: has no labels, and with {shape[1]:,} classes "
+                "an empty row must mean the same as a class that is not listed; pass "
+                f"{option('blank', coding.zero)}, or leave out the rows without labels"
+            )
+        return SparseLabels.from_entries(which, columns, PRESENT, shape, coding.unlisted), (
+            *classes,
+        )
     check_memory(
-        len(lists) * len(classes),
+        shape[0] * shape[1],
         f"a matrix of {len(lists):,} rows x {len(classes):,} classes",
-        "choose fewer classes with classes= (--read 'classes=[...]'), or fewer rows",
+        "train on features with the default method (auto), which keeps labels sparse, choose fewer "
+        "classes with classes= (--read 'classes=[...]'), or fewer rows",
     )
-    values = np.full((len(lists), len(classes)), coding.unlisted, dtype=np.int8)
+    values = np.full(shape, coding.unlisted, dtype=np.int8)
     if blank_rows is not None:
-        values[blank_rows] = coding.meanings()["blank"]
+        values[blank_rows] = blank
     values[which, np.asarray(columns, dtype=np.intp)] = PRESENT
     return values, tuple(classes)
 

@@ -29,7 +29,7 @@ from halftruth.data.readers.text_table import (
     table_from_frame,
 )
 from halftruth.data.splits import SPLIT_NAMES
-from halftruth.labels import LabelMatrix, harden
+from halftruth.labels import LabelMatrix, SparseLabelMatrix, SparseLabels, harden
 
 # fmt: off
 LABEL_COLUMNS = [
@@ -104,8 +104,12 @@ def labels_of_table(
     soft: bool = False,
     duplicates: Duplicates = "error",
     items: np.ndarray | None = None,
+    sparse: bool = False,
 ) -> LabelMatrix:
-    """Convert a table into labels; `items` name the rows if no column does."""
+    """Convert a table into labels; `items` name the rows if no column does.
+
+    `sparse`: labels of many classes become a `SparseLabelMatrix`.
+    """
     weights = None
     if weight_column is not None:
         weights = read_weights(table, weight_column)
@@ -130,7 +134,7 @@ def labels_of_table(
             table.columns[roles.listing], where=table.where, sep=sep, nothing=nothing
         )
         values, names = matrix_of_lists(
-            lists, coding, where=table.where, classes=classes, blank_rows=blank
+            lists, coding, where=table.where, classes=classes, blank_rows=blank, sparse=sparse
         )
         if not names:
             raise DataError(f"{table.where(0)}: column {roles.listing!r} lists no label in any row")
@@ -149,7 +153,11 @@ def labels_of_table(
     if roles.item is not None:
         items = np.array(table.texts(roles.item, "image_column"))
     split = None if roles.split is None else np.array(table.texts(roles.split, "split_column"))
-    labels = LabelMatrix(values, names, items, split, notes, shares, weights)
+    labels: Any
+    if isinstance(values, SparseLabels):
+        labels = SparseLabelMatrix(values, names, items, split, notes, weights)
+    else:
+        labels = LabelMatrix(values, names, items, split, notes, shares, weights)
     return resolve_duplicates(
         labels, duplicates, where=table.where, listed=roles.listing is not None
     )

@@ -5,14 +5,23 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from halftruth.data.errors import DataError, class_names, nearest
+from halftruth.data.memory import check_memory
 from halftruth.data.readers.cell_codes import Coding, which_is_unknown
 from halftruth.data.readers.duplicates import Duplicates, resolve_duplicates
 from halftruth.data.splits import SPLIT_NAMES
-from halftruth.labels import LabelMatrix, check_soft, harden
+from halftruth.labels import (
+    MANY_CLASSES,
+    LabelMatrix,
+    SparseLabelMatrix,
+    SparseLabels,
+    check_soft,
+    harden,
+)
 
 LABEL_KEYS = ("labels", "Y", "targets")
 CLASS_KEYS = ("label_names", "class_names", "classes", "target_names")
@@ -30,13 +39,16 @@ def read_matrix(
     split_column: str | None = None,
     soft: bool = False,
     duplicates: Duplicates = "error",
+    sparse: bool = False,
 ) -> LabelMatrix:
-    """Read a label matrix of 1 / 0 / -1 / NaN (or booleans).
+    """Read a label matrix of 1 / 0 / -1 / NaN (or booleans), or a sparse one of scipy (.npz).
 
     In a .npz, class names, items and splits are read from keys of those names; without class names
     the classes are called class0, class1, ...
     """
     arrays = load_arrays(path)
+    if {"format", "shape", "data"} <= arrays.keys():
+        return _read_sparse(path, coding, key, classes, split_column, soft, sparse)
     matrix, split = find_matrix(arrays, LABEL_KEYS, key, path)
     rows, width = matrix.shape
     names = list(classes) if classes is not None else _texts(arrays, CLASS_KEYS, width)
@@ -70,6 +82,46 @@ def read_matrix(
     return resolve_duplicates(
         labels, duplicates, where=lambda row: f"{path} row {row}", listed=False
     )
+
+
+def _read_sparse(
+    path: Path,
+    coding: Coding,
+    key: str | None,
+    classes: Sequence[str] | None,
+    split_column: str | None,
+    soft: bool,
+    sparse: bool,
+) -> Any:
+    """The labels of a matrix that `scipy.sparse.save_npz` wrote."""
+    from scipy.sparse import load_npz
+
+    wrong = {"key": key, "split_column": split_column, "soft": soft or None}
+    if named := [name for name, value in wrong.items() if value is not None]:
+        raise DataError(
+            f"{path}: {', '.join(named)} cannot be used with a sparse matrix of scipy, which holds "
+            "nothing but labels of 1 and -1"
+        )
+    if coding.minus_one != "absent":
+        raise DataError(f"{path}: in a sparse matrix -1 means absent; leave out minus_one=")
+    try:
+        found = SparseLabels.from_scipy(load_npz(path), coding.unlisted)
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path}: {error}") from None
+    names = [f"class{k}" for k in range(found.classes)] if classes is None else list(classes)
+    if len(names) != found.classes:
+        raise DataError(
+            f"{path}: the label matrix has {found.classes} columns, but {len(names)} class names "
+            "were given"
+        )
+    if sparse and found.classes > MANY_CLASSES:
+        return SparseLabelMatrix(found, class_names(names, path))
+    check_memory(
+        len(found) * found.classes,
+        f"a matrix of {len(found):,} rows x {found.classes:,} classes",
+        "train on features with the default method (auto), which keeps labels sparse",
+    )
+    return LabelMatrix(found.to_dense(), class_names(names, path))
 
 
 def load_arrays(path: Path, mapped: bool = False) -> dict[str, np.ndarray]:

@@ -1,0 +1,197 @@
+"""Sparse labels: only the codes that differ from the rest are stored, for thousands of classes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from halftruth.labels.checks import check_classes
+from halftruth.labels.codes import ABSENT, PRESENT, UNKNOWN
+from halftruth.labels.matrix import check_texts, describe_labels
+from halftruth.labels.soft_labels import check_weights
+
+# With more classes, `auto` on features keeps labels sparse, and trains the model of many classes.
+MANY_CLASSES = 2_500
+
+
+class DenseLabelsError(ValueError):
+    """Something needs a dense matrix of labels, and there are too many classes for one."""
+
+
+@dataclass(frozen=True, eq=False)
+class SparseLabels:
+    """Labels (N, K) by row: the columns and codes of the entries that are not `rest`.
+
+    `start` (N + 1), `columns` and `codes` are those of scipy's CSR format. `rest` is the code of
+    all other entries: UNKNOWN, or ABSENT where labels are complete.
+
+    >>> labels = SparseLabels.from_lists([[2], [0, 1]], classes=3)
+    >>> labels.to_dense()
+    array([[0, 0, 1],
+           [1, 1, 0]], dtype=int8)
+    """
+
+    start: np.ndarray
+    columns: np.ndarray
+    codes: np.ndarray
+    classes: int
+    rest: int = int(UNKNOWN)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.start) - 1, self.classes
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+    @classmethod
+    def from_entries(
+        cls, rows: Any, columns: Any, codes: Any, shape: tuple[int, int], rest: int = int(UNKNOWN)
+    ) -> "SparseLabels":
+        """Return the labels with these entries, in any order; of repeated ones the first counts."""
+        rows, columns = np.asarray(rows, np.int64), np.asarray(columns, np.int64)
+        codes = np.broadcast_to(np.asarray(codes, np.int8), rows.shape)
+        _, first = np.unique(rows * shape[1] + columns, return_index=True)
+        kept = first[codes[first] != rest]
+        start = np.concatenate([[0], np.cumsum(np.bincount(rows[kept], minlength=shape[0]))])
+        return cls(start, columns[kept].astype(np.int32), codes[kept], shape[1], rest)
+
+    @classmethod
+    def from_lists(cls, lists: Any, classes: int, rest: int = int(UNKNOWN)) -> "SparseLabels":
+        """Return the labels of rows that list the numbers of their present classes."""
+        lengths = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
+        columns = np.array([column for row in lists for column in row], dtype=np.int64)
+        rows = np.repeat(np.arange(len(lists)), lengths)
+        return cls.from_entries(rows, columns, PRESENT, (len(lists), classes), rest)
+
+    @classmethod
+    def from_scipy(cls, matrix: Any, rest: int = int(UNKNOWN)) -> "SparseLabels":
+        """Return the labels of a scipy sparse matrix of 1 and -1; entries of 0 are `rest`."""
+        given = matrix.tocoo()
+        wrong = np.flatnonzero(~np.isin(given.data, (1, 0, -1)))
+        if len(wrong):
+            at = wrong[0]
+            raise ValueError(
+                f"labels[{given.row[at]}, {given.col[at]}] is {given.data[at]}; expected 1 "
+                f"(present), 0 (unknown) or -1 (absent); {len(wrong):,} such values"
+            )
+        known = given.data != 0
+        return cls.from_entries(
+            given.row[known], given.col[known], given.data[known], given.shape, rest
+        )
+
+    @classmethod
+    def from_dense(cls, values: np.ndarray) -> "SparseLabels":
+        """Return the same labels; the rest is UNKNOWN, or ABSENT if no label is unknown."""
+        rest = int(UNKNOWN) if (values == UNKNOWN).any() else int(ABSENT)
+        rows, columns = np.nonzero(values != rest)
+        return cls.from_entries(rows, columns, values[rows, columns], values.shape, rest)
+
+    def to_dense(self, rows: Any = None, classes: slice | None = None) -> np.ndarray:
+        """Return the int8 matrix of some rows (all) and a block of classes (all)."""
+        low, high, _ = (classes or slice(None)).indices(self.classes)
+        some = self if rows is None else self.select(rows)
+        values = np.full((len(some), high - low), self.rest, dtype=np.int8)
+        inside = (some.columns >= low) & (some.columns < high)
+        values[some.row_of_entries()[inside], some.columns[inside] - low] = some.codes[inside]
+        return values
+
+    def select(self, rows: Any) -> "SparseLabels":
+        """Return some rows, by an index array, a mask or a slice."""
+        rows = np.arange(len(self))[rows]
+        first, length = self.start[rows], np.diff(self.start)[rows]
+        start = np.concatenate([[0], np.cumsum(length)])
+        at = np.arange(start[-1]) + np.repeat(first - start[:-1], length)
+        return SparseLabels(start, self.columns[at], self.codes[at], self.classes, self.rest)
+
+    def select_classes(self, columns: Any) -> "SparseLabels":
+        """Return the labels of some classes, in this order."""
+        columns = np.asarray(columns)
+        place = np.full(self.classes, -1)
+        place[columns] = np.arange(len(columns))
+        found = place[self.columns]
+        kept = found >= 0
+        rows = self.row_of_entries()[kept]
+        shape = (len(self), len(columns))
+        return self.from_entries(rows, found[kept], self.codes[kept], shape, self.rest)
+
+    def row_of_entries(self) -> np.ndarray:
+        """Return the row of each entry."""
+        return np.repeat(np.arange(len(self)), np.diff(self.start))
+
+    def count_per_class(self, code: int = int(PRESENT)) -> np.ndarray:
+        """(K,) the number of rows in which each class has this code."""
+        stored = np.bincount(self.columns[self.codes == code], minlength=self.classes)
+        if code == self.rest:
+            stored = stored + len(self) - np.bincount(self.columns, minlength=self.classes)
+        return stored
+
+    def count_per_row(self) -> np.ndarray:
+        """(N,) the number of PRESENT classes of each row."""
+        return np.bincount(self.row_of_entries()[self.codes == PRESENT], minlength=len(self))
+
+
+@dataclass(frozen=True, eq=False)
+class SparseLabelMatrix:
+    """A `LabelMatrix` of many classes: the same fields, with `sparse` instead of `values`."""
+
+    sparse: SparseLabels
+    classes: tuple[str, ...]
+    items: np.ndarray | None = None
+    split: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
+    # How much the labels of a row count in training, (N, 1).
+    weights: np.ndarray | None = None
+    soft: None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", check_classes(self.classes))
+        if len(self.classes) != self.sparse.classes:
+            raise ValueError(
+                f"got {len(self.classes)} class names for labels of {self.sparse.classes} columns"
+            )
+        for field in ("items", "split"):
+            given = getattr(self, field)
+            if given is not None:
+                object.__setattr__(self, field, check_texts(field, given, len(self)))
+        if self.weights is not None:
+            weights = check_weights(self.weights, self.sparse.shape)
+            if weights.shape[1] > 1:
+                raise DenseLabelsError(
+                    f"with {len(self.classes):,} classes, weights are one number per row"
+                )
+            object.__setattr__(self, "weights", weights)
+
+    def __len__(self) -> int:
+        return len(self.sparse)
+
+    @property
+    def values(self) -> np.ndarray:
+        """Refused: what needs a dense matrix is not available with so many classes."""
+        raise DenseLabelsError(
+            f"this needs a dense matrix of labels, and there are {len(self):,} rows x "
+            f"{len(self.classes):,} classes; with more than {MANY_CLASSES:,} classes it is not "
+            "available (see docs/data.md, Many classes); use fewer classes or rows"
+        )
+
+    def select(self, rows: Any) -> "SparseLabelMatrix":
+        """Select rows by an index array, a boolean mask or a slice, in that order."""
+        items = None if self.items is None else self.items[rows]
+        split = None if self.split is None else self.split[rows]
+        weights = None if self.weights is None else self.weights[rows]
+        sparse = self.sparse.select(rows)
+        return SparseLabelMatrix(sparse, self.classes, items, split, self.notes, weights)
+
+    def positives_per_class(self) -> np.ndarray:
+        """(K,) the number of rows in which each class is PRESENT."""
+        return self.sparse.count_per_class()
+
+    def positives_per_row(self) -> np.ndarray:
+        """(N,) the number of PRESENT classes of each row."""
+        return self.sparse.count_per_row()
+
+    def describe(self) -> str:
+        """Describe the labels in one line: counts, rare classes, how the file was read."""
+        absent = int(self.sparse.count_per_class(int(ABSENT)).sum())
+        counts, per_row = self.positives_per_class(), self.positives_per_row()
+        return describe_labels(self.classes, counts, per_row, absent, self.notes)
