@@ -82,13 +82,25 @@ class Command:
         return self.log.read_text() if self.log.exists() else ""
 
 
-def ranks(count):
-    """The environment that `accelerate launch --cpu` gives each of its processes."""
+def ranks(count, machines=1):
+    """The environment that `accelerate launch --cpu` gives each of its processes.
+
+    With several machines it is that of `torchrun --nnodes`, all on this host.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     shared = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    shared |= {"ACCELERATE_USE_CPU": "true", "LOCAL_WORLD_SIZE": str(count)}
+    shared |= {"ACCELERATE_USE_CPU": "true", "LOCAL_WORLD_SIZE": str(count // machines)}
     # Where there is one GPU, the second process would look for a second one.
     shared["CUDA_VISIBLE_DEVICES"] = ""
-    return [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
+    local = count // machines
+    return [
+        {
+            **shared,
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank % local),
+            "GROUP_RANK": str(rank // local),
+        }
+        for rank in range(count)
+    ]

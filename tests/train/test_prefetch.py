@@ -8,7 +8,8 @@ import torch
 
 from halftruth.data import ImageStore
 from halftruth.data.transforms import Augment
-from halftruth.train.inputs import FETCHED_AHEAD, Images, prefetch
+from halftruth.train.image_inputs import Images
+from halftruth.train.inputs import FETCHED_AHEAD, prefetch
 
 
 def test_prefetch_keeps_the_order():

@@ -1,6 +1,7 @@
 """Two processes (gloo) train the same model as one, with the same metrics."""
 
 import signal
+import tarfile
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +10,8 @@ import torch
 from real_processes import Command, ranks
 from tiny_data import arguments, outcome, records, tensors, with_tune
 
-from halftruth.train.inputs import Features
+from halftruth.data import ImageStore, decode_all, read_labels
+from halftruth.train.inputs import Batches, Features
 from halftruth.train.run_folder import load_checkpoint
 from halftruth.train.scoring import score_rows
 
@@ -18,10 +20,10 @@ from halftruth.train.scoring import score_rows
 def train(tmp_path):
     """Start a run in one or several processes; return their commands."""
 
-    def start(settings, out, *more, count=1):
+    def start(settings, out, *more, count=1, machines=1):
         options = {name: value for name, value in settings.items() if name != "labels"}
         line = ["train", settings["labels"], *arguments(options), "--out", tmp_path / out, *more]
-        places = ranks(count) if count > 1 else [{}]
+        places = ranks(count, machines) if count > 1 else [{}]
         return [
             Command(*line, log=tmp_path / f"{out}{rank}.log", **environment)
             for rank, environment in enumerate(places)
@@ -116,3 +118,63 @@ def test_an_error_is_shown_once(on_features, tmp_path, train):
     assert [command.wait(30) for command in running] == [2, 2]
     # Accelerate may warn of the number of threads before it.
     assert [command.output().count("error: ") for command in running] == [1, 0]
+
+
+@pytest.fixture
+def on_shards(data, without_batch_norm, tmp_path):
+    """The photos in five shards; nine steps, which read the images from the shards."""
+    folder, files = tmp_path / "shards", sorted((data / "photos").iterdir())
+    folder.mkdir()
+    for number, part in enumerate(np.array_split(np.arange(len(files)), [4, 14, 22, 34])):
+        with tarfile.open(folder / f"s-{number}.tar", "w") as archive:
+            for row in part:
+                archive.add(files[row], files[row].name)
+    settings = with_tune(without_batch_norm, "all") | {"images": folder / "*.tar", "cache": "none"}
+    settings |= {"epochs": 1, "schedule": "constant", "lr": 0.1, "ema": 0, "batch_size": 3}
+    return settings | {"workers": 0}
+
+
+def test_two_machines_of_two_processes_train_from_shards_like_one(on_shards, tmp_path, train):
+    """`torchrun --nnodes 2 --nproc_per_node 2`: four processes, each reads its shards."""
+    finish(train(on_shards, "one"))
+    finish(train(on_shards, "four", count=4, machines=2))
+    one, four = (load_checkpoint(tmp_path / run / "last.safetensors") for run in ("one", "four"))
+    assert_close(one["model"], four["model"])
+    ours, theirs = outcome(tmp_path / "one"), outcome(tmp_path / "four")
+    for part in ("val", "test"):
+        assert ours[part] == pytest.approx(theirs[part], abs=1e-5)
+
+
+def test_processes_decode_their_shards_into_one_cache(on_shards, tmp_path, train):
+    settings = {**on_shards, "cache": "disk", "cache_dir": tmp_path / "cache"}
+    finish(train(settings, "two", count=2))
+    [together] = (tmp_path / "cache").glob("pixels-*.npy")
+    store, names = ImageStore(settings["images"]), read_labels(settings["labels"]).items.tolist()
+    assert np.array_equal(np.load(together), decode_all(store, names, 32).pixels)
+    assert not list((tmp_path / "cache").glob(".part*"))
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_a_process_reads_only_its_shards(world):
+    """Each row once per epoch, the same steps for any number of processes, shards in turn."""
+    random = np.random.default_rng(0)
+    shards = random.integers(0, 9, 200)
+    rows = np.flatnonzero(random.random(200) < 0.8)
+    whole = Batches(rows, 16, 3, shards=shards)
+    own = [Batches(rows, 16, 3, rank, world, shards) for rank in range(world)]
+    drawn = [list(batches) for batches in own]
+    for step in range(whole.steps):
+        parts = [
+            some[step] for batches, some in zip(own, drawn, strict=True) if batches.weight(step)
+        ]
+        assert sorted(np.concatenate(parts)) == sorted(whole.get_rows_of_step(0, step))
+        assert sum(batches.weight(step) for batches in own) == pytest.approx(world)
+    seen = [{int(shard) for batch in some for shard in shards[batch]} for some in drawn]
+    assert sum(map(len, seen)) == 9
+    assert set(whole.draw_order(0)) == set(rows)
+    assert not np.array_equal(whole.draw_order(0), whole.draw_order(1))
+    # A lane ends a shard before it starts the next one.
+    order = whole.draw_order(0)
+    for lane in range(whole.lane.max() + 1):
+        turns = shards[order[whole.lane[order] == lane]]
+        assert (np.diff(turns) != 0).sum() == len(set(turns)) - 1

@@ -22,13 +22,8 @@ from halftruth.data.transforms import Augment
 from halftruth.labels import PRESENT
 from halftruth.models import build_image_model
 from halftruth.train.devices import OneProcess
-from halftruth.train.inputs import (
-    Images,
-    apply_in_blocks,
-    decode,
-    digest_image_files,
-    fit_standardization,
-)
+from halftruth.train.image_inputs import Images, decode, digest_image_files
+from halftruth.train.inputs import apply_in_blocks, fit_standardization
 from halftruth.train.scoring import score_rows
 
 # Keys of a data set in a grid that are not options of its reader.

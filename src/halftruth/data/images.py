@@ -144,8 +144,8 @@ class ImageStore:
         """Whether a file is an image: by its ending, or since it is in a column of images."""
         if is_image_name(name):
             return True
-        holders = self._by_archive().get(name)
-        return bool(holders) and isinstance(self._archive(holders[0]), ArrowImages)
+        holders = self._by_archive().get(name, [])
+        return any(isinstance(self._archive(path), ArrowImages) for path in holders)
 
     def _by_base(self) -> dict[str, list[str]]:
         if self._bases is None:

@@ -20,10 +20,12 @@ from halftruth.data import DataError
 from halftruth.data.check import completeness_hint
 from halftruth.data.decode_images import describe_bad
 from halftruth.data.splits import named_splits
+from halftruth.labels import SparseLabelMatrix
 from halftruth.losses import Loss
 from halftruth.models import Classifier
 from halftruth.models.ensemble import build_ensemble
 from halftruth.models.heads import registry as heads
+from halftruth.models.many_classes import build_many_classes
 from halftruth.train.auto import Budget, Choice, resolve_auto, search_settings, uses_ensemble
 from halftruth.train.config import AUTO, Config, load_settings
 from halftruth.train.devices import (
@@ -32,11 +34,21 @@ from halftruth.train.devices import (
     keep_freed_memory,
     make_accelerator,
 )
-from halftruth.train.evaluation import OutOfSample, Result, evaluate_run
+from halftruth.train.evaluation import Result, evaluate_run
 from halftruth.train.feature_encoder import FeatureEncoder
 from halftruth.train.fit_ensemble import fit_ensemble
-from halftruth.train.inputs import Features, Images, Inputs, read_images
+from halftruth.train.fit_many import fit_many_classes
+from halftruth.train.held_out_rows import OutOfSample
+from halftruth.train.image_inputs import Images, read_images
+from halftruth.train.inputs import Features, Inputs
 from halftruth.train.journal import HISTOGRAMS, METRICS, Journal, OnEpoch
+from halftruth.train.many_run import (
+    LEFT_OUT,
+    MANY,
+    describe_many_memory,
+    evaluate_many,
+    match_labels_per_row,
+)
 from halftruth.train.memory_use import describe_memory
 from halftruth.train.output_tables import to_csv_text, write_bad_images
 from halftruth.train.run_folder import (
@@ -55,7 +67,7 @@ from halftruth.train.run_folder import (
 )
 from halftruth.train.scoring import extract_features, send_scores
 from halftruth.train.stages import Stages, build_model
-from halftruth.train.task import check_parts, load_task, remove_rows
+from halftruth.train.task import check_parts, has_many_classes, load_task, remove_rows
 from halftruth.train.trackers import Trackers, check_trackers
 from halftruth.train.trainer import Interrupted, Teacher
 
@@ -112,7 +124,7 @@ class Run:
         keep_freed_memory()
         self._refuse_overwriting(resume)
         encoder = FeatureEncoder.load(self.folder) if resume else None
-        self.task = load_task(self.config, encoder)
+        self.task = load_task(self.config, encoder, sparse=uses_ensemble(self.config))
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.task.encoder is not None and self.main:
             self.task.encoder.save(self.folder)
@@ -141,6 +153,8 @@ class Run:
             self.journal.log(self.task.describe())
             self._hint_at_complete_labels()
             self._report_unused_val()
+        if has_many_classes(self.task.labels):
+            return self._fit_many_classes(saved, started)
         self.first = self._train_teacher(resume)
         model = build_model(self.config, self.task)
         inputs, bad = self._load_inputs(model)
@@ -185,7 +199,8 @@ class Run:
 
     def _hint_at_complete_labels(self) -> None:
         """Log a hint at `--zero absent` if the labels look complete and 0 means unknown."""
-        if "zero" in self.config.reading or self.config.truth:
+        many = has_many_classes(self.task.labels)
+        if "zero" in self.config.reading or self.config.truth or many:
             return
         if hint := completeness_hint(self.task.labels.select(self.task.splits.train)):
             self.journal.log(f"hint: {hint}")
@@ -366,11 +381,59 @@ class Run:
         given = OutOfSample(held["rows"].numpy(), held["logits"].double().numpy())
         result = evaluate_run(config, task, model, inputs, best, self.accelerator, given)
         result.members = best["members"]
-        result.criterion, result.best_score = "val_mAP", result.val.get("mAP", math.nan)
+        result.criterion, result.best_score = (
+            "val_mAP",
+            result.get_observed("val").get("mAP", math.nan),
+        )
         journal.write({"stage": ENSEMBLE, "epoch": 1, "val_mAP": result.best_score})
         journal.close()
         self._write_results(result, time.perf_counter() - started)
         journal.log(result.describe())
+        return result
+
+    def _fit_many_classes(self, saved: dict[str, Any] | None, started: float) -> Result:
+        """Fit the model of many classes, and evaluate it by blocks of rows and classes."""
+        config, task, journal = self.config, self.task, self.journal
+        labels, features = task.labels, task.features
+        assert isinstance(labels, SparseLabelMatrix) and features is not None
+        journal.log(f"{len(labels.classes):,} classes: labels stay sparse; {LEFT_OUT}")
+        if line := describe_many_memory(task):
+            journal.log(line)
+        self.identity = identify(config, task)
+        self._write_config(saved)
+        files = Checkpoints(self.folder, self.accelerator, self.identity)
+        try:
+            if saved is None:
+                fitted = fit_many_classes(
+                    features, labels.sparse, task.splits.train, task.splits.val, seed=config.seed,
+                    weights=labels.weights, log=journal.log,
+                    one_scale=None if task.encoder is None else task.encoder.one_scale,
+                )  # fmt: skip
+                if config.labels_per_row:
+                    held = task.splits.val
+                    match_labels_per_row(fitted.head, features, held, config.labels_per_row)
+                journal.log("many classes: " + "; ".join(fitted.notes))
+                files.save_best(fitted.model, MANY, 0, {
+                    "layout": {MANY: fitted.head.layout}, "rows": len(task.splits.train)
+                })  # fmt: skip
+                files.save_last({"progress": {"stage": MANY}})
+        except KeyboardInterrupt as stop:
+            journal.log("stopped; nothing is saved yet. The same command starts again")
+            raise Interrupted from stop
+        best = files.best()
+        model = build_many_classes(features.shape[1], len(labels.classes), best["layout"][MANY])
+        model.load_state_dict(best["model"])
+        head: Any = model.eval().requires_grad_(False).head
+        result, pooled, table = evaluate_many(config, task, head)
+        journal.write({"stage": MANY, "epoch": 1, "val_mAP": result.best_score})
+        journal.close()
+        if self.main:
+            write_text(self.folder / RESULT, result.to_json())
+            write_text(self.folder / "classes.csv", to_csv_text(table))
+            with replace_file(self.folder / OUT_OF_SAMPLE) as new, new.open("wb") as file:
+                np.savez_compressed(file, pooled=pooled)
+        journal.log(result.describe())
+        journal.log(f"finished in {time.perf_counter() - started:.0f} s")
         return result
 
     # ------------------------------------------------------------------ after training
@@ -387,7 +450,7 @@ class Run:
                 np.savez_compressed(file, **counts)
             held = details.out_of_sample
             with replace_file(self.folder / OUT_OF_SAMPLE) as new, new.open("wb") as file:
-                np.savez_compressed(file, rows=held.rows, logits=held.logits.astype(np.float32))
+                np.savez_compressed(file, **held.to_arrays(self.task.labels))
 
 
 # ---------------------------------------------------------------------- methods with a teacher

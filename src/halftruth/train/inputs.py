@@ -1,38 +1,19 @@
-"""Inputs by row number (features, or images decoded once) and the order of the batches.
+"""Inputs by row number and the order of the batches; `image_inputs` has those on images.
 
 Labels are not part of a batch. They stay in the main process and are looked up by row, so that
 labels that a method corrects are never lost in the copy of a worker process.
 """
 
-import hashlib
-import json
-import math
-import os
-import sys
-import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
-from accelerate import Accelerator
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
 
-from halftruth.data import ImageStore, check_images, decode_all
-from halftruth.data.image_file import resize
-from halftruth.data.memory import get_free_memory
-from halftruth.data.transforms import Augment
-from halftruth.models import Classifier
 from halftruth.models.classifier import Standardize
-from halftruth.train.config import Config
-from halftruth.train.journal import Journal
-from halftruth.train.run_folder import replace_file, write_text
-from halftruth.train.task import Task
 
 Rows = Iterable[np.ndarray]
 Raw = tuple[Tensor, Tensor]
@@ -96,217 +77,6 @@ class SparseFeatures(Features):
             yield dense.to(device), torch.as_tensor(rows).to(device)
 
 
-class _Pixels(Dataset[Any]):
-    """uint8 pixels of batches of rows: cached, in a memory map, or from the image files."""
-
-    def __init__(
-        self, pixels: np.ndarray | None, store: ImageStore, names: Sequence[str], size: int
-    ):
-        self.pixels, self.store, self.names, self.size = pixels, store, names, size
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def __getitems__(self, rows: np.ndarray) -> Raw:
-        """Read the image files."""
-        images = [resize(self.store.read(self.names[row], self.size), self.size) for row in rows]
-        pixels = np.stack([np.asarray(image) for image in images])
-        return torch.from_numpy(pixels), torch.from_numpy(rows)
-
-    def gather(self, rows: np.ndarray, pinned: bool) -> Raw:
-        """Copy cached pixels, into page-locked memory if `pinned`."""
-        assert self.pixels is not None
-        index = torch.from_numpy(rows)
-        out = torch.empty((len(rows), *self.pixels.shape[1:]), dtype=torch.uint8, pin_memory=pinned)
-        with warnings.catch_warnings():
-            # torch warns that a memory map is read-only; nothing writes to it.
-            warnings.simplefilter("ignore", UserWarning)
-            source = torch.from_numpy(self.pixels)
-        torch.index_select(source, 0, index, out=out)
-        return out, index
-
-
-class Images:
-    """Images at the model's size; flipping, cropping and normalising happen on the device."""
-
-    def __init__(
-        self,
-        store: ImageStore,
-        names: Sequence[str],
-        size: int,
-        *,
-        augment: Augment,
-        workers: int = 2,
-        pixels: np.ndarray | None = None,
-    ) -> None:
-        self.augment, self.workers = augment, workers
-        self.source = _Pixels(pixels, store, names, size)
-        self.on_device: Tensor | None = None
-
-    def load(self, batches: Rows, device: torch.device) -> Iterator[Raw]:
-        if self.on_device is None and _has_room(device, self.source.pixels):
-            self.on_device = _copy_to(device, self.source.pixels)
-        if self.on_device is not None:
-            for rows in batches:
-                index = torch.as_tensor(rows).to(device, non_blocking=True)
-                yield self.on_device[index], index
-            return
-        for pixels, index in self._batches(batches, device):
-            yield pixels.to(device, non_blocking=True), index.to(device, non_blocking=True)
-
-    def _batches(self, batches: Rows, device: torch.device) -> Iterator[Raw]:
-        """Yield batches: cached pixels are fetched by threads, files are read by processes."""
-        if self.source.pixels is not None:
-            pinned = device.type == "cuda"
-            return prefetch(partial(self.source.gather, pinned=pinned), batches)
-        workers = self.workers
-        loader = DataLoader(
-            self.source,
-            batch_sampler=batches,  # type: ignore[arg-type]
-            collate_fn=_return_unchanged,
-            num_workers=workers,
-            pin_memory=device.type == "cuda",
-            prefetch_factor=4 if workers else None,
-            # New workers every epoch: forked processes start quickly.
-            multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
-            worker_init_fn=partial(_end_with_parent, os.getpid()),
-        )
-        return iter(loader)
-
-    def prepare(self, raw: Tensor, *, keys: Tensor | None = None, views: int = 1) -> Tensor:
-        if keys is None:
-            return self.augment(raw, train=False)
-        if views == 1:
-            return self.augment(raw, keys=keys)
-        return self.augment.views(raw, views, keys=keys).flatten(0, 1)
-
-    def crop_boxes(self, keys: Tensor, views: int = 1) -> Tensor:
-        if views > 1:
-            # The first of several views is the whole image.
-            return torch.tensor([[0.0, 0.0, 1.0, 1.0]], device=keys.device).expand(len(keys), 4)
-        return self.augment.crop_boxes(keys)
-
-
-def _has_room(device: torch.device, pixels: np.ndarray | None) -> bool:
-    """Return whether all pixels fit into a quarter of the GPU's free memory."""
-    if device.type != "cuda" or pixels is None:
-        return False
-    return pixels.nbytes <= torch.cuda.mem_get_info(device)[0] / 4
-
-
-def _copy_to(device: torch.device, pixels: np.ndarray | None) -> Tensor:
-    """Copy the pixels to the device in parts, since a memory map may not fit into memory."""
-    assert pixels is not None
-    copy = torch.empty(pixels.shape, dtype=torch.uint8, device=device)
-    for at in range(0, len(pixels), 2048):
-        copy[at : at + 2048] = torch.from_numpy(np.array(pixels[at : at + 2048])).to(device)
-    return copy
-
-
-def _return_unchanged(batch: Any) -> Any:
-    return batch
-
-
-def _end_with_parent(parent: int, _: int) -> None:
-    """End a worker whose parent died before torch began to check for that."""
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def read_images(
-    config: Config, task: Task, model: Classifier, journal: Journal, accelerator: Accelerator
-) -> tuple[Images, list[tuple[str, str]]]:
-    """Decode the task's images once at the model's size; return them and the unreadable ones."""
-    assert task.store is not None
-    names, size = task.names, model.image_size
-    with (
-        accelerator.main_process_first(),
-        journal.progress("reading images", len(names)) as advance,
-    ):
-        pixels, bad = decode(
-            task.store,
-            names,
-            size,
-            cache=config.cache,
-            folder=Path(config.cache_dir or Path(config.out) / "cache"),
-            workers=max(config.workers, 1),
-            shared=accelerator.num_processes > 1,
-            progress=advance,
-        )
-    augment = Augment.preset(config.augment, size, model.mean, model.std)
-    images = Images(task.store, names, size, augment=augment, workers=config.workers, pixels=pixels)
-    return images, bad
-
-
-def decode(
-    store: ImageStore,
-    names: Sequence[str],
-    size: int,
-    *,
-    cache: str,
-    folder: Path,
-    workers: int,
-    shared: bool = False,
-    progress: Callable[[int], None] | None = None,
-) -> tuple[np.ndarray | None, list[tuple[str, str]]]:
-    """Return the pixels of all images (None with cache "none") and the bad ones as (name, reason).
-
-    The rows of bad images hold no pixels and must not be used.
-    """
-    if cache == "none":
-        return None, check_images(store, names, workers=workers, progress=progress)
-    shape = (len(names), size, size, 3)
-    if cache == "auto":
-        cache = "disk" if shared or math.prod(shape) > get_free_memory() / 2 else "memory"
-    if cache == "disk":
-        return _decode_to_disk(store, names, shape, folder, workers, progress)
-    done = decode_all(store, names, size, workers=workers, on_bad="skip", progress=progress)
-    return done.pixels, done.bad
-
-
-def _decode_to_disk(
-    store: ImageStore,
-    names: Sequence[str],
-    shape: tuple[int, ...],
-    folder: Path,
-    workers: int,
-    progress: Callable[[int], None] | None,
-) -> tuple[np.ndarray, list[tuple[str, str]]]:
-    """Return a memory map, which is written once and shared by all runs on the same images."""
-    key = make_cache_key(list(names), shape, digest_image_files(store))
-    path, notes = folder / f"pixels-{key}.npy", folder / f"pixels-{key}.json"
-    if not notes.exists():
-        with replace_file(path, shared=True) as new:
-            out = np.lib.format.open_memmap(new, mode="w+", dtype=np.uint8, shape=shape)
-            done = decode_all(
-                store, names, shape[1], workers=workers, out=out, on_bad="skip", progress=progress
-            )
-            out.flush()
-        # Written last: if it exists, the pixels are complete.
-        write_text(notes, json.dumps(done.bad))
-    bad = [(name, reason) for name, reason in json.loads(notes.read_text(encoding="utf-8"))]
-    return np.lib.format.open_memmap(path, mode="r"), bad
-
-
-def make_cache_key(*facts: Any) -> str:
-    """Return a part of a file name that depends on all the facts."""
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
-
-
-def digest_image_files(store: ImageStore) -> list[list[str]]:
-    """Return digests of the names, sizes and times of all image files, one per source."""
-    digests = []
-    for source in store.sources:
-        files = sorted(path for path in source.rglob("*") if path.is_file()) or [source]
-        digest = hashlib.sha256()
-        for path in files:
-            facts = path.stat()
-            name = path.relative_to(source)
-            digest.update(f"{name}\0{facts.st_size}\0{facts.st_mtime_ns}\0".encode())
-        digests.append([str(source.resolve()), digest.hexdigest()])
-    return digests
-
-
 # ---------------------------------------------------------------------- batches
 
 
@@ -336,44 +106,120 @@ class Batches:
     The rows of a step are the same for any number of processes: process r of w takes every w-th of
     them. With fewer rows than processes, a process repeats one row with weight 0, so that all take
     part in the exchange of gradients.
+
+    `shards`: the shard of each row of the label table. Then process r reads only the shards r,
+    r + w, ..., and an epoch reads the shards of a process one after the other. Each step has rows
+    of all shards that are being read, in proportion to their number of rows.
     """
 
     def __init__(
-        self, rows: np.ndarray, batch_size: int, seed: int, rank: int = 0, world: int = 1
+        self,
+        rows: np.ndarray,
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        world: int = 1,
+        shards: np.ndarray | None = None,
     ) -> None:
         self.rows, self.batch_size, self.seed = np.asarray(rows), batch_size, seed
         self.rank, self.world = rank, world
         self.epoch = 0
         self.start = 0
+        # The lane of each row of the label table; a process reads whole lanes.
+        self.lane = None if shards is None else assign_lanes(shards, self.rows)
+        if self.lane is not None and self.lane.max() < world - 1:
+            # Fewer shards than processes.
+            self.lane = None
+        self.shards = None if self.lane is None else shards
+        # For a step without a row of this process.
+        self._own_row = self._take_mine(self.rows)[:1]
+        self._drawn: tuple[int, np.ndarray] = (-1, self.rows)
 
     @property
     def steps(self) -> int:
         return -(-len(self.rows) // self.batch_size)
 
+    def draw_order(self, epoch: int) -> np.ndarray:
+        """Return all rows in the order of an epoch, over all processes."""
+        if self._drawn[0] == epoch:
+            return self._drawn[1]
+        random = np.random.default_rng([self.seed, epoch])
+        order = random.permutation(self.rows)
+        if self.shards is not None and self.lane is not None:
+            order = order_by_lanes(order, self.shards, self.lane, random)
+        self._drawn = epoch, order
+        return order
+
     def get_rows_of_step(self, epoch: int, step: int) -> np.ndarray:
         """Return all rows of one step, over all processes."""
-        order = np.random.default_rng([self.seed, epoch]).permutation(self.rows)
-        return order[step * self.batch_size : (step + 1) * self.batch_size]
+        return self.draw_order(epoch)[step * self.batch_size : (step + 1) * self.batch_size]
+
+    def _take_mine(self, whole: np.ndarray) -> np.ndarray:
+        if self.lane is None:
+            return whole[self.rank :: self.world]
+        return whole[self.lane[whole] % self.world == self.rank]
 
     def __len__(self) -> int:
         return self.steps - self.start
 
     def __iter__(self) -> Iterator[np.ndarray]:
         """Yield the rows of this process, from step `start` of `epoch` on."""
-        order = np.random.default_rng([self.seed, self.epoch]).permutation(self.rows)
+        epoch = self.epoch
         for step in range(self.start, self.steps):
-            whole = order[step * self.batch_size : (step + 1) * self.batch_size]
-            mine = whole[self.rank :: self.world]
-            yield np.ascontiguousarray(mine if len(mine) else whole[:1])
+            whole = self.get_rows_of_step(epoch, step)
+            mine = self._take_mine(whole)
+            yield np.ascontiguousarray(mine if len(mine) else self._own_row)
 
     def weight(self, step: int) -> float:
         """Return the weight with which the mean over processes is the mean over the whole batch.
 
-        Processes may differ by one row, but the exchange of gradients weights them equally.
+        Processes may differ in their rows, but the exchange of gradients weights them equally.
         """
+        if self.lane is not None:
+            whole = self.get_rows_of_step(self.epoch, step)
+            return len(self._take_mine(whole)) * self.world / len(whole)
         size = min(self.batch_size, len(self.rows) - step * self.batch_size)
-        mine = len(range(self.rank, size, self.world))
-        return mine * self.world / size
+        return len(range(self.rank, size, self.world)) * self.world / size
+
+
+# Lanes at most: so many shards are read at the same time, and so many processes may share them.
+LANES = 64
+
+
+def assign_lanes(shards: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return the lane of each row of the label table: its shard's, with about equal lanes.
+
+    The largest shard goes first, each to the lane with the fewest rows. The number of lanes does
+    not depend on the number of processes, so that batches do not either.
+
+    >>> assign_lanes(np.array([0, 0, 0, 1, 2, 2]), np.arange(6))
+    array([0, 0, 0, 2, 1, 1])
+    """
+    names, counts = np.unique(shards[rows], return_counts=True)
+    lanes = np.zeros(min(LANES, len(names)), dtype=int)
+    lane_of = {}
+    for k in np.argsort(-counts, kind="stable"):
+        lane = int(lanes.argmin())
+        lanes[lane] += counts[k]
+        lane_of[int(names[k])] = lane
+    return np.array([lane_of.get(int(shard), 0) for shard in shards])
+
+
+def order_by_lanes(
+    order: np.ndarray, shards: np.ndarray, lane: np.ndarray, random: np.random.Generator
+) -> np.ndarray:
+    """Return shuffled rows so that each lane reads its shards one after the other.
+
+    The i-th of n rows of a lane goes to the place (i + 1/2) / n of the epoch.
+    """
+    # The order of the shards differs between epochs.
+    turn = random.permutation(int(shards.max()) + 1)
+    place = np.empty(len(order))
+    for number in np.unique(lane[order]):
+        own = np.flatnonzero(lane[order] == number)
+        own = own[np.argsort(turn[shards[order[own]]], kind="stable")]
+        place[own] = (np.arange(len(own)) + 0.5) / len(own)
+    return order[np.argsort(place, kind="stable")]
 
 
 def seed_step(seed: int, epoch: int, step: int, rank: int, device: torch.device) -> None:

@@ -16,7 +16,8 @@ from halftruth.models import Classifier
 from halftruth.models.classifier import bare_forward
 from halftruth.train.config import Config
 from halftruth.train.devices import keep_freed_memory
-from halftruth.train.inputs import Inputs, digest_image_files, make_cache_key
+from halftruth.train.image_inputs import digest_image_files, make_cache_key
+from halftruth.train.inputs import Inputs
 from halftruth.train.journal import Journal
 from halftruth.train.run_folder import replace_file
 from halftruth.train.task import Task
@@ -51,14 +52,15 @@ def score_rows(
 ) -> Tensor:
     """Return the outputs (len(rows), ...) of all rows, in their order, on the device.
 
-    Process r of w computes every w-th row, and the results are gathered. All processes need the
-    same number of rows: some may repeat the first row, whose result is dropped. `progress` receives
-    the number of rows of each batch, over all processes.
+    Each process computes a part of the rows, in order, so that it reads few shards, and the results
+    are gathered. All processes need the same number of rows: some may repeat the first row, whose
+    result is dropped. `progress` receives the number of rows of each batch, over all processes.
     """
     rows, world, device = np.asarray(rows), accelerator.num_processes, accelerator.device
     if not len(rows):
         return torch.empty(0, device=device)
-    places = np.arange(accelerator.process_index, -(-len(rows) // world) * world, world)
+    share = -(-len(rows) // world)
+    places = np.arange(share) + accelerator.process_index * share
     mine = rows[np.where(places < len(rows), places, 0)]
     results = []
     for values, index in score_batches(forward, inputs, mine, device, batch_size):
@@ -68,9 +70,7 @@ def score_rows(
     values = torch.cat(results)
     if world == 1:
         return values
-    # Gathered by process, each with every w-th row: transposing restores the order of the rows.
-    gathered = accelerator.gather(values.contiguous())
-    return gathered.unflatten(0, (world, -1)).transpose(0, 1).flatten(0, 1)[: len(rows)]
+    return accelerator.gather(values.contiguous())[: len(rows)]
 
 
 def average_over_mirror(model: nn.Module) -> Forward:

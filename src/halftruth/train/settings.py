@@ -80,6 +80,9 @@ RIDGE = Condition(
     "`optimizer` adamw",
     "without `weight_decay` and `hidden`",
 )
+WITH_HINTS = Condition(
+    lambda s: bool(s.hints), "there are no `hints` whose columns it could name", "`hints`"
+)
 WITH_TRUTH = Condition(
     lambda s: bool(s.truth), "there are no complete labels (`truth`) to read", "`truth`"
 )
@@ -184,7 +187,8 @@ class Settings:
         "", DATA, "Label file or folder.", default_words="(required)", on_resume=FREE, nested=True
     )
     images: list[str] = _declare(
-        list, DATA, "Folder, zip file or shards (.tar, .parquet, .arrow) of images; may be repeated.",
+        list, DATA,
+        "Folder, zip file or shards (.tar, .parquet, .arrow) of images; may be repeated.",
         on_resume=FREE, first=True, flags=("--images", "-i"),
     )  # fmt: skip
     features: list[str] = _declare(
@@ -215,6 +219,16 @@ class Settings:
         "Folder of an audit, or a CSV of verdicts: labels that people verified as present or "
         "absent replace those of the label file.",
         on_resume=FIXED, first=True,
+    )  # fmt: skip
+    hints: list[str] = _declare(
+        list, DATA,
+        "Table with scores of anything else (another model, keyword rules, people) for all or some "
+        "items and classes; may be repeated. How much it is worth is learnt per class.",
+        on_resume=FREE, first=True,
+    )  # fmt: skip
+    hint_names: str | None = _declare(
+        None, DATA, "Table with the columns hint and class, where the hints use other class names.",
+        only=(WITH_HINTS,), on_resume=FREE,
     )  # fmt: skip
     reading: dict[str, Any] = _declare(
         dict, DATA, "How the label file is read: arguments of `read_labels`.",

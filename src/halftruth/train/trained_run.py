@@ -7,20 +7,22 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
 
 from halftruth.data import DataError, decode_all
 from halftruth.data.decode_images import describe_bad
+from halftruth.data.errors import some
 from halftruth.data.features import check_features
 from halftruth.data.given_images import GivenImage, open_images
+from halftruth.data.hints import list_hints, read_hints
 from halftruth.data.transforms import Augment
 from halftruth.labels import LabelMatrix
 from halftruth.models import Classifier, build_image_model
 from halftruth.models.averaged import build_averaged
 from halftruth.models.ensemble import build_ensemble
+from halftruth.models.many_classes import build_many_classes
 from halftruth.presence.decisions import Decisions, Rule, parse_rule
 from halftruth.presence.decisions import decide as choose_thresholds
 from halftruth.presence.labelling_model import sigmoid
@@ -29,8 +31,12 @@ from halftruth.train.config import Config, check_device, read_settings
 from halftruth.train.devices import make_accelerator
 from halftruth.train.feature_encoder import FeatureEncoder
 from halftruth.train.feature_inputs import Files, encode, is_matrix, read_matrix
-from halftruth.train.inputs import Features, Images, Inputs
+from halftruth.train.held_out_rows import HeldOutRows, read_held_out_rows
+from halftruth.train.hints import HintWeights
+from halftruth.train.image_inputs import Images
+from halftruth.train.inputs import Features, Inputs
 from halftruth.train.journal import Journal
+from halftruth.train.many_run import MANY, ManyScores, decide_many, make_top_table
 from halftruth.train.output_tables import make_prediction_table, write_table
 from halftruth.train.run_folder import (
     BEST,
@@ -133,19 +139,23 @@ class TrainedRun:
         parsed = parse_rule(rule)
         if self.result is None:
             raise CheckpointError(f"{self.folder}: training is not finished, so nothing is decided")
-        path = self.folder / OUT_OF_SAMPLE
-        try:
-            with np.load(path) as file:
-                logits = file["logits"]
-            shown = np.array(self.result["shown"], dtype=int)
-            offset, slope = self.curves
-            probabilities = sigmoid(offset + slope * logits)
-        except (OSError, ValueError, KeyError, BadZipFile) as error:
-            raise CheckpointError(
-                f"cannot read {path}: {type(error).__name__}: {error}. It is written at the end of "
-                f"training; `halftruth train --resume --out {self.folder}` writes it again"
-            ) from error
+        shown = np.array(self.result["shown"], dtype=int)
+        if self.has_many_classes:
+            with np.load(self.folder / OUT_OF_SAMPLE, allow_pickle=False) as file:
+                return decide_many(file["pooled"], shown, parsed)
+        offset, slope = self.curves
+        probabilities = sigmoid(offset + slope * self.held_out.logits)
         return choose_thresholds(probabilities, shown, parsed)
+
+    @cached_property
+    def held_out(self) -> HeldOutRows:
+        """The rows that the model was not fitted on: labels and logits."""
+        if self.has_many_classes:
+            raise DataError(
+                f"{self.folder}: was trained on {len(self.classes):,} classes, for which this is "
+                "not available (docs/data.md, Many classes)"
+            )
+        return read_held_out_rows(self.folder)
 
     @cached_property
     def curves(self) -> tuple[np.ndarray, np.ndarray]:
@@ -157,6 +167,11 @@ class TrainedRun:
         return fitted.offset, fitted.slope
 
     @property
+    def has_many_classes(self) -> bool:
+        """Whether the run was trained on sparse labels: predictions have no column per class."""
+        return MANY in (self.saved.get("layout") or {})
+
+    @property
     def thresholds(self) -> np.ndarray:
         """One threshold per class, on calibrated probabilities."""
         return self.decisions.thresholds
@@ -166,7 +181,9 @@ class TrainedRun:
         """The network with the best weights, in evaluation mode."""
         config = self.config
         layout = self.saved.get("layout")
-        if layout is not None and self.inputs is not None:
+        if layout is not None and MANY in layout and self.inputs is not None:
+            model = build_many_classes(self.inputs, len(self.classes), layout[MANY])
+        elif layout is not None and self.inputs is not None:
             model = build_ensemble(self.inputs, len(self.classes), layout)
         elif self.inputs is not None:
             model = build_head(config, self.inputs, len(self.classes))
@@ -204,6 +221,7 @@ class TrainedRun:
         items: Sequence[str] | None = None,
         bad_images: str = "skip",
         workers: int | None = None,
+        hints: Any = None,
         decide: str | None = None,
         raw: bool = False,
     ) -> pd.DataFrame:
@@ -217,18 +235,28 @@ class TrainedRun:
         - text: a table with the column of text, a DataFrame, a text or a list of texts.
 
         The names are file names, ids of the features, or row numbers; `items` gives others.
+        `hints`: those of a run that was trained with hints, as files, DataFrames or arrays (N, K);
+        without them, predictions are those of the model alone.
         Predicted labels are joined by "|". `decide`: another rule than that of training, such as
-        "precision=0.9". `raw`: the sigmoid of the logits instead of probabilities; the predicted
+        "precision=0.9". With many classes (docs/data.md), the table has the most probable classes of
+        each row instead of a column per class. `raw`: the sigmoid of the logits instead of probabilities; the predicted
         labels stay the same.
         """
         scores = self.score(
             source, images=images, features=features, text=text, items=items,
-            bad_images=bad_images, workers=workers,
+            bad_images=bad_images, workers=workers, hints=hints,
         )  # fmt: skip
         return self._make_table(scores, decide, raw)
 
     def _make_table(self, scores: Scores, decide: str | None, raw: bool) -> pd.DataFrame:
         decisions = self.decisions if decide is None else self.decide(decide)
+        if isinstance(scores, ManyScores):
+            if raw:
+                raise DataError(
+                    f"{self.folder}: raw (--raw) has no effect with so many classes, whose "
+                    "probabilities are those of being labelled"
+                )
+            return make_top_table(scores, self.classes, decisions)
         shown, chosen = scores.probabilities, decisions(scores.probabilities)
         return make_prediction_table(
             scores.items, scores.raw if raw else shown, self.classes, chosen
@@ -244,6 +272,7 @@ class TrainedRun:
         items: Sequence[str] | None = None,
         bad_images: str = "skip",
         workers: int | None = None,
+        hints: Any = None,
     ) -> Scores:
         """Return the probabilities behind `predict`, and the images that could not be read.
 
@@ -271,10 +300,39 @@ class TrainedRun:
             )
         names = None if items is None else [str(item) for item in items]
         if self.inputs is not None:
-            return self._score_features(given["features"], given["text"], names)
+            scores = self._score_features(given["features"], given["text"], names)
+            return self._with_hints(scores, hints)
         images = given["images"]
         assert images is not None
-        return self._score_images(images, names, bad_images, workers)
+        return self._with_hints(self._score_images(images, names, bad_images, workers), hints)
+
+    def _with_hints(self, scores: Scores, hints: Any) -> Scores:
+        """Combine the scores of the model with hints, as in training."""
+        record = (self.result or {}).get("hints")
+        sources = list_hints(hints)
+        if not record:
+            if sources:
+                raise DataError(
+                    f"{self.folder}: hints (--hints) have no effect, since the run was trained "
+                    "without hints"
+                )
+            return scores
+        if not sources:
+            warnings.warn(
+                f"{self.folder}: was trained with hints ({some(record['files'])}); without them "
+                "(hints=, --hints) these are the predictions of the model alone",
+                stacklevel=3,
+            )
+            return scores
+        if len(sources) != len(record["files"]):
+            raise DataError(
+                f"{self.folder}: expected {len(record['files'])} hints (hints=, --hints) in the "
+                f"order of training ({some(record['files'])}), got {len(sources)}"
+            )
+        found = read_hints(sources, self.classes, scores.items, len(scores.items), record["names"])
+        weights = HintWeights.from_dict(record["weights"])
+        combined = weights(scores.logits, [hint.scores for hint in found])
+        return self._make_scores(scores.items, combined, scores.bad)
 
     def read_features(
         self,
@@ -307,6 +365,8 @@ class TrainedRun:
             names = [str(name) for name in (range(len(matrix)) if ids is None else ids)]
         if len(names) != len(matrix):
             raise DataError(f"expected {len(matrix):,} items, one per row, got {len(names):,}")
+        if self.has_many_classes:
+            return ManyScores(names, matrix, self.model.head)  # type: ignore[return-value]
         return self._make_scores(names, self._logits(Features(matrix), np.arange(len(matrix))), [])
 
     def _score_images(

@@ -97,8 +97,9 @@ class Stage:
             self.folder, accelerator, self.identity, HEAD if self.name == "head" else BEST
         )
         self.batches = Batches(
-            self.train_rows, config.batch_size, config.seed, self.rank, self.world
-        )
+            self.train_rows, config.batch_size, config.seed, self.rank, self.world,
+            getattr(self.inputs, "shards", None),
+        )  # fmt: skip
         rows = torch.as_tensor(self.train_rows, device=device)
         self.labels = self.labels.to(device)
         self.criterion = choose_criterion(self)
