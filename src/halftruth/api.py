@@ -29,16 +29,16 @@ def fit(
 ) -> Result:
     """Train on labels and images (or `features`), as `halftruth train` does.
 
-    `labels`, `features` and `truth` are files, or data in memory: a DataFrame (its index has the
-    names of the items, the columns of labels are the classes), or an array (rows, columns). Data in
-    memory is stored in the run folder (`data`), so that the run can be resumed without it.
+    `labels`, `features`, `hints` and `truth` are files, or data in memory: a DataFrame (its index
+    has the names of the items, the columns of labels are the classes), or an array (rows, columns).
+    Data in memory is stored in the run folder (`data`), so that the run can be resumed without it.
 
     `settings` are the fields of `Config`; arguments of `read_labels` (such as `label_column` or
     `zero`) may be among them. The run folder (`out`) then holds config.yaml, metrics.jsonl,
     best.safetensors, last.safetensors, result.json, classes.csv and report.html.
 
         result = halftruth.fit("labels.csv", "photos/", method="em", out="runs/first")
-        result.val["mAP"]
+        result.estimated["mAP"]             # value, low and high end of the 90 % interval
         halftruth.fit(labels_frame, features=features_array, out="runs/second")
     """
     if isinstance(labels, Config):
@@ -53,21 +53,21 @@ def fit(
         for name in ("labels", "truth"):
             if values.get(name) is not None:
                 values[name] = _as_file(values[name], name, folder, resume)
-        if values.get("features") is not None:
-            values["features"] = _as_files(values["features"], folder, resume)
+        for name in ("features", "hints"):
+            if values.get(name) is not None:
+                values[name] = _as_files(values[name], name, folder, resume)
         result = train(values, recipe, resume=resume, quiet=quiet)
     return _with_report(result, quiet)
 
 
-def _as_files(features: Any, folder: Path, resume: bool) -> list[str]:
-    """Return the paths of one or several sources of features; data in memory is written."""
-    several = isinstance(features, list | tuple) and any(
-        isinstance(one, str | Path | pd.DataFrame | np.ndarray) for one in features
+def _as_files(given: Any, name: str, folder: Path, resume: bool) -> list[str]:
+    """Return the paths of one or several sources (features, hints); data in memory is written."""
+    several = isinstance(given, list | tuple) and any(
+        isinstance(one, str | Path | pd.DataFrame | np.ndarray) for one in given
     )
-    if not several:
-        return [_as_file(features, "features", folder, resume)]
-    names = ["features", *(f"features{k}" for k in range(2, len(features) + 1))]
-    return [_as_file(one, name, folder, resume) for one, name in zip(features, names, strict=True)]
+    sources = list(given) if several else [given]
+    names = [name, *(f"{name}{k}" for k in range(2, len(sources) + 1))]
+    return [_as_file(one, own, folder, resume) for one, own in zip(sources, names, strict=True)]
 
 
 def _as_file(values: Any, name: str, folder: Path, resume: bool) -> str:

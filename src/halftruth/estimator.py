@@ -23,6 +23,7 @@ except ImportError as error:
 
 from halftruth import labels as label_codes
 from halftruth import losses
+from halftruth.data.hints import list_hints, read_hints
 from halftruth.data.splits import split_rows
 from halftruth.metrics import mean_average_precision
 from halftruth.models import Classifier
@@ -35,6 +36,7 @@ from halftruth.train.config import AUTO, Config, ConfigError
 from halftruth.train.devices import OneProcess
 from halftruth.train.fit import make_teacher, make_teacher_config
 from halftruth.train.fit_ensemble import FEW_ROWS, fit_ensemble
+from halftruth.train.hints import HintWeights, describe_hints, fit_hints
 from halftruth.train.inputs import (
     apply_in_blocks,
     fit_standardization,
@@ -103,6 +105,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     probabilities_ : halftruth.presence.probabilities.Probabilities
         The model of labelling: prevalence per class with its interval, labels per row, and the
         curves behind `predict_proba`.
+    hints_ : halftruth.train.hints.HintWeights or None
+        What the hints of `fit` are worth per class.
     reasons_ : list of str
         What "auto" chose and why; for the ensemble, the table of its members.
     best_epoch_ : int
@@ -165,7 +169,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.device = device
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> "HalftruthClassifier":
+    def fit(self, X: Any, y: Any, groups: Any = None, hints: Any = None) -> "HalftruthClassifier":
         """Train on features and incomplete labels.
 
         Parameters
@@ -176,6 +180,10 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Labels: 1 present, 0 unknown, -1 absent. NaN, None and pandas NA are unknown, too.
         groups : array of shape (n_samples,), default=None
             Rows with the same value (the images of one patient) are held out together.
+        hints : array or DataFrame of shape (n_samples, n_classes), or a list of these, default=None
+            Scores of anything else, such as another model or keyword rules; NaN where there is
+            none. A DataFrame may have some of the classes. What a hint is worth is learnt per
+            class; pass the same hints of new rows to `predict`.
 
         Returns
         -------
@@ -201,34 +209,36 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             config, self.reasons_ = self._resolve_auto(config, X, y, groups)
             held = self._fit_one_model(config, X, y, groups)
         self.classes_ = names
-        self._fit_decisions(y, *held)
+        self._fit_decisions(y, *self._fit_hints(y, *held, hints))
         return self
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: Any, hints: Any = None) -> np.ndarray:
         """Return the log-odds of P(present | x), an array of shape (n_samples, n_classes).
 
-        The logits of the network before calibration are `model_(features)`.
+        The logits of the network before calibration are `model_(features)`. Without the `hints` of
+        training, the model alone predicts.
         """
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, **_FLOATS)
         curves = self.probabilities_
-        return curves.offset + curves.slope * apply_in_blocks(self.model_, X).numpy()
+        logits = self._with_hints(apply_in_blocks(self.model_, X).numpy(), hints)
+        return curves.offset + curves.slope * logits
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: Any, hints: Any = None) -> np.ndarray:
         """Return P(present | x) per class, (n_samples, n_classes); rows do not add up to 1.
 
         The probabilities are calibrated by the model of labelling, without complete labels.
         """
-        return sigmoid(self.decision_function(X))
+        return sigmoid(self.decision_function(X, hints))
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any, hints: Any = None) -> np.ndarray:
         """Return 1 for the classes that the rule `decide` predicts, otherwise 0."""
-        probabilities = self.predict_proba(X)
+        probabilities = self.predict_proba(X, hints)
         return self.decisions_(probabilities).astype(int)
 
-    def score(self, X: Any, y: Any) -> float:
+    def score(self, X: Any, y: Any, hints: Any = None) -> float:
         """Return the mean average precision (mAP), 0 to 1; labels other than 1 count as absent."""
-        return mean_average_precision(self.decision_function(X), _labels(_fill_missing(y)))
+        return mean_average_precision(self.decision_function(X, hints), _labels(_fill_missing(y)))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -316,6 +326,40 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if first is not None:
                 teacher = self._train(first, X, y, train, val)
             self._train(config, X, y, train, val, teacher)
+
+    def _fit_hints(
+        self, y: np.ndarray, rows: np.ndarray, logits: np.ndarray, hints: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Learn what hints are worth, and return the rows with logits that use them."""
+        self.hints_: HintWeights | None = None
+        if not (found := self._read_hints(hints, len(y))):
+            return rows, logits
+        own, places = [one[rows] for one in found], [f"hint {k + 1}" for k in range(len(found))]
+        self.hints_ = fit_hints(logits, y[rows], own)
+        self.reasons_ = [
+            *self.reasons_,
+            *describe_hints(self.hints_, logits, y[rows], own, places),
+        ]
+        return rows, self.hints_(logits, own)
+
+    def _with_hints(self, logits: np.ndarray, hints: Any) -> np.ndarray:
+        found = self._read_hints(hints, len(logits))
+        if not found or self.hints_ is None:
+            if found:
+                raise ValueError("hints: have no effect, since none were given to fit")
+            return logits
+        if len(found) != len(self.hints_.scales):
+            raise ValueError(f"hints: expected {len(self.hints_.scales)}, got {len(found)}")
+        return self.hints_(logits, found)
+
+    def _read_hints(self, hints: Any, count: int) -> list[np.ndarray]:
+        names = [str(name) for name in self.classes_]
+        # Rows in the order of X, whatever their index.
+        sources = [
+            one.reset_index(drop=True) if hasattr(one, "columns") else one
+            for one in list_hints(hints)
+        ]
+        return [one.scores for one in read_hints(sources, names, None, count)]
 
     def _fit_decisions(self, y: np.ndarray, rows: np.ndarray, logits: np.ndarray) -> None:
         """Fit the model of labelling to out-of-sample logits, and choose thresholds."""

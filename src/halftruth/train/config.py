@@ -53,7 +53,7 @@ class Config(Settings):
     """The settings of one run; `settings.py` declares them, docs/settings.md lists them."""
 
     def __post_init__(self) -> None:
-        for name in ("images", "features"):
+        for name in ("images", "features", "hints"):
             paths = getattr(self, name)
             if isinstance(paths, (str, Path)):
                 paths = [str(paths)]
@@ -118,7 +118,7 @@ class Config(Settings):
             if expected := setting.expected(value):
                 found[name] = f"{name}: expected {expected}, got {value!r}"
         checks = [
-            (("images", "features", "text", "labels", "truth"), self._check_files),
+            (("images", "features", "text", "labels", "truth", "hints"), self._check_files),
             (("weights", "images", "select", "truth"), self._check_choices),
             (("reading", "reading_truth", "reading_features"), self._check_reading),
             (("device", "precision"), self._check_device_and_precision),
@@ -150,6 +150,7 @@ class Config(Settings):
             found.append(f"images, {other}: expected one of the two, got {got}")
         files = [("labels", self.labels), ("truth", self.truth)]
         files += [("features", path) for path in self.features]
+        files += [("hints", path) for path in self.hints] + [("hint_names", self.hint_names)]
         from halftruth.data.shards import exists
 
         found += [
@@ -173,6 +174,8 @@ class Config(Settings):
         named = self.weights in ("pretrained", "none")
         if self.images and not named and not Path(self.weights).is_file():
             found.append(f'weights: expected "pretrained", "none" or a file, got {self.weights!r}')
+        if self.cache == "none" and self.on_features:
+            found.append("cache: none is for `images`; expected auto, memory or disk")
         if self.select == "truth" and not self.truth:
             found.append('select: "truth" needs the complete labels (`truth`)')
         return found

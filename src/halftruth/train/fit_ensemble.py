@@ -121,7 +121,7 @@ def _combine_members(
     share = torch.where(kept[:, None], 0.5 * share + 0.5 / kept.sum(), 0.0)
     share = share / share.sum(dim=0)
     total = torch.einsum("mk,mnk->nk", share, standard)
-    slope, offset = _fit_curve(total, known)
+    slope, offset = fit_curve(total, known)
     table = [
         MemberScore(name, _score(one.scores[rows], known), float(share[i].mean()), one.seconds)
         for i, (name, one) in enumerate(chosen.items())
@@ -314,7 +314,7 @@ def find_weights(scores: Tensor, labels: Tensor) -> Tensor:
     return weight / weight.sum(dim=0)
 
 
-def _fit_curve(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def fit_curve(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return slope and offset per class of logit P(labelled | score); slopes are regularised."""
     some = _draw_cells(*labels.shape)
     z, target = scores[some], (labels[some] == PRESENT).float()

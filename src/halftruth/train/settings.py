@@ -413,12 +413,14 @@ class Settings:
         only=(IMAGES,), on_resume=FREE,
     )  # fmt: skip
     cache: str = _declare(
-        "auto", MACHINE, "Where decoded images are kept; none: decode in every epoch.",
-        choices=("auto", "memory", "disk", "none"), only=(IMAGES,), on_resume=FREE,
+        "auto", MACHINE,
+        "Where decoded images and encoded features are kept; auto: on disk if they take much of "
+        "the memory; none (images): decode in every epoch.",
+        choices=("auto", "memory", "disk", "none"), on_resume=FREE,
     )  # fmt: skip
     cache_dir: str | None = _declare(
         None, MACHINE, "Folder for decoded images and features, shared by runs on the same images.",
-        default_words="cache/ in the run folder", only=(IMAGES,), on_resume=FREE,
+        default_words="cache/ in the run folder", on_resume=FREE,
     )  # fmt: skip
     channels_last: bool | None = _declare(
         None, MACHINE, "Memory layout on a GPU.", only=(IMAGES,), on_resume=FREE,
