@@ -18,7 +18,7 @@ _MODULES = ("audit", "data", "labels", "losses", "metrics", "models", "presence"
 _NAMES = {
     "HalftruthClassifier": "estimator",
     "TrainedRun": "train.trained_run",
-    "evaluate": "train.evaluation",
+    "evaluate": "train.evaluate",
     "export_onnx": "models.export",
     "export_torch": "models.export",
     "fit": "api",

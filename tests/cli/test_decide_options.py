@@ -80,7 +80,7 @@ def test_raw_scores_change_the_columns_and_not_the_labels(data, tmp_path):
 @pytest.mark.parametrize(
     ("file", "words", "footing"),
     [
-        ("labels.csv", (), "counting unknown as absent"),
+        ("labels.csv", ("--unknown", "absent"), "counting unknown as absent"),
         ("truth.csv", ("--zero", "absent"), "on complete labels"),
     ],
 )
@@ -91,10 +91,43 @@ def test_evaluate_says_what_its_scores_stand_on(data, tmp_path, file, words, foo
         "--out", out, *words,
     )  # fmt: skip
     assert code == 0, text
-    assert f"All scores are measured {footing}." in text
+    assert f"These scores are measured {footing}." in text
     assert "1 class is not predicted" in text
     found = json.loads(out.read_text())
     assert (found["footing"], found["not_predicted"]) == (footing, ["yeti"])
+
+
+@pytest.mark.parametrize("words", [(), ("labels.csv", "--features", "x.npy")])
+def test_incomplete_labels_give_estimates_and_no_measured_score(data, tmp_path, words):
+    out = tmp_path / "scores.json"
+    files = [data / word if "." in word else word for word in words]
+    code, text = command("evaluate", data / "run", *files, "--out", out)
+    assert code == 0, text
+    assert "Estimated for complete labels" in text
+    assert "measured" not in text
+    assert "absent" not in text
+    found = json.loads(out.read_text())
+    assert (found["metrics"], found["footing"]) == ({}, "estimated")
+    value, low, high = found["estimated"]["OF1"]
+    assert low < value < high
+
+
+@pytest.mark.parametrize(
+    "words", [("--split", "test"), ("--zero", "absent"), ("--unknown", "absent")]
+)
+def test_options_for_a_label_file_are_refused_without_one(data, words):
+    code, text = command("evaluate", data / "run", *words)
+    assert code != 0
+    assert words[0] in text
+    assert "no effect without a label file" in text
+
+
+def test_the_last_lines_of_training_and_result_json_have_no_score_as_if_complete(data):
+    result = json.loads((data / "run" / "result.json").read_text())
+    assert result["val"] == result["test"] == {}
+    assert result["footing"] == {"val": "estimated", "test": "estimated"}
+    assert set(result["estimated"]) == {"mAP", "CF1", "OF1", "OP", "OR"}
+    assert set(result["counting_unknown_as_absent"]) == {"val", "test"}
 
 
 def test_evaluate_by_another_rule_changes_decisions_and_not_the_ranking(data, tmp_path):

@@ -2,10 +2,10 @@
 
 import json
 import shutil
-import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tiny_data import CLASSES, make_data
 
@@ -30,24 +30,30 @@ def evaluate_run(data: Path, labels: Path, **options: Any) -> Any:
     return evaluate(data / "run", labels, features=data / "features.npy", **options)
 
 
-def test_without_negatives_ignored_unknown_labels_are_an_error(data: Path) -> None:
-    with pytest.raises(DataError, match=r"no label is absent.*mAP.*100 % for any scores"):
-        evaluate_run(data, data / "labels.csv", ignore_unknown=True)
-
-
-def test_classes_without_negatives_are_named(data: Path, tmp_path: Path) -> None:
+def test_known_labels_are_measured_where_a_class_has_both(data: Path, tmp_path: Path) -> None:
     header, *rows = (data / "truth.csv").read_text().splitlines()
     # 0 is unknown in the last column only.
     changed = [row[:-2] + row[-2:].replace(",0", ",") for row in rows]
     path = tmp_path / "truth.csv"
     path.write_text("\n".join([header, *changed]) + "\n")
     reading = {"zero": "absent", "blank": "unknown"}
-    with pytest.warns(UserWarning, match=r"1 classes have no absent label \(-1\): 'blue'"):
-        evaluate_run(data, path, reading=reading, ignore_unknown=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        complete = {"zero": "absent"}
-        evaluate_run(data, data / "truth.csv", reading=complete, ignore_unknown=True)
+    found = evaluate_run(data, path, reading=reading)
+    assert found.footing == "on known labels only"
+    complete = evaluate_run(data, data / "truth.csv", reading={"zero": "absent"})
+    assert complete.footing == "on complete labels"
+    # The last class has no absent label: any score would be 100 %, so it is left out.
+    aps = complete.classes["AP"].to_numpy()[:-1]
+    assert found.metrics["mAP"] == pytest.approx(np.nanmean(aps))
+
+
+def test_unknown_counts_as_absent_only_where_asked_for(data: Path) -> None:
+    found = evaluate_run(data, data / "labels.csv")
+    assert (found.metrics, found.footing) == ({}, "estimated")
+    asked = evaluate_run(data, data / "labels.csv", unknown="absent")
+    assert asked.footing == "counting unknown as absent"
+    assert 0 < asked.metrics["mAP"] <= 1
+    with pytest.raises(DataError, match=r"unknown: expected estimate or absent, got 'no'"):
+        evaluate_run(data, data / "labels.csv", unknown="no")
 
 
 def test_classes_without_training_are_reported(data: Path, tmp_path: Path) -> None:
@@ -55,9 +61,9 @@ def test_classes_without_training_are_reported(data: Path, tmp_path: Path) -> No
     header, *rows = (data / "truth.csv").read_text().splitlines()
     path.write_text("\n".join([header + ",purple,brown", *(row + ",1,0" for row in rows)]) + "\n")
     with pytest.warns(UserWarning, match="trained without the classes 'purple', 'brown'"):
-        found = evaluate_run(data, path)
+        found = evaluate_run(data, path, unknown="absent")
     assert list(found.classes["class"]) == list(CLASSES)
-    assert found.metrics == evaluate_run(data, data / "truth.csv").metrics
+    assert found.metrics == evaluate_run(data, data / "truth.csv", unknown="absent").metrics
 
 
 @pytest.mark.parametrize("bad", [float("nan"), None, float("inf")])

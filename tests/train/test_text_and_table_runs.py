@@ -10,7 +10,7 @@ import halftruth
 from halftruth.audit.make_audit import make_audit
 from halftruth.cli import main
 from halftruth.data import DataError
-from halftruth.train.evaluation import evaluate
+from halftruth.train.evaluate import evaluate
 
 WORDS = {"joy": "happy glad", "anger": "furious mad", "fear": "scared afraid"}
 SHORT = {"method": "bce", "epochs": 6, "device": "cpu", "report": False, "head_lr": 0.03}
@@ -78,7 +78,7 @@ def test_text_is_predicted_from_files_and_frames(run, data, tmp_path):
 
 
 def test_text_is_evaluated_and_audited(run, data, tmp_path):
-    metrics = evaluate(run, data / "comments.csv", split="test").metrics
+    metrics = evaluate(run, data / "comments.csv", split="test", unknown="absent").metrics
     assert metrics["mAP"] > 0.8
     assert command("evaluate", run, data / "comments.csv", "--split", "val") == 0
     found = make_audit(run, data / "comments.csv", out=tmp_path / "audit")
@@ -119,7 +119,12 @@ def test_two_sources_of_features_train_one_model(data, tmp_path):
     files = [tmp_path / "x.npz", data / "people.parquet"]
     out = tmp_path / "run"
     halftruth.fit(tmp_path / "labels.csv", features=files, out=out, quiet=True, **SHORT)
-    assert evaluate(out, tmp_path / "labels.csv", features=files, split="test")[0]["mAP"] > 0.8
+    assert (
+        evaluate(out, tmp_path / "labels.csv", features=files, split="test", unknown="absent")[0][
+            "mAP"
+        ]
+        > 0.8
+    )
     with pytest.raises(DataError, match="expected 2 sources, as in training, got 1"):
         halftruth.predict(out, files[0])
 

@@ -31,6 +31,9 @@ _AHEAD = 100
 class Queue:
     """The answers to the review page; each call is fast for 100,000 candidates."""
 
+    # What the review is for: "audit" finds labels, "evaluate" measures (`verify.py`).
+    purpose = "audit"
+
     def __init__(self, audit: AuditFolder, *, write: bool = True) -> None:
         self.audit, self.rows = audit, Rows(audit)
         self.known = Candidates(audit)
@@ -66,7 +69,7 @@ class Queue:
         """The matching candidates after the id `after` (or before `before`), and how many match."""
         ids = self.matching(kind=kind, name=name, low=low, high=high, state=state, who=who)
         limit = max(1, min(limit, _MOST_AT_ONCE))
-        rank = self.now.rank
+        rank = self._rank
         if before is not None:
             chosen = ids[rank[ids] < self._rank_of(before)][-limit:]
         else:
@@ -106,7 +109,7 @@ class Queue:
                 raise DataError(f"there is no class {name!r:.80}")
             fits &= self.known.column == self.audit.classes.index(name)
         ids = np.flatnonzero(fits)
-        return ids[np.argsort(now.rank[ids])]
+        return ids[np.argsort(self._rank[ids])]
 
     def entry(self, i: int, who: str = "") -> dict[str, Any]:
         """One candidate as the page shows it."""
@@ -213,8 +216,14 @@ class Queue:
             for k, name in enumerate(classes)
         ]
 
+    @property
+    def _rank(self) -> np.ndarray:
+        """The place of every candidate in the order of the page."""
+        return self.now.rank
+
     def _rank_of(self, i: int) -> int:
-        return int(self.now.rank[i]) if 0 <= i < len(self.now.rank) else i
+        rank = self._rank
+        return int(rank[i]) if 0 <= i < len(rank) else i
 
     def _in_state(self, state: str, who: str) -> np.ndarray:
         codes = self.now.codes

@@ -38,13 +38,14 @@ _HEADERS = {
 class Review:
     """A review server: `address` is the address of the page, `serve()` runs until stopped."""
 
-    def __init__(self, folder: str | Path, port: int = 0) -> None:
+    def __init__(self, folder: str | Path | Queue, port: int = 0) -> None:
+        """`folder`: of an audit; or a queue that is open already."""
         import_flask()
         from werkzeug.serving import make_server
 
         opened = _open_port(port)
         with opened:
-            self.queue = Queue(open_audit(folder))
+            self.queue = folder if isinstance(folder, Queue) else Queue(open_audit(folder))
             self.token = secrets.token_urlsafe(24)
             self.server = make_server(
                 HOST, port, make_app(self.queue, self.token), threaded=True,
@@ -168,6 +169,7 @@ class Views:
     def about(self) -> Any:
         info = self.queue.audit.info
         return {
+            "purpose": self.queue.purpose,
             "labels": Path(info["labels"]).name,
             "origin": info["origin"],
             "warnings": info["warnings"],

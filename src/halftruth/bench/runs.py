@@ -195,9 +195,9 @@ def run_on_images(job: Job, root: Path, cache: Path, device: str) -> dict[str, A
     settings = {name: value for name, value in settings.items() if name not in idle}
     result = train(settings, resume=True, quiet=True)
     found: dict[str, Any] = {"stage": result.best_stage, "epoch": result.best_epoch}
-    found["val"] = result.val
+    found["val"] = result.get_observed("val")
     if not job.trial:
-        found["test"] = result.test or result.val
+        found["test"] = result.get_observed("test") or found["val"]
     if job.threshold != "fit":
         found |= _evaluate_at(job, folder, files, settings["device"])
     shutil.rmtree(folder, ignore_errors=True)

@@ -2,13 +2,16 @@
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 
 from halftruth.cli import options as o
 from halftruth.cli.terminal import say
+
+if TYPE_CHECKING:
+    from halftruth.audit.review_server import Review
 
 TRAINING = "Training by folds (when no scores are given)"
 
@@ -127,18 +130,56 @@ def audit(
 
 
 def review(
-    folder: Annotated[Path, typer.Argument(help="Folder of an audit.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of an audit, or of a run to evaluate.")],
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 uses any free port.")] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser.")] = True,
+    purpose: Annotated[
+        Literal["find", "evaluate"],
+        typer.Option(
+            help="find: decide on the candidates of an audit; evaluate: verify labels of a run, "
+            "drawn at random with known probabilities, to know its scores."
+        ),
+    ] = "find",
+    cells: Annotated[
+        int | None,
+        typer.Option(help="Number of labels to verify, with --purpose evaluate. (default: 200)"),
+    ] = None,
+    metric: Annotated[
+        Literal["all", "mAP", "CF1", "OF1"] | None,
+        typer.Option(
+            help="Draw the labels that tell most about this score, with --purpose evaluate. "
+            "(default: all)"
+        ),
+    ] = None,
 ) -> None:
-    """Accept or reject the candidates of an audit on a page in your browser.
+    """Accept or reject the candidates of an audit, or verify labels of a run, in your browser.
 
     halftruth review audit/
+
+    halftruth review runs/first --purpose evaluate --cells 200
     """
+    if purpose == "evaluate":
+        from halftruth.cli.run_commands import verify_cells
+
+        return verify_cells(folder, cells, metric, port, browser)
+    if cells is not None or metric is not None:
+        raise typer.BadParameter(
+            "has no effect without --purpose evaluate", param_hint="--cells, --metric"
+        )
     from halftruth.audit.review_server import Review
     from halftruth.report.audit_report import write_audit_report
 
     running = Review(folder, port)
+    serve_review(running, folder, browser)
+    write_audit_report(running.queue.audit)
+    print(
+        f"\ndecisions: {folder}/decisions.jsonl; report.html follows them\n"
+        f"next: halftruth repair {folder} --out FILE, or halftruth train ... --verdicts {folder}"
+    )
+
+
+def serve_review(running: "Review", folder: Path, browser: bool) -> None:
+    """Print the address of a review, open a browser, and serve until Ctrl-C."""
     print(f"review of {folder}: {running.address}", flush=True)
     print("only this machine can open it; Ctrl-C stops it, decisions are saved", flush=True)
     if browser:
@@ -147,11 +188,6 @@ def review(
         webbrowser.open(running.address)
     with suppress(KeyboardInterrupt):
         running.serve()
-    write_audit_report(running.queue.audit)
-    print(
-        f"\ndecisions: {folder}/decisions.jsonl; report.html follows them\n"
-        f"next: halftruth repair {folder} --out FILE, or halftruth train ... --verdicts {folder}"
-    )
 
 
 def repair(
@@ -218,12 +254,21 @@ def plan(
         typer.Option(help="What the budget counts: single labels, or rows labelled completely."),
     ] = "labels",
     goal: Annotated[
-        Literal["find", "rare", "learn", "evaluate"],
+        Literal["gain", "find", "rare", "diverse", "learn", "evaluate"],
         typer.Option(
-            help="find: most missing labels; rare: those of rare classes; learn: uncertain ones; "
-            "evaluate: drawn at random, for metrics without bias."
+            help="gain: most gain in mAP and F1; find: most missing labels; rare: those of rare "
+            "classes; diverse: from rows that differ; learn: uncertain ones; evaluate: drawn at "
+            "random, for metrics without bias."
         ),
-    ] = "find",
+    ] = "gain",
+    versus: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Also forecast this many of the other unit: with --unit rows single labels, with "
+            "--unit labels rows.",
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")] = Path("plan"),
     export: Annotated[
         list[str] | None,
@@ -231,11 +276,13 @@ def plan(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of folds and of random choices.")] = 0,
 ) -> None:
-    """Propose which labels to collect next, and forecast how many are present.
+    """Propose which labels to collect next, and forecast what they bring.
 
     halftruth plan audit/ --budget 500
 
-    halftruth plan labels.csv --images photos/ --budget 500 --unit rows     (trains by folds)
+    halftruth plan audit/ --budget 500 --unit rows --versus 5000     (rows or single labels?)
+
+    halftruth plan labels.csv --images photos/ --budget 500          (trains by folds)
     """
     from halftruth.audit.audit_folder import INFO, open_audit
     from halftruth.audit.exports import export_audit
@@ -256,7 +303,9 @@ def plan(
             source, out=folder, images=images or None, features=features, seed=seed, quiet=False,
             log=_tell,
         )  # fmt: skip
-    found = plan_labels(audited, out, budget=budget, unit=unit, goal=goal, seed=seed)
+    found = plan_labels(
+        audited, out, budget=budget, unit=unit, goal=goal, versus=versus, seed=seed
+    )
     _tell(found.describe())
     for tool in export or ():
         _tell(f"for {tool}: {export_audit(out, tool)}")

@@ -1,12 +1,12 @@
 """`halftruth evaluate`, `halftruth predict` and `halftruth export`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from halftruth.cli import options as o
-from halftruth.cli.terminal import list_not_predicted, say, show_metrics
+from halftruth.cli.terminal import list_not_predicted, say, show_estimates, show_evaluation
 
 Flip = Annotated[
     bool,
@@ -22,20 +22,37 @@ Decide = Annotated[
 ]
 
 
+Hints = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help="Hints of these items, for a run that was trained with hints, in the same order; may "
+        "be repeated. Without them, the model alone predicts."
+    ),
+]
+
+
 @o.with_options(reading=o.READING_OPTIONS)
 def evaluate(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
-    labels: Annotated[Path, typer.Argument(help="Label file to compare with.")],
     reading: dict[str, Any],
+    labels: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Label file to compare with. Without it, scores are estimated on the rows that "
+            "the run was not fitted on."
+        ),
+    ] = None,
     images: o.Images = None,
     features: o.Features = None,
+    hints: Hints = None,
     split: Annotated[str | None, typer.Option(help="Only this part: train, val or test.")] = None,
-    ignore_unknown: Annotated[
-        bool,
+    unknown: Annotated[
+        Literal["estimate", "absent"],
         typer.Option(
-            "--ignore-unknown", help="Leave unknown labels out; else they count as absent."
+            help="Unknown labels: estimate the scores that complete labels would give, or count "
+            "them as absent."
         ),
-    ] = False,
+    ] = "estimate",
     decide: Decide = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Also write the metrics to this JSON file.")
@@ -48,37 +65,58 @@ def evaluate(
     The label file of training is read with the options of training, unless options are given here.
 
     halftruth evaluate runs/first labels.csv --images photos/ --split test
+
+    halftruth evaluate runs/first                    (on the rows that it was not fitted on)
     """
     _check_rule(decide)
     trained = _open_run(run, device, flip)
-    from halftruth.train.evaluation import describe_estimates
-    from halftruth.train.evaluation import evaluate as measure
+    from halftruth.train.evaluate import evaluate as measure
     from halftruth.train.run_folder import to_json, write_text
 
-    metrics, table, bad, footing, left_out, estimated = measure(
-        trained,
-        labels,
-        images=images or None,
-        features=features or None,
-        split=split,
-        reading=reading,
-        decide=decide,
-        ignore_unknown=ignore_unknown,
-    )
-    show_metrics(metrics, table, bad, footing)
-    if estimated:
-        say(f"Estimated for complete labels: {describe_estimates(estimated)}, with 90 % intervals.")
-    list_not_predicted(left_out)
+    if labels is None:
+        _check_no_effect(
+            {"--images": images, "--features": features, "--split": split, "--flip": flip}
+            | {"--hints": hints}
+            | {f"--{name.replace('_', '-')}": value for name, value in reading.items()}
+        )
+    found = measure(
+        trained, labels, images=images or None, features=features or None, split=split,
+        hints=hints or None, reading=reading, decide=decide, unknown=unknown,
+    )  # fmt: skip
+    show_evaluation(found)
     if out is not None:
-        found = {
-            "footing": footing,
-            "metrics": metrics,
-            "estimated": estimated,
-            "not_predicted": left_out,
-            "classes": table.to_dict(orient="records"),
-            "bad_images": bad,
-        }
-        write_text(out, to_json(found, indent=1))
+        written = found._asdict() | {"classes": found.classes.to_dict(orient="records")}
+        written["bad_images"] = written.pop("bad")
+        write_text(out, to_json(written, indent=1))
+
+
+def verify_cells(
+    run: Path, cells: int | None, metric: str | None, port: int, browser: bool
+) -> None:
+    """Serve the page on which people verify labels of a run; then print its scores."""
+    trained = _open_run(run, "cpu")
+    from halftruth.audit.review_server import Review
+    from halftruth.audit.verify import open_verification
+    from halftruth.cli.audit_commands import serve_review
+    from halftruth.report.labelling import update_report
+
+    queue = open_verification(trained, cells=cells, metric=metric)
+    say(f"{len(queue.known.row):,} labels to verify, in {queue.audit.path}")
+    serve_review(Review(queue, port), run, browser)
+    estimated, count = queue.estimate()
+    update_report(run, estimated, count)
+    show_estimates(estimated, count)
+    say(f"again at any time: halftruth evaluate {run}; the verdicts: --verdicts {queue.audit.path}")
+
+
+def _check_no_effect(given: dict[str, Any]) -> None:
+    """Refuse options that only a label file needs."""
+    if idle := [name for name, value in given.items() if value]:
+        raise typer.BadParameter(
+            "has no effect without a label file: the scores are those of the rows that the run "
+            "was not fitted on",
+            param_hint=", ".join(idle),
+        )
 
 
 def predict(
@@ -91,6 +129,7 @@ def predict(
     ] = None,
     images: o.Images = None,
     features: o.Features = None,
+    hints: Hints = None,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Table to write: .csv or .parquet.")
     ] = Path("predictions.csv"),
@@ -124,7 +163,7 @@ def predict(
     count, bad = write_predictions(
         trained, out, source,
         images=images or None, features=features or None, bad_images=bad_images,
-        decide=decide, raw=raw,
+        hints=hints or None, decide=decide, raw=raw,
     )  # fmt: skip
     decisions = trained.decisions if decide is None else trained.decide(decide)
     say(f"{count:,} rows written to {out}; decisions by {decisions.rule}")

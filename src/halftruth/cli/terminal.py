@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from halftruth.train.evaluate import Evaluation
 
 
 def say(text: str, *, style: str | None = None, error: bool = False) -> None:
@@ -83,26 +83,62 @@ def list_not_predicted(names: list[str]) -> None:
         )
 
 
-def show_metrics(
-    metrics: dict[str, float], classes: "pd.DataFrame", bad: list[tuple[str, str]], footing: str
-) -> None:
-    """Print the metrics of a run per class and overall; `footing` tells what they stand on."""
+def show_evaluation(found: "Evaluation") -> None:
+    """Print the scores of a run per class and overall, each with what it stands on."""
     import pandas as pd
 
-    say(f"All scores are measured {footing}.")
+    estimates = "AP_low" in found.classes
     console = Console()
     table = Table(title="Classes", title_justify="left", box=SIMPLE_HEAD)
-    for column in classes.columns:
-        table.add_column(str(column), justify="left" if column == "class" else "right")
-    for name, present, ap, threshold in classes.itertuples(index=False):
-        shown = "-" if pd.isna(ap) else f"{100 * ap:.2f}"
-        table.add_row(Text(str(name)), f"{present:,}", shown, f"{threshold:.3f}")
+    table.add_column("class")
+    names = {"present": "present", "AP": "AP, estimated" if estimates else "AP"}
+    names |= {"AP_low": "90 % interval", "threshold": "threshold"}
+    used = {key: text for key, text in names.items() if key in found.classes}
+    for text in used.values():
+        table.add_column(text, justify="right")
+    for row in found.classes.to_dict(orient="records"):
+        shown = {
+            "present": f"{row['present']:,}",
+            "AP": "-" if pd.isna(row.get("AP")) else f"{100 * row['AP']:.2f}",
+            "threshold": f"{row['threshold']:.3f}",
+        }
+        if estimates:
+            low, high = (100 * row[key] for key in ("AP_low", "AP_high"))
+            shown["AP_low"] = "-" if pd.isna(low) else f"{low:.0f} to {high:.0f}"
+        table.add_row(Text(str(row["class"])), *(shown[key] for key in used))
     console.print(table)
-    overall = Table(title="Overall, in percent", title_justify="left", box=SIMPLE_HEAD)
-    overall.add_column("metric")
-    overall.add_column("value", justify="right")
-    for key, value in metrics.items():
-        overall.add_row(key, "-" if pd.isna(value) else f"{100 * value:.2f}")
-    console.print(overall)
-    for name, reason in bad:
+    if found.metrics:
+        overall = Table(title="Overall, in percent", title_justify="left", box=SIMPLE_HEAD)
+        overall.add_column("metric")
+        overall.add_column(found.footing, justify="right")
+        for key, value in found.metrics.items():
+            overall.add_row(key, "-" if pd.isna(value) else f"{100 * value:.2f}")
+        console.print(overall)
+        say(f"These scores are measured {found.footing}.")
+    show_estimates(found.estimated, found.verified_cells)
+    if not found.metrics and not found.estimated:
+        say(
+            "Labels are incomplete, and too few to estimate scores (at least 30 rows and one "
+            "present label); --unknown absent counts unknown labels as absent."
+        )
+    list_not_predicted(found.not_predicted)
+    for name, reason in found.bad:
         say(f"left out: {name}: {reason}")
+
+
+def show_estimates(estimated: dict[str, list[float]], cells: int = 0) -> None:
+    """Print estimated scores with their intervals, and how many verified cells they use."""
+    if not estimated:
+        return
+    title = "Estimated for complete labels, in percent"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("metric")
+    for text in ("estimate", "90 % interval"):
+        table.add_column(text, justify="right")
+    words = {"OP": "OP (precision)", "OR": "OR (recall)"}
+    for name, (value, low, high) in estimated.items():
+        ends = f"{100 * low:.1f} to {100 * high:.1f}"
+        table.add_row(words.get(name, name), f"{100 * value:.1f}", ends)
+    Console().print(table)
+    if cells:
+        say(f"The estimates use {cells:,} verified cells.")

@@ -123,22 +123,22 @@ def _scores(run: TrainedRun, result: dict[str, Any]) -> str:
             text = _number(value)
             if text is not None:
                 rows.append([title, name, text])
-    if not rows:
-        return "The run has no scores: it had no validation or test rows, or is not finished."
     parts = []
     for name, (value, low, high) in (result.get("estimated") or {}).items():
         row = [name, f"{100 * value:.1f}", f"{100 * low:.1f} to {100 * high:.1f}"]
         parts.append(row)
-    text = ""
+    if not rows and not parts:
+        return "The run has no scores: it had no validation or test rows, or is not finished."
+    texts = []
     if parts:
-        text = (
+        texts.append(
             "Estimated scores on complete labels, by the model of labelling, with 90 % intervals:"
-            f"\n\n{_table(['score', 'percent', 'interval'], parts)}\n\n"
+            f"\n\n{_table(['score', 'percent', 'interval'], parts)}"
         )
-    footing = result.get("footing") or {}
-    measured = ", ".join(f"{part}: {words}" for part, words in footing.items())
-    text += f"Measured scores ({measured or 'unknown labels count as absent'}):"
-    return f"{text}\n\n{_table(['rows', 'score', 'percent'], rows)}"
+    if rows:
+        table = _table(["rows", "score", "percent"], rows)
+        texts.append(f"Measured scores, on complete labels:\n\n{table}")
+    return "\n\n".join(texts)
 
 
 def _number(value: Any) -> str | None:

@@ -80,14 +80,17 @@ class EstimatedScore:
 class EstimatedScores:
     """Scores on one footing. `precision` to `ap` are (K, 3): value, low and high per class.
 
-    As in `halftruth.metrics`, CF1 averages precision and recall over all classes, 0/0 counts as 0,
-    and mAP leaves out classes without positives: each class has the weight P(it has a positive).
+    OP and OR are precision and recall over all labels. As in `halftruth.metrics`, CF1 averages both
+    over all classes, 0/0 counts as 0, and mAP leaves out classes without positives: each class has
+    the weight P(it has a positive).
     """
 
     footing: str
     mAP: EstimatedScore
     CF1: EstimatedScore
     OF1: EstimatedScore
+    OP: EstimatedScore
+    OR: EstimatedScore
     labels_per_row: EstimatedScore
     precision: np.ndarray
     recall: np.ndarray
@@ -216,8 +219,8 @@ def shape_error(labels: np.ndarray, metric: str) -> float:
     (0.1, 0.2)
     """
     shown = (labels == PRESENT).sum(axis=0)
-    # OF1 counts labels, so that frequent classes count more.
-    weight = shown + 1e-9 if metric == "OF1" else np.ones(len(shown))
+    # The others count labels, so that frequent classes count more.
+    weight = np.ones(len(shown)) if metric in ("mAP", "CF1") else shown + 1e-9
     return float(_SHAPE * np.average(PROBABILITIES / (shown + PROBABILITIES), weights=weight))
 
 
@@ -293,6 +296,8 @@ def _summarise(footing: str, counts: Counts, rows: int, new_rows: bool = True) -
         mAP=_estimate(ratio((exists * ap).sum(axis=1), exists.sum(axis=1))),
         CF1=_estimate(ratio(2 * class_precision * class_recall, class_precision + class_recall)),
         OF1=_estimate(ratio(2 * tp.sum(axis=1), (predicted + total).sum(axis=1))),
+        OP=_estimate(ratio(tp.sum(axis=1), predicted.sum(axis=1))),
+        OR=_estimate(ratio(tp.sum(axis=1), total.sum(axis=1))),
         labels_per_row=_estimate(total.sum(axis=1) / counted, most=np.inf),
         precision=_interval(precision),
         recall=_interval(recall),

@@ -46,7 +46,9 @@ from halftruth.presence.labelling_model import logit
 from halftruth.presence.labelling_range import PresenceRange, fit_presence_range
 from halftruth.presence.remaining import Spreads, fit_shift
 
+# What a plan can be made for, and what verdicts tell.
 METRICS = ("mAP", "CF1", "OF1")
+SCORES = (*METRICS, "OP", "OR")
 # Share of the sample that is drawn uniformly.
 _UNIFORM = 0.1
 # Relative standard deviation of the error of the recalibrated model.
@@ -159,7 +161,7 @@ def score_verdicts(
     selection: Selection = "auto",
     new_rows: bool = True,
 ) -> dict[str, VerifiedScore]:
-    """Estimate mAP, CF1 and OF1 from verdicts on the cells of a plan.
+    """Estimate mAP, CF1, OF1, OP and OR from verdicts on the cells of a plan.
 
     Args:
         plan: from `plan_verification`, for the same rows and classes.
@@ -198,7 +200,7 @@ def score_verdicts(
     metrics = _linearise(points, predicted, model.after)
     expected = model.after.ravel()[cells]
     found = {}
-    for name in METRICS:
+    for name in SCORES:
         value, slope = metrics[name]
         at_cells = slope.ravel()[cells]
         unbiased = value + float((at_cells * (y - expected) / inclusion).sum())
@@ -264,8 +266,9 @@ def _linearise(
     by_cp, by_cr = 2 * (cr / both) ** 2, 2 * (cp / both) ** 2
     classes = w.shape[1]
     cf1 = (by_cp * predicted / safe_chosen + by_cr * (predicted - recall) / safe_total) / classes
-    all_ = float(chosen.sum() + total.sum())
-    of1 = 2 * float(tp.sum()) / max(all_, 1e-9)
+    right, all_ = float(tp.sum()), float(chosen.sum() + total.sum())
+    of1 = 2 * right / max(all_, 1e-9)
+    op, recalled = right / max(int(chosen.sum()), 1), right / max(float(total.sum()), 1e-9)
     # A positive at rank r has the precision (1 + expected other positives above it) / r.
     order = np.argsort(-scores, axis=0, kind="stable")
     placed = np.take_along_axis(w, order, 0)
@@ -282,6 +285,8 @@ def _linearise(
         "mAP": (float(weight @ ap), by_ap),
         "CF1": (float(2 * cp * cr / both), cf1),
         "OF1": (of1, (2 * predicted - of1) / max(all_, 1e-9)),
+        "OP": (op, predicted / max(int(chosen.sum()), 1)),
+        "OR": (recalled, (predicted - recalled) / max(float(total.sum()), 1e-9)),
     }
 
 

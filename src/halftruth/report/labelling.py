@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 from html import escape
+from pathlib import Path
 
 import numpy as np
 
 from halftruth.data.errors import some
 from halftruth.presence.probabilities import Probabilities
 from halftruth.report.page import table
-from halftruth.train.evaluation import AS_ABSENT, VERIFIED, Result
+from halftruth.train.evaluation import AS_ABSENT, ESTIMATED, VERIFIED, Result
+from halftruth.train.run_folder import write_text
 
+# The section of scores after a verification lies between these marks.
+_BEGIN, _END = "<!-- verified -->", "<!-- /verified -->"
 _PARTS = {"val": "validation", "test": "test"}
 _RULES = {
     "f1": "highest expected F1 per class",
@@ -31,27 +36,60 @@ _SELECTIONS = {
 def describe_footing(result: Result) -> str:
     """Return what the scores of the validation and test rows stand on, as HTML."""
     text = ""
-    for footing in (VERIFIED, AS_ABSENT):
+    for footing in (VERIFIED, ESTIMATED):
         parts = [
             name for part, name in _PARTS.items()
-            if getattr(result, part) and result.footing[part] == footing
+            if result.get_observed(part) and result.footing[part] == footing
         ]  # fmt: skip
         if not parts:
             continue
-        rows = f"Scores on {' and '.join(parts)} rows are"
+        rows = f"{' and '.join(parts)} rows"
         if footing == VERIFIED:
-            text += f"<p>{rows} <b>verified</b>: these rows have complete labels.</p>"
+            text += f"<p>Scores on {rows} are <b>verified</b>: these rows have complete labels.</p>"
         else:
             text += (
-                f"<p>{rows} measured <b>{AS_ABSENT}</b>: precision, F1 and mAP are too low where "
-                "present labels are missing.</p>"
+                f"<p>The labels of {rows} are incomplete, so their scores are "
+                "<b>estimated</b>, not measured.</p>"
             )
     if result.estimated:
         text += (
             "<p><b>Estimated</b> scores are those expected on new rows, from the incomplete labels "
-            "of rows that the model was not fitted on, with 90 % intervals.</p>"
+            "of rows that the model was not fitted on, with 90 % intervals. To know them better, "
+            f"verify a few labels: <code>halftruth review {escape(shlex.quote(str(result.folder)))}"
+            " --purpose evaluate</code></p>"
         )
     return text
+
+
+def show_verified(estimated: dict[str, list[float]], cells: int) -> str:
+    """Return the section about scores after a verification, as HTML; '' without verified cells."""
+    text = ""
+    if cells:
+        rows = [
+            (name, f"{100 * value:.1f}", f"{100 * low:.1f} to {100 * high:.1f}")
+            for name, (value, low, high) in estimated.items()
+        ]
+        text = (
+            f"<h2>Scores after verification</h2><p>People have verified <b>{cells:,}</b> labels, "
+            "drawn with known probabilities. Expected on new rows, with 90 % intervals:</p>"
+            + table(["score", "percent", "90 % interval"], rows)
+        )
+    return f"{_BEGIN}{text}{_END}"
+
+
+def update_report(folder: Path, estimated: dict[str, list[float]], cells: int) -> bool:
+    """Put the scores after a verification into a run's report.html; False if it has none."""
+    path = folder / "report.html"
+    try:
+        page = path.read_text(encoding="utf-8")
+    except OSError:
+        return False
+    before, begin, rest = page.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        return False
+    write_text(path, before + show_verified(estimated, cells) + after)
+    return True
 
 
 def show_decisions(result: Result) -> str:

@@ -33,10 +33,10 @@ from halftruth.report.gallery import (
     best_and_worst,
     show_missing,
 )
-from halftruth.report.labelling import describe_footing, show_decisions, show_members
+from halftruth.report.labelling import describe_footing, show_decisions, show_members, show_verified
 from halftruth.report.page import Raw, document, facts, table
 from halftruth.train.config import Config
-from halftruth.train.evaluation import Result
+from halftruth.train.evaluation import SHOWN, Result
 from halftruth.train.run_folder import write_text
 from halftruth.train.task import Task
 
@@ -93,6 +93,7 @@ def write_report(result: Result) -> Path:
     )
     parts = [
         _head(result, config, task, seconds),
+        show_verified({}, 0),
         show_members(result) if result.members else _training(run),
         show_decisions(result),
         _classes(result, run, details.classes),
@@ -111,11 +112,12 @@ def _head(result: Result, config: Config, task: Task, seconds: float) -> str:
     numbers = [
         (f"{100 * value:.1f}", f"{key}, %, estimated ({100 * low:.0f} to {100 * high:.0f})")
         for key, (value, low, high) in result.estimated.items()
+        if key in SHOWN
     ]
     numbers += [
         (f"{100 * scores[key]:.1f}", f"{key}, %, {name}, {result.footing[part]}")
         for part, name, scores in (("test", "test", result.test), ("val", "validation", result.val))
-        for key in ("mAP", "CF1", "OF1")
+        for key in SHOWN
         if scores
     ]
     if not result.members:
@@ -184,8 +186,8 @@ def _classes(result: Result, run: Record, classes: pd.DataFrame) -> str:
 
 
 def _describe_parts(result: Result) -> str:
-    parts = [("val", result.val), ("test", result.test)]
-    return ", ".join(f"{part} {result.footing[part]}" for part, scores in parts if scores)
+    parts = [part for part in ("val", "test") if result.get_observed(part)]
+    return ", ".join(f"{part} {result.footing[part]}" for part in parts)
 
 
 def _cell(key: str, value: float | str) -> str:

@@ -1,0 +1,243 @@
+"""Evaluate a trained run: on a label file, or on the rows it was not fitted on."""
+
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from halftruth.data import DataError, named_splits, read_labels
+from halftruth.data.errors import some
+from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
+from halftruth.metrics import average_precision, propensities
+from halftruth.metrics.counts import UndefinedMetricWarning
+from halftruth.presence.decisions import Decisions
+from halftruth.train.evaluation import (
+    AS_ABSENT,
+    ESTIMATED,
+    KNOWN_ONLY,
+    VERIFIED,
+    estimate,
+    list_estimates,
+    score_decisions,
+)
+from halftruth.train.feature_inputs import Files
+from halftruth.train.many_run import match_classes, measure_many
+from halftruth.train.task import choose_parts, read_groups, reading_options, truth_options
+from halftruth.train.trained_run import ImageSource, Scores, TrainedRun, open_run
+from halftruth.train.verified_cells import estimate_run
+
+UNKNOWN_IS = ("estimate", "absent")
+
+
+class Evaluation(NamedTuple):
+    """Overall metrics, a table with one row per class, and the images that could not be read.
+
+    `metrics` are measured, and `footing` tells on what: "on complete labels", "on known labels
+    only", "counting unknown as absent" (only where asked for), or "estimated": nothing was
+    measured. `estimated` are mAP, CF1, OF1, OP and OR with 90 % intervals, by the model of
+    labelling. `not_predicted` are the classes that the rule never predicts.
+    """
+
+    metrics: dict[str, float]
+    classes: pd.DataFrame
+    bad: list[tuple[str, str]]
+    footing: str
+    not_predicted: list[str]
+    # Where labels are unknown: scores that complete labels would give, as value, low, high.
+    estimated: dict[str, list[float]]
+    # How many cells people have verified for the estimate.
+    verified_cells: int = 0
+
+
+def evaluate(
+    run: TrainedRun | str | Path,
+    labels: str | Path | None = None,
+    *,
+    images: ImageSource | None = None,
+    features: Files | None = None,
+    hints: Any = None,
+    split: str | None = None,
+    reading: dict[str, Any] | None = None,
+    decide: str | None = None,
+    unknown: str = "estimate",
+    **options: Any,
+) -> Evaluation:
+    """Return a run's scores on a label file, with the decisions of training or another rule.
+
+    Classes are matched by name. `split` selects the rows of one part ("train", "val", "test") of
+    the file's split column; for the label file of training, the parts are those of training. That
+    file is read as in training unless `reading` is given. `decide`: a rule such as "precision=0.9".
+    `hints`: those of a run that was trained with hints.
+
+    Where labels are unknown, scores are measured on the known labels and estimated for all;
+    `unknown="absent"` counts unknown labels as absent instead.
+
+    Without `labels`, the scores are estimated on the rows that the run was not fitted on, with the
+    cells that people verified (`halftruth review RUN --purpose evaluate`).
+    """
+    run = open_run(run)
+    if unknown not in UNKNOWN_IS:
+        raise DataError(f"unknown: expected {' or '.join(UNKNOWN_IS)}, got {unknown!r}")
+    decisions = run.decisions if decide is None else run.decide(decide)
+    left_out = [str(name) for name in np.array(run.classes)[~decisions.predicted]]
+    if labels is None:
+        return _evaluate_held_out(run, decisions, left_out, unknown)
+    if run.has_many_classes:
+        return _evaluate_many(run, Path(labels), features, split, reading, decisions, left_out)
+    truth, scores = _score_file(run, Path(labels), images, features, split, reading, hints)
+    p = scores.probabilities
+    complete = not (truth == UNKNOWN).any()
+    footing = VERIFIED if complete else AS_ABSENT if unknown == "absent" else ESTIMATED
+    found = estimate(p, truth, decisions)
+    metrics: dict[str, float] = {}
+    table: dict[str, Any] = {"class": run.classes, "present": (truth == PRESENT).sum(axis=0)}
+    with warnings.catch_warnings():
+        # A class without a positive is in the table, without an AP.
+        warnings.simplefilter("ignore", UndefinedMetricWarning)
+        if footing != ESTIMATED:
+            metrics = score_decisions(p, decisions, truth, **options)
+            table["AP"] = average_precision(p, truth, empty="nan")
+        else:
+            footing, metrics = _score_known(p, decisions, truth, **options)
+            shown = (truth == PRESENT).any(axis=0)
+            ends = np.full((len(shown), 3), np.nan) if found is None else found.ap
+            for k, name in enumerate(("AP", "AP_low", "AP_high")):
+                table[name] = np.where(shown, ends[:, k], np.nan)
+    frame = pd.DataFrame({**table, "threshold": decisions.thresholds})
+    return Evaluation(metrics, frame, scores.bad, footing, left_out, list_estimates(found))
+
+
+def _evaluate_many(
+    run: TrainedRun,
+    labels: Path,
+    features: Files | None,
+    split: str | None,
+    reading: dict[str, Any] | None,
+    decisions: Decisions,
+    left_out: list[str],
+) -> Evaluation:
+    """Measure a run with many classes by blocks; unknown labels count as absent, and it is said."""
+    options = {**_get_reading_options(run, labels), **(reading or {})}
+    given = read_labels(labels, **options, sparse=True)
+    matched, extra = match_classes(given, run.classes)
+    if extra:
+        warnings.warn(
+            f"{labels}: the run was trained without the classes {some(extra)}; they are not "
+            "evaluated",
+            stacklevel=3,
+        )
+    rows = np.arange(len(given)) if split is None else _select_part(run, given, labels, split)
+    if not matched.select(rows).count_per_row().any():
+        raise DataError(f"{labels}: no label of these rows is present, so nothing can be measured")
+    matrix = run.read_features(features or (), given, labels, options)
+    shown = np.array((run.result or {}).get("shown", []))
+    if len(shown) != len(run.classes):
+        raise DataError(f"{run.folder}: training is not finished, so nothing can be measured")
+    known = propensities(shown, max(int(run.saved["rows"]), 3))
+    head: Any = run.model.head
+    metrics, table = measure_many(head, matrix, rows, matched, decisions, known)
+    complete = matched.rest == ABSENT and not (matched.codes == UNKNOWN).any()
+    frame = pd.DataFrame({"class": run.classes, **table, "threshold": decisions.thresholds})
+    footing = VERIFIED if complete else AS_ABSENT
+    return Evaluation(metrics, frame, [], footing, left_out, {})
+
+
+def _score_known(
+    p: np.ndarray, decisions: Decisions, labels: np.ndarray, **options: Any
+) -> tuple[str, dict[str, float]]:
+    """Metrics on known labels, of the classes that have present and absent ones, if any."""
+    both = (labels == PRESENT).any(axis=0) & (labels == ABSENT).any(axis=0)
+    if not both.any():
+        return ESTIMATED, {}
+    chosen = Decisions(decisions.rule, decisions.thresholds[both], decisions.predicted[both])
+    found = score_decisions(p[:, both], chosen, labels[:, both], ignore_unknown=True, **options)
+    return KNOWN_ONLY, found
+
+
+def _evaluate_held_out(
+    run: TrainedRun, decisions: Decisions, left_out: list[str], unknown: str
+) -> Evaluation:
+    if unknown == "absent":
+        raise DataError(
+            "unknown (--unknown absent): has no effect without a label file; scores of the run "
+            "itself are estimated"
+        )
+    estimated, cells = estimate_run(run, decisions)
+    shown = (run.held_out.labels == PRESENT).sum(axis=0)
+    table = {"class": run.classes, "present": shown, "threshold": decisions.thresholds}
+    footing, metrics = ESTIMATED, {}
+    if not estimated and not (run.held_out.labels == UNKNOWN).any():
+        offset, slope = run.curves
+        p = 1 / (1 + np.exp(-(offset + slope * run.held_out.logits)))
+        footing, metrics = VERIFIED, score_decisions(p, decisions, run.held_out.labels)
+    frame = pd.DataFrame(table)
+    return Evaluation(metrics, frame, [], footing, left_out, estimated, cells)
+
+
+def _score_file(
+    run: TrainedRun,
+    labels: Path,
+    images: ImageSource | None,
+    features: Files | None,
+    split: str | None,
+    reading: dict[str, Any] | None,
+    hints: Any = None,
+) -> tuple[np.ndarray, Scores]:
+    """The labels of the chosen rows of a file, and the run's scores of them."""
+    options_of_file = {**_get_reading_options(run, labels), **(reading or {})}
+    given = read_labels(labels, **options_of_file)
+    missing = [name for name in run.classes if name not in given.classes]
+    if missing:
+        raise DataError(f"{labels}: classes of the run are missing in the labels: {some(missing)}")
+    if extra := [name for name in given.classes if name not in run.classes]:
+        warnings.warn(
+            f"{labels}: the run was trained without the classes {some(extra)}; they are not "
+            "evaluated",
+            stacklevel=3,
+        )
+    values = given.values[:, [given.classes.index(name) for name in run.classes]]
+    rows = np.arange(len(values)) if split is None else _select_part(run, given, labels, split)
+    items = None if given.items is None else [str(given.items[row]) for row in rows]
+    if features is not None or (run.config.text and images is None):
+        matrix = run.read_features(features or (), given, labels, options_of_file)[rows]
+        scores = run.score(features=matrix, items=items, hints=hints)
+    else:
+        if items is None:
+            raise DataError(f"{labels}: there is no column with image names")
+        scores = run.score(images=images, items=items, bad_images="skip", hints=hints)
+        lost = {name for name, _ in scores.bad}
+        rows = rows[[item not in lost for item in items]]
+        if not len(rows):
+            raise DataError(f"{labels}: none of its {len(items):,} images can be read")
+    return values[rows], scores
+
+
+def _same_file(one: str | Path | None, other: str | Path) -> bool:
+    return one is not None and Path(one).resolve() == Path(other).resolve()
+
+
+def _get_reading_options(run: TrainedRun, labels: str | Path) -> dict[str, Any]:
+    """Return the options with which training read this file, if it did."""
+    config = run.config
+    if _same_file(config.truth, labels):
+        return truth_options(config)
+    # Other files with the column of text are read like the one of training.
+    return reading_options(config) if config.text or _same_file(config.labels, labels) else {}
+
+
+def _select_part(run: TrainedRun, given: LabelMatrix, labels: str | Path, split: str) -> np.ndarray:
+    if split not in ("train", "val", "test"):
+        raise DataError(f"split: expected train, val or test, got {split!r}")
+    config = run.config
+    if _same_file(config.labels, labels) and (given.split is not None or split != "test"):
+        parts = choose_parts(config, given, read_groups(config))
+    elif given.split is None:
+        raise DataError(f"{labels}: there is no split column, so no part {split!r}")
+    else:
+        parts = named_splits(given.split)
+    rows: np.ndarray = getattr(parts, split)
+    if not len(rows):
+        raise DataError(f"{labels}: no row belongs to the part {split!r}")
+    return rows
