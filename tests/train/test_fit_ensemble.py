@@ -33,7 +33,7 @@ def fitted():
 def test_members_are_listed_with_scores_and_weights(fitted):
     assert [one.name for one in fitted.table] == ["linear", "forest", "neighbours"]
     assert sum(one.weight for one in fitted.table) == pytest.approx(1)
-    assert len(fitted.describe()) == 4
+    assert len(fitted.describe()) == 5
 
 
 def test_the_ensemble_ranks_new_rows_nearly_as_well_as_complete_labels(fitted):

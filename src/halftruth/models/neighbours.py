@@ -45,9 +45,15 @@ class Neighbours(nn.Module):
         self.prior.copy_(labels.float().mean(dim=0))
         return self
 
+    def _apply(self, fn: Any, recurse: bool = True) -> "Neighbours":
+        """Keep the rows in 16 bits, also in a model of double precision."""
+        super()._apply(fn, recurse)
+        self.rows = self.rows.half()
+        return self
+
     def forward(self, features: Tensor) -> Tensor:
         dtype = features.dtype
-        similarity = F.normalize(features, dim=1) @ self.rows.to(dtype).T
+        similarity = (F.normalize(features, dim=1).float() @ self.rows.float().T).to(dtype)
         nearest, index = similarity.topk(self.count, dim=1)
         weight = nearest.clamp(min=1e-3).square()
         votes = torch.zeros_like(similarity).scatter(1, index, weight) @ self.labels.to(dtype)

@@ -4,7 +4,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,17 @@ class MemberScore:
     name: str
     score: float
     weight: float
+    # The time of everything that was fitted for this member: all settings, all folds.
     seconds: float
+    # The score of each setting that was fitted; the best is used.
+    settings: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def setting(self) -> str:
+        """The settings in words, best first."""
+        best, *others = sorted(self.settings, key=lambda name: -self.settings[name])
+        tried = ", ".join(f"{name}: {100 * self.settings[name]:.2f}" for name in others)
+        return f"{best} ({tried})" if tried else best
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,8 @@ class FittedEnsemble:
     rows: np.ndarray
     logits: np.ndarray
     table: list[MemberScore]
+    # The score of the ensemble on the out-of-sample rows. Its weights were found on them.
+    score: float = math.nan
 
     @property
     def layout(self) -> dict[str, Any]:
@@ -66,10 +78,13 @@ class FittedEnsemble:
 
     def describe(self) -> list[str]:
         """Return the table of members as lines of text."""
-        lines = [f"{'member':<12}{'score':>8}{'weight':>8}{'seconds':>9}"]
+        lines = [f"{'member':<12}{'score':>8}{'margin':>8}{'weight':>8}{'seconds':>9}  setting"]
         for one in self.table:
-            lines.append(f"{one.name:<12}{100 * one.score:8.2f}{one.weight:8.0%}{one.seconds:9.1f}")
-        return lines
+            margin = 100 * (one.score - self.score)
+            line = f"{one.name:<12}{100 * one.score:8.2f}{margin:+8.2f}{one.weight:8.0%}"
+            lines.append(f"{line}{one.seconds:9.1f}  {one.setting}".rstrip())
+        seconds = sum(one.seconds for one in self.table)
+        return [*lines, f"{'all':<12}{100 * self.score:8.2f}{'':16}{seconds:9.1f}"]
 
 
 def fit_ensemble(
@@ -110,10 +125,9 @@ def _combine_members(
     """Choose one of the alternatives of each member, find weights, and return the ensemble."""
     rows = np.flatnonzero(fold >= 0)
     known = labels[torch.from_numpy(rows)]
-    chosen = {
-        name: max(some, key=lambda one: _score(one.scores[rows], known))
-        for name, some in fitted.items()
-    }
+    scores = {n: [_score(one.scores[rows], known) for one in some] for n, some in fitted.items()}
+    best = {name: int(np.argmax(values)) for name, values in scores.items()}
+    chosen = {name: fitted[name][i] for name, i in best.items()}
     standard = torch.stack([one.scores[rows] for one in chosen.values()])
     share = find_weights(standard, known)
     kept = share.mean(dim=1) >= LEAST_WEIGHT
@@ -123,11 +137,28 @@ def _combine_members(
     total = torch.einsum("mk,mnk->nk", share, standard)
     slope, offset = fit_curve(total, known)
     table = [
-        MemberScore(name, _score(one.scores[rows], known), float(share[i].mean()), one.seconds)
-        for i, (name, one) in enumerate(chosen.items())
-    ]
+        MemberScore(
+            name, scores[name][i], float(share[m].mean()), fitted[name][i].seconds,
+            dict(zip(name_settings(name, len(scores[name])), scores[name], strict=True)),
+        )
+        for m, (name, i) in enumerate(best.items())
+    ]  # fmt: skip
     model = _assemble(prepare, chosen, share, slope, offset, kept.tolist())
-    return FittedEnsemble(model, rows, (offset + slope * total).double().numpy(), table)
+    logits = (offset + slope * total).double().numpy()
+    return FittedEnsemble(model, rows, logits, table, _score(total, known))
+
+
+def name_settings(name: str, count: int) -> list[str]:
+    """Return the settings of a member that are compared, in words.
+
+    >>> name_settings("forest", 2)
+    ['1 row per leaf', '4 rows per leaf']
+    """
+    if name == "linear":
+        return [f"ridge {value:g}" for value in (RIDGES if count > 1 else RIDGES[1:2])]
+    if name == "forest":
+        return [f"{rows} row{'s' * (rows > 1)} per leaf" for rows in LEAF_ROWS[:count]]
+    return [""] * count
 
 
 # ---------------------------------------------------------------------- out-of-sample scores
@@ -143,7 +174,8 @@ class _Fitted:
     # rows.
     mean: Tensor
     std: Tensor
-    seconds: float
+    # The time of the member with all its settings.
+    seconds: float = 0.0
 
 
 def _draw_folds(count: int, seed: int, groups: np.ndarray | None) -> np.ndarray:
@@ -185,21 +217,22 @@ class _Jobs:
                 results += run_in_processes(jobs, _fit_part, rest)
             else:
                 results += [_fit_part(*task, str(self.x.device)) for task in rest]
-            found = self._combine(name, results, started)
+            found = self._combine(name, results)
+        for one in found:
+            one.seconds = time.monotonic() - started
         log(f"auto: {name} fitted in {time.monotonic() - started:.1f} s")
         return found
 
     def _fit_forest(self, leaf_rows: int) -> _Fitted:
         """Return a forest with its out-of-bag scores: no fold has to be fitted."""
-        started = time.monotonic()
         threads = torch.get_num_threads()
         module, shares = fit_forest(self.x, self.labels, self.seed, leaf_rows, threads)
         # A row that all trees have seen gets the mean.
         shares = np.where(np.isnan(shares), np.nanmean(shares, axis=0), shares)
         held = share_to_logit(torch.from_numpy(shares).float())
-        return self._finish(module, [(held, self.fold >= 0)], self._statistics(held), started)
+        return self._finish(module, [(held, self.fold >= 0)], self._statistics(held))
 
-    def _combine(self, name: str, results: list[Any], started: float) -> "list[_Fitted]":
+    def _combine(self, name: str, results: list[Any]) -> "list[_Fitted]":
         finals = results[-1][0]
         found = []
         for i, module in enumerate(finals):
@@ -211,7 +244,7 @@ class _Jobs:
             # A row is its own nearest neighbour, and in the leaves of its trees.
             memorises = name in ("forest", "neighbours") or self.once
             logits = held if memorises else _apply(module, self.x)
-            found.append(self._finish(module, parts, self._statistics(logits), started))
+            found.append(self._finish(module, parts, self._statistics(logits)))
         return found
 
     def _statistics(self, logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -225,7 +258,6 @@ class _Jobs:
         module: nn.Module,
         parts: list[tuple[Tensor, np.ndarray]],
         statistics: tuple[Tensor, Tensor],
-        started: float,
     ) -> _Fitted:
         scores = torch.zeros(len(self.fold), self.labels.shape[1])
         for logits, rows in parts:
@@ -233,7 +265,7 @@ class _Jobs:
             # class with many in this fold has few in the others. Standardised, folds agree.
             mean, std = self._statistics(logits)
             scores[torch.from_numpy(rows)] = (logits - mean) / std
-        return _Fitted(module, scores, *statistics, time.monotonic() - started)
+        return _Fitted(module, scores, *statistics)
 
 
 def _fit_part(
@@ -392,7 +424,7 @@ def _fit_linear_alone(prepare: list[nn.Module], x: Tensor, labels: Tensor) -> Fi
     layer = fit_linear_path(x, labels, RIDGES[1:2])[RIDGES[1]]
     logits = _apply(layer, x)
     ones = torch.ones(labels.shape[1])
-    fitted = _Fitted(layer, logits, 0 * ones, ones, 0.0)
+    fitted = _Fitted(layer, logits, 0 * ones, ones)
     model = _assemble(prepare, {"linear": fitted}, ones[None], ones, 0 * ones, [True])
-    table = [MemberScore("linear", math.nan, 1.0, 0.0)]
+    table = [MemberScore("linear", math.nan, 1.0, 0.0, {name_settings("linear", 1)[0]: math.nan})]
     return FittedEnsemble(model, np.arange(len(x)), logits.double().numpy(), table)
