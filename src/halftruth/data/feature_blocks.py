@@ -86,6 +86,16 @@ class MatrixFile(BlockSource):
             part = np.array(self.matrix[at : at + rows])
             yield bare_matrix(part, None, self.place, first=at)
 
+    def find_gaps(self, most: int = 1000) -> np.ndarray:
+        """Return the numbers of rows with a missing value, `most` of them."""
+        found: list[int] = []
+        at = 0
+        for block in self.blocks():
+            gone = np.isnan(block.columns[MATRIX]).any(axis=1)
+            found += (at + np.flatnonzero(gone)[: most - len(found)]).tolist()
+            at += len(block)
+        return np.array(found, dtype=int)
+
     def sample(self, rows: np.ndarray) -> FeatureColumns:
         return bare_matrix(np.array(self.matrix[rows]), None, self.place)
 
@@ -147,6 +157,14 @@ class ArrowShards(BlockSource):
                 yield choose_columns(columns, places, self.place, (), self.categorical, part=True)
                 at += len(block)
 
+    def sample(self, rows: np.ndarray) -> FeatureColumns:
+        """Return some rows; texts that are all numbers are numbers, as in a table read at once."""
+        found = super().sample(rows)
+        for name, column in found.columns.items():
+            if column.dtype == object and name not in self.categorical:
+                found.columns[name] = numbers_if_all(column)
+        return found
+
 
 def open_blocks(path: str | Path, options: Mapping[str, Any], lenient: bool = False) -> BlockSource:
     """Open a file of features for reading in blocks; text tables and .npz are read as a whole.
@@ -163,15 +181,6 @@ def open_blocks(path: str | Path, options: Mapping[str, Any], lenient: bool = Fa
         given = {name: options[name] for name in ("drop_columns", "categorical") if name in options}
         return ArrowShards(path, shards, **given, lenient=lenient)
     return BlockSource(read_feature_columns(path, **options, lenient=lenient))
-
-
-def convert_texts(columns: FeatureColumns) -> FeatureColumns:
-    """Convert columns of texts that are all numbers, as in a table that is read as a whole."""
-    found = {
-        name: numbers_if_all(column) if column.dtype == object else column
-        for name, column in columns.columns.items()
-    }
-    return FeatureColumns(found, columns.ids, columns.place, columns.header)
 
 
 def _join(parts: Sequence[FeatureColumns]) -> FeatureColumns:

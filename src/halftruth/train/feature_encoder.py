@@ -7,7 +7,7 @@ in its folder (encoder.json, encoder.npz), and applies it to whatever it predict
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,8 +41,11 @@ class FeatureEncoder:
         labels: np.ndarray | None,
         rows: np.ndarray,
         encoder: str | None = None,
+        sampled: bool = False,
     ) -> FeatureEncoder:
         """Learn from the training rows.
+
+        sampled: the sources are training rows only, not all rows.
 
         labels: those of all rows, by which the terms of a text are chosen; None where the rows will
         also be scored, and their labels must not be known. encoder: a transformers model that reads
@@ -55,7 +58,13 @@ class FeatureEncoder:
             text = LanguageModel(encoder)
         elif texts is not None:
             text = TextEncoder.fit(texts, labels, rows)
-        return cls(tuple(TableEncoder.fit(source, rows) for source in sources), text)
+        return cls(
+            tuple(
+                TableEncoder.fit(source, np.arange(len(source)) if sampled else rows)
+                for source in sources
+            ),
+            text,
+        )
 
     def transform(
         self, sources: Sequence[FeatureColumns], texts: Sequence[str] | None = None
@@ -103,6 +112,14 @@ class FeatureEncoder:
         """Describe the inputs, one line per source."""
         lines = [f"features: {table.describe()}" for table in self.tables]
         return "\n".join(lines if self.text is None else [*lines, self.text.describe()])
+
+    def describe_exactly(self) -> str:
+        """Return a text that differs for encoders that encode differently."""
+        tables = [table.to_json() for table in self.tables]
+        if self.text is None:
+            return json.dumps(tables)
+        arrays = {name: value.tolist() for name, value in self.text.arrays().items()}
+        return json.dumps([tables, self.text.to_json(), arrays])
 
     # ------------------------------------------------------------------ files
 
@@ -157,21 +174,26 @@ def read_sources(
     """
     several = len(paths) > 1
     sources = [
-        read_feature_columns(path, **_options_for(path, options), lenient=several) for path in paths
+        read_feature_columns(path, **options_for(path, options), lenient=several) for path in paths
     ]
-    for argument in ("drop_columns", "categorical"):
-        for name in options.get(argument, ()) if several else ():
-            headers = [one for source in sources for one in source.header]
-            if name not in headers:
-                raise DataError(
-                    f"{argument}={name!r}: no source has such a column{nearest(name, headers)}"
-                )
+    check_columns_exist(options, [source.header for source in sources])
     if labels is not None:
         return [_align(source, labels) for source in sources]
     return [sources[0], *(_follow(source, sources[0]) for source in sources[1:])]
 
 
-def _options_for(path: str | Path, options: dict[str, Any]) -> dict[str, Any]:
+def check_columns_exist(options: Mapping[str, Any], headers: Sequence[Sequence[str]]) -> None:
+    """Refuse names of columns that none of several sources has."""
+    names = [name for header in headers for name in header]
+    for argument in ("drop_columns", "categorical"):
+        for name in options.get(argument, ()) if len(headers) > 1 else ():
+            if name not in names:
+                raise DataError(
+                    f"{argument}={name!r}: no source has such a column{nearest(name, names)}"
+                )
+
+
+def options_for(path: str | Path, options: dict[str, Any]) -> dict[str, Any]:
     """The options that are meant for a file of this kind."""
     name = Path(path).name.lower()
     if ".arff" not in name:

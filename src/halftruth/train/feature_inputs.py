@@ -1,6 +1,6 @@
 """Features and text of a run, read from files or from memory, for training and for prediction."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,8 @@ import pandas as pd
 
 from halftruth.data import DataError, read_column, read_features
 from halftruth.data.errors import some
-from halftruth.data.feature_columns import FeatureColumns, feature_columns_from_frame
+from halftruth.data.feature_blocks import MatrixFile, open_blocks
+from halftruth.data.feature_columns import MATRIX, FeatureColumns, feature_columns_from_frame
 from halftruth.data.features import features_from_frame, find_rows, read_features_and_ids
 from halftruth.data.readers.text_table import (
     ITEM_COLUMNS,
@@ -22,7 +23,10 @@ from halftruth.data.readers.text_table import (
 from halftruth.data.text_encoder import check_texts
 from halftruth.labels import LabelMatrix
 from halftruth.train.config import Config
-from halftruth.train.feature_encoder import FeatureEncoder, read_sources
+from halftruth.train.feature_encoder import FeatureEncoder, options_for, read_sources
+
+# Texts that are encoded at once.
+TEXTS_AT_ONCE = 4096
 
 Files = str | Path | Sequence[str | Path]
 
@@ -95,6 +99,34 @@ def encode(
             if source.ids is not None
         ]
     return encoder.transform(sources, texts), ids
+
+
+def encode_blocks(
+    config: Config, encoder: FeatureEncoder | None, features: Any = None, text: Any = None
+) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """Yield the same as `encode` in blocks of rows, where the inputs can be read in blocks.
+
+    These are one .npy, Parquet or Arrow file (or shards of it), and text without features.
+    """
+    files = [] if features is None or is_matrix(features) else features
+    paths = [] if isinstance(files, pd.DataFrame) else list_files(files)
+    if text is None and len(paths) == 1:
+        source = open_blocks(paths[0], options_for(paths[0], feature_options(config)))
+        if encoder is not None or isinstance(source, MatrixFile):
+            for block in source.blocks():
+                plain_matrix = block.columns[MATRIX] if encoder is None else None
+                yield (
+                    encoder.transform([block]) if encoder is not None else plain_matrix,  # type: ignore[misc]
+                    block.ids,
+                )
+            return
+    if text is not None and features is None and encoder is not None:
+        texts, ids = _read_texts(config, text)
+        for at in range(0, len(texts), TEXTS_AT_ONCE):
+            some = slice(at, at + TEXTS_AT_ONCE)
+            yield encoder.transform([], texts[some]), None if ids is None else ids[some]
+        return
+    yield encode(config, encoder, features, text)
 
 
 def feature_options(config: Config) -> dict[str, Any]:

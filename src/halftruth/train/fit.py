@@ -124,7 +124,10 @@ class Run:
         keep_freed_memory()
         self._refuse_overwriting(resume)
         encoder = FeatureEncoder.load(self.folder) if resume else None
-        self.task = load_task(self.config, encoder, sparse=uses_ensemble(self.config))
+        self.task = load_task(
+            self.config, encoder,
+            sparse=uses_ensemble(self.config), accelerator=self.accelerator,
+        )  # fmt: skip
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.task.encoder is not None and self.main:
             self.task.encoder.save(self.folder)
@@ -395,7 +398,8 @@ class Run:
         """Fit the model of many classes, and evaluate it by blocks of rows and classes."""
         config, task, journal = self.config, self.task, self.journal
         labels, features = task.labels, task.features
-        assert isinstance(labels, SparseLabelMatrix) and features is not None
+        assert isinstance(labels, SparseLabelMatrix)
+        assert features is not None
         journal.log(f"{len(labels.classes):,} classes: labels stay sparse; {LEFT_OUT}")
         if line := describe_many_memory(task):
             journal.log(line)

@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from halftruth.data.readers.label_lists import join_names
-from halftruth.train.run_folder import replace_file, write_text
+from halftruth.train.run_folder import replace_file
 
 
 def escape_formula(cell: Any) -> Any:
@@ -45,19 +46,50 @@ def make_prediction_table(
     return pd.concat([table, pd.DataFrame(scores, columns=list(classes))], axis=1)
 
 
-def write_table(table: pd.DataFrame, path: Path) -> None:
-    """Write a table as Parquet or CSV, by the ending of the path."""
-    if path.suffix != ".parquet":
-        write_text(path, to_csv_text(table))
-        return
-    with replace_file(path) as new:
-        table.to_parquet(new, index=False)
+class TableWriter:
+    """Writes a table in parts, as Parquet or CSV, by the ending of the path.
+
+    The file appears when everything is written; after an error the old one is still there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._stack = ExitStack()
+        self._parquet: Any = None
+        self._text: Any = None
+
+    def __enter__(self) -> "TableWriter":
+        self._stack.__enter__()
+        self._new = self._stack.enter_context(replace_file(self.path))
+        return self
+
+    def write(self, table: pd.DataFrame) -> None:
+        """Append rows; all parts have the same columns."""
+        if self.path.suffix != ".parquet":
+            if self._text is None:
+                self._text = self._stack.enter_context(
+                    self._new.open("w", encoding="utf-8", newline="")
+                )
+                self._text.write(to_csv_text(table))
+            else:
+                self._text.write(to_csv_text(table, header=False))
+            return
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        found = pa.Table.from_pandas(table, preserve_index=False)
+        if self._parquet is None:
+            self._parquet = self._stack.enter_context(pq.ParquetWriter(self._new, found.schema))
+        self._parquet.write_table(found)
+
+    def __exit__(self, *error: Any) -> bool | None:
+        return self._stack.__exit__(*error)
 
 
-def to_csv_text(table: pd.DataFrame) -> str:
+def to_csv_text(table: pd.DataFrame, header: bool = True) -> str:
     """Return a table as CSV, with escaped formulas."""
     safe = table.rename(columns=escape_formula)
     for place, kind in enumerate(table.dtypes):
         if not pd.api.types.is_numeric_dtype(kind):
             safe.isetitem(place, table.iloc[:, place].map(escape_formula).to_numpy())
-    return str(safe.to_csv(index=False, float_format="%.6g"))
+    return str(safe.to_csv(index=False, header=header, float_format="%.6g"))

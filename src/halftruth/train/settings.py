@@ -220,6 +220,12 @@ class Settings:
         "absent replace those of the label file.",
         on_resume=FIXED, first=True,
     )  # fmt: skip
+    complete_rows: str | None = _declare(
+        None, DATA,
+        "Text file with one item of the label file per line: rows labelled completely, whose "
+        "unknown labels are absent. They also tell which labels the other rows leave out.",
+        on_resume=FIXED, first=True,
+    )  # fmt: skip
     hints: list[str] = _declare(
         list, DATA,
         "Table with scores of anything else (another model, keyword rules, people) for all or some "

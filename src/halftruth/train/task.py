@@ -1,22 +1,30 @@
 """The data of a run: labels, complete labels if known, parts, inputs."""
 
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from accelerate import Accelerator
 
 from halftruth import losses
 from halftruth.data import DataError, ImageStore, Splits, choose_splits, read_column
 from halftruth.data import read_labels as read
+from halftruth.data.complete_rows import apply_complete_rows, read_complete_rows
 from halftruth.data.errors import some
+from halftruth.data.hints import Hint, read_hint_names, read_hints
 from halftruth.data.readers.text_table import table_options
 from halftruth.data.verdicts import apply_verdicts
-from halftruth.labels import LabelMatrix
+from halftruth.labels import MANY_CLASSES, LabelMatrix, SparseLabelMatrix, SparseLabels
 from halftruth.losses import Loss
 from halftruth.train.config import Config
 from halftruth.train.feature_encoder import FeatureEncoder
 from halftruth.train.feature_inputs import read_inputs
+from halftruth.train.features_on_disk import belongs_on_disk, encode_on_disk
+
+# Of many classes, those by which the terms of a text are chosen.
+_FREQUENT_CLASSES = 500
 
 
 @dataclass
@@ -32,6 +40,9 @@ class Task:
     store: ImageStore | None = None
     # The group of every row, if rows belong to groups.
     groups: np.ndarray | None = None
+    # Scores of anything else for these rows, and the classes that their columns stand for.
+    hints: list[Hint] = field(default_factory=list)
+    hint_names: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -78,20 +89,33 @@ class Task:
         lines = [self.labels.describe(), f"rows: {parts}"]
         if self.encoder is not None:
             lines.append(self.encoder.describe())
-        counts = (self.labels.values[self.splits.train] > 0).sum(axis=0)
+        counts = self.labels.select(self.splits.train).positives_per_class()
         if never := [name for name, count in zip(self.classes, counts, strict=True) if not count]:
             lines.append(f"never present in the training rows: {some(never)}")
+        lines += [f"hint: {hint.note}" for hint in self.hints]
         if self.truth is not None:
             lines.append("complete labels are known, for choosing the epoch and for metrics")
         return "\n".join(lines)
 
 
-def load_task(config: Config, encoder: FeatureEncoder | None = None) -> Task:
-    """Read the data of a run; `encoder`: that of the run which is resumed, if it has one."""
+def load_task(
+    config: Config,
+    encoder: FeatureEncoder | None = None,
+    *,
+    sparse: bool = False,
+    accelerator: Accelerator | None = None,
+) -> Task:
+    """Read the data of a run; `encoder`: that of the run which is resumed, if it has one.
+
+    `accelerator`: of several processes, the main one writes features that are kept on disk.
+    `sparse`: labels of more than `MANY_CLASSES` classes become a `SparseLabelMatrix`.
+    """
     # First, so that a misspelt column is reported as --group-column, not as a dropped column.
     groups = read_groups(config)
-    labels = read(config.labels, **reading_options(config))
-    if len(labels.values) == 0:
+    labels = read(config.labels, **reading_options(config), sparse=sparse)
+    if sparse:
+        labels = _keep_sparse(config, labels)
+    if len(labels) == 0:
         raise DataError(f"{config.labels}: there are no rows")
     if (config.labels_per_row or 0) > len(labels.classes):
         raise DataError(
@@ -100,21 +124,39 @@ def load_task(config: Config, encoder: FeatureEncoder | None = None) -> Task:
         )
     if config.verdicts:
         labels = apply_verdicts(labels, config.verdicts)
+    if config.complete_rows:
+        complete = read_complete_rows(config.complete_rows, labels)
+        labels = apply_complete_rows(labels, complete, config.complete_rows)
     task = Task(labels=labels, splits=choose_parts(config, labels, groups), groups=groups)
     if config.truth:
-        task.truth = align_truth(labels, read(config.truth, **truth_options(config)), config.truth)
+        truth = read(config.truth, **truth_options(config), sparse=sparse)
+        task.truth = align_truth(labels, truth, config.truth)
+    if config.hint_names:
+        task.hint_names = read_hint_names(config.hint_names, labels.classes)
+    task.hints = read_hints(
+        config.hints, labels.classes, labels.items, len(labels), task.hint_names
+    )
     if config.on_features:
-        sources, texts = read_inputs(config, labels, config.labels, config.features)
-        if encoder is None:
-            rows = task.splits.train
-            encoder = FeatureEncoder.fit(sources, texts, labels.values, rows, config.encoder)
-        task.features = encoder.transform(sources, texts)
+        rows = task.splits.train
+        values = get_frequent_labels(labels) if has_many_classes(labels) else labels.values
+        if belongs_on_disk(config, len(labels)):
+            with _main_process_first(accelerator):
+                task.features, encoder = encode_on_disk(config, labels, values, rows, encoder)
+        else:
+            sources, texts = read_inputs(config, labels, config.labels, config.features)
+            if encoder is None:
+                encoder = FeatureEncoder.fit(sources, texts, values, rows, config.encoder)
+            task.features = encoder.transform(sources, texts)
         task.encoder = None if encoder.is_plain else encoder
     else:
         task.store = ImageStore([Path(path) for path in config.images])
         _check_images_named(task)
     check_parts(task, config)
     return task
+
+
+def _main_process_first(accelerator: Accelerator | None) -> AbstractContextManager[Any]:
+    return nullcontext() if accelerator is None else accelerator.main_process_first()
 
 
 def choose_parts(config: Config, labels: LabelMatrix, groups: np.ndarray | None) -> Splits:
@@ -142,12 +184,16 @@ def check_parts(task: Task, config: Config) -> None:
             f"{config.labels}: every weight of the {len(train):,} training rows is 0, so there is "
             "nothing to learn from"
         )
-    if not (task.labels.values[train] > 0).any():
+    if not task.labels.select(train).positives_per_row().any():
         raise DataError(
             f"{config.labels}: no label of the {len(train):,} training rows is present (1), "
             "so there is nothing to learn; check the columns and the options for label codes"
         )
-    if not (task.get_selection_labels(config)[val] > 0).any():
+    if has_many_classes(task.labels):
+        present = task.labels.select(val).positives_per_row().any()
+    else:
+        present = (task.get_selection_labels(config)[val] > 0).any()
+    if not present:
         raise DataError(
             f"{config.labels}: no label of the {len(val):,} validation rows is present (1), so no "
             "epoch can be chosen; give more rows to validation (--val) or name others in the "
@@ -176,24 +222,61 @@ def truth_options(config: Config) -> dict[str, Any]:
     return options
 
 
-def align_truth(labels: LabelMatrix, truth: LabelMatrix, path: Any) -> np.ndarray:
+def align_truth(labels: LabelMatrix, truth: Any, path: Any) -> Any:
     """Return the complete labels in the order of rows and classes of the given labels."""
-    missing = [name for name in labels.classes if name not in truth.classes]
+    position = {name: k for k, name in enumerate(truth.classes)}
+    missing = [name for name in labels.classes if name not in position]
     if missing:
         raise DataError(f"{path}: the complete labels have no class {some(missing)}")
-    columns = [truth.classes.index(name) for name in labels.classes]
+    columns = [position[name] for name in labels.classes]
+    codes: Any = truth.sparse if has_many_classes(truth) else None
+    if has_many_classes(labels) and codes is None:
+        codes = SparseLabels.from_dense(truth.values)
     if labels.items is None or truth.items is None:
-        if len(truth.values) != len(labels.values):
+        if len(truth) != len(labels):
             raise DataError(
-                f"{path}: expected complete labels for {len(labels.values):,} rows, got "
-                f"{len(truth.values):,} rows, and there are no item names to match them"
+                f"{path}: expected complete labels for {len(labels):,} rows, got "
+                f"{len(truth):,} rows, and there are no item names to match them"
             )
-        return truth.values[:, columns]
+        return truth.values[:, columns] if codes is None else codes.select_classes(columns)
     place = {str(item): row for row, item in enumerate(truth.items)}
     lost = [str(item) for item in labels.items if str(item) not in place]
     if lost:
         raise DataError(f"{path}: the complete labels have no row for {some(lost)}")
-    return truth.values[[place[str(item)] for item in labels.items]][:, columns]
+    rows = [place[str(item)] for item in labels.items]
+    if codes is not None:
+        return codes.select(rows).select_classes(columns)
+    return truth.values[rows][:, columns]
+
+
+def has_many_classes(labels: Any) -> bool:
+    """Return whether labels are sparse, since there are many classes."""
+    return isinstance(labels, SparseLabelMatrix)
+
+
+def get_frequent_labels(labels: Any) -> np.ndarray:
+    """Return the dense labels of the most frequent of many classes, to choose terms of text by."""
+    frequent = np.argsort(-labels.positives_per_class(), kind="stable")[:_FREQUENT_CLASSES]
+    return np.asarray(labels.sparse.select_classes(frequent).to_dense())
+
+
+def _keep_sparse(config: Config, labels: Any) -> Any:
+    """Return labels of many classes as sparse ones; settings that need dense ones are refused."""
+    if len(labels.classes) <= MANY_CLASSES or labels.soft is not None:
+        return labels
+    if not has_many_classes(labels):
+        labels = SparseLabelMatrix(
+            SparseLabels.from_dense(labels.values), labels.classes, labels.items, labels.split,
+            labels.notes, labels.weights,
+        )  # fmt: skip
+    for name in ("verdicts", "hints", "complete_rows"):
+        if getattr(config, name):
+            option = f"--{name.replace('_', '-')}"
+            raise DataError(
+                f"{name} ({option}): not available with more than {MANY_CLASSES:,} classes; "
+                f"{config.labels} has {len(labels.classes):,}"
+            )
+    return labels
 
 
 def _check_images_named(task: Task) -> None:

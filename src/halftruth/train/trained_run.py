@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,14 +30,14 @@ from halftruth.presence.probabilities import Probabilities
 from halftruth.train.config import Config, check_device, read_settings
 from halftruth.train.devices import make_accelerator
 from halftruth.train.feature_encoder import FeatureEncoder
-from halftruth.train.feature_inputs import Files, encode, is_matrix, read_matrix
+from halftruth.train.feature_inputs import Files, encode, encode_blocks, is_matrix, read_matrix
 from halftruth.train.held_out_rows import HeldOutRows, read_held_out_rows
 from halftruth.train.hints import HintWeights
 from halftruth.train.image_inputs import Images
 from halftruth.train.inputs import Features, Inputs
 from halftruth.train.journal import Journal
 from halftruth.train.many_run import MANY, ManyScores, decide_many, make_top_table
-from halftruth.train.output_tables import make_prediction_table, write_table
+from halftruth.train.output_tables import TableWriter, make_prediction_table
 from halftruth.train.run_folder import (
     BEST,
     OUT_OF_SAMPLE,
@@ -51,6 +51,8 @@ from halftruth.train.stages import build_head
 
 # Decoded pixels that are held in memory at once.
 _BLOCK_BYTES = 256 << 20
+# Arguments of `score` that need all rows at once.
+_AT_ONCE = ("hints", "items")
 
 ImageSource = GivenImage | Sequence[GivenImage]
 FeatureSource = Files | np.ndarray | pd.DataFrame | Sequence[Sequence[float]]
@@ -278,6 +280,42 @@ class TrainedRun:
 
         With a folder or zip file of images, `items` are the names of those to score.
         """
+        given = self._sort_inputs(source, images, features, text)
+        names = None if items is None else [str(item) for item in items]
+        if self.inputs is not None:
+            matrix, ids = encode(self.config, self.encoder, given["features"], given["text"])
+            return self._with_hints(self._score_matrix(matrix, ids, names), hints)
+        blocks = self._score_images(given["images"], names, bad_images, workers)
+        return self._with_hints(join_scores(blocks), hints)
+
+    def score_blocks(
+        self,
+        source: Any = None,
+        *,
+        images: ImageSource | None = None,
+        features: FeatureSource | None = None,
+        text: Any = None,
+        bad_images: str = "skip",
+        workers: int | None = None,
+    ) -> Iterator[Scores]:
+        """Yield the same as `score` in blocks of rows, so that memory does not grow with them."""
+        given = self._sort_inputs(source, images, features, text)
+        if self.inputs is None:
+            yield from self._score_images(given["images"], None, bad_images, workers)
+            return
+        # Logits are float64, and there are several copies of them.
+        most, done = max(_BLOCK_BYTES // (64 * len(self.classes)), 1), 0
+        for matrix, ids in encode_blocks(
+            self.config, self.encoder, given["features"], given["text"]
+        ):
+            for at in range(0, len(matrix), most):
+                part = matrix[at : at + most]
+                numbers = np.arange(done, done + len(part))
+                yield self._score_matrix(part, numbers if ids is None else ids[at : at + most])
+                done += len(part)
+
+    def _sort_inputs(self, source: Any, images: Any, features: Any, text: Any) -> dict[str, Any]:
+        """Return the inputs by kind; those that the run was not trained on are refused."""
         kind = "images" if self.inputs is None else "text" if self.config.text else "features"
         given: dict[str, Any] = {"images": images, "features": features, "text": text}
         if source is not None and given[kind] is None:
@@ -298,13 +336,7 @@ class TrainedRun:
                 f"{self.folder}: was trained on {' and '.join(wanted)}; expected them ({options}) "
                 f"and nothing else, got {got}"
             )
-        names = None if items is None else [str(item) for item in items]
-        if self.inputs is not None:
-            scores = self._score_features(given["features"], given["text"], names)
-            return self._with_hints(scores, hints)
-        images = given["images"]
-        assert images is not None
-        return self._with_hints(self._score_images(images, names, bad_images, workers), hints)
+        return given
 
     def _with_hints(self, scores: Scores, hints: Any) -> Scores:
         """Combine the scores of the model with hints, as in training."""
@@ -349,9 +381,10 @@ class TrainedRun:
         file = table or self.config.labels
         return read_matrix(self.config, self.encoder, labels, file, paths, reading)
 
-    def _score_features(self, source: Any, text: Any, names: list[str] | None) -> Scores:
+    def _score_matrix(
+        self, matrix: np.ndarray, ids: np.ndarray | None, names: list[str] | None = None
+    ) -> Scores:
         assert self.inputs is not None
-        matrix, ids = encode(self.config, self.encoder, source, text)
         check_features(matrix)
         with_encoder = self.encoder is not None
         if matrix.ndim != 2 or matrix.shape[1] != self.inputs:
@@ -371,7 +404,7 @@ class TrainedRun:
 
     def _score_images(
         self, source: ImageSource, names: list[str] | None, bad_images: str, workers: int | None
-    ) -> Scores:
+    ) -> Iterator[Scores]:
         if bad_images not in ("skip", "fail"):
             raise DataError(f"bad_images: expected skip or fail, got {bad_images!r}")
         store = open_images(source, names)
@@ -381,9 +414,7 @@ class TrainedRun:
         size, threads = self.model.image_size, self.config.workers if workers is None else workers
         augment = Augment.preset("none", size, self.model.mean, self.model.std)
         block = max(_BLOCK_BYTES // (3 * size * size), 1)
-        kept: list[str] = []
-        parts: list[np.ndarray] = []
-        bad: list[tuple[str, str]] = []
+        kept, bad = 0, list[tuple[str, str]]()
         with self.journal.progress("images", len(names)) as advance:
             for at in range(0, len(names), block):
                 some = names[at : at + block]
@@ -392,12 +423,11 @@ class TrainedRun:
                 )
                 good = np.flatnonzero(done.good)
                 inputs = Images(store, some, size, augment=augment, pixels=done.pixels)
-                parts.append(self._logits(inputs, good))
-                kept += [some[row] for row in good]
-                bad += done.bad
+                kept, bad = kept + len(good), bad + done.bad
+                kept_names = [some[row] for row in good]
+                yield self._make_scores(kept_names, self._logits(inputs, good), done.bad)
         if bad and (bad_images == "fail" or not kept):
             raise DataError(describe_bad(bad, len(names)))
-        return self._make_scores(kept, np.concatenate(parts), bad)
 
     def _make_scores(
         self, names: list[str], logits: np.ndarray, bad: list[tuple[str, str]]
@@ -413,6 +443,17 @@ class TrainedRun:
         return logits.double().cpu().numpy()
 
 
+def join_scores(parts: Iterable[Scores]) -> Scores:
+    """Return the scores of several blocks as one."""
+    given = list(parts)
+    return Scores(
+        [name for part in given for name in part.items],
+        np.concatenate([part.logits for part in given]),
+        np.concatenate([part.probabilities for part in given]),
+        [entry for part in given for entry in part.bad],
+    )
+
+
 def open_run(run: TrainedRun | str | Path) -> TrainedRun:
     """Return the run itself, or the run in a folder."""
     return run if isinstance(run, TrainedRun) else TrainedRun(run)
@@ -426,10 +467,20 @@ def predict(run: TrainedRun | str | Path, source: Any = None, **options: Any) ->
 def write_predictions(
     run: TrainedRun | str | Path, path: Path, source: Any = None, **options: Any
 ) -> tuple[int, list[tuple[str, str]]]:
-    """Write the table of `predict` as CSV or Parquet; return (rows, bad images)."""
+    """Write the table of `predict` as CSV or Parquet; return (rows, bad images).
+
+    Rows are scored and written in blocks, so that memory does not grow with them. Hints, which are
+    matched to all rows at once, need all scores in memory.
+    """
     run = open_run(run)
     decide, raw = options.pop("decide", None), options.pop("raw", False)
-    scores = run.score(source, **options)
-    table = run._make_table(scores, decide, raw)
-    write_table(table, path)
-    return len(table), scores.bad
+    at_once = options.get("hints") or options.get("items") is not None or bool(run.config.hints)
+    if not at_once:
+        options = {name: value for name, value in options.items() if name not in _AT_ONCE}
+    rows, bad = 0, list[tuple[str, str]]()
+    with TableWriter(path) as writer:
+        blocks = [run.score(source, **options)] if at_once else run.score_blocks(source, **options)
+        for scores in blocks:
+            writer.write(run._make_table(scores, decide, raw))
+            rows, bad = rows + len(scores.items), bad + scores.bad
+    return rows, bad
