@@ -23,6 +23,7 @@ except ImportError as error:
 
 from halftruth import labels as label_codes
 from halftruth import losses
+from halftruth.data.complete_rows import check_complete_rows
 from halftruth.data.hints import list_hints, read_hints
 from halftruth.data.splits import split_rows
 from halftruth.metrics import mean_average_precision
@@ -93,6 +94,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Seed of initial weights, row order and held-out rows.
     device : {"cpu", "cuda", "mps", "auto"}, default="cpu"
         Where to train. Predictions are made on the CPU in double precision.
+    verbose : bool, default=False
+        Print what "auto" is fitting.
 
     Attributes
     ----------
@@ -148,6 +151,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels_per_row: float | None = None,
         random_state: Any = 0,
         device: str = "cpu",
+        verbose: bool = False,
     ) -> None:
         self.method = method
         self.options = options
@@ -168,8 +172,11 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.labels_per_row = labels_per_row
         self.random_state = random_state
         self.device = device
+        self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, groups: Any = None, hints: Any = None) -> "HalftruthClassifier":
+    def fit(
+        self, X: Any, y: Any, groups: Any = None, hints: Any = None, complete_rows: Any = None
+    ) -> "HalftruthClassifier":
         """Train on features and incomplete labels.
 
         Parameters
@@ -184,6 +191,9 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Scores of anything else, such as another model or keyword rules; NaN where there is
             none. A DataFrame may have some of the classes. What a hint is worth is learnt per
             class; pass the same hints of new rows to `predict`.
+        complete_rows : array of int or of bool, default=None
+            Rows that are labelled completely (row numbers from 0, or a mask): their unknown labels
+            are absent. They also tell which labels the other rows leave out.
 
         Returns
         -------
@@ -196,6 +206,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if groups is not None:
             groups = column_or_1d(groups)
             check_consistent_length(X, groups)
+        if complete_rows is not None:
+            y = _apply_complete_rows(y, complete_rows)
         config = self._config(y.shape[1])
         if not (y > 0).any():
             raise ValueError(
@@ -253,6 +265,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the settings of training; all problems are in one error."""
         # A search over np.arange(...) passes NumPy numbers.
         given = {name: _to_python(value) for name, value in self.get_params().items()}
+        given.pop("verbose")
         random = check_random_state(given.pop("random_state"))
         problems = _find_problems(given.pop("members"), given.pop("val"), given["patience"])
         settings = {**given, "options": given["options"] or {}, "head_lr": given["lr"]}
@@ -288,7 +301,13 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         device = OneProcess(config.device).device
         with _training_lock, torch.random.fork_rng(_cuda_devices()):
             fitted = fit_ensemble(
-                X, y, seed=config.seed, groups=groups, members=self.members, device=device
+                X,
+                y,
+                seed=config.seed,
+                groups=groups,
+                members=self.members,
+                device=device,
+                log=print if self.verbose else lambda text: None,
             )
         self.model_: Classifier = fitted.model.cpu().double()
         self.reasons_ = fitted.describe()
@@ -467,6 +486,16 @@ def _labels(y: Any) -> np.ndarray:
                 "column of several classes; sklearn.preprocessing.label_binarize converts it"
             ) from None
         raise
+
+
+def _apply_complete_rows(y: np.ndarray, complete_rows: Any) -> np.ndarray:
+    """Return labels whose unknown ones are absent in the complete rows."""
+    new = check_complete_rows(complete_rows, len(y))[:, None] & (y == label_codes.UNKNOWN)
+    if not new.any():
+        raise ValueError(
+            "complete_rows: has no effect, since the labels of these rows are all known already"
+        )
+    return np.where(new, np.int8(label_codes.ABSENT), y)
 
 
 def _find_problems(members: Any, val: Any, patience: Any) -> list[str]:

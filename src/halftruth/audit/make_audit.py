@@ -27,6 +27,7 @@ from halftruth.audit.score_sources import (
     trained_on,
 )
 from halftruth.data import DataError, named_splits, read_column, read_labels
+from halftruth.data.complete_rows import apply_complete_rows, read_complete_rows
 from halftruth.data.readers.text_table import table_options
 from halftruth.data.verdicts import place_verdicts
 from halftruth.labels import PRESENT, LabelMatrix
@@ -93,6 +94,7 @@ def make_audit(
     encoder: str | None = None,
     split: str | None = None,
     group_column: str | None = None,
+    complete_rows: str | Path | None = None,
     reading: dict[str, Any] | None = None,
     reading_features: dict[str, Any] | None = None,
     selection: Selection = "auto",
@@ -112,9 +114,10 @@ def make_audit(
                method="em")
 
     `text`: the column of the label file with the text to learn from, and `encoder` the language
-    model that reads it. `training` is `folds` (5) and settings of `halftruth.fit`. `log` receives
-    messages; `quiet=False` shows progress bars in a terminal. The report of an audit is written by
-    `halftruth.report.audit_report.write_audit_report`.
+    model that reads it. `complete_rows`: a file that names the rows labelled completely, as in
+    training; by default that of the run. `training` is `folds` (5) and settings of `halftruth.fit`.
+    `log` receives messages; `quiet=False` shows progress bars in a terminal. The report of an audit
+    is written by `halftruth.report.audit_report.write_audit_report`.
     """
     source, out = Path(source), Path(out)
     _check_options(source, labels, selection, most, device, training)
@@ -129,6 +132,7 @@ def make_audit(
             "text, encoder (--text, --encoder): the run has its own; leave them out, or give only "
             "the label file to train by folds"
         )
+    config.complete_rows = None if complete_rows is None else str(complete_rows)
     inputs = _read_inputs(source, labels, run, images, config, split, group_column, reading)
     log(inputs.whole.describe())
     verified = _place(inputs, verdicts, out)
@@ -226,8 +230,10 @@ def _read_inputs(
     """Read the labels, choose their rows, and read the features if there are any."""
     file = Path(labels or (source if run is None else run.config.labels))
     stores = [str(Path(path)) for path in images or ()]
-    options = dict(reading or {})
+    options, complete = dict(reading or {}), config.complete_rows
     if run is not None:
+        if complete is None and Path(run.config.labels).resolve() == file.resolve():
+            complete = run.config.complete_rows
         options = {**run_reading_options(run, file), **options}
         stores = stores or list(run.config.images)
         config = dataclasses.replace(
@@ -243,6 +249,8 @@ def _read_inputs(
     if others:
         options["drop_columns"] = [*dict.fromkeys([*options.get("drop_columns", ()), *others])]
     given = read_labels(file, **options)
+    if complete is not None:
+        given = apply_complete_rows(given, read_complete_rows(complete, given), complete)
     rows = np.arange(len(given)) if split is None else _rows_of(given.split, split, file)
     part = given.select(rows)
     if not (part.values == PRESENT).any():

@@ -48,6 +48,13 @@ def audit(
     encoder: o.Encoder = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")] = Path("audit"),
     split: Annotated[str | None, typer.Option(help="Only this part: train, val or test.")] = None,
+    complete_rows: Annotated[
+        Path | None,
+        typer.Option(
+            help="Text file with one item per line: rows labelled completely. (default: that of "
+            "the run)"
+        ),
+    ] = None,
     selection: Annotated[
         Literal["auto", "random", "one"],
         typer.Option(help="How labels came to be missing: at random, or all but one per row."),
@@ -113,6 +120,7 @@ def audit(
             split=split,
             seed=seed,
             group_column=group_column,
+            complete_rows=complete_rows,
             reading=reading,
             reading_features=o.assignments(read_features, "--read-features"),
             selection=selection,

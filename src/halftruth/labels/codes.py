@@ -28,6 +28,16 @@ _UNSET = 127
 _AWKWARD = (torch.uint16, torch.uint32, torch.uint64, torch.complex64, torch.complex128)
 
 
+def find_complete_rows(labels: np.ndarray) -> np.ndarray:
+    """Return a mask (N,) of the rows of labels (N, K) in which nothing is UNKNOWN.
+
+    >>> find_complete_rows(np.array([[1, -1], [1, 0]])).tolist()
+    [True, False]
+    """
+    known: np.ndarray = (np.asarray(labels) != UNKNOWN).all(axis=1)
+    return known
+
+
 def check(labels: Any, *, classes: Sequence[str] | None = None) -> Any:
     """Check that every value is 1, 0 or -1 and return int8 labels; an error names the first other.
 

@@ -1,0 +1,103 @@
+"""Rows labelled completely: reading their names, and what becomes of their unknown labels."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from halftruth.data import DataError
+from halftruth.data.complete_rows import (
+    apply_complete_rows,
+    check_complete_rows,
+    read_complete_rows,
+)
+from halftruth.labels import LabelMatrix, find_complete_rows
+
+VALUES = np.array([[1, 0, -1], [0, 1, 0], [0, 0, 0], [1, -1, -1]], dtype=np.int8)
+NAMED = LabelMatrix(VALUES, ("cat", "dog", "cow"), ["a.jpg", "b c.jpg", "7", "d.jpg"])
+PLAIN = LabelMatrix(VALUES, ("cat", "dog", "cow"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "text", "rows"),
+    [
+        (NAMED, "b c.jpg\n7\n", [1, 2]),
+        (NAMED, "\ufeffimage\r\na.jpg\r\n\r\na.jpg", [0]),
+        (NAMED, '"b c.jpg"\n', [1]),
+        (PLAIN, "1\n3\n", [0, 2]),
+        (PLAIN, "row\n4", [3]),
+    ],
+)
+def test_rows_are_read_by_name_or_by_number(tmp_path, labels, text, rows):
+    (tmp_path / "rows.txt").write_text(text, encoding="utf-8")
+    found = read_complete_rows(tmp_path / "rows.txt", labels)
+    assert found.dtype == bool
+    assert np.flatnonzero(found).tolist() == rows
+
+
+@pytest.mark.parametrize(
+    ("labels", "text", "message"),
+    [
+        (NAMED, "a.jpg\nd.jgp\n", r"1 of its 2 lines are not items .*'d\.jgp'.*mean 'd\.jpg'"),
+        (NAMED, "\n \n", "names no row"),
+        (NAMED, "image\n", "names no row"),
+        (PLAIN, "0\n", "row numbers from 1 to 4, one per line.*got '0'"),
+        (PLAIN, "5\n", "got '5'"),
+        (PLAIN, "a.jpg\n", "got 'a.jpg'"),
+    ],
+)
+def test_files_that_do_not_name_rows_are_refused(tmp_path, labels, text, message):
+    (tmp_path / "rows.txt").write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=message):
+        read_complete_rows(tmp_path / "rows.txt", labels)
+
+
+def test_a_missing_file_names_the_option(tmp_path):
+    with pytest.raises(DataError, match=r"complete_rows \(--complete-rows\): there is no file"):
+        read_complete_rows(tmp_path / "rows.txt", NAMED)
+
+
+@given(
+    values=arrays(np.int8, (6, 4), elements=st.sampled_from([-1, 0, 1])),
+    complete=arrays(bool, 6),
+)
+def test_only_unknown_labels_of_complete_rows_become_absent(values, complete):
+    labels = LabelMatrix(values, tuple("abcd"))
+    if not (complete[:, None] & (values == 0)).any():
+        with pytest.raises(DataError, match="has no effect, since the labels of its"):
+            apply_complete_rows(labels, complete, "rows.txt")
+        return
+    found = apply_complete_rows(labels, complete, "rows.txt").values
+    np.testing.assert_array_equal(found[~complete], values[~complete])
+    np.testing.assert_array_equal(found[complete], np.where(values == 0, -1, values)[complete])
+    np.testing.assert_array_equal(find_complete_rows(found), complete | (values != 0).all(axis=1))
+
+
+def test_soft_labels_of_complete_rows_are_0_where_they_were_unknown():
+    soft = np.array([[0.9, np.nan], [np.nan, 0.4]], dtype=np.float32)
+    labels = LabelMatrix(np.array([[1, 0], [0, -1]]), ("a", "b"), soft=soft)
+    found = apply_complete_rows(labels, np.array([True, False]), "rows.txt")
+    np.testing.assert_array_equal(found.soft, np.array([[0.9, 0], [np.nan, 0.4]], np.float32))
+
+
+def test_masks_and_row_numbers_are_the_same():
+    expected = [False, True, False, True]
+    assert check_complete_rows([3, 1], 4).tolist() == expected
+    assert check_complete_rows(np.array(expected), 4).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([0, 4], "between 0 and 3, counted from 0, got 4"),
+        ([-1], "got -1"),
+        ([True, False], "for 4 rows, got 2"),
+        ([0.5], "row numbers or as a mask"),
+        ([[1]], r"with shape \(1, 1\)"),
+        (["a"], "row numbers or as a mask"),
+    ],
+)
+def test_bad_row_numbers_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        check_complete_rows(given, 4)
