@@ -11,7 +11,7 @@ from halftruth.labels.matrix import check_texts, describe_labels
 from halftruth.labels.soft_labels import check_weights
 
 # With more classes, `auto` on features keeps labels sparse, and trains the model of many classes.
-MANY_CLASSES = 2_500
+MANY_CLASSES = 1_000
 
 
 class DenseLabelsError(ValueError):

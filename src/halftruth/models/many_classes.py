@@ -1,4 +1,4 @@
-"""The model of many classes: a linear layer and the labels of similar rows, by blocks of classes."""
+"""The model of many classes: a linear layer and the labels of similar rows."""
 
 from typing import Any, ClassVar
 

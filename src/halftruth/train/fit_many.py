@@ -18,7 +18,7 @@ from halftruth.models.many_classes import ManyClassHead, build_many_classes
 from halftruth.train.inputs import fit_standardization, share_scale, to_dense
 
 # Rows that give means and deviations of the features, and rows that are looked up as neighbours.
-_SCALE_ROWS, _NEIGHBOUR_ROWS = 50_000, 50_000
+_SCALE_ROWS, NEIGHBOUR_ROWS = 50_000, 50_000
 # Rows of a step, steps and epochs; a step draws this share of the classes, but not fewer than this.
 _LEAST_BATCH, _MOST_BATCH, _STEPS = 64, 256, 2_000
 _LEAST_EPOCHS, _MOST_EPOCHS = 5, 20
@@ -30,7 +30,7 @@ HELD_OUT = 5_000
 _TUNING_CELLS = 30_000_000
 _SHARES = (0.0, 0.2, 0.4, 0.6, 0.8)
 # The number of logits that are held at once.
-_BLOCK = 20_000_000
+BLOCK = 20_000_000
 Log = Callable[[str], None]
 
 
@@ -214,8 +214,8 @@ def _assemble(
 ) -> Classifier:
     """Return the model with its linear layer, and training rows to look up."""
     some = train
-    if len(train) > _NEIGHBOUR_ROWS:
-        some = np.sort(np.random.default_rng(seed).choice(train, _NEIGHBOUR_ROWS, replace=False))
+    if len(train) > NEIGHBOUR_ROWS:
+        some = np.sort(np.random.default_rng(seed).choice(train, NEIGHBOUR_ROWS, replace=False))
     listed = labels.select(some)
     present = listed.codes == PRESENT
     row_of, columns = listed.row_of_entries()[present], listed.columns[present]
@@ -262,8 +262,8 @@ def tune_many(
         linear = torch.sigmoid(F.linear(x, head.linear.weight, head.linear.bias))
         near = head.share_labels(head.find_neighbours(x), 0, labels.classes)
         for i, share in enumerate(_SHARES):
-            best = torch.lerp(linear, near, share).topk(min(5, labels.classes), dim=1).indices
-            hit = present.gather(1, best).double()
+            first = torch.lerp(linear, near, share).topk(min(5, labels.classes), dim=1).indices
+            hit = present.gather(1, first).double()
             hits[i] += float(sum((hit[:, :k].sum() / k for k in (1, 3, 5)), torch.zeros(())))
     best = int(hits.argmax())
     head.share.fill_(_SHARES[best])
@@ -303,7 +303,7 @@ def row_blocks(
     head: ManyClassHead, features: Any, rows: np.ndarray
 ) -> Iterator[tuple[np.ndarray, Tensor]]:
     """Yield blocks of rows with their prepared features."""
-    size = max(min(_BLOCK // max(head.num_classes, len(head.rows)), 2048), 1)
+    size = max(min(BLOCK // max(head.num_classes, len(head.rows)), 2048), 1)
     for at in range(0, len(rows), size):
         some = rows[at : at + size]
         x = torch.from_numpy(np.array(to_dense(features[some]), dtype=np.float32))

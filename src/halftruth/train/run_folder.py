@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from halftruth.labels import SparseLabelMatrix
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.settings import FIXED, FREE, SETTINGS
 
@@ -321,7 +322,11 @@ def identify(config: Config, task: "Task") -> dict[str, Any]:
 
 def digest_labels(task: "Task") -> str:
     """Return a digest of the rows: their names, labels and parts."""
-    parts = [np.ascontiguousarray(task.labels.values).tobytes()]
+    if isinstance(task.labels, SparseLabelMatrix):
+        given = task.labels.sparse
+        parts = [given.start.tobytes(), given.columns.tobytes(), given.codes.tobytes()]
+    else:
+        parts = [np.ascontiguousarray(task.labels.values).tobytes()]
     if task.labels.items is not None:
         parts.append("\0".join(map(str, task.labels.items)).encode())
     for values in (task.labels.soft, task.labels.weights):

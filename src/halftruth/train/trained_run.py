@@ -240,9 +240,9 @@ class TrainedRun:
         `hints`: those of a run that was trained with hints, as files, DataFrames or arrays (N, K);
         without them, predictions are those of the model alone.
         Predicted labels are joined by "|". `decide`: another rule than that of training, such as
-        "precision=0.9". With many classes (docs/data.md), the table has the most probable classes of
-        each row instead of a column per class. `raw`: the sigmoid of the logits instead of probabilities; the predicted
-        labels stay the same.
+        "precision=0.9". `raw`: the sigmoid of the logits instead of probabilities; the predicted
+        labels stay the same. With many classes (docs/data.md), the table has the most probable
+        classes per row instead of one column per class.
         """
         scores = self.score(
             source, images=images, features=features, text=text, items=items,
@@ -399,7 +399,8 @@ class TrainedRun:
         if len(names) != len(matrix):
             raise DataError(f"expected {len(matrix):,} items, one per row, got {len(names):,}")
         if self.has_many_classes:
-            return ManyScores(names, matrix, self.model.head)  # type: ignore[return-value]
+            head: Any = self.model.head
+            return ManyScores(names, matrix, head)  # type: ignore[return-value]
         return self._make_scores(names, self._logits(Features(matrix), np.arange(len(matrix))), [])
 
     def _score_images(
