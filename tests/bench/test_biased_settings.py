@@ -124,7 +124,7 @@ def test_files_of_measures_that_do_not_fit_are_refused(tmp_path, arrays, message
     written = mini.table(tmp_path)
     np.savez(tmp_path / "boxes.npz", **arrays)
     with pytest.raises(DataError, match=message):
-        benchmarks.load("table", written.root, measures=tmp_path / "boxes.npz")
+        benchmarks.load("table", written.root, labels="size", measures=tmp_path / "boxes.npz")
 
 
 def test_a_grid_runs_under_biased_labels_and_prints_them_as_columns(monkeypatch, root, tmp_path):
@@ -136,3 +136,38 @@ def test_a_grid_runs_under_biased_labels_and_prints_them_as_columns(monkeypatch,
     assert all(f"toy, {name}" in printed for name in grid.labels)
     failed = run_grid(tiny_grid(labels=["largest"]), root, out, say=lambda _: None)
     assert any("labels='largest' needs the share of the image" in text for text in failed)
+
+
+def test_voc_2012_has_area_and_position_of_its_objects(tmp_path):
+    mini.voc(tmp_path)
+    reader = benchmarks.registry.create("voc2012")
+    labels = reader.read(tmp_path).labels
+    measures = reader.read_measures(tmp_path, labels)
+    present = labels.values == 1
+    assert (measures["area"][present] > 0).all()
+    np.testing.assert_array_equal(np.isnan(measures["centre_distance"]), ~present)
+    # The first object of an image is in the centre, the second is larger and at the side.
+    several = np.flatnonzero(present.sum(axis=1) > 1)
+    assert len(several)
+    for setting, expected in (("most-central", 0.0), ("largest", np.hypot(0.25, 0.2))):
+        shown = hide(labels.values, setting, 0, measures)
+        found = measures["centre_distance"][several][shown[several] == 1]
+        assert found == pytest.approx(np.full(len(several), expected))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "is missing; it has the boxes"),
+        ("<annotation/>", "expected a size and objects with a box"),
+        ("<annotation", "expected a size and objects with a box"),
+    ],
+)
+def test_annotations_without_boxes_are_an_error_only_where_they_are_needed(tmp_path, text, message):
+    mini.voc(tmp_path)
+    file = sorted(tmp_path.rglob("*.xml"))[0]
+    file.unlink() if text is None else file.write_text(text)
+    with pytest.raises(DataError, match=message):
+        benchmarks.load("voc2012", tmp_path, labels="size")
+    with pytest.warns(benchmarks.BenchmarkWarning):
+        benchmarks.load("voc2012", tmp_path, labels="frequent")

@@ -40,7 +40,7 @@ def test_rows_are_read_by_name_or_by_number(tmp_path, labels, text, rows):
     ("labels", "text", "message"),
     [
         (NAMED, "a.jpg\nd.jgp\n", r"1 of its 2 lines are not items .*'d\.jgp'.*mean 'd\.jpg'"),
-        (NAMED, "\n \n", "names no row"),
+        (NAMED, "\n \n", "the file is empty"),
         (NAMED, "image\n", "names no row"),
         (PLAIN, "0\n", "row numbers from 1 to 4, one per line.*got '0'"),
         (PLAIN, "5\n", "got '5'"),

@@ -127,6 +127,12 @@ def find_setting(setting: str) -> Callable[[np.ndarray, int, Measures], np.ndarr
     )
 
 
+def needs_measure(setting: str) -> bool:
+    """Whether a label setting shows labels by numbers that only some data sets have."""
+    first = setting.rpartition("-")[0]
+    return any(name in BIASES and BIASES[name].measure is not None for name in (setting, first))
+
+
 def _biased(
     setting: str, bias: Bias, share: float | None
 ) -> Callable[[np.ndarray, int, Measures], np.ndarray]:
@@ -134,7 +140,8 @@ def _biased(
         if bias.measure is not None and bias.measure not in measures:
             raise DataError(
                 f"labels={setting!r} needs {MEASURES[bias.measure]}, and the data set has no "
-                f"{bias.measure!r}; the reader `table` takes a .npz file of it as `measures`"
+                f"{bias.measure!r}; the reader `table` takes a .npz file of it as `measures` (docs/"
+                "datasets.md)"
             )
         # Its own stream: the classes an annotator prefers are not tied to the draw of the labels.
         rng = np.random.default_rng([seed, 1])

@@ -54,11 +54,15 @@ def voc(root: Path) -> Miniature:
             lines = [f"{image} {marks.get(name, -1):2d}" for image, marks in images.items()]
             needed.append(write(lists / f"{name}_{part}.txt", "\n".join(lines) + "\n"))
         for image, marks in images.items():
+            # The first object of an image is in the centre, the others grow towards a corner.
             objects = "".join(
-                f"<object><name>{name}</name><difficult>{1 - mark}</difficult></object>"
-                for name, mark in marks.items()
+                f"<object><name>{name}</name><difficult>{1 - mark}</difficult><bndbox>"
+                f"<xmin>{80 - 80 * (k > 0)}</xmin><ymin>40</ymin><xmax>{120 - 20 * (k > 0)}</xmax>"
+                f"<ymax>{60 + 40 * (k > 0)}</ymax></bndbox></object>"
+                for k, (name, mark) in enumerate(marks.items())
             )
-            text = f"<annotation><filename>{image}.jpg</filename>{objects}</annotation>"
+            size = "<size><width>200</width><height>100</height></size>"
+            text = f"<annotation><filename>{image}.jpg</filename>{size}{objects}</annotation>"
             write(folder / "Annotations" / f"{image}.xml", text)
     write(lists / "test.txt", "2008_000001\n")
     (folder / "JPEGImages").mkdir()

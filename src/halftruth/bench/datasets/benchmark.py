@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from halftruth.bench.datasets.dataset import Contents, Published, registry
-from halftruth.bench.label_settings import hide
+from halftruth.bench.label_settings import hide, needs_measure
 from halftruth.data.errors import DataError
 from halftruth.data.images import ImageStore
 from halftruth.data.splits import Splits, choose_splits, named_splits
@@ -176,7 +176,10 @@ def load(
     splits, val = _parts(name, contents, val, split_seed)
     learnt = np.sort(np.concatenate([splits.train, splits.val]))
     observed = contents.labels.values.copy()
-    measures = {name: table[learnt] for name, table in contents.measures.items()}
+    measures: dict[str, np.ndarray] = {}
+    if needs_measure(labels):
+        found = dataset.read_measures(Path(root), contents.labels)
+        measures = {measure: table[learnt] for measure, table in found.items()}
     observed[learnt] = hide(contents.labels.values[learnt], labels, seed, measures)
     benchmark = Benchmark(
         name=name,

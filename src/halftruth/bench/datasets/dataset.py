@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -37,8 +37,7 @@ class Contents:
 
     Rows have the order of the published experiments, which draw labels and splits from one random
     stream over the rows. Without "val" rows, validation rows are drawn from "train"; `groups` (one
-    patient per row, for example) are then kept whole. `measures` are (N, K) numbers that some label
-    settings show labels by (`halftruth.bench.label_settings.MEASURES`).
+    patient per row, for example) are then kept whole.
     """
 
     labels: LabelMatrix
@@ -46,7 +45,6 @@ class Contents:
     features: np.ndarray | None = None
     groups: np.ndarray | None = None
     notes: tuple[str, ...] = ()
-    measures: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 class Dataset:
@@ -66,6 +64,13 @@ class Dataset:
     def read(self, root: Path) -> Contents:
         """Read the labels below `root`, and find the images."""
         raise NotImplementedError
+
+    def read_measures(self, root: Path, labels: LabelMatrix) -> Mapping[str, np.ndarray]:
+        """Read numbers per row and class, (N, K), by which some label settings show labels.
+
+        `halftruth.bench.label_settings.MEASURES` has their names. Most data sets have none.
+        """
+        return {}
 
     def published(self) -> tuple[Published, ...]:
         """The published numbers of the data set."""

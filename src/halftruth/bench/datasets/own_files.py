@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +65,10 @@ class LabelFile(Dataset):
         if labels.split is None:
             raise self.incomplete(f"{root}: there is no split column for training and test rows")
         rows = None if self.features is None else read_features(self.features, labels=labels)
-        measures = {} if self.measures is None else read_measures(Path(self.measures), labels)
-        return Contents(labels, self.images, features=rows, groups=patients, measures=measures)
+        return Contents(labels, self.images, features=rows, groups=patients)
+
+    def read_measures(self, root: Path, labels: LabelMatrix) -> Mapping[str, np.ndarray]:
+        return {} if self.measures is None else read_measures(Path(self.measures), labels)
 
     def _reading(self) -> dict[str, Any]:
         if self.patient_column is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -46,6 +48,7 @@ VOCtrainval_11-May-2012.tar; nothing else is needed"
         VOCdevkit/VOC2012/ImageSets/Main/train.txt, val.txt
         VOCdevkit/VOC2012/ImageSets/Main/aeroplane_train.txt, aeroplane_val.txt, ... (20 classes)
         VOCdevkit/VOC2012/JPEGImages/*.jpg
+        VOCdevkit/VOC2012/Annotations/*.xml (only for labels that are shown by size or position)
     """
 
     def __init__(self, difficult: OnlyDifficult = "absent") -> None:
@@ -60,6 +63,21 @@ VOCtrainval_11-May-2012.tar; nothing else is needed"
         lists = folder / "ImageSets" / "Main"
         parts = [self._part(lists, part) for part in ("train", "val")]
         return Contents(join(parts, ("train", "test")), find_existing(folder / "JPEGImages"))
+
+    def read_measures(self, root: Path, labels: LabelMatrix) -> Mapping[str, np.ndarray]:
+        """Read area and distance from the centre of each class from the boxes in Annotations."""
+        folder = self.folder(root, ("VOCdevkit/VOC2012", "VOC2012", ""), "ImageSets/Main")
+        area = np.zeros(labels.values.shape)
+        distance = np.full(labels.values.shape, np.nan)
+        assert labels.items is not None
+        for row, item in enumerate(labels.items):
+            for name, box in _read_boxes(folder / "Annotations" / f"{Path(str(item)).stem}.xml"):
+                k = labels.classes.index(name)
+                x0, y0, x1, y1 = box
+                area[row, k] += (x1 - x0) * (y1 - y0)
+                away = float(np.hypot((x0 + x1) / 2 - 0.5, (y0 + y1) / 2 - 0.5))
+                distance[row, k] = np.fmin(distance[row, k], away)
+        return {"area": area, "centre_distance": distance}
 
     def published(self) -> tuple[Published, ...]:
         return (
@@ -98,3 +116,31 @@ VOCtrainval_11-May-2012.tar; nothing else is needed"
                 f"{file}: has no line for {missing[0]!r} ({len(missing):,} images are missing)"
             )
         return np.array([marks[stem] for stem in stems], dtype=np.int8)
+
+
+Box = tuple[float, float, float, float]
+
+
+def _read_boxes(file: Path) -> list[tuple[str, Box]]:
+    """Read the class and the box of each object that is not difficult, as shares of the image."""
+    try:
+        tree = ElementTree.parse(file).getroot()
+        size = [float(tree.findtext(f"size/{side}", "")) for side in ("width", "height")]
+        found = []
+        for entry in tree.iter("object"):
+            if entry.findtext("difficult", "0").strip() == "1":
+                continue
+            ends = [
+                float(entry.findtext(f"bndbox/{end}", "")) / size[at % 2]
+                for at, end in enumerate(("xmin", "ymin", "xmax", "ymax"))
+            ]
+            found.append((entry.findtext("name", "").strip(), (ends[0], ends[1], ends[2], ends[3])))
+    except FileNotFoundError:
+        raise DataError(
+            f"{file}: is missing; it has the boxes that the labels are shown by"
+        ) from None
+    except (ElementTree.ParseError, ValueError, ZeroDivisionError) as error:
+        raise DataError(f"{file}: expected a size and objects with a box ({error})") from None
+    if unknown := [name for name, _ in found if name not in CLASSES]:
+        raise DataError(f"{file}: {unknown[0]!r} is not a class of VOC 2012")
+    return found
