@@ -11,7 +11,8 @@ from halftruth.metrics import mean_average_precision
 from halftruth.models.ensemble import MEMBERS, build_ensemble
 from halftruth.train import fit_ensemble as module
 from halftruth.train import members
-from halftruth.train.fit_ensemble import find_weights, fit_ensemble
+from halftruth.train.fit_ensemble import fit_ensemble
+from halftruth.train.member_weights import find_weights
 from halftruth.train.members import fit_linear_path
 
 

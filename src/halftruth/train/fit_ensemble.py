@@ -2,7 +2,6 @@
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,16 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from halftruth.data.splits import fold_of_rows, split_rows
-from halftruth.labels import PRESENT, UNKNOWN
-from halftruth.metrics import mean_average_precision, mean_roc_auc
 from halftruth.models import Classifier
 from halftruth.models.ensemble import MEMBERS, build_ensemble, get_layout, make_preparation
 from halftruth.models.forest import share_to_logit
 from halftruth.train.devices import count_processes, limit_threads, run_in_processes
 from halftruth.train.inputs import apply_in_blocks, fit_standardization, share_scale
+from halftruth.train.member_weights import find_weights, fit_curve, score_members
 from halftruth.train.members import LEAF_ROWS, PLAIN, RIDGES, fit_forest, fit_linear_path
 
 FOLDS = 4
@@ -31,9 +28,6 @@ FEW_ROWS = 20
 MLP_ROWS = 1_000
 # A member with a smaller share of the weights is left out.
 LEAST_WEIGHT = 0.03
-# How strongly the weights of a class are regularised towards those of all classes.
-_CLASS_PRIOR = 10.0
-_MOST_CELLS = 2_000_000
 # Multiply-adds of a fit per unit of work in `limit_threads`, which is meant for one batch.
 _WORK_OF_STEP = 100
 Log = Callable[[str], None]
@@ -115,7 +109,10 @@ def fit_ensemble(
         members = [name for name in MEMBERS if name != "mlp" or count >= MLP_ROWS]
     fold = _draw_folds(count, seed, groups)
     jobs = _Jobs(x, given, fold, seed, groups is None)
-    fitted = {name: jobs.fit(name, log) for name in members}
+    fitted = {}
+    for number, name in enumerate(members, 1):
+        log(f"auto: fitting member {number} of {len(members)}, {name}")
+        fitted[name] = jobs.fit(name, log)
     return _combine_members(prepare, fitted, fold, given.cpu())
 
 
@@ -125,7 +122,9 @@ def _combine_members(
     """Choose one of the alternatives of each member, find weights, and return the ensemble."""
     rows = np.flatnonzero(fold >= 0)
     known = labels[torch.from_numpy(rows)]
-    scores = {n: [_score(one.scores[rows], known) for one in some] for n, some in fitted.items()}
+    scores = {
+        n: [score_members(one.scores[rows], known) for one in some] for n, some in fitted.items()
+    }
     best = {name: int(np.argmax(values)) for name, values in scores.items()}
     chosen = {name: fitted[name][i] for name, i in best.items()}
     standard = torch.stack([one.scores[rows] for one in chosen.values()])
@@ -145,7 +144,7 @@ def _combine_members(
     ]  # fmt: skip
     model = _assemble(prepare, chosen, share, slope, offset, kept.tolist())
     logits = (offset + slope * total).double().numpy()
-    return FittedEnsemble(model, rows, logits, table, _score(total, known))
+    return FittedEnsemble(model, rows, logits, table, score_members(total, known))
 
 
 def name_settings(name: str, count: int) -> list[str]:
@@ -305,82 +304,6 @@ def _apply(module: nn.Module, x: Tensor) -> Tensor:
     if not len(x):
         return torch.zeros(0)
     return torch.cat([module(part).float().cpu() for part in x.split(2048)])
-
-
-# ---------------------------------------------------------------------- weights
-
-
-def _score(scores: Tensor, labels: Tensor) -> float:
-    """Return the criterion: the geometric mean of mAP and AUC; mAP where no label is unknown."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="No class has")
-        mean_ap = mean_average_precision(scores, labels)
-        auc = mean_roc_auc(scores, labels)
-    value = math.sqrt(mean_ap * auc) if bool((labels == UNKNOWN).any()) else mean_ap
-    return value if math.isfinite(value) else -1.0
-
-
-def find_weights(scores: Tensor, labels: Tensor) -> Tensor:
-    """Return the share of each member per class, (M, K), by logistic regression on the labels.
-
-        logit P(labelled) = a_k + Σ_m w_mk z_mk,   w_mk = exp(c_m + d_mk),   d_mk ~ N(0, 1/10)
-
-    `scores` (M, N, K) are standardised out-of-sample scores. Weights are positive and the same for
-    all classes, except where a class has enough labels to show otherwise.
-    """
-    if len(scores) == 1:
-        return torch.ones(1, labels.shape[1])
-    some = _draw_cells(*labels.shape)
-    z, target = scores[:, some], (labels[some] == PRESENT).float()
-    common = torch.full((len(z), 1), -math.log(len(z)), requires_grad=True)
-    own = torch.zeros(len(z), z.shape[2], requires_grad=True)
-    offset = torch.logit(target.mean(dim=0), eps=1e-4).requires_grad_()
-
-    def loss() -> Tensor:
-        logits = torch.einsum("mk,mnk->nk", (common + own).exp(), z) + offset
-        value = F.binary_cross_entropy_with_logits(logits, target, reduction="sum")
-        return value + _CLASS_PRIOR / 2 * own.square().sum() + 0.15 * common.square().sum()
-
-    _solve([common, own, offset], loss, len(target))
-    weight = (common + own).exp().detach()
-    return weight / weight.sum(dim=0)
-
-
-def fit_curve(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return slope and offset per class of logit P(labelled | score); slopes are regularised."""
-    some = _draw_cells(*labels.shape)
-    z, target = scores[some], (labels[some] == PRESENT).float()
-    common = torch.zeros(1, requires_grad=True)
-    own = torch.zeros(z.shape[1], requires_grad=True)
-    offset = torch.logit(target.mean(dim=0), eps=1e-4).requires_grad_()
-
-    def loss() -> Tensor:
-        logits = (common + own).exp() * z + offset
-        value = F.binary_cross_entropy_with_logits(logits, target, reduction="sum")
-        return value + _CLASS_PRIOR / 2 * own.square().sum() + 0.1 * offset.square().sum()
-
-    _solve([common, own, offset], loss, len(target))
-    return (common + own).exp().detach(), offset.detach()
-
-
-def _draw_cells(rows: int, classes: int) -> Tensor:
-    """Return all rows, or a random part where there are very many labels."""
-    most = max(_MOST_CELLS // classes, 200)
-    if rows <= most:
-        return torch.arange(rows)
-    return torch.from_numpy(np.random.default_rng(0).choice(rows, most, replace=False))
-
-
-def _solve(parameters: list[Tensor], loss: Callable[[], Tensor], rows: int) -> None:
-    solver = torch.optim.LBFGS(parameters, max_iter=60, line_search_fn="strong_wolfe")
-
-    def closure() -> Tensor:
-        solver.zero_grad()
-        value = loss() / rows
-        value.backward()  # type: ignore[no-untyped-call]
-        return value
-
-    solver.step(closure)  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------------- the model

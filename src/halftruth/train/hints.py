@@ -15,7 +15,7 @@ import torch
 
 from halftruth.labels import PRESENT
 from halftruth.metrics import mean_roc_auc
-from halftruth.train.fit_ensemble import fit_curve
+from halftruth.train.member_weights import fit_curve
 
 if TYPE_CHECKING:
     from halftruth.train.held_out_rows import OutOfSample

@@ -1,0 +1,90 @@
+"""Weights of the members of an ensemble, found on their out-of-sample scores."""
+
+import math
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from halftruth.labels import PRESENT, UNKNOWN
+from halftruth.metrics import mean_average_precision, mean_roc_auc
+
+# How strongly the weights of a class are regularised towards those of all classes.
+_CLASS_PRIOR = 10.0
+_MOST_CELLS = 2_000_000
+
+
+def score_members(scores: Tensor, labels: Tensor) -> float:
+    """Return the criterion: the geometric mean of mAP and AUC; mAP where no label is unknown."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="No class has")
+        mean_ap = mean_average_precision(scores, labels)
+        auc = mean_roc_auc(scores, labels)
+    value = math.sqrt(mean_ap * auc) if bool((labels == UNKNOWN).any()) else mean_ap
+    return value if math.isfinite(value) else -1.0
+
+
+def find_weights(scores: Tensor, labels: Tensor) -> Tensor:
+    """Return the share of each member per class, (M, K), by logistic regression on the labels.
+
+        logit P(labelled) = a_k + Σ_m w_mk z_mk,   w_mk = exp(c_m + d_mk),   d_mk ~ N(0, 1/10)
+
+    `scores` (M, N, K) are standardised out-of-sample scores. Weights are positive and the same for
+    all classes, except where a class has enough labels to show otherwise.
+    """
+    if len(scores) == 1:
+        return torch.ones(1, labels.shape[1])
+    some = _draw_cells(*labels.shape)
+    z, target = scores[:, some], (labels[some] == PRESENT).float()
+    common = torch.full((len(z), 1), -math.log(len(z)), requires_grad=True)
+    own = torch.zeros(len(z), z.shape[2], requires_grad=True)
+    offset = torch.logit(target.mean(dim=0), eps=1e-4).requires_grad_()
+
+    def loss() -> Tensor:
+        logits = torch.einsum("mk,mnk->nk", (common + own).exp(), z) + offset
+        value = F.binary_cross_entropy_with_logits(logits, target, reduction="sum")
+        return value + _CLASS_PRIOR / 2 * own.square().sum() + 0.15 * common.square().sum()
+
+    _solve([common, own, offset], loss, len(target))
+    weight = (common + own).exp().detach()
+    return weight / weight.sum(dim=0)
+
+
+def fit_curve(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return slope and offset per class of logit P(labelled | score); slopes are regularised."""
+    some = _draw_cells(*labels.shape)
+    z, target = scores[some], (labels[some] == PRESENT).float()
+    common = torch.zeros(1, requires_grad=True)
+    own = torch.zeros(z.shape[1], requires_grad=True)
+    offset = torch.logit(target.mean(dim=0), eps=1e-4).requires_grad_()
+
+    def loss() -> Tensor:
+        logits = (common + own).exp() * z + offset
+        value = F.binary_cross_entropy_with_logits(logits, target, reduction="sum")
+        return value + _CLASS_PRIOR / 2 * own.square().sum() + 0.1 * offset.square().sum()
+
+    _solve([common, own, offset], loss, len(target))
+    return (common + own).exp().detach(), offset.detach()
+
+
+def _draw_cells(rows: int, classes: int) -> Tensor:
+    """Return all rows, or a random part where there are very many labels."""
+    most = max(_MOST_CELLS // classes, 200)
+    if rows <= most:
+        return torch.arange(rows)
+    return torch.from_numpy(np.random.default_rng(0).choice(rows, most, replace=False))
+
+
+def _solve(parameters: list[Tensor], loss: Callable[[], Tensor], rows: int) -> None:
+    solver = torch.optim.LBFGS(parameters, max_iter=60, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        solver.zero_grad()
+        value = loss() / rows
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    solver.step(closure)  # type: ignore[arg-type]
