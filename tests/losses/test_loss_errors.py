@@ -190,7 +190,7 @@ BAD = {
     "taylor": [{"order": 0}, {"order": 1.5}],
     "unified": [{"k": 1.5}, {"k": {"over": 0.5}}, {"k": "x"}, {"v": -1}, {"v": {"mu": 0.5}}],
     "wan": [{"weight": -1}],
-    "swan": [{"weight": -1}],
+    "swan": [{"weight": -1}, {"propensity": "size"}, {"propensity": [1.0, 0.0]}],
 }
 
 

@@ -5,7 +5,7 @@ from cases import PRESENT, UNKNOWN, Case, Matrix, sigmoid
 
 class Swan(Case):
     name = "swan"
-    defaults = {"weight": None}
+    defaults = {"weight": None, "propensity": None}
     variants = ({"weight": 0.1},)
 
     def __init__(self, **settings: object) -> None:
