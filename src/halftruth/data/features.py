@@ -24,7 +24,7 @@ from halftruth.data.readers.text_table import (
     read_table,
     table_from_frame,
 )
-from halftruth.labels import PRESENT, LabelMatrix
+from halftruth.labels import PRESENT, LabelMatrix, SparseLabelMatrix
 
 FEATURE_KEYS = ("X", "features", "feats", "embeddings")
 
@@ -215,7 +215,8 @@ def refuse_labels(
     """Refuse a label file given as features: a model would only have to copy its inputs."""
     shared = set(names or ()) & set(labels.classes)
     same = bool(shared) and (len(shared) == len(names or ()) or len(shared) == len(labels.classes))
-    if names is None and values is not None and values.shape == labels.values.shape:
+    dense = not isinstance(labels, SparseLabelMatrix)
+    if dense and names is None and values is not None and values.shape == labels.values.shape:
         positive = labels.values == PRESENT
         same = bool(np.isin(values, (-1, 0, 1)).all() and (values[positive] == 1).all())
     if same:
