@@ -15,6 +15,7 @@ from halftruth.labels import PRESENT, UNKNOWN, SparseLabels
 from halftruth.models import Classifier
 from halftruth.models.ensemble import make_preparation
 from halftruth.models.many_classes import ManyClassHead, build_many_classes
+from halftruth.train.devices import limit_threads
 from halftruth.train.inputs import fit_standardization, share_scale, to_dense
 
 # Rows that give means and deviations of the features, and rows that are looked up as neighbours.
@@ -65,7 +66,10 @@ def fit_many_classes(
     """
     started = time.monotonic()
     prepare = _fit_preparation(features, train, seed, one_scale)
-    linear = fit_sampled_linear(features, labels, train, prepare, seed, weights, log)
+    # Small steps would only wait for each other in several threads.
+    work = _MOST_BATCH * features.shape[1] * _count_drawn(labels.classes)
+    with limit_threads(work, torch.device("cpu")):
+        linear = fit_sampled_linear(features, labels, train, prepare, seed, weights, log)
     model = _assemble(features, labels, train, prepare, linear, seed)
     fitted = FittedMany(model)
     tune_many(fitted, features, labels, held, seed)
@@ -122,7 +126,7 @@ def fit_sampled_linear(
     size = int(min(max(2 ** round(math.log2(max(rows, 1) / 300 + 1)), _LEAST_BATCH), _MOST_BATCH))
     per_epoch = max(rows // size, 1)
     epochs = min(max(math.ceil(_STEPS / per_epoch), _LEAST_EPOCHS), _MOST_EPOCHS)
-    drawn = min(max(_LEAST_DRAWN, int(count * _DRAWN_SHARE)), count)
+    drawn = _count_drawn(count)
     chance = 1 - (1 - shown / rows) ** (size - 1) * (1 - drawn / count)
     inverse = torch.from_numpy(1 / np.maximum(chance, 1e-9)).float()
     scale = None
@@ -161,6 +165,11 @@ def fit_sampled_linear(
                 f"second; about {len(classes):,} of {count:,} classes per step"
             )
     return table
+
+
+def _count_drawn(classes: int) -> int:
+    """Return the number of classes that a step draws at random."""
+    return min(max(_LEAST_DRAWN, int(classes * _DRAWN_SHARE)), classes)
 
 
 def _make_targets(labels: SparseLabels, classes: np.ndarray) -> tuple[Tensor, Tensor]:

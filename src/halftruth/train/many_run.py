@@ -85,7 +85,7 @@ def match_labels_per_row(
     head.offset += (low + high) / 2
 
 
-def _choose(p: Tensor, decisions: Decisions) -> Tensor:
+def choose(p: Tensor, decisions: Decisions) -> Tensor:
     """Return which classes are predicted, (B, K)."""
     allowed = torch.from_numpy(decisions.predicted)
     chosen = (p > torch.from_numpy(decisions.thresholds).to(p.dtype)) & allowed
@@ -114,8 +114,8 @@ def measure_many(
     metrics = RowBlockMetrics(propensity)
     for some, p in score_blocks(head, features, rows):
         given = torch.from_numpy(labels.to_dense(some))
-        metrics.add(p, given, _choose(p, decisions))
-    ap = _measure_average_precision(head, features, rows, labels)
+        metrics.add(p, given, choose(p, decisions))
+    ap = measure_average_precision(head, features, rows, labels)
     right, predicted, present = (
         x.double().numpy() for x in (metrics.right, metrics.predicted, metrics.present)
     )
@@ -129,7 +129,7 @@ def measure_many(
 
 
 @torch.no_grad()
-def _measure_average_precision(
+def measure_average_precision(
     head: ManyClassHead, features: Any, rows: np.ndarray, labels: SparseLabels
 ) -> np.ndarray:
     """(K,) the AP per class, by blocks of classes; NaN without a PRESENT label."""
@@ -302,7 +302,7 @@ def make_top_table(
     shares: list[str] = []
     rows = np.arange(len(scores.items))
     for _, p in score_blocks(scores.head, scores.features, rows):
-        chosen = _choose(p, decisions)
+        chosen = choose(p, decisions)
         best = torch.where(allowed, p, -1.0).topk(min(_TOP, p.shape[1]), dim=1)
         for row in range(len(p)):
             found = torch.nonzero(chosen[row]).ravel()
