@@ -6,7 +6,8 @@
 DIR as in benchmarks/ensemble.py. The training rows are halved: one half has complete labels and
 trains a random forest (the hint, a model of other data); on the other half `auto` is fitted with
 incomplete labels, with and without the hint. `best`: the combination with weights that were fitted
-to complete labels of those rows, which is the headroom of the hint. --keywords: for GoEmotions, the
+to complete labels of those rows. The headroom of a hint is what the better of `best` and the hint
+alone is ahead of `auto`. --keywords: for GoEmotions, the
 hint is a rule per class: does the text hold one of a few words?
 """
 
@@ -15,8 +16,8 @@ import gzip
 import json
 import os
 import re
-import time
 import warnings
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -24,7 +25,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 
-from ensemble import fit_random_forest, hide, predict
+from ensemble import fit_random_forest, hide, predict, read_lines
 from halftruth.metrics import mean_average_precision
 from halftruth.train.fit_ensemble import fit_ensemble
 from halftruth.train.hints import fit_hints
@@ -154,7 +155,7 @@ def run(folder: str, name: str, setting: str, seed: int, keywords: str | None,
         if cache:
             np.savez(path, *(shown, y, truth, rows, out, logits, hint, test_hint))
     complete = np.where(y[rows] > 0, 1, -1).astype(np.int8)
-    line = {"set": name, "setting": setting, "seed": seed}
+    line: dict = {"set": name, "setting": setting, "seed": seed}
     line["auto"] = mean_average_precision(logits, truth)
     line["hint"] = mean_average_precision(np.nan_to_num(test_hint, nan=-1e9), truth)
     best = fit_hints(out, complete, [hint[rows]])
@@ -166,6 +167,26 @@ def run(folder: str, name: str, setting: str, seed: int, keywords: str | None,
     return line
 
 
+def print_table(lines: list[dict]) -> None:
+    """Print gains per data set and setting: mean, lowest and highest over seeds."""
+    groups: dict[tuple[str, str], list[dict]] = {}
+    for line in lines:
+        groups.setdefault((line["set"], line["setting"]), []).append(line)
+    shares = []
+    for (name, setting), some in sorted(groups.items()):
+        mean = {k: 100 * np.mean([one[k] for one in some]) for k in ("auto", "hint", "best")}
+        room = max(mean["best"], mean["hint"]) - mean["auto"]
+        print(f"{name}, {setting}: auto {mean['auto']:.1f}, hint alone {mean['hint']:.1f}, "
+              f"best {mean['best']:.1f}, {len(some)} seeds")  # fmt: skip
+        for kind in KINDS:
+            gain = [100 * (one[kind] - one["auto"]) for one in some]
+            share = f" ({np.mean(gain) / room:.0%} of the headroom)" if kind == "useful" else ""
+            shares += [np.mean(gain) / room] if kind == "useful" else []
+            print(f"    {kind}: {np.mean(gain):+.2f}, from {min(gain):+.2f} to {max(gain):+.2f}"
+                  f"{share}")  # fmt: skip
+    print(f"mean share of the headroom: {np.mean(shares):.0%}, lowest {min(shares):.0%}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder")
@@ -174,31 +195,26 @@ def main() -> None:
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--keywords", help="folder of GoEmotions, for the set goemo")
     parser.add_argument("--cache", help="folder that keeps the fitted ensembles")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--out", type=Path, help="file of results; lines in it are not repeated")
     given = parser.parse_args()
-    lines = []
-    for name in given.sets.split(","):
-        for setting in given.settings.split(","):
-            some = []
-            for seed in given.seeds.split(","):
-                started = time.time()
-                keywords = given.keywords if name == "goemo" else None
-                line = run(given.folder, name, setting, int(seed), keywords, given.cache)
-                line["seconds"] = round(time.time() - started, 1)
-                some.append(line)
-                if given.out:
-                    with given.out.open("a") as file:
-                        file.write(json.dumps(line) + "\n")
-            lines += some
-            mean = {k: 100 * np.mean([one[k] for one in some]) for k in ("auto", "hint", "best")}
-            room = mean["best"] - mean["auto"]
-            print(f"{name}, {setting}: auto {mean['auto']:.1f}, hint alone {mean['hint']:.1f}, "
-                  f"best {mean['best']:.1f}", flush=True)  # fmt: skip
-            for kind in KINDS:
-                gain = [100 * (one[kind] - one["auto"]) for one in some]
-                share = f" ({np.mean(gain) / room:.0%} of the headroom)" if kind == "useful" else ""
-                print(f"    {kind}: {np.mean(gain):+.2f}, from {min(gain):+.2f} to "
-                      f"{max(gain):+.2f}{share}", flush=True)  # fmt: skip
+    lines = read_lines(given.out)
+    done = {(line["set"], line["setting"], line["seed"]) for line in lines}
+    tasks = [
+        (given.folder, name, setting, int(seed), given.keywords if name == "goemo" else None)
+        for seed in given.seeds.split(",")
+        for name in given.sets.split(",")
+        for setting in given.settings.split(",")
+        if (name, setting, int(seed)) not in done
+    ]
+    with ProcessPoolExecutor(given.jobs) as pool:
+        for future in as_completed([pool.submit(run, *task, given.cache) for task in tasks]):
+            lines.append(future.result())
+            print(json.dumps(lines[-1]), flush=True)
+            if given.out:
+                with given.out.open("a") as file:
+                    file.write(json.dumps(lines[-1]) + "\n")
+    print_table(lines)
 
 
 if __name__ == "__main__":
