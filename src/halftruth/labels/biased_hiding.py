@@ -79,6 +79,9 @@ def centre_weights(distances: Any, scale: float = 0.1) -> np.ndarray:
     """Return (N, K) weights exp(-distance / scale) from distances to the centre of the image.
 
     distances: as a share of the image's width and height; NaN where a class is absent gives 0.
+
+    >>> centre_weights([[0.0, 0.1, np.nan]]).round(3).tolist()
+    [[1.0, 0.368, 0.0]]
     """
     if not 0 < scale < np.inf:
         raise ValueError(f"expected scale above 0, got {scale!r}")
