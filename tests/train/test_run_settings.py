@@ -139,7 +139,10 @@ def test_settings_override_a_recipe(data, tmp_path):
 
 
 WITHOUT_EFFECT = [
-    ({"features": "features.npy", "lr": 0.5}, "lr: has no effect, since it is for `images`"),
+    (
+        {"features": "features.npy", "lr": 0.5},
+        "lr: has no effect, since it is for a network that is trained: `images` alone",
+    ),
     ({"features": "features.npy", "lr": 1e-4}, "; set `head_lr`"),
     ({"features": "features.npy", "backbone": "resnet9999"}, "backbone: has no effect"),
     ({"features": "features.npy", "tune": "head"}, "tune: has no effect"),

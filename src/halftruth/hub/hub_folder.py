@@ -11,6 +11,7 @@ import yaml
 from halftruth.hub.model_card import make_model_card
 from halftruth.hub.timm_layout import find_timm_problem, write_timm_model
 from halftruth.train.config import read_settings
+from halftruth.train.feature_encoder import ENCODER
 from halftruth.train.run_folder import BEST, RESULT, load_checkpoint, save_checkpoint
 from halftruth.train.trained_run import TrainedRun
 
@@ -43,7 +44,7 @@ def write_hub_folder(
     """
     trained = run if isinstance(run, TrainedRun) else TrainedRun(run, device="cpu")
     encoder = getattr(trained.config, "encoder", None)
-    if encoder and Path(encoder).exists():
+    if encoder and Path(encoder).exists() and not trained.config.tunes_encoder:
         raise HubError(
             f"{trained.folder}: the language model of this run is the folder {encoder} of this "
             "machine; upload it to the Hub and train with its name (--encoder user/model)"
@@ -55,6 +56,9 @@ def write_hub_folder(
     for path in trained.folder.iterdir():
         if path.is_file() and path.name not in _NOT_SHARED and not path.name.startswith("."):
             shutil.copyfile(path, out / path.name)
+    if trained.config.tunes_encoder:
+        # The tokenizer; the weights are in the checkpoint.
+        shutil.copytree(trained.folder / ENCODER, out / ENCODER)
     if (out / RESULT).exists():
         result = json.loads((out / RESULT).read_text(encoding="utf-8"))
         result["folder"] = _file_name(result.get("folder"))

@@ -43,6 +43,11 @@ class Classifier(nn.Module):
         self.mean = mean
         self.std = std
 
+    @property
+    def is_network(self) -> bool:
+        """Whether the backbone is a network with weights, not only a standardisation."""
+        return not isinstance(self.backbone, nn.Sequential)
+
     def features(self, x: Tensor) -> Tensor:
         """The (B, D) pooled features, D = feature_dim."""
         return self.backbone(x)

@@ -52,7 +52,8 @@ def uses_ensemble(config: Config, defaults: dict[str, Any] | None = None) -> boo
     """
     usual = vars(Config(**{**DEFAULTS_ON_FEATURES, "features": "x"})) | (defaults or {})
     same = all(getattr(config, name) == usual[name] for name in _OF_ONE_MODEL)
-    return config.method == AUTO and config.on_features and same
+    on_matrix = config.on_features and not config.tunes_encoder
+    return config.method == AUTO and on_matrix and same
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ def resolve_auto(
     Settings that differ from the `defaults` (of `Config` unless given) were set by the user and
     stay. The budget moves to the choice, since a named method tries nothing.
     """
-    features = config.on_features
+    features = config.on_features and not config.tunes_encoder
     choice = choose(labels, dim, features=features, frozen=config.tune == "head")
     plain = {f.name: f.default for f in dataclasses.fields(Config) if f.default is not MISSING}
     usual = plain | (DEFAULTS_ON_FEATURES if features else {}) | (defaults or {})

@@ -14,10 +14,10 @@ import yaml
 
 from halftruth.train.named_methods import expand_named_method
 from halftruth.train.settings import (
-    DEFAULTS_ON_FEATURES,
     SETTINGS,
     Settings,
     as_options,
+    get_defaults,
     parse_number,
     read_yaml,
 )
@@ -75,8 +75,7 @@ class Config(Settings):
             close = difflib.get_close_matches(key, [*SETTINGS, *list_reading_arguments()], n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             problems.append(f"there is no setting {key!r}{hint}")
-        on_features = values.get("features") or values.get("text")
-        defaults = DEFAULTS_ON_FEATURES if on_features else {}
+        defaults = get_defaults(values)
         known = {key: value for key, value in values.items() if key in SETTINGS}
         config = cls(**{**defaults, **known})
         problems += config.problems(known)
@@ -99,7 +98,7 @@ class Config(Settings):
 
     def with_changes(self, settings: Mapping[str, Any]) -> "Config":
         """Return a checked copy with other values for some settings."""
-        usual = type(self)(**(DEFAULTS_ON_FEATURES if self.on_features else {})).to_dict()
+        usual = type(self)(**get_defaults(self.to_dict())).to_dict()
         own = {k: v for k, v in self.to_dict().items() if v != usual[k]}
         return type(self).of({**self.effective(), **own, **settings})
 
@@ -158,6 +157,11 @@ class Config(Settings):
             for name, path in files
             if path and not exists(path)
         ]
+        if self.tunes_encoder and self.features:
+            found.append(
+                "tune: with files of `features` the `encoder` stays frozen; leave out one of the "
+                "two"
+            )
         if not self.labels:
             found.append("labels: expected a label file")
         found += [
@@ -209,7 +213,7 @@ class Config(Settings):
         except ConfigError as error:
             return error.problems
         head = self._get_head_class()
-        if loss.views > 1 and self.on_features:
+        if loss.views > 1 and not self.images:
             return [f"method: {self.method} compares views of an image; features have none"]
         if loss.needs_maps and (self.on_features or not head.keeps_maps):
             return [
@@ -295,6 +299,8 @@ class Config(Settings):
         if not self.images:
             if head.wants_map:
                 found.append(f"head: {self.head!r} needs feature maps, which only images have")
+            elif self.tunes_encoder and self.head != "linear":
+                found.append(f"head: a fine-tuned `encoder` has a linear head, got {self.head!r}")
             return found
         name = self.backbone.partition(".")[0]
         if ":" not in name and name not in (known := backbone_names()):

@@ -23,6 +23,8 @@ from halftruth.labels import LabelMatrix
 from halftruth.models.weights import ModelError
 
 JSON, ARRAYS = "encoder.json", "encoder.npz"
+# The folder with the tokenizer of a fine-tuned language model.
+ENCODER = "encoder"
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class FeatureEncoder:
         labels: np.ndarray | None,
         rows: np.ndarray,
         encoder: str | None = None,
+        tuned: bool = False,
         sampled: bool = False,
     ) -> FeatureEncoder:
         """Learn from the training rows.
@@ -49,10 +52,14 @@ class FeatureEncoder:
 
         labels: those of all rows, by which the terms of a text are chosen; None where the rows will
         also be scored, and their labels must not be known. encoder: a transformers model that reads
-        the text.
+        the text; tuned: it is fine-tuned, so that a text becomes tokens.
         """
         text: Any = None
-        if texts is not None and encoder is not None:
+        if texts is not None and encoder is not None and tuned:
+            from halftruth.models.language_model import TextTokens
+
+            text = TextTokens.fit(encoder, [texts[row] for row in rows])
+        elif texts is not None and encoder is not None:
             from halftruth.models.language_model import LanguageModel
 
             text = LanguageModel(encoder)
@@ -128,6 +135,8 @@ class FeatureEncoder:
         values: dict[str, Any] = {"version": 1, "tables": [t.to_json() for t in self.tables]}
         if self.text is not None:
             values["text"] = self.text.to_json()
+            if values["text"]["kind"] == "tokens":
+                self.text.save(folder / ENCODER)
             np.savez(folder / ARRAYS, **self.text.arrays())
         (folder / JSON).write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8")
 
@@ -153,6 +162,10 @@ class FeatureEncoder:
 
 
 def _load_text(values: dict[str, Any], folder: Path) -> Any:
+    if values["kind"] == "tokens":
+        from halftruth.models.language_model import TextTokens
+
+        return TextTokens.load(values, folder / ENCODER)
     if values["kind"] == "transformer":
         from halftruth.models.language_model import LanguageModel
 

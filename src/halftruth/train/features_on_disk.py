@@ -21,8 +21,8 @@ from halftruth.train.feature_encoder import FeatureEncoder, check_columns_exist,
 from halftruth.train.feature_inputs import TEXTS_AT_ONCE, feature_options, read_inputs
 from halftruth.train.run_folder import digest, replace_file
 
-# Training rows that the encoder is fitted to, at most.
-SAMPLE = 100_000
+# Training rows that the encoder is fitted to, at most, and their bytes.
+SAMPLE, SAMPLE_BYTES = 100_000, 32 << 20
 
 
 def open_sources(config: Config, paths: Sequence[str | Path]) -> list[BlockSource]:
@@ -68,7 +68,9 @@ def encode_on_disk(
             _take_sample(source, rows if place is None else place[rows])
             for source, place in zip(sources, places, strict=True)
         ]
-        encoder = FeatureEncoder.fit(samples, texts, values, rows, config.encoder, sampled=True)
+        encoder = FeatureEncoder.fit(
+            samples, texts, values, rows, config.encoder, config.tunes_encoder, sampled=True
+        )
     path = _name_file(config, encoder, sources, labels, texts)
     if not path.exists():
         shape = (len(labels), len(encoder.outputs))
@@ -83,9 +85,10 @@ def encode_on_disk(
 
 def _take_sample(source: BlockSource, rows: np.ndarray) -> FeatureColumns:
     """The training rows of a source, or a random part of them."""
-    if len(rows) <= SAMPLE:
+    most = min(SAMPLE, max(1, SAMPLE_BYTES * source.count // max(source.size, 1)))
+    if len(rows) <= most:
         return source.sample(np.unique(rows))
-    some = np.random.default_rng(0).choice(rows, SAMPLE, replace=False)
+    some = np.random.default_rng(0).choice(rows, most, replace=False)
     if isinstance(source, MatrixFile):
         # A matrix without missing values stays as it is, so a few missing ones must be seen.
         some = np.concatenate([some, np.intersect1d(source.find_gaps(), rows)])

@@ -127,6 +127,7 @@ class Run:
         self.task = load_task(
             self.config, encoder,
             sparse=uses_ensemble(self.config), accelerator=self.accelerator,
+            lower_absent=not uses_ensemble(self.config),
         )  # fmt: skip
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.task.encoder is not None and self.main:
@@ -163,8 +164,8 @@ class Run:
         inputs, bad = self._load_inputs(model)
         if line := describe_memory(self.config, self.task, model):
             self.journal.log(line)
-        # The members of the ensemble know neither soft labels nor weights.
-        if uses_ensemble(self.config) and not self.task.has_label_values:
+        # The members of the ensemble do not know soft labels.
+        if uses_ensemble(self.config) and self.task.labels.soft is None:
             return self._fit_ensemble(inputs, saved, started)
         try:
             model = self._resolve_auto(model, inputs)
@@ -253,7 +254,7 @@ class Run:
             return model
         task = self.task
         labels = task.labels.values
-        dim = model.feature_dim if task.features is None else int(task.features.shape[1])
+        dim = model.feature_dim if model.is_network else int(task.features.shape[1])  # type: ignore[union-attr]
         self.config, choice = resolve_auto(self.config, labels[task.splits.train], dim)
         found: list[str] = []
         if (features := self._get_features_for_search(model, inputs, choice)) is not None:
@@ -262,7 +263,7 @@ class Run:
                 task.splits.train, self.accelerator, log=self.journal.log, groups=task.groups,
             )  # fmt: skip
         self.journal.log("auto: " + "\n      ".join([*choice.reasons, *found]))
-        return model if task.features is None else build_model(self.config, task)
+        return model if model.is_network else build_model(self.config, task)
 
     def _get_features_for_search(
         self, model: Classifier, inputs: Inputs, choice: Choice
@@ -271,7 +272,7 @@ class Run:
         config, given = self.config, self.task.features
         if not heads.get(config.head).has_linear_layer or not Budget(choice.budget).allows(0):
             return None
-        if given is not None:
+        if given is not None and not config.tunes_encoder:
             return torch.as_tensor(given).float()
         if config.tune == "all":
             return None
@@ -361,6 +362,7 @@ class Run:
                     task.features[rows], task.labels.values[rows], seed=config.seed,
                     groups=None if task.groups is None else task.groups[rows],
                     one_scale=None if task.encoder is None else task.encoder.one_scale,
+                    weights=None if task.labels.weights is None else task.labels.weights[rows],
                     device=self.accelerator.device, log=journal.log,
                 )  # fmt: skip
                 journal.log("auto: " + "\n      ".join(fitted.describe()))

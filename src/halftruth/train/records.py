@@ -73,7 +73,7 @@ def make_epoch_record(stage: "Stage") -> dict[str, Any]:
         rows = torch.as_tensor(stage.train_rows)
         truth = stage.truth[rows].to(stage.device)
         record |= measure_pseudo_labels(stage.loss, stage.labels[rows.to(stage.device)], truth)
-        followed = choose_followed_rows(stage.train_rows, on_images=bool(stage.model.image_size))
+        followed = choose_followed_rows(stage.train_rows, on_images=stage.model.is_network)
         _add_distribution(record, stage, "train", followed, stage.score(followed))
     if not len(stage.val_rows):
         return record

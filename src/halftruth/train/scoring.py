@@ -14,12 +14,13 @@ from torch import Tensor, nn
 
 from halftruth.models import Classifier
 from halftruth.models.classifier import bare_forward
+from halftruth.models.language_model import digest_weights
 from halftruth.train.config import Config
 from halftruth.train.devices import keep_freed_memory
 from halftruth.train.image_inputs import digest_image_files, make_cache_key
 from halftruth.train.inputs import Inputs
 from halftruth.train.journal import Journal
-from halftruth.train.run_folder import replace_file
+from halftruth.train.run_folder import digest, replace_file
 from halftruth.train.task import Task
 
 Forward = Callable[[Tensor], Tensor]
@@ -130,7 +131,8 @@ def extract_features(
     if path.exists():
         return torch.from_numpy(np.load(path))
     model.to(accelerator.device).eval()
-    journal.log(f"extracting features of {len(rows):,} images with {config.backbone}")
+    kind, source = ("texts", config.encoder) if config.text else ("images", config.backbone)
+    journal.log(f"extracting features of {len(rows):,} {kind} with {source}")
     with journal.progress("extracting features", len(rows)) as advance:
         size = 2 * config.batch_size
         some = score_rows(model.features, inputs, rows, accelerator, size, advance).cpu()
@@ -146,6 +148,10 @@ def extract_features(
 
 def _make_features_key(config: Config, task: Task, model: Classifier, rows: np.ndarray) -> str:
     """Return a part of a file name that depends on everything the features depend on."""
+    if config.text:
+        assert task.features is not None
+        tokens = digest(np.ascontiguousarray(task.features).data)
+        return make_cache_key(digest_weights(model.backbone), rows.tolist(), tokens)
     assert task.store is not None
     weights: Any = config.weights
     if weights not in ("pretrained", "none"):

@@ -40,8 +40,18 @@ IMAGES = Condition(
     "it is for `images`, and this run trains on `features` or `text`",
     "images",
 )
+NETWORK = Condition(
+    lambda s: not s.on_features or s.tunes_encoder,
+    "it is for a network that is trained: `images` alone, or `text` with an `encoder` and `tune`",
+    "images, fine-tuned encoder",
+)
+TUNABLE = Condition(
+    lambda s: not s.on_features or bool(s.encoder),
+    "only a network for `images` alone or an `encoder` of text can be tuned",
+    "images, encoder of text",
+)
 FEATURES = Condition(
-    lambda s: s.on_features or not s.images,
+    lambda s: not s.tunes_encoder and (s.on_features or not s.images),
     "it is for `features` and `text`, and this run trains on `images`",
     "features",
 )
@@ -59,7 +69,7 @@ WHOLE_NETWORK = Condition(
     "not with `tune` head",
 )
 HEAD_ALONE = Condition(
-    lambda s: s.on_features or s.tune != "all",
+    lambda s: (s.on_features and not s.tunes_encoder) or s.tune != "all",
     "with `tune` all the head is not trained alone",
     "not with `tune` all",
 )
@@ -103,6 +113,8 @@ class Setting:
     default: Any = None
     # The default for features, if it differs.
     default_on_features: Any = None
+    # The default for a fine-tuned encoder of text, if it differs.
+    default_on_text: Any = None
     # The default in words, if it is computed.
     default_words: str = ""
     choices: tuple[str, ...] = ()
@@ -131,6 +143,8 @@ class Setting:
         shown = self.default_words or _format_value(self.default)
         if self.default_on_features is not None:
             shown += f"; {_format_value(self.default_on_features)} on features"
+        if self.default_on_text is not None:
+            shown += f"; {_format_value(self.default_on_text)} for a fine-tuned encoder"
         return shown
 
     def expected(self, value: Any) -> str | None:
@@ -201,7 +215,8 @@ class Settings:
     )  # fmt: skip
     encoder: str | None = _declare(
         None, DATA,
-        "Language model that reads the text, frozen: a folder, or a name on the Hugging Face Hub.",
+        "Language model that reads the text: a folder, or a name on the Hugging Face Hub. It is "
+        "frozen unless `tune` says otherwise.",
         default_words="TF-IDF of words and parts of words", only=(TEXT,), on_resume=FIXED,
     )  # fmt: skip
     out: str = _declare(
@@ -311,20 +326,23 @@ class Settings:
         "head-first", MODEL,
         "What is trained: the head alone, the whole network (all), or first one and then the "
         "other.",
-        choices=("all", "head", "head-first"), only=(IMAGES,), on_resume=FIXED,
+        choices=("all", "head", "head-first"), only=(TUNABLE,), on_resume=FIXED,
+        default_on_features="head",
     )  # fmt: skip
     freeze_bn: bool = _declare(
         True, MODEL, "Keep the statistics and scales of batch norm.",
-        only=(IMAGES, WHOLE_NETWORK), on_resume=FIXED, flags=("--freeze-bn/--train-bn",),
+        only=(NETWORK, IMAGES, WHOLE_NETWORK), on_resume=FIXED,
+        flags=("--freeze-bn/--train-bn",),
     )  # fmt: skip
 
     # ------------------------------------------------------------------ training
     epochs: int = _declare(
         10, TRAINING, "Epochs of the whole network, or on features.", at_least=1,
-        default_on_features=30, only=(WHOLE_NETWORK,), instead="head_epochs", first=True,
+        default_on_features=30, default_on_text=4, only=(WHOLE_NETWORK,), instead="head_epochs",
+        first=True,
     )  # fmt: skip
     head_epochs: int = _declare(
-        12, TRAINING, "Epochs of the head alone.", at_least=1, only=(IMAGES, HEAD_ALONE),
+        12, TRAINING, "Epochs of the head alone.", at_least=1, only=(NETWORK, HEAD_ALONE),
         instead="epochs",
     )  # fmt: skip
     batch_size: int = _declare(
@@ -332,16 +350,16 @@ class Settings:
     )
     lr: float = _declare(
         1e-4, TRAINING, "Learning rate of the whole network.", more_than=0,
-        only=(IMAGES, WHOLE_NETWORK), instead="head_lr",
+        only=(NETWORK, WHOLE_NETWORK), instead="head_lr", default_on_text=3e-5,
     )  # fmt: skip
     head_lr: float = _declare(
         3e-4, TRAINING, "Learning rate of the head alone, and on features.", more_than=0,
-        default_on_features=1e-3, only=(HEAD_ALONE,), instead="lr",
+        default_on_features=1e-3, default_on_text=1e-3, only=(HEAD_ALONE,), instead="lr",
     )  # fmt: skip
     head_lr_mult: float = _declare(
         1.0, TRAINING,
         "Learning rate of the head while the whole network is trained, as a multiple of lr.",
-        more_than=0, only=(IMAGES, WHOLE_NETWORK),
+        more_than=0, only=(NETWORK, WHOLE_NETWORK),
     )  # fmt: skip
     optimizer: str = _declare(
         "adam", TRAINING, "Optimizer; sgd has momentum 0.9.", choices=("adam", "adamw", "sgd"),
@@ -375,21 +393,21 @@ class Settings:
         False, TRAINING,
         "After the whole network is trained, average its weights with those from before, in the "
         "proportion that scores best on the validation rows.",
-        only=(IMAGES, BOTH_STAGES), on_resume=FREE,
+        only=(NETWORK, BOTH_STAGES), on_resume=FREE,
     )  # fmt: skip
     frozen_ensemble: bool = _declare(
         False, TRAINING,
         "After the whole network is trained, average its predictions with those of an ensemble on "
         "the features before, if that scores better on the validation rows; predictions then take "
         "twice as long.",
-        only=(IMAGES, BOTH_STAGES), on_resume=FREE,
+        only=(NETWORK, IMAGES, BOTH_STAGES), on_resume=FREE,
     )  # fmt: skip
     clip: float = _declare(0.0, TRAINING, "Largest norm of the gradient; 0: no limit.", at_least=0)
     augment: str = _declare(
         "weak", TRAINING,
         "Image augmentation; weak: crop, flip, brightness; strong: also contrast, saturation, "
         "erasing.",
-        choices=("none", "flip", "weak", "strong"), only=(IMAGES, WHOLE_NETWORK),
+        choices=("none", "flip", "weak", "strong"), only=(NETWORK, IMAGES, WHOLE_NETWORK),
     )  # fmt: skip
     patience: int | None = _declare(
         None, TRAINING, "Stop a stage after this many epochs without improvement.", at_least=1,
@@ -463,6 +481,11 @@ class Settings:
         """Whether the run trains on features or text, not on images."""
         return bool(self.features or self.text)
 
+    @property
+    def tunes_encoder(self) -> bool:
+        """Whether a language model is fine-tuned on the text."""
+        return bool(self.text and self.encoder) and self.tune != "head"
+
     def without_effect(self, name: str) -> str | None:
         """Return why a setting has no effect, and what to do; None if it has an effect."""
         setting = SETTINGS[name]
@@ -486,6 +509,20 @@ SETTINGS: Mapping[str, Setting] = {
 DEFAULTS_ON_FEATURES = {
     name: s.default_on_features for name, s in SETTINGS.items() if s.default_on_features is not None
 }
+
+DEFAULTS_ON_TEXT = {
+    name: s.default_on_text for name, s in SETTINGS.items() if s.default_on_text is not None
+}
+
+
+def get_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults that differ from those of `Settings`, by the kind of inputs."""
+    if not (values.get("features") or values.get("text")):
+        return {}
+    if values.get("encoder") and values.get("tune", "head") != "head":
+        return DEFAULTS_ON_TEXT
+    return DEFAULTS_ON_FEATURES
+
 
 _BUDGET = re.compile(
     r"\s*(?:(?P<trials>\d+)\s*(?:trials?)?"

@@ -21,6 +21,7 @@ from halftruth.models import (
     transfer_head,
 )
 from halftruth.models.averaged import average_classifiers, build_averaged
+from halftruth.models.language_model import build_text_model
 from halftruth.train.config import Config
 from halftruth.train.fit_ensemble import fit_ensemble
 from halftruth.train.inputs import Features, Inputs, share_scale
@@ -41,6 +42,11 @@ _MOST_LABELS = 1 << 22
 def build_model(config: Config, task: Task) -> Classifier:
     """Return the untrained model of a run."""
     torch.manual_seed(config.seed)
+    if config.tunes_encoder:
+        assert task.encoder is not None
+        return build_text_model(
+            task.encoder.text, len(task.classes), head=config.head, dropout=config.dropout
+        )
     if task.features is not None:
         return build_standardized_head(config, task, torch.from_numpy(task.features))
     return build_image_model(
@@ -65,7 +71,7 @@ def build_standardized_head(config: Config, task: Task, features: Tensor) -> Cla
     torch.manual_seed(config.seed)
     model = build_head(config, features.shape[1], len(task.classes))
     set_standardization(model, features, torch.from_numpy(task.splits.train))
-    if task.encoder is not None:
+    if task.encoder is not None and not config.tunes_encoder:
         share_scale(model.backbone[0], task.encoder.one_scale)  # type: ignore[index, arg-type]
     return model
 
@@ -85,7 +91,7 @@ class Stages:
 
     def train(self, model: Classifier, inputs: Inputs, saved: dict[str, Any] | None) -> Progress:
         """Run all stages, from the checkpoint on if there is one."""
-        plan = PLANS[self.config.tune if self.task.features is None else "all"]
+        plan = PLANS[self.config.tune if self._trains_network else "all"]
         reached = 0 if saved is None else plan.index(saved["progress"]["stage"])
         before, head, start = Progress(""), dict[str, Any](), dict[str, Tensor]()
         for number, name in enumerate(plan):
@@ -110,6 +116,11 @@ class Stages:
             if start and self.config.frozen_ensemble:
                 self._average_with_frozen(stage, model, start)
         return before
+
+    @property
+    def _trains_network(self) -> bool:
+        """Whether a network is trained, on images or text, not only a head on features."""
+        return self.task.features is None or self.config.tunes_encoder
 
     def load_best(
         self, model: Classifier, inputs: Inputs
@@ -143,7 +154,7 @@ class Stages:
 
     def _make_stage(self, name: str, model: Classifier, inputs: Inputs) -> Stage:
         config, task = self.config, self.task
-        on_features = name == "head" or task.features is not None
+        on_features = name == "head" or not self._trains_network
         lr = config.head_lr if on_features else config.lr
         loss = losses.create(config.method, **config.options)
         loss = loss.for_single_view() if name == "head" else loss

@@ -64,7 +64,9 @@ class Learner:
         # A replay does not run Python code, which stores maps or a penalty in some heads; and the
         # gradient of L1 is not a gradient of the logits.
         beyond_logits = model.head.has_penalty or loss.needs_maps or bool(config.l1)
-        replays = config.graphs and alone and device.type == "cuda" and not beyond_logits
+        # The shape of a batch of texts depends on the longest text.
+        fixed = bool(model.image_size) or not model.is_network
+        replays = config.graphs and alone and device.type == "cuda" and not beyond_logits and fixed
         compiled = config.compile
         if compiled is None:
             compiled = replays and images * (model.image_size / 224) ** 2 >= WORTH_COMPILING

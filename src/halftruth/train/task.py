@@ -40,6 +40,9 @@ class Task:
     store: ImageStore | None = None
     # The group of every row, if rows belong to groups.
     groups: np.ndarray | None = None
+    # The labels of the file where verdicts of a review changed them: which labels people verified
+    # says nothing about how the others came to be missing.
+    given: np.ndarray | None = None
     # Scores of anything else for these rows, and the classes that their columns stand for.
     hints: list[Hint] = field(default_factory=list)
     hint_names: dict[str, list[str]] = field(default_factory=dict)
@@ -104,11 +107,13 @@ def load_task(
     *,
     sparse: bool = False,
     accelerator: Accelerator | None = None,
+    lower_absent: bool = True,
 ) -> Task:
     """Read the data of a run; `encoder`: that of the run which is resumed, if it has one.
 
     `accelerator`: of several processes, the main one writes features that are kept on disk.
     `sparse`: labels of more than `MANY_CLASSES` classes become a `SparseLabelMatrix`.
+    `lower_absent`: see `apply_verdicts`.
     """
     # First, so that a misspelt column is reported as --group-column, not as a dropped column.
     groups = read_groups(config)
@@ -122,12 +127,16 @@ def load_task(
             f"labels_per_row (--labels-per-row): expected at most {len(labels.classes)}, the "
             f"number of classes in {config.labels}, got {config.labels_per_row:g}"
         )
+    given = None
     if config.verdicts:
-        labels = apply_verdicts(labels, config.verdicts)
+        given = labels.values
+        labels = apply_verdicts(labels, config.verdicts, lower_absent=lower_absent)
     if config.complete_rows:
         complete = read_complete_rows(config.complete_rows, labels)
         labels = apply_complete_rows(labels, complete, config.complete_rows)
-    task = Task(labels=labels, splits=choose_parts(config, labels, groups), groups=groups)
+    task = Task(
+        labels=labels, splits=choose_parts(config, labels, groups), groups=groups, given=given
+    )
     if config.truth:
         truth = read(config.truth, **truth_options(config), sparse=sparse)
         task.truth = align_truth(labels, truth, config.truth)
@@ -145,7 +154,9 @@ def load_task(
         else:
             sources, texts = read_inputs(config, labels, config.labels, config.features)
             if encoder is None:
-                encoder = FeatureEncoder.fit(sources, texts, values, rows, config.encoder)
+                encoder = FeatureEncoder.fit(
+                    sources, texts, values, rows, config.encoder, config.tunes_encoder
+                )
             task.features = encoder.transform(sources, texts)
         task.encoder = None if encoder.is_plain else encoder
     else:
@@ -162,7 +173,7 @@ def _main_process_first(accelerator: Accelerator | None) -> AbstractContextManag
 def choose_parts(config: Config, labels: LabelMatrix, groups: np.ndarray | None) -> Splits:
     """Return the rows for training, validation and test."""
     return choose_splits(
-        len(labels.values), column=labels.split, val=config.val, seed=config.seed, groups=groups
+        len(labels), column=labels.split, val=config.val, seed=config.seed, groups=groups
     )
 
 

@@ -22,6 +22,7 @@ from halftruth.labels import LabelMatrix
 from halftruth.models import Classifier, build_image_model
 from halftruth.models.averaged import build_averaged
 from halftruth.models.ensemble import build_ensemble
+from halftruth.models.language_model import build_text_model
 from halftruth.models.many_classes import build_many_classes
 from halftruth.presence.decisions import Decisions, Rule, parse_rule
 from halftruth.presence.decisions import decide as choose_thresholds
@@ -187,6 +188,9 @@ class TrainedRun:
             model = build_many_classes(self.inputs, len(self.classes), layout[MANY])
         elif layout is not None and self.inputs is not None:
             model = build_ensemble(self.inputs, len(self.classes), layout)
+        elif config.tunes_encoder and self.encoder is not None:
+            text = self.encoder.text
+            model = build_text_model(text, len(self.classes), head=config.head, pretrained=False)
         elif self.inputs is not None:
             model = build_head(config, self.inputs, len(self.classes))
         else:

@@ -112,7 +112,7 @@ class Stage:
         self.loss.begin(self.labels[rows])
         if self.teacher is not None:
             self.teacher(self.loss, self.train_rows, self.place)
-        if not self.model.image_size and not config.hidden and not config.weight_decay:
+        if not self.model.is_network and not config.hidden and not config.weight_decay:
             dim, classes = self.model.feature_dim, self.labels.shape[1]
             decay = compute_ridge_decay(self.loss, config, len(rows), dim, classes)
             config = dataclasses.replace(config, weight_decay=decay)
@@ -221,7 +221,7 @@ class Stage:
 
     def _count_work(self) -> float:
         """Return the multiply-adds of a forward pass; with images any number of threads is busy."""
-        if self.model.image_size:
+        if self.model.is_network:
             return math.inf
         return self.config.batch_size * sum(p.numel() for p in self.model.parameters())
 
