@@ -26,11 +26,12 @@ from halftruth import losses
 from halftruth.data.complete_rows import check_complete_rows
 from halftruth.data.hints import list_hints, read_hints
 from halftruth.data.splits import split_rows
+from halftruth.labels import MANY_CLASSES, SparseLabels
 from halftruth.metrics import mean_average_precision
 from halftruth.models import Classifier
 from halftruth.models.ensemble import MEMBERS
 from halftruth.presence.decisions import decide
-from halftruth.presence.labelling_model import sigmoid
+from halftruth.presence.labelling_model import logit, sigmoid
 from halftruth.presence.probabilities import fit_probabilities
 from halftruth.train.auto import hold_out_rows, resolve_auto, search_settings, uses_ensemble
 from halftruth.train.config import AUTO, Config, ConfigError
@@ -45,11 +46,16 @@ from halftruth.train.inputs import (
     standardize_inputs,
     to_dense,
 )
+from halftruth.train.many_model import ManyClassModel
 from halftruth.train.stages import build_head
 from halftruth.train.trainer import Stage, Teacher
 
 _FLOATS = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
 _MOST_DENSE = 200_000_000
+_NOTHING_PRESENT = (
+    "no label of the {:,} rows is present (1), so there is no class to learn; 1 means present, 0 "
+    "unknown, -1 absent"
+)
 # Training seeds the random state of torch; there is one per process.
 _training_lock = threading.Lock()
 
@@ -175,7 +181,13 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.verbose = verbose
 
     def fit(
-        self, X: Any, y: Any, groups: Any = None, hints: Any = None, complete_rows: Any = None
+        self,
+        X: Any,
+        y: Any,
+        groups: Any = None,
+        hints: Any = None,
+        complete_rows: Any = None,
+        sample_weight: Any = None,
     ) -> "HalftruthClassifier":
         """Train on features and incomplete labels.
 
@@ -184,7 +196,9 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X : array, sparse matrix or DataFrame of shape (n_samples, n_features)
             Features. They are standardised per column.
         y : array, sparse matrix or DataFrame of shape (n_samples, n_classes)
-            Labels: 1 present, 0 unknown, -1 absent. NaN, None and pandas NA are unknown, too.
+            Labels: 1 present, 0 unknown, -1 absent. NaN, None and pandas NA are unknown, too. With
+            more than 1,000 classes, "auto" fits the model of many classes (docs/data.md), which
+            keeps a sparse matrix sparse; `predict` then returns one.
         groups : array of shape (n_samples,), default=None
             Rows with the same value (the images of one patient) are held out together.
         hints : array or DataFrame of shape (n_samples, n_classes), or a list of these, default=None
@@ -194,6 +208,10 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         complete_rows : array of int or of bool, default=None
             Rows that are labelled completely (row numbers from 0, or a mask): their unknown labels
             are absent. They also tell which labels the other rows leave out.
+        sample_weight : array of shape (n_samples,) or (n_samples, n_classes), default=None
+            How much the labels of a row, or single labels, count in training. Only the ratios
+            matter. Forests and neighbours use the mean weight of a row. With scikit-learn's
+            metadata routing: `set_fit_request(sample_weight=True)`.
 
         Returns
         -------
@@ -202,18 +220,22 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         names = getattr(y, "columns", None)
         y = _fill_missing(y)
         X, y = validate_data(self, X, y, multi_output=True, ensure_min_samples=2, **_FLOATS)
-        y = _labels(y)
         if groups is not None:
             groups = column_or_1d(groups)
             check_consistent_length(X, groups)
+        self._weights = _check_weights(sample_weight, X, y)
+        self.many_: ManyClassModel | None = None
+        if np.ndim(y) == 2 and y.shape[1] > MANY_CLASSES:
+            config = self._config(y.shape[1])
+            if self._uses_ensemble(config, X):
+                others = {"hints": hints, "complete_rows": complete_rows, "members": self.members}
+                return self._fit_many_classes(config, X, y, names, groups, others)
+        y = _labels(y)
         if complete_rows is not None:
             y = _apply_complete_rows(y, complete_rows)
         config = self._config(y.shape[1])
         if not (y > 0).any():
-            raise ValueError(
-                f"no label of the {len(y):,} rows is present (1), so there is no class to learn; "
-                "1 means present, 0 unknown, -1 absent"
-            )
+            raise ValueError(_NOTHING_PRESENT.format(len(y)))
         names = np.arange(y.shape[1]) if names is None else np.asarray(names)
         if self._uses_ensemble(config, X):
             held = self._fit_ensemble(config, X, y, groups)
@@ -221,6 +243,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             config, self.reasons_ = self._resolve_auto(config, X, y, groups)
             held = self._fit_one_model(config, X, y, groups)
         self.classes_ = names
+        del self._weights
         self._fit_decisions(y, *self._fit_hints(y, *held, hints))
         return self
 
@@ -232,6 +255,9 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, **_FLOATS)
+        if self.many_ is not None:
+            _refuse_many({"hints": hints})
+            return logit(self.many_.predict_proba(X))
         curves = self.probabilities_
         logits = self._with_hints(apply_in_blocks(self.model_, X).numpy(), hints)
         return curves.offset + curves.slope * logits
@@ -244,12 +270,25 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return sigmoid(self.decision_function(X, hints))
 
     def predict(self, X: Any, hints: Any = None) -> np.ndarray:
-        """Return 1 for the classes that the rule `decide` predicts, otherwise 0."""
+        """Return 1 for the classes that the rule `decide` predicts, otherwise 0.
+
+        With many classes the result is a scipy CSR matrix.
+        """
+        check_is_fitted(self)
+        if self.many_ is not None:
+            _refuse_many({"hints": hints})
+            found: np.ndarray = self.many_.predict(validate_data(self, X, reset=False, **_FLOATS))
+            return found
         probabilities = self.predict_proba(X, hints)
         return self.decisions_(probabilities).astype(int)
 
     def score(self, X: Any, y: Any, hints: Any = None) -> float:
         """Return the mean average precision (mAP), 0 to 1; labels other than 1 count as absent."""
+        check_is_fitted(self)
+        if self.many_ is not None:
+            _refuse_many({"hints": hints})
+            X = validate_data(self, X, reset=False, **_FLOATS)
+            return self.many_.score(X, _to_sparse_labels(_fill_missing(y)))
         return mean_average_precision(self.decision_function(X, hints), _labels(_fill_missing(y)))
 
     def __sklearn_tags__(self) -> Any:
@@ -307,12 +346,56 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 groups=groups,
                 members=self.members,
                 device=device,
+                weights=self._weights,
                 log=print if self.verbose else lambda text: None,
             )
         self.model_: Classifier = fitted.model.cpu().double()
         self.reasons_ = fitted.describe()
         self.n_iter_ = self.best_epoch_ = 1
         return fitted.rows, fitted.logits
+
+    def _fit_many_classes(
+        self,
+        config: Config,
+        X: Any,
+        y: Any,
+        names: Any,
+        groups: np.ndarray | None,
+        others: dict[str, Any],
+    ) -> "HalftruthClassifier":
+        """Fit the model of many classes; arguments that need dense labels are refused."""
+        _refuse_many(others)
+        labels = _to_sparse_labels(y)
+        if not labels.count_per_row().any():
+            raise ValueError(_NOTHING_PRESENT.format(len(labels)))
+        if self._weights is not None and self._weights.shape[1] > 1:
+            raise ValueError(
+                f"sample_weight: with more than {MANY_CLASSES:,} classes, expected one weight per "
+                f"row, got shape {self._weights.shape}"
+            )
+        with _training_lock, torch.random.fork_rng(_cuda_devices()):
+            self.many_ = ManyClassModel.fit(
+                X, labels, rule=self.decide, labels_per_row=self.labels_per_row,
+                weights=self._weights, groups=groups, seed=config.seed,
+                log=print if self.verbose else lambda text: None,
+            )  # fmt: skip
+        del self._weights
+        self.model_ = self.many_.fitted.model
+        self.reasons_ = [f"many classes: {'; '.join(self.many_.fitted.notes)}"]
+        self.n_iter_ = self.best_epoch_ = 1
+        self.classes_ = np.arange(labels.classes) if names is None else np.asarray(names)
+        self.decisions_ = self.many_.decisions
+        self.thresholds_ = self.decisions_.thresholds
+        self.not_predicted_ = self.classes_[~self.decisions_.predicted]
+        return self
+
+    def _make_loss(self, config: Config, train: np.ndarray) -> losses.Loss:
+        """Return the loss of a method, with the weights of the training rows."""
+        loss = losses.create(config.method, **config.options)
+        if self._weights is None:
+            return loss
+        weights = self._weights[train]
+        return losses.LabelValues(loss, weights=weights / weights.mean())
 
     def _fit_one_model(
         self, config: Config, X: Any, y: np.ndarray, groups: np.ndarray | None
@@ -427,7 +510,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             name="all",
             model=model,
             inputs=inputs,
-            loss=losses.create(config.method, **config.options),
+            loss=self._make_loss(config, train),
             labels=torch.from_numpy(y),
             train_rows=train,
             val_rows=val,
@@ -496,6 +579,36 @@ def _apply_complete_rows(y: np.ndarray, complete_rows: Any) -> np.ndarray:
             "complete_rows: has no effect, since the labels of these rows are all known already"
         )
     return np.where(new, np.int8(label_codes.ABSENT), y)
+
+
+def _to_sparse_labels(y: Any) -> SparseLabels:
+    """Return labels of many classes, which may be a scipy matrix, as sparse ones."""
+    if is_sparse(y):
+        return SparseLabels.from_scipy(y)
+    return SparseLabels.from_dense(_labels(y))
+
+
+def _refuse_many(given: dict[str, Any]) -> None:
+    """Refuse arguments that are not available with many classes."""
+    if named := [name for name, value in given.items() if value is not None]:
+        raise ValueError(
+            f"{', '.join(named)}: not available with more than {MANY_CLASSES:,} classes"
+        )
+
+
+def _check_weights(weights: Any, X: Any, y: Any) -> np.ndarray | None:
+    """Return weights per row (N, 1) or per label (N, K) in float32."""
+    if weights is None:
+        return None
+    if np.ndim(weights) == 0:
+        weights = np.full(X.shape[0], weights)
+    try:
+        found = label_codes.check_weights(weights, (X.shape[0], y.shape[1] if y.ndim > 1 else 1))
+    except ValueError as error:
+        raise ValueError(f"sample_weight: {error}") from None
+    if not found.any():
+        raise ValueError("sample_weight: every weight is 0, so there is nothing to learn from")
+    return found
 
 
 def _find_problems(members: Any, val: Any, patience: Any) -> list[str]:

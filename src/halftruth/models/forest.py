@@ -78,12 +78,13 @@ def share_to_logit(share: Tensor) -> Tensor:
 
 
 def convert_forests(
-    fitted: Sequence[Any], x: np.ndarray, labels: np.ndarray
+    fitted: Sequence[Any], x: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
 ) -> tuple[Forest, np.ndarray]:
     """Return fitted scikit-learn forests as one module, and their out-of-bag label shares (N, K).
 
     The shares of a leaf are those of the rows its tree was grown on. `labels` (N, K) are 0 and 1;
-    the trees may have been grown on other targets. Rows that every tree has seen get NaN.
+    the trees may have been grown on other targets. `weights` (N,): how much each row counts. Rows
+    that every tree has seen get NaN.
     """
     from scipy.sparse import csr_matrix
 
@@ -115,8 +116,10 @@ def convert_forests(
         drawn = np.bincount(samples[number], minlength=len(x))
         at = row_of_node[reached[:, number]]
         count = int(is_leaf.sum())
-        member = csr_matrix((drawn.astype(np.float32), (at, np.arange(len(x)))), (count, len(x)))
-        rows_in_leaf = np.maximum(np.asarray(member.sum(axis=1)), 1)
+        counts = drawn if weights is None else drawn * weights
+        member = csr_matrix((counts.astype(np.float32), (at, np.arange(len(x)))), (count, len(x)))
+        rows_in_leaf = np.asarray(member.sum(axis=1))
+        rows_in_leaf = np.where(rows_in_leaf > 0, rows_in_leaf, 1)
         shares = (member @ sparse).toarray() / rows_in_leaf
         out = drawn == 0
         total[out] += shares[at[out]]

@@ -17,32 +17,49 @@ class Neighbours(nn.Module):
 
         share_k = (Σ s² [k labelled in the neighbour] + share of k in all rows) / (Σ s² + 1)
 
-    s is the similarity; the sums are over the nearest `count` rows. Nothing is trained, so nothing
-    can be memorised: a missing label of one row is outvoted by the labels of similar rows.
+    s is the similarity; the sums are over the nearest `count` rows, each times the weight of its
+    row where rows have weights. Nothing is trained, so nothing can be memorised: a missing label of
+    one row is outvoted by the labels of similar rows.
     """
 
     rows: Tensor
     labels: Tensor
     prior: Tensor
+    weights: Tensor | None
 
-    def __init__(self, dim: int, num_classes: int, *, rows: int, count: int = NEIGHBOURS) -> None:
+    def __init__(
+        self,
+        dim: int,
+        num_classes: int,
+        *,
+        rows: int,
+        count: int = NEIGHBOURS,
+        weighted: bool = False,
+    ) -> None:
         super().__init__()
         self.count = min(count, rows)
         self.register_buffer("rows", torch.zeros(rows, dim, dtype=torch.float16))
         self.register_buffer("labels", torch.zeros(rows, num_classes, dtype=torch.uint8))
         self.register_buffer("prior", torch.zeros(num_classes))
+        # How much each row counts; rows of runs without weights have no such table.
+        self.register_buffer("weights", torch.ones(rows) if weighted else None)
 
     @property
     def layout(self) -> dict[str, Any]:
         """The sizes that the constructor needs."""
-        return {"rows": len(self.rows), "count": self.count}
+        sizes = {"rows": len(self.rows), "count": self.count}
+        return sizes if self.weights is None else {**sizes, "weighted": True}
 
     @torch.no_grad()
-    def set(self, features: Tensor, labels: Tensor) -> "Neighbours":
-        """Store training rows (N, D) and their labels, 0 or 1."""
+    def set(self, features: Tensor, labels: Tensor, weights: Tensor | None = None) -> "Neighbours":
+        """Store training rows (N, D), their labels, 0 or 1, and how much each row counts, (N,)."""
         self.rows.copy_(F.normalize(features, dim=1))
         self.labels.copy_(labels)
         self.prior.copy_(labels.float().mean(dim=0))
+        if weights is not None and self.weights is not None:
+            self.weights.copy_(weights)
+            total = weights.sum().clamp(min=1e-12)
+            self.prior.copy_((weights[:, None] * labels.float()).sum(dim=0) / total)
         return self
 
     def _apply(self, fn: Any, recurse: bool = True) -> "Neighbours":
@@ -56,5 +73,7 @@ class Neighbours(nn.Module):
         similarity = (F.normalize(features, dim=1).float() @ self.rows.float().T).to(dtype)
         nearest, index = similarity.topk(self.count, dim=1)
         weight = nearest.clamp(min=1e-3).square()
+        if self.weights is not None:
+            weight = weight * self.weights.to(dtype)[index]
         votes = torch.zeros_like(similarity).scatter(1, index, weight) @ self.labels.to(dtype)
         return share_to_logit((votes + self.prior) / (weight.sum(dim=1, keepdim=True) + 1))

@@ -90,6 +90,7 @@ def fit_ensemble(
     members: Sequence[str] | None = None,
     device: str | torch.device = "cpu",
     one_scale: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
     log: Log = lambda text: None,
 ) -> FittedEnsemble:
     """Fit an ensemble to features (N, D) and incomplete labels (N, K).
@@ -98,17 +99,22 @@ def fit_ensemble(
     linear member and the weights of the members are chosen, by the observed labels alone.
     `members`: the names of the members to fit; all that suit the number of rows by default.
     `one_scale`: columns that keep their scales relative to each other, such as TF-IDF.
+    `weights`: how much labels count, (N, 1) or (N, K); forests and neighbours use the mean per row.
     """
     prepare = _fit_preparation(features, one_scale)
     x = apply_in_blocks(nn.Sequential(*prepare), features).float().to(device)
     given = torch.from_numpy(np.ascontiguousarray(labels)).to(device)
     count = len(labels)
+    trust = None
+    if weights is not None:
+        # A mean of 1, so that weights do not change the strength of the prior.
+        trust = torch.from_numpy(weights / weights.mean()).float().to(device)
     if count < FEW_ROWS:
-        return _fit_linear_alone(prepare, x, given)
+        return _fit_linear_alone(prepare, x, given, trust)
     if members is None:
         members = [name for name in MEMBERS if name != "mlp" or count >= MLP_ROWS]
     fold = _draw_folds(count, seed, groups)
-    jobs = _Jobs(x, given, fold, seed, groups is None)
+    jobs = _Jobs(x, given, fold, seed, groups is None, trust)
     fitted = {}
     for number, name in enumerate(members, 1):
         log(f"auto: fitting member {number} of {len(members)}, {name}")
@@ -192,8 +198,15 @@ class _Jobs:
     """Fits members on the rows of all folds but one, and on all rows."""
 
     def __init__(
-        self, x: Tensor, labels: Tensor, fold: np.ndarray, seed: int, out_of_bag: bool
+        self,
+        x: Tensor,
+        labels: Tensor,
+        fold: np.ndarray,
+        seed: int,
+        out_of_bag: bool,
+        weights: Tensor | None = None,
     ) -> None:
+        self.weights = weights
         self.x, self.labels, self.fold, self.seed = x, labels, fold, seed
         self.folds = [int(one) for one in np.unique(fold[fold >= 0])]
         # With one held-out part, the model fitted without it is the final one.
@@ -203,7 +216,8 @@ class _Jobs:
     def fit(self, name: str, log: Log) -> "list[_Fitted]":
         """Return the fitted member, once per ridge (linear) or per size of a leaf (forest)."""
         started = time.monotonic()
-        data = self.x.cpu().numpy(), self.labels.cpu().numpy(), self.fold, self.seed
+        weights = None if self.weights is None else self.weights.cpu().numpy()
+        data = self.x.cpu().numpy(), self.labels.cpu().numpy(), self.fold, self.seed, weights
         if name == "forest" and self.out_of_bag:
             found = [self._fit_forest(leaf_rows) for leaf_rows in LEAF_ROWS]
         else:
@@ -225,7 +239,9 @@ class _Jobs:
     def _fit_forest(self, leaf_rows: int) -> _Fitted:
         """Return a forest with its out-of-bag scores: no fold has to be fitted."""
         threads = torch.get_num_threads()
-        module, shares = fit_forest(self.x, self.labels, self.seed, leaf_rows, threads)
+        module, shares = fit_forest(
+            self.x, self.labels, self.seed, leaf_rows, threads, weights=self.weights
+        )
         # A row that all trees have seen gets the mean.
         shares = np.where(np.isnan(shares), np.nanmean(shares, axis=0), shares)
         held = share_to_logit(torch.from_numpy(shares).float())
@@ -274,6 +290,7 @@ def _fit_part(
     labels: np.ndarray,
     fold: np.ndarray,
     seed: int,
+    weights: np.ndarray | None = None,
     device: str = "cpu",
 ) -> tuple[list[nn.Module], list[Tensor]]:
     """Fit a member without the rows of one fold, and return it with the logits of those rows."""
@@ -281,20 +298,25 @@ def _fit_part(
     features, given = torch.tensor(x, device=device), torch.tensor(labels, device=device)
     out = torch.from_numpy(fold == (-2 if held is None else held)).to(device)
     inside, inside_labels = features[~out], given[~out]
+    trust = None if weights is None else torch.tensor(weights, device=device)[~out]
     with limit_threads(inside.numel() * labels.shape[1] / _WORK_OF_STEP, features.device):
-        modules = _fit_member(name, inside, inside_labels, seed)
+        modules = _fit_member(name, inside, inside_labels, seed, trust)
         return [module.cpu() for module in modules], [_apply(m, features[out]) for m in modules]
 
 
-def _fit_member(name: str, inside: Tensor, inside_labels: Tensor, seed: int) -> list[nn.Module]:
+def _fit_member(
+    name: str, inside: Tensor, inside_labels: Tensor, seed: int, weights: Tensor | None
+) -> list[nn.Module]:
     """Return a member fitted to some rows, once per ridge (linear) or per leaf size (forest)."""
     if name == "linear":
         # The more rows, the less the prior matters.
         ridges = RIDGES if len(inside) <= MANY_ROWS else RIDGES[1:2]
-        return [*fit_linear_path(inside, inside_labels, ridges).values()]
+        return [*fit_linear_path(inside, inside_labels, ridges, weights).values()]
     if name == "forest":
-        return [fit_forest(inside, inside_labels, seed, rows)[0] for rows in LEAF_ROWS]
-    return [PLAIN[name](inside, inside_labels, seed)]
+        return [
+            fit_forest(inside, inside_labels, seed, rows, weights=weights)[0] for rows in LEAF_ROWS
+        ]
+    return [PLAIN[name](inside, inside_labels, seed, weights)]
 
 
 @torch.no_grad()
@@ -342,9 +364,11 @@ def _assemble(
     return model.eval().requires_grad_(False)
 
 
-def _fit_linear_alone(prepare: list[nn.Module], x: Tensor, labels: Tensor) -> FittedEnsemble:
+def _fit_linear_alone(
+    prepare: list[nn.Module], x: Tensor, labels: Tensor, weights: Tensor | None
+) -> FittedEnsemble:
     """Return the linear member alone, with its own logits: nothing was held out."""
-    layer = fit_linear_path(x, labels, RIDGES[1:2])[RIDGES[1]]
+    layer = fit_linear_path(x, labels, RIDGES[1:2], weights)[RIDGES[1]]
     logits = _apply(layer, x)
     ones = torch.ones(labels.shape[1])
     fitted = _Fitted(layer, logits, 0 * ones, ones)

@@ -52,7 +52,7 @@ class ManyClassModel:
         return cls(fitted, decide_many(pooled, labels.count_per_class(), rule))
 
     def predict_proba(self, features: Any) -> np.ndarray:
-        """Return the dense probabilities of being labelled; refused where memory does not suffice."""
+        """Return the dense probabilities of being labelled; refused without enough memory."""
         names = [""] * features.shape[0]
         return ManyScores(names, features, self.fitted.head).probabilities
 

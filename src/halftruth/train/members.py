@@ -38,12 +38,16 @@ _FOREST_ROWS, _TREE_ROWS, _NEIGHBOUR_ROWS = 50_000, 20_000, 20_000
 
 
 def fit_linear_path(
-    x: Tensor, labels: Tensor, ridges: tuple[float, ...] = RIDGES
+    x: Tensor,
+    labels: Tensor,
+    ridges: tuple[float, ...] = RIDGES,
+    weights: Tensor | None = None,
 ) -> dict[float, FullLinear]:
     """Return one linear layer per ridge, by the loss of `swan` with a prior, solved by L-BFGS.
 
     The loss is that of `halftruth.losses.create("swan")`; its row weights are computed twice and
-    fixed in between, so that the problem is convex. All rows are used in every step.
+    fixed in between, so that the problem is convex. All rows are used in every step. `weights`: how
+    much labels count, (N, 1) or (N, K).
     """
     rows, dim = x.shape
     present = (labels == PRESENT).float()
@@ -58,6 +62,7 @@ def fit_linear_path(
             with torch.no_grad():
                 expected = (unknown * torch.sigmoid(x @ weight + bias)).sum(dim=1, keepdim=True)
                 cell = 1 - unknown * (1 - shown / (shown + expected))
+                cell = cell if weights is None else cell * weights
             weight, bias = _minimise(x, present, cell, weight, bias, dim / (2 * ridge))
         layer = FullLinear(dim, labels.shape[1])
         layer.load_state_dict({"weight": weight.T.cpu().contiguous(), "bias": bias.cpu()})
@@ -87,8 +92,11 @@ def _minimise(
     return weight.detach(), bias.detach()
 
 
-def fit_mlp(x: Tensor, labels: Tensor, seed: int) -> nn.Sequential:
+def fit_mlp(x: Tensor, labels: Tensor, seed: int, weights: Tensor | None = None) -> nn.Sequential:
     """Return an MLP trained by `swan`; small data gets as many steps as large data."""
+    loss: losses.Loss = losses.create("swan")
+    if weights is not None:
+        loss = losses.LabelValues(loss, weights=weights)
     size = int(2 ** round(math.log2(min(max(len(x) / 300, 32), 1024))))
     epochs = max(math.ceil(_MLP_STEPS / math.ceil(len(x) / size)), 3)
     config = Config(
@@ -99,7 +107,7 @@ def fit_mlp(x: Tensor, labels: Tensor, seed: int) -> nn.Sequential:
     model = build_feature_model(x.shape[1], labels.shape[1], hidden=MLP_WIDTH, dropout=0.8)
     process: Any = OneProcess(x.device.type)
     stage = Stage(
-        name="mlp", model=model, inputs=Features(x), loss=losses.create("swan"), labels=labels,
+        name="mlp", model=model, inputs=Features(x), loss=loss, labels=labels,
         train_rows=np.arange(len(x)), val_rows=np.arange(0), config=config, accelerator=process,
         epochs=epochs, lr=1e-3, head_lr=1e-3,
     )  # fmt: skip
@@ -118,12 +126,22 @@ def fit_mlp(x: Tensor, labels: Tensor, seed: int) -> nn.Sequential:
 
 
 def fit_forest(
-    x: Tensor, labels: Tensor, seed: int, leaf_rows: int, jobs: int = 1, trees: int = _TREES
+    x: Tensor,
+    labels: Tensor,
+    seed: int,
+    leaf_rows: int,
+    jobs: int = 1,
+    trees: int = _TREES,
+    weights: Tensor | None = None,
 ) -> tuple[Forest, np.ndarray]:
-    """Return random trees, and their out-of-bag label shares; unknown counts as absent."""
+    """Return random trees, and their out-of-bag label shares; unknown counts as absent.
+
+    A tree has one weight per row: the mean of its `weights`.
+    """
     from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 
-    x, labels = _draw_rows(x, labels, _FOREST_ROWS, seed)
+    x, labels, weights = _draw_rows(x, labels, _FOREST_ROWS, seed, weights)
+    trust = None if weights is None else weights.mean(dim=1).cpu().numpy()
     rows, present = x.cpu().numpy(), (labels == PRESENT).cpu().numpy().astype(np.float32)
     targets = present
     if present.shape[1] > _MIXTURES:
@@ -139,31 +157,40 @@ def fit_forest(
             trees // 2, max_features="sqrt", min_samples_leaf=leaf_rows, max_depth=_MOST_DEPTH,
             bootstrap=True, max_samples=min(len(rows), _TREE_ROWS), random_state=seed % 2**32,
             n_jobs=jobs,
-        ).fit(rows, targets)
+        ).fit(rows, targets, sample_weight=trust)
         for kind in (RandomForestRegressor, ExtraTreesRegressor)
     ]  # fmt: skip
-    return convert_forests(forests, rows, present)
+    return convert_forests(forests, rows, present, trust)
 
 
-def _draw_rows(x: Tensor, labels: Tensor, most: int, seed: int) -> tuple[Tensor, Tensor]:
+def _draw_rows(
+    x: Tensor, labels: Tensor, most: int, seed: int, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return all rows, or a random part of very many."""
     if len(x) <= most:
-        return x, labels
+        return x, labels, weights
     chosen = np.random.default_rng(seed).choice(len(x), most, replace=False)
     at = torch.from_numpy(np.sort(chosen)).to(x.device)
-    return x[at], labels[at]
+    return x[at], labels[at], None if weights is None else weights[at]
 
 
-def fit_neighbours(x: Tensor, labels: Tensor, seed: int) -> Neighbours:
-    """Return the member that looks up similar training rows; of very many rows, a random part."""
+def fit_neighbours(
+    x: Tensor, labels: Tensor, seed: int, weights: Tensor | None = None
+) -> Neighbours:
+    """Return the member that looks up similar training rows; of very many rows, a random part.
+
+    A row has one weight: the mean of its `weights`.
+    """
     most = min(max(_MOST_NUMBERS // x.shape[1], 1000), _NEIGHBOUR_ROWS)
-    x, labels = _draw_rows(x, labels, most, seed)
-    member = Neighbours(x.shape[1], labels.shape[1], rows=len(x)).to(x.device)
-    return member.set(x, labels == PRESENT)
+    x, labels, weights = _draw_rows(x, labels, most, seed, weights)
+    weighted = weights is not None
+    member = Neighbours(x.shape[1], labels.shape[1], rows=len(x), weighted=weighted).to(x.device)
+    trust = None if weights is None else weights.mean(dim=1)
+    return member.set(x, labels == PRESENT, trust)
 
 
 # Name and fit of the members that are fitted once per fold with one result.
-PLAIN: dict[str, Callable[[Tensor, Tensor, int], nn.Module]] = {
+PLAIN: dict[str, Callable[[Tensor, Tensor, int, Tensor | None], nn.Module]] = {
     "mlp": fit_mlp,
     "neighbours": fit_neighbours,
 }
