@@ -13,7 +13,7 @@ import numpy as np
 
 from halftruth.audit.audit_folder import AuditFolder, Rows, open_audit
 from halftruth.audit.current import read_current
-from halftruth.audit.imports import ROW_KEY
+from halftruth.audit.imports import ASKED_KEY, ROW_KEY
 from halftruth.audit.repair import apply_changes, find_changes, read_audited
 from halftruth.data import BadImage, DataError
 from halftruth.labels import PRESENT, LabelMatrix
@@ -63,16 +63,20 @@ def _suggestions(audit: AuditFolder, labels: LabelMatrix) -> dict[int, list[tupl
 def _label_studio(audit: AuditFolder, labels: LabelMatrix, out: Path) -> None:
     """tasks.json with predictions (labels and likely suggestions, preselected), and config.xml.
 
-    Nothing is an annotation yet: only what people submit comes back as a verdict.
+    Nothing is an annotation yet: only what people submit comes back as a verdict. A plan has the
+    rows that it proposes, each with the classes that it asks for.
     """
     rows, suggested = Rows(audit), _suggestions(audit, labels)
-    images = rows.store is not None
+    images, planned = rows.store is not None, "plan" in audit.info
     tasks = []
-    for row in audit.scored["rows"]:
+    for row in [*suggested] if planned else audit.scored["rows"]:
         present = _present(labels, row)
         more = [(name, p) for name, p in suggested.get(int(row), []) if p >= 0.5]
         data = _data(audit, labels, int(row), None if images else rows)
         task: dict[str, Any] = {"data": {**data, ROW_KEY: int(row) + 1}}
+        if planned:
+            asked = [name for name, _ in suggested[row]]
+            task["data"] |= {ASKED_KEY: asked, "question": f"Present? {', '.join(asked)}"}
         names = present + [name for name, _ in more]
         if names:
             score = max((p for _, p in more), default=1.0)
@@ -81,9 +85,10 @@ def _label_studio(audit: AuditFolder, labels: LabelMatrix, out: Path) -> None:
         tasks.append(task)
     _dump(out / "tasks.json", tasks)
     shown = '<Image name="item" value="$image"/>' if images else '<Text name="item" value="$text"/>'
+    question = '  <Header value="$question"/>\n' if planned else ""
     choices = "\n".join(f"    <Choice value={quoteattr(name)}/>" for name in labels.classes)
     (out / "config.xml").write_text(
-        f'<View>\n  {shown}\n  <Choices name="labels" toName="item" choice="multiple">\n'
+        f'<View>\n{question}  {shown}\n  <Choices name="labels" toName="item" choice="multiple">\n'
         f"{choices}\n  </Choices>\n</View>\n",
         encoding="utf-8",
     )
@@ -114,7 +119,7 @@ def _fiftyone(audit: AuditFolder, labels: LabelMatrix, out: Path) -> None:
     """samples.json (filepath, labels, suggestions with confidence) and load.py to read it."""
     suggested, rows = _suggestions(audit, labels), Rows(audit)
     samples = []
-    for row in audit.scored["rows"]:
+    for row in [*suggested] if "plan" in audit.info else audit.scored["rows"]:
         item = str(labels.items[row]) if labels.items is not None else str(row)
         samples.append(
             {

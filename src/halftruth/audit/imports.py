@@ -1,8 +1,8 @@
 """Verdicts from other programs: exports of Label Studio, FiftyOne and CVAT, other audits, CSV.
 
 What an annotator chose is present. What is not chosen is absent only if the annotator saw it: a
-label that was preselected or suggested in a row that was submitted. With `complete`, all other
-classes of a submitted row are absent, too.
+label that was preselected, suggested or asked for in a row that was submitted. With `complete`, all
+other classes of a submitted row are absent, too.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from halftruth.labels import ABSENT, PRESENT
 from halftruth.train.run_folder import replace_file
 
 ROW_KEY = "halftruth_row"
+# The classes that a plan asks for in a row.
+ASKED_KEY = "halftruth_asked"
 
 
 @dataclass
@@ -122,6 +124,7 @@ def _label_studio_row(data: dict[str, Any], chosen: set[str], shown: set[str]) -
     row = data.get(ROW_KEY)
     address = urlsplit(str(data.get("image", "")))
     local = parse_qs(address.query).get("d", [unquote(address.path)])[0]
+    shown = shown | {str(name) for name in data.get(ASKED_KEY, [])}
     return _Submitted(None if row is None else int(row) - 1, local, chosen, shown, set())
 
 

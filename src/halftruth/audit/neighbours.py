@@ -26,10 +26,10 @@ class Neighbours:
         if values.shape[1] > _DIMENSIONS:
             random = np.random.default_rng(0)
             values = values @ random.normal(size=(values.shape[1], _DIMENSIONS)).astype(np.float32)
-        self._points = values / (np.linalg.norm(values, axis=1, keepdims=True) + 1e-12)
+        self.points = values / (np.linalg.norm(values, axis=1, keepdims=True) + 1e-12)
 
     def find(self, place: int, count: int, among: np.ndarray) -> list[int]:
         """The places of the nearest other rows `among` (N,) some, the nearest first."""
-        likeness = self._points @ self._points[place]
+        likeness = self.points @ self.points[place]
         places = np.flatnonzero(among & (np.arange(len(among)) != place))
         return [int(k) for k in places[np.argsort(-likeness[places], kind="stable")[:count]]]

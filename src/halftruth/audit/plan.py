@@ -1,4 +1,4 @@
-"""`halftruth plan`: which labels to ask people for next, and how many will turn out present.
+"""`halftruth plan`: which labels to ask people for next, and what the answers will bring.
 
 A plan is an audit folder whose candidates are the proposed labels, so that it can be reviewed,
 exported, imported and trained on like any audit.
@@ -6,48 +6,106 @@ exported, imported and trained on like any audit.
 
 from __future__ import annotations
 
-import heapq
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from halftruth.audit.audit_folder import CANDIDATES, CLASSES, INFO, SCORES, AuditFolder
+from halftruth.audit.audit_folder import CANDIDATES, CLASSES, INFO, SCORES, AuditFolder, Rows
 from halftruth.audit.current import read_current
+from halftruth.audit.forecast import METRICS, Forecast, Gain, find_features, measure_rates
+from halftruth.audit.neighbours import Neighbours
 from halftruth.data import DataError
 from halftruth.data.verdicts import DECISIONS, VERDICTS, place_verdicts, read_verdicts
-from halftruth.labels import UNKNOWN, LabelMatrix
-from halftruth.presence.calibration import Count, calibrate
+from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix
+from halftruth.presence.calibration import calibrate
+from halftruth.presence.estimate import Estimate
 from halftruth.train.run_folder import write_text
 
-GOALS = ("find", "rare", "learn", "evaluate")
+GOALS = ("gain", "find", "rare", "diverse", "learn", "evaluate")
 UNITS = ("labels", "rows")
+# The value of a label falls with the number of labels of its class, to this power. Errors fall with
+# about the square root of that number: 1/2 is best for F1, in which frequent classes count more.
+_POWERS = {"gain": 0.5, "diverse": 0.5, "rare": 1.0, "find": 0.0, "learn": 0.0}
+# Rows per group of similar rows.
+_GROUP_ROWS = 20
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What some answers are expected to bring: present labels, and points of mAP and OF1."""
+
+    labels: int
+    rows: int
+    present: Estimate
+    gains: dict[str, Gain]
+
+    def describe(self) -> str:
+        gains = ", ".join(f"{name} {gain}" for name, gain in self.gains.items())
+        share = self.present.value / max(self.labels, 1)
+        return (
+            f"{self.labels:,} answers in {self.rows:,} rows: {self.present} present "
+            f"({share:.0%}); {gains}"
+        )
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The proposed labels, and the forecast: how many of them are present."""
+    """The proposed labels, the forecast, and that of other ways to spend the answers."""
 
     path: Path
-    labels: int
-    rows: int
-    present: Count
-    # The same number of answers, spent in other ways: expected present labels.
-    alternatives: dict[str, float]
+    outcome: Outcome
+    alternatives: dict[str, Outcome]
+    scores: dict[str, str]
+    # Whether the learning curve was measured on these rows.
+    measured: bool
+
+    @property
+    def labels(self) -> int:
+        return self.outcome.labels
+
+    @property
+    def rows(self) -> int:
+        return self.outcome.rows
+
+    @property
+    def present(self) -> Estimate:
+        return self.outcome.present
 
     def describe(self) -> str:
-        share = self.present.estimate / max(self.labels, 1)
-        others = "\n".join(
-            f"  {name}: {expected:,.0f} present" for name, expected in self.alternatives.items()
+        """The forecast and its alternatives, as text."""
+        source = (
+            "measured on these rows with fewer labels"
+            if self.measured
+            else "that of other data sets, since the audit has no features: a rough guess"
         )
-        return (
-            f"{self.labels:,} labels in {self.rows:,} rows; expected present: {self.present}, "
-            f"{share:.0%} of the answers\nthe same number of answers spent in other ways:\n{others}"
-        )
+        now = ", ".join(f"{name} {value}" for name, value in self.scores.items())
+        lines = [
+            f"estimated scores now: {now}",
+            f"this plan: {self.outcome.describe()}",
+            f"(gains in points, for a model trained again with the answers; learning curve: "
+            f"{source})",
+            "other ways to spend answers:",
+            *(f"  {name}: {one.describe()}" for name, one in self.alternatives.items()),
+            self._advice(),
+        ]
+        return "\n".join(lines)
+
+    def _advice(self) -> str:
+        """Which of the compared ways brings most, and whether the intervals tell them apart."""
+        every = {"this plan": self.outcome, **self.alternatives}
+        best = max(every, key=lambda name: every[name].gains["mAP"].value)
+        gain = every[best].gains["mAP"]
+        close = [
+            name for name, one in every.items()
+            if name != best and one.gains["mAP"].value > gain.value - 0.25 * abs(gain.value)
+        ]  # fmt: skip
+        about = f"; about the same: {', '.join(close)}" if close else ""
+        return f"most mAP: {best}{about}"
 
 
 def plan_labels(
@@ -56,64 +114,77 @@ def plan_labels(
     *,
     budget: int,
     unit: str = "labels",
-    goal: str = "find",
+    goal: str = "gain",
+    versus: int | None = None,
     seed: int = 0,
 ) -> Plan:
     """Propose unknown labels to verify, and write them as an audit folder with plan.csv.
 
     `budget` counts labels, or rows of which all unknown labels are asked (`unit="rows"`). `goal`:
-    "find" takes the most probable missing labels, "rare" divides them by the number of labels that
-    their class has already, "learn" takes the most uncertain ones, and "evaluate" draws at random,
-    which is the only choice from which metrics can be estimated without bias.
+
+    - "gain": most expected gain in mAP and F1: P(present), divided by the square root of the
+      number of labels that the class has, expected ones included;
+    - "find": the most probable missing labels;
+    - "rare": P(present) divided by the number of labels of the class;
+    - "diverse": as "gain", and few of the same class from similar rows;
+    - "learn": the most uncertain labels;
+    - "evaluate": drawn at random, the only choice from which metrics can be estimated without bias.
+
+    `versus`: also forecast this many of the other unit ("500 rows or 5,000 single labels?").
     """
     out = Path(out)
-    _check(audit, out, budget, unit, goal)
-    cells, p = _unknown_labels(audit)
-    random = np.random.default_rng(seed)
-    chosen = _choose(audit, cells, p, budget, unit, goal, random)
-    total = read_current(audit).missing_left.total
-    # The count of an audit may exceed the sum of its probabilities, which are cautious.
-    scale = total.low / max(total.estimate, 1e-9), total.high / max(float(p.sum()), 1e-9)
-    expected = float(p[chosen].sum())
-    # Besides the model, chance: the number of present labels varies around its expectation.
-    chance = 1.96 * float(np.sqrt((p[chosen] * (1 - p[chosen])).sum()))
-    present = Count(
-        expected,
-        max(expected * min(scale[0], 1.0) - chance, 0.0),
-        min(expected * max(scale[1], 1.0) + chance, float(len(chosen))),
-    )
-    alternatives = {
-        f"{name} by {other}": float(
-            p[_choose(audit, cells, p, len(chosen), "labels", other, random)].sum()
-            if name == "labels"
-            else p[_whole_rows(cells, p, len(chosen), other, random)].sum()
-        )
-        for name in UNITS
-        for other in ("find", "evaluate")
-        if (name, other) != (unit, goal)
+    _check(audit, out, budget, unit, goal, versus)
+    cells, present, labels = _unknown_labels(audit)
+    p = present[tuple(cells.T)]
+    choice = _Choice(audit, cells, p, labels, np.random.default_rng(seed))
+    features = find_features(audit)
+    rates = None if features is None else measure_rates(features, labels, seed=seed)
+    forecast = Forecast(labels, audit.scored["scores"], present, rates, seed=seed)
+    expect = _Expectation(audit, cells, p, forecast)
+    chosen = choice.take(unit, goal, budget)
+    outcome = expect(chosen)
+    others: dict[str, np.ndarray] = {
+        "single labels": choice.take("labels", "gain", len(chosen)),
+        "whole rows": choice.take("rows", "gain", len(cells))[: len(chosen)],
+        "labels at random": choice.take("labels", "evaluate", len(chosen)),
+        "rows at random": choice.take("rows", "evaluate", len(cells))[: len(chosen)],
     }
-    rows = len(np.unique(cells[chosen, 0]))
-    plan = Plan(out, len(chosen), rows, present, alternatives)
-    _write(audit, plan, cells[chosen], p[chosen])
+    if goal == "gain":
+        del others["single labels" if unit == "labels" else "whole rows"]
+    if versus is not None:
+        other = UNITS[1 - UNITS.index(unit)]
+        name = "single labels" if other == "labels" else "rows with all labels"
+        others = {f"{versus:,} {name}": choice.take(other, goal, versus), **others}
+    plan = Plan(
+        out,
+        outcome,
+        {name: expect(some) for name, some in others.items()},
+        {name: str(score) for name, score in forecast.scores.items()},
+        forecast.measured,
+    )
+    _write(audit, plan, cells[chosen], p[chosen], unit, goal)
     return plan
 
 
-def _check(audit: AuditFolder, out: Path, budget: int, unit: str, goal: str) -> None:
-    if budget < 1:
-        raise DataError(f"budget: expected at least 1, got {budget}")
+def _check(
+    audit: AuditFolder, out: Path, budget: int, unit: str, goal: str, versus: int | None
+) -> None:
+    if budget < 1 or (versus is not None and versus < 1):
+        raise DataError(f"budget, versus: expected at least 1, got {budget}, {versus}")
     if unit not in UNITS or goal not in GOALS:
         raise DataError(
             f"expected a unit in {', '.join(UNITS)} and a goal in {', '.join(GOALS)}, got "
             f"{unit!r}, {goal!r}"
         )
-    if unit == "rows" and goal in ("rare", "learn"):
-        raise DataError(f"goal {goal}: chooses single labels, not rows; use find or evaluate")
     if out.exists() and any(out.iterdir()):
         raise DataError(f"{out}: is not empty; choose another folder for the plan (--out)")
 
 
-def _unknown_labels(audit: AuditFolder) -> tuple[np.ndarray, np.ndarray]:
-    """(M, 2) places of all unknown labels that nobody has reviewed, and P(present)."""
+def _unknown_labels(audit: AuditFolder) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(M, 2) places of all unknown labels that nobody has reviewed; P(present) and labels (N, K).
+
+    Verdicts are labels: +1 and -1.
+    """
     scored, current = audit.scored, read_current(audit)
     known = current.candidates
     place = np.full(int(scored["rows"].max()) + 1, -1)
@@ -125,84 +196,128 @@ def _unknown_labels(audit: AuditFolder) -> tuple[np.ndarray, np.ndarray]:
         verdicts = verdicts[verdicts["item"].isin({*map(str, scored["items"])})]
         verified[place_verdicts(matrix, verdicts, audit.path)] = verdicts["verdict"]
     fitted = calibrate(
-        scored["labels"], scored["scores"], verified=verified, draws=2,
+        scored["labels"], scored["scores"], verified=verified,
         selection=audit.info["selection"],
     )  # fmt: skip
     p = fitted.present
     open_ones = known.missing & (current.codes == 0)
     at = place[known.row[open_ones]], known.column[open_ones]
     p[at] = current.probability[open_ones]
-    free = (scored["labels"] == UNKNOWN) & (verified == 0)
-    return np.argwhere(free), p[free]
+    labels = np.where(verified == 0, scored["labels"], verified).astype(np.int8)
+    return np.argwhere(labels == UNKNOWN), p, labels
 
 
-def _choose(
-    audit: AuditFolder,
-    cells: np.ndarray,
-    p: np.ndarray,
-    budget: int,
-    unit: str,
-    goal: str,
-    random: np.random.Generator,
-) -> np.ndarray:
-    """The numbers of the chosen labels, the most useful ones first."""
-    if unit == "rows":
-        return _rows(cells, p, budget, goal, random)
-    if goal == "evaluate":
-        return random.permutation(len(cells))[:budget]
-    if goal == "learn":
-        return np.argsort(np.abs(p - 0.5), kind="stable")[:budget]
-    if goal == "find":
-        return np.argsort(-p, kind="stable")[:budget]
-    return _rare_first(audit, cells[:, 1], p, budget)
+class _Choice:
+    """Chooses unknown labels, or rows, by a goal; the most useful ones first."""
+
+    def __init__(
+        self,
+        audit: AuditFolder,
+        cells: np.ndarray,
+        p: np.ndarray,
+        labels: np.ndarray,
+        random: np.random.Generator,
+    ) -> None:
+        self._audit, self._row, self._column, self._p = audit, *cells.T, p
+        self._count = (labels == PRESENT).sum(axis=0).astype(float)
+        self._random = random
+
+    def take(self, unit: str, goal: str, budget: int) -> np.ndarray:
+        """The numbers of the chosen labels."""
+        if unit == "rows":
+            return self._take_rows(goal, budget)
+        if goal == "evaluate":
+            return self._random.permutation(len(self._p))[:budget]
+        return np.argsort(-self._value_labels(goal), kind="stable")[:budget]
+
+    def _value_labels(self, goal: str) -> np.ndarray:
+        """The value of each label after all better ones of its class have been asked.
+
+        Within a class the value falls with the probability, so that sorting these values is the
+        same as choosing the best label again and again.
+        """
+        value = 1 - np.abs(2 * self._p - 1) if goal == "learn" else self._p
+        if goal == "diverse":
+            groups = self._group_rows()
+            value = value / (1 + rank_within(value, self._column * len(groups) + groups[self._row]))
+        before = sum_before(self._p, value, self._column)
+        return value / (self._count[self._column] + 1 + before) ** _POWERS[goal]
+
+    def _take_rows(self, goal: str, budget: int) -> np.ndarray:
+        """All unknown labels of the rows with the highest sum of values, or of random ones."""
+        rows, inverse = np.unique(self._row, return_inverse=True)
+        if goal == "evaluate":
+            value = self._random.random(len(rows))
+        else:
+            single = 1 - np.abs(2 * self._p - 1) if goal == "learn" else self._p
+            single = single / (self._count[self._column] + 1) ** _POWERS[goal]
+            value = np.bincount(inverse, single)
+            if goal == "diverse":
+                value = value / (1 + rank_within(value, self._group_rows()[rows]))
+        rank = np.empty(len(rows), dtype=np.intp)
+        rank[np.argsort(-value, kind="stable")] = np.arange(len(rows))
+        taken = np.flatnonzero(rank[inverse] < budget)
+        return taken[np.lexsort((-self._p[taken], rank[inverse][taken]))]
+
+    def _group_rows(self) -> np.ndarray:
+        """(N,) the group of similar rows that each row belongs to."""
+        from sklearn.cluster import MiniBatchKMeans
+
+        points = Neighbours(self._audit, Rows(self._audit)).points
+        groups = max(len(points) // _GROUP_ROWS, 1)
+        return np.asarray(MiniBatchKMeans(groups, random_state=0, n_init=1).fit_predict(points))
 
 
-def _rows(
-    cells: np.ndarray, p: np.ndarray, count: int, goal: str, random: np.random.Generator
-) -> np.ndarray:
-    """All unknown labels of `count` rows: those with most missing labels, or random ones."""
-    rows, inverse = np.unique(cells[:, 0], return_inverse=True)
-    if goal == "evaluate":
-        order = random.permutation(len(rows))
-    else:
-        order = np.argsort(-np.bincount(inverse, p), kind="stable")
-    rank = np.empty(len(rows), dtype=np.intp)
-    rank[order] = np.arange(len(rows))
-    taken = np.flatnonzero(rank[inverse] < count)
-    return taken[np.lexsort((-p[taken], rank[inverse][taken]))]
+def rank_within(value: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """How many of the same group have a higher value.
+
+    >>> rank_within(np.array([0.1, 0.5, 0.9]), np.array([0, 1, 0])).tolist()
+    [1.0, 0.0, 0.0]
+    """
+    return sum_before(np.ones(len(value)), value, group)
 
 
-def _whole_rows(
-    cells: np.ndarray, p: np.ndarray, labels: int, goal: str, random: np.random.Generator
-) -> np.ndarray:
-    """All unknown labels of as many rows as `labels` answers allow."""
-    return _rows(cells, p, len(cells), goal, random)[:labels]
+def sum_before(amount: np.ndarray, value: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """The sum of `amount` over those of the same group with a higher value."""
+    order = np.lexsort((-value, group))
+    total = np.cumsum(amount[order]) - amount[order]
+    first = np.flatnonzero(np.diff(group[order], prepend=group[order][:1] - 1))
+    size = np.diff(first, append=len(order))
+    found = np.empty(len(value))
+    found[order] = total - np.repeat(total[first], size)
+    return found
 
 
-def _rare_first(audit: AuditFolder, column: np.ndarray, p: np.ndarray, budget: int) -> np.ndarray:
-    """Greedily the highest p / (labels of the class so far, expected ones included)."""
-    count = (audit.scored["labels"] > 0).sum(axis=0).astype(float)
-    order = np.argsort(-p, kind="stable")
-    queues = {int(k): iter(order[column[order] == k]) for k in np.unique(column)}
-    heap: list[tuple[float, int, int]] = []
+class _Expectation:
+    """Expected present labels among some answers, and the gain that they bring."""
 
-    def push(k: int) -> None:
-        best = next(queues[k], None)
-        if best is not None:
-            heapq.heappush(heap, (-float(p[best]) / (count[k] + 1), k, int(best)))
+    def __init__(
+        self, audit: AuditFolder, cells: np.ndarray, p: np.ndarray, forecast: Forecast
+    ) -> None:
+        self._cells, self._p, self._forecast = cells, p, forecast
+        total = read_current(audit).missing_left.total
+        # The count of an audit may exceed the sum of its probabilities, which are cautious.
+        self._scale = (
+            min(total.low / max(total.value, 1e-9), 1.0),
+            max(total.high / max(float(p.sum()), 1e-9), 1.0),
+        )
 
-    for k in queues:
-        push(k)
-    chosen: list[int] = []
-    while heap and len(chosen) < budget:
-        _, k, best = heapq.heappop(heap)
-        chosen.append(best)
-        count[k] += p[best]
-        push(k)
-    return np.array(chosen, dtype=np.intp)
+    def __call__(self, chosen: np.ndarray) -> Outcome:
+        p, (rows, columns) = self._p[chosen], self._cells[chosen].T
+        expected = float(p.sum())
+        # Besides the model, chance: the number of present labels varies around its expectation.
+        chance = 1.96 * float(np.sqrt((p * (1 - p)).sum()))
+        low = max(expected * self._scale[0] - chance, 0.0)
+        high = min(expected * self._scale[1] + chance, float(len(p)))
+        count = Estimate(expected, low, high)
+        found = np.bincount(columns, p, minlength=len(self._forecast.shown))
+        gains = {name: self._forecast.gain(name, found, count) for name in METRICS}
+        return Outcome(len(p), len(np.unique(rows)), count, gains)
 
 
-def _write(audit: AuditFolder, plan: Plan, cells: np.ndarray, p: np.ndarray) -> None:
+def _write(
+    audit: AuditFolder, plan: Plan, cells: np.ndarray, p: np.ndarray, unit: str, goal: str
+) -> None:
     plan.path.mkdir(parents=True, exist_ok=True)
     scored = audit.scored
     table = pd.DataFrame(
@@ -226,11 +341,18 @@ def _write(audit: AuditFolder, plan: Plan, cells: np.ndarray, p: np.ndarray) -> 
     left = current.missing_left
     info: dict[str, Any] = {
         **audit.info,
-        "missing": vars(left.total),
-        "missing_by_class": [count.estimate for count in left.per_class],
+        "missing": {"estimate": left.total.value, "low": left.total.low, "high": left.total.high},
+        "missing_by_class": [count.value for count in left.per_class],
         "missing_intervals": [[count.low, count.high] for count in left.per_class],
         "wrong": 0.0,
         "wrong_by_class": [0.0] * len(audit.classes),
-        "plan": {"present": vars(plan.present), "alternatives": plan.alternatives},
+        "plan": {
+            "unit": unit,
+            "goal": goal,
+            "scores": plan.scores,
+            "measured": plan.measured,
+            "forecast": asdict(plan.outcome),
+            "alternatives": {name: asdict(one) for name, one in plan.alternatives.items()},
+        },
     }
     write_text(plan.path / INFO, json.dumps(info, indent=1))

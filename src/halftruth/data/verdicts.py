@@ -112,12 +112,17 @@ def place_verdicts(
     return rows, columns
 
 
-def apply_verdicts(labels: LabelMatrix, path: str | Path) -> LabelMatrix:
+def apply_verdicts(
+    labels: LabelMatrix, path: str | Path, *, lower_absent: bool = True
+) -> LabelMatrix:
     """The labels with verified classes: present or absent, whatever the file says.
 
-    In a file without absent labels, verified absent ones get the weight 1 / (classes − 1). People
-    review the likely candidates, and robust losses give unknown labels little weight: with full
-    weight, a few hundred of these hard negatives outweigh all others (docs/audit.md, Measured).
+    In a file without absent labels, verified absent ones get the weight 1 / (classes − 1) if
+    `lower_absent`. People review the likely candidates: there all labels are known, present and
+    absent ones. Elsewhere absent labels are unknown, and most losses give those little weight. With
+    full weight a score would mean one thing among the reviewed labels and another elsewhere, which
+    spoils the ranking. The ensemble of auto weighs unknown labels by the probability that a present
+    one is shown, so it takes absent ones at full weight (docs/audit.md, Measured).
     """
     verdicts = read_verdicts(path)
     at = place_verdicts(labels, verdicts, path)
@@ -127,7 +132,7 @@ def apply_verdicts(labels: LabelMatrix, path: str | Path) -> LabelMatrix:
     if soft is not None:
         soft = soft.copy()
         soft[at] = values[at] == PRESENT
-    if not (labels.values == ABSENT).any() and values.shape[1] > 2:
+    if lower_absent and not (labels.values == ABSENT).any() and values.shape[1] > 2:
         whole = np.ones(values.shape, dtype=np.float32) if weights is None else weights
         few = np.where(values == ABSENT, 1 / (values.shape[1] - 1), 1.0)
         weights = (whole * few).astype(np.float32)
