@@ -16,8 +16,13 @@ from halftruth.models.ensemble import MEMBERS, build_ensemble, get_layout, make_
 from halftruth.models.forest import share_to_logit
 from halftruth.train.devices import count_processes, limit_threads, run_in_processes
 from halftruth.train.inputs import apply_in_blocks, fit_standardization, share_scale
-from halftruth.train.member_weights import find_weights, fit_curve, score_members
-from halftruth.train.members import LEAF_ROWS, PLAIN, RIDGES, fit_forest, fit_linear_path
+from halftruth.train.member_weights import (
+    find_weights,
+    fit_curve,
+    mix_with_scores,
+    score_members,
+)
+from halftruth.train.members import PLAIN, RIDGE, RIDGES, fit_forest, fit_linear_path
 
 FOLDS = 4
 # With more rows, some are held out and the members are fitted once, instead of once per fold.
@@ -27,7 +32,7 @@ FEW_ROWS = 20
 # With fewer rows, an MLP is worse than the other members, and the slowest by far.
 MLP_ROWS = 1_000
 # A member with a smaller share of the weights is left out.
-LEAST_WEIGHT = 0.03
+LEAST_WEIGHT = 0.015
 # Multiply-adds of a fit per unit of work in `limit_threads`, which is meant for one batch.
 _WORK_OF_STEP = 100
 Log = Callable[[str], None]
@@ -136,9 +141,8 @@ def _combine_members(
     standard = torch.stack([one.scores[rows] for one in chosen.values()])
     share = find_weights(standard, known)
     kept = share.mean(dim=1) >= LEAST_WEIGHT
-    # Half of the way to equal weights: the observed labels are not the complete ones.
-    share = torch.where(kept[:, None], 0.5 * share + 0.5 / kept.sum(), 0.0)
-    share = share / share.sum(dim=0)
+    value = torch.tensor([scores[name][i] for name, i in best.items()])
+    share = mix_with_scores(share, value, kept)
     total = torch.einsum("mk,mnk->nk", share, standard)
     slope, offset = fit_curve(total, known)
     table = [
@@ -156,13 +160,11 @@ def _combine_members(
 def name_settings(name: str, count: int) -> list[str]:
     """Return the settings of a member that are compared, in words.
 
-    >>> name_settings("forest", 2)
-    ['1 row per leaf', '4 rows per leaf']
+    >>> name_settings("linear", 1)
+    ['ridge 2']
     """
     if name == "linear":
-        return [f"ridge {value:g}" for value in (RIDGES if count > 1 else RIDGES[1:2])]
-    if name == "forest":
-        return [f"{rows} row{'s' * (rows > 1)} per leaf" for rows in LEAF_ROWS[:count]]
+        return [f"ridge {value:g}" for value in (RIDGES if count > 1 else (RIDGE,))]
     return [""] * count
 
 
@@ -214,12 +216,12 @@ class _Jobs:
         self.out_of_bag = out_of_bag and not self.once
 
     def fit(self, name: str, log: Log) -> "list[_Fitted]":
-        """Return the fitted member, once per ridge (linear) or per size of a leaf (forest)."""
+        """Return the fitted member; the linear one once per ridge."""
         started = time.monotonic()
         weights = None if self.weights is None else self.weights.cpu().numpy()
         data = self.x.cpu().numpy(), self.labels.cpu().numpy(), self.fold, self.seed, weights
         if name == "forest" and self.out_of_bag:
-            found = [self._fit_forest(leaf_rows) for leaf_rows in LEAF_ROWS]
+            found = [self._fit_forest()]
         else:
             tasks: list[int | None] = [*self.folds] if self.once else [*self.folds, None]
             results = [_fit_part(name, tasks[0], *data, str(self.x.device))]
@@ -236,12 +238,10 @@ class _Jobs:
         log(f"auto: {name} fitted in {time.monotonic() - started:.1f} s")
         return found
 
-    def _fit_forest(self, leaf_rows: int) -> _Fitted:
+    def _fit_forest(self) -> _Fitted:
         """Return a forest with its out-of-bag scores: no fold has to be fitted."""
         threads = torch.get_num_threads()
-        module, shares = fit_forest(
-            self.x, self.labels, self.seed, leaf_rows, threads, weights=self.weights
-        )
+        module, shares = fit_forest(self.x, self.labels, self.seed, threads, weights=self.weights)
         # A row that all trees have seen gets the mean.
         shares = np.where(np.isnan(shares), np.nanmean(shares, axis=0), shares)
         held = share_to_logit(torch.from_numpy(shares).float())
@@ -307,15 +307,13 @@ def _fit_part(
 def _fit_member(
     name: str, inside: Tensor, inside_labels: Tensor, seed: int, weights: Tensor | None
 ) -> list[nn.Module]:
-    """Return a member fitted to some rows, once per ridge (linear) or per leaf size (forest)."""
+    """Return a member fitted to some rows; the linear one once per ridge."""
     if name == "linear":
         # The more rows, the less the prior matters.
-        ridges = RIDGES if len(inside) <= MANY_ROWS else RIDGES[1:2]
+        ridges = RIDGES if len(inside) <= MANY_ROWS else (RIDGE,)
         return [*fit_linear_path(inside, inside_labels, ridges, weights).values()]
     if name == "forest":
-        return [
-            fit_forest(inside, inside_labels, seed, rows, weights=weights)[0] for rows in LEAF_ROWS
-        ]
+        return [fit_forest(inside, inside_labels, seed, weights=weights)[0]]
     return [PLAIN[name](inside, inside_labels, seed, weights)]
 
 
@@ -368,7 +366,7 @@ def _fit_linear_alone(
     prepare: list[nn.Module], x: Tensor, labels: Tensor, weights: Tensor | None
 ) -> FittedEnsemble:
     """Return the linear member alone, with its own logits: nothing was held out."""
-    layer = fit_linear_path(x, labels, RIDGES[1:2], weights)[RIDGES[1]]
+    layer = fit_linear_path(x, labels, (RIDGE,), weights)[RIDGE]
     logits = _apply(layer, x)
     ones = torch.ones(labels.shape[1])
     fitted = _Fitted(layer, logits, 0 * ones, ones)

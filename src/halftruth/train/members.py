@@ -22,12 +22,15 @@ from halftruth.train.inputs import Features
 from halftruth.train.trainer import Stage
 
 # Variances of the prior on linear weights: from noisy features to many exact ones.
-RIDGES = (0.5, 2.0, 8.0, 32.0)
+RIDGES = (0.125, 0.5, 2.0, 8.0, 32.0)
+# The prior where settings are not compared: the more rows, the less it matters.
+RIDGE = 2.0
 _SOLVER_STEPS, _REWEIGHTINGS = 20, 2
 _MLP_STEPS = 2000
-_TREES, _MOST_DEPTH = 200, 24
-# Rows per leaf: few for clear signals, more for noisy ones.
-LEAF_ROWS = (1, 4)
+_TREES, _MOST_DEPTH = 320, 24
+# Rows per leaf, one half of the trees each: few for clear signals, more for noisy ones. Which is
+# better cannot be seen with incomplete labels.
+_LEAF_ROWS = (1, 4)
 # With more classes, trees are grown on this many random mixtures of the labels: the splits are
 # nearly the same, and the time does not grow with the number of classes.
 _MIXTURES = 32
@@ -129,7 +132,6 @@ def fit_forest(
     x: Tensor,
     labels: Tensor,
     seed: int,
-    leaf_rows: int,
     jobs: int = 1,
     trees: int = _TREES,
     weights: Tensor | None = None,
@@ -148,16 +150,17 @@ def fit_forest(
         mix = np.random.default_rng(seed).normal(size=(present.shape[1], _MIXTURES))
         targets = present @ mix.astype(np.float32)
     # A tree has about one leaf per 2 leaf_rows rows; with many classes, fewer trees fit in memory.
-    trees = min(trees, max(50, 2 * leaf_rows * _MOST_NUMBERS // present.size))
-    leaf_rows = max(leaf_rows, math.ceil(present.size * trees / (2 * _MOST_NUMBERS)))
+    trees = min(trees, max(50, 2 * _MOST_NUMBERS // present.size))
+    least = math.ceil(present.size * trees / (2 * _MOST_NUMBERS))
     # Half of the trees take the best of some thresholds, half take random ones: which is better
     # depends on the data.
     forests = [
         kind(
-            trees // 2, max_features="sqrt", min_samples_leaf=leaf_rows, max_depth=_MOST_DEPTH,
-            bootstrap=True, max_samples=min(len(rows), _TREE_ROWS), random_state=seed % 2**32,
-            n_jobs=jobs,
+            max(trees // 4, 1), max_features="sqrt", min_samples_leaf=max(leaf_rows, least),
+            max_depth=_MOST_DEPTH, bootstrap=True, max_samples=min(len(rows), _TREE_ROWS),
+            random_state=(seed + leaf_rows) % 2**32, n_jobs=jobs,
         ).fit(rows, targets, sample_weight=trust)
+        for leaf_rows in _LEAF_ROWS
         for kind in (RandomForestRegressor, ExtraTreesRegressor)
     ]  # fmt: skip
     return convert_forests(forests, rows, present, trust)
