@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from halftruth.audit.audit_folder import open_audit
 from halftruth.audit.exports import export_audit
-from halftruth.audit.forecast import Forecast, Rate, find_features, measure_rates
+from halftruth.audit.forecast import Forecast, Rate, find_features, measure_rate
 from halftruth.audit.imports import import_verdicts
 from halftruth.audit.make_audit import make_audit
 from halftruth.audit.plan import GOALS, plan_labels, sum_before
@@ -146,10 +146,7 @@ def test_a_forecast_grows_with_labels_and_with_the_rate() -> None:
     labels = np.where(random.random(truth.shape) < 0.5, truth, 0)
     scores = 1 / (1 + np.exp(1 - 2 * truth - random.normal(size=truth.shape)))
     few, many, count = np.full(3, 5.0), np.full(3, 20.0), Estimate(30, 20, 40)
-    slow, fast = (
-        Forecast(labels, scores, scores, {"mAP": Rate(b, 0.05), "OF1": Rate(b, 0.05)})
-        for b in (0.05, 0.3)
-    )
+    slow, fast = (Forecast(labels, scores, scores, Rate(rate, 0.05)) for rate in (0.05, 0.3))
     assert 0 < slow.gain("mAP", few, count).value < slow.gain("mAP", many, count).value
     assert slow.gain("OF1", many, count).value < fast.gain("OF1", many, count).value
 
@@ -169,8 +166,8 @@ def test_the_learning_curve_is_measured_where_the_audit_has_features(tmp_path: A
         features=tmp_path / "x.npy",
     )  # fmt: skip
     assert np.array_equal(find_features(audit), x)
-    learnable = measure_rates(x, labels)["mAP"].value
-    shuffled = measure_rates(random.permutation(x), labels)["mAP"].value
+    learnable = measure_rate(x, labels).value
+    shuffled = measure_rate(random.permutation(x), labels).value
     assert learnable > shuffled
     plan = plan_labels(audit, tmp_path / "plan", budget=30)
     assert plan.measured

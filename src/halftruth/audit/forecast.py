@@ -3,10 +3,10 @@
     1 − AP_k(n) = (1 − AP_k) (n / n_k)^−β
 
 n_k is the number of labels that class k has, AP_k its estimated average precision, and β the rate
-at which errors fall with more labels; the same curve with another β serves F1. β is measured: a
-linear model is fitted by folds with 50, 70 and 100 % of the labels, and the scores of each are
-estimated on all of them. Without features (images, scores of another model) β is that of other data
-sets, and the interval is wide.
+at which errors fall with more labels. β is measured: a linear model is fitted by folds with 50, 70
+and 100 % of the labels, and its mAP estimated each time. Without features (images, scores of
+another model) β is that of other data sets, and the interval is wide. F1 follows the same curve,
+faster: more labels also make the levels of the classes comparable.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from halftruth.audit.audit_folder import AuditFolder, Rows
 from halftruth.data.splits import fold_of_rows
 from halftruth.labels import PRESENT, UNKNOWN
 from halftruth.presence.decisions import decide
-from halftruth.presence.estimate import Estimate
+from halftruth.presence.estimate import Z90, Estimate
 from halftruth.presence.estimated_scores import estimate_scores
 from halftruth.presence.labelling_model import sigmoid
 from halftruth.train.inputs import fit_standardization
 from halftruth.train.members import fit_linear_path
 
 METRICS = ("mAP", "OF1")
-# Mean and standard deviation of β over data sets with complete labels (docs/audit.md), and the
-# standard deviation of one measured β.
-_RATES = {"mAP": (0.12, 0.10), "OF1": (0.12, 0.10)}
-_MEASURED_SPREAD = 0.08
+# From data sets with complete labels (docs/audit.md): mean and standard deviation of β, the
+# standard deviation of a measured β, and β of OF1 relative to that of mAP.
+_RATE, _RATE_SPREAD, _MEASURED_SPREAD = 0.12, 0.10, 0.08
+_FASTER = {"mAP": 1.0, "OF1": 1.5}
 # Parts of the labels that the linear model is fitted to; the smallest twice, since it varies most.
 _PARTS = (0.5, 0.5, 0.7, 1.0)
 _FOLDS, _MOST_ROWS, _RIDGE = 3, 4000, 2.0
 # Standard deviations of the outcome around the curve: relative to the gain, and in points.
-_RELATIVE, _POINTS = 0.4, 0.5
-_DRAWS, _Z90 = 400, 1.645
+_RELATIVE, _POINTS = 0.4, {"mAP": 0.4, "OF1": 0.8}
+_DRAWS = 400
 
 
 @dataclass(frozen=True)
@@ -58,16 +58,16 @@ class Gain:
 
 @dataclass(frozen=True)
 class Rate:
-    """β of one metric, and its standard deviation."""
+    """β, and its standard deviation."""
 
-    value: float
-    spread: float
+    value: float = _RATE
+    spread: float = _RATE_SPREAD
 
 
 class Forecast:
     """Forecasts estimated mAP and OF1 after more labels.
 
-    `present` (N, K) is P(present) of every label; `rates` come from `measure_rates`.
+    `present` (N, K) is P(present) of every label; `rate` comes from `measure_rate`.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class Forecast:
         labels: np.ndarray,
         scores: np.ndarray,
         present: np.ndarray,
-        rates: dict[str, Rate] | None = None,
+        rate: Rate | None = None,
         *,
         seed: int = 0,
     ) -> None:
         self.shown = (labels == PRESENT).sum(axis=0)
-        self.measured = rates is not None
-        self._rates = rates or {name: Rate(*_RATES[name]) for name in METRICS}
+        self.measured = rate is not None
+        self._rate, self._seed = rate or Rate(), seed
         decided = decide(present, self.shown)(present)
         now = estimate_scores(scores, labels, decided, present, draws=20, seed=seed)
         expected = present.sum(axis=0)
@@ -89,67 +89,59 @@ class Forecast:
         # mAP counts classes, OF1 counts labels.
         self._weights = {"mAP": np.minimum(expected, 1.0), "OF1": expected}
         self.scores = {"mAP": now.mAP, "OF1": now.OF1}
-        self._seed = seed
 
     def gain(self, metric: str, found: np.ndarray, count: Estimate) -> Gain:
         """The gain in points from `found` (K,) more present labels per class.
 
-        `count` is the interval of their total.
+        `count` is their total with its interval.
         """
-        rate, random = self._rates[metric], np.random.default_rng(self._seed)
-        spread = np.log(max(count.high, 1e-9) / max(count.low, count.high / 20, 1e-9)) / 4
-        factor = np.exp(spread * random.normal(size=_DRAWS))
-        rates = np.maximum(rate.value + rate.spread * random.normal(size=_DRAWS), 0.0)
-        value = self._gain(metric, found, max(rate.value, 0.0))
+        random = np.random.default_rng(self._seed)
+        # Both ends as factors of the value; a low end of 0 says that little is known.
+        low, high = (max(end / max(count.value, 1e-9), 0.2) for end in (count.low, count.high))
+        spread = np.log(high / low) / (2 * Z90)
+        factor = np.sqrt(low * high) * np.exp(spread * random.normal(size=_DRAWS))
+        rates = self._rate.value + self._rate.spread * random.normal(size=_DRAWS)
+        # Chance moves the scores even where hardly anything is added, but not if nothing is.
+        chance = _POINTS[metric] * min(1.0, 10 * found.sum() / max(self.shown.sum(), 1))
         draws = [
             self._gain(metric, found * one, beta) * (1 + _RELATIVE * random.normal())
-            + _POINTS * min(1.0, found.sum() / max(self.shown.sum(), 1) * 10) * random.normal()
-            for one, beta in zip(factor, rates, strict=True)
+            + chance * random.normal()
+            for one, beta in zip(factor, np.maximum(rates, 0.0), strict=True)
         ]
-        low, high = np.quantile(draws, (0.05, 0.95))
-        return Gain(value, float(min(low, value)), float(max(high, value)))
+        value = self._gain(metric, found, max(self._rate.value, 0.0))
+        ends = np.quantile(draws, (0.05, 0.95))
+        return Gain(value, float(min(ends[0], value)), float(max(ends[1], value)))
 
     def _gain(self, metric: str, found: np.ndarray, rate: float) -> float:
-        better = 1 - (1 + found / (self.shown + 1.0)) ** -rate
+        better = 1 - (1 + found / (self.shown + 1.0)) ** -(_FASTER[metric] * rate)
         weight = self._weights[metric]
         return float(100 * (weight * self._errors[metric] * better).sum() / max(weight.sum(), 1e-9))
 
 
-def measure_rates(features: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> dict[str, Rate]:
-    """Measure β of mAP and OF1: how the estimated errors fall with the number of labels."""
+def measure_rate(features: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> Rate:
+    """Measure β: how the estimated error 1 − mAP falls with the number of labels."""
     random = np.random.default_rng(seed)
     if len(labels) > _MOST_ROWS:
         rows = np.sort(random.choice(len(labels), _MOST_ROWS, replace=False))
         features, labels = features[rows], labels[rows]
-    steps = fit_standardization(features)
-    x = steps(torch.as_tensor(np.asarray(features))).float()
+    x = fit_standardization(features)(torch.as_tensor(np.asarray(features))).float()
     fold = fold_of_rows(len(labels), _FOLDS, seed)
-    sizes: list[float] = []
-    errors: dict[str, list[float]] = {name: [] for name in METRICS}
+    shown = (labels == PRESENT).sum(axis=0)
+    level = np.log((shown + 0.5) / (len(labels) - shown + 0.5))
+    sizes, errors = [], []
     for part in _PARTS:
-        kept = np.where(random.random(labels.shape) < part, labels, UNKNOWN)
+        kept = np.where(random.random(labels.shape) < part, labels, UNKNOWN).astype(np.int8)
         logits = np.zeros(labels.shape)
         for one in range(_FOLDS):
-            inside = torch.from_numpy(kept[fold != one].astype(np.int8))
-            rows = x[torch.from_numpy(fold != one)]
-            layer = fit_linear_path(rows, inside, (_RIDGE,))[_RIDGE]
-            held = _apply(layer, x[torch.from_numpy(fold == one)])
+            inside, out = torch.from_numpy(fold != one), fold == one
+            layer = fit_linear_path(x[inside], torch.from_numpy(kept[~out]), (_RIDGE,))[_RIDGE]
+            held = _apply(layer, x[~inside])
             # The level of a fold's model depends on how many labels its rows happen to have.
-            logits[fold == one] = (held - held.mean(axis=0)) / (held.std(axis=0) + 1e-6)
-        shown = (labels == PRESENT).sum(axis=0)
-        scores = sigmoid(logits + np.log((shown + 0.5) / (len(labels) - shown + 0.5)))
-        found = estimate_scores(scores, labels, _best_decisions(scores, labels), draws=20)
-        sizes.append(float(np.log((kept == PRESENT).sum() + 1)))
-        for name in METRICS:
-            errors[name].append(float(np.log(max(1 - getattr(found, name).value, 1e-3))))
-    return {name: _combine(name, np.array(sizes), np.array(errors[name])) for name in METRICS}
-
-
-def _best_decisions(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """As many predictions per class as it has labels, times a factor for those that are missing."""
-    shown = (labels == PRESENT).sum(axis=0)
-    rank = (-scores).argsort(axis=0, kind="stable").argsort(axis=0, kind="stable")
-    return np.asarray(rank < 1.5 * shown)
+            logits[out] = (held - held.mean(axis=0)) / (held.std(axis=0) + 1e-6)
+        found = estimate_scores(sigmoid(logits + level), labels, 0.5, draws=20)
+        sizes.append(np.log((kept == PRESENT).sum() + 1))
+        errors.append(np.log(max(1 - found.mAP.value, 1e-3)))
+    return _combine(np.array(sizes), np.array(errors))
 
 
 def _apply(layer: nn.Module, x: torch.Tensor) -> np.ndarray:
@@ -157,14 +149,12 @@ def _apply(layer: nn.Module, x: torch.Tensor) -> np.ndarray:
         return np.asarray(layer(x).numpy(), dtype=np.float64)
 
 
-def _combine(name: str, sizes: np.ndarray, errors: np.ndarray) -> Rate:
+def _combine(sizes: np.ndarray, errors: np.ndarray) -> Rate:
     """The slope of the errors, combined with the rates of other data sets."""
     centred = sizes - sizes.mean()
     slope = -float((centred * errors).sum() / max((centred**2).sum(), 1e-12))
-    prior, prior_spread = _RATES[name]
-    weight = prior_spread**2 / (prior_spread**2 + _MEASURED_SPREAD**2)
-    value = weight * slope + (1 - weight) * prior
-    return Rate(value, float(np.sqrt(weight) * _MEASURED_SPREAD))
+    weight = _RATE_SPREAD**2 / (_RATE_SPREAD**2 + _MEASURED_SPREAD**2)
+    return Rate(weight * slope + (1 - weight) * _RATE, float(np.sqrt(weight) * _MEASURED_SPREAD))
 
 
 def find_features(audit: AuditFolder) -> np.ndarray | None:

@@ -17,13 +17,14 @@ import pandas as pd
 
 from halftruth.audit.audit_folder import CANDIDATES, CLASSES, INFO, SCORES, AuditFolder, Rows
 from halftruth.audit.current import read_current
-from halftruth.audit.forecast import METRICS, Forecast, Gain, find_features, measure_rates
+from halftruth.audit.forecast import METRICS, Forecast, Gain, find_features, measure_rate
 from halftruth.audit.neighbours import Neighbours
 from halftruth.data import DataError
 from halftruth.data.verdicts import DECISIONS, VERDICTS, place_verdicts, read_verdicts
 from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix
 from halftruth.presence.calibration import calibrate
-from halftruth.presence.estimate import Estimate
+from halftruth.presence.estimate import Z90, Estimate
+from halftruth.presence.labelling_model import logit, sigmoid
 from halftruth.train.run_folder import write_text
 
 GOALS = ("gain", "find", "rare", "diverse", "learn", "evaluate")
@@ -138,8 +139,8 @@ def plan_labels(
     p = present[tuple(cells.T)]
     choice = _Choice(audit, cells, p, labels, np.random.default_rng(seed))
     features = find_features(audit)
-    rates = None if features is None else measure_rates(features, labels, seed=seed)
-    forecast = Forecast(labels, audit.scored["scores"], present, rates, seed=seed)
+    rate = None if features is None else measure_rate(features, labels, seed=seed)
+    forecast = Forecast(labels, audit.scored["scores"], present, rate, seed=seed)
     expect = _Expectation(audit, cells, p, forecast)
     chosen = choice.take(unit, goal, budget)
     outcome = expect(chosen)
@@ -231,27 +232,20 @@ class _Choice:
         return np.argsort(-self._value_labels(goal), kind="stable")[:budget]
 
     def _value_labels(self, goal: str) -> np.ndarray:
-        """The value of each label after all better ones of its class have been asked.
-
-        Within a class the value falls with the probability, so that sorting these values is the
-        same as choosing the best label again and again.
-        """
         value = 1 - np.abs(2 * self._p - 1) if goal == "learn" else self._p
         if goal == "diverse":
             groups = self._group_rows()
             value = value / (1 + rank_within(value, self._column * len(groups) + groups[self._row]))
-        before = sum_before(self._p, value, self._column)
-        return value / (self._count[self._column] + 1 + before) ** _POWERS[goal]
+        return discount(value, self._p, self._column, self._count, _POWERS[goal])
 
     def _take_rows(self, goal: str, budget: int) -> np.ndarray:
         """All unknown labels of the rows with the highest sum of values, or of random ones."""
         rows, inverse = np.unique(self._row, return_inverse=True)
-        if goal == "evaluate":
-            value = self._random.random(len(rows))
-        else:
+        value = self._random.random(len(rows))
+        if goal != "evaluate":
             single = 1 - np.abs(2 * self._p - 1) if goal == "learn" else self._p
             single = single / (self._count[self._column] + 1) ** _POWERS[goal]
-            value = np.bincount(inverse, single)
+            value = np.bincount(inverse, single).astype(float)
             if goal == "diverse":
                 value = value / (1 + rank_within(value, self._group_rows()[rows]))
         rank = np.empty(len(rows), dtype=np.intp)
@@ -264,8 +258,24 @@ class _Choice:
         from sklearn.cluster import MiniBatchKMeans
 
         points = Neighbours(self._audit, Rows(self._audit)).points
-        groups = max(len(points) // _GROUP_ROWS, 1)
-        return np.asarray(MiniBatchKMeans(groups, random_state=0, n_init=1).fit_predict(points))
+        kmeans = MiniBatchKMeans(max(len(points) // _GROUP_ROWS, 1), random_state=0, n_init=1)
+        return np.asarray(kmeans.fit_predict(points))
+
+
+def discount(
+    value: np.ndarray, p: np.ndarray, column: np.ndarray, count: np.ndarray, power: float = 0.5
+) -> np.ndarray:
+    """The value of each label after all better ones of its class have been asked.
+
+    It is divided by the number of labels of its class, expected ones (`p`) included, to a power.
+    Within a class it falls with the given value, so that sorting by the result is the same as
+    choosing the best label again and again.
+
+    >>> p = np.array([0.9, 0.8, 0.5])
+    >>> discount(p, p, np.array([0, 0, 1]), np.zeros(2)).round(2).tolist()
+    [0.9, 0.58, 0.5]
+    """
+    return np.asarray(value / (count[column] + 1 + sum_before(p, value, column)) ** power)
 
 
 def rank_within(value: np.ndarray, group: np.ndarray) -> np.ndarray:
@@ -288,27 +298,41 @@ def sum_before(amount: np.ndarray, value: np.ndarray, group: np.ndarray) -> np.n
     return found
 
 
+def raise_to(p: np.ndarray, total: float) -> np.ndarray:
+    """Move the logits of probabilities up until they add up to `total`, if it is higher.
+
+    >>> raise_to(np.array([0.5, 0.5]), 1.6).round(2).tolist()
+    [0.8, 0.8]
+    """
+    low, high = 0.0, 10.0
+    for _ in range(40 if p.sum() < total < len(p) else 0):
+        middle = (low + high) / 2
+        low, high = (middle, high) if sigmoid(logit(p) + middle).sum() < total else (low, middle)
+    return sigmoid(logit(p) + low) if low else p
+
+
 class _Expectation:
     """Expected present labels among some answers, and the gain that they bring."""
 
     def __init__(
         self, audit: AuditFolder, cells: np.ndarray, p: np.ndarray, forecast: Forecast
     ) -> None:
-        self._cells, self._p, self._forecast = cells, p, forecast
         total = read_current(audit).missing_left.total
-        # The count of an audit may exceed the sum of its probabilities, which are cautious.
-        self._scale = (
-            min(total.low / max(total.value, 1e-9), 1.0),
-            max(total.high / max(float(p.sum()), 1e-9), 1.0),
+        # The count of an audit may exceed the sum of its probabilities: some labels do not show in
+        # the scores.
+        self._p, self._cells, self._forecast = raise_to(p, total.value), cells, forecast
+        self._low, self._high = (
+            np.clip(end / max(total.value, 1e-9), *bounds)
+            for end, bounds in ((total.low, (0, 1)), (total.high, (1, np.inf)))
         )
 
     def __call__(self, chosen: np.ndarray) -> Outcome:
         p, (rows, columns) = self._p[chosen], self._cells[chosen].T
         expected = float(p.sum())
         # Besides the model, chance: the number of present labels varies around its expectation.
-        chance = 1.96 * float(np.sqrt((p * (1 - p)).sum()))
-        low = max(expected * self._scale[0] - chance, 0.0)
-        high = min(expected * self._scale[1] + chance, float(len(p)))
+        chance = Z90 * float(np.sqrt((p * (1 - p)).sum()))
+        low = max(expected * self._low - chance, 0.0)
+        high = min(expected * self._high + chance, float(len(p)))
         count = Estimate(expected, low, high)
         found = np.bincount(columns, p, minlength=len(self._forecast.shown))
         gains = {name: self._forecast.gain(name, found, count) for name in METRICS}
