@@ -70,9 +70,8 @@ def build_ensemble(
     dim: int,
     num_classes: int,
     layout: Mapping[str, Mapping[str, Any]],
-    body: nn.Module | None = None,
 ) -> Classifier:
-    """Return an ensemble on D features, or on those of a backbone, with members of these sizes.
+    """Return an ensemble on D features, with members of these sizes.
 
     >>> model = build_ensemble(4, 3, {"linear": {}, "mlp": {}})
     >>> model(torch.zeros(2, 4)).shape
@@ -85,6 +84,15 @@ def build_ensemble(
         feature_dim=dim,
         num_classes=num_classes,
     )
+
+
+def put_on_backbone(network: Classifier, ensemble: Classifier) -> Classifier:
+    """Return an ensemble on the features of a network's backbone; it shares their modules."""
+    return Classifier(
+        network.backbone, ensemble.head, feature_dim=network.feature_dim,
+        num_classes=network.num_classes, image_size=network.image_size, mean=network.mean,
+        std=network.std,
+    )  # fmt: skip
 
 
 def _build_member(name: str, dim: int, num_classes: int, sizes: dict[str, Any]) -> nn.Module:

@@ -56,6 +56,14 @@ def uses_ensemble(config: Config, defaults: dict[str, Any] | None = None) -> boo
     return config.method == AUTO and on_matrix and same
 
 
+def uses_ensemble_on_images(config: Config) -> bool:
+    """Return whether auto fits the ensemble to frozen features of images (`tune` head)."""
+    usual = vars(Config(images=["x"]))
+    same = all(getattr(config, name) == usual[name] for name in (*_OF_ONE_MODEL, "head_epochs"))
+    alone = bool(config.images) and not config.on_features
+    return config.method == AUTO and alone and config.tune == "head" and same
+
+
 @dataclass(frozen=True)
 class Choice:
     """The chosen settings, the reasons, the alternatives, and how much to try (`budget`)."""

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from halftruth.train.task import Task
 
 LAST, BEST = "last.safetensors", "best.safetensors"
+# The stage of a run whose model is the ensemble of auto.
+ENSEMBLE = "ensemble"
 # The best head of the first stage, before it is moved to the backbone.
 HEAD = "head.safetensors"
 RESULT = "result.json"
