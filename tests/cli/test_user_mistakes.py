@@ -44,8 +44,8 @@ def halftruth(monkeypatch, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((*FEATURES, "--lr", "0.5"), "--lr: has no effect, since it is for --images"),
-        ((*FEATURES, "--lr", "0.5"), "this run trains on --features or --text; set --head-lr"),
+        ((*FEATURES, "--lr", "0.5"), "--lr: has no effect, since it is for a network"),
+        ((*FEATURES, "--lr", "0.5"), "--text with an --encoder and --tune; set --head-lr"),
         ((*FEATURES, "--backbone", "resnet9999"), "--backbone: has no effect"),
         ((*FEATURES, "--read-truth", "zero=absent"), "--read-truth: has no effect"),
         ((*FEATURES, "--method", "role"), "for instance --set expected_positives=1.5"),
@@ -62,7 +62,10 @@ def halftruth(monkeypatch, capsys, tmp_path):
         ((*FEATURES, "--device", "gpu"), "--device: expected one of auto, cpu, cuda, mps"),
         ((*FEATURES, "--recipe", "voc2012/emm"), "did you mean voc2012/em"),
         ((*FEATURES, "--recipe", "twice.yaml"), "twice.yaml, line 3: 'method' is given twice"),
-        (("train", "labels.csv"), "--images, --features: expected one of the two, got neither"),
+        (
+            ("train", "labels.csv"),
+            "--images, --features: expected at least one of the two, got neither",
+        ),
         (("train", "twice.yaml", "--recipe", "voc2012/em"), "is a recipe already"),
         (("train", "labels.csv", "--images", "photos", "--hidden", "4"), "--hidden: has no effect"),
         (("tune", "labels.csv", "--features", "x.npy", "--out", "a_file"), "expected a folder"),

@@ -70,7 +70,7 @@ def test_the_matrix_on_disk_is_that_in_memory(data, tmp_path, features, more):
     config = Config(labels=data / "labels.csv", features=paths, out=str(tmp_path), **more)
     labels = read_labels(data / "labels.csv", drop_columns=["note"])
     rows = np.arange(0, ROWS, 2)
-    sources, texts = read_inputs(config, labels, config.labels, config.features)
+    sources, texts, _ = read_inputs(config, labels, config.labels, config.features)
     encoder = FeatureEncoder.fit(sources, texts, labels.values, rows)
     found, same = encode_on_disk(config, labels, labels.values, rows, None)
     assert isinstance(found, np.memmap)

@@ -46,9 +46,8 @@ def test_all_mistakes_are_reported_at_once(data):
         budget="soon",
         memory="gpu",
     )
-    assert "21 mistakes" in text
+    assert "20 mistakes" in text
     for piece in (
-        "images, features: expected one of the two, got both",
         "features: there is no file or folder nowhere.npy",
         "images: there is no folder, zip file or shard",
         "epochs: expected at least 1, got 0",

@@ -142,7 +142,10 @@ def test_a_resumed_run_keeps_its_encoder(data, tmp_path):
     ("words", "message"),
     [
         (["--text", "coment"], "did you mean 'comment'"),
-        (["--text", "comment", "--images", "."], "--images, --text: expected one of the two"),
+        (
+            ["--text", "comment", "--images", "no"],
+            "--images: there is no folder, zip file or shard",
+        ),
         (["--features", "people.parquet", "--encoder", "x"], "--encoder: has no effect"),
         (["--text", "comment", "--encoder", "."], "expected a folder with config.json"),
         (["--text", "comment", "--read-features", "key=X"], "--read-features: has no effect"),

@@ -31,7 +31,8 @@ from halftruth.data.complete_rows import apply_complete_rows, read_complete_rows
 from halftruth.data.readers.text_table import table_options
 from halftruth.data.verdicts import place_verdicts
 from halftruth.labels import PRESENT, LabelMatrix
-from halftruth.presence.calibration import SELECTIONS, Selection, calibrate
+from halftruth.presence.calibration import calibrate
+from halftruth.presence.probabilities import SELECTIONS, Selection
 from halftruth.train.config import Config, check_device
 from halftruth.train.feature_encoder import FeatureEncoder
 from halftruth.train.feature_inputs import Files, list_files, read_inputs, read_matrix
@@ -98,7 +99,6 @@ def make_audit(
     reading: dict[str, Any] | None = None,
     reading_features: dict[str, Any] | None = None,
     selection: Selection = "auto",
-    draws: int = 20,
     most: int = 100_000,
     seed: int = 0,
     device: str = "auto",
@@ -153,7 +153,7 @@ def make_audit(
         log(f"WARNING: {warning}")
     known = calibrate(
         inputs.whole.values[inputs.rows[good]], values, verified=verified[good],
-        selection=selection, draws=draws, seed=seed,
+        selection=selection, seed=seed,
     )  # fmt: skip
     info = {
         "labels": str(inputs.file.resolve()),
@@ -239,6 +239,7 @@ def _read_inputs(
         config = dataclasses.replace(
             run.config,
             features=config.features or run.config.features,
+            images=stores,
             reading_features=config.reading_features or run.config.reading_features,
         )
     features, others = config.features, [name for name in (group_column, config.text) if name]
@@ -264,7 +265,12 @@ def _read_inputs(
         if run is not None:
             matrix = read_matrix(config, run.encoder, given, file, features, options)[rows]
         else:
-            sources, texts = read_inputs(config, given, file, features, options)
+            if images:
+                raise DataError(
+                    "images, features (--images, --features): expected one of the two for an audit "
+                    "by folds; train a run on both, and audit that"
+                )
+            sources, texts, _ = read_inputs(config, given, file, features, options)
             # Without labels, since every row is scored by a model that must not know its label.
             fitted = FeatureEncoder.fit(sources, texts, None, rows, config.encoder)
             matrix = fitted.transform(sources, texts)[rows]

@@ -143,10 +143,10 @@ class Config(Settings):
 
     def _check_files(self) -> list[str]:
         found = []
-        if bool(self.images) == bool(self.on_features):
-            other = "text" if self.text else "features"
-            got = "both" if self.images else "neither"
-            found.append(f"images, {other}: expected one of the two, got {got}")
+        if not self.images and not self.on_features:
+            found.append("images, features: expected at least one of the two, got neither")
+        if self.images and self.tunes_encoder:
+            found.append("tune: together with `images` the `encoder` stays frozen; leave it out")
         files = [("labels", self.labels), ("truth", self.truth)]
         files += [("features", path) for path in self.features]
         files += [("hints", path) for path in self.hints] + [("hint_names", self.hint_names)]

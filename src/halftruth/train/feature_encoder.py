@@ -32,8 +32,10 @@ class FeatureEncoder:
     """The encoders of the sources of features, in order, and of the text."""
 
     tables: tuple[TableEncoder, ...] = ()
-    # A TextEncoder or a LanguageModel.
+    # A TextEncoder, a LanguageModel or a TextTokens.
     text: Any = None
+    # An ImageFeatures, if the run also has images.
+    images: Any = None
 
     @classmethod
     def fit(
@@ -44,6 +46,7 @@ class FeatureEncoder:
         rows: np.ndarray,
         encoder: str | None = None,
         tuned: bool = False,
+        images: Any = None,
         sampled: bool = False,
     ) -> FeatureEncoder:
         """Learn from the training rows.
@@ -71,12 +74,16 @@ class FeatureEncoder:
                 for source in sources
             ),
             text,
+            images,
         )
 
     def transform(
-        self, sources: Sequence[FeatureColumns], texts: Sequence[str] | None = None
+        self,
+        sources: Sequence[FeatureColumns],
+        texts: Sequence[str] | None = None,
+        pictures: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Return the (N, D) float32 matrix of some rows."""
+        """Return the (N, D) float32 matrix of some rows; `pictures`: the features of images."""
         if len(sources) != len(self.tables):
             raise DataError(
                 f"features: expected {len(self.tables)} sources, as in training, got {len(sources)}"
@@ -86,6 +93,8 @@ class FeatureEncoder:
         blocks = [
             table.transform(source) for table, source in zip(self.tables, sources, strict=True)
         ]
+        if pictures is not None:
+            blocks.append(pictures)
         if texts is not None:
             blocks.append(self.text.transform(texts))
         if len({len(block) for block in blocks}) > 1:
@@ -97,6 +106,7 @@ class FeatureEncoder:
     def outputs(self) -> list[str]:
         """The names of the columns of the matrix."""
         names = [name for table in self.tables for name in table.outputs]
+        names += [] if self.images is None else self.images.outputs
         return names if self.text is None else names + self.text.outputs
 
     @property
@@ -113,16 +123,19 @@ class FeatureEncoder:
     @property
     def is_plain(self) -> bool:
         """Whether there is one matrix, which stays as it is."""
-        return self.text is None and len(self.tables) == 1 and self.tables[0].is_plain
+        alone = self.text is None and self.images is None
+        return alone and len(self.tables) == 1 and self.tables[0].is_plain
 
     def describe(self) -> str:
         """Describe the inputs, one line per source."""
         lines = [f"features: {table.describe()}" for table in self.tables]
+        lines += [] if self.images is None else [self.images.describe()]
         return "\n".join(lines if self.text is None else [*lines, self.text.describe()])
 
     def describe_exactly(self) -> str:
         """Return a text that differs for encoders that encode differently."""
-        tables = [table.to_json() for table in self.tables]
+        tables: list[Any] = [table.to_json() for table in self.tables]
+        tables += [] if self.images is None else [self.images.to_json()]
         if self.text is None:
             return json.dumps(tables)
         arrays = {name: value.tolist() for name, value in self.text.arrays().items()}
@@ -133,6 +146,9 @@ class FeatureEncoder:
     def save(self, folder: Path) -> None:
         """Write encoder.json and encoder.npz."""
         values: dict[str, Any] = {"version": 1, "tables": [t.to_json() for t in self.tables]}
+        if self.images is not None:
+            values["images"] = self.images.to_json()
+            self.images.save(folder)
         if self.text is not None:
             values["text"] = self.text.to_json()
             if values["text"]["kind"] == "tokens":
@@ -154,11 +170,16 @@ class FeatureEncoder:
             text: Any = None
             if "text" in values:
                 text = _load_text(values["text"], folder)
+            images: Any = None
+            if "images" in values:
+                from halftruth.train.image_features import ImageFeatures
+
+                images = ImageFeatures.load(values["images"], folder)
         except (OSError, ValueError, KeyError, TypeError) as error:
             if isinstance(error, (DataError, ModelError)):
                 raise
             raise DataError(f"{path}: is damaged ({error}); train again") from error
-        return cls(tables, text)
+        return cls(tables, text, images)
 
 
 def _load_text(values: dict[str, Any], folder: Path) -> Any:

@@ -8,10 +8,12 @@ import numpy as np
 import pandas as pd
 
 from halftruth.data import DataError, read_column, read_features
-from halftruth.data.errors import some
+from halftruth.data.decode_images import describe_bad
+from halftruth.data.errors import option, some
 from halftruth.data.feature_blocks import MatrixFile, open_blocks
 from halftruth.data.feature_columns import MATRIX, FeatureColumns, feature_columns_from_frame
 from halftruth.data.features import features_from_frame, find_rows, read_features_and_ids
+from halftruth.data.given_images import open_images
 from halftruth.data.readers.text_table import (
     ITEM_COLUMNS,
     SUFFIXES,
@@ -37,14 +39,24 @@ def read_inputs(
     table: str | Path,
     features: Sequence[str | Path],
     reading: Mapping[str, Any] | None = None,
-) -> tuple[list[FeatureColumns], list[str] | None]:
-    """Read the sources of features and the texts of the rows of a label file, `table`.
+    images: Any = None,
+) -> tuple[list[FeatureColumns], list[str] | None, np.ndarray | None]:
+    """Read the sources of features, the texts and the images of the rows of a label file, `table`.
 
-    `reading`: how the file is read, if it differs from the label file of the run.
+    `reading`: how the file is read, if it differs from the label file of the run. `images`: the
+    `ImageFeatures` of the run, if it has images; its attribute `bad` then lists those that cannot
+    be read.
     """
     sources = read_sources(features, labels, **feature_options(config)) if features else []
+    pictures = None
+    if images is not None:
+        if labels.items is None:
+            raise DataError(
+                f"{table}: has no image names; give their column with {option('image_column')}"
+            )
+        pictures, images.bad = images.read(config, [str(item) for item in labels.items])
     if not config.text:
-        return sources, None
+        return sources, None, pictures
     options = table_options(config.reading if reading is None else reading)
     texts = read_column(table, config.text, option="text", **options).tolist()
     if len(texts) != len(labels):
@@ -52,7 +64,7 @@ def read_inputs(
             f"{table}: has {len(texts):,} texts for {len(labels):,} items, since rows of one item "
             "were merged; remove the repeated rows, or pass duplicates='keep' (--duplicates keep)"
         )
-    return sources, check_texts(texts, f"{table} column {config.text!r}")
+    return sources, check_texts(texts, f"{table} column {config.text!r}"), pictures
 
 
 def read_matrix(
@@ -71,16 +83,23 @@ def read_matrix(
     if encoder is None:
         options = _options_for_one(config, paths[0])
         return read_features(_only(paths), labels=labels, **options)
-    return encoder.transform(*read_inputs(config, labels, table, paths, reading))
+    found = read_inputs(config, labels, table, paths, reading, encoder.images)
+    if encoder.images is not None and encoder.images.bad:
+        raise DataError(describe_bad(encoder.images.bad, len(labels)))
+    return encoder.transform(*found)
 
 
 def encode(
-    config: Config, encoder: FeatureEncoder | None, features: Any = None, text: Any = None
+    config: Config,
+    encoder: FeatureEncoder | None,
+    features: Any = None,
+    text: Any = None,
+    images: Any = None,
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the features of new rows as a trained run needs them, and the ids of the rows.
 
     features: files, a DataFrame, or an array of encoded features. text: a table with the column of
-    text, a DataFrame, a text, or a list of texts.
+    text, a DataFrame, a text, or a list of texts. images: where the images are that the ids name.
     """
     if encoder is None or is_matrix(features):
         return _read_plain(config, features)
@@ -98,11 +117,25 @@ def encode(
             for source in sources
             if source.ids is not None
         ]
-    return encoder.transform(sources, texts), ids
+    pictures = None
+    if encoder.images is not None:
+        if ids is None:
+            raise DataError(
+                "features: expected a column that names the image of each row, such as image or id"
+            )
+        names = [str(name) for name in ids]
+        pictures, bad = encoder.images.transform(open_images(images), names, config.workers)
+        if bad:
+            raise DataError(describe_bad(bad, len(names)))
+    return encoder.transform(sources, texts, pictures), ids
 
 
 def encode_blocks(
-    config: Config, encoder: FeatureEncoder | None, features: Any = None, text: Any = None
+    config: Config,
+    encoder: FeatureEncoder | None,
+    features: Any = None,
+    text: Any = None,
+    images: Any = None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
     """Yield the same as `encode` in blocks of rows, where the inputs can be read in blocks.
 
@@ -110,6 +143,9 @@ def encode_blocks(
     """
     files = [] if features is None or is_matrix(features) else features
     paths = [] if isinstance(files, pd.DataFrame) else list_files(files)
+    if images is not None:
+        yield encode(config, encoder, features, text, images)
+        return
     if text is None and len(paths) == 1:
         source = open_blocks(paths[0], options_for(paths[0], feature_options(config)))
         if encoder is not None or isinstance(source, MatrixFile):

@@ -52,6 +52,7 @@ def encode_on_disk(
     values: np.ndarray,
     rows: np.ndarray,
     encoder: FeatureEncoder | None,
+    images: Any = None,
 ) -> tuple[np.ndarray, FeatureEncoder]:
     """Return the features of all rows as a memory map, and the encoder.
 
@@ -59,7 +60,7 @@ def encode_on_disk(
     that of the run which is resumed. The file is made once and used again by the same run.
     """
     sources = open_sources(config, config.features)
-    _, texts = read_inputs(config, labels, config.labels, [])
+    _, texts, pictures = read_inputs(config, labels, config.labels, [], images=images)
     places = [match_rows(one.ids, one.count, labels, one.place) for one in sources]
     for source in sources:
         refuse_labels(None, labels, source.place, source.names)
@@ -69,14 +70,21 @@ def encode_on_disk(
             for source, place in zip(sources, places, strict=True)
         ]
         encoder = FeatureEncoder.fit(
-            samples, texts, values, rows, config.encoder, config.tunes_encoder, sampled=True
+            samples,
+            texts,
+            values,
+            rows,
+            config.encoder,
+            config.tunes_encoder,
+            images,
+            sampled=True,
         )
     path = _name_file(config, encoder, sources, labels, texts)
     if not path.exists():
         shape = (len(labels), len(encoder.outputs))
         with replace_file(path, shared=True) as new:
             out = np.lib.format.open_memmap(new, mode="w+", dtype=np.float32, shape=shape)
-            _fill(out, encoder, sources, places, texts)
+            _fill(out, encoder, sources, places, texts, pictures)
             out.flush()
             del out
     # "c": torch warns of arrays that cannot be written to; nothing is written to the file.
@@ -101,6 +109,7 @@ def _fill(
     sources: Sequence[BlockSource],
     places: Sequence[np.ndarray | None],
     texts: Sequence[str] | None,
+    pictures: np.ndarray | None,
 ) -> None:
     """Write the features of every source and of the texts, block by block."""
     left = 0
@@ -118,6 +127,11 @@ def _fill(
                 first, last = np.searchsorted(ordered, (at, end))
                 out[order[first:last], left:right] = encoded[ordered[first:last] - at]
             at = end
+        left = right
+    if pictures is not None:
+        right = left + pictures.shape[1]
+        for at in range(0, len(pictures), TEXTS_AT_ONCE):
+            out[at : at + TEXTS_AT_ONCE, left:right] = pictures[at : at + TEXTS_AT_ONCE]
         left = right
     if texts is not None:
         for at in range(0, len(texts), TEXTS_AT_ONCE):

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,17 @@ from halftruth.data.splits import named_splits
 from halftruth.labels import SparseLabelMatrix
 from halftruth.losses import Loss
 from halftruth.models import Classifier
-from halftruth.models.ensemble import build_ensemble
+from halftruth.models.ensemble import build_ensemble, put_on_backbone
 from halftruth.models.heads import registry as heads
 from halftruth.models.many_classes import build_many_classes
-from halftruth.train.auto import Budget, Choice, resolve_auto, search_settings, uses_ensemble
+from halftruth.train.auto import (
+    Budget,
+    Choice,
+    resolve_auto,
+    search_settings,
+    uses_ensemble,
+    uses_ensemble_on_images,
+)
 from halftruth.train.config import AUTO, Config, load_settings
 from halftruth.train.devices import (
     catch_stop_signals,
@@ -52,6 +59,7 @@ from halftruth.train.many_run import (
 from halftruth.train.memory_use import describe_memory
 from halftruth.train.output_tables import to_csv_text, write_bad_images
 from halftruth.train.run_folder import (
+    ENSEMBLE,
     LAST,
     OUT_OF_SAMPLE,
     RESULT,
@@ -73,8 +81,6 @@ from halftruth.train.trainer import Interrupted, Teacher
 
 # The folder of the first training, where a method has two.
 TEACHER = "teacher"
-# The stage of a run whose model is the ensemble of auto.
-ENSEMBLE = "ensemble"
 
 
 def train(
@@ -166,7 +172,12 @@ class Run:
             self.journal.log(line)
         # The members of the ensemble do not know soft labels.
         if uses_ensemble(self.config) and self.task.labels.soft is None:
-            return self._fit_ensemble(inputs, saved, started)
+            return self._fit_ensemble(inputs, saved, started, bad=bad)
+        if uses_ensemble_on_images(self.config) and self.task.labels.soft is None:
+            found = extract_features(
+                self.config, self.task, model, inputs, self.journal, self.accelerator
+            )
+            return self._fit_ensemble(Features(found.float()), saved, started, bad, model)
         try:
             model = self._resolve_auto(model, inputs)
         except KeyboardInterrupt as stop:
@@ -296,7 +307,14 @@ class Run:
     def _load_inputs(self, model: Classifier) -> tuple[Inputs, list[tuple[str, str]]]:
         task = self.task
         if task.features is not None:
-            return Features(task.features), []
+            if task.bad_images:
+                path = self.folder / "bad_images.csv"
+                if self.main:
+                    write_bad_images(path, task.bad_images)
+                self.journal.log(
+                    f"{len(task.bad_images):,} images cannot be read and are left out: see {path}"
+                )
+            return Features(task.features), task.bad_images
         self.images: tuple[Images, list[tuple[str, str]]]
         if self.first is None:
             self.images = read_images(self.config, task, model, self.journal, self.accelerator)
@@ -347,19 +365,33 @@ class Run:
 
     # ------------------------------------------------------------------ auto on features
 
-    def _fit_ensemble(self, inputs: Inputs, saved: dict[str, Any] | None, started: float) -> Result:
-        """Fit the ensemble of auto to features, and evaluate it; nothing is trained by epochs."""
+    def _fit_ensemble(
+        self,
+        inputs: Inputs,
+        saved: dict[str, Any] | None,
+        started: float,
+        bad: Sequence[tuple[str, str]] = (),
+        network: Classifier | None = None,
+    ) -> Result:
+        """Fit the ensemble of auto to features, and evaluate it; nothing is trained by epochs.
+
+        `network`: whose features of images these are.
+        """
         config, task, journal = self.config, self.task, self.journal
         self.identity = identify(config, task)
         self._write_config(saved)
         files = Checkpoints(self.folder, self.accelerator, self.identity)
         rows = task.splits.train
-        assert task.features is not None
+        matrix = task.features
+        if network is not None:
+            assert isinstance(inputs, Features)
+            matrix = inputs.features.cpu().numpy()
+        assert matrix is not None
         try:
             if saved is None:
                 journal.log("auto: fitting the members of an ensemble (docs/auto.md)")
                 fitted = fit_ensemble(
-                    task.features[rows], task.labels.values[rows], seed=config.seed,
+                    matrix[rows], task.labels.values[rows], seed=config.seed,
                     groups=None if task.groups is None else task.groups[rows],
                     one_scale=None if task.encoder is None else task.encoder.one_scale,
                     weights=None if task.labels.weights is None else task.labels.weights[rows],
@@ -374,18 +406,20 @@ class Run:
                         "logits": torch.from_numpy(fitted.logits).float(),
                     },
                 }
-                files.save_best(fitted.model, ENSEMBLE, 0, more)
+                whole = fitted.model if network is None else put_on_backbone(network, fitted.model)
+                files.save_best(whole, ENSEMBLE, 0, more)
                 files.save_last({"progress": {"stage": ENSEMBLE}})
         except KeyboardInterrupt as stop:
             journal.log("stopped; nothing is saved yet. The same command starts again")
             raise Interrupted from stop
         best = files.best()
-        model = build_ensemble(task.features.shape[1], len(task.classes), best["layout"])
-        model.load_state_dict(best["model"])
+        model = build_ensemble(matrix.shape[1], len(task.classes), best["layout"])
+        # On images, the checkpoint also has the backbone.
+        model.load_state_dict({k: v for k, v in best["model"].items() if k.startswith("head.")})
         held = best["out_of_sample"]
         given = OutOfSample(held["rows"].numpy(), held["logits"].double().numpy())
         result = evaluate_run(config, task, model, inputs, best, self.accelerator, given)
-        result.members = best["members"]
+        result.members, result.bad_images = best["members"], list(bad)
         result.criterion, result.best_score = (
             "val_mAP",
             result.get_observed("val").get("mAP", math.nan),

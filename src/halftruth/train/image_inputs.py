@@ -1,6 +1,5 @@
 """Images by row number: decoded once into memory or onto disk, or read from files each epoch."""
 
-import hashlib
 import json
 import math
 import os
@@ -23,6 +22,7 @@ from halftruth.data.image_file import resize
 from halftruth.data.memory import get_free_memory
 from halftruth.data.transforms import Augment
 from halftruth.models import Classifier
+from halftruth.train.cache_keys import digest_image_files, make_cache_key
 from halftruth.train.config import Config
 from halftruth.train.inputs import Raw, Rows, assign_lanes, prefetch
 from halftruth.train.journal import Journal
@@ -311,22 +311,3 @@ def _name_cache(
 def _open_cache(path: Path, notes: Path) -> tuple[np.ndarray, list[tuple[str, str]]]:
     bad = [(name, reason) for name, reason in json.loads(notes.read_text(encoding="utf-8"))]
     return np.lib.format.open_memmap(path, mode="r"), bad
-
-
-def make_cache_key(*facts: Any) -> str:
-    """Return a part of a file name that depends on all the facts."""
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
-
-
-def digest_image_files(store: ImageStore) -> list[list[str]]:
-    """Return digests of the names, sizes and times of all image files, one per source."""
-    digests = []
-    for source in store.sources:
-        files = sorted(path for path in source.rglob("*") if path.is_file()) or [source]
-        digest = hashlib.sha256()
-        for path in files:
-            facts = path.stat()
-            name = path.relative_to(source)
-            digest.update(f"{name}\0{facts.st_size}\0{facts.st_mtime_ns}\0".encode())
-        digests.append([str(source.resolve()), digest.hexdigest()])
-    return digests

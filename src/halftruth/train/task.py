@@ -12,6 +12,7 @@ from halftruth import losses
 from halftruth.data import DataError, ImageStore, Splits, choose_splits, read_column
 from halftruth.data import read_labels as read
 from halftruth.data.complete_rows import apply_complete_rows, read_complete_rows
+from halftruth.data.decode_images import describe_bad
 from halftruth.data.errors import some
 from halftruth.data.hints import Hint, read_hint_names, read_hints
 from halftruth.data.readers.text_table import table_options
@@ -22,6 +23,7 @@ from halftruth.train.config import Config
 from halftruth.train.feature_encoder import FeatureEncoder
 from halftruth.train.feature_inputs import read_inputs
 from halftruth.train.features_on_disk import belongs_on_disk, encode_on_disk
+from halftruth.train.image_features import ImageFeatures
 
 # Of many classes, those by which the terms of a text are chosen.
 _FREQUENT_CLASSES = 500
@@ -38,6 +40,8 @@ class Task:
     # How tables and text became `features`; None if a matrix was given.
     encoder: FeatureEncoder | None = None
     store: ImageStore | None = None
+    # Images of a run that also has columns, which could not be read.
+    bad_images: list[tuple[str, str]] = field(default_factory=list)
     # The group of every row, if rows belong to groups.
     groups: np.ndarray | None = None
     # The labels of the file where verdicts of a review changed them: which labels people verified
@@ -148,22 +152,41 @@ def load_task(
     if config.on_features:
         rows = task.splits.train
         values = get_frequent_labels(labels) if has_many_classes(labels) else labels.values
-        if belongs_on_disk(config, len(labels)):
-            with _main_process_first(accelerator):
-                task.features, encoder = encode_on_disk(config, labels, values, rows, encoder)
-        else:
-            sources, texts = read_inputs(config, labels, config.labels, config.features)
-            if encoder is None:
-                encoder = FeatureEncoder.fit(
-                    sources, texts, values, rows, config.encoder, config.tunes_encoder
+        images = None if encoder is None else encoder.images
+        if config.images and images is None:
+            images = ImageFeatures.create(config)
+        on_disk = belongs_on_disk(config, len(labels))
+        # The others wait for the files that the main process makes.
+        with _main_process_first(accelerator if on_disk or images is not None else None):
+            if on_disk:
+                task.features, encoder = encode_on_disk(
+                    config, labels, values, rows, encoder, images
                 )
-            task.features = encoder.transform(sources, texts)
+            else:
+                found = read_inputs(config, labels, config.labels, config.features, images=images)
+                if encoder is None:
+                    encoder = FeatureEncoder.fit(
+                        *found[:2], values, rows, config.encoder, config.tunes_encoder, images
+                    )
+                task.features = encoder.transform(*found)
+        if images is not None:
+            task.store = ImageStore([Path(path) for path in config.images])
+            _leave_out_bad(task, config, images.bad)
         task.encoder = None if encoder.is_plain else encoder
     else:
         task.store = ImageStore([Path(path) for path in config.images])
         _check_images_named(task)
     check_parts(task, config)
     return task
+
+
+def _leave_out_bad(task: Task, config: Config, bad: list[tuple[str, str]]) -> None:
+    """Fail if images cannot be read, or remove their rows from all parts."""
+    if bad and config.bad_images == "fail":
+        raise DataError(describe_bad(bad, len(task.names)))
+    lost = {name for name, _ in bad}
+    rows = [row for row, name in enumerate(task.names) if name in lost]
+    task.splits, task.bad_images = remove_rows(task.splits, np.array(rows, dtype=int)), bad
 
 
 def _main_process_first(accelerator: Accelerator | None) -> AbstractContextManager[Any]:

@@ -21,7 +21,7 @@ from halftruth.data.transforms import Augment
 from halftruth.labels import LabelMatrix
 from halftruth.models import Classifier, build_image_model
 from halftruth.models.averaged import build_averaged
-from halftruth.models.ensemble import build_ensemble
+from halftruth.models.ensemble import build_ensemble, put_on_backbone
 from halftruth.models.language_model import build_text_model
 from halftruth.models.many_classes import build_many_classes
 from halftruth.presence.decisions import Decisions, Rule, parse_rule
@@ -41,6 +41,7 @@ from halftruth.train.many_run import MANY, ManyScores, decide_many, make_top_tab
 from halftruth.train.output_tables import TableWriter, make_prediction_table
 from halftruth.train.run_folder import (
     BEST,
+    ENSEMBLE,
     OUT_OF_SAMPLE,
     RESULT,
     CheckpointError,
@@ -201,7 +202,11 @@ class TrainedRun:
                 image_size=config.image_size,
                 head=config.head,
             )
-            model = model if layout is None else build_averaged(model, layout)
+            if self.saved["stage"] == ENSEMBLE:
+                ensemble = build_ensemble(model.feature_dim, len(self.classes), layout)
+                model = put_on_backbone(model, ensemble)
+            elif layout is not None:
+                model = build_averaged(model, layout)
         try:
             model.load_state_dict(self.saved["model"])
         except RuntimeError as error:
@@ -287,7 +292,9 @@ class TrainedRun:
         given = self._sort_inputs(source, images, features, text)
         names = None if items is None else [str(item) for item in items]
         if self.inputs is not None:
-            matrix, ids = encode(self.config, self.encoder, given["features"], given["text"])
+            matrix, ids = encode(
+                self.config, self.encoder, given["features"], given["text"], given["images"]
+            )
             return self._with_hints(self._score_matrix(matrix, ids, names), hints)
         blocks = self._score_images(given["images"], names, bad_images, workers)
         return self._with_hints(join_scores(blocks), hints)
@@ -310,7 +317,7 @@ class TrainedRun:
         # Logits are float64, and there are several copies of them.
         most, done = max(_BLOCK_BYTES // (64 * len(self.classes)), 1), 0
         for matrix, ids in encode_blocks(
-            self.config, self.encoder, given["features"], given["text"]
+            self.config, self.encoder, given["features"], given["text"], given["images"]
         ):
             for at in range(0, len(matrix), most):
                 part = matrix[at : at + most]
@@ -326,7 +333,9 @@ class TrainedRun:
             given[kind], source = source, None
         found = [name for name, value in given.items() if value is not None]
         wanted = [kind, "features"] if kind == "text" and self.config.features else [kind]
-        if kind == "text" and text is None and is_matrix(features):
+        if kind != "images" and self.config.images:
+            wanted = ["images", *wanted]
+        if kind != "images" and text is None and images is None and is_matrix(features):
             # Features that `read_features` returned.
             wanted = ["features"]
         if source is not None or sorted(found) != sorted(wanted):

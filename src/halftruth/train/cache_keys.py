@@ -1,0 +1,26 @@
+"""Names of cached files, which depend on everything that their content depends on."""
+
+import hashlib
+import json
+from typing import Any
+
+from halftruth.data import ImageStore
+
+
+def make_cache_key(*facts: Any) -> str:
+    """Return a part of a file name that depends on all the facts."""
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+
+def digest_image_files(store: ImageStore) -> list[list[str]]:
+    """Return digests of the names, sizes and times of all image files, one per source."""
+    digests = []
+    for source in store.sources:
+        files = sorted(path for path in source.rglob("*") if path.is_file()) or [source]
+        digest = hashlib.sha256()
+        for path in files:
+            facts = path.stat()
+            name = path.relative_to(source)
+            digest.update(f"{name}\0{facts.st_size}\0{facts.st_mtime_ns}\0".encode())
+        digests.append([str(source.resolve()), digest.hexdigest()])
+    return digests
