@@ -3,31 +3,36 @@
     python benchmarks/label_budget.py yeast.npz birds.npz voc.npz:1200 --out results/
 
 Each file holds X_train, Y_train, X_test, Y_test (complete 0/1 labels); `:1200` takes that many
-training rows, drawn per seed. One positive per row is shown; scores come from 5 folds of `wan`. The
-answers to the proposed labels are verdicts, and `wan` is trained with them (`verdicts`). OF1 is
-that of the best threshold over all classes. Finished runs are not repeated.
+training rows, drawn per seed. One positive per row is shown. The ensemble of auto is fitted, and
+its out-of-sample scores choose the labels to ask: "plan" is `halftruth plan` (goal gain), "score"
+the order of cleanlab by self-confidence. It is fitted again with the answers. OF1 is that of the
+best threshold over all classes on its probabilities; "decided" is OF1 of its own decisions. The
+forecast of the plan is printed beside the outcome. `--members linear` is a quick look. Finished
+fits are not repeated.
 """
 
 import argparse
 import json
-import tempfile
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from halftruth.audit import calibrate
-from halftruth.audit.cross_scores import cross_scores
-from halftruth.data import write_labels
-from halftruth.labels import UNKNOWN, LabelMatrix
+from halftruth.audit.forecast import Forecast, measure_rate
+from halftruth.audit.plan import discount, raise_to
+from halftruth.labels import PRESENT, UNKNOWN
 from halftruth.labels.hiding import single_positive
-from halftruth.metrics import evaluate
-from halftruth.train.fit import train
-from halftruth.train.trained_run import TrainedRun
+from halftruth.metrics import mean_average_precision
+from halftruth.presence.calibration import calibrate
+from halftruth.presence.decisions import decide
+from halftruth.presence.estimate import Estimate
+from halftruth.presence.labelling_model import sigmoid
+from halftruth.presence.probabilities import fit_probabilities
+from halftruth.train.fit_ensemble import fit_ensemble
 
-# likely: the goal `find` of `halftruth plan`; score: cleanlab's order by self-confidence.
-STRATEGIES = ("random", "uncertain", "score", "likely")
+STRATEGIES = ("random", "uncertain", "score", "plan")
 
 
 def load(spec: str, seed: int) -> dict[str, np.ndarray]:
@@ -51,8 +56,14 @@ def choose(
     cells, p = np.argwhere(unknown), present[unknown]
     if strategy == "random":
         return cells[np.random.default_rng([seed, 77]).permutation(len(cells))]
-    value = {"uncertain": np.abs(p - 0.5), "score": -scores[unknown], "likely": -p}[strategy]
-    return cells[np.argsort(value, kind="stable")]
+    count = (labels == PRESENT).sum(axis=0)
+    value = {
+        "uncertain": -np.abs(p - 0.5),
+        "score": scores[unknown],
+        "likely": p,
+        "plan": discount(p, p, cells[:, 1], count),
+    }[strategy]
+    return cells[np.argsort(-value, kind="stable")]
 
 
 def best_f1(scores: np.ndarray, truth: np.ndarray) -> float:
@@ -61,38 +72,29 @@ def best_f1(scores: np.ndarray, truth: np.ndarray) -> float:
     return float((2 * hits / (np.arange(1, len(hits) + 1) + hits[-1])).max())
 
 
-def run(data: dict[str, np.ndarray], labels: np.ndarray, cells: np.ndarray, seed: int) -> list:
-    """Test mAP, OF1 and the number of present labels among the answers."""
-    truth = data["Y_train"]
-    names = [f"c{k}" for k in range(truth.shape[1])]
-    held_out = np.random.default_rng(seed).random(len(labels)) < 0.1
-    split = np.where(held_out, "val", "train").astype("<U5")
-    right = truth[tuple(cells.T)] == 1
-    with tempfile.TemporaryDirectory() as temporary:
-        folder, settings = Path(temporary), {}
-        if len(cells):
-            rows = [
-                f"{row},c{column},{'present' if one else 'absent'}"
-                for (row, column), one in zip(cells, right, strict=True)
-            ]
-            text = "\n".join(["item,class,verdict", *rows])
-            (folder / "verdicts.csv").write_text(text + "\n")
-            settings["verdicts"] = str(folder / "verdicts.csv")
-        items = [str(row) for row in range(len(labels))]
-        write_labels(LabelMatrix(labels, names, items, split), folder / "labels.parquet")
-        np.save(folder / "x.npy", data["X_train"])
-        reading = {"split_column": "split", "classes": names}
-        train(
-            {"labels": str(folder / "labels.parquet"), "features": [str(folder / "x.npy")],
-             "reading": reading, "method": "wan", "seed": seed, "device": "cpu",
-             "report": False, "out": str(folder / "run"), **settings},
-            quiet=True,
-        )  # fmt: skip
-        scored = TrainedRun(folder / "run", device="cpu", quiet=True).score(features=data["X_test"])
-    scores = np.asarray(scored.probabilities)
-    complete = np.where(data["Y_test"] == 1, 1, -1)
-    mean = evaluate(torch.as_tensor(scores), torch.as_tensor(complete))["mAP"]
-    return [100 * float(mean), 100 * best_f1(scores, data["Y_test"]), int(right.sum())]
+def fit(
+    data: dict[str, np.ndarray], labels: np.ndarray, cells: np.ndarray, seed: int, members: Any
+) -> tuple[dict[str, float], np.ndarray]:
+    """Test scores of the ensemble fitted with the answers, and its out-of-sample scores."""
+    verified = np.zeros_like(labels)
+    right = data["Y_train"][tuple(cells.T)] == 1
+    verified[tuple(cells.T)] = np.where(right, 1, -1)
+    merged = np.where(verified == 0, labels, verified).astype(np.int8)
+    fitted = fit_ensemble(data["X_train"], merged, seed=seed, members=members)
+    known = fit_probabilities(labels[fitted.rows], fitted.logits, verified=verified[fitted.rows])
+    with torch.no_grad():
+        parts = torch.from_numpy(data["X_test"]).split(2000)
+        logits = torch.cat([fitted.model(part) for part in parts]).double().numpy()
+    probabilities, truth = known(logits), data["Y_test"]
+    complete = torch.as_tensor(np.where(truth == 1, 1, -1))
+    decided = decide(known(fitted.logits), (merged == PRESENT).sum(axis=0))(probabilities)
+    found = {
+        "mAP": 100 * float(mean_average_precision(torch.as_tensor(logits), complete)),
+        "OF1": 100 * best_f1(probabilities, truth),
+        "decided": 200 * float((decided & (truth == 1)).sum() / (decided.sum() + truth.sum())),
+        "present": int(right.sum()),
+    }
+    return found, sigmoid(fitted.logits)
 
 
 def main() -> None:
@@ -101,42 +103,81 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--shares", nargs="+", type=float, default=[0.01, 0.03, 0.1])
+    parser.add_argument("--strategies", nargs="+", default=list(STRATEGIES))
+    parser.add_argument("--members", nargs="+", help="members of the ensemble (default: auto)")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     log = options.out / "label_budget.jsonl"
     done = [json.loads(line) for line in log.open()] if log.exists() else []
     finished = {tuple(one[:4]) for one in done}
+
+    def keep(*values: Any) -> None:
+        done.append([*values])
+        with log.open("a") as file:
+            file.write(json.dumps(done[-1]) + "\n")
+
     for spec in options.data:
         for seed in options.seeds:
             data = load(spec, seed)
             labels = single_positive(data["Y_train"], seed)
-            matrix = LabelMatrix(labels, [f"c{k}" for k in range(labels.shape[1])])
-            with tempfile.TemporaryDirectory() as folder:
-                scores, _ = cross_scores(
-                    matrix, Path(folder), features=data["X_train"], seed=seed, method="wan"
-                )
-            present = calibrate(labels, scores, draws=2, seed=seed).present
-            budgets = [round(share * (labels == UNKNOWN).sum()) for share in options.shares]
-            jobs = [("none", 0), *((one, budget) for budget in budgets for one in STRATEGIES)]
+            shares = [round(share * (labels == UNKNOWN).sum()) for share in options.shares]
+            jobs = [(one, budget) for budget in shares for one in options.strategies]
+            if all((spec, seed, *job) in finished for job in jobs):
+                continue
+            none = np.empty((0, 2), dtype=int)
+            first, scores = fit(data, labels, none, seed, options.members)
+            if (spec, seed, "none", 0) not in finished:
+                keep(spec, seed, "none", 0, first, {})
+            known = calibrate(labels, scores, seed=seed)
+            rate = measure_rate(data["X_train"], labels, seed=seed)
+            forecast = Forecast(labels, scores, known.present, rate, seed=seed)
+            total = known.missing_total
+            p = np.zeros(labels.shape)
+            p[labels == UNKNOWN] = raise_to(known.present[labels == UNKNOWN], total.value)
             for strategy, budget in jobs:
                 if (spec, seed, strategy, budget) in finished:
                     continue
-                order = choose(strategy if budget else "likely", labels, scores, present, seed)
-                done.append(
-                    [spec, seed, strategy, budget, *run(data, labels, order[:budget], seed)]
+                cells = choose(strategy, labels, scores, known.present, seed)[:budget]
+                expected = p[tuple(cells.T)]
+                per_class = np.bincount(cells[:, 1], expected, minlength=labels.shape[1])
+                ends = (expected.sum() * end / total.value for end in (total.low, total.high))
+                count = Estimate(float(expected.sum()), *ends)
+                gains = {
+                    name: vars(forecast.gain(name, per_class, count)) for name in ("mAP", "OF1")
+                }
+                found, _ = fit(data, labels, cells, seed, options.members)
+                keep(spec, seed, strategy, budget, found, {**gains, "present": vars(count)})
+    show(done)
+
+
+def show(done: list[list[Any]]) -> None:
+    """Print means over seeds, and how often the forecast of the plan holds."""
+    table: dict[Any, list[Any]] = defaultdict(list)
+    first = {(one[0], one[1]): one[4] for one in done if one[2] == "none"}
+    for spec, seed, strategy, budget, found, forecast in done:
+        gains = {
+            name: (forecast[name], found[name] - first[spec, seed][name])
+            for name in ("mAP", "OF1")
+            if forecast
+        }
+        table[spec, budget, strategy].append((found, gains))
+    for (spec, budget, strategy), runs in sorted(table.items()):
+        names = ("mAP", "OF1", "decided", "present")
+        parts = [
+            f"{name} {np.mean([one[name] for one, _ in runs]):.2f} ± "
+            f"{np.std([one[name] for one, _ in runs]):.2f}"
+            for name in names
+        ]
+        for name in ("mAP", "OF1"):
+            pairs = [gains[name] for _, gains in runs if gains]
+            if pairs:
+                inside = sum(one["low"] <= true <= one["high"] for one, true in pairs)
+                parts.append(
+                    f"{name} forecast {np.mean([one['value'] for one, _ in pairs]):+.2f}, outcome "
+                    f"{np.mean([true for _, true in pairs]):+.2f}, inside {inside}/{len(pairs)}"
                 )
-                with log.open("a") as file:
-                    file.write(json.dumps(done[-1]) + "\n")
-    table = defaultdict(list)
-    for spec, _, strategy, budget, *values in done:
-        table[spec, budget, strategy].append(values)
-    for (spec, budget, strategy), values in sorted(table.items()):
-        mean, spread = np.mean(values, axis=0), np.std(values, axis=0)
-        print(
-            f"{spec} {budget:,} {strategy}: mAP {mean[0]:.2f} ± {spread[0]:.2f}, "
-            f"OF1 {mean[1]:.2f} ± {spread[1]:.2f}, {mean[2]:,.0f} present"
-        )
+        print(f"{spec} {budget:,} {strategy}: {'; '.join(parts)}")
 
 
 if __name__ == "__main__":
