@@ -607,7 +607,7 @@ def _check_weights(weights: Any, X: Any, y: Any) -> np.ndarray | None:
     except ValueError as error:
         raise ValueError(f"sample_weight: {error}") from None
     if not found.any():
-        raise ValueError("sample_weight: every weight is 0, so there is nothing to learn from")
+        raise ValueError("sample_weight: every weight is zero, so there is nothing to learn from")
     return found
 
 

@@ -1,0 +1,291 @@
+"""Many classes: labels stay sparse from the file to the batch, and everything after works."""
+
+import json
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import sparse
+
+import halftruth
+from halftruth import losses
+from halftruth.data import DataError, read_labels
+from halftruth.estimator import HalftruthClassifier
+from halftruth.labels import SparseLabelMatrix, SparseLabels
+from halftruth.metrics import (
+    average_precision,
+    precision_at_k,
+    propensities,
+    propensity_scored_precision_at_k,
+)
+from halftruth.metrics.by_blocks import RowBlockMetrics
+from halftruth.train import fit_many, many_run
+from halftruth.train.evaluate import evaluate
+
+ROWS, CLASSES, DIM = 600, 3_000, 16
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_steps():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fit_many, "_STEPS", 200)
+        yield
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Rows of 20 groups; a group has its own 150 classes, of which rows list three."""
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 20, ROWS)
+    centre = rng.normal(size=(20, DIM))
+    x = (centre[group] + 0.5 * rng.normal(size=(ROWS, DIM))).astype(np.float32)
+    # One class of a group is in most of its rows.
+    columns = [{150 * g, *(150 * g + rng.integers(1, 150, 2)), CLASSES - 1 - g} for g in group]
+    return x, SparseLabels.from_lists([sorted(row) for row in columns], CLASSES)
+
+
+@pytest.fixture(scope="module")
+def files(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("many")
+    x, labels = data
+    np.save(folder / "x.npy", x)
+    names = np.array([f"tag{k}" for k in range(CLASSES)])
+    tags = ["|".join(names[labels.select([row]).columns]) for row in range(ROWS)]
+    frame = pd.DataFrame({"id": [f"r{k}" for k in range(ROWS)], "tags": tags})
+    frame.to_csv(folder / "tags.csv", index=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(files):
+    halftruth.fit(files / "tags.csv", features=files / "x.npy", out=files / "run", quiet=True)
+    return halftruth.load(files / "run")
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def test_lists_of_names_stay_sparse(files, data):
+    labels = read_labels(files / "tags.csv", sparse=True)
+    assert isinstance(labels, SparseLabelMatrix)
+    dense = read_labels(files / "tags.csv")
+    assert labels.classes == dense.classes
+    assert (labels.sparse.to_dense() == dense.values).all()
+
+
+def test_scipy_matrix_in_a_file(data, tmp_path):
+    labels = data[1]
+    matrix = sparse.csr_matrix(labels.to_dense())
+    sparse.save_npz(tmp_path / "y.npz", matrix)
+    read = read_labels(tmp_path / "y.npz", sparse=True)
+    assert (read.sparse.to_dense() == labels.to_dense()).all()
+    sparse.save_npz(tmp_path / "few.npz", matrix[:, :5])
+    assert (read_labels(tmp_path / "few.npz").values == labels.to_dense()[:, :5]).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"soft": True}, "soft cannot be used with a sparse matrix"),
+        ({"key": "a"}, "key cannot be used"),
+        ({"classes": ["a"]}, "3 columns, but 1 class names"),
+        ({"minus_one": "unknown", "zero": "absent"}, "-1 means absent"),
+    ],
+)
+def test_bad_options_of_a_scipy_matrix(options, message, tmp_path):
+    sparse.save_npz(tmp_path / "y.npz", sparse.csr_matrix(np.eye(3)))
+    with pytest.raises(DataError, match=message):
+        read_labels(tmp_path / "y.npz", **options)
+
+
+def test_bad_codes_of_a_scipy_matrix(tmp_path):
+    sparse.save_npz(tmp_path / "y.npz", sparse.csr_matrix([[0, 5]]))
+    with pytest.raises(DataError, match=r"y.npz: labels\[0, 1\] is 5"):
+        read_labels(tmp_path / "y.npz")
+
+
+def test_joined_files_and_merged_rows(files, tmp_path):
+    more = pd.DataFrame({"id": ["r0", "new"], "tags": ["other", "tag1|other"]})
+    more.to_csv(tmp_path / "more.csv", index=False)
+    joined = read_labels(files / "tags.csv", also=tmp_path / "more.csv", sparse=True)
+    assert len(joined) == ROWS + 1
+    row = joined.select(joined.items == "r0").sparse
+    first = read_labels(files / "tags.csv", sparse=True).select([0]).sparse
+    assert set(row.columns) == {*first.columns, joined.classes.index("other")}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"blank": "absent"}, "an empty row must mean the same"),
+        ({"duplicates": "vote"}, "votes are soft labels"),
+    ],
+)
+def test_what_sparse_labels_cannot_be(files, tmp_path, options, message):
+    frame = pd.read_csv(files / "tags.csv")
+    frame.loc[3, "tags"] = ""
+    frame.to_csv(tmp_path / "tags.csv", index=False)
+    with pytest.raises(DataError, match=message):
+        read_labels(tmp_path / "tags.csv", sparse=True, **options)
+
+
+# ---------------------------------------------------------------------- training
+
+
+def test_slope_is_that_of_swan_if_all_classes_are_drawn():
+    torch.manual_seed(0)
+    logits = torch.randn(5, 7, requires_grad=True)
+    codes = torch.randint(-1, 2, (5, 7))
+    losses.create("swan", reduction="sum")(logits, codes).backward()
+    slope = fit_many._slope_of_swan(
+        logits.detach(), (codes == 1).float(), (codes == 0).float(), torch.ones(7)
+    )
+    torch.testing.assert_close(slope, logits.grad)
+
+
+def test_run_predicts_the_common_class_of_a_group(run, data):
+    x, labels = data
+    result = json.loads((run.folder / "result.json").read_text())
+    assert result["counting_unknown_as_absent"]["val"]["P@1"] > 0.8
+    assert result["val"] == {}
+    table = run.predict(x[:50])
+    assert list(table) == ["item", "labels", "top", "probabilities"]
+    common = [f"tag{150 * (labels.select([row]).columns[0] // 150)}" for row in range(50)]
+    hits = [name in top.split("|")[:2] for name, top in zip(common, table["top"], strict=True)]
+    assert np.mean(hits) > 0.8
+    lists = [cell.split("|") for cell in table["labels"] if cell]
+    assert len(lists) > 40
+    assert len(run.predict(x[:3], decide="top=2")["labels"][0].split("|")) == 2
+
+
+def test_run_is_said_to_be_one_of_many_classes(files, capsys):
+    halftruth.fit(files / "tags.csv", features=files / "x.npy", out=files / "said")
+    said = " ".join("".join(capsys.readouterr()).split())
+    assert "labels stay sparse; left out with so many classes" in said
+    assert "counting unknown as absent, so at least: P@1" in said
+    assert "estimated by assumed propensities: PSP@1" in said
+
+
+def test_evaluation_by_blocks_is_that_of_the_dense_matrix(run, files, data, monkeypatch):
+    monkeypatch.setattr(many_run, "_CLASS_BLOCK", ROWS * 700)
+    monkeypatch.setattr(fit_many, "BLOCK", 100 * CLASSES)
+    x, _ = data
+    # In the file, classes are sorted, and classes that no row has are missing.
+    given = read_labels(files / "tags.csv").values
+    found = evaluate(run, files / "tags.csv", features=files / "x.npy")
+    p = run.score(x).probabilities
+    shown = np.array(run.result["shown"])
+    chance = propensities(shown, int(run.saved["rows"]))
+    assert found.footing == "counting unknown as absent"
+    assert found.metrics["P@3"] == pytest.approx(precision_at_k(p, given, 3), abs=2e-3)
+    scored = propensity_scored_precision_at_k(p, given, 3, chance)
+    assert found.metrics["PSP@3"] == pytest.approx(scored, abs=2e-3)
+    with warnings.catch_warnings(action="ignore"):
+        ap = average_precision(p, given, empty="nan")
+    np.testing.assert_allclose(found.classes["AP"], ap, atol=2e-3)
+
+
+def test_probabilities_add_up_to_the_shown_labels(run, data):
+    assert run.score(data[0]).probabilities.sum(axis=1).mean() == pytest.approx(4, rel=0.35)
+
+
+def test_labels_per_row_that_are_known_shift_the_probabilities(files, data):
+    out = files / "eight"
+    halftruth.fit(
+        files / "tags.csv", features=files / "x.npy", out=out, labels_per_row=8, quiet=True
+    )
+    assert halftruth.load(out).score(data[0]).probabilities.sum(axis=1).mean() == pytest.approx(
+        8, rel=0.15
+    )
+
+
+def test_complete_labels_are_measured_as_such(files):
+    result = halftruth.fit(
+        files / "tags.csv", features=files / "x.npy", out=files / "complete", zero="absent",
+        quiet=True,
+    )  # fmt: skip
+    assert result.footing["val"] == "on complete labels"
+    assert result.val["P@1"] > 0.8
+
+
+def test_resumed_run_is_evaluated_again(files, run):
+    again = halftruth.fit(
+        files / "tags.csv", features=files / "x.npy", out=run.folder, resume=True, quiet=True
+    )
+    assert again.thresholds == run.result["thresholds"]
+
+
+@pytest.mark.parametrize("name", ["verdicts", "hints"])
+def test_settings_that_need_dense_labels_are_refused(files, tmp_path, name):
+    (tmp_path / "a.csv").write_text("id,tag1\nr0,1\n")
+    with pytest.raises(DataError, match=f"{name} .*not available with more than"):
+        halftruth.fit(
+            files / "tags.csv", features=files / "x.npy", out=tmp_path / "run", quiet=True,
+            **{name: str(tmp_path / "a.csv")},
+        )  # fmt: skip
+
+
+# ---------------------------------------------------------------------- the estimator
+
+
+def test_estimator_takes_and_returns_sparse_matrices(data):
+    x, labels = data
+    y = sparse.csr_matrix(labels.to_dense())
+    model = HalftruthClassifier().fit(x, y)
+    found = model.predict(x)
+    assert sparse.issparse(found)
+    assert found.shape == y.shape
+    right = found.multiply(y).sum()
+    assert right / found.sum() > 0.5
+    assert model.predict_proba(x[:5]).shape == (5, CLASSES)
+    assert 0 < model.score(x, y) <= 1
+    assert not found[:, np.isin(np.arange(CLASSES), model.not_predicted_)].sum()
+
+
+def test_estimator_ignores_rows_of_weight_zero(data):
+    x, labels = data
+    wrong = np.arange(ROWS) < 300
+    rows, columns = labels.row_of_entries(), labels.columns.copy()
+    columns[wrong[rows]] = np.random.default_rng(0).integers(0, CLASSES, wrong[rows].sum())
+    y = sparse.csr_matrix((np.ones(len(rows)), (rows, columns)), labels.shape)
+    y.data[:] = 1
+    truth = sparse.csr_matrix(labels.to_dense())
+    weighted = HalftruthClassifier().fit(x, y, sample_weight=np.where(wrong, 0.0, 1.0))
+    assert weighted.score(x[~wrong], truth[~wrong]) > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"hints": np.zeros((ROWS, CLASSES))}, "hints: not available"),
+        ({"complete_rows": [0]}, "complete_rows: not available"),
+        ({"sample_weight": np.ones((ROWS, CLASSES))}, "one weight per row"),
+    ],
+    ids=["hints", "complete rows", "weights"],
+)
+def test_estimator_refuses_what_needs_dense_labels(data, arguments, message):
+    x, labels = data
+    with pytest.raises(ValueError, match=message):
+        HalftruthClassifier().fit(x, sparse.csr_matrix(labels.to_dense()), **arguments)
+
+
+def test_metrics_of_blocks_do_not_depend_on_the_blocks():
+    rng = np.random.default_rng(0)
+    scores = torch.from_numpy(rng.normal(size=(40, 12)))
+    labels = torch.from_numpy((rng.random((40, 12)) < 0.2).astype(np.int8))
+    chance = rng.uniform(0.2, 1, 12)
+    parts = []
+    for size in (40, 7):
+        metrics = RowBlockMetrics(chance)
+        for at in range(0, 40, size):
+            some = slice(at, at + size)
+            metrics.add(scores[some], labels[some], scores[some] > 1)
+        parts.append(metrics.compute())
+    assert parts[0] == pytest.approx(parts[1])
+    filled = labels.any(dim=1)
+    assert parts[0]["P@3"] == pytest.approx(precision_at_k(scores[filled], labels[filled], 3))
+    assert parts[0]["PSP@3"] == pytest.approx(
+        propensity_scored_precision_at_k(scores, labels, 3, chance)
+    )
