@@ -18,6 +18,7 @@ class Forest(nn.Module):
 
     `feature`, `threshold`, `left` and `right` hold the trees, one per row, padded to the same
     number of nodes. A leaf points to itself; `leaf` is its row in `shares`, the table (leaves, K).
+    `pairs` (K, K), if any, corrects the shares (`correct_shares`).
     """
 
     feature: Tensor
@@ -26,12 +27,21 @@ class Forest(nn.Module):
     right: Tensor
     leaf: Tensor
     shares: Tensor
+    pairs: Tensor | None
 
     def __init__(
-        self, num_classes: int, *, trees: int, nodes: int, leaves: int, depth: int
+        self,
+        num_classes: int,
+        *,
+        trees: int,
+        nodes: int,
+        leaves: int,
+        depth: int,
+        pairs: bool = False,
     ) -> None:
         super().__init__()
         self.depth = depth
+        self.register_buffer("pairs", torch.ones(num_classes, num_classes) if pairs else None)
         for name, dtype in (
             ("feature", torch.int32),
             ("threshold", torch.float32),
@@ -46,7 +56,8 @@ class Forest(nn.Module):
     def layout(self) -> dict[str, Any]:
         """The sizes that the constructor needs."""
         trees, nodes = self.feature.shape
-        return {"trees": trees, "nodes": nodes, "leaves": len(self.shares), "depth": self.depth}
+        sizes = {"trees": trees, "nodes": nodes, "leaves": len(self.shares), "depth": self.depth}
+        return sizes if self.pairs is None else {**sizes, "pairs": True}
 
     def find_leaves(self, features: Tensor) -> Tensor:
         """Return the row of `shares` that each row reaches in each tree, (B, trees)."""
@@ -69,7 +80,8 @@ class Forest(nn.Module):
         )
         for some in reached.split(_TREES_AT_ONCE, dim=1):
             total = total + self.shares[some].float().sum(dim=1)
-        return share_to_logit(total / (_STEPS * reached.shape[1])).to(features.dtype)
+        share = correct_shares(total / (_STEPS * reached.shape[1]), self.pairs)
+        return share_to_logit(share).to(features.dtype)
 
 
 def share_to_logit(share: Tensor) -> Tensor:
@@ -77,14 +89,36 @@ def share_to_logit(share: Tensor) -> Tensor:
     return torch.logit(share, eps=1 / 400)
 
 
+def correct_shares(share: Tensor, pairs: Tensor | None) -> Tensor:
+    """Return shares of labels (N, K) for rows that show one of their classes.
+
+        share_k / (Σ_j share_j w_jk + share of rows that show nothing)
+
+    A row that shows class j counts as a row without class k by w_jk (`pairs`) only: k may be
+    present, and j was named first. Without `pairs`, shares stay as they are.
+
+    >>> pairs = torch.tensor([[1.0, 0.1], [1.0, 1.0]])
+    >>> correct_shares(torch.tensor([[0.5, 0.5]]), pairs).tolist()
+    [[0.5, 0.9090909361839294]]
+    """
+    if pairs is None:
+        return share
+    blank = (1 - share.sum(dim=1, keepdim=True)).clamp(min=0)
+    return share / (share @ pairs.to(share.dtype) + blank).clamp(min=1e-9)
+
+
 def convert_forests(
-    fitted: Sequence[Any], x: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
+    fitted: Sequence[Any],
+    x: np.ndarray,
+    labels: np.ndarray,
+    weights: np.ndarray | None = None,
+    pairs: np.ndarray | None = None,
 ) -> tuple[Forest, np.ndarray]:
     """Return fitted scikit-learn forests as one module, and their out-of-bag label shares (N, K).
 
     The shares of a leaf are those of the rows its tree was grown on. `labels` (N, K) are 0 and 1;
-    the trees may have been grown on other targets. `weights` (N,): how much each row counts. Rows
-    that every tree has seen get NaN.
+    the trees may have been grown on other targets. `weights` (N,): how much each row counts.
+    `pairs` (K, K): see `correct_shares`. Rows that every tree has seen get NaN.
     """
     from scipy.sparse import csr_matrix
 
@@ -93,7 +127,9 @@ def convert_forests(
     leaves = sum(int((tree.children_left < 0).sum()) for tree in trees)
     depth = max(tree.max_depth for tree in trees)
     layout = {"trees": len(trees), "nodes": nodes, "leaves": leaves, "depth": depth}
-    module = Forest(labels.shape[1], **layout)
+    module = Forest(labels.shape[1], **layout, pairs=pairs is not None)
+    if pairs is not None:
+        module.pairs = torch.from_numpy(pairs).float()
     sparse = csr_matrix(labels, dtype=np.float32)
     reached = np.hstack([forest.apply(x) for forest in fitted])
     # The property draws all samples again whenever it is read.
@@ -127,7 +163,8 @@ def convert_forests(
         module.shares[first : first + count] = torch.from_numpy(np.rint(shares * _STEPS)).byte()
         first += count
     with np.errstate(invalid="ignore"):
-        return module, total / np.where(seen == 0, np.nan, seen)[:, None]
+        shares = total / np.where(seen == 0, np.nan, seen)[:, None]
+    return module, correct_shares(torch.from_numpy(shares), module.pairs).numpy()
 
 
 def _round_down(threshold: np.ndarray) -> np.ndarray:

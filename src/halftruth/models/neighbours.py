@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from halftruth.models.forest import share_to_logit
+from halftruth.models.forest import correct_shares, share_to_logit
 
 # Neighbours of each row; with fewer, labels that are missing among them weigh too much.
 NEIGHBOURS = 40
@@ -26,6 +27,7 @@ class Neighbours(nn.Module):
     labels: Tensor
     prior: Tensor
     weights: Tensor | None
+    pairs: Tensor | None
 
     def __init__(
         self,
@@ -35,6 +37,7 @@ class Neighbours(nn.Module):
         rows: int,
         count: int = NEIGHBOURS,
         weighted: bool = False,
+        pairs: bool = False,
     ) -> None:
         super().__init__()
         self.count = min(count, rows)
@@ -43,16 +46,30 @@ class Neighbours(nn.Module):
         self.register_buffer("prior", torch.zeros(num_classes))
         # How much each row counts; rows of runs without weights have no such table.
         self.register_buffer("weights", torch.ones(rows) if weighted else None)
+        self.register_buffer("pairs", torch.ones(num_classes, num_classes) if pairs else None)
 
     @property
     def layout(self) -> dict[str, Any]:
         """The sizes that the constructor needs."""
-        sizes = {"rows": len(self.rows), "count": self.count}
-        return sizes if self.weights is None else {**sizes, "weighted": True}
+        sizes: dict[str, Any] = {"rows": len(self.rows), "count": self.count}
+        if self.weights is not None:
+            sizes["weighted"] = True
+        if self.pairs is not None:
+            sizes["pairs"] = True
+        return sizes
 
     @torch.no_grad()
-    def set(self, features: Tensor, labels: Tensor, weights: Tensor | None = None) -> "Neighbours":
-        """Store training rows (N, D), their labels, 0 or 1, and how much each row counts, (N,)."""
+    def set(
+        self,
+        features: Tensor,
+        labels: Tensor,
+        weights: Tensor | None = None,
+        pairs: np.ndarray | None = None,
+    ) -> "Neighbours":
+        """Store training rows (N, D), their labels, 0 or 1, and how much each row counts, (N,).
+
+        `pairs` (K, K) corrects the shares, see `correct_shares`.
+        """
         self.rows.copy_(F.normalize(features, dim=1))
         self.labels.copy_(labels)
         self.prior.copy_(labels.float().mean(dim=0))
@@ -60,6 +77,8 @@ class Neighbours(nn.Module):
             self.weights.copy_(weights)
             total = weights.sum().clamp(min=1e-12)
             self.prior.copy_((weights[:, None] * labels.float()).sum(dim=0) / total)
+        if pairs is not None and self.pairs is not None:
+            self.pairs.copy_(torch.from_numpy(pairs))
         return self
 
     def _apply(self, fn: Any, recurse: bool = True) -> "Neighbours":
@@ -76,4 +95,5 @@ class Neighbours(nn.Module):
         if self.weights is not None:
             weight = weight * self.weights.to(dtype)[index]
         votes = torch.zeros_like(similarity).scatter(1, index, weight) @ self.labels.to(dtype)
-        return share_to_logit((votes + self.prior) / (weight.sum(dim=1, keepdim=True) + 1))
+        share = (votes + self.prior) / (weight.sum(dim=1, keepdim=True) + 1)
+        return share_to_logit(correct_shares(share, self.pairs))

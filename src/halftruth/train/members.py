@@ -16,6 +16,7 @@ from halftruth.models.ensemble import MLP_WIDTH, build_mlp
 from halftruth.models.forest import Forest, convert_forests
 from halftruth.models.heads import FullLinear
 from halftruth.models.neighbours import Neighbours
+from halftruth.presence.propensity import frequency_propensities, shows_one, weigh_pairs
 from halftruth.train.config import Config
 from halftruth.train.devices import OneProcess
 from halftruth.train.inputs import Features
@@ -36,8 +37,23 @@ _LEAF_ROWS = (1, 4)
 _MIXTURES = 32
 # The most numbers in the tables of a forest and in the rows of the neighbours.
 _MOST_NUMBERS = 32_000_000
+# With more classes, a table of all pairs of classes is too large.
+_MOST_PAIRED = 2_000
 # The most rows of a forest, of one of its trees, and of the neighbours: more cost time and memory.
 _FOREST_ROWS, _TREE_ROWS, _NEIGHBOUR_ROWS = 50_000, 20_000, 20_000
+
+
+def find_propensity(labels: Tensor) -> np.ndarray | None:
+    """Return how likely each class is shown, where rows show one of their classes; else None."""
+    values = labels.cpu().numpy()
+    return frequency_propensities(values) if shows_one(values) else None
+
+
+def find_pairs(labels: Tensor) -> np.ndarray | None:
+    """Return how much a row that shows one class counts as a row without another, or None."""
+    values = labels.cpu().numpy()
+    many = labels.shape[1] > _MOST_PAIRED
+    return None if many or not shows_one(values) else weigh_pairs(values)
 
 
 def fit_linear_path(
@@ -45,17 +61,21 @@ def fit_linear_path(
     labels: Tensor,
     ridges: tuple[float, ...] = RIDGES,
     weights: Tensor | None = None,
+    propensity: np.ndarray | None = None,
 ) -> dict[float, FullLinear]:
     """Return one linear layer per ridge, by the loss of `swan` with a prior, solved by L-BFGS.
 
     The loss is that of `halftruth.losses.create("swan")`; its row weights are computed twice and
     fixed in between, so that the problem is convex. All rows are used in every step. `weights`: how
-    much labels count, (N, 1) or (N, K).
+    much labels count, (N, 1) or (N, K). `propensity` (K,): by the labels, unless given.
     """
     rows, dim = x.shape
     present = (labels == PRESENT).float()
     unknown = (labels == UNKNOWN).float()
     shown = present.sum(dim=1, keepdim=True) + 1
+    e = torch.ones(labels.shape[1], device=x.device)
+    if (first := find_propensity(labels) if propensity is None else propensity) is not None:
+        e = torch.from_numpy(first).float().to(x.device)
     share = (present.sum(dim=0) + 0.5) / (rows + 1)
     weight = torch.zeros(dim, labels.shape[1], device=x.device)
     bias = torch.logit(share, eps=1e-4)
@@ -63,8 +83,9 @@ def fit_linear_path(
     for ridge in sorted(ridges):
         for _ in range(_REWEIGHTINGS):
             with torch.no_grad():
-                expected = (unknown * torch.sigmoid(x @ weight + bias)).sum(dim=1, keepdim=True)
-                cell = 1 - unknown * (1 - shown / (shown + expected))
+                expected = unknown * torch.sigmoid(x @ weight + bias)
+                others = ((present + expected) * e).sum(dim=1, keepdim=True)
+                cell = 1 - unknown * (1 - (shown * e / (others + e)).clamp(max=1.0))
                 cell = cell if weights is None else cell * weights
             weight, bias = _minimise(x, present, cell, weight, bias, dim / (2 * ridge))
         layer = FullLinear(dim, labels.shape[1])
@@ -97,7 +118,7 @@ def _minimise(
 
 def fit_mlp(x: Tensor, labels: Tensor, seed: int, weights: Tensor | None = None) -> nn.Sequential:
     """Return an MLP trained by `swan`; small data gets as many steps as large data."""
-    loss: losses.Loss = losses.create("swan")
+    loss: losses.Loss = losses.create("swan", propensity=find_propensity(labels))
     if weights is not None:
         loss = losses.LabelValues(loss, weights=weights)
     size = int(2 ** round(math.log2(min(max(len(x) / 300, 32), 1024))))
@@ -163,7 +184,7 @@ def fit_forest(
         for leaf_rows in _LEAF_ROWS
         for kind in (RandomForestRegressor, ExtraTreesRegressor)
     ]  # fmt: skip
-    return convert_forests(forests, rows, present, trust)
+    return convert_forests(forests, rows, present, trust, find_pairs(labels))
 
 
 def _draw_rows(
@@ -187,9 +208,12 @@ def fit_neighbours(
     most = min(max(_MOST_NUMBERS // x.shape[1], 1000), _NEIGHBOUR_ROWS)
     x, labels, weights = _draw_rows(x, labels, most, seed, weights)
     weighted = weights is not None
-    member = Neighbours(x.shape[1], labels.shape[1], rows=len(x), weighted=weighted).to(x.device)
+    pairs = find_pairs(labels)
+    member = Neighbours(
+        x.shape[1], labels.shape[1], rows=len(x), weighted=weighted, pairs=pairs is not None
+    ).to(x.device)
     trust = None if weights is None else weights.mean(dim=1)
-    return member.set(x, labels == PRESENT, trust)
+    return member.set(x, labels == PRESENT, trust, pairs)
 
 
 # Name and fit of the members that are fitted once per fold with one result.

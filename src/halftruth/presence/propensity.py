@@ -1,0 +1,123 @@
+"""Which classes are named first, where every row shows one of its present classes.
+
+    P(k is shown | present classes C) = e_k / Σ e_m over C          (Plackett and Luce)
+
+e_k is the propensity of class k. All equal: the shown class is drawn at random, as in papers.
+People name frequent classes first: e_k = n_k^γ, with n_k the number of shown labels of class k.
+
+What is identified: which class is shown next to which is observed, which classes are present is
+not. For two classes that never occur together, the ratio of their propensities does not change the
+labels at all. For others it is known only as well as a model predicts both from x. One number for
+all classes (γ) is estimated from all pairs at once, a number per class is not: confused classes
+look like classes that are present and not shown. docs/bias.md has the simulation.
+
+The test compares two models of the same rows, each with its own propensities from training to
+calibration, by the likelihood of the shown class in rows that neither was fitted on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from halftruth.labels import PRESENT
+from halftruth.presence.labelling_model import choose_selection, fit_presence, sigmoid
+
+# The exponent γ for training and correcting: on all data measured it is as good as or better than
+# 0, with labels drawn at random, too (docs/bias.md).
+EXPONENT = 1.0
+# The exponent of the alternative in the test: between a random draw (0) and strict order.
+TESTED = 0.5
+# Standard errors by which the likelihood of the alternative must be higher.
+ENOUGH = 2.0
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
+_STEPS = 15
+
+
+def frequency_propensities(labels: np.ndarray, exponent: float = EXPONENT) -> np.ndarray:
+    """Return e_k = (n_k + 1)^γ per class, with a geometric mean of 1.
+
+    >>> frequency_propensities(np.array([[1, 0], [1, 0], [1, 0], [0, 0]])).round(2).tolist()
+    [2.0, 0.5]
+    """
+    log = exponent * np.log((np.asarray(labels) == PRESENT).sum(axis=0) + 1.0)
+    return np.asarray(np.exp(log - log.mean()))
+
+
+def shows_one(labels: np.ndarray) -> bool:
+    """Return whether rows show one class each, with labels that are unknown: a choice was made."""
+    return choose_selection(labels) == "one" and bool((labels == PRESENT).any())
+
+
+def weigh_pairs(labels: np.ndarray, exponent: float = EXPONENT) -> np.ndarray:
+    """Return (K, K): how much a row that shows class j counts as a row without class k.
+
+        w_jk = min(1, 2 e_k / (e_k + e_j + Σ e_m n_m / N)),   w_jj = 1
+
+    It is the probability that k would have been shown if it were present, up to the factor 2 of
+    Laplace's rule (see the loss `swan`). The sum is over the classes that are expected in any row.
+    """
+    e = frequency_propensities(labels, exponent)
+    others = float((e * (labels == PRESENT).mean(axis=0)).sum())
+    pairs = np.minimum(2 * e / (e + e[:, None] + others), 1.0)
+    np.fill_diagonal(pairs, 1.0)
+    return np.asarray(pairs)
+
+
+def shown_log_likelihood(shown: np.ndarray, p: np.ndarray, propensity: np.ndarray) -> np.ndarray:
+    """Return log P(the class `shown` (N,) is the one shown | x) per row, for independent classes.
+
+        P(j is shown) = p_j E[e_j / (e_j + Σ e_m y_m)] = p_j ∫₀¹ Π (1 − p_m + p_m t^(e_m/e_j)) dt
+
+    >>> p = np.array([[1.0, 1.0]])
+    >>> np.exp(shown_log_likelihood(np.array([0]), p, np.array([3.0, 1.0]))).round(2).tolist()
+    [0.75]
+    """
+    rows = np.arange(len(p))
+    power = propensity / propensity[shown][:, None]
+    total = np.zeros(len(p))
+    for node, weight in zip((_NODES + 1) / 2, _WEIGHTS / 2, strict=True):
+        logs = np.log(np.maximum(1 - p + p * node**power, 1e-300))
+        total += weight * np.exp(logs.sum(axis=1) - logs[rows, shown])
+    return np.asarray(np.log(np.maximum(p[rows, shown] * total, 1e-300)))
+
+
+@dataclass(frozen=True)
+class LabelBias:
+    """Whether frequent classes are named first: the test of γ = 0.5 against a random draw.
+
+    `gain` is the mean gain in log-likelihood per row, `z` that gain in standard errors.
+    """
+
+    z: float
+    gain: float
+    rows: int
+
+    @property
+    def found(self) -> bool:
+        """Whether the labels are explained better by "frequent classes first"."""
+        return self.z > ENOUGH
+
+
+def compare_selections(
+    labels: np.ndarray, by_chance: np.ndarray, frequent_first: np.ndarray
+) -> LabelBias:
+    """Return the test from out-of-sample logits (N, K) of two models.
+
+    `by_chance` is from a model trained with equal propensities, `frequent_first` from one trained
+    with `frequency_propensities(labels, TESTED)`. Rows that show nothing do not count.
+    """
+    rows = (labels == PRESENT).sum(axis=1) == 1
+    given = labels[rows]
+    shown = (given == PRESENT).argmax(axis=1)
+    found = []
+    for logits, exponent in ((by_chance, 0.0), (frequent_first, TESTED)):
+        e = frequency_propensities(labels, exponent)
+        scores = sigmoid(logits[rows])
+        fit = fit_presence(given, scores, selection="one", propensity=e, steps=_STEPS)
+        found.append(shown_log_likelihood(shown, fit.prior(scores), e))
+    gain = found[1] - found[0]
+    error = float(gain.std()) / np.sqrt(max(len(gain), 1))
+    mean = float(gain.mean()) if len(gain) else 0.0
+    return LabelBias(mean / max(error, 1e-12), mean, len(gain))
