@@ -28,7 +28,7 @@ OTHER_OF = {
     ("unified", "positive"): "focal", ("unified", "negative"): "hill", ("unified", "k"): 0.3,
     ("unified", "corrected"): "mse", ("unified", "v"): 0.5, ("las", "lam"): 0.6,
     ("csl", "prior"): [0.5, 0.0, 0.0, 0.0, 0.0], ("csl", "top"): 0.3, ("taylor", "order"): 3,
-    ("lagc", "tau"): 0.9, ("csl", "unknown"): "negative",
+    ("lagc", "tau"): 0.9, ("csl", "unknown"): "negative", ("swan", "propensity"): "frequency",
 }  # fmt: skip
 # Other arguments that must be set as well for an argument to have an effect.
 REQUIRED_WITH: dict[tuple[str, str], dict[str, Any]] = {
