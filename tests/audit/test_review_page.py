@@ -88,6 +88,8 @@ def test_the_large_view_has_zoom_labels_examples_and_the_same_keys(
     playwright.expect(page.locator("dialog")).to_be_visible()
     playwright.expect(page.locator(".examples").first.locator("img").first).to_be_visible()
     playwright.expect(page.locator("#side h3").first).to_contain_text("already labelled")
+    picture, stage = (page.locator(one).bounding_box() for one in ("#stage img", "#stage"))
+    assert picture["height"] <= stage["height"] + 1
     page.keyboard.press("+")
     assert "scale(1.25)" in page.get_attribute("#stage img", "style")
     page.locator("#stage").hover()
