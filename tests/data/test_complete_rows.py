@@ -8,6 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from halftruth.data import DataError
 from halftruth.data.complete_rows import (
+    add_complete_rows,
     apply_complete_rows,
     check_complete_rows,
     read_complete_rows,
@@ -55,7 +56,7 @@ def test_files_that_do_not_name_rows_are_refused(tmp_path, labels, text, message
 
 def test_a_missing_file_names_the_option(tmp_path):
     with pytest.raises(DataError, match=r"complete_rows \(--complete-rows\): there is no file"):
-        read_complete_rows(tmp_path / "rows.txt", NAMED)
+        add_complete_rows(NAMED, tmp_path / "rows.txt")
 
 
 @given(
@@ -101,3 +102,57 @@ def test_masks_and_row_numbers_are_the_same():
 def test_bad_row_numbers_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
         check_complete_rows(given, 4)
+
+
+def test_a_list_of_rows_leaves_no_labels_that_were_shown_at_first(tmp_path):
+    for name, text in (("rows.txt", "b c.jpg\n"), ("rows.csv", "image\nb c.jpg\n")):
+        (tmp_path / name).write_text(text)
+        labels, shown = add_complete_rows(NAMED, tmp_path / name)
+        assert shown is None
+        assert labels.values[1].tolist() == [-1, 1, -1]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("whole.csv", "image,cow,cat,dog\nb c.jpg,1,0,1\n7,0,1,0\n"),
+        ("whole.tsv", "image\tcow\tcat\tdog\nb c.jpg\t1\t-1\t0\n7\t\t1\t\n"),
+        ("list.csv", "image,split,labels\nb c.jpg,test,cow|dog\n7,train,cat\n"),
+    ],
+)
+def test_a_second_label_file_has_the_complete_labels_of_some_rows(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    labels, shown = add_complete_rows(NAMED, tmp_path / name)
+    # What the label file says stays, also where the second file says otherwise.
+    expected = [[1, 0, -1], [-1, 1, 1], [1, -1, -1], [1, -1, -1]]
+    assert labels.values.tolist() == expected
+    np.testing.assert_array_equal(shown, VALUES)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("image,cat,dog\na.jpg,1,1\n", "has no column 'cow', so its labels are not complete"),
+        ("image,cat,dog,cow,cows\na.jpg,1,1,0,0\n", "no class 'cows' .did you mean 'cow'"),
+        ("image,cat,dog,cow\nd.jgp,1,1,0\n", "1 of its 1 items are not in the label file"),
+        ("image,cat,dog,cow\nd.jpg,1,1,0\n", "has no effect, since the labels of its 1 rows"),
+    ],
+)
+def test_second_label_files_that_do_not_fit_are_refused(tmp_path, text, message):
+    (tmp_path / "whole.csv").write_text(text)
+    with pytest.raises(DataError, match=message):
+        add_complete_rows(NAMED, tmp_path / "whole.csv")
+
+
+def test_rows_of_two_label_files_are_matched_by_item(tmp_path):
+    (tmp_path / "whole.csv").write_text("image,cat,dog,cow\na.jpg,1,1,0\n")
+    with pytest.raises(DataError, match="the items of both label files must be named"):
+        add_complete_rows(PLAIN, tmp_path / "whole.csv")
+
+
+def test_soft_labels_take_the_complete_ones_where_they_were_unknown(tmp_path):
+    (tmp_path / "whole.csv").write_text("image,a,b\nx,0,1\n")
+    soft = np.array([[0.9, np.nan], [np.nan, 0.4]], dtype=np.float32)
+    labels = LabelMatrix(np.array([[1, 0], [0, -1]]), ("a", "b"), ["x", "y"], soft=soft)
+    found, _ = add_complete_rows(labels, tmp_path / "whole.csv")
+    np.testing.assert_array_equal(found.soft, np.array([[0.9, 1], [np.nan, 0.4]], np.float32))

@@ -27,7 +27,7 @@ from halftruth.audit.score_sources import (
     trained_on,
 )
 from halftruth.data import DataError, named_splits, read_column, read_labels
-from halftruth.data.complete_rows import apply_complete_rows, read_complete_rows
+from halftruth.data.complete_rows import add_complete_rows
 from halftruth.data.readers.text_table import table_options
 from halftruth.data.verdicts import place_verdicts
 from halftruth.labels import PRESENT, LabelMatrix
@@ -251,7 +251,7 @@ def _read_inputs(
         options["drop_columns"] = [*dict.fromkeys([*options.get("drop_columns", ()), *others])]
     given = read_labels(file, **options)
     if complete is not None:
-        given = apply_complete_rows(given, read_complete_rows(complete, given), complete)
+        given, _ = add_complete_rows(given, complete, options)
     rows = np.arange(len(given)) if split is None else _rows_of(given.split, split, file)
     part = given.select(rows)
     if not (part.values == PRESENT).any():

@@ -1,7 +1,13 @@
-"""Rows that are labelled completely: what their labels leave out is absent."""
+"""Rows that are labelled completely: what their labels leave out is absent.
+
+A file names such rows in one of two ways: a list of items, whose labels in the label file are
+complete; or a second label file with the complete labels of some items. The second way keeps what
+the label file showed at first, which tells how its labels were chosen.
+"""
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +15,97 @@ from typing import Any
 import numpy as np
 
 from halftruth.data.errors import DataError, nearest, some
-from halftruth.data.readers.text_table import read_text
-from halftruth.labels import ABSENT, UNKNOWN, LabelMatrix
+from halftruth.data.label_files import read_labels
+from halftruth.data.readers.text_table import TEXT_SUFFIXES, read_text
+from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 
 # A first line with one of these words is a heading.
 _HEADINGS = {"item", "items", "image", "images", "row", "rows", "id", "name", "file"}
+
+
+def add_complete_rows(
+    labels: LabelMatrix, path: str | Path, reading: dict[str, Any] | None = None
+) -> tuple[LabelMatrix, np.ndarray | None]:
+    """Return the labels with their complete rows, and the labels (N, K) that were shown at first.
+
+    These are None where the file only names the rows. PRESENT and ABSENT labels of the label file
+    stay. `reading`: how a second label file is read, if not as its format says.
+    """
+    header = _read_header(Path(path))
+    if len(header) < 2:
+        return apply_complete_rows(labels, read_complete_rows(path, labels), path), None
+    given = _read_labels(Path(path), header, labels, reading or {})
+    assert given.items is not None
+    place = _place_items(labels, path)
+    rows = np.array([place[str(item)] for item in given.items], dtype=np.intp)
+    columns = np.array([labels.classes.index(name) for name in given.classes], dtype=np.intp)
+    whole = np.full(labels.values.shape, ABSENT, dtype=np.int8)
+    whole[np.ix_(rows, columns)] = np.where(given.values == PRESENT, PRESENT, ABSENT)
+    new = _to_mask(rows, len(labels))[:, None] & (labels.values == UNKNOWN)
+    if not new.any():
+        raise _without_effect(path, len(rows))
+    soft = labels.soft
+    if soft is not None:
+        soft = np.where(new, (whole == PRESENT).astype(np.float32), soft)
+    values = np.where(new, whole, labels.values)
+    return replace(labels, values=values, soft=soft), labels.values
+
+
+def _read_header(path: Path) -> list[str]:
+    """The columns of the first line; one for a list of items, or for a file that is not text."""
+    if not path.is_file():
+        raise DataError(
+            f"complete_rows (--complete-rows): there is no file {path}; expected a text file with "
+            "one item of the label file per line, or a label file with the complete labels of some "
+            "items"
+        )
+    if path.suffix.lower() == ".txt":
+        return [""]
+    if not path.name.lower().endswith(TEXT_SUFFIXES):
+        return ["", ""]
+    first = read_text(path).strip().splitlines()[0]
+    return next(csv.reader([first.replace("\t", ",").replace(";", ",")]))
+
+
+def _read_labels(
+    path: Path, header: list[str], labels: LabelMatrix, reading: dict[str, Any]
+) -> LabelMatrix:
+    # Whatever is not present is absent, so the coding of the others does not matter here.
+    own = {"split_column", "drop_columns", "duplicates", "zero", "blank"}
+    kept = {name: value for name, value in reading.items() if name not in own}
+    dropped = [name for name in reading.get("drop_columns", ()) if name in header]
+    if split := [name for name in (reading.get("split_column"), "split") if name in header]:
+        dropped.append(str(split[0]))
+    given = read_labels(path, **kept, drop_columns=dropped)
+    if labels.items is None or given.items is None:
+        raise DataError(
+            f"{path}: the items of both label files must be named, to match their rows; otherwise "
+            "list the numbers of the complete rows in a .txt file"
+        )
+    if foreign := [name for name in given.classes if name not in labels.classes]:
+        hint = nearest(foreign[0], labels.classes)
+        raise DataError(f"{path}: the label file has no class {some(foreign)}{hint}")
+    lost = [name for name in labels.classes if name not in given.classes]
+    # A list names only the classes that are present; a table has a column for each.
+    if lost and any(name in labels.classes for name in header):
+        raise DataError(
+            f"{path}: has no column {some(lost)}, so its labels are not complete; add the column"
+        )
+    place = _place_items(labels, path)
+    if missing := [str(item) for item in given.items if str(item) not in place]:
+        raise DataError(
+            f"{path}: {len(missing):,} of its {len(given):,} items are not in the label file: "
+            f"{some(missing)}{nearest(missing[0], place)}"
+        )
+    return given
+
+
+def _place_items(labels: LabelMatrix, path: object) -> dict[str, int]:
+    assert labels.items is not None
+    place = {str(item): row for row, item in enumerate(labels.items)}
+    if len(place) < len(labels):
+        raise DataError(f"{path}: cannot be matched, since items of the label file occur twice")
+    return place
 
 
 def read_complete_rows(path: str | Path, labels: LabelMatrix) -> np.ndarray:
@@ -23,11 +115,6 @@ def read_complete_rows(path: str | Path, labels: LabelMatrix) -> np.ndarray:
     label file names no items.
     """
     path = Path(path)
-    if not path.is_file():
-        raise DataError(
-            f"complete_rows (--complete-rows): there is no file {path}; expected a text file with "
-            "one item of the label file per line"
-        )
     lines = [line.strip().strip('"') for line in read_text(path).splitlines()]
     names = [line for line in lines if line]
     if labels.items is None:
@@ -54,13 +141,17 @@ def apply_complete_rows(labels: LabelMatrix, complete: np.ndarray, source: objec
     """
     new = complete[:, None] & (labels.values == UNKNOWN)
     if not new.any():
-        raise DataError(
-            f"{source}: has no effect, since the labels of its {np.count_nonzero(complete):,} rows "
-            "are all known already; leave it out"
-        )
+        raise _without_effect(source, int(np.count_nonzero(complete)))
     soft = None if labels.soft is None else np.where(new, np.float32(0), labels.soft)
     values = np.where(new, np.int8(ABSENT), labels.values)
     return replace(labels, values=values, soft=soft)
+
+
+def _without_effect(source: object, rows: int) -> DataError:
+    return DataError(
+        f"{source}: has no effect, since the labels of its {rows:,} rows are all known already; "
+        "leave it out"
+    )
 
 
 def check_complete_rows(given: Any, rows: int) -> np.ndarray:

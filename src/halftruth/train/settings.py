@@ -237,8 +237,9 @@ class Settings:
     )  # fmt: skip
     complete_rows: str | None = _declare(
         None, DATA,
-        "Text file with one item of the label file per line: rows labelled completely, whose "
-        "unknown labels are absent. They also tell which labels the other rows leave out.",
+        "Rows labelled completely: a text file with one item of the label file per line, whose "
+        "unknown labels are absent; or a second label file with the complete labels of some items, "
+        "which also tells whether the first one prefers some classes.",
         on_resume=FIXED, first=True,
     )  # fmt: skip
     hints: list[str] = _declare(

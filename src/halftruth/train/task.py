@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from halftruth import losses
 from halftruth.data import DataError, ImageStore, Splits, choose_splits, read_column
 from halftruth.data import read_labels as read
-from halftruth.data.complete_rows import apply_complete_rows, read_complete_rows
+from halftruth.data.complete_rows import add_complete_rows
 from halftruth.data.decode_images import describe_bad
 from halftruth.data.errors import some
 from halftruth.data.hints import Hint, read_hint_names, read_hints
@@ -44,8 +44,8 @@ class Task:
     bad_images: list[tuple[str, str]] = field(default_factory=list)
     # The group of every row, if rows belong to groups.
     groups: np.ndarray | None = None
-    # The labels of the file where verdicts of a review changed them: which labels people verified
-    # says nothing about how the others came to be missing.
+    # The labels of the file where verdicts of a review, or complete labels of some rows, changed
+    # them: these say nothing about how the others came to be missing.
     given: np.ndarray | None = None
     # Scores of anything else for these rows, and the classes that their columns stand for.
     hints: list[Hint] = field(default_factory=list)
@@ -132,12 +132,11 @@ def load_task(
             f"number of classes in {config.labels}, got {config.labels_per_row:g}"
         )
     given = None
-    if config.verdicts:
-        given = labels.values
-        labels = apply_verdicts(labels, config.verdicts, lower_absent=lower_absent)
     if config.complete_rows:
-        complete = read_complete_rows(config.complete_rows, labels)
-        labels = apply_complete_rows(labels, complete, config.complete_rows)
+        labels, given = add_complete_rows(labels, config.complete_rows, reading_options(config))
+    if config.verdicts:
+        given = labels.values if given is None else given
+        labels = apply_verdicts(labels, config.verdicts, lower_absent=lower_absent)
     task = Task(
         labels=labels, splits=choose_parts(config, labels, groups), groups=groups, given=given
     )
