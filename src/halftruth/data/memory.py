@@ -14,9 +14,12 @@ def get_free_memory() -> float:
     return float(psutil.virtual_memory().available)
 
 
-def check_memory(size: float, what: str, advice: str) -> None:
-    """Refuse to make something of `size` bytes that does not fit into the free memory."""
-    free = get_free_memory()
+def check_memory(size: float, what: str, advice: str, free: float | None = None) -> None:
+    """Refuse to make something of `size` bytes that does not fit into the free memory.
+
+    `free`: the bytes that are free, if it is not about the memory of this machine.
+    """
+    free = get_free_memory() if free is None else free
     if size > free:
         raise DataError(
             f"{what} would take {format_bytes(size)}, and {format_bytes(free)} of memory are free; "

@@ -26,6 +26,7 @@ from halftruth.models import Classifier
 from halftruth.models.ensemble import build_ensemble, put_on_backbone
 from halftruth.models.heads import registry as heads
 from halftruth.models.many_classes import build_many_classes
+from halftruth.presence.propensity import shows_one
 from halftruth.train.auto import (
     Budget,
     Choice,
@@ -43,7 +44,7 @@ from halftruth.train.devices import (
 )
 from halftruth.train.evaluation import Result, evaluate_run
 from halftruth.train.feature_encoder import FeatureEncoder
-from halftruth.train.fit_ensemble import fit_ensemble
+from halftruth.train.fit_ensemble import fit_ensemble, prepare_features
 from halftruth.train.fit_many import fit_many_classes
 from halftruth.train.held_out_rows import OutOfSample
 from halftruth.train.image_inputs import Images, read_images
@@ -74,6 +75,7 @@ from halftruth.train.run_folder import (
     write_text,
 )
 from halftruth.train.scoring import extract_features, send_scores
+from halftruth.train.shown_first import find_label_bias
 from halftruth.train.stages import Stages, build_model
 from halftruth.train.task import check_parts, has_many_classes, load_task, remove_rows
 from halftruth.train.trackers import Trackers, check_trackers
@@ -167,9 +169,10 @@ class Run:
             return self._fit_many_classes(saved, started)
         self.first = self._train_teacher(resume)
         model = build_model(self.config, self.task)
-        inputs, bad = self._load_inputs(model)
-        if line := describe_memory(self.config, self.task, model):
+        if line := describe_memory(self.config, self.task, model, self.accelerator.device):
             self.journal.log(line)
+        inputs, bad = self._load_inputs(model)
+        self._test_label_bias(model, inputs)
         # The members of the ensemble do not know soft labels.
         if uses_ensemble(self.config) and self.task.labels.soft is None:
             return self._fit_ensemble(inputs, saved, started, bad=bad)
@@ -275,6 +278,31 @@ class Run:
             )  # fmt: skip
         self.journal.log("auto: " + "\n      ".join([*choice.reasons, *found]))
         return model if model.is_network else build_model(self.config, task)
+
+    def _test_label_bias(self, model: Classifier, inputs: Inputs) -> None:
+        """Train only a head on images if frequent classes are named first.
+
+        A network learns which classes are named next to which, and then finds a class only in
+        pictures in which it would have been named. Frozen features do not.
+        """
+        config, task = self.config, self.task
+        head = dataclasses.replace(config, tune="head")
+        rows = task.splits.train
+        if config.tune != "head-first" or not uses_ensemble_on_images(head):
+            return
+        if task.labels.soft is not None or not shows_one(task.labels.values[rows]):
+            return
+        features = extract_features(config, task, model, inputs, self.journal, self.accelerator)
+        prepared = prepare_features(features.float().cpu().numpy()[rows])
+        bias = find_label_bias(prepared, task.labels.values[rows], config.seed)
+        if bias is None or not bias.found:
+            return
+        self.journal.log(
+            "auto: frequent classes are named first in these labels. A network would learn that, "
+            "so the backbone stays as it is and an ensemble on its features is fitted (--method "
+            "em trains the network anyway)"
+        )
+        self.config = head
 
     def _get_features_for_search(
         self, model: Classifier, inputs: Inputs, choice: Choice

@@ -18,6 +18,7 @@ from halftruth.models import Classifier
 from halftruth.models.cuda_graphs import Captured
 from halftruth.train.config import Config
 from halftruth.train.devices import keep_freed_memory, limit_threads
+from halftruth.train.expected_time import StageClock
 from halftruth.train.inputs import Batches, Inputs, seed_step
 from halftruth.train.journal import Journal
 from halftruth.train.records import choose_criterion, make_epoch_record, measure_validation
@@ -135,6 +136,11 @@ class Stage:
 
     def _run_epochs(self) -> Progress:
         at = self.progress
+        self.clock = StageClock(
+            self.name, self.batches.steps, self.epochs - at.epoch,
+            validation=len(self.val_rows) / len(self.train_rows), device=self.device,
+            log=self.journal.log,
+        )  # fmt: skip
         while at.epoch < self.epochs and not self._out_of_patience():
             started = time.perf_counter()
             self.loss.start_epoch(at.epoch, self.epochs)
@@ -175,6 +181,7 @@ class Stage:
             for raw, rows in self.inputs.load(self.batches, self.device):
                 losses.append(self._step(raw, rows))
                 at.step += 1
+                self.clock.count_step()
                 advance()
                 pause = at.step < steps and self._should_pause()
                 if pause or len(losses) == read_every:
