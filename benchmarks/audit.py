@@ -110,12 +110,12 @@ def run(seed: int, data: Path, out: Path, matrix: Path, cleanlab: str | None) ->
         place = {label: k for k, label in enumerate(part.classes)}
         order = np.stack([table["row"], table["class"].map(place)], axis=1).astype(int)
         total = known.missing_total
-        firsts = (*FIRST, round(total.estimate))
+        firsts = (*FIRST, round(total.value))
         expected = {str(n): float(table["expected_precision"][n - 1]) for n in firsts}
         truth = (present & (part.values == UNKNOWN)).sum(axis=0)
         inside = [c.low <= t <= c.high for c, t in zip(known.missing, truth, strict=True)]
         record = {
-            "estimate": [total.estimate, total.low, total.high],
+            "estimate": [total.value, total.low, total.high],
             "expected": expected,
             "halftruth": precision(order, present, firsts),
             "by score": precision(by_score(scores, part.values == UNKNOWN), present, firsts),
@@ -168,7 +168,7 @@ def run(seed: int, data: Path, out: Path, matrix: Path, cleanlab: str | None) ->
             verdicts[:clicks] = np.where(right, 1, -1)
             model = VerdictModel(probability, order[:, 1], known.missing, known.missing_total)
             left = model.update(verdicts).total
-            loop[f"{name}, {clicks} clicks, estimated left"] = [left.estimate, left.low, left.high]
+            loop[f"{name}, {clicks} clicks, estimated left"] = [left.value, left.low, left.high]
             loop[f"{name}, {clicks} clicks, truly left"] = hidden - int(right.sum())
     last = CLICKS[-1]
     refused = reviewed(rankings[BEST][0], last, ABSENT)
@@ -196,10 +196,10 @@ def run_dropped(seed: int, data: Path, out: Path, matrix: Path) -> dict[str, Any
     table = missing_labels(part.values, scores, calibration=known, classes=part.classes)
     place = {label: k for k, label in enumerate(part.classes)}
     order = np.stack([table["row"], table["class"].map(place)], axis=1).astype(int)
-    firsts = (*FIRST, round(total.estimate))
+    firsts = (*FIRST, round(total.value))
     return {
         "hidden": int((present & ~kept).sum()),
-        "estimate": [total.estimate, total.low, total.high],
+        "estimate": [total.value, total.low, total.high],
         "expected": {str(n): float(table["expected_precision"][n - 1]) for n in firsts},
         "halftruth": precision(order, present, firsts),
     }

@@ -21,9 +21,9 @@ import numpy as np
 from halftruth import HalftruthClassifier
 from halftruth.labels import hiding
 from halftruth.metrics import evaluate
-from halftruth.presence.estimated_scores import estimate_scores, score_as_if_complete
+from halftruth.presence.estimated_scores import estimate_scores, infer_range, score_as_if_complete
 from halftruth.presence.labelling_model import logit, sigmoid
-from halftruth.presence.labelling_range import PresenceRange, fit_presence_range
+from halftruth.presence.posterior import PresenceRange
 from halftruth.presence.verification import METRICS, plan_verification, score_verdicts
 
 SETS = ("yeast", "scene", "emotions", "birds", "medical", "corel5k", "bibtex", "coco")
@@ -71,7 +71,7 @@ def measure(root: Path, name: str, setting: str, seed: int, repeats: int) -> dic
     model = HalftruthClassifier("swan", random_state=seed).fit(x, (hide(y, seed) > 0) * 1)
     scores = sigmoid(np.clip(model.decision_function(x_test), -13, 13))
     shown = np.asarray(hide(y_test, 100 + seed), dtype=np.int8)
-    present = fit_presence_range(shown, scores)
+    present = infer_range(shown, scores)
     predicted = predict_counts(scores, present.middle)
     estimated = estimate_scores(scores, shown, predicted, present)
     before = estimate_scores(scores, shown, predicted, present, new_rows=False)

@@ -147,7 +147,7 @@ def find_wrong(spec: str, seed: int, share: float, out: Path) -> list[list[float
     labels = flip(single_positive(truth, seed), truth, share, seed)
     scores = score(spec, x, labels, seed, share, out)
     shown = labels == PRESENT
-    p = calibrate(labels, scores, seed=seed, draws=2).wrong_probability[shown]
+    p = calibrate(labels, scores, seed=seed).wrong_probability[shown]
     mistaken, order = truth[shown] == 0, np.argsort(-p, kind="stable")
     return [[100 * p[order[:n]].mean(), 100 * mistaken[order[:n]].mean()] for n in WRONG_FIRST]
 

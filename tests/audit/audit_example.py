@@ -26,7 +26,7 @@ class Example:
 
     def audit(self, out: str = "audit", **options: Any) -> AuditFolder:
         options.setdefault("images", [self.folder / "photos"])
-        audit = make_audit(self.probs, self.labels, out=self.folder / out, draws=4, **options)
+        audit = make_audit(self.probs, self.labels, out=self.folder / out, **options)
         write_audit_report(audit)
         return audit
 

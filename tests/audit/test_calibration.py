@@ -41,10 +41,10 @@ def test_randomly_hidden_labels_are_counted_and_their_probabilities_are_calibrat
 ) -> None:
     truth, scores = make_data(seed=seed)
     labels = hide(truth, 0.5, seed)
-    known = calibrate(labels, scores, draws=5)
+    known = calibrate(labels, scores)
     assert known.selection == "random"
     hidden = missing(truth, labels)
-    assert known.missing_total.estimate == pytest.approx(hidden.sum(), rel=0.1)
+    assert known.missing_total.value == pytest.approx(hidden.sum(), rel=0.1)
     assert known.missing_total.low < hidden.sum() < known.missing_total.high
     table = missing_labels(labels, scores, calibration=known, classes=list("abcde"))
     right = truth[table["row"], table["class"].map("abcde".index)] == PRESENT
@@ -62,7 +62,7 @@ def test_the_probability_to_be_labelled_is_estimated() -> None:
 def test_one_label_per_row_gives_bounds_around_the_true_count() -> None:
     truth, scores = make_data()
     labels = single_positive(truth)
-    known = calibrate(labels, scores, draws=5)
+    known = calibrate(labels, scores)
     assert known.selection == "one"
     total = known.missing_total
     assert total.low < missing(truth, labels).sum() < total.high
@@ -90,7 +90,7 @@ def test_wrong_labels_are_found() -> None:
     first = wrong_labels(labels, scores, classes=list("abcde")).head(len(mistaken))
     hits = truth[first["row"], first["class"].map("abcde".index)] == 0
     assert hits.mean() > 0.8
-    total = calibrate(labels, scores, draws=2).wrong_total
+    total = calibrate(labels, scores).wrong_total
     assert len(mistaken) / 2 < total < 2 * len(mistaken)
 
 
@@ -99,7 +99,7 @@ def test_verdicts_override_scores() -> None:
     labels = hide(truth, 0.5)
     verified = np.zeros_like(labels)
     verified[:100] = np.where(labels[:100] == UNKNOWN, np.where(truth[:100] > 0, 1, -1), 0)
-    present = calibrate(labels, scores, verified=verified, draws=2).present
+    present = calibrate(labels, scores, verified=verified).present
     reviewed = verified != 0
     assert np.array_equal(present[reviewed], verified[reviewed] > 0)
 
@@ -170,9 +170,9 @@ def test_any_labels_and_scores_give_probabilities(seed: int, rows: int, classes:
     labels = random.integers(-1, 2, (rows, classes))
     labels[0, 0] = PRESENT
     scores = random.random((rows, classes)).round(int(seed % 3))
-    known = calibrate(labels, scores, draws=2)
+    known = calibrate(labels, scores)
     assert np.isfinite(known.present).all()
     assert ((known.present >= 0) & (known.present <= 1)).all()
     assert ((known.wrong_probability >= 0) & (known.wrong_probability <= 1)).all()
     for count in (*known.missing, known.missing_total):
-        assert 0 <= count.low <= count.estimate + 1e-9 <= count.high + 2e-9
+        assert 0 <= count.low <= count.value + 1e-9 <= count.high + 2e-9

@@ -14,7 +14,7 @@ from halftruth.audit.review_queue import Queue
 from halftruth.cli.app import app
 from halftruth.data import DataError
 from halftruth.labels import PRESENT
-from halftruth.presence.calibration import Count
+from halftruth.presence.estimate import Estimate
 from halftruth.presence.remaining import VerdictModel
 from halftruth.report.audit_report import write_audit_report
 
@@ -39,7 +39,8 @@ def test_every_place_shows_the_same_interval(example: Example) -> None:
             write_audit_report(audit)
         left = read_current(audit).missing_left.total
         queue = Queue(audit, write=False)
-        assert queue.progress()["left"] == pytest.approx(vars(left))
+        shown = {"estimate": left.value, "low": left.low, "high": left.high}
+        assert queue.progress()["left"] == pytest.approx(shown)
         report = (audit.path / "report.html").read_text()
         assert f"{left.low:,.0f} – {left.high:,.0f}" in report
         if not verdict:
@@ -50,15 +51,15 @@ def test_every_place_shows_the_same_interval(example: Example) -> None:
 def test_rejections_lower_the_rest_of_their_class_and_change_the_order() -> None:
     column = np.repeat([0, 1], 200)
     p = np.concatenate([np.linspace(0.9, 0.5, 200), np.linspace(0.85, 0.45, 200)])
-    counts = [Count(float(p[column == k].sum()), 50, 400) for k in (0, 1)]
-    model = VerdictModel(p, column, counts, Count(float(p.sum()), 150, 500))
+    counts = [Estimate(float(p[column == k].sum()), 50, 400) for k in (0, 1)]
+    model = VerdictModel(p, column, counts, Estimate(float(p.sum()), 150, 500))
     verdicts = np.zeros(400, dtype=np.int8)
     verdicts[:40], verdicts[200:240] = -1, 1
     after = model.update(verdicts)
     first, second = after.probability[40:200], after.probability[240:]
     assert first.max() < second.max()
     assert (first < p[40:200]).all()
-    assert after.per_class[0].estimate < 0.5 * counts[0].estimate
+    assert after.per_class[0].value < 0.5 * counts[0].value
     assert after.per_class[1].high / after.per_class[1].low < 8
 
 
@@ -68,13 +69,13 @@ def test_verdicts_correct_probabilities_that_are_too_high_or_too_low(shift: floa
     z = np.sort(random.normal(-1.5, 1.5, 4000))[::-1]
     truth = random.random(4000) < 1 / (1 + np.exp(-z))
     p = 1 / (1 + np.exp(-z - shift))
-    total = Count(float(p.sum()), p.sum() / 3, p.sum() * 3)
+    total = Estimate(float(p.sum()), p.sum() / 3, p.sum() * 3)
     model = VerdictModel(p, np.zeros(4000, dtype=int), [total], total)
     verdicts = np.zeros(4000, dtype=np.int8)
     verdicts[:500] = np.where(truth[:500], 1, -1)
     after = model.update(verdicts)
     rest = truth[500:].sum()
-    assert abs(after.total.estimate - rest) < 0.4 * abs(p[500:].sum() - rest)
+    assert abs(after.total.value - rest) < 0.4 * abs(p[500:].sum() - rest)
     assert after.total.low < rest < after.total.high
 
 
@@ -90,11 +91,8 @@ def test_undo_gives_back_the_numbers_of_the_audit(example: Example) -> None:
     queue.decisions.close()
 
 
-# Where many labels are wrong the estimate is cautious: hard examples could look the same.
-@pytest.mark.parametrize(("share", "error"), [(0.0, 0.15), (0.02, 0.15), (0.1, 0.25)])
-def test_the_expected_precision_of_wrong_labels_is_near_the_truth(
-    share: float, error: float
-) -> None:
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.1])
+def test_the_expected_precision_of_wrong_labels_is_near_the_truth(share: float) -> None:
     random = np.random.default_rng(3)
     truth = (random.random((8000, 6)) < 0.15).astype(np.int8)
     # As measured on images: most positives score above nearly all negatives, and the others have
@@ -107,10 +105,10 @@ def test_the_expected_precision_of_wrong_labels_is_near_the_truth(
     for row, column in shown[random.random(len(shown)) < share]:
         free = random.choice(np.flatnonzero(truth[row] == 0))
         labels[row, column], labels[row, free] = 0, PRESENT
-    wrong = calibrate(labels, scores, draws=2).wrong_probability[labels == PRESENT]
+    wrong = calibrate(labels, scores).wrong_probability[labels == PRESENT]
     mistaken = truth[labels == PRESENT] == 0
     first = np.argsort(-wrong, kind="stable")[:100]
-    assert wrong[first].mean() == pytest.approx(mistaken[first].mean(), abs=error)
+    assert wrong[first].mean() == pytest.approx(mistaken[first].mean(), abs=0.15)
 
 
 def test_unknown_candidates_in_the_log_are_an_error(example: Example) -> None:

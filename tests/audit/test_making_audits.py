@@ -129,7 +129,7 @@ def test_training_rows_of_a_run_cause_a_warning(
 ) -> None:
     labels, features, _ = matrix
     messages: list[str] = []
-    options: dict[str, Any] = {"draws": 2, "device": "cpu", "log": messages.append}
+    options: dict[str, Any] = {"device": "cpu", "log": messages.append}
     audit = make_audit(trained, labels, out=tmp_path / "audit", **options)
     assert any("96 of the 120 audited rows were TRAINING ROWS" in text for text in messages)
     assert any("--folds 5" in text for text in messages)
@@ -160,7 +160,7 @@ def test_a_broken_result_of_a_run_is_one_error(
     run = shutil.copytree(trained, tmp_path / "run")
     (run / "result.json").write_text(content)
     with pytest.raises(Exception, match=message) as caught:
-        make_audit(run, labels, out=tmp_path / "audit", draws=2, device="cpu")
+        make_audit(run, labels, out=tmp_path / "audit", device="cpu")
     assert type(caught.value).__name__ in ("DataError", "CheckpointError")
 
 
@@ -173,8 +173,8 @@ def test_bars_show_folds_reading_training_and_scoring(
         lambda quiet, **_: Console(file=shown, force_terminal=True, width=120, quiet=quiet),
     )
     make_audit(
-        example.labels, images=[example.folder / "photos"], out=example.folder / "audit", folds=2,
-        draws=2, device="cpu", quiet=False, method="bce", backbone="test_efficientnet",
+        example.labels, images=[example.folder / "photos"], out=example.folder / "audit",
+        folds=2, device="cpu", quiet=False, method="bce", backbone="test_efficientnet",
         weights="none", image_size=32, tune="all", epochs=1, workers=1,
     )  # fmt: skip
     text = shown.getvalue()

@@ -104,8 +104,8 @@ def test_a_precision_follows_the_verdicts(example: Example) -> None:
     decide(audit, before["id"].tolist(), "reject")
     assert len(find_changes(audit, precision=0.7)) == 0
     current = read_current(audit)
-    assert current.missing_left.total.estimate < 0.3 * audit.missing_total.estimate
-    assert current.missing_left.total.high < audit.missing_total.estimate
+    assert current.missing_left.total.value < 0.3 * audit.missing_total.value
+    assert current.missing_left.total.high < audit.missing_total.value
 
 
 def audited(folder: Path, text: str, name: str = "labels.csv", **reading: Any) -> AuditFolder:
@@ -117,7 +117,7 @@ def audited(folder: Path, text: str, name: str = "labels.csv", **reading: Any) -
     row, column = np.argwhere(labels.values == 0)[0]
     scores[row, column] = 0.999
     np.save(folder / "probs.npy", scores)
-    return make_audit(folder / "probs.npy", path, out=folder / "audit", reading=reading, draws=2)
+    return make_audit(folder / "probs.npy", path, out=folder / "audit", reading=reading)
 
 
 def table(cell: str, *, end: str = "\n", count: int = 12) -> str:
@@ -192,7 +192,7 @@ def test_parquet_keeps_its_types(tmp_path: Path) -> None:
     frame["dog"] = frame["dog"].astype("int64")
     frame.to_parquet(tmp_path / "labels.parquet")
     np.save(tmp_path / "p.npy", np.tile([[0.9, 0.8], [0.1, 0.1], [0.9, 0.9]], (20, 1)))
-    audit = make_audit(tmp_path / "p.npy", tmp_path / "labels.parquet", out=tmp_path / "a", draws=2)
+    audit = make_audit(tmp_path / "p.npy", tmp_path / "labels.parquet", out=tmp_path / "a")
     decide(audit, first(audit, "missing", 1), "accept")
     repair(audit.path, tmp_path / "fixed.parquet", provenance=False)
     again = pd.read_parquet(tmp_path / "fixed.parquet")
@@ -218,7 +218,7 @@ def test_files_that_cannot_be_repaired_are_refused(example: Example, tmp_path: P
     }
     (tmp_path / "coco.json").write_text(json.dumps(coco))
     np.save(tmp_path / "p.npy", np.full((4, 2), 0.5))
-    other = make_audit(tmp_path / "p.npy", tmp_path / "coco.json", out=tmp_path / "c", draws=2)
+    other = make_audit(tmp_path / "p.npy", tmp_path / "coco.json", out=tmp_path / "c")
     with pytest.raises(DataError, match=r"repair writes CSV, TSV and Parquet.*write_labels"):
         repair(other.path, tmp_path / "fixed.json")
 

@@ -14,7 +14,7 @@ from halftruth.audit.audit_folder import CANDIDATES, AuditFolder
 from halftruth.audit.review_queue import Queue
 from halftruth.audit.review_server import HOST, Review, make_app
 from halftruth.data import DataError
-from halftruth.presence.calibration import Count
+from halftruth.presence.estimate import Estimate
 from halftruth.presence.remaining import VerdictModel
 
 TOKEN = "s3cret"
@@ -280,7 +280,7 @@ def test_a_hundred_thousand_candidates_can_be_reviewed(queue: Queue) -> None:
 
 
 def test_the_estimate_follows_the_decisions() -> None:
-    before = Count(200, 100, 400)
+    before = Estimate(200, 100, 400)
     model = VerdictModel(np.full(400, 0.5), np.zeros(400, dtype=int), [before], before)
     verdicts = np.zeros(400, dtype=np.int8)
     assert vars(model.update(verdicts).total) == pytest.approx(vars(before))
@@ -288,7 +288,7 @@ def test_the_estimate_follows_the_decisions() -> None:
     gone = model.update(verdicts).total
     verdicts[:100] = 1
     there = model.update(verdicts)
-    assert gone.estimate < 50 < 250 < there.total.estimate < 300
+    assert gone.value < 50 < 250 < there.total.value < 300
     assert there.total.high - there.total.low < 300
     assert (there.probability[:100] == 1).all()
     assert there.probability[100:].min() > 0.8

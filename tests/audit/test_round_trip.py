@@ -151,13 +151,13 @@ def test_an_audit_made_again_continues_with_all_verdicts(example: Example) -> No
     decide(audit, ids[:10], "accept")
     decide(audit, ids[10:15], "reject")
     before = as_matrix(audit.path)
-    left = read_current(audit).missing_left.total.estimate
+    left = read_current(audit).missing_left.total.value
     again = example.audit()
     assert np.array_equal(as_matrix(again.path), before)
     cells = {(row, CLASSES.index(name)) for row, name in zip(
         again.candidates["row"], again.candidates["class"], strict=True)}  # fmt: skip
     assert not cells & {tuple(cell) for cell in np.argwhere(before)}
-    assert again.missing_total.estimate == pytest.approx(left, rel=0.6)
+    assert again.missing_total.value == pytest.approx(left, rel=0.6)
     decide(again, [0], "accept")
     fixed = read_labels(repair(again.path, example.folder / "fixed.csv").path).values
     added = (fixed == 1) & (example.observed != 1)
@@ -213,5 +213,5 @@ def test_an_open_review_stops_the_next_audit(example: Example) -> None:
     queue = Queue(example.audit())
     queue.decisions.decide([0], "accept")
     with pytest.raises(DataError, match="another `halftruth review`"):
-        make_audit(example.probs, example.labels, out=queue.audit.path, draws=2)
+        make_audit(example.probs, example.labels, out=queue.audit.path)
     queue.decisions.close()

@@ -9,11 +9,12 @@ from halftruth.audit.candidates import (
     summary,
     wrong_labels,
 )
-from halftruth.presence.calibration import Calibration, Count, calibrate
+from halftruth.presence.calibration import Calibration, calibrate
+from halftruth.presence.estimate import Estimate
 
 __all__ = [
     "Calibration",
-    "Count",
+    "Estimate",
     "calibrate",
     "missing_labels",
     "missing_mask",

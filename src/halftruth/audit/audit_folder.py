@@ -39,8 +39,9 @@ from halftruth.data.verdicts import (
     write_verdicts,
 )
 from halftruth.labels import LabelMatrix
-from halftruth.presence.calibration import Calibration, Count
-from halftruth.train.output_tables import write_table
+from halftruth.presence.calibration import Calibration
+from halftruth.presence.estimate import Estimate
+from halftruth.train.output_tables import to_csv_text
 from halftruth.train.run_folder import replace_file, write_text
 
 INFO, SCORES = "audit.json", "scores.npz"
@@ -100,27 +101,27 @@ class AuditFolder:
         return tuple(self.info["classes"])
 
     @property
-    def missing(self) -> list[Count]:
+    def missing(self) -> list[Estimate]:
         """The estimated number of missing labels per class, before any decision."""
         estimates, total = self.info["missing_by_class"], self.missing_total
         # Audits of earlier versions have no interval per class.
-        low, high = (end / max(total.estimate, 1e-9) for end in (total.low, total.high))
+        low, high = (end / max(total.value, 1e-9) for end in (total.low, total.high))
         ends = self.info.get("missing_intervals") or [[low * x, high * x] for x in estimates]
-        return [Count(x, *pair) for x, pair in zip(estimates, ends, strict=True)]
+        return [Estimate(x, *pair) for x, pair in zip(estimates, ends, strict=True)]
 
     @property
-    def missing_total(self) -> Count:
-        return Count(*(float(self.info["missing"][key]) for key in ("estimate", "low", "high")))
+    def missing_total(self) -> Estimate:
+        return Estimate(*(float(self.info["missing"][key]) for key in ("estimate", "low", "high")))
 
     @property
-    def wrong(self) -> list[Count]:
+    def wrong(self) -> list[Estimate]:
         """The estimated number of wrong labels per class, before any decision."""
         estimates = self.info.get("wrong_by_class", [0.0] * len(self.classes))
-        return [Count(x, 0.0, _WRONG_FACTOR * x) for x in estimates]
+        return [Estimate(x, 0.0, _WRONG_FACTOR * x) for x in estimates]
 
     @property
-    def wrong_total(self) -> Count:
-        return Count(self.info["wrong"], 0.0, _WRONG_FACTOR * self.info["wrong"])
+    def wrong_total(self) -> Estimate:
+        return Estimate(self.info["wrong"], 0.0, _WRONG_FACTOR * self.info["wrong"])
 
     @property
     def labels_file(self) -> Path:
@@ -147,7 +148,7 @@ def write_audit(
     wrong = wrong_labels(labels.values, scores, calibration=known, **names)
     not_listed = _write_candidates(path, {"missing": missing, "wrong": wrong}, rows, most)
     classes = per_class(labels.values, scores, classes=labels.classes, calibration=known)
-    write_table(classes, path / CLASSES)
+    write_text(path / CLASSES, to_csv_text(classes))
     shares = precision_table(missing["expected_precision"].to_numpy())
     shares.to_csv(path / PRECISION, index=False)
     np.savez_compressed(
@@ -160,8 +161,8 @@ def write_audit(
         "classes": list(labels.classes),
         "rows": len(labels),
         "selection": known.selection,
-        "missing": {"estimate": total.estimate, "low": total.low, "high": total.high},
-        "missing_by_class": [count.estimate for count in known.missing],
+        "missing": {"estimate": total.value, "low": total.low, "high": total.high},
+        "missing_by_class": [count.value for count in known.missing],
         "missing_intervals": [[count.low, count.high] for count in known.missing],
         "wrong": known.wrong_total,
         "wrong_by_class": known.wrong,
@@ -186,7 +187,8 @@ def _write_candidates(
     tables = {kind: one[:most] for kind, one in tables.items()}
     shown = ["item", "class", "rank", "row", "score", "probability", "expected_precision"]
     for kind, table in tables.items():
-        write_table(table.assign(row=rows[table["row"]] + 1)[shown], path / f"{kind}.csv")
+        listed = table.assign(row=rows[table["row"]] + 1)[shown]
+        write_text(path / f"{kind}.csv", to_csv_text(listed))
     both = pd.concat([table.assign(kind=kind) for kind, table in tables.items()])
     both["row"] = rows[both["row"].to_numpy()]
     both["id"] = np.arange(len(both))

@@ -16,7 +16,7 @@ import pandas as pd
 from halftruth.audit.audit_folder import DECISIONS, AuditFolder
 from halftruth.audit.candidates import count_at_precision, precision_table
 from halftruth.data.decisions import CONFLICT, Decisions
-from halftruth.presence.calibration import Count
+from halftruth.presence.estimate import Estimate
 from halftruth.presence.remaining import MISSING_SPREADS, Remaining, Spreads, VerdictModel
 
 CODES = {"accept": 1, "reject": -1, "skip": 2, CONFLICT: 3}
@@ -43,7 +43,7 @@ class Candidates:
         )
 
     def _model(
-        self, among: np.ndarray, before: list[Count], total: Count, spreads: Spreads
+        self, among: np.ndarray, before: list[Estimate], total: Estimate, spreads: Spreads
     ) -> VerdictModel:
         return VerdictModel(
             self.probability[among], self.column[among], before, total, spreads=spreads

@@ -195,8 +195,8 @@ class Queue:
             "skipped": int((now.codes == CODES["skip"]).sum()),
             "conflicts": int((now.codes == CODES[CONFLICT]).sum()),
             "found": int((now.codes[self.known.missing] == CODES["accept"]).sum()),
-            "left": {"estimate": left.estimate, "low": left.low, "high": left.high},
-            "wrong_left": {"estimate": wrong.estimate, "low": wrong.low, "high": wrong.high},
+            "left": {"estimate": left.value, "low": left.low, "high": left.high},
+            "wrong_left": {"estimate": wrong.value, "low": wrong.low, "high": wrong.high},
             "ahead": {
                 kind: {"count": count, "expected": value} for kind, (count, value) in ahead.items()
             },

@@ -2,53 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix, check
-from halftruth.presence.labelling_model import Presence, choose_selection, fit_presence
+from halftruth.presence.estimate import Z90, Estimate
+from halftruth.presence.labelling_model import logit
+from halftruth.presence.probabilities import (
+    CLASS_DOUBT,
+    DOUBT,
+    SELECTIONS,
+    Selection,
+    fit_probabilities,
+)
 from halftruth.presence.wrong_labels import find_wrong
 
-Selection = Literal["auto", "random", "one"]
-SELECTIONS: tuple[str, ...] = get_args(Selection)
 # An unknown label has at most the probability 1 − this of being present.
 _DOUBT_OF_ANY = 0.005
-# The curves are fitted on at most this many labels; counts use all rows.
-_MOST_LABELS = 400_000
-# Standard deviation of the error of logit P(present), over all classes and of a single class, where
-# the assumption on missing labels holds only roughly; from data sets with complete labels.
-SPREAD, CLASS_SPREAD = 0.5, 0.5
-# The same for counts: of the logarithm of the total, by selection, and of the count of a class.
-_DOUBT, _CLASS_DOUBT = {"random": 0.25, "one": 0.15}, 0.5
-
-
-@dataclass(frozen=True)
-class Count:
-    """An estimated number with a 95 % interval."""
-
-    estimate: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.estimate:,.0f} ({self.low:,.0f} to {self.high:,.0f})"
 
 
 @dataclass(frozen=True)
 class Calibration:
     """P(present) of every label, P(wrong) of every PRESENT label, and counts.
 
-    `missing` has one `Count` per class and `wrong` one number; the totals are over all classes.
+    `missing` has one estimate per class and `wrong` one number; the totals are over all classes.
     """
 
     present: np.ndarray
     wrong_probability: np.ndarray
-    missing: list[Count]
-    missing_total: Count
+    missing: list[Estimate]
+    missing_total: Estimate
     wrong: list[float]
     wrong_total: float
     selection: str
@@ -60,18 +45,14 @@ def calibrate(
     *,
     verified: Any = None,
     selection: Selection = "auto",
-    draws: int = 20,
+    propensity: Any = None,
     seed: int = 0,
 ) -> Calibration:
     """Turn out-of-sample scores into probabilities, without complete labels.
 
     `verified` (N, K) holds the verdicts of a review: +1 present, -1 absent, 0 not reviewed.
-    Reviewed labels are no longer missing or wrong in the counts.
-    `selection` is how labels came to be missing (see `halftruth.presence.labelling_model`); "auto"
-    takes "one" where no row has more than one PRESENT label and none is ABSENT, else "random".
-    A count is the geometric mean of the smallest and the largest number that the scores allow. They
-    are also the ends of the interval, which `draws` bootstrap samples of the rows then widen.
-    A count may exceed the sum of the probabilities: some labels do not show in the scores.
+    Reviewed labels are no longer missing or wrong in the counts. `selection` and `propensity` are
+    how labels came to be missing (`halftruth.presence.probabilities`).
     """
     values, points = check_labels_and_scores(labels, scores)
     verdicts = _check_verified(verified, values)
@@ -79,46 +60,32 @@ def calibrate(
         raise ValueError(f"selection: expected {' or '.join(SELECTIONS)}, got {selection!r}")
     if not (values == PRESENT).any():
         raise ValueError("no label is PRESENT (1), so the scores of present classes are not known")
-    if draws < 2:
-        raise ValueError(f"expected draws of at least 2, got {draws}")
-    how = choose_selection(values) if selection == "auto" else selection
-    random = np.random.default_rng(seed)
-    rows = _rows_to_fit(values.shape, random)
-    sample = values[rows], points[rows], verdicts[rows]
-    fit = partial(fit_presence, *sample[:2], selection=how, verified=sample[2])
-    fitted = fit(given_one=how == "one")
-    present = fitted.posterior(values, points, verdicts)
+    z = logit(points)
+    fitted = fit_probabilities(
+        values, z, selection=selection, verified=verdicts, propensity=propensity, seed=seed
+    )
+    found = fitted.infer(values, z, verified=verdicts, propensity=propensity)
     # No unknown label is certain, however high its score: the order stays the same.
     open_ones = (values == UNKNOWN) & (verdicts == 0)
-    present = np.where(open_ones, present * (1 - _DOUBT_OF_ANY * present), present)
-    fewest = most = _missing_count(present, values, verdicts)
-    if how == "one":
-        independent = fit(given_one=False).posterior(values, points, verdicts)
-        most = np.maximum(_missing_count(independent, values, verdicts), fewest)
-    refit = partial(fit, given_one=how == "one", start=fitted, steps=5)
-    drawn = _bootstrap_counts(refit, sample, draws, random) * len(values) / len(rows)
+    present = np.where(open_ones, found.middle * (1 - _DOUBT_OF_ANY * found.middle), found.middle)
+    middle, low, high = (
+        np.where(open_ones, one, 0.0).sum(axis=0) for one in (found.middle, found.low, found.high)
+    )
+    chance = np.where(open_ones, found.middle * (1 - found.middle), 0.0).sum(axis=0)
+    of_class = np.hypot(DOUBT, CLASS_DOUBT)
     wrong = find_wrong(values, points, present)
     # A reviewed label has a verdict, not a probability; it is not counted any more.
     not_reviewed = np.where(verdicts == 0, wrong, 0.0)
     wrong = np.where(verdicts == 0, wrong, (verdicts == ABSENT) & (values == PRESENT))
-    estimate = np.sqrt(fewest * most)
-    per_class = zip(estimate, fewest, most, drawn.T, strict=True)
     return Calibration(
         present=present,
         wrong_probability=wrong,
-        missing=[_count(*one, _CLASS_DOUBT) for one in per_class],
-        missing_total=_count(
-            estimate.sum(), fewest.sum(), most.sum(), drawn.sum(axis=1), _DOUBT[how]
-        ),
+        missing=[_count(*one, of_class) for one in zip(middle, low, high, chance, strict=True)],
+        missing_total=_count(middle.sum(), low.sum(), high.sum(), chance.sum(), DOUBT),
         wrong=[float(value) for value in not_reviewed.sum(axis=0)],
         wrong_total=float(not_reviewed.sum()),
-        selection=how,
+        selection=fitted.selection,
     )
-
-
-def _missing_count(present: np.ndarray, labels: np.ndarray, verified: np.ndarray) -> np.ndarray:
-    """(K,) expected number of labels that are present, not labelled and not yet reviewed."""
-    return np.where((labels == UNKNOWN) & (verified == 0), present, 0.0).sum(axis=0)
 
 
 def check_labels_and_scores(labels: Any, scores: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -160,34 +127,9 @@ def _check_verified(verified: Any, labels: np.ndarray) -> np.ndarray:
     return verdicts
 
 
-def _rows_to_fit(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    most = max(_MOST_LABELS // shape[1], 1)
-    if shape[0] <= most:
-        return np.arange(shape[0])
-    return np.sort(random.choice(shape[0], most, replace=False))
-
-
-def _bootstrap_counts(
-    refit: Callable[..., Presence],
-    sample: tuple[np.ndarray, np.ndarray, np.ndarray],
-    draws: int,
-    random: np.random.Generator,
-) -> np.ndarray:
-    """(draws, K) missing labels in the sample, by fits to bootstrap weights of its rows."""
-    drawn = []
-    for _ in range(draws):
-        weights = random.poisson(1.0, len(sample[0])).astype(float)
-        present = refit(weights=weights).posterior(*sample)
-        # The number of present labels varies around the sum of their probabilities.
-        spread = np.sqrt((present * (1 - present)).sum(axis=0))
-        drawn.append(
-            _missing_count(present, sample[0], sample[2]) + spread * random.normal(size=len(spread))
-        )
-    return np.array(drawn)
-
-
-def _count(estimate: float, fewest: float, most: float, drawn: np.ndarray, doubt: float) -> Count:
-    """An interval around fewest..most, widened by the spread of the draws and by `doubt`."""
-    spread = float(np.std(drawn)) / max(float(fewest), 1.0)
-    factor = float(np.exp(1.96 * np.hypot(spread, doubt)))
-    return Count(float(estimate), float(fewest) / factor, float(most) * factor)
+def _count(value: float, low: float, high: float, chance: float, doubt: float) -> Estimate:
+    """An interval from low..high, widened by doubt of the model and by chance."""
+    value = float(value)
+    spread = np.hypot(doubt, np.sqrt(chance) / max(value, 1.0))
+    factor = float(np.exp(Z90 * spread))
+    return Estimate(value, float(min(low, value)) / factor, float(max(high, value)) * factor)

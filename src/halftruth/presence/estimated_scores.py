@@ -33,9 +33,11 @@ import numpy as np
 
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix, check
 from halftruth.metrics import average_precision
-from halftruth.presence.calibration import Selection
-from halftruth.presence.labelling_model import choose_selection
-from halftruth.presence.labelling_range import PresenceRange, fit_presence_range
+from halftruth.presence.calibration import check_labels_and_scores
+from halftruth.presence.estimate import Z90, Estimate
+from halftruth.presence.labelling_model import choose_selection, logit
+from halftruth.presence.posterior import PresenceRange
+from halftruth.presence.probabilities import Selection, fit_probabilities
 from halftruth.presence.rank_bins import (
     GROUPS,
     PROBABILITIES,
@@ -51,29 +53,6 @@ from halftruth.presence.rank_bins import (
 SPREAD, CLASS_SPREAD, _FEW, _SHAPE = 0.3, 0.5, 4.0, 0.2
 # The truth is outside the range of the fits more often than in one case of ten.
 _BEYOND = 1.2
-# Half the width of a 90 % interval in standard deviations.
-Z90 = 1.6449
-
-
-@dataclass(frozen=True)
-class EstimatedScore:
-    """A value with a 90 % interval.
-
-    >>> print(EstimatedScore(0.612, 0.55, 0.68))
-    61.2 (55.0 to 68.0)
-    """
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{100 * self.value:.1f} ({100 * self.low:.1f} to {100 * self.high:.1f})"
-
-    @property
-    def width(self) -> float:
-        """high − low."""
-        return self.high - self.low
 
 
 @dataclass(frozen=True)
@@ -86,12 +65,12 @@ class EstimatedScores:
     """
 
     footing: str
-    mAP: EstimatedScore
-    CF1: EstimatedScore
-    OF1: EstimatedScore
-    OP: EstimatedScore
-    OR: EstimatedScore
-    labels_per_row: EstimatedScore
+    mAP: Estimate
+    CF1: Estimate
+    OF1: Estimate
+    OP: Estimate
+    OR: Estimate
+    labels_per_row: Estimate
     precision: np.ndarray
     recall: np.ndarray
     f1: np.ndarray
@@ -127,7 +106,7 @@ def estimate_scores(
         decisions: (N, K) of bool, or thresholds (one, or one per class): predicted where
             score > threshold.
         present: P(present | score, label). A `PresenceRange`; or one (N, K) array, then `spread` is
-            all that is known of its error; or None: `fit_presence_range` on these rows.
+            all that is known of its error; or None: `infer_range` of these rows.
         selection: how labels came to be missing, see `halftruth.presence.labelling_model`.
         spread: standard deviation of the error of logit P(present) that all classes share.
         class_spread: the same of a single class.
@@ -153,7 +132,7 @@ def estimate_scores(
     if draws < 20:
         raise ValueError(f"expected draws of at least 20, got {draws}")
     if present is None:
-        present = fit_presence_range(values, points, selection=selection)
+        present = infer_range(values, points, selection)
     elif not isinstance(present, PresenceRange):
         how = choose_selection(values) if selection == "auto" else selection
         present = PresenceRange(present, present, present, how)
@@ -178,6 +157,15 @@ def estimate_scores(
     hidden = [np.where(values == UNKNOWN, end, 0.0) for end in ends]
     counts = count_classes(points, values, predicted, hidden, weight, moves, seed)
     return _summarise("estimated", counts, len(points), new_rows)
+
+
+def infer_range(labels: Any, scores: Any, selection: Selection = "auto") -> PresenceRange:
+    """P(present | score, label) of rows not trained on, by the model of labelling of these rows."""
+    values, points = check_labels_and_scores(labels, scores)
+    if not (values == PRESENT).any():
+        raise ValueError("no label is PRESENT (1), so the scores of present classes are not known")
+    z = logit(points)
+    return fit_probabilities(values, z, selection=selection).infer(values, z)
 
 
 def score_verified(scores: Any, labels: Any, decisions: Any) -> EstimatedScores | None:
@@ -306,9 +294,9 @@ def _summarise(footing: str, counts: Counts, rows: int, new_rows: bool = True) -
     )
 
 
-def _estimate(values: np.ndarray, most: float = 1.0) -> EstimatedScore:
+def _estimate(values: np.ndarray, most: float = 1.0) -> Estimate:
     value, low, high = _interval(values[:, None], most)[0]
-    return EstimatedScore(float(value), float(low), float(high))
+    return Estimate(float(value), float(low), float(high))
 
 
 def _interval(values: np.ndarray, most: float = 1.0) -> np.ndarray:

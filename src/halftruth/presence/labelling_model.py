@@ -13,11 +13,14 @@ on how labels came to be missing ("selection"):
   P(present | j shown) = p I₂ / (p I₂ + (1 − p) I₁),  I₁ = E[1/(1+M)], I₂ = E[1/(2+M)],
   where M is the number of further present classes: E[1/(1+M)] = ∫₀¹ Π (1 − pₘ + pₘ t) dt.
 
-High scores next to a shown label mean different things depending on whether classes are
-independent given their scores, and single labels cannot show which is true. `given_one` assumes
-independence given that at least one class is present: two high scores may then be one class
-confused with another, and few labels are missing. Without it the classes are fully independent,
-and every second high score counts. The true number lies between the two.
+A class-dependent selection has a propensity θ per class (`propensity`), relative to each other:
+"random" labels a positive of class k with the probability c θ_k, "one" shows class k of a row with
+the probability θ_k / Σ θ over its present classes.
+
+Whether two high scores of a row are two present classes, or one class confused with another,
+depends on whether classes are independent given their scores. `given_one` assumes independence
+given that at least one class of the row is present. Then a row without a label is known to miss
+one ("random"), and high scores next to a shown label count less ("one").
 
 Slopes and offsets of the classes are regularised towards their mean, which helps rare classes.
 """
@@ -28,7 +31,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from halftruth.labels import ABSENT, PRESENT
+from halftruth.labels import ABSENT, PRESENT, UNKNOWN, find_complete_rows
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 # How strongly the (offset, slope) and the labelling probability of a class are regularised towards
@@ -53,29 +56,67 @@ class Presence:
     given_one: bool = False
     scale: float = 1.0
     absent_chance: np.ndarray | float = 0.0
+    propensity: np.ndarray | None = None
 
     def prior(self, scores: np.ndarray) -> np.ndarray:
         """P(present | score), without using the label."""
+        p = self._independent(scores)
+        return np.minimum(p / find_nonempty(p), 1 - 1e-9) if self.given_one else p
+
+    def _independent(self, scores: np.ndarray) -> np.ndarray:
         return sigmoid(self.offset + self.slope * logit(scores) / self.scale)
 
-    def posterior(
-        self, labels: np.ndarray, scores: np.ndarray, verified: np.ndarray | None = None
-    ) -> np.ndarray:
-        """P(present | score, label): 1 where PRESENT, 0 where ABSENT; verdicts override labels."""
-        known = labels if verified is None else np.where(verified == 0, labels, verified)
-        p = np.where(known == 0, self.prior(scores), known == PRESENT)
-        if self.selection == "random":
-            missed = p * (1 - self.chance)
-            hidden = missed / (missed + (1 - p) * (1 - self.absent_chance))
+    def posterior(self, labels: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        """P(present | score, label): 1 where PRESENT, 0 where ABSENT."""
+        shown = labels == PRESENT
+        p = np.where(labels == UNKNOWN, self._independent(scores), shown)
+        if self.selection == "one":
+            hidden = infer_next_to_shown(p, shown, self.propensity)
         else:
-            hidden = _next_to_shown_label(p, labels == PRESENT)
-        return np.where(known == 0, hidden, p)
+            hidden = infer_missing(p, self.chance, self.absent_chance)
+            if self.given_one:
+                blank = ~shown.any(axis=1, keepdims=True)
+                hidden = np.where(blank, np.minimum(hidden / find_nonempty(hidden), 1.0), hidden)
+        return np.where(labels == UNKNOWN, hidden, p)
+
+    def log_likelihood(self, labels: np.ndarray, scores: np.ndarray) -> float:
+        """Of labels that are missing at random, outside of complete rows and complete classes."""
+        p = np.clip(self._independent(scores), 1e-9, 1 - 1e-9)
+        whole = find_complete_rows(labels)[:, None] | ~(labels == UNKNOWN).any(axis=0)
+        d = np.clip(self.absent_chance + np.zeros(p.shape[1]), 1e-9, 1 - 1e-9)
+        shown = np.where(whole, 1.0, self.chance)
+        known = np.where(whole, 0.0, np.where(labels == ABSENT, np.log(d), np.log1p(-d)))
+        absent = np.log1p(-p) + known
+        of_label = np.where(labels == UNKNOWN, np.log(p * (1 - shown) + np.exp(absent)), absent)
+        of_label = np.where(labels == PRESENT, np.log(p * shown), of_label)
+        of_row = of_label.sum(axis=1)
+        if not self.given_one:
+            return float(of_row.sum())
+        blank = ~(labels == PRESENT).any(axis=1)
+        # The classes of a row without a label may all be missing, but not all be absent.
+        empty = np.minimum(absent.sum(axis=1) - of_row, -1e-9)
+        of_row = of_row + np.where(blank, np.log(-np.expm1(empty)), 0.0)
+        return float((of_row - np.log(find_nonempty(p)[:, 0])).sum())
 
 
 def choose_selection(labels: np.ndarray) -> str:
-    """ "one" where no row has more than one PRESENT label and nothing is ABSENT, else "random"."""
+    """ "one" where no row has more than one PRESENT label and nothing is ABSENT, else "random".
+
+    Rows that are labelled completely do not count, unless all are.
+    """
+    if not (complete := find_complete_rows(labels)).all():
+        labels = labels[~complete]
     alone = np.count_nonzero(labels == PRESENT, axis=1).max(initial=0) <= 1
     return "one" if alone and labels.shape[1] > 1 and not (labels == ABSENT).any() else "random"
+
+
+def draw_rows(shape: tuple[int, ...], most: int, seed: int, shown: np.ndarray) -> np.ndarray:
+    """Row numbers of a sample with at most `most` labels; all rows if it would show no label."""
+    count = max(most // shape[1], 1)
+    if shape[0] <= count:
+        return np.arange(shape[0])
+    rows = np.sort(np.random.default_rng(seed).choice(shape[0], count, replace=False))
+    return rows if shown[rows].any() else np.arange(shape[0])
 
 
 def fit_presence(
@@ -84,43 +125,47 @@ def fit_presence(
     *,
     selection: str,
     given_one: bool = False,
-    verified: np.ndarray | None = None,
-    weights: np.ndarray | None = None,
+    propensity: np.ndarray | None = None,
     start: Presence | None = None,
     steps: int = 60,
     share: float | None = None,
 ) -> Presence:
-    """Fit by expectation-maximisation, with optional row weights (bootstrap) and a starting fit.
+    """Fit by expectation-maximisation, with an optional starting fit.
 
-    `share` fixes P(shown | present) of all classes instead of fitting one per class.
+    `share` fixes P(shown | present) of all classes instead of fitting one per class; with a
+    `propensity` per class (K,), at most 1, it is `share` times that.
     """
     # One scale for all classes, so that the priors do not depend on how confident the scores are.
     scale = float(logit(scores).std()) or 1.0 if start is None else start.scale
     z = logit(scores) / scale
-    rows = np.ones((len(z), 1)) if weights is None else weights[:, None]
     present = labels == PRESENT
-    labelled = (rows * present).sum(axis=0)
-    negative = (rows * (labels == ABSENT)).sum(axis=0)
-    certain = present.any(axis=1, keepdims=True) & given_one
+    # Rows that are labelled completely tell what is present, and nothing of what others leave out.
+    complete = find_complete_rows(labels)[:, None]
+    part = np.ones((len(z), 1)) if complete.all() else (~complete).astype(float)
+    labelled = (part * present).sum(axis=0)
+    negative = (part * (labels == ABSENT)).sum(axis=0)
+    # Rows in which at least one class is present.
+    certain = (present.any(axis=1, keepdims=True) | (selection == "random")) & given_one
     now = start
     if now is None:
         flat = np.zeros(z.shape[1])
-        now = Presence(selection, flat, flat + 1, flat + 0.7, given_one, scale)
-        now = _maximise(now, z, present.astype(float), rows, np.zeros_like(certain), steps=15)
+        now = Presence(selection, flat, flat + 1, flat + 0.7, given_one, scale, 0.0, propensity)
+        now = _maximise(now, z, present.astype(float), np.zeros_like(certain), steps=15)
     before = 0.0
     if share is not None:
-        now = replace(now, chance=np.full(z.shape[1], share))
+        relative = np.ones(z.shape[1]) if propensity is None else propensity
+        now = replace(now, chance=np.clip(share * relative, 0.01, 0.999))
     for _ in range(steps):
-        expected = now.posterior(labels, scores, verified)
-        total = (rows * expected).sum(axis=0)
+        expected = now.posterior(labels, scores)
+        total = (part * expected).sum(axis=0)
         common = labelled.sum() / max(total.sum(), 1.0)
         chance = (labelled + _CHANCE * common) / (total + _CHANCE)
         if share is not None:
             chance = now.chance
         now = replace(
-            _maximise(now, z, expected, rows, certain),
+            _maximise(now, z, expected, certain),
             chance=np.clip(chance, 0.01, 0.999),
-            absent_chance=np.minimum(negative / np.maximum(rows.sum() - total, 1.0), 0.999),
+            absent_chance=np.minimum(negative / np.maximum(part.sum() - total, 1.0), 0.999),
         )
         hidden = float(total.sum() - labelled.sum())
         if abs(hidden - before) < _CLOSE * max(hidden, 1.0):
@@ -133,7 +178,6 @@ def _maximise(
     now: Presence,
     z: np.ndarray,
     present: np.ndarray,
-    rows: np.ndarray,
     certain: np.ndarray,
     steps: int = 2,
 ) -> Presence:
@@ -145,9 +189,8 @@ def _maximise(
     for _ in range(steps):
         p = sigmoid(at[:, 0] + at[:, 1] * z)
         if certain.any():
-            none = np.exp(np.log1p(-np.minimum(p, 1 - 1e-12)).sum(axis=1, keepdims=True))
-            p = np.where(certain, p / np.maximum(1 - none, 1e-12), p)
-        gap, curve = rows * (present - p), rows * np.maximum(p * (1 - p), 1e-9)
+            p = np.where(certain, np.minimum(p / find_nonempty(p), 1.0), p)
+        gap, curve = present - p, np.maximum(p * (1 - p), 1e-9)
         slopes = np.stack([gap.sum(axis=0), (gap * z).sum(axis=0)], axis=1)
         h00, h01, h11 = curve.sum(axis=0), (curve * z).sum(axis=0), (curve * z * z).sum(axis=0)
         bend = np.stack([np.stack([h00, h01], axis=1), np.stack([h01, h11], axis=1)], axis=1)
@@ -169,16 +212,39 @@ def _newton(at: np.ndarray, slopes: np.ndarray, bend: np.ndarray) -> np.ndarray:
     return np.asarray(common + (own - follow @ common[:, None])[..., 0])
 
 
-def _next_to_shown_label(p: np.ndarray, shown: np.ndarray) -> np.ndarray:
-    """P(present | another class is the one shown); p for rows that show none."""
+def infer_missing(
+    p: np.ndarray, chance: np.ndarray | float, absent_chance: np.ndarray | float
+) -> np.ndarray:
+    """P(present | unlabelled), where labels are missing at random."""
+    missed = p * (1 - chance)
+    return np.asarray(missed / np.maximum(missed + (1 - p) * (1 - absent_chance), 1e-12))
+
+
+def infer_next_to_shown(
+    p: np.ndarray, shown: np.ndarray, propensity: np.ndarray | None = None
+) -> np.ndarray:
+    """P(present | another class is the one shown); p for rows that show none.
+
+    With propensities θ, E[θ_j / (θ_j + Σ θ_m y_m)] = ∫₀¹ Π (1 − pₘ + pₘ t^(θₘ/θⱼ)) dt.
+    """
     one, two = np.zeros_like(p), np.zeros_like(p)
+    power: np.ndarray | float = 1.0
+    if propensity is not None:
+        power = propensity / propensity[shown.argmax(axis=1)][:, None]
     for node, weight in zip((_NODES + 1) / 2, _WEIGHTS / 2, strict=True):
-        others = np.where(shown, 0.0, np.log1p(p * (node - 1)))
+        lost = node**power
+        others = np.where(shown, 0.0, np.log1p(p * (lost - 1)))
         product = weight * np.exp(others.sum(axis=1, keepdims=True) - others)
         one += product
-        two += node * product
-    given = p * two / (p * two + (1 - p) * one)
+        two += lost * product
+    given = p * two / np.maximum(p * two + (1 - p) * one, 1e-300)
     return np.where(shown.any(axis=1, keepdims=True), given, p)
+
+
+def find_nonempty(p: np.ndarray) -> np.ndarray:
+    """(N, 1) P(at least one class is present), for independent classes."""
+    none = np.log1p(-np.minimum(p, 1 - 1e-12)).sum(axis=1, keepdims=True)
+    return np.maximum(-np.expm1(none), 1e-12)
 
 
 def logit(scores: np.ndarray) -> np.ndarray:

@@ -1,59 +1,59 @@
-"""Calibrated probabilities P(present | x) and prevalences, from incomplete labels.
+"""The model of labelling: calibrated P(present | x) and prevalences, from incomplete labels.
 
-The model of labelling (labelling_model.py) turns out-of-sample logits z into
+Everything that needs to know which labels are missing asks this module: probabilities, decisions,
+estimated scores, the audit and the report. Out-of-sample logits z become
 
     P(present | x) = σ(a_k + b_k z_k)
 
-with a prevalence π_k and a probability c_k that a present label is shown, per class. What single
-labels cannot tell is said by an interval:
+with a prevalence π_k and a probability c_k that a present label is shown, per class. What labels
+cannot tell is said by an interval:
 
 - where rows show several labels or none, the probability c that a present label is shown is the
-  same for all classes; the interval is over the values of c that fit the labels;
+  same for all classes (or in proportion to given propensities); classes are independent given
+  their scores, or given that no row is empty, whichever fits the labels (`share_grid`);
 - where every row shows exactly one label, there are three fits: classes independent of each other,
   independent given that at least one is present, and one c for all classes. The estimate is their
   mean in logits, the interval covers all three;
-- where some rows show nothing, one positive per row means that these rows have nothing: a person
-  who gives one label to every row with a present class leaves only the empty rows blank.
+- where some rows show nothing and their scores are lower than those of the other rows, one positive
+  per row means that these rows are empty: a person who gives one label to every row with a present
+  class leaves only the empty rows blank.
+
+With the label of a cell known, `Probabilities.infer` gives P(present | x, label) of all cells.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
+from halftruth.presence.estimate import Z90, Estimate
 from halftruth.presence.labelling_model import (
     Presence,
     choose_selection,
+    draw_rows,
     fit_presence,
     logit,
     sigmoid,
 )
-from halftruth.presence.labelling_range import fit_shares
+from halftruth.presence.posterior import PresenceRange, infer_presence
+from halftruth.presence.share_grid import fit_shares
 
+Selection = Literal["auto", "random", "one"]
+SELECTIONS: tuple[str, ...] = get_args(Selection)
 # The curves are fitted to at most this many labels.
 _MOST_LABELS = 2_000_000
-# From this share of rows without a label, blank rows settle the level (see above).
-_SOME_BLANK = 0.02
-# Standard deviation of the logarithm of a prevalence where the assumption on missing labels holds
-# only roughly: shared by all classes, and per class; from data sets with complete labels.
-_DOUBT, _CLASS_DOUBT = 0.15, 0.3
-_NORMAL_90 = 1.645
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """An estimated number with a 90 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.3g} ({self.low:.3g} to {self.high:.3g})"
+# From this share of rows without a label, and with this AUC of their scores against those of other
+# rows, blank rows are empty (see above).
+_SOME_BLANK, _APART = 0.02, 0.6
+# Standard deviation of the logarithm of the number of missing labels where the assumption on them
+# holds only roughly: shared by all classes, and per class; from data sets with complete labels.
+DOUBT, CLASS_DOUBT = 0.25, 0.5
+# Fields that runs of earlier versions do not have.
+_OPTIONAL = ("fewest", "most", "assumptions", "blank_is_empty", "complete")
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,14 @@ class Probabilities:
     rows: int
     selection: str
     labels_per_row: Estimate
+    # How many times fewer and more labels per row the fits allow, before doubt of their model.
+    fewest: float = 1.0
+    most: float = 1.0
+    # The weights of the assumptions behind the fits, see `posterior`.
+    assumptions: dict[str, float] = field(default_factory=dict)
+    # Rows without a label have no class; and classes of which every present label is shown.
+    blank_is_empty: bool = False
+    complete: list[int] = field(default_factory=list)
 
     def __call__(self, logits: Any) -> np.ndarray:
         """Return P(present | x) of logits (N, K)."""
@@ -80,28 +88,59 @@ class Probabilities:
         present = np.maximum(self.prevalence[:, [0, 2, 1]] * self.rows, 1e-9)
         return np.clip(self.shown[:, None] / present, 0.0, 1.0)
 
+    def infer(
+        self,
+        labels: np.ndarray,
+        logits: np.ndarray,
+        *,
+        verified: np.ndarray | None = None,
+        propensity: np.ndarray | None = None,
+    ) -> PresenceRange:
+        """P(present | x, label) of the rows of the fit, with the fewest and the most labels.
+
+        Verdicts of a review (`verified`, +1, -1 and 0) override labels.
+        """
+        known = np.zeros(labels.shape, np.int8) if verified is None else np.array(verified)
+        if self.blank_is_empty:
+            known[~(labels == PRESENT).any(axis=1)[:, None] & (known == 0)] = ABSENT
+        whole = np.isin(np.arange(labels.shape[1]), self.complete)
+        known[whole & (labels == UNKNOWN) & (known == 0)] = ABSENT
+        z = self.offset + self.slope * np.asarray(logits, dtype=np.float64)
+        # What is known for certain does not move.
+        free = self.prevalence[:, 1] < self.prevalence[:, 2]
+        total = float(sigmoid(z[:, free]).sum(axis=1).mean())
+        found = []
+        for factor in (1.0, self.fewest, self.most):
+            moved = z
+            if factor != 1.0:
+                target = min(factor * total, 0.999 * free.sum())
+                moved = z + np.where(free, _find_shift(z[:, free], target), 0.0)
+            p = sigmoid(moved)
+            found.append(infer_presence(labels, p, self.assumptions, known, propensity))
+        return PresenceRange(found[0], found[1], found[2], self.selection)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the curves and estimates as plain numbers and lists, for a file."""
+        arrays = ("offset", "slope", "prevalence", "shown")
         return {
-            "offset": self.offset.tolist(),
-            "slope": self.slope.tolist(),
-            "prevalence": self.prevalence.tolist(),
-            "shown": self.shown.tolist(),
-            "rows": self.rows,
-            "selection": self.selection,
+            **vars(self),
+            **{name: getattr(self, name).tolist() for name in arrays},
             "labels_per_row": list(vars(self.labels_per_row).values()),
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Probabilities:
         """Return the object of `to_dict`."""
-        arrays = {k: np.asarray(values[k], float) for k in ("offset", "slope", "prevalence")}
+        more: dict[str, Any] = {k: values[k] for k in _OPTIONAL if k in values}
         return cls(
-            **arrays,
+            offset=np.asarray(values["offset"], float),
+            slope=np.asarray(values["slope"], float),
+            prevalence=np.asarray(values["prevalence"], float),
             shown=np.asarray(values["shown"], int),
             rows=int(values["rows"]),
             selection=str(values["selection"]),
             labels_per_row=Estimate(*values["labels_per_row"]),
+            **more,
         )
 
 
@@ -111,6 +150,7 @@ def fit_probabilities(
     *,
     selection: str = "auto",
     verified: np.ndarray | None = None,
+    propensity: np.ndarray | None = None,
     labels_per_row: float | None = None,
     prevalence: Mapping[int, float] | None = None,
     complete: np.ndarray | None = None,
@@ -118,7 +158,9 @@ def fit_probabilities(
 ) -> Probabilities:
     """Fit P(present | x) to out-of-sample logits (N, K) and incomplete labels (N, K).
 
-    `verified`: verdicts of a review (+1 present, −1 absent, 0 none). What the user knows:
+    `selection`: how labels came to be shown, "random" or "one" (per row); "auto" decides from the
+    labels. `propensity` (K,): how likely a present label of a class is shown, relative to other
+    classes. `verified`: verdicts of a review (+1 present, −1 absent, 0 none). What the user knows:
     `labels_per_row`, the mean number of present classes; `prevalence`, the share of rows by class
     number; `complete`, classes (K,) of which every present label is shown.
 
@@ -128,52 +170,131 @@ def fit_probabilities(
     [1.0, 0.0]
     """
     values, z = np.asarray(labels), np.asarray(logits, dtype=np.float64)
-    if labels_per_row is not None and labels_per_row > z.shape[1]:
-        raise ValueError(
-            f"labels_per_row: expected at most {z.shape[1]}, the number of classes, got "
-            f"{labels_per_row:g}"
-        )
+    _check_knowledge(z.shape[1], selection, labels_per_row, prevalence or {}, propensity)
+    if propensity is not None:
+        propensity = np.asarray(propensity, float) / np.max(propensity)
     how = choose_selection(values) if selection == "auto" else selection
-    blank = ~(values == PRESENT).any(axis=1)
+    blank = ~(values == PRESENT).any(axis=1) & (values == UNKNOWN).any(axis=1)
     shown = (values == PRESENT).sum(axis=0)
     if complete is not None:
         values = np.where(complete & (values == UNKNOWN), ABSENT, values)
-    if how == "one":
+    empty = how == "one" and _are_empty(blank, z)
+    if empty:
         values = np.where(blank[:, None] & (values == UNKNOWN), ABSENT, values)
     if verified is not None:
         values = np.where(verified == 0, values, verified)
-    some = _draw_rows(values.shape, seed)
+    some = draw_rows(values.shape, _MOST_LABELS, seed, values == PRESENT)
     v, s = values[some].astype(np.int8), sigmoid(z[some])
-    known = not bool((v == UNKNOWN).any())
-    alone = how == "one" and blank.mean() >= _SOME_BLANK
-    fits = [] if how == "random" else [fit_presence(v, s, selection=how, given_one=False)]
-    if how == "one" and not alone and not known:
-        fits.append(fit_presence(v, s, selection=how, given_one=True))
-    if known or not (v == PRESENT).any():
-        fits = [fit_presence(v, s, selection="random")]
-    middle, levels = [_predict(fit, s) for fit in fits], [_predict(fit, s) for fit in fits]
-    if not known and not alone and (v == PRESENT).any():
-        shares = fit_shares(v, s)
-        middle.append(shares[1].prior(s))
-        levels += [fit.prior(s) for fit in shares]
-        fits.append(shares[1])
-    mean = sigmoid(sum(logit(p) for p in middle) / len(middle))  # type: ignore[arg-type]
-    offset, slope = _fit_line(z[some], mean, fits[0])
+    settled = empty or not (v == UNKNOWN).any() or not (v == PRESENT).any()
+    fits, start = _fit_assumptions(v, s, how, settled, propensity)
+    mean = sigmoid(np.sum([fit.weight * logit(fit.prior) for fit in fits], axis=0))
+    offset, slope = _fit_line(z[some], mean, start)
+    total = max(float(mean.sum()), 1e-12)
     result = Probabilities(
-        offset, slope, np.zeros((len(offset), 3)), shown, len(values), how, Estimate(0, 0, 0)
-    )
+        offset, slope, np.zeros((len(offset), 3)), shown, len(values), how, Estimate(0, 0, 0),
+        fewest=min([1.0, *(float(fit.prior.sum()) * fit.low / total for fit in fits)]),
+        most=max([1.0, *(float(fit.prior.sum()) * fit.high / total for fit in fits)]),
+        assumptions={fit.assumption: fit.weight for fit in fits},
+        blank_is_empty=empty,
+        complete=[] if complete is None else np.flatnonzero(complete).tolist(),
+    )  # fmt: skip
     certain = ~(values == UNKNOWN).any(axis=0)
-    result = _add_intervals(result, z, [p.mean(axis=0) for p in levels], certain)
+    levels = [fit.prior.mean(axis=0) * end for fit in fits for end in (fit.low, fit.high)]
+    result = _add_intervals(result, z, levels, certain)
     return _use_knowledge(result, z, labels_per_row, prevalence or {})
 
 
-def _predict(fit: Presence, scores: np.ndarray) -> np.ndarray:
-    """P(present | score); given that at least one class is present, if the fit assumes that."""
-    p = fit.prior(scores)
-    if not fit.given_one:
-        return p
-    none = np.exp(np.log1p(-np.minimum(p, 1 - 1e-12)).sum(axis=1, keepdims=True))
-    return np.minimum(p / np.maximum(1 - none, 1e-12), 1 - 1e-9)
+@dataclass(frozen=True)
+class _Fit:
+    """P(present | x) by one assumption, its weight, and the factors of the labels per row."""
+
+    assumption: str
+    weight: float
+    prior: np.ndarray
+    low: float = 1.0
+    high: float = 1.0
+
+
+def _fit_assumptions(
+    labels: np.ndarray,
+    scores: np.ndarray,
+    how: str,
+    settled: bool,
+    propensity: np.ndarray | None,
+) -> tuple[list[_Fit], Presence]:
+    """Fit every assumption that the labels allow; also returns a fit to start the curves from.
+
+    `settled`: rows tell the level, so that one assumption is enough.
+    """
+    if settled:
+        one = how == "one" and bool((labels == UNKNOWN).any())
+        kind = "one" if one else "random"
+        fit = fit_presence(labels, scores, selection=kind, propensity=propensity)
+        return [_Fit(kind, 1.0, fit.prior(scores))], fit
+    # Where rows show one label each by design, blank rows tell nothing of the share.
+    shares = fit_shares(labels, scores, propensity, blank_rows_tell=how == "random")
+    by_share = [("random", 1 - shares.nonempty), ("no empty row", shares.nonempty)]
+    prior = shares.prior(scores)
+    part = 1.0 if how == "random" else 1 / 3
+    found = [
+        _Fit(name, part * weight, prior, shares.low, shares.high)
+        for name, weight in by_share
+        if weight > 0
+    ]
+    if how == "random":
+        return found, shares.fits[0]
+    # Which label is shown does not tell whether classes exclude each other: three equal weights.
+    fits = [
+        fit_presence(labels, scores, selection="one", given_one=given, propensity=propensity)
+        for given in (False, True)
+    ]
+    for name, fit in zip(("one", "one, at least one"), fits, strict=True):
+        found.append(_Fit(name, 1 / 3, fit.prior(scores)))
+    return found, fits[0]
+
+
+def _check_knowledge(
+    classes: int,
+    selection: str,
+    labels_per_row: float | None,
+    prevalence: Mapping[int, float],
+    propensity: np.ndarray | None,
+) -> None:
+    if selection not in SELECTIONS:
+        raise ValueError(f"selection: expected {' or '.join(SELECTIONS)}, got {selection!r}")
+    if labels_per_row is not None and labels_per_row > classes:
+        raise ValueError(
+            f"labels_per_row: expected at most {classes}, the number of classes, got "
+            f"{labels_per_row:g}"
+        )
+    wrong = [share for share in prevalence.values() if not 0 < share < 1]
+    if wrong:
+        raise ValueError(f"prevalence: expected shares between 0 and 1, got {wrong[0]:g}")
+    known = sum(prevalence.values())
+    if labels_per_row is not None and not known < labels_per_row < known + classes:
+        raise ValueError(
+            f"labels_per_row: expected more than the known prevalences add up to, {known:g}, got "
+            f"{labels_per_row:g}"
+        )
+    if propensity is not None:
+        given = np.asarray(propensity, float)
+        if given.shape != (classes,) or not (given > 0).all() or not np.isfinite(given).all():
+            raise ValueError(
+                f"propensity: expected {classes} positive numbers, one per class, got {propensity}"
+            )
+
+
+def _are_empty(blank: np.ndarray, z: np.ndarray) -> bool:
+    """Whether rows without a label have no class: enough of them, with lower scores than others.
+
+    Rows that nobody has looked at have the same scores as the others.
+    """
+    if blank.mean() < _SOME_BLANK or blank.all():
+        return False
+    # The expected number of labels, by which empty rows differ most.
+    rank = sigmoid(z).sum(axis=1).argsort().argsort()
+    above = rank[~blank].sum() - (~blank).sum() * ((~blank).sum() - 1) / 2
+    return bool(above / (blank.sum() * (~blank).sum()) >= _APART)
 
 
 def _fit_line(z: np.ndarray, target: np.ndarray, start: Presence) -> tuple[np.ndarray, np.ndarray]:
@@ -192,13 +313,6 @@ def _fit_line(z: np.ndarray, target: np.ndarray, start: Presence) -> tuple[np.nd
     return a, b
 
 
-def _draw_rows(shape: tuple[int, ...], seed: int) -> np.ndarray:
-    most = max(_MOST_LABELS // shape[1], 1)
-    if shape[0] <= most:
-        return np.arange(shape[0])
-    return np.sort(np.random.default_rng(seed).choice(shape[0], most, replace=False))
-
-
 def _add_intervals(
     fitted: Probabilities, z: np.ndarray, levels: list[np.ndarray], known: np.ndarray
 ) -> Probabilities:
@@ -209,13 +323,16 @@ def _add_intervals(
     """
     p = fitted(z).mean(axis=0)
     low, high = np.minimum.reduce([p, *levels]), np.maximum.reduce([p, *levels])
+    low, high = np.where(known, p, low), np.where(known, p, high)
+    # Labels that are shown are no matter of doubt.
+    missing = np.where(known, 0.0, np.maximum(1 - fitted.shown / (len(z) * p + 1e-9), 0.0))
     # A class with few shown labels is uncertain by their number alone.
     sampling = 1 / np.sqrt(np.maximum(fitted.shown, 1))
-    doubt = np.where(known, 0.0, np.hypot(_DOUBT, _CLASS_DOUBT))
-    factor = np.exp(_NORMAL_90 * np.hypot(sampling, doubt))
-    in_doubt = p[~known].sum() / max(p.sum(), 1e-12)
-    total = np.hypot(_DOUBT * in_doubt, 1 / np.sqrt(max(fitted.shown.sum(), 1)))
-    wide = float(np.exp(_NORMAL_90 * total))
+    doubt = missing * np.hypot(DOUBT, CLASS_DOUBT)
+    factor = np.exp(Z90 * np.hypot(sampling, doubt))
+    in_doubt = float(missing @ p) / max(float(p.sum()), 1e-12)
+    total = np.hypot(DOUBT * in_doubt, 1 / np.sqrt(max(fitted.shown.sum(), 1)))
+    wide = float(np.exp(Z90 * total))
     count = Estimate(float(p.sum()), float(low.sum()) / wide, float(high.sum()) * wide)
     bounds = np.stack([p, low / factor, np.minimum(high * factor, 1.0)], axis=1)
     bounds[~known & (fitted.shown == 0), 1:] = 0.0, 1.0

@@ -15,9 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from halftruth.presence.calibration import CLASS_SPREAD, SPREAD, Count
+from halftruth.presence.estimate import Estimate
 from halftruth.presence.labelling_model import logit, sigmoid
 
+# Standard deviation of the error of logit P(present), over all classes and of a single class, where
+# the assumption on missing labels holds only roughly; from data sets with complete labels.
+SPREAD, CLASS_SPREAD = 0.5, 0.5
 # Relative standard deviation of the number of missing labels that the scores do not show.
 _UNSEEN = 0.5
 
@@ -96,8 +99,8 @@ class Remaining:
     """Probabilities after the verdicts (1 or 0 where there is one), and what is left to find."""
 
     probability: np.ndarray
-    total: Count
-    per_class: list[Count]
+    total: Estimate
+    per_class: list[Estimate]
 
 
 class VerdictModel:
@@ -111,8 +114,8 @@ class VerdictModel:
         self,
         probability: np.ndarray,
         column: np.ndarray,
-        before: Sequence[Count],
-        total: Count,
+        before: Sequence[Estimate],
+        total: Estimate,
         *,
         spreads: Spreads = MISSING_SPREADS,
     ) -> None:
@@ -120,7 +123,7 @@ class VerdictModel:
         self._before, self._total = [*before], total
         listed = np.bincount(column, probability, minlength=len(self._before))
         # What the audit counts and does not list: decisions on candidates are no evidence about it.
-        self._unlisted = np.maximum([count.estimate for count in before] - listed, 0.0)
+        self._unlisted = np.maximum([count.value for count in before] - listed, 0.0)
         self._last: Shift | None = None
         nobody = np.zeros(len(probability), dtype=np.int8)
         self._first_spread = self._estimate(nobody)[2]
@@ -167,17 +170,17 @@ class VerdictModel:
         return p, expected, np.sqrt(variance) / np.maximum(expected, 1e-9)
 
 
-def _scale(before: Count, estimate: float, ratio: float, most: float) -> Count:
+def _scale(before: Estimate, estimate: float, ratio: float, most: float) -> Estimate:
     """The interval of the audit around a new estimate, wider or narrower by `ratio` on a log scale.
 
-    >>> print(_scale(Count(100, 50, 200), 40, 0.5, 1000))
+    >>> print(_scale(Estimate(100, 50, 200), 40, 0.5, 1000))
     40 (28 to 57)
     """
-    if before.estimate <= 0 or before.low <= 0:
-        return Count(float(estimate), 0.0, float(max(before.high, estimate)))
-    low = estimate * (before.low / before.estimate) ** ratio
-    high = estimate * (before.high / before.estimate) ** ratio
-    return Count(float(estimate), float(low), float(max(min(high, most), estimate)))
+    if before.value <= 0 or before.low <= 0:
+        return Estimate(float(estimate), 0.0, float(max(before.high, estimate)))
+    low = estimate * (before.low / before.value) ** ratio
+    high = estimate * (before.high / before.value) ** ratio
+    return Estimate(float(estimate), float(low), float(max(min(high, most), estimate)))
 
 
 def _design(z: np.ndarray) -> np.ndarray:

@@ -32,18 +32,18 @@ from typing import Any
 import numpy as np
 
 from halftruth.labels import PRESENT, UNKNOWN, check
-from halftruth.presence.calibration import Selection
+from halftruth.presence.estimate import Z90, Estimate
 from halftruth.presence.estimated_scores import (
     CLASS_SPREAD,
     SPREAD,
-    Z90,
-    EstimatedScore,
     check_scored_rows,
+    infer_range,
     score_probabilities,
     shape_error,
 )
 from halftruth.presence.labelling_model import logit
-from halftruth.presence.labelling_range import PresenceRange, fit_presence_range
+from halftruth.presence.posterior import PresenceRange
+from halftruth.presence.probabilities import Selection
 from halftruth.presence.remaining import Spreads, fit_shift
 
 # What a plan can be made for, and what verdicts tell.
@@ -89,9 +89,9 @@ class VerificationPlan:
 class VerifiedScore:
     """One metric after a verification: 90 % intervals of three estimates."""
 
-    combined: EstimatedScore
-    unbiased: EstimatedScore
-    model: EstimatedScore
+    combined: Estimate
+    unbiased: Estimate
+    model: Estimate
 
 
 def plan_verification(
@@ -205,7 +205,7 @@ def score_verdicts(
         at_cells = slope.ravel()[cells]
         unbiased = value + float((at_cells * (y - expected) / inclusion).sum())
         noise = _sampling_spread(at_cells, y, expected, inclusion)
-        by_model: EstimatedScore = getattr(by_rows, name)
+        by_model: Estimate = getattr(by_rows, name)
         wrong = np.hypot(_MODEL_ERROR, shape_error(values, name))
         doubt = np.hypot(model.spread_of(slope, known), wrong * by_model.value)
         apart = unbiased - by_model.value
@@ -342,7 +342,7 @@ def _range(
     selection: Selection,
 ) -> PresenceRange:
     if present is None:
-        return fit_presence_range(labels, scores, selection=selection)
+        return infer_range(labels, scores, selection)
     if isinstance(present, PresenceRange):
         return present
     return PresenceRange(present, present, present, selection)
@@ -354,7 +354,7 @@ def _weights(labels: np.ndarray, present: np.ndarray) -> np.ndarray:
     return np.where(labels == UNKNOWN, inside, (labels == PRESENT).astype(float))
 
 
-def _around(value: float, spread: float, rows: float) -> EstimatedScore:
+def _around(value: float, spread: float, rows: float) -> Estimate:
     half = Z90 * float(np.hypot(spread, rows))
     value = min(max(float(value), 0.0), 1.0)
-    return EstimatedScore(value, max(value - half, 0.0), min(value + half, 1.0))
+    return Estimate(value, max(value - half, 0.0), min(value + half, 1.0))

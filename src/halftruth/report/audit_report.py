@@ -31,10 +31,10 @@ def write_audit_report(audit: AuditFolder, path: str | Path | None = None, each:
         (f"{info['rows']:,}", "audited rows"),
         (f"{int((audit.scored['labels'] > 0).sum()):,}", "present labels"),
         *_reviewed(current),
-        (f"{missing.estimate:,.0f}", "estimated missing labels"),
+        (f"{missing.value:,.0f}", "estimated missing labels"),
         (f"{missing.low:,.0f} – {missing.high:,.0f}", "95 % interval"),
         (
-            f"{wrong.estimate:,.0f}",
+            f"{wrong.value:,.0f}",
             f"present labels that may be wrong (estimated, {wrong.low:,.0f} – {wrong.high:,.0f})",
         ),
     ]
@@ -90,10 +90,10 @@ def _count_classes(audit: AuditFolder, current: Current) -> pd.DataFrame:
     """classes.csv with the current numbers of missing and wrong labels."""
     left = current.missing_left.per_class
     return pd.read_csv(audit.path / CLASSES).assign(
-        missing=[count.estimate for count in left],
+        missing=[count.value for count in left],
         missing_low=[count.low for count in left],
         missing_high=[count.high for count in left],
-        wrong=[count.estimate for count in current.wrong_left.per_class],
+        wrong=[count.value for count in current.wrong_left.per_class],
     )
 
 

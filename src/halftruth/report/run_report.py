@@ -226,7 +226,7 @@ def _missing(held_out: HeldOut) -> str:
         return f"{title}<p>The validation rows have no unknown labels.</p>"
     if not (held_out.labels == PRESENT).any():
         return f"{title}<p>The validation rows have no positive labels to estimate them from.</p>"
-    known = calibrate(held_out.labels, held_out.probabilities, draws=20)
+    known = calibrate(held_out.labels, held_out.probabilities)
     found = missing_labels(
         held_out.labels,
         held_out.probabilities,
@@ -239,7 +239,7 @@ def _missing(held_out: HeldOut) -> str:
     count = int((held_out.labels == UNKNOWN).sum())
     text = (
         f"<p>Of the {count:,} unknown labels of {some} validation rows, an estimated "
-        f"<b>{total.estimate:,.0f}</b> are present (95 % interval {total.low:,.0f} to "
+        f"<b>{total.value:,.0f}</b> are present (90 % interval {total.low:,.0f} to "
         f"{total.high:,.0f}). The estimate does not use complete labels. The most probable come "
         "first; <code>halftruth audit</code> checks all rows.</p>"
     )

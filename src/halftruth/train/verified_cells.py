@@ -17,8 +17,9 @@ from halftruth.data.decisions import Decisions as Log
 from halftruth.data.verdicts import DECISIONS
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.presence.decisions import Decisions
+from halftruth.presence.estimated_scores import infer_range
 from halftruth.presence.labelling_model import sigmoid
-from halftruth.presence.labelling_range import PresenceRange, fit_presence_range
+from halftruth.presence.posterior import PresenceRange
 from halftruth.presence.verification import (
     SCORES,
     VerificationPlan,
@@ -55,7 +56,7 @@ class RunScores:
     @cached_property
     def present(self) -> PresenceRange:
         """P(present) of every cell, before any verdict."""
-        return fit_presence_range(self.labels, self.probabilities)
+        return infer_range(self.labels, self.probabilities)
 
     @cached_property
     def before(self) -> Estimates:

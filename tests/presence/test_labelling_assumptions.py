@@ -1,0 +1,164 @@
+"""Which assumption fits the labels, and P(present) of every label that follows from it."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from halftruth.labels import hiding
+from halftruth.presence.estimated_scores import infer_range
+from halftruth.presence.labelling_model import infer_next_to_shown, logit
+from halftruth.presence.posterior import infer_presence
+from halftruth.presence.probabilities import fit_probabilities
+
+
+def make_rows(seed, rows=700, classes=6):
+    random = np.random.default_rng(seed)
+    truth = random.random((rows, classes)) < np.linspace(0.15, 0.45, classes)
+    z = 3.5 * truth - 2 + random.normal(size=truth.shape)
+    return 1 / (1 + np.exp(-z)), truth
+
+
+def show(truth, share, seed=2):
+    return (truth & (np.random.default_rng(seed).random(truth.shape) < share)).astype(np.int8)
+
+
+@pytest.mark.parametrize("keep", [0.3, 0.6, 0.95])
+def test_share_of_shown_labels_is_recovered(keep):
+    scores, truth = make_rows(1)
+    shown = show(truth, keep)
+    found = infer_range(shown, scores)
+    assert found.selection == "random"
+    assert found.low.sum() <= found.middle.sum() <= found.high.sum()
+    assert 0.9 * found.low.sum() <= truth.sum() <= 1.1 * found.high.sum()
+    assert found.middle.sum() == pytest.approx(truth.sum(), rel=0.2)
+    assert (found.middle[shown == 1] == 1).all()
+
+
+@pytest.mark.parametrize("noise", [1.0, 2.5])
+def test_rows_without_a_label_tell_the_share_if_no_row_is_empty(noise):
+    """Scores this weak never level off: without the blank rows the share would be unknown."""
+    random = np.random.default_rng(0)
+    truth = np.eye(6)[random.integers(0, 6, 900)] > 0
+    truth |= random.random(truth.shape) < 0.05
+    z = truth * 1.5 - 2 + noise * random.normal(size=truth.shape)
+    fitted = fit_probabilities(show(truth, 0.4), z)
+    assert fitted.assumptions["no empty row"] > 0.8
+    assert fitted.labels_per_row.value == pytest.approx(truth.sum(axis=1).mean(), rel=0.15)
+
+
+def test_empty_rows_refute_the_assumption_that_there_are_none():
+    _, truth = make_rows(7)
+    truth[:350] = False
+    z = 3 * truth - 2 + np.random.default_rng(1).normal(size=truth.shape)
+    fitted = fit_probabilities(show(truth, 0.5), z)
+    assert "no empty row" not in fitted.assumptions
+    assert fitted.labels_per_row.low < truth.sum(axis=1).mean() < fitted.labels_per_row.high
+
+
+@pytest.mark.parametrize("looked_at", [True, False])
+def test_blank_rows_are_empty_only_if_their_scores_say_so(looked_at):
+    random = np.random.default_rng(3)
+    _, truth = make_rows(5, rows=900)
+    z = 3 * truth - 2 + random.normal(size=truth.shape)
+    labels = hiding.single_positive(truth.astype(np.int8))
+    if not looked_at:
+        z, labels = z[truth.any(axis=1)], labels[truth.any(axis=1)]
+        labels[: len(labels) // 3] = 0
+    assert (labels == 0).all(axis=1).mean() > 0.05
+    assert fit_probabilities(labels, z).blank_is_empty == looked_at
+
+
+def test_one_label_per_row_has_a_wide_range():
+    scores, truth = make_rows(3)
+    truth[~truth.any(axis=1), 0] = True
+    shown = hiding.single_positive(truth.astype(np.int8))
+    found = infer_range(shown, scores)
+    assert found.selection == "one"
+    assert found.low.sum() < truth.sum() < found.high.sum()
+
+
+def test_known_labels_stay_known():
+    scores, truth = make_rows(4)
+    labels = show(truth, 0.5)
+    labels[:100][~truth[:100]] = -1
+    found = infer_range(labels, scores)
+    for end in (found.low, found.middle, found.high):
+        assert (end[labels == -1] == 0).all()
+        assert (end[labels == 1] == 1).all()
+
+
+def test_exactly_one_class_per_row_is_inferred_from_probabilities_that_add_up_to_one():
+    p = np.array([[0.8, 0.2, 1e-9], [0.5, 0.3, 0.2]] * 50)
+    labels = np.zeros(p.shape, np.int8)
+    labels[::4, 0] = 1
+    found = infer_presence(labels, p, {"no empty row": 1.0}, 0 * labels)
+    # Next to a shown label nothing is missing; without one, one of the classes is.
+    assert np.allclose(found[0], [1, 0, 0], atol=1e-3)
+    # The first class is shown in half of its rows, so a blank row has rather another one.
+    assert np.allclose(found[1].sum(), 1, atol=0.01)
+    assert found[1, 0] < 0.5
+
+
+@pytest.mark.parametrize("selection", ["random", "one"])
+def test_given_propensities_move_the_prevalences(selection):
+    """Class 0 is shown three times as often as the others; ignoring that overestimates it."""
+    random = np.random.default_rng(0)
+    theta = np.array([1.0, 1 / 3, 1 / 3, 1 / 3])
+    truth = random.random((1500, 4)) < 0.4
+    truth[~truth.any(axis=1), 1] = True
+    z = 1.5 * truth - 1 + random.normal(size=truth.shape)
+    if selection == "random":
+        labels = (truth & (random.random(truth.shape) < 0.75 * theta)).astype(np.int8)
+    else:
+        weight = theta * truth * -1 / np.log(random.random(truth.shape))
+        labels = np.eye(4, dtype=np.int8)[weight.argmax(axis=1)]
+    gaps = []
+    for propensity in (theta, None):
+        fitted = fit_probabilities(labels, z, selection=selection, propensity=propensity)
+        ratio = fitted.prevalence[:, 0] / truth.mean(axis=0)
+        gaps.append(abs(np.log(ratio[0] / ratio[1:].mean())))
+    # Where one label is shown per row, only one of three assumptions depends on it fully.
+    assert gaps[0] < (0.5 if selection == "random" else 0.85) * gaps[1]
+
+
+def test_next_to_a_shown_label_by_enumeration():
+    p, theta = np.array([0.6, 0.3, 0.8]), np.array([1.0, 0.4, 0.7])
+    for j in range(3):
+        weight, present = 0.0, np.zeros(3)
+        for y in itertools.product((0, 1), repeat=3):
+            y = np.array(y)
+            if y[j]:
+                chance = np.where(y, p, 1 - p).prod() * theta[j] / (theta @ y)
+                weight, present = weight + chance, present + chance * y
+        shown = np.arange(3)[None] == j
+        at = np.where(shown, 1.0, p)
+        found = infer_next_to_shown(at, shown, theta)[0]
+        assert found == pytest.approx(present / weight, abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"labels": [[0, 0]], "scores": [[0.5, 0.5]]}, "no label is PRESENT"),
+        ({"labels": [[1, 0]], "scores": [[0.5, 2.0]]}, "probability in 0..1"),
+        ({"labels": [[1, 0]], "scores": [[0.5, 0.5]], "selection": "most"}, "selection"),
+    ],
+)
+def test_bad_inputs_are_named(given, words):
+    with pytest.raises(ValueError, match=words):
+        infer_range(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"prevalence": {0: 1.5}}, "prevalence: expected shares between 0 and 1, got 1.5"),
+        ({"prevalence": {0: 0.9}, "labels_per_row": 0.5}, "more than the known prevalences"),
+        ({"propensity": [1.0]}, "propensity: expected 2 positive numbers"),
+        ({"propensity": [1.0, -1.0]}, "propensity: expected 2 positive numbers"),
+    ],
+)
+def test_knowledge_that_cannot_be_is_refused(given, words):
+    with pytest.raises(ValueError, match=words):
+        fit_probabilities(np.eye(2, dtype=np.int8), logit(np.full((2, 2), 0.4)), **given)
