@@ -10,7 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from halftruth.data import BadImage, DataError, ImageStore, decode_all, read_labels
+from halftruth.data import (
+    BadImage,
+    DataError,
+    ImageStore,
+    decode_all,
+    read_labels,
+    write_shards,
+)
 from halftruth.data.shards import expand_shards
 
 
@@ -178,3 +185,74 @@ def test_hugging_face_data_sets_are_read_from_disk(tmp_path):
     assert labels.values.tolist() == [[1, 0], [1, 1], [0, 0], [0, 1]]
     store = ImageStore(tmp_path / "saved")
     assert [store.read(name).getpixel((0, 0))[0] for name in labels.items] == [0, 10, 20, 30]
+
+
+@pytest.fixture
+def hugging_face():
+    """A data set with numbers of classes, whose names it knows."""
+    datasets = pytest.importorskip("datasets")
+    kinds = datasets.Features(
+        {
+            "image": datasets.Image(),
+            "labels": datasets.Sequence(datasets.ClassLabel(names=["cat", "dog"])),
+        }
+    )
+    images = [Image.fromarray(np.full((6, 6, 3), 10 * row, np.uint8)) for row in range(5)]
+    lists = [[0], [0, 1], [], [1], [1]]
+    return datasets.Dataset.from_dict({"image": images, "labels": lists}, features=kinds)
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_a_hugging_face_stream_becomes_shards(hugging_face, tmp_path, streaming):
+    data = hugging_face.to_iterable_dataset() if streaming else hugging_face
+    assert write_shards(data, tmp_path / "s", per_shard=2) == 5
+    assert len(list((tmp_path / "s").iterdir())) == 3
+    labels = read_labels(tmp_path / "s", label_column="labels")
+    assert labels.classes == ("cat", "dog")
+    assert labels.values.tolist() == [[1, 0], [1, 1], [0, 0], [0, 1], [0, 1]]
+    store = ImageStore(tmp_path / "s")
+    assert [store.read(n).getpixel((0, 0))[0] for n in labels.items] == [0, 10, 20, 30, 40]
+
+
+@pytest.mark.parametrize("form", ["disk", "parquet"])
+def test_saved_data_sets_keep_the_names_of_their_classes(hugging_face, tmp_path, form):
+    if form == "disk":
+        hugging_face.save_to_disk(tmp_path / "saved")
+    else:
+        (tmp_path / "saved").mkdir()
+        hugging_face.to_parquet(tmp_path / "saved" / "train.parquet")
+    labels = read_labels(tmp_path / "saved", label_column="labels")
+    assert labels.classes == ("cat", "dog")
+    assert labels.values.tolist() == [[1, 0], [1, 1], [0, 0], [0, 1], [0, 1]]
+    assert len(ImageStore(tmp_path / "saved").names()) == 5
+
+
+@pytest.mark.parametrize(
+    ("samples", "options", "message"),
+    [
+        ([], {}, "expected at least one sample"),
+        ([{"picture": png(1)}], {}, "has no field 'image' with the image"),
+        ([{"image": 3}], {}, "expected an image .* got int"),
+        ([{"image": png(1), "x": object()}], {}, "neither text, a number nor a list"),
+        ([{"image": png(1)}], {"per_shard": 0}, "per_shard: expected at least 1"),
+    ],
+)
+def test_bad_streams_are_refused_and_leave_no_shard(tmp_path, samples, options, message):
+    with pytest.raises(DataError, match=message):
+        write_shards(samples, tmp_path / "s", **options)
+    assert not (tmp_path / "s").exists() or not list((tmp_path / "s").iterdir())
+
+
+def test_a_folder_with_files_is_not_overwritten(tmp_path):
+    (tmp_path / "x").write_text("")
+    with pytest.raises(DataError, match="expected a new or an empty folder"):
+        write_shards([{"image": png(1)}], tmp_path)
+
+
+def test_images_of_a_stream_may_have_many_forms(tmp_path):
+    (tmp_path / "f.png").write_bytes(png(4))
+    array = np.full((6, 6, 3), 1, np.uint8)
+    forms = [array, Image.fromarray(array + 1), png(3), tmp_path / "f.png", {"bytes": png(5)}]
+    write_shards([{"image": form, "labels": ["a"]} for form in forms], tmp_path / "s")
+    store = ImageStore(tmp_path / "s")
+    assert [store.read(n).getpixel((0, 0))[0] for n in store.names()] == [1, 2, 3, 4, 5]

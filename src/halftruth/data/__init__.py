@@ -22,6 +22,7 @@ from halftruth.data.splits import (
     named_splits,
     split_rows,
 )
+from halftruth.data.write_shards import write_shards
 
 __all__ = [
     "BadImage",
@@ -48,4 +49,5 @@ __all__ = [
     "split_rows",
     "training_part",
     "write_labels",
+    "write_shards",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -124,10 +125,13 @@ class ArrowShards(BlockSource):
                     )
         self.read = [name for name in self.header if name not in drop_columns]
         self.categorical = [name for name in categorical if name in self.read]
-        named = [name for name in self.read if plain(name) in ITEM_COLUMNS]
-        self.ids = self._read_ids(named) if named else None
 
-    def _read_ids(self, named: list[str]) -> np.ndarray | None:
+    @cached_property
+    def ids(self) -> np.ndarray | None:  # type: ignore[override]
+        """The ids of all rows, read when they are asked for."""
+        named = [name for name in self.read if plain(name) in ITEM_COLUMNS]
+        if not named:
+            return None
         parts = [
             choose_columns(
                 {**table_to_arrays(block, self.place), "row": np.zeros(len(block))},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -44,7 +45,8 @@ class ArrowFile:
         kind = "Parquet" if self._is_parquet else "Arrow"
         try:
             if self._is_parquet:
-                return pq.ParquetFile(self.path)
+                # A buffer would hold all row groups that are going to be read.
+                return pq.ParquetFile(self.path, pre_buffer=False)
             source = pa.memory_map(str(self.path))
             try:
                 # The table stays on disk: it points into the memory map.
@@ -121,6 +123,25 @@ class ArrowFile:
             return int(self._file.nbytes)
         found = self._file.metadata
         return sum(found.row_group(k).total_byte_size for k in range(found.num_row_groups))
+
+
+def read_class_names(file: ArrowFile) -> dict[str, list[str]]:
+    """Return the names of classes by column, where Hugging Face datasets has stored them."""
+    text = (file.schema.metadata or {}).get(b"huggingface")
+    try:
+        return find_class_names(json.loads(text)["info"]["features"]) if text else {}
+    except (ValueError, KeyError, TypeError):
+        return {}
+
+
+def find_class_names(features: dict[str, Any]) -> dict[str, list[str]]:
+    """Return the names of classes by column: of `ClassLabel`, or of lists of them."""
+    found = {}
+    for name, kind in features.items():
+        inner = kind.get("feature", kind) if isinstance(kind, dict) else kind[0]
+        if isinstance(inner, dict) and inner.get("_type") == "ClassLabel" and "names" in inner:
+            found[name] = list(inner["names"])
+    return found
 
 
 def is_image_type(kind: Any) -> bool:

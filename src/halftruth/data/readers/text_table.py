@@ -19,7 +19,12 @@ import numpy as np
 from halftruth.data.errors import DataError, nearest, some
 from halftruth.data.errors import option as describe_option
 from halftruth.data.image_file import is_image_name
-from halftruth.data.readers.arrow_file import ArrowFile, get_image_names, is_image_type
+from halftruth.data.readers.arrow_file import (
+    ArrowFile,
+    get_image_names,
+    is_image_type,
+    read_class_names,
+)
 from halftruth.data.readers.tar_samples import read_tar_samples
 from halftruth.data.shards import ARROW, PARQUET, TAR, expand_shards
 
@@ -343,6 +348,7 @@ def _read_arrow(path: Path) -> tuple[dict[str, list[Any]], int]:
     columns: dict[str, list[Any]] = {}
     wanted = [field.name for field in file.schema if not is_image_type(field.type)]
     table = pa.concat_tables(file.blocks(wanted, 65536)) if wanted else None
+    classes = read_class_names(file)
     for name in file.schema.names:
         if table is None or name not in wanted:
             columns[name] = get_image_names(file)[1]
@@ -350,6 +356,12 @@ def _read_arrow(path: Path) -> tuple[dict[str, list[Any]], int]:
         column, place = table[name], f"{path} column {name!r}"
         if pa.types.is_nested(column.type):
             columns[name] = [as_cell(value, place) for value in column.to_pylist()]
+            if name in classes:
+                known = classes[name]
+                columns[name] = [[known[int(k)] for k in cell] for cell in columns[name]]
+        elif name in classes:
+            known = classes[name]
+            columns[name] = ["" if k is None else known[k] for k in column.to_pylist()]
         else:
             columns[name] = column.cast(pa.string()).fill_null("").to_numpy().tolist()
     return columns, len(file)
