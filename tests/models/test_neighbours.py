@@ -59,3 +59,13 @@ def test_neighbours_are_built_again_from_their_layout():
     again.load_state_dict(member.state_dict())
     rows = torch.from_numpy(x).float()
     assert torch.equal(again(rows), member(rows))
+
+
+def test_rows_stay_in_16_bits_in_a_model_of_double_precision():
+    member = Neighbours(3, 2, rows=5)
+    member.set(torch.randn(5, 3), torch.ones(5, 2))
+    x = torch.randn(2, 3)
+    before = member(x)
+    member = torch.nn.Sequential(member).double()[0]
+    assert member.rows.dtype == torch.float16
+    torch.testing.assert_close(member(x.double()).float(), before, atol=1e-3, rtol=1e-3)

@@ -34,7 +34,8 @@ def fitted():
 def test_members_are_listed_with_scores_and_weights(fitted):
     assert [one.name for one in fitted.table] == ["linear", "forest", "neighbours"]
     assert sum(one.weight for one in fitted.table) == pytest.approx(1)
-    assert len(fitted.describe()) == 5
+    first = [line.split()[0] for line in fitted.describe()]
+    assert first[:5] == ["member", "linear", "forest", "neighbours", "all"]
 
 
 def test_the_ensemble_ranks_new_rows_nearly_as_well_as_complete_labels(fitted):
@@ -135,3 +136,31 @@ def test_every_member_can_be_fitted_alone(name, monkeypatch):
     found = fit_ensemble(x, single_positive(truth, seed=0), members=[name])
     assert found.table[0].weight == 1
     assert found.model(torch.from_numpy(x)).shape == (80, 5)
+
+
+def test_a_member_far_behind_the_others_does_not_drag_the_ensemble_down():
+    """Many columns, few rows, linear labels: trees and neighbours are far behind."""
+    random = np.random.default_rng(2)
+    factors = random.normal(size=(700, 8))
+    x = factors @ random.normal(size=(8, 300)) + 3 * random.normal(size=(700, 300))
+    truth = (factors @ random.normal(size=(8, 4)) > 2).astype(np.int8)
+    x = x.astype(np.float32)
+    labels = truth[:200] * (random.random((200, 4)) < 0.6).astype(np.int8)
+    both = fit_ensemble(x[:200], labels, seed=0)
+    alone = fit_ensemble(x[:200], labels, seed=0, members=["linear"])
+    rows = torch.from_numpy(x[200:])
+    scores = [mean_average_precision(one.model(rows), truth[200:]) for one in (both, alone)]
+    assert scores[0] > scores[1] - 0.02
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_members_fitted_on_a_gpu_are_as_good_as_on_the_cpu():
+    x, truth = make_data(1200)
+    labels = single_positive(truth[:1100], seed=0)
+    rows = torch.from_numpy(x[1100:])
+    scores = {}
+    for device in ("cpu", "cuda"):
+        fitted = fit_ensemble(x[:1100], labels, seed=0, device=device)
+        assert {one.device.type for one in fitted.model.state_dict().values()} == {"cpu"}
+        scores[device] = mean_average_precision(fitted.model(rows), truth[1100:])
+    assert scores["cuda"] == pytest.approx(scores["cpu"], abs=0.03)
