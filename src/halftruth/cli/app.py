@@ -83,6 +83,13 @@ def check(
     reading: dict[str, Any],
     images: o.Images = None,
     features: o.Features = None,
+    complete_rows: Annotated[
+        Path | None,
+        typer.Option(
+            help="Second label file, with the complete labels of some items: tests whether the "
+            "labels prefer some classes."
+        ),
+    ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Threads that read images.")] = 2,
 ) -> None:
     """Show statistics and problems of a label file, and suggest a method."""
@@ -100,8 +107,50 @@ def check(
         )
     say(report.text())
     say(suggest_method(matrix, None if values is None else values.shape[1]))
+    for line in describe_choice(matrix, values if report.ok else None, ids, complete_rows, reading):
+        say(line)
     if not report.ok:
         raise typer.Exit(1)
+
+
+def describe_choice(
+    labels: "LabelMatrix",
+    features: Any,
+    ids: Any,
+    complete_rows: Path | None,
+    reading: dict[str, Any],
+) -> list[str]:
+    """Say whether labels look biased, by complete rows if given, otherwise by features."""
+    import numpy as np
+
+    from halftruth.data import DataError, named_splits
+    from halftruth.data.complete_rows import add_complete_rows
+    from halftruth.data.features import align_features
+    from halftruth.labels import UNKNOWN
+    from halftruth.train.fit_ensemble import prepare_features
+    from halftruth.train.label_bias import collect_bias_facts, describe_bias
+    from halftruth.train.shown_first import find_label_bias
+
+    values, first, test = labels.values, None, None
+    if complete_rows is not None:
+        whole, first = add_complete_rows(labels, complete_rows, reading)
+        values = whole.values
+        if first is None:
+            raise DataError(
+                f"complete_rows (--complete-rows): {complete_rows} only names rows; to test how "
+                "labels were chosen, give a label file with their complete labels"
+            )
+    elif features is not None:
+        rows = np.arange(len(values)) if labels.split is None else named_splits(labels.split).train
+        matrix = align_features(features, ids, labels)[rows]
+        test = find_label_bias(prepare_features(matrix), values[rows])
+    elif (values == UNKNOWN).any():
+        return [
+            "whether the labels prefer some classes is tested with --features, or better with the "
+            "complete labels of about 100 random rows (--complete-rows)"
+        ]
+    none = np.zeros((0, values.shape[1]), dtype=bool)
+    return describe_bias(collect_bias_facts(labels.classes, values, first, none, none, test))
 
 
 def _read_features(paths: list[str], arff_labels: Any) -> tuple[Any, Any]:

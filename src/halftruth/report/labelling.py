@@ -12,6 +12,7 @@ from halftruth.data.errors import some
 from halftruth.presence.probabilities import Probabilities
 from halftruth.report.page import table
 from halftruth.train.evaluation import AS_ABSENT, ESTIMATED, VERIFIED, Result
+from halftruth.train.label_bias import describe_bias, looks_biased
 from halftruth.train.run_folder import write_text
 
 # The section of scores after a verification lies between these marks.
@@ -113,6 +114,25 @@ def show_decisions(result: Result) -> str:
     head = ["class", "shown labels", "prevalence, %", "90 % interval", "present labels shown, %",
             "90 % interval", "threshold"]  # fmt: skip
     return f"<h2>Decisions</h2>{text}{table(head, _list_classes(result, fitted))}"
+
+
+def show_label_bias(result: Result) -> str:
+    """Return the section on how the labels were chosen, as HTML; '' if nothing was tested."""
+    facts = result.label_bias
+    if not facts:
+        return ""
+    state = "look biased" if looks_biased(facts) else "do not look biased"
+    sentences = [line[0].upper() + line[1:] for line in describe_bias(facts)]
+    lines = "".join(f"<p>{escape(line)}.</p>" for line in sentences)
+    note = ""
+    if "preference" not in facts:
+        note = (
+            "<p>This test compares two models of the same rows: the shown class is drawn at random "
+            "from the present ones, or frequent classes are preferred. It does not see other "
+            "preferences, such as rare classes first. Complete labels of some rows "
+            "(<code>--complete-rows</code>) show all of them.</p>"
+        )
+    return f"<h2>Choice of labels</h2><p>Labels <b>{state}</b>.</p>{lines}{note}"
 
 
 def _list_classes(result: Result, fitted: Probabilities) -> list[tuple[str, ...]]:

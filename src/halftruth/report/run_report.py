@@ -33,7 +33,13 @@ from halftruth.report.gallery import (
     best_and_worst,
     show_missing,
 )
-from halftruth.report.labelling import describe_footing, show_decisions, show_members, show_verified
+from halftruth.report.labelling import (
+    describe_footing,
+    show_decisions,
+    show_label_bias,
+    show_members,
+    show_verified,
+)
 from halftruth.report.page import Raw, document, facts, table
 from halftruth.train.config import Config
 from halftruth.train.evaluation import SHOWN, Result
@@ -96,6 +102,7 @@ def write_report(result: Result) -> Path:
         show_verified({}, 0),
         show_members(result) if result.members else _training(run),
         show_decisions(result),
+        show_label_bias(result),
         _classes(result, run, details.classes),
         _images(held_out, details.classes),
         _missing(held_out),

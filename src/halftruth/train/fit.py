@@ -50,6 +50,7 @@ from halftruth.train.held_out_rows import OutOfSample
 from halftruth.train.image_inputs import Images, read_images
 from halftruth.train.inputs import Features, Inputs
 from halftruth.train.journal import HISTOGRAMS, METRICS, Journal, OnEpoch
+from halftruth.train.label_bias import ROWS_TO_LABEL
 from halftruth.train.many_run import (
     LEFT_OUT,
     MANY,
@@ -426,7 +427,7 @@ class Run:
                     device=self.accelerator.device, log=journal.log,
                 )  # fmt: skip
                 journal.log("auto: " + "\n      ".join(fitted.describe()))
-                more = {
+                more: dict[str, Any] = {
                     "layout": fitted.layout,
                     "members": [vars(one) for one in fitted.table],
                     "out_of_sample": {
@@ -434,6 +435,8 @@ class Run:
                         "logits": torch.from_numpy(fitted.logits).float(),
                     },
                 }
+                if fitted.bias is not None:
+                    more["label_bias"] = vars(fitted.bias)
                 whole = fitted.model if network is None else put_on_backbone(network, fitted.model)
                 files.save_best(whole, ENSEMBLE, 0, more)
                 files.save_last({"progress": {"stage": ENSEMBLE}})
@@ -519,6 +522,10 @@ class Run:
             held = details.out_of_sample
             with replace_file(self.folder / OUT_OF_SAMPLE) as new, new.open("wb") as file:
                 np.savez_compressed(file, **held.to_arrays(self.task.labels))
+            if details.rows_to_label is not None:
+                items, rows = self.task.labels.items, details.rows_to_label
+                names = rows + 1 if items is None else items[rows]
+                write_text(self.folder / ROWS_TO_LABEL, "".join(f"{name}\n" for name in names))
 
 
 # ---------------------------------------------------------------------- methods with a teacher
