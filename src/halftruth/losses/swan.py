@@ -46,9 +46,7 @@ class Swan(WeakNegative):
     # Of each class; empty as long as all classes are equal or the labels are not known.
     propensities: Tensor
 
-    def __init__(
-        self, weight: float | None = None, propensity: Any = None, **options: Any
-    ) -> None:
+    def __init__(self, weight: float | None = None, propensity: Any = None, **options: Any) -> None:
         super().__init__(weight, **options)
         by_name = propensity is None or isinstance(propensity, str)
         given = torch.empty(0) if by_name else torch.as_tensor(propensity, dtype=torch.float32)
@@ -56,12 +54,14 @@ class Swan(WeakNegative):
         ok = ok and (not by_name or propensity in (None, FREQUENCY))
         ok = ok and (propensity is None or weight is None)
         expected = f'None, "{FREQUENCY}" or one number > 0 per class, and not beside weight'
-        self.propensity = require(ok, propensity, "propensity", expected)
+        require(ok, propensity, "propensity", expected)
+        # What the propensities are: None, by frequency, or given.
+        self.propensity = propensity if by_name else "given"
         self.register_buffer("propensities", given)
 
     def begin(self, labels: Tensor) -> None:
         super().begin(labels)
-        if self.propensity == FREQUENCY:
+        if isinstance(self.propensity, str):
             # One more: a class without labels has a weight, too.
             counts = (torch.as_tensor(label_codes.check(labels)) > 0).sum(dim=0) + 1
             self.propensities = counts.to(self.propensities.device, torch.float32)

@@ -99,6 +99,21 @@ class LabelBias:
         """Whether the labels are explained better by "frequent classes first"."""
         return self.z > ENOUGH
 
+    def describe(self) -> str:
+        """Return what the test says, in one sentence."""
+        where = f"{self.rows:,} rows with one label each"
+        if not self.found:
+            return (
+                f"labels do not look biased towards frequent classes ({where}, z = {self.z:.1f}); "
+                "a preference that is not one for frequent classes cannot be seen"
+            )
+        return (
+            f"labels look biased: where several classes are present, the frequent one is named "
+            f"({where}, z = {self.z:.1f}). In rows that show a frequent class, unknown labels of "
+            "other classes count little. Some rows with complete labels would settle it "
+            "(--complete-rows)"
+        )
+
 
 def compare_selections(
     labels: np.ndarray, by_chance: np.ndarray, frequent_first: np.ndarray

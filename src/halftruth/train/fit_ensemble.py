@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from halftruth.data.splits import fold_of_rows, split_rows
 from halftruth.models import Classifier
 from halftruth.models.ensemble import MEMBERS, build_ensemble, get_layout, make_preparation
 from halftruth.models.forest import share_to_logit
+from halftruth.presence.propensity import LabelBias
 from halftruth.train.devices import count_processes, limit_threads, run_in_processes
 from halftruth.train.inputs import apply_in_blocks, fit_standardization, share_scale
 from halftruth.train.member_weights import (
@@ -23,6 +24,7 @@ from halftruth.train.member_weights import (
     score_members,
 )
 from halftruth.train.members import PLAIN, RIDGE, RIDGES, fit_forest, fit_linear_path
+from halftruth.train.shown_first import find_label_bias
 
 FOLDS = 4
 # With more rows, some are held out and the members are fitted once, instead of once per fold.
@@ -69,6 +71,8 @@ class FittedEnsemble:
     table: list[MemberScore]
     # The score of the ensemble on the out-of-sample rows. Its weights were found on them.
     score: float = math.nan
+    # Whether frequent classes are named first; None where labels cannot tell.
+    bias: LabelBias | None = None
 
     @property
     def layout(self) -> dict[str, Any]:
@@ -83,7 +87,8 @@ class FittedEnsemble:
             line = f"{one.name:<12}{100 * one.score:8.2f}{margin:+8.2f}{one.weight:8.0%}"
             lines.append(f"{line}{one.seconds:9.1f}  {one.setting}".rstrip())
         seconds = sum(one.seconds for one in self.table)
-        return [*lines, f"{'all':<12}{100 * self.score:8.2f}{'':16}{seconds:9.1f}"]
+        lines.append(f"{'all':<12}{100 * self.score:8.2f}{'':16}{seconds:9.1f}")
+        return lines if self.bias is None else [*lines, self.bias.describe()]
 
 
 def fit_ensemble(
@@ -106,7 +111,7 @@ def fit_ensemble(
     `one_scale`: columns that keep their scales relative to each other, such as TF-IDF.
     `weights`: how much labels count, (N, 1) or (N, K); forests and neighbours use the mean per row.
     """
-    prepare = _fit_preparation(features, one_scale)
+    prepare = fit_preparation(features, one_scale)
     x = apply_in_blocks(nn.Sequential(*prepare), features).float().to(device)
     given = torch.from_numpy(np.ascontiguousarray(labels)).to(device)
     count = len(labels)
@@ -124,7 +129,14 @@ def fit_ensemble(
     for number, name in enumerate(members, 1):
         log(f"auto: fitting member {number} of {len(members)}, {name}")
         fitted[name] = jobs.fit(name, log)
-    return _combine_members(prepare, fitted, fold, given.cpu())
+    found = _combine_members(prepare, fitted, fold, given.cpu())
+    return replace(found, bias=find_label_bias(x, labels, seed))
+
+
+def prepare_features(features: Any, one_scale: np.ndarray | None = None) -> Tensor:
+    """Return features as the members see them."""
+    steps = fit_preparation(features, one_scale)
+    return apply_in_blocks(nn.Sequential(*steps), features).float()
 
 
 def _combine_members(
@@ -329,7 +341,7 @@ def _apply(module: nn.Module, x: Tensor) -> Tensor:
 # ---------------------------------------------------------------------- the model
 
 
-def _fit_preparation(features: Any, one_scale: np.ndarray | None = None) -> list[nn.Module]:
+def fit_preparation(features: Any, one_scale: np.ndarray | None = None) -> list[nn.Module]:
     """Return the steps from raw to prepared features, in float64, fitted to these rows."""
     steps = make_preparation(features.shape[1]).double()
     steps[0] = share_scale(fit_standardization(features), one_scale)

@@ -1,0 +1,96 @@
+"""Which class of a row is shown: likelihoods, weights of pairs, and the test of label bias."""
+
+import numpy as np
+import pytest
+
+from halftruth.labels import frequency_weights, keep_by_weight, single_positive
+from halftruth.presence.propensity import (
+    TESTED,
+    compare_selections,
+    frequency_propensities,
+    shown_log_likelihood,
+    shows_one,
+    weigh_pairs,
+)
+
+
+def count_shown(truth: np.ndarray, e: np.ndarray, draws: int) -> np.ndarray:
+    """The share of draws in which each class is the one shown."""
+    random = np.random.default_rng(0)
+    chance = truth * e / (truth * e).sum(axis=1, keepdims=True)
+    drawn = [random.choice(len(e), p=row) for row in chance for _ in range(draws)]
+    return np.bincount(drawn, minlength=len(e)) / len(drawn)
+
+
+def test_the_likelihood_of_the_shown_class_is_that_of_draws():
+    random = np.random.default_rng(1)
+    p, e = np.array([0.9, 0.5, 0.2, 0.7]), np.array([4.0, 1.0, 0.3, 0.1])
+    truth = random.random((20_000, 4)) < p
+    truth = truth[truth.any(axis=1)]
+    nonempty = 1 - np.prod(1 - p)
+    found = np.exp(shown_log_likelihood(np.arange(4), np.tile(p, (4, 1)), e))
+    np.testing.assert_allclose(found / nonempty, count_shown(truth, e, 1), atol=0.012)
+
+
+def test_likelihoods_of_all_classes_add_up_to_the_chance_of_any_class():
+    p, e = np.array([0.3, 0.99, 0.01]), np.array([100.0, 1.0, 0.01])
+    found = np.exp(shown_log_likelihood(np.arange(3), np.tile(p, (3, 1)), e))
+    assert found.sum() == pytest.approx(1 - np.prod(1 - p), abs=2e-3)
+
+
+def test_equal_propensities_do_not_depend_on_their_level():
+    p, shown = np.array([[0.3, 0.6, 0.1]]), np.array([1])
+    one, other = (shown_log_likelihood(shown, p, np.full(3, level)) for level in (1.0, 7.0))
+    np.testing.assert_allclose(one, other)
+
+
+def test_a_row_that_shows_a_frequent_class_says_little_of_rare_ones():
+    labels = np.zeros((111, 3), np.int8)
+    labels[:100, 0] = labels[100:110, 1] = labels[110, 2] = 1
+    pairs = weigh_pairs(labels)
+    assert (np.diag(pairs) == 1).all()
+    assert ((pairs > 0) & (pairs <= 1)).all()
+    assert pairs[0, 2] < pairs[0, 1] < 0.3
+    assert pairs[2, 0] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("labels", "chosen"),
+    [
+        ([[1, 0, 0], [0, 1, 0]], True),
+        ([[1, 0, 0], [0, 0, 0]], True),
+        ([[1, 1, -1], [0, 1, 0]], True),
+        ([[1, 1, 0], [0, 1, 0]], False),
+        ([[1, -1, 0], [0, 1, 0]], False),
+        ([[0, 0, 0], [0, 0, 0]], False),
+    ],
+)
+def test_a_choice_was_made_where_incomplete_rows_show_one_class(labels, chosen):
+    assert shows_one(np.array(labels, np.int8)) is chosen
+
+
+def make_rows(rows: int = 3000, classes: int = 8, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Logits of independent classes with very different frequencies, and labels drawn by them."""
+    random = np.random.default_rng(seed)
+    z = random.normal(size=(rows, classes)) * 3 + np.linspace(1, -4, classes)
+    return z, (random.random(z.shape) < 1 / (1 + np.exp(-z))).astype(np.int8)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_frequent_first_is_found_and_a_random_draw_is_not(seed):
+    z, truth = make_rows(seed=seed)
+    first = keep_by_weight(truth, frequency_weights(truth), seed=seed)
+    biased = compare_selections(first, z, z)
+    fair = compare_selections(single_positive(truth, seed=seed), z, z)
+    assert biased.found
+    assert not fair.found
+    assert "frequent one is named" in biased.describe()
+    assert "do not look biased" in fair.describe()
+    assert fair.rows == truth.any(axis=1).sum()
+
+
+def test_propensities_follow_the_shown_labels():
+    labels = np.eye(4, dtype=np.int8)[[0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 2]]
+    e = frequency_propensities(labels, TESTED)
+    assert e[0] / e[3] == pytest.approx(8**TESTED)
+    assert np.log(e).mean() == pytest.approx(0)
