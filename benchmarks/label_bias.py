@@ -3,6 +3,7 @@
     python benchmarks/label_bias.py DIR --sets voc,coco,yeast --voc VOC --out bias.jsonl --jobs 2
     python benchmarks/label_bias.py --images DATA --out images.jsonl --jobs 4
     python benchmarks/label_bias.py --table bias.jsonl
+    python benchmarks/label_bias.py DIR --sets yeast --detect --seeds 0,1,2,3,4 --out detect.jsonl
 
 Features: DIR holds one NAME.npz per data set with X_train, Y_train, X_test, Y_test (complete 0/1
 labels). For voc, `--voc FOLDER` has labels.csv and boxes.npz (area and distance from the centre of
@@ -16,7 +17,9 @@ tf_efficientnet_lite0.safetensors. Published methods have the recipe of `auto` o
 validation.
 
 Every line of the output is one data set, setting, seed and row, with its test mAP; lines that are
-there already are not computed again. `auto, 100 complete rows`: 100 random training rows have all
+there already are not computed again. --detect measures instead how often labels are found to be
+biased: from the labels alone (frequent classes first), and by the test of 100 random rows with
+complete labels. `auto, 100 complete rows`: 100 random training rows have all
 their labels. The labels shown depend on the seed.
 """
 
@@ -41,7 +44,10 @@ from halftruth.bench import datasets as benchmarks
 from halftruth.bench.label_settings import hide
 from halftruth.data import write_labels
 from halftruth.metrics import mean_average_precision
-from halftruth.train.fit_ensemble import fit_ensemble
+from halftruth.presence.preference import find_preference
+from halftruth.train.fit_ensemble import fit_ensemble, prepare_features
+from halftruth.train.label_bias import LEVEL
+from halftruth.train.shown_first import find_label_bias
 
 # The name of the uniform draw among the label settings.
 UNIFORM = {"uniform": "single"}
@@ -50,6 +56,8 @@ SETTINGS = ("uniform", *ON_BOXES, "frequent", "most-frequent", "rare", "rarest")
 METHODS = {"assume-negative": "bce", "em": "em", "role": "role", "gr": "gr", "swan": "swan"}
 COMPLETE_ROWS = 100
 WITH_COMPLETE_ROWS = f"auto, {COMPLETE_ROWS} complete rows"
+ALONE = "labels alone"
+TESTS = (ALONE, f"{COMPLETE_ROWS} complete rows")
 ROWS = (*METHODS, "auto", WITH_COMPLETE_ROWS, "complete")
 
 
@@ -100,6 +108,43 @@ def run_features(given: dict[str, Any], name: str, setting: str, seed: int, row:
     seconds = round(time.perf_counter() - started, 1)
     return {"set": name, "setting": setting, "seed": seed, "row": row, "mAP": score,
             "seconds": seconds}  # fmt: skip
+
+
+def run_detection(given: dict[str, Any], name: str, setting: str, seed: int, row: str) -> dict:
+    """Test whether the labels of one draw are biased, by one of the two tests."""
+    torch.set_num_threads(1)
+    with np.load(Path(given["folder"]) / f"{name}.npz") as file:
+        x, y = file["X_train"].astype(np.float32), file["Y_train"]
+    complete = np.where(y > 0, 1, -1).astype(np.int8)
+    measures = load_measures(Path(given["voc"]), y) if setting in ON_BOXES else {}
+    shown = hide(complete, UNIFORM.get(setting, setting), seed, measures)
+    started = time.perf_counter()
+    line: dict = {"set": name, "setting": setting, "seed": seed, "row": row}
+    if row == ALONE:
+        test = find_label_bias(prepare_features(x), shown, seed)
+        line |= {"found": test is not None and bool(test.found)}
+        line["z"] = None if test is None else float(test.z)
+    else:
+        rows = draw_complete_rows(len(y), seed)
+        tested = find_preference(shown[rows], complete[rows], seed=seed)
+        line |= {"found": bool(tested.p_value < LEVEL), "p": tested.p_value, "rows": tested.rows}
+    return {**line, "seconds": round(time.perf_counter() - started, 1)}
+
+
+def make_detection_table(lines: list[dict]) -> str:
+    """Return a Markdown table: in how many draws labels were found to be biased."""
+    out = [f"| data | {' | '.join(TESTS)} |", "|---|---|---|"]
+    counts: dict[tuple[str, str], dict[str, list[bool]]] = {}
+    for line in lines:
+        at = counts.setdefault((line["set"], line["setting"]), {})
+        at.setdefault(line["row"], []).append(line["found"])
+    order = {setting: at for at, setting in enumerate(SETTINGS)}
+    for (name, setting), found in sorted(
+        counts.items(), key=lambda item: (item[0][0], order.get(item[0][1], 99))
+    ):
+        cells = [f"{sum(v)} of {len(v)}" if v else "–" for v in (found.get(t, []) for t in TESTS)]
+        out.append(f"| {name}, {setting} | {' | '.join(cells)} |")
+    return "\n".join(out)
 
 
 # ---------------------------------------------------------------------- images, end to end
@@ -208,7 +253,8 @@ def make_tasks(given: argparse.Namespace) -> list[tuple[str, str, int, str]]:
     """Return (data set, setting, seed, row) of every line that is not there yet."""
     sets = ["voc, end to end"] if given.images else given.sets.split(",")
     wanted = given.settings.split(",")
-    rows = ROWS if given.rows == "all" else [row.strip() for row in given.rows.split(";")]
+    every = TESTS if given.detect else ROWS
+    rows = every if given.rows == "all" else [row.strip() for row in given.rows.split(";")]
     done = {key_of(line) for line in read_lines(given.out)}
     tasks = [
         (name, setting, int(seed), row)
@@ -228,6 +274,7 @@ def main() -> None:
     parser.add_argument("--voc", default="voc2012", help="folder with labels.csv and boxes.npz")
     parser.add_argument("--images", help="folder of VOC 2012: train end to end")
     parser.add_argument("--cache", default="cache", help="folder of decoded images (--images)")
+    parser.add_argument("--detect", action="store_true", help="test whether labels are biased")
     parser.add_argument("--settings", default=",".join(SETTINGS))
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--rows", default="all", help=f"some of: {'; '.join(ROWS)} (';' between)")
@@ -237,9 +284,12 @@ def main() -> None:
     parser.add_argument("--table", type=Path, help="print the table of a file of results")
     given = parser.parse_args()
     if given.table:
-        print(make_table(read_lines(given.table)))
+        lines = read_lines(given.table)
+        tests = [line for line in lines if "found" in line]
+        print(make_detection_table(tests) if tests else make_table(lines))
         return
     tasks, run = make_tasks(given), run_images if given.images else run_features
+    run = run_detection if given.detect else run
     started, count = time.time(), 0
 
     def write(future: "Future[dict]") -> None:
@@ -253,8 +303,9 @@ def main() -> None:
         if given.out:
             with given.out.open("a") as file:
                 file.write(json.dumps(line) + "\n")
+        found = f"{100 * line['mAP']:.2f}" if "mAP" in line else f"biased: {line['found']}"
         print(f"[{time.time() - started:5.0f} s, {count}/{len(tasks)}] {line['set']} "
-              f"{line['setting']} seed {line['seed']} {line['row']}: {100 * line['mAP']:.2f} "
+              f"{line['setting']} seed {line['seed']} {line['row']}: {found} "
               f"in {line['seconds']} s", flush=True)  # fmt: skip
 
     with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as pool:

@@ -10,6 +10,8 @@ from tiny_data import command
 import halftruth
 from halftruth.bench.label_settings import hide
 from halftruth.presence.propensity import LabelBias
+from halftruth.report.labelling import show_label_bias
+from halftruth.train import fit_ensemble
 from halftruth.train.label_bias import (
     ROWS_TO_LABEL,
     collect_bias_facts,
@@ -119,15 +121,18 @@ def test_a_run_tells_what_complete_rows_say_in_its_result_and_report(files):
     out = files / "run"
     result = halftruth.fit(
         files / "labels.csv", features=files / "x.npy", complete_rows=files / "complete.csv",
-        method="em", epochs=2, device="cpu", out=out, quiet=True,
+        method="em", epochs=2, device="cpu", out=out, quiet=True, report=False,
     )  # fmt: skip
     saved = json.loads((out / "result.json").read_text())["label_bias"]
     assert saved == result.label_bias
     assert saved["preference"]["p_value"] < 0.01
     assert "'dog' is shown in 100 % of the rows where it is present" in result.describe()
-    page = (out / "report.html").read_text()
+    page = show_label_bias(result)
     assert "<h2>Choice of labels</h2><p>Labels <b>look biased</b>" in page
     assert "&#x27;dog&#x27; is shown in 100 %" in page
+    assert "two models of the same rows" not in page
+    result.label_bias = {}
+    assert show_label_bias(result) == ""
 
 
 @pytest.mark.parametrize(
@@ -148,3 +153,21 @@ def test_data_check_needs_the_complete_labels_themselves(files, capsys, monkeypa
     monkeypatch.chdir(files)
     assert command("data", "check", "labels.csv", "--complete-rows", "rows.txt") == 2
     assert "rows.txt only names rows" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_run_names_the_rows_to_label_completely(files, monkeypatch):
+    monkeypatch.setattr(fit_ensemble, "find_label_bias", lambda *_: FOUND)
+    settings = {"features": files / "x.npy", "device": "cpu", "report": False, "quiet": True}
+    first = halftruth.fit(files / "labels.csv", out=files / "one", **settings)
+    names = (files / "one" / ROWS_TO_LABEL).read_text().split()
+    assert len(names) == first.label_bias["rows_to_label"] >= 20
+    assert {*names} <= {*pd.read_csv(files / "labels.csv")["image"]}
+    assert f"label the {len(names)} rows of {ROWS_TO_LABEL} completely" in first.describe()
+    # With the complete labels of these rows there is nothing more to label.
+    truth = pd.DataFrame(draw(240)[0].clip(0), columns=list(CLASSES))
+    truth.insert(0, "image", [f"i{row}" for row in range(240)])
+    truth[truth["image"].isin(names)].to_csv(files / "whole.csv", index=False)
+    settings["complete_rows"] = files / "whole.csv"
+    second = halftruth.fit(files / "labels.csv", out=files / "two", **settings)
+    assert second.label_bias["preference"]["p_value"] < 0.01
+    assert not (files / "two" / ROWS_TO_LABEL).exists()

@@ -40,7 +40,8 @@ def collect_bias_facts(
     """
     facts: dict[str, Any] = {}
     if test is not None:
-        facts["frequent_first"] = {**vars(test), "found": test.found}
+        numbers = {"z": float(test.z), "gain": float(test.gain), "rows": int(test.rows)}
+        facts["frequent_first"] = {**numbers, "found": bool(test.found)}
         where = predicted & ~find_complete_rows(shown)[:, None]
         counts = ((shown == PRESENT) & where).sum(axis=0), where.sum(axis=0)
         facts["shown_where_predicted"] = list_extremes(classes, *counts)
