@@ -46,6 +46,7 @@ from halftruth.train.inputs import (
     standardize_inputs,
     to_dense,
 )
+from halftruth.train.knowledge import check_knowledge
 from halftruth.train.many_model import ManyClassModel
 from halftruth.train.stages import build_head
 from halftruth.train.trainer import Stage, Teacher
@@ -96,6 +97,10 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "cost=5" (a missed label costs 5 times as much as a wrong one).
     labels_per_row : float, default=None
         Mean number of present classes per row, if you know it. None: estimated.
+    prevalence : dict, default=None
+        Share of rows per class (by its name in `classes_`), for classes where you know it.
+    complete_classes : list, default=None
+        Classes of which every present label is shown, so that their zeros are absent.
     random_state : int, RandomState or None, default=0
         Seed of initial weights, row order and held-out rows.
     device : {"cpu", "cuda", "mps", "auto"}, default="cpu"
@@ -155,6 +160,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         members: Any = None,
         decide: str = "f1",
         labels_per_row: float | None = None,
+        prevalence: Any = None,
+        complete_classes: Any = None,
         random_state: Any = 0,
         device: str = "cpu",
         verbose: bool = False,
@@ -176,6 +183,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.members = members
         self.decide = decide
         self.labels_per_row = labels_per_row
+        self.prevalence = prevalence
+        self.complete_classes = complete_classes
         self.random_state = random_state
         self.device = device
         self.verbose = verbose
@@ -229,6 +238,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             config = self._config(y.shape[1])
             if self._uses_ensemble(config, X):
                 others = {"hints": hints, "complete_rows": complete_rows, "members": self.members}
+                others |= {"prevalence": self.prevalence, "complete_classes": self.complete_classes}
                 return self._fit_many_classes(config, X, y, names, groups, others)
         y = _labels(y)
         if complete_rows is not None:
@@ -237,6 +247,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not (y > 0).any():
             raise ValueError(_NOTHING_PRESENT.format(len(y)))
         names = np.arange(y.shape[1]) if names is None else np.asarray(names)
+        knowledge = self.prevalence or {}, self.complete_classes or (), self.labels_per_row
+        shares, complete = check_knowledge(y, names, *knowledge)
         if self._uses_ensemble(config, X):
             held = self._fit_ensemble(config, X, y, groups)
         else:
@@ -244,7 +256,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             held = self._fit_one_model(config, X, y, groups)
         self.classes_ = names
         del self._weights
-        self._fit_decisions(y, *self._fit_hints(y, *held, hints))
+        self._fit_decisions(y, *self._fit_hints(y, *held, hints), shares, complete)
         return self
 
     def decision_function(self, X: Any, hints: Any = None) -> np.ndarray:
@@ -304,7 +316,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the settings of training; all problems are in one error."""
         # A search over np.arange(...) passes NumPy numbers.
         given = {name: _to_python(value) for name, value in self.get_params().items()}
-        given.pop("verbose")
+        for name in ("verbose", "prevalence", "complete_classes"):
+            given.pop(name)
         random = check_random_state(given.pop("random_state"))
         problems = _find_problems(given.pop("members"), given.pop("val"), given["patience"])
         settings = {**given, "options": given["options"] or {}, "head_lr": given["lr"]}
@@ -463,11 +476,19 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ]
         return [one.scores for one in read_hints(sources, names, None, count)]
 
-    def _fit_decisions(self, y: np.ndarray, rows: np.ndarray, logits: np.ndarray) -> None:
+    def _fit_decisions(
+        self,
+        y: np.ndarray,
+        rows: np.ndarray,
+        logits: np.ndarray,
+        shares: dict[int, float],
+        complete: np.ndarray | None,
+    ) -> None:
         """Fit the model of labelling to out-of-sample logits, and choose thresholds."""
         self.probabilities_ = fit_probabilities(
-            y[rows], logits, labels_per_row=self.labels_per_row, seed=0
-        )
+            y[rows], logits, labels_per_row=self.labels_per_row, prevalence=shares,
+            complete=complete, seed=0,
+        )  # fmt: skip
         shown = (y > 0).sum(axis=0)
         self.decisions_ = decide(self.probabilities_(logits), shown, self.decide)
         self.thresholds_ = self.decisions_.thresholds

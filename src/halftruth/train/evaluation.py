@@ -19,11 +19,19 @@ from halftruth.metrics.counts import UndefinedMetricWarning
 from halftruth.models import Classifier
 from halftruth.presence.decisions import Decisions, decide
 from halftruth.presence.estimated_scores import EstimatedScores, estimate_scores
+from halftruth.presence.posterior import PresenceRange
 from halftruth.presence.probabilities import Probabilities, fit_probabilities
+from halftruth.presence.propensity import LabelBias
 from halftruth.train.config import Config
 from halftruth.train.held_out_rows import OutOfSample
 from halftruth.train.hints import combine_with_hints
 from halftruth.train.inputs import Inputs
+from halftruth.train.knowledge import check_knowledge
+from halftruth.train.label_bias import (
+    collect_bias_facts,
+    describe_details,
+    find_rows_to_label,
+)
 from halftruth.train.records import count_class_histograms
 from halftruth.train.run_folder import to_json
 from halftruth.train.scoring import score_rows
@@ -51,6 +59,8 @@ class Details:
     out_of_sample: OutOfSample
     is_main_process: bool = True
     seconds: float = 0.0
+    # Rows whose complete labels would settle whether labels are biased.
+    rows_to_label: np.ndarray | None = None
 
 
 @dataclass
@@ -88,6 +98,8 @@ class Result:
     # Where labels are unknown: the scores that complete labels would give, each as value, low and
     # high end of the 90 % interval, estimated on the rows of out_of_sample.npz.
     estimated: dict[str, list[float]] = field(default_factory=dict)
+    # Whether labels look biased: the tests and their facts (docs/bias.md).
+    label_bias: dict[str, Any] = field(default_factory=dict)
     bad_images: list[tuple[str, str]] = field(default_factory=list)
     # With many classes: what was measured, as lines of text.
     many_classes: list[str] = field(default_factory=list)
@@ -127,6 +139,7 @@ class Result:
             lines.append("labels are incomplete, and too few to estimate scores")
         if self.probabilities:
             lines.append(self._describe_decisions())
+        lines += describe_details(self.label_bias)
         return "\n".join([*lines, f"everything is in {self.folder}"])
 
     def _describe_decisions(self) -> str:
@@ -166,7 +179,7 @@ def evaluate_run(
     logits = {"val": predict(val), "test": predict(test)}
     given = out_of_sample or OutOfSample(val, logits["val"])
     given, logits, hints = combine_with_hints(task, given, logits)
-    probabilities, decisions = decide_without_complete_labels(config, task, given)
+    probabilities, decisions, present = decide_without_complete_labels(config, task, given)
     scores = {part: probabilities(values) for part, values in logits.items()}
     fitted = np.where(decisions.predicted, decisions.thresholds, 1.0)
     histograms = {
@@ -216,18 +229,48 @@ def evaluate_run(
                 result.counting_unknown_as_absent[part] = found
         p = probabilities(given.logits)
         labels = task.labels.values[given.rows]
-        result.estimated = list_estimates(estimate(p, labels, decisions))
+        result.estimated = list_estimates(estimate(p, labels, decisions, present))
+    _add_label_bias(result, task, labels, p, decisions, best.get("label_bias"))
     return result
 
 
-def estimate(p: np.ndarray, labels: np.ndarray, decisions: Decisions) -> EstimatedScores | None:
+def _add_label_bias(
+    result: Result,
+    task: Task,
+    labels: np.ndarray,
+    p: np.ndarray,
+    decisions: Decisions,
+    test: dict[str, Any] | None,
+) -> None:
+    """Add whether labels look biased, and the rows that would settle it.
+
+    `labels`, `p`: of the rows that the model was not fitted on.
+    """
+    assert result.details is not None
+    tested = None if test is None else LabelBias(**test)
+    chosen = decisions(p)
+    facts = collect_bias_facts(task.classes, task.labels.values, task.given, labels, chosen, tested)
+    rows = find_rows_to_label(facts, labels, p)
+    if len(rows):
+        facts["rows_to_label"] = len(rows)
+        result.details.rows_to_label = result.details.out_of_sample.rows[rows]
+    result.label_bias = facts
+
+
+def estimate(
+    p: np.ndarray,
+    labels: np.ndarray,
+    decisions: Decisions,
+    present: PresenceRange | None = None,
+) -> EstimatedScores | None:
     """Return estimated scores of rows with unknown labels.
 
-    None where all labels are known, no label is present, or rows are too few.
+    `present`: P(present) of every label, if the model of labelling was fitted to these rows. None
+    where all labels are known, no label is present, or rows are too few.
     """
     if not (labels == UNKNOWN).any() or not (labels == PRESENT).any() or len(labels) < _LEAST_ROWS:
         return None
-    return estimate_scores(p, labels, decisions(p))
+    return estimate_scores(p, labels, decisions(p), present)
 
 
 def list_estimates(found: EstimatedScores | None) -> dict[str, list[float]]:
@@ -251,16 +294,29 @@ def describe_estimates(estimated: dict[str, list[float]], names: tuple[str, ...]
 
 def decide_without_complete_labels(
     config: Config, task: Task, given: OutOfSample
-) -> tuple[Probabilities, Decisions]:
-    """Fit the model of labelling to out-of-sample rows, and choose thresholds by the rule."""
-    labels = task.get_selection_labels(config)
+) -> tuple[Probabilities, Decisions, PresenceRange]:
+    """Fit the model of labelling to out-of-sample rows, and choose thresholds by the rule.
+
+    Also returns P(present) of every label of these rows.
+    """
+    labels, verified = task.get_selection_labels(config), None
     if config.selects_on_truth and task.truth is not None:
         labels = np.where(task.truth > 0, PRESENT, ABSENT)
+    elif task.given is not None:
+        verified = np.where(task.given == labels, UNKNOWN, labels)[given.rows]
+        labels = task.given
+    shares, complete = check_knowledge(
+        task.labels.values, task.classes, config.prevalence, config.complete_classes,
+        config.labels_per_row,
+    )  # fmt: skip
     probabilities = fit_probabilities(
-        labels[given.rows], given.logits, labels_per_row=config.labels_per_row, seed=config.seed
-    )
+        labels[given.rows], given.logits, verified=verified, prevalence=shares, complete=complete,
+        labels_per_row=config.labels_per_row, seed=config.seed,
+    )  # fmt: skip
     shown = (task.labels.values[task.splits.train] == PRESENT).sum(axis=0)
-    return probabilities, decide(probabilities(given.logits), shown, config.decide)
+    decisions = decide(probabilities(given.logits), shown, config.decide)
+    present = probabilities.infer(labels[given.rows], given.logits, verified=verified)
+    return probabilities, decisions, present
 
 
 def score_decisions(

@@ -96,6 +96,11 @@ WITH_HINTS = Condition(
 WITH_TRUTH = Condition(
     lambda s: bool(s.truth), "there are no complete labels (`truth`) to read", "`truth`"
 )
+LABELS_INCOMPLETE = Condition(
+    lambda s: not (s.select == "truth" or (s.select == "auto" and s.truth)),
+    "probabilities are calibrated on complete labels (`truth`)",
+    "without `truth`, or `select` observed",
+)
 
 # Whether a setting may change when a run is resumed.
 FIXED, REPORTED, FREE = "fixed", "reported", "free"
@@ -298,6 +303,18 @@ class Settings:
     labels_per_row: float | None = _declare(
         None, METHOD, "The mean number of present classes per row, if you know it.",
         default_words="estimated", more_than=0, on_resume=FREE,
+    )  # fmt: skip
+    prevalence: list[str] | dict[str, float] = _declare(
+        list, METHOD,
+        "The share of rows with a class, if you know it: class=0.1 (may be repeated), or a table "
+        "with the columns class and prevalence.",
+        only=(LABELS_INCOMPLETE,), on_resume=FREE,
+    )  # fmt: skip
+    complete_classes: list[str] = _declare(
+        list, METHOD,
+        "A class of which every present label is shown, so that an unknown label is absent; may "
+        "be repeated.",
+        only=(LABELS_INCOMPLETE,), on_resume=FREE,
     )  # fmt: skip
 
     # ------------------------------------------------------------------ model

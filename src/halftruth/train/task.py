@@ -24,6 +24,7 @@ from halftruth.train.feature_encoder import FeatureEncoder
 from halftruth.train.feature_inputs import read_inputs
 from halftruth.train.features_on_disk import belongs_on_disk, encode_on_disk
 from halftruth.train.image_features import ImageFeatures
+from halftruth.train.knowledge import check_knowledge
 
 # Of many classes, those by which the terms of a text are chosen.
 _FREQUENT_CLASSES = 500
@@ -40,6 +41,8 @@ class Task:
     # How tables and text became `features`; None if a matrix was given.
     encoder: FeatureEncoder | None = None
     store: ImageStore | None = None
+    # The text of every row, if the run learns from text; for the report.
+    texts: list[str] | None = None
     # Images of a run that also has columns, which could not be read.
     bad_images: list[tuple[str, str]] = field(default_factory=list)
     # The group of every row, if rows belong to groups.
@@ -131,6 +134,12 @@ def load_task(
             f"labels_per_row (--labels-per-row): expected at most {len(labels.classes)}, the "
             f"number of classes in {config.labels}, got {config.labels_per_row:g}"
         )
+    if config.prevalence or config.complete_classes:
+        # Reported before training; the result is used after it.
+        check_knowledge(
+            labels.values, labels.classes, config.prevalence, config.complete_classes,
+            config.labels_per_row,
+        )  # fmt: skip
     given = None
     if config.complete_rows:
         labels, given = add_complete_rows(labels, config.complete_rows, reading_options(config))
@@ -158,7 +167,7 @@ def load_task(
         # The others wait for the files that the main process makes.
         with _main_process_first(accelerator if on_disk or images is not None else None):
             if on_disk:
-                task.features, encoder = encode_on_disk(
+                task.features, encoder, task.texts = encode_on_disk(
                     config, labels, values, rows, encoder, images
                 )
             else:
@@ -167,7 +176,7 @@ def load_task(
                     encoder = FeatureEncoder.fit(
                         *found[:2], values, rows, config.encoder, config.tunes_encoder, images
                     )
-                task.features = encoder.transform(*found)
+                task.features, task.texts = encoder.transform(*found), found[1]
         if images is not None:
             task.store = ImageStore([Path(path) for path in config.images])
             _leave_out_bad(task, config, images.bad)

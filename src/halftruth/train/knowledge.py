@@ -1,0 +1,108 @@
+"""What the user knows of the labels: prevalences of classes, and classes labelled completely."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from halftruth.data import DataError
+from halftruth.data.errors import nearest
+from halftruth.data.readers.text_table import SUFFIXES, read_table
+from halftruth.labels import UNKNOWN
+
+
+def read_prevalence(
+    given: Sequence[str] | Mapping[Any, float], classes: Any
+) -> dict[int, float]:
+    """Return the share of rows by class number.
+
+    `given` is a mapping of class names to shares, or texts `class=0.1` and tables with the columns
+    class and prevalence.
+
+    >>> read_prevalence(["cat=0.1"], ["dog", "cat"])
+    {1: 0.1}
+    """
+    shares: dict[Any, Any] = dict(given) if isinstance(given, Mapping) else {}
+    for text in () if isinstance(given, Mapping) else given:
+        if text.lower().endswith(SUFFIXES) and Path(text).is_file():
+            table = read_table(Path(text)).columns
+            if not {"class", "prevalence"} <= set(table):
+                raise DataError(f"{text}: expected the columns class and prevalence")
+            shares |= dict(zip(table["class"], table["prevalence"], strict=True))
+            continue
+        name, equals, value = text.rpartition("=")
+        if not equals:
+            raise DataError(
+                f"prevalence (--prevalence): expected class=0.1, or a table with the columns class "
+                f"and prevalence, got {text!r}"
+            )
+        shares[name] = value
+    found = {}
+    for name, value in shares.items():
+        share = _to_share(value)
+        if share is None:
+            raise DataError(
+                f"prevalence (--prevalence): expected a share of the rows between 0 and 1 for "
+                f"{name!r}, got {value!r}"
+            )
+        found[_find_class(name, classes, "prevalence (--prevalence)")] = share
+    return found
+
+
+def find_complete_classes(
+    names: Sequence[Any], classes: Any, labels: np.ndarray
+) -> np.ndarray | None:
+    """(K,) which classes are labelled completely; None if no name is given."""
+    if not len(names):
+        return None
+    option = "complete_classes (--complete-classes)"
+    chosen = np.zeros(len(classes), dtype=bool)
+    for name in names:
+        k = _find_class(name, classes, option)
+        chosen[k] = True
+        if not (labels[:, k] == UNKNOWN).any():
+            raise DataError(f"{option}: no effect, since no label of {name!r} is unknown")
+    return chosen
+
+
+def check_knowledge(
+    labels: np.ndarray,
+    classes: Any,
+    prevalence: Sequence[str] | Mapping[Any, float],
+    complete_classes: Any,
+    labels_per_row: float | None,
+) -> tuple[dict[int, float], np.ndarray | None]:
+    """Return prevalences by class number and complete classes (K,); contradictions are refused."""
+    shares = read_prevalence(prevalence, classes)
+    complete = find_complete_classes(complete_classes, classes, labels)
+    for k in shares:
+        known = not (labels[:, k] == UNKNOWN).any() or (complete is not None and complete[k])
+        if known:
+            raise DataError(
+                f"prevalence (--prevalence): no effect for {classes[k]!r}, since its labels are "
+                "complete"
+            )
+    if labels_per_row is not None and labels_per_row <= sum(shares.values()):
+        raise DataError(
+            f"labels_per_row (--labels-per-row): expected more than the known prevalences add up "
+            f"to, {sum(shares.values()):g}, got {labels_per_row:g}"
+        )
+    return shares, complete
+
+
+def _to_share(value: Any) -> float | None:
+    try:
+        share = float(value)
+    except (TypeError, ValueError):
+        return None
+    return share if 0 < share < 1 else None
+
+
+def _find_class(name: Any, classes: Any, option: str) -> int:
+    names = [str(one) for one in classes]
+    if str(name) not in names:
+        raise DataError(
+            f"{option}: there is no class {str(name)!r} in the labels{nearest(str(name), names)}"
+        )
+    return names.index(str(name))

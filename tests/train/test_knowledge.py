@@ -1,0 +1,105 @@
+"""What the user knows of the labels, in runs and the estimator."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from halftruth import HalftruthClassifier
+from halftruth.cli.app import app
+from halftruth.data import DataError
+from halftruth.train.knowledge import check_knowledge
+
+NAMES = ("cat", "dog", "frog")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Labels of which 40 % are shown, but all of the frogs."""
+    folder, random = tmp_path_factory.mktemp("knowledge"), np.random.default_rng(0)
+    truth = random.random((300, 3)) < (0.5, 0.4, 0.3)
+    x = (truth + random.normal(0, 0.6, truth.shape)).astype(np.float32)
+    shown = truth & ((random.random(truth.shape) < 0.4) | (np.array(NAMES) == "frog"))
+    table = pd.DataFrame(shown.astype(int), columns=NAMES)
+    table.insert(0, "item", [f"row{k}" for k in range(len(table))])
+    table.to_csv(folder / "labels.csv", index=False)
+    pd.DataFrame({"class": ["dog"], "prevalence": [0.37]}).to_csv(folder / "known.csv", index=False)
+    np.save(folder / "x.npy", x)
+    return folder, x, shown.astype(int), truth
+
+
+def train(folder, out, *words):
+    line = ["train", folder / "labels.csv", "--features", folder / "x.npy", "--method", "wan"]
+    line += ["--epochs", 3, "--head-lr", 0.05, "--device", "cpu", "--no-report", "--out", out]
+    result = CliRunner().invoke(app, [str(word) for word in (*line, *words)])
+    return result.exit_code, " ".join((result.output + str(result.exception)).split())
+
+
+def test_training_keeps_what_is_known(data, tmp_path):
+    folder, *_ = data
+    code, text = train(
+        folder, tmp_path / "run", "--prevalence", "cat=0.45", "--prevalence", folder / "known.csv",
+        "--complete-classes", "frog",
+    )  # fmt: skip
+    assert code == 0, text
+    found = json.loads((tmp_path / "run" / "result.json").read_text())["probabilities"]
+    assert found["prevalence"][0] == [0.45] * 3
+    assert found["prevalence"][1] == [0.37] * 3
+    value, low, high = found["prevalence"][2]
+    assert value == pytest.approx(0.3, abs=0.08)
+    # As wide as 18 labels in 60 rows are, and no wider.
+    assert high / low < 2.5
+    assert found["complete"] == [2]
+
+
+def test_the_estimator_keeps_what_is_known(data):
+    _, x, y, _ = data
+    given = {"prevalence": {"cat": 0.45}, "complete_classes": ["frog"], "members": ["linear"]}
+    model = HalftruthClassifier(**given).fit(x, pd.DataFrame(y, columns=NAMES))
+    assert model.predict_proba(x)[:, 0].mean() == pytest.approx(0.45, abs=0.05)
+    assert model.probabilities_.prevalence[2, 0] == pytest.approx(y[:, 2].mean(), abs=0.03)
+    by_number = HalftruthClassifier(members=["linear"], prevalence={0: 0.45}).fit(x, y)
+    assert by_number.probabilities_.prevalence[0, 0] == 0.45
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--prevalence", "cow=0.2"), "there is no class 'cow'"),
+        (("--prevalence", "cat"), "expected class=0.1, or a table"),
+        (("--prevalence", "cat=2"), "expected a share of the rows between 0 and 1 for 'cat'"),
+        (("--prevalence", "cat=0.4", "--complete-classes", "cat"), "no effect for 'cat'"),
+        (("--prevalence", "cat=0.4", "--labels-per-row", "0.3"), "expected more than the known"),
+        (("--complete-classes", "cow"), "there is no class 'cow'"),
+        (("--complete-classes", "cat", "--zero", "absent"), "no label of 'cat' is unknown"),
+        (("--prevalence", "cat=0.4", "--zero", "absent"), "its labels are complete"),
+    ],
+)
+def test_knowledge_that_cannot_be_or_has_no_effect_is_refused(data, tmp_path, words, message):
+    code, text = train(data[0], tmp_path / "run", *words)
+    assert code != 0
+    assert message in text
+    assert words[0] in text or words[2] in text
+
+
+def test_knowledge_has_no_effect_with_complete_labels(data, tmp_path):
+    folder = data[0]
+    truth = ("--truth", folder / "labels.csv", "--prevalence", "cat=0.4")
+    code, text = train(folder, tmp_path / "run", *truth)
+    assert code != 0
+    assert "prevalence" in text
+    assert "calibrated on complete labels" in text
+
+
+def test_mistakes_of_the_estimator_are_reported_before_training(data):
+    _, x, y, _ = data
+    with pytest.raises(DataError, match="there is no class 'cow'"):
+        HalftruthClassifier(prevalence={"cow": 0.1}).fit(x, pd.DataFrame(y, columns=NAMES))
+
+
+def test_names_of_classes_may_hold_an_equals_sign():
+    labels = np.array([[1, 0], [0, 1]])
+    shares, complete = check_knowledge(labels, ["=a", "b"], ["=a=0.2"], [], None)
+    assert (shares, complete) == ({0: 0.2}, None)
