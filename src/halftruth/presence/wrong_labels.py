@@ -7,9 +7,10 @@ is near 1, but hard examples reach down to 0 and look the same as wrong labels. 
 
     density of u = ε + A exp(b u)        for u < 0.85
 
-with ε the share of wrong labels. Where all labels are correct (VOC 2012, COCO 2014), b lies near
-2.3 for weak scores and 3 for good ones, which is the prior here: only a tail that is flatter than
-this counts as evidence of wrong labels. The posterior is a sum over a grid of b and ε.
+with ε the share of wrong labels. Where all labels are correct, b depends on how good the scores
+are, which is the prior here: only a tail that is flatter than this counts as evidence of wrong
+labels. The posterior is a sum over a grid of b and ε. A part of ε are hard examples after all:
+their share is taken off, on average over its prior.
 """
 
 from __future__ import annotations
@@ -19,11 +20,15 @@ import numpy as np
 from halftruth.labels import PRESENT, UNKNOWN
 
 _UPPER = 0.85
-# Prior of b: log-normal, around a value that depends on the share of labels with u > 0.95; chosen
-# on VOC 2012 and COCO 2014 with 0, 2 and 10 % wrong labels.
-_TOP, _RATE, _RATE_BY_TOP, _RATE_SPREAD = 0.95, 1.2, 2.0, 0.05
+# Chosen on VOC 2012, COCO 2014 and five tables with 0, 2 and 10 % wrong labels (docs/audit.md).
+# Prior of b: log-normal, around a value that depends on the shares of labels with u > 0.95 and with
+# u < 0.85.
+_TOP, _RATE, _RATE_BY_TOP, _RATE_BY_LOW, _RATE_SPREAD = 0.95, 1.3, 2.35, -0.4, 0.05
 # Prior of ε: gamma with this shape and scale, so that most label files have few wrong labels.
-_SHAPE, _SCALE = 0.5, 0.2
+_SHAPE, _SCALE = 0.3, 0.1
+# Prior of the share of hard examples in ε, relative to the labels with u < 0.85: gamma with this
+# shape and mean.
+_HARD_SHAPE, _HARD_MEAN = 4.0, 0.05
 _RATES, _SHARES, _GRID = 21, 67, 101
 
 
@@ -54,12 +59,13 @@ def _wrong_given_place(u: np.ndarray) -> np.ndarray:
     low = u[u < _UPPER]
     if not len(low):
         return np.zeros(len(u))
-    centre = np.log(_RATE + _RATE_BY_TOP * (u > _TOP).mean())
+    part = len(low) / len(u)
+    centre = np.log(_RATE + _RATE_BY_TOP * (u > _TOP).mean() + _RATE_BY_LOW * part)
     deviation = np.linspace(-3, 3, _RATES)
     rates = np.exp(centre + _RATE_SPREAD * deviation)
     # The share of wrong labels among those with a low u, and among all labels.
     mixed = np.linspace(0, 1, _SHARES + 2)[1:-1]
-    shares = mixed * len(low) / (_UPPER * len(u))
+    shares = mixed * part / _UPPER
     # A histogram: the likelihood needs no more of up to millions of labels.
     count, edges = np.histogram(low, bins=200, range=(0, _UPPER))
     middle = (edges[:-1] + edges[1:]) / 2
@@ -67,12 +73,15 @@ def _wrong_given_place(u: np.ndarray) -> np.ndarray:
     log_post += -0.5 * deviation[:, None] ** 2 + (_SHAPE - 1) * np.log(shares) - shares / _SCALE
     weight = np.exp(log_post - log_post.max())
     weight /= weight.sum()
+    draws = np.random.default_rng(0).standard_gamma(_HARD_SHAPE, 500) / _HARD_SHAPE
+    hard = _HARD_MEAN * part * draws
+    mistaken = np.maximum(1 - hard / shares[:, None], 0).mean(axis=1)
     grid = np.linspace(0, 1, _GRID)
-    wrong_at = (mixed / _UPPER)[None, :, None] / _mixture(grid, rates, mixed)
+    wrong_at = (mistaken * mixed / _UPPER)[None, :, None] / _mixture(grid, rates, mixed)
     wrong = np.interp(u, grid, (weight[:, :, None] * wrong_at).sum(axis=(0, 1)))
     # Above the bound correct labels are denser than this curve; wrong labels stay uniform.
     high = u >= _UPPER
-    expected = float((weight.sum(axis=0) * shares).sum()) * len(u) * (1 - _UPPER)
+    expected = float((weight.sum(axis=0) * shares * mistaken).sum()) * len(u) * (1 - _UPPER)
     wrong[high] *= min(1.0, expected / max(float(wrong[high].sum()), 1e-12))
     return np.asarray(wrong)
 
