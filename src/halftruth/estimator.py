@@ -33,6 +33,7 @@ from halftruth.models.ensemble import MEMBERS
 from halftruth.presence.decisions import decide
 from halftruth.presence.labelling_model import logit, sigmoid
 from halftruth.presence.probabilities import fit_probabilities
+from halftruth.presence.propensity import LabelBias, choose_propensity
 from halftruth.train.auto import hold_out_rows, resolve_auto, search_settings, uses_ensemble
 from halftruth.train.config import AUTO, Config, ConfigError
 from halftruth.train.devices import OneProcess
@@ -121,6 +122,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         curves behind `predict_proba`.
     hints_ : halftruth.train.hints.HintWeights or None
         What the hints of `fit` are worth per class.
+    label_bias_ : LabelBias or None
+        The test of whether frequent classes are named first; None where labels cannot tell.
     reasons_ : list of str
         What "auto" chose and why; for the ensemble, the table of its members.
     best_epoch_ : int
@@ -233,6 +236,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             groups = column_or_1d(groups)
             check_consistent_length(X, groups)
         self._weights = _check_weights(sample_weight, X, y)
+        self.label_bias_: LabelBias | None = None
         self.many_: ManyClassModel | None = None
         if np.ndim(y) == 2 and y.shape[1] > MANY_CLASSES:
             config = self._config(y.shape[1])
@@ -364,6 +368,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         self.model_: Classifier = fitted.model.cpu().double()
         self.reasons_ = fitted.describe()
+        self.label_bias_ = fitted.bias
         self.n_iter_ = self.best_epoch_ = 1
         return fitted.rows, fitted.logits
 
@@ -487,7 +492,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Fit the model of labelling to out-of-sample logits, and choose thresholds."""
         self.probabilities_ = fit_probabilities(
             y[rows], logits, labels_per_row=self.labels_per_row, prevalence=shares,
-            complete=complete, seed=0,
+            complete=complete, propensity=choose_propensity(y, self.label_bias_), seed=0,
         )  # fmt: skip
         shown = (y > 0).sum(axis=0)
         self.decisions_ = decide(self.probabilities_(logits), shown, self.decide)

@@ -45,6 +45,15 @@ def frequency_propensities(labels: np.ndarray, exponent: float = EXPONENT) -> np
     return np.asarray(np.exp(log - log.mean()))
 
 
+def choose_propensity(labels: np.ndarray, bias: LabelBias | None) -> np.ndarray | None:
+    """Return the propensities for probabilities and estimates; None where no bias was found.
+
+    γ is that of the test, lower than in training: a level that is too high harms decisions more
+    than one that is too low.
+    """
+    return frequency_propensities(labels, TESTED) if bias is not None and bias.found else None
+
+
 def shows_one(labels: np.ndarray) -> bool:
     """Return whether rows show one class each, with labels that are unknown: a choice was made."""
     return choose_selection(labels) == "one" and bool((labels == PRESENT).any())

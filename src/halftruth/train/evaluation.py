@@ -21,7 +21,7 @@ from halftruth.presence.decisions import Decisions, decide
 from halftruth.presence.estimated_scores import EstimatedScores, estimate_scores
 from halftruth.presence.posterior import PresenceRange
 from halftruth.presence.probabilities import Probabilities, fit_probabilities
-from halftruth.presence.propensity import LabelBias
+from halftruth.presence.propensity import LabelBias, choose_propensity
 from halftruth.train.config import Config
 from halftruth.train.held_out_rows import OutOfSample
 from halftruth.train.hints import combine_with_hints
@@ -179,7 +179,9 @@ def evaluate_run(
     logits = {"val": predict(val), "test": predict(test)}
     given = out_of_sample or OutOfSample(val, logits["val"])
     given, logits, hints = combine_with_hints(task, given, logits)
-    probabilities, decisions, present = decide_without_complete_labels(config, task, given)
+    test = best.get("label_bias")
+    bias = None if test is None else LabelBias(**test)
+    probabilities, decisions, present = decide_without_complete_labels(config, task, given, bias)
     scores = {part: probabilities(values) for part, values in logits.items()}
     fitted = np.where(decisions.predicted, decisions.thresholds, 1.0)
     histograms = {
@@ -230,7 +232,7 @@ def evaluate_run(
         p = probabilities(given.logits)
         labels = task.labels.values[given.rows]
         result.estimated = list_estimates(estimate(p, labels, decisions, present))
-    _add_label_bias(result, task, labels, p, decisions, best.get("label_bias"))
+    _add_label_bias(result, task, labels, p, decisions, bias)
     return result
 
 
@@ -240,16 +242,15 @@ def _add_label_bias(
     labels: np.ndarray,
     p: np.ndarray,
     decisions: Decisions,
-    test: dict[str, Any] | None,
+    bias: LabelBias | None,
 ) -> None:
     """Add whether labels look biased, and the rows that would settle it.
 
     `labels`, `p`: of the rows that the model was not fitted on.
     """
     assert result.details is not None
-    tested = None if test is None else LabelBias(**test)
     chosen = decisions(p)
-    facts = collect_bias_facts(task.classes, task.labels.values, task.given, labels, chosen, tested)
+    facts = collect_bias_facts(task.classes, task.labels.values, task.given, labels, chosen, bias)
     rows = find_rows_to_label(facts, labels, p)
     if len(rows):
         facts["rows_to_label"] = len(rows)
@@ -293,7 +294,7 @@ def describe_estimates(estimated: dict[str, list[float]], names: tuple[str, ...]
 
 
 def decide_without_complete_labels(
-    config: Config, task: Task, given: OutOfSample
+    config: Config, task: Task, given: OutOfSample, bias: LabelBias | None = None
 ) -> tuple[Probabilities, Decisions, PresenceRange]:
     """Fit the model of labelling to out-of-sample rows, and choose thresholds by the rule.
 
@@ -309,13 +310,16 @@ def decide_without_complete_labels(
         task.labels.values, task.classes, config.prevalence, config.complete_classes,
         config.labels_per_row,
     )  # fmt: skip
+    propensity = choose_propensity(labels, bias)
     probabilities = fit_probabilities(
         labels[given.rows], given.logits, verified=verified, prevalence=shares, complete=complete,
-        labels_per_row=config.labels_per_row, seed=config.seed,
+        propensity=propensity, labels_per_row=config.labels_per_row, seed=config.seed,
     )  # fmt: skip
     shown = (task.labels.values[task.splits.train] == PRESENT).sum(axis=0)
     decisions = decide(probabilities(given.logits), shown, config.decide)
-    present = probabilities.infer(labels[given.rows], given.logits, verified=verified)
+    present = probabilities.infer(
+        labels[given.rows], given.logits, verified=verified, propensity=propensity
+    )
     return probabilities, decisions, present
 
 
