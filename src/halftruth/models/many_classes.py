@@ -71,7 +71,7 @@ class ManyClassHead(Head):
         columns = self.labels[index].long() - low
         # Other classes, and the padding, go to one more column.
         columns = torch.where((columns < 0) | (columns > width), width, columns)
-        votes = torch.zeros(len(index), width + 1, dtype=weight.dtype, device=weight.device)
+        votes = torch.zeros_like(weight[:, :1]).expand(-1, width + 1).clone()
         each = weight[:, :, None].expand_as(columns)
         return votes.scatter_add(1, columns.flatten(1), each.flatten(1))[:, :width]
 

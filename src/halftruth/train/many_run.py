@@ -33,6 +33,8 @@ LEFT_OUT = (
 # Smaller probabilities are not stored for the choice of a threshold.
 _LEAST_PROBABILITY = 1e-3
 _TOP, _POOL_ROWS = 10, 1_000
+# More labels are not measured at the end of training, but a random part of the rows.
+_MEASURED_CELLS = 300_000_000
 # Numbers of a block of classes for all rows.
 _CLASS_BLOCK = 40_000_000
 
@@ -180,9 +182,13 @@ def evaluate_many(
         shown=[int(n) for n in shown],
     )
     propensity = propensities(shown, max(len(train), 3))
+    parts = {"val": "", "test": ""}
     for part, at in (("val", task.splits.val), ("test", task.splits.test)):
         if not len(at):
             continue
+        if (most := max(_MEASURED_CELLS // len(shown), 1_000)) < len(at):
+            parts[part] = f" ({most:,} of {len(at):,} rows)"
+            at = np.sort(np.random.default_rng(config.seed).choice(at, most, replace=False))
         found, table = measure_many(head, features, at, reference, decisions, propensity)
         columns |= {f"{part}_{name}": values for name, values in table.items()}
         result.footing[part] = VERIFIED if complete else AS_ABSENT
@@ -190,7 +196,7 @@ def evaluate_many(
             setattr(result, part, found)
         else:
             result.counting_unknown_as_absent[part] = found
-    result.many_classes = _describe(result, float(limits.min()))
+    result.many_classes = _describe(result, float(limits.min()), parts)
     result.criterion = "val_mAP"
     result.best_score = result.get_observed("val").get("mAP", float("nan"))
     return result, pooled, pd.DataFrame(columns)
@@ -212,12 +218,12 @@ def describe_metrics(metrics: dict[str, float], complete: bool) -> list[str]:
     return [*lines, others] if complete else lines
 
 
-def _describe(result: Result, threshold: float) -> list[str]:
+def _describe(result: Result, threshold: float, parts: dict[str, str]) -> list[str]:
     lines = []
     for part, name in (("val", "validation"), ("test", "test")):
         if found := result.get_observed(part):
             texts = describe_metrics(found, result.footing[part] == VERIFIED)
-            lines += [f"{name}, {line}" for line in texts]
+            lines += [f"{name}{parts[part]}, {line}" for line in texts]
     text = f"decisions by {result.decide}"
     if not text.startswith("decisions by top"):
         text += f", threshold {threshold:.3f} for all classes"
