@@ -18,6 +18,7 @@ from halftruth.bench.search_space import parse, space_of
 from halftruth.data import DataError
 from halftruth.models.heads import registry as heads
 from halftruth.train.config import AUTO, Config, ConfigError, collect
+from halftruth.train.settings import is_rule
 
 # Settings of `halftruth train` that a grid sets itself: files, the method, the seed.
 _NOT_TRAINING = {
@@ -76,6 +77,18 @@ def threshold_problems(threshold: Any) -> list[str]:
     return [f'threshold: expected "fit", "offset" or 0 to 1, got {threshold!r}']
 
 
+def decide_problems(entry: Mapping[str, Any]) -> list[str]:
+    """Mistakes of the rule of decisions in a grid or in the entry of a method."""
+    rule = entry.get("decide")
+    if rule is None:
+        return []
+    if not isinstance(rule, str) or not is_rule(rule):
+        return [f"decide: expected a rule such as f1 or precision=0.9, got {rule!r}"]
+    if entry.get("threshold", "fit") != "fit":
+        return ["decide, threshold: expected one of them, since both choose the predictions"]
+    return []
+
+
 def training_problems(training: dict[str, Any]) -> list[str]:
     strange = training.keys() & _NOT_TRAINING
     found = [f"training: {key} cannot be set in a grid" for key in sorted(strange)]
@@ -100,7 +113,7 @@ def convert_numbers(training: dict[str, Any]) -> dict[str, Any]:
     return {key: getattr(config, key) for key in training}
 
 
-_OF_METHOD = {"loss", "options", "labels", "search", "fixed", "training", "threshold"}
+_OF_METHOD = {"loss", "options", "labels", "search", "fixed", "training", "threshold", "decide"}
 _OF_DATA = {"reader", "root", "frozen", "published", "val", "limit", "training"}
 _ON_FEATURES = {"head_lr": {"low": 1e-4, "high": 3e-2, "log": True}}
 _ON_IMAGES = {"lr": {"low": 1e-5, "high": 3e-4, "log": True}}
@@ -124,6 +137,9 @@ class Grid:
     # "offset": (1 + lowest validation prediction) / 2. A method may have its own.
     choose: str = "mAP"
     threshold: float | str = "fit"
+    # Instead of a threshold, a rule of decisions (f1, precision=0.9, ...) on calibrated
+    # probabilities. A method may have its own.
+    decide: str | None = None
 
     def cells(self) -> list[Cell]:
         """Every combination of data set, label setting and method, with its search space."""
@@ -149,8 +165,17 @@ class Grid:
             search=self._search(data, method),
             label_seed=self.label_seed,
             choose=self.choose,
-            threshold=method.get("threshold", self.threshold),
+            threshold=self._get_threshold(method),
         )
+
+    def _get_threshold(self, method: dict[str, Any]) -> float | str:
+        """The threshold of a method, or its rule of decisions."""
+        for entry in (method, vars(self)):
+            if entry.get("decide") is not None:
+                return str(entry["decide"])
+            if "threshold" in entry and (entry is method or self.decide is None):
+                return entry["threshold"]  # type: ignore[no-any-return]
+        return self.threshold
 
     def _search(self, data: str, method: dict[str, Any]) -> dict[str, Any]:
         common = {} if method["loss"] == AUTO else self.search
@@ -220,7 +245,7 @@ class Grid:
             found.append(f"seeds: expected integers >= 0, got {self.seeds}")
         if type(self.trials) is not int or self.trials < 1:
             found.append(f"trials: expected an integer >= 1, got {self.trials!r}")
-        found += threshold_problems(self.threshold)
+        found += threshold_problems(self.threshold) + decide_problems(vars(self))
         if not (self.label_seed == "seed" or type(self.label_seed) is int):
             found.append(f'label_seed: expected a number or "seed", got {self.label_seed!r}')
         for setting in self.labels:
@@ -268,6 +293,7 @@ class Grid:
                     found += [
                         f"methods: {row}: {text}"
                         for text in threshold_problems(made.get("threshold", 0.5))
+                        + decide_problems(made)
                     ]
                     build_loss(made)
                     parse(made.get("search") or {})

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,17 @@ from halftruth import losses
 from halftruth.bench.jobs import PRIOR, Job
 from halftruth.bench.run_data import Matrix, load_benchmark, prior_of, seen_labels, source_key
 from halftruth.data import Splits, read_labels, write_labels
+from halftruth.labels import ABSENT, PRESENT
 from halftruth.metrics import evaluate, thresholds
 from halftruth.metrics.counts import UndefinedMetricWarning
 from halftruth.models import Classifier
+from halftruth.presence.decisions import decide
+from halftruth.presence.labelling_model import logit
+from halftruth.presence.probabilities import fit_probabilities
 from halftruth.train.auto import resolve_auto, search_settings
 from halftruth.train.config import AUTO, Config
 from halftruth.train.devices import OneProcess
+from halftruth.train.evaluation import score_decisions
 from halftruth.train.fit import make_teacher, make_teacher_config
 from halftruth.train.fit_ensemble import fit_ensemble
 from halftruth.train.inputs import Features
@@ -34,6 +39,8 @@ from halftruth.train.trainer import Stage, Teacher
 _LEAN = {"ema": 0.99, "graphs": False, "compile": False}
 
 NONE = np.arange(0)
+
+Measure = Callable[[np.ndarray, np.ndarray], dict[str, float]]
 
 
 def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
@@ -120,16 +127,30 @@ def compute_metrics(job: Job, model: nn.Module, matrix: Matrix) -> dict[str, Any
         return scores.cpu().numpy(), matrix.labels[index].cpu().numpy()
 
     scores, truth = score(matrix.splits.val)
-    limits = choose_threshold(job.threshold, scores, truth)
+    measure = make_measure(job.threshold, scores, truth)
     with _undefined_metrics_allowed():
-        found: dict[str, Any] = {"val": evaluate(scores, truth, threshold=limits)}
+        found: dict[str, Any] = {"val": measure(scores, truth)}
         if not job.trial:
             # Without a test part, results are those of the validation part (see Sewer-ML).
             found["test"] = found["val"]
             if len(matrix.splits.test):
                 scores, truth = score(matrix.splits.test)
-                found["test"] = evaluate(scores, truth, threshold=limits)
+                found["test"] = measure(scores, truth)
     return found
+
+
+def make_measure(given: float | str, scores: np.ndarray, truth: np.ndarray) -> Measure:
+    """Return what scores rows: with thresholds, or with decisions by a rule.
+
+    Both are chosen on validation rows. A rule decides on calibrated probabilities, as in `train`.
+    """
+    if not isinstance(given, str) or given in ("fit", "offset"):
+        limits = choose_threshold(given, scores, truth)
+        return lambda scores, truth: evaluate(scores, truth, threshold=limits)
+    labels = np.where(truth > 0, PRESENT, ABSENT)
+    fitted = fit_probabilities(labels, logit(scores))
+    decisions = decide(fitted(logit(scores)), (labels == PRESENT).sum(axis=0), given)
+    return lambda scores, truth: score_decisions(fitted(logit(scores)), decisions, truth)
 
 
 def choose_threshold(given: float | str, scores: np.ndarray, truth: np.ndarray) -> Any:
@@ -207,14 +228,17 @@ def run_on_images(job: Job, root: Path, cache: Path, device: str) -> dict[str, A
 def _evaluate_at(
     job: Job, folder: Path, files: dict[str, Any], device: str
 ) -> dict[str, dict[str, float]]:
-    """Metrics of a finished run on images at the grid's fixed threshold."""
+    """Metrics of a finished run on images at the grid's threshold or by its rule.
+
+    A threshold is on the sigmoid of the logits, as on features and in the papers.
+    """
     from halftruth.train.trained_run import TrainedRun
 
     run, labels = TrainedRun(folder, device=device), read_labels(files["truth"], zero="unknown")
     assert labels.split is not None
     assert labels.items is not None
     found: dict[str, dict[str, float]] = {}
-    limits: Any = None
+    measure: Measure | None = None
     for part in ("val",) if job.trial else ("val", "test"):
         rows = np.flatnonzero(labels.split == part)
         if not len(rows):
@@ -223,10 +247,9 @@ def _evaluate_at(
         items = [str(labels.items[row]) for row in rows]
         scores = run.score(images=files["images"], items=items, bad_images="fail", workers=1)
         truth = labels.values[rows]
-        if limits is None:
-            limits = choose_threshold(job.threshold, scores.probabilities, truth)
+        measure = measure or make_measure(job.threshold, scores.raw, truth)
         with _undefined_metrics_allowed():
-            found[part] = evaluate(scores.probabilities, truth, threshold=limits)
+            found[part] = measure(scores.raw, truth)
     return found
 
 

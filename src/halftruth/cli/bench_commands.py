@@ -35,6 +35,10 @@ def run(
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="Other seeds: 0,1,2.")] = None,
     trials: Annotated[int | None, typer.Option(min=1, help="Settings to try per method.")] = None,
+    decide: Annotated[
+        str | None,
+        typer.Option(help="Predict by a rule (f1, precision=0.9, ...) instead of a threshold."),
+    ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Another number of epochs.")] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Rows per part at most, to test a grid quickly.")
@@ -57,8 +61,9 @@ def run(
     # The grid reports seeds that are not numbers, together with all other mistakes.
     numbers = seeds and [int(part) if part.isdigit() else part for part in seeds.split(",")]
     spec = load_grid(
-        grid, seeds=numbers, trials=trials, labels=None if labels is None else labels.split(",")
-    )
+        grid, seeds=numbers, trials=trials, decide=decide,
+        labels=None if labels is None else labels.split(","),
+    )  # fmt: skip
     if epochs is not None:
         spec.training |= {"epochs": epochs, "head_epochs": epochs}
         for about in spec.data.values():

@@ -20,6 +20,7 @@ from halftruth.presence.decisions import Decisions
 from halftruth.presence.estimated_scores import infer_range
 from halftruth.presence.labelling_model import sigmoid
 from halftruth.presence.posterior import PresenceRange
+from halftruth.presence.probabilities import Probabilities
 from halftruth.presence.verification import (
     SCORES,
     VerificationPlan,
@@ -42,7 +43,7 @@ class RunScores:
     """Estimates the scores of a run on the rows it was not fitted on, before and after verdicts."""
 
     def __init__(self, run: TrainedRun, decisions: Decisions | None = None) -> None:
-        held = run.held_out
+        held, self._run = run.held_out, run
         offset, slope = run.curves
         self.labels: np.ndarray = held.labels
         self.probabilities = sigmoid(offset + slope * held.logits)
@@ -55,13 +56,23 @@ class RunScores:
 
     @cached_property
     def present(self) -> PresenceRange:
-        """P(present) of every cell, before any verdict."""
-        return infer_range(self.labels, self.probabilities)
+        """P(present) of every cell, before any verdict: by the run's own model of labelling."""
+        saved = (self._run.result or {}).get("probabilities", {})
+        # Runs of earlier versions did not keep the assumptions.
+        if not saved.get("assumptions"):
+            return infer_range(self.labels, self.probabilities)
+        return Probabilities.from_dict(saved).infer(self.labels, self._run.held_out.logits)
 
     @cached_property
     def before(self) -> Estimates:
         """The estimates without verdicts."""
-        return list_estimates(estimate(self.probabilities, self.labels, self.decisions))
+        scored = self.probabilities, self.labels
+        found = estimate(*scored, self.decisions, self.present if self._can_infer else None)
+        return list_estimates(found)
+
+    @property
+    def _can_infer(self) -> bool:
+        return bool((self.labels == UNKNOWN).any() and (self.labels == PRESENT).any())
 
     @cached_property
     def plan(self) -> VerificationPlan | None:
