@@ -72,11 +72,12 @@ def test_the_matrix_on_disk_is_that_in_memory(data, tmp_path, features, more):
     rows = np.arange(0, ROWS, 2)
     sources, texts, _ = read_inputs(config, labels, config.labels, config.features)
     encoder = FeatureEncoder.fit(sources, texts, labels.values, rows)
-    found, same = encode_on_disk(config, labels, labels.values, rows, None)
+    found, same, kept = encode_on_disk(config, labels, labels.values, rows, None)
     assert isinstance(found, np.memmap)
+    assert kept == texts
     assert same.describe_exactly() == encoder.describe_exactly()
     np.testing.assert_array_equal(found, encoder.transform(sources, texts))
-    again, _ = encode_on_disk(config, labels, labels.values, rows, same)
+    again, *_ = encode_on_disk(config, labels, labels.values, rows, same)
     assert again.filename == found.filename, "made once"
 
 
@@ -128,7 +129,7 @@ def test_missing_values_outside_the_sample_are_seen(data, tmp_path, monkeypatch)
     np.save(tmp_path / "x.npy", x)
     config = Config(labels=data / "labels.csv", features=str(tmp_path / "x.npy"), out=str(tmp_path))
     labels = read_labels(data / "labels.csv", drop_columns=["note"])
-    found, encoder = encode_on_disk(config, labels, labels.values, np.arange(ROWS), None)
+    found, encoder, _ = encode_on_disk(config, labels, labels.values, np.arange(ROWS), None)
     assert not encoder.is_plain
     assert found.shape == (ROWS, 3)
     assert found[ROWS // 2, 2] == 1

@@ -198,3 +198,16 @@ def test_a_lost_tokenizer_is_one_message(run, tmp_path):
     shutil.rmtree(tmp_path / "run" / "encoder")
     with pytest.raises((DataError, ValueError), match="tokenizer of the run cannot be read"):
         halftruth.load(tmp_path / "run")
+
+
+def test_a_tuned_model_is_exported_with_its_tokens(run, tmp_path):
+    from halftruth.models.export import export_torch
+
+    done = export_torch(halftruth.load(run), tmp_path / "m.pt2")
+    notes = json.loads(done.notes.read_text())["input"]
+    assert (notes["kind"], notes["padding"]) == ("tokens", -1)
+    loaded = halftruth.load(run)
+    rows = torch.from_numpy(loaded.encoder.transform([], ["so happy", "they furious well"]))
+    got = torch.export.load(tmp_path / "m.pt2").module()(rows)
+    wanted = loaded.predict(["so happy", "they furious well"])[[*WORDS]].to_numpy()
+    np.testing.assert_allclose(got.detach().numpy(), wanted, atol=1e-4)

@@ -166,3 +166,36 @@ def test_a_file_without_the_text_is_refused(run, tmp_path):
         halftruth.predict(run, tmp_path / "new.csv")
     with pytest.raises(DataError, match="expected the column of text 'comment'"):
         halftruth.predict(run, pd.DataFrame({"remark": ["so happy"]}))
+
+
+def test_predictions_show_the_text(run, data, tmp_path):
+    table = halftruth.predict(run, ["so happy and glad"])
+    assert [*table.columns[:3]] == ["item", "comment", "labels"]
+    assert table["comment"][0] == "so happy and glad"
+    assert command("predict", run, data / "comments.csv", "--out", tmp_path / "p.csv") == 0
+    given = pd.read_csv(data / "comments.csv")["comment"].tolist()
+    assert pd.read_csv(tmp_path / "p.csv")["comment"].tolist() == given
+    # The table is one of probabilities for an audit, too.
+    found = make_audit(tmp_path / "p.csv", data / "comments.csv", out=tmp_path / "audit",
+                       reading={"drop_columns": ["comment"]})  # fmt: skip
+    assert len(found.info["classes"]) == 3
+
+
+def test_the_report_shows_texts(data, tmp_path):
+    settings = {**SHORT, "report": True}
+    halftruth.fit(data / "comments.csv", text="comment", out=tmp_path, quiet=True, **settings)
+    page = (tmp_path / "report.html").read_text()
+    assert "Best and worst texts" in page
+    shown = pd.read_csv(data / "comments.csv").query("split == 'val'")["comment"]
+    assert sum(f"<blockquote>{text}</blockquote>" in page for text in shown) > 3
+
+
+def test_an_exported_file_names_its_columns(run, tmp_path):
+    import json
+
+    from halftruth.models.export import export_torch
+
+    done = export_torch(halftruth.load(run), tmp_path / "m.pt2")
+    notes = json.loads(done.notes.read_text())["input"]
+    assert "words: happy" in notes["columns"]
+    assert len(notes["columns"]) == notes["shape"][1]

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 import halftruth
 from halftruth.models import Classifier
 from halftruth.models.classifier import Standardize
+from halftruth.models.language_model import PADDING, TextBackbone
 from halftruth.presence.decisions import Decisions, Rule
 
 TOLERANCE = 1e-4
@@ -64,6 +65,8 @@ class _Source:
     classes: Any
     curves: tuple[np.ndarray, np.ndarray]
     decisions: Decisions
+    # How text and tables become features, if the run has them.
+    encoder: Any = None
 
 
 def export(source: Any, path: str | Path, format: str, **names: Any) -> Exported:
@@ -131,6 +134,7 @@ class _Export:
             raise ExportError(f"expected a file ending in {suffix}, got {self.path}")
         found = _unpack(source)
         self.model, self.curves, decisions = found.model, found.curves, found.decisions
+        self.encoder = found.encoder
         names = found.classes if classes is None else classes
         self.classes = [str(name) for name in self._one_per_class("classes", names)]
         # Thresholds that the caller gives follow no rule.
@@ -210,10 +214,24 @@ class _Export:
         if self.model.image_size:
             side = self.model.image_size
             return torch.randn(size, 3, side, side, generator=random)
+        if isinstance(self.model.backbone, TextBackbone):
+            return self._example_tokens(size, random)
         standardize = self.standardize()
         noise = torch.randn(size, len(standardize.mean), generator=random, dtype=torch.float64)
         mean, std = standardize.mean.cpu().double(), standardize.std.cpu().double()
         return (mean + std * noise).float()
+
+    def _example_tokens(self, size: int, random: torch.Generator) -> Tensor:
+        """Rows of tokens; some end before the others."""
+        width, words = self._count_tokens(), int(self.model.backbone.model.config.vocab_size)  # type: ignore[union-attr, arg-type]
+        tokens = torch.randint(0, words, (size, width), generator=random).float()
+        tokens[::2, max(width // 2, 1) :] = PADDING
+        return tokens
+
+    def _count_tokens(self) -> int:
+        if self.encoder is None:
+            raise ExportError("a fine-tuned language model is exported from its run, not alone")
+        return len(self.encoder.outputs)
 
     def standardize(self) -> Standardize:
         found = next((m for m in self.model.modules() if isinstance(m, Standardize)), None)
@@ -230,8 +248,14 @@ class _Export:
             inputs |= {"layout": "NCHW, RGB"}
             inputs |= {"scale": "0..1, then (x - mean) / std"}
             inputs |= {"mean": list(model.mean), "std": list(model.std)}
+        elif isinstance(model.backbone, TextBackbone):
+            inputs |= {"kind": "tokens", "shape": ["batch", self._count_tokens()]}
+            inputs |= {"padding": PADDING, "tokenizer": "the folder encoder of the run"}
         else:
             inputs |= {"kind": "features", "shape": ["batch", len(self.standardize().mean)]}
+            if self.encoder is not None:
+                inputs["made_by"] = "halftruth.load(RUN).encoder.transform(tables, texts)"
+                inputs["columns"] = self.encoder.outputs
         output = {"name": "probabilities", "shape": ["batch", model.num_classes]}
         facts: dict[str, Any] = {"halftruth": halftruth.__version__}
         facts |= {"input": inputs, "output": output}
@@ -260,7 +284,8 @@ def _unpack(source: Any) -> _Source:
             f"{type(source).__name__}"
         )
     if not fitted:
-        return _Source(model, source.classes, source.curves, source.decisions)
+        encoder = getattr(source, "encoder", None)
+        return _Source(model, source.classes, source.curves, source.decisions, encoder)
     curves = source.probabilities_.offset, source.probabilities_.slope
     return _Source(model, source.classes_, curves, source.decisions_)
 

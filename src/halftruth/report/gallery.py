@@ -1,4 +1,4 @@
-"""The images in a report: the best and the worst of each class, and probably missing labels."""
+"""Images and texts in a report: best and worst of each class, and probably missing labels."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from halftruth.report.page import Raw, card, grid, thumbnail
 
 # These limits keep the page below a few megabytes.
 MOST_CLASSES, EACH, MOST_FOUND = 24, 2, 24
-_SIDE = 150
+_SIDE, _MOST_LETTERS = 150, 300
 
 
 @dataclass(frozen=True)
 class HeldOut:
     """Rows that a model was not trained on, with its probabilities and their labels.
 
-    `complete` are the complete labels, where they are known; `store` is None for features.
+    `complete` are the complete labels, where they are known. `store` has the images and `texts` the
+    texts of the rows, if they have any.
     """
 
     names: Sequence[str]
@@ -31,6 +32,12 @@ class HeldOut:
     labels: np.ndarray
     complete: np.ndarray | None
     store: ImageStore | None
+    texts: Sequence[str] | None = None
+
+    @property
+    def can_be_seen(self) -> bool:
+        """Whether there is an image or a text to show per row."""
+        return self.store is not None or self.texts is not None
 
     def at_most(self, labels: int) -> HeldOut:
         """Evenly spaced rows, as many as have at most `labels` labels together."""
@@ -44,11 +51,12 @@ class HeldOut:
             probabilities=self.probabilities[rows],
             labels=self.labels[rows],
             complete=None if self.complete is None else self.complete[rows],
+            texts=None if self.texts is None else [self.texts[row] for row in rows],
         )
 
 
 def best_and_worst(held_out: HeldOut, ap: np.ndarray) -> Raw:
-    """Images of the classes with the lowest AP first; see `pick_rows`."""
+    """Rows of the classes with the lowest AP first; see `pick_rows`."""
     known = held_out.complete
     judged = held_out.labels if known is None else known
     order = [int(k) for k in np.argsort(ap, kind="stable") if not np.isnan(ap[k])]
@@ -106,7 +114,9 @@ def _card(held_out: HeldOut, row: int, k: int, text: str, kind: str, title: str 
 
 def _image(held_out: HeldOut, row: int) -> str:
     if held_out.store is None:
-        return ""
+        text = "" if held_out.texts is None else held_out.texts[row]
+        shown = text if len(text) <= _MOST_LETTERS else text[:_MOST_LETTERS] + " …"
+        return f"<blockquote>{escape(shown)}</blockquote>"
     name = held_out.names[row]
     try:
         return thumbnail(held_out.store.read(name, _SIDE), name, _SIDE)

@@ -96,6 +96,7 @@ def write_report(result: Result) -> Path:
         labels=task.labels.values[rows],
         complete=None if task.truth is None else task.truth[rows],
         store=task.store,
+        texts=None if task.texts is None else [task.texts[row] for row in rows],
     )
     parts = [
         _head(result, config, task, seconds),
@@ -208,17 +209,19 @@ def _cell(key: str, value: float | str) -> str:
 
 
 def _images(held_out: HeldOut, classes: pd.DataFrame) -> str:
-    if held_out.store is None:
+    if not held_out.can_be_seen:
         return ""
+    kind = "images" if held_out.store is not None else "texts"
+    unlabelled = "" if held_out.complete is not None else " (not labelled)"
     some = (
         f" Only the {MOST_CLASSES} classes with the lowest AP."
         if len(classes) > MOST_CLASSES
         else ""
     )
     return (
-        "<h2>Best and worst images</h2><p>Validation rows, which the model was not trained on: for "
-        "each class the positives with the highest and the lowest score, and the other images with "
-        f"the highest score{'' if held_out.complete is not None else ' (not labelled)'}.{some}</p>"
+        f"<h2>Best and worst {kind}</h2><p>Validation rows, which the model was not trained on: "
+        "for each class the positives with the highest and the lowest score, and the other "
+        f"{kind} with the highest score{unlabelled}.{some}</p>"
         + best_and_worst(held_out, classes["val_AP"].to_numpy(dtype=float))
     )
 
@@ -250,7 +253,7 @@ def _missing(held_out: HeldOut) -> str:
         f"{total.high:,.0f}). The estimate does not use complete labels. The most probable come "
         "first; <code>halftruth audit</code> checks all rows.</p>"
     )
-    if held_out.store is not None:
+    if held_out.can_be_seen:
         return title + text + show_missing(held_out, found)
     listed = [
         (str(item), str(name), f"{score:.3f}", f"{100 * chance:.0f}")

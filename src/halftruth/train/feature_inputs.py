@@ -30,6 +30,8 @@ from halftruth.train.feature_encoder import FeatureEncoder, options_for, read_so
 # Texts that are encoded at once.
 TEXTS_AT_ONCE = 4096
 
+# Features of some rows, their ids and their texts, where they have any.
+Encoded = tuple[np.ndarray, np.ndarray | None, list[str] | None]
 Files = str | Path | Sequence[str | Path]
 
 
@@ -95,14 +97,14 @@ def encode(
     features: Any = None,
     text: Any = None,
     images: Any = None,
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the features of new rows as a trained run needs them, and the ids of the rows.
+) -> Encoded:
+    """Return the features of new rows as a trained run needs them, their ids and their texts.
 
     features: files, a DataFrame, or an array of encoded features. text: a table with the column of
     text, a DataFrame, a text, or a list of texts. images: where the images are that the ids name.
     """
     if encoder is None or is_matrix(features):
-        return _read_plain(config, features)
+        return *_read_plain(config, features), None
     texts, ids = (None, None) if text is None else _read_texts(config, text)
     sources: list[FeatureColumns] = []
     if isinstance(features, pd.DataFrame):
@@ -127,7 +129,7 @@ def encode(
         pictures, bad = encoder.images.transform(open_images(images), names, config.workers)
         if bad:
             raise DataError(describe_bad(bad, len(names)))
-    return encoder.transform(sources, texts, pictures), ids
+    return encoder.transform(sources, texts, pictures), ids, texts
 
 
 def encode_blocks(
@@ -136,7 +138,7 @@ def encode_blocks(
     features: Any = None,
     text: Any = None,
     images: Any = None,
-) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+) -> Iterator[Encoded]:
     """Yield the same as `encode` in blocks of rows, where the inputs can be read in blocks.
 
     These are one .npy, Parquet or Arrow file (or shards of it), and text without features.
@@ -154,13 +156,15 @@ def encode_blocks(
                 yield (
                     encoder.transform([block]) if encoder is not None else plain_matrix,  # type: ignore[misc]
                     block.ids,
+                    None,
                 )
             return
     if text is not None and features is None and encoder is not None:
         texts, ids = _read_texts(config, text)
         for at in range(0, len(texts), TEXTS_AT_ONCE):
             some = slice(at, at + TEXTS_AT_ONCE)
-            yield encoder.transform([], texts[some]), None if ids is None else ids[some]
+            own = None if ids is None else ids[some]
+            yield encoder.transform([], texts[some]), own, texts[some]
         return
     yield encode(config, encoder, features, text)
 

@@ -53,8 +53,8 @@ def encode_on_disk(
     rows: np.ndarray,
     encoder: FeatureEncoder | None,
     images: Any = None,
-) -> tuple[np.ndarray, FeatureEncoder]:
-    """Return the features of all rows as a memory map, and the encoder.
+) -> tuple[np.ndarray, FeatureEncoder, list[str] | None]:
+    """Return the features of all rows as a memory map, the encoder, and the texts.
 
     `values`: labels by which the terms of a text are chosen; `rows`: the training rows. `encoder`:
     that of the run which is resumed. The file is made once and used again by the same run.
@@ -88,7 +88,7 @@ def encode_on_disk(
             out.flush()
             del out
     # "c": torch warns of arrays that cannot be written to; nothing is written to the file.
-    return np.load(path, mmap_mode="c"), encoder
+    return np.load(path, mmap_mode="c"), encoder, texts
 
 
 def _take_sample(source: BlockSource, rows: np.ndarray) -> FeatureColumns:

@@ -68,6 +68,8 @@ class Scores:
     logits: np.ndarray
     probabilities: np.ndarray
     bad: list[tuple[str, str]]
+    # The texts of the rows, if they were read.
+    texts: list[str] | None = None
 
     @property
     def raw(self) -> np.ndarray:
@@ -269,9 +271,13 @@ class TrainedRun:
                 )
             return make_top_table(scores, self.classes, decisions)
         shown, chosen = scores.probabilities, decisions(scores.probabilities)
-        return make_prediction_table(
+        table = make_prediction_table(
             scores.items, scores.raw if raw else shown, self.classes, chosen
         )
+        column = self.config.text
+        if scores.texts is not None and column is not None and column not in table.columns:
+            table.insert(1, column, scores.texts)
+        return table
 
     def score(
         self,
@@ -292,10 +298,10 @@ class TrainedRun:
         given = self._sort_inputs(source, images, features, text)
         names = None if items is None else [str(item) for item in items]
         if self.inputs is not None:
-            matrix, ids = encode(
+            matrix, ids, texts = encode(
                 self.config, self.encoder, given["features"], given["text"], given["images"]
             )
-            return self._with_hints(self._score_matrix(matrix, ids, names), hints)
+            return self._with_hints(self._score_matrix(matrix, ids, names, texts), hints)
         blocks = self._score_images(given["images"], names, bad_images, workers)
         return self._with_hints(join_scores(blocks), hints)
 
@@ -316,13 +322,15 @@ class TrainedRun:
             return
         # Logits are float64, and there are several copies of them.
         most, done = max(_BLOCK_BYTES // (64 * len(self.classes)), 1), 0
-        for matrix, ids in encode_blocks(
+        for matrix, ids, texts in encode_blocks(
             self.config, self.encoder, given["features"], given["text"], given["images"]
         ):
             for at in range(0, len(matrix), most):
                 part = matrix[at : at + most]
                 numbers = np.arange(done, done + len(part))
-                yield self._score_matrix(part, numbers if ids is None else ids[at : at + most])
+                own = numbers if ids is None else ids[at : at + most]
+                shown = None if texts is None else texts[at : at + most]
+                yield self._score_matrix(part, own, texts=shown)
                 done += len(part)
 
     def _sort_inputs(self, source: Any, images: Any, features: Any, text: Any) -> dict[str, Any]:
@@ -395,7 +403,11 @@ class TrainedRun:
         return read_matrix(self.config, self.encoder, labels, file, paths, reading)
 
     def _score_matrix(
-        self, matrix: np.ndarray, ids: np.ndarray | None, names: list[str] | None = None
+        self,
+        matrix: np.ndarray,
+        ids: np.ndarray | None,
+        names: list[str] | None = None,
+        texts: list[str] | None = None,
     ) -> Scores:
         assert self.inputs is not None
         check_features(matrix)
@@ -414,7 +426,11 @@ class TrainedRun:
         if self.has_many_classes:
             head: Any = self.model.head
             return ManyScores(names, matrix, head)  # type: ignore[return-value]
-        return self._make_scores(names, self._logits(Features(matrix), np.arange(len(matrix))), [])
+        scores = self._make_scores(
+            names, self._logits(Features(matrix), np.arange(len(matrix))), []
+        )
+        scores.texts = texts
+        return scores
 
     def _score_images(
         self, source: ImageSource, names: list[str] | None, bad_images: str, workers: int | None
