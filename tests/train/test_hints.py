@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from tiny_data import CLASSES, IMAGES, command, with_tune
 
 import halftruth
 from halftruth.data import DataError
@@ -166,3 +167,36 @@ def test_hints_for_a_run_without_hints_are_refused(tmp_path):
     run = halftruth.load(tmp_path / "run", device="cpu")
     with pytest.raises(DataError, match="trained without hints"):
         run.predict(x, hints=hint)
+
+
+def test_commands_train_and_predict_with_hints(run_with_hints, tmp_path, capsys):
+    folder, _ = run_with_hints
+    options = ("--hints", folder / "scores.csv", "--features", folder / "features.csv")
+    command(
+        "train", folder / "labels.csv", *options, "--hint-names", folder / "names.csv",
+        "--out", tmp_path / "run", "--no-report", "--epochs", "2",
+    )  # fmt: skip
+    assert "scores of 3 of 3 classes for 240 of 240 rows" in capsys.readouterr().err
+    command("predict", tmp_path / "run", *options, "--out", tmp_path / "with.csv")
+    command("evaluate", tmp_path / "run", folder / "truth.csv", *options)
+    assert "mAP" in capsys.readouterr().out
+    command("predict", tmp_path / "run", *options[2:], "--out", tmp_path / "alone.csv")
+    tables = [pd.read_csv(tmp_path / f"{name}.csv")["a"] for name in ("with", "alone")]
+    assert not np.allclose(*tables)
+
+
+def test_hints_of_images_are_combined_on_the_validation_rows(data, tmp_path):
+    truth = pd.read_csv(data / "truth.csv")
+    noise = np.random.default_rng(0).normal(0, 0.1, (len(truth), 3))
+    truth[list(CLASSES)] += noise
+    truth.iloc[:40].to_csv(tmp_path / "scores.csv", index=False)
+    settings = with_tune({**IMAGES, "head_epochs": 1, "method": "em"}, "head")
+    result = halftruth.fit(
+        data / "labels.csv", data / "photos", hints=tmp_path / "scores.csv", **settings,
+        out=tmp_path / "run", quiet=True,
+    )  # fmt: skip
+    assert "scores.csv" in result.hints["table"][1]
+    run = halftruth.load(tmp_path / "run", device="cpu")
+    with pytest.warns(UserWarning, match="the model alone"):
+        alone = run.predict(data / "photos")
+    assert len(run.predict(data / "photos", hints=tmp_path / "scores.csv")) == len(alone)

@@ -154,7 +154,7 @@ def _combine_members(
     share = find_weights(standard, known)
     kept = share.mean(dim=1) >= LEAST_WEIGHT
     value = torch.tensor([scores[name][i] for name, i in best.items()])
-    share = mix_with_scores(share, value, kept)
+    share = mix_with_scores(share, value, kept, known)
     total = torch.einsum("mk,mnk->nk", share, standard)
     slope, offset = fit_curve(total, known)
     table = [

@@ -15,9 +15,11 @@ from halftruth.metrics import mean_average_precision, mean_roc_auc
 # How strongly the weights of a class are regularised towards those of all classes.
 _CLASS_PRIOR = 10.0
 _MOST_CELLS = 2_000_000
-# The part of the weights that goes by the scores of the members, to this power: a member that is a
-# tenth behind the best has an eighth of its weight there.
-_BY_SCORE, _SCORE_POWER = 0.25, 20
+# A part of the weights goes by the scores of the members, to this power: a member that is a tenth
+# behind the best has an eighth of its weight there.
+_SCORE_POWER = 20
+# With this many labels per class, a quarter of the weights goes by the scores; at most a half.
+_ENOUGH_LABELS = 10
 
 
 def score_members(scores: Tensor, labels: Tensor) -> float:
@@ -56,18 +58,22 @@ def find_weights(scores: Tensor, labels: Tensor) -> Tensor:
     return weight / weight.sum(dim=0)
 
 
-def mix_with_scores(share: Tensor, scores: Tensor, kept: Tensor) -> Tensor:
+def mix_with_scores(share: Tensor, scores: Tensor, kept: Tensor, labels: Tensor) -> Tensor:
     """Return shares (M, K) that are in part by the scores (M,) of the members; 0 where not kept.
 
     The logistic regression predicts which labels are *shown*. A member that ranks well on the
-    whole keeps some weight, even if others predict better what was shown.
+    whole keeps some weight, even if others predict better what was shown. With few labels per
+    class, scores are noise: their part grows with the labels, up to a half.
 
     >>> share, score = torch.tensor([[0.8], [0.2]]), torch.tensor([0.5, 0.5])
-    >>> mix_with_scores(share, score, torch.tensor([True, True])).flatten()
+    >>> mix_with_scores(share, score, torch.tensor([True, True]), torch.ones(10, 1)).flatten()
     tensor([0.7250, 0.2750])
     """
+    shown = (labels == PRESENT).sum(dim=0)
+    mean = float(shown[shown > 0].float().mean()) if bool((shown > 0).any()) else 0.0
+    part = 0.5 * mean / (mean + _ENOUGH_LABELS)
     by_score = torch.where(kept, (scores / scores.max()).clamp(min=0) ** _SCORE_POWER, 0.0)
-    mixed = (1 - _BY_SCORE) * share + _BY_SCORE * (by_score / by_score.sum())[:, None]
+    mixed = (1 - part) * share + part * (by_score / by_score.sum())[:, None]
     mixed = torch.where(kept[:, None], mixed, 0.0)
     return mixed / mixed.sum(dim=0)
 
