@@ -126,7 +126,9 @@ def run_detection(given: dict[str, Any], name: str, setting: str, seed: int, row
         line["z"] = None if test is None else float(test.z)
     else:
         rows = draw_complete_rows(len(y), seed)
-        tested = find_preference(shown[rows], complete[rows], seed=seed)
+        known = shown.copy()
+        known[rows] = complete[rows]
+        tested = find_preference(shown, known, seed=seed)
         line |= {"found": bool(tested.p_value < LEVEL), "p": tested.p_value, "rows": tested.rows}
     return {**line, "seconds": round(time.perf_counter() - started, 1)}
 

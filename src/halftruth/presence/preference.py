@@ -3,8 +3,9 @@
 Incomplete labels alone can hardly tell a class that is rare from one that is rarely shown. A few
 rows that were labelled completely later tell it directly. Suppose that a row shows s of its m
 present labels. If every choice of s labels is as likely as any other, class k is shown in s/m of
-these rows. The test compares how often each class is shown with that number. Its p-value is exact:
-the share of even draws in which the classes differ at least as much.
+these rows. The test compares how often each class is shown with that number in two ways: over all
+classes, and along their frequency (frequent or rare classes first). Its p-value is exact: the share
+of even draws that are at least as far from even in either way.
 
 Rows with s = 0 or s = m tell nothing about a preference, and do not count in the test.
 """
@@ -78,25 +79,39 @@ def find_preference(shown: Any, complete: Any, *, seed: int = 0) -> Preference:
     expected = np.bincount(column, rate, width)
     spread = np.bincount(column, rate * (1 - rate), width)
 
-    def measure(which: np.ndarray) -> float:
+    # From other rows where there are any: whether a class counts as frequent must not depend on the
+    # choices that are tested.
+    known = present if whole.all() else seen[~whole] == PRESENT
+    frequency = np.log(known.sum(axis=0) + 1.0)
+
+    def measure(which: np.ndarray) -> tuple[float, float]:
         # One more: a class with few labels says little, however unlikely.
         gap = np.bincount(column, which, width) - expected
-        return float((gap**2 / (spread + 1)).sum())
+        return float((gap**2 / (spread + 1)).sum()), abs(float(gap @ frequency))
 
-    found, p_value = measure(kept), 1.0
+    p_value = 1.0
     if len(row):
         random = np.random.default_rng(seed)
         draws = int(np.clip(_MOST_CELLS // len(row), _FEWEST_DRAWS, _DRAWS))
         # The first cells of a row in random order are an even choice.
         first = np.arange(len(row)) - np.repeat(np.cumsum(total) - total, total) < count[row]
         even = np.zeros(len(row), dtype=bool)
-        as_far = 0
+        found = [measure(kept)]
         for _ in range(draws):
             even[np.argsort(row + random.random(len(row)))] = first
-            as_far += measure(even) >= found * (1 - 1e-9)
-        p_value = (1 + as_far) / (1 + draws)
+            found.append(measure(even))
+        p_value = _rank_first(np.array(found))
     chosen = np.bincount(column, kept, width)
     return Preference(given.sum(axis=0), present.sum(axis=0), chosen, expected, len(count), p_value)
+
+
+def _rank_first(found: np.ndarray) -> float:
+    """The share of draws (rows) that are as extreme as the first one, by any measure (columns)."""
+    # Equal up to rounding is equal.
+    rounded = found.round(9)
+    above = [len(found) - np.searchsorted(np.sort(one), one) for one in rounded.T]
+    smallest = np.min(above, axis=0)
+    return float(np.mean(smallest <= smallest[0]))
 
 
 def choose_rows_to_complete(probabilities: Any, *, seed: int = 0) -> np.ndarray:

@@ -18,7 +18,7 @@ from halftruth.presence.propensity import LabelBias
 # The file in the run folder with the rows to label completely.
 ROWS_TO_LABEL = "rows_to_label.txt"
 # A preference is certain enough from this p-value on.
-LEVEL = 0.01
+LEVEL = 0.03
 # The share of shown labels is told for classes that are predicted or present in this many rows.
 _ENOUGH_ROWS = 10
 # With fewer complete rows, no difference may mean too few rows.
