@@ -113,9 +113,7 @@ def data(
     truth: Annotated[Path | None, typer.Option(help="Complete labels of the same items.")] = None,
     hide: Annotated[
         str | None,
-        typer.Option(
-            help="Treat the file as complete and hide labels: single, drop-0.8, rarest."
-        ),
+        typer.Option(help="Treat the file as complete and hide labels: single, drop-0.8, rarest."),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Seed of the hidden labels (--hide). [default: 1200]")
