@@ -17,6 +17,7 @@ def main() -> None:
     for rows in np.array_split(complete, 20):
         rows[rng.random(rows.shape, dtype=np.float32) < SHARE_PRESENT] = labels.PRESENT
     zero_one = (complete == labels.PRESENT).astype(np.float32)
+    frequency = labels.frequency_weights(complete)
     names = [f"class {k}" for k in range(CLASSES)]
     tasks: dict[str, Callable[[], object]] = {
         "check (int8)": lambda: labels.check(complete),
@@ -26,6 +27,8 @@ def main() -> None:
         "single_positive_published": lambda: hiding.single_positive_published(complete),
         "drop_positives r=0.5": lambda: hiding.drop_positives(complete, 0.5),
         "keep_known 10 %": lambda: hiding.keep_known(complete, 0.1),
+        "keep_by_weight": lambda: labels.keep_by_weight(complete, frequency),
+        "keep_by_weight 40 %": lambda: labels.keep_by_weight(complete, frequency, 0.4),
         "subsample_negatives 1:0.05": lambda: hiding.subsample_negatives(complete, 0.05),
         "class_filter": lambda: labels.class_filter(complete, names, keep=names[::2]),
         "co_occurrence": lambda: labels.co_occurrence(complete),

@@ -47,7 +47,7 @@ def keep_by_weight(
     kept = np.zeros_like(values)
     if share is None:
         for rows in row_blocks(values):
-            row, column, order = _rank(values[rows], given[rows], largest_first, rng)
+            row, column, order = _rank(values[rows], given[rows], largest_first, rng, rows.start)
             order = order[np.argsort(row[order], kind="stable")]
             first = order[np.diff(row[order], prepend=-1) > 0]
             kept[rows][row[first], column[first]] = PRESENT
@@ -117,7 +117,7 @@ def unused_class_weights(classes: Sequence[str], unused: Iterable[str]) -> np.nd
 
 
 def _check_weights(weights: Any, values: np.ndarray) -> np.ndarray:
-    """Return the weights as (N, K); refuse those of PRESENT labels that cannot be used."""
+    """Return the weights as (N, K)."""
     given = np.asarray(weights)
     if given.dtype.kind not in "biuf":
         raise TypeError(f"expected weights to be numbers, got an array of {given.dtype}")
@@ -127,26 +127,29 @@ def _check_weights(weights: Any, values: np.ndarray) -> np.ndarray:
             f"expected weights of shape {(rows, width)}, like the labels, or ({width},), one per "
             f"class, got {given.shape}"
         )
-    given = np.broadcast_to(given, values.shape)
-    for block in row_blocks(values):
-        # Also False for NaN.
-        usable = (given[block] >= 0) & (given[block] < np.inf)
-        bad = np.argwhere((values[block] == PRESENT) & ~usable)
-        if len(bad):
-            row, column = int(bad[0][0]) + block.start, int(bad[0][1])
-            raise ValueError(
-                f"weights[{row}, {column}] is {given[row, column].item()!r}, and this label is "
-                "present; expected a finite number of at least 0"
-            )
-    return given
+    return np.broadcast_to(given, values.shape)
 
 
 def _rank(
-    values: np.ndarray, weights: np.ndarray, largest_first: bool, rng: np.random.Generator
+    values: np.ndarray,
+    weights: np.ndarray,
+    largest_first: bool,
+    rng: np.random.Generator,
+    start: int = 0,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return rows and columns of the PRESENT labels with a weight, and their order of choice."""
+    """Return rows and columns of the PRESENT labels with a weight, and their order of choice.
+
+    `start` is the number of the first row, for an error about a weight.
+    """
     row, column = np.nonzero(values == PRESENT)
     weight = weights[row, column].astype(np.float64)
+    # Also False for NaN.
+    if not (fine := (weight >= 0) & (weight < np.inf)).all():
+        at = int(fine.argmin())
+        raise ValueError(
+            f"weights[{row[at] + start}, {column[at]}] is {weight[at]:g}, and this label is "
+            "present; expected a finite number of at least 0"
+        )
     # One waiting time per label, also where the weight is 0: the draw of a row does not depend on
     # the weights of other rows. The first of exponential waiting times with rates w is label k
     # with probability w_k / sum of w, and so on along the order (Plackett-Luce).
