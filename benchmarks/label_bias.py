@@ -30,6 +30,7 @@ import tempfile
 import time
 import warnings
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -167,7 +168,9 @@ def write_files(data: Path, folder: Path, setting: str, seed: int, row: str) -> 
     if row == WITH_COMPLETE_ROWS:
         train = read.splits.train
         rows = train[draw_complete_rows(len(train), seed)]
-        observed.values[rows] = read.truth[rows]
+        complete = replace(observed, values=read.truth).select(rows)
+        write_labels(complete, folder / "complete.csv")
+        settings["complete_rows"] = str(folder / "complete.csv")
     write_labels(observed, folder / "labels.csv")
     return settings
 
