@@ -5,6 +5,7 @@ import tarfile
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from real_processes import Command, ranks
@@ -112,8 +113,14 @@ def test_a_stop_request_stops_both_processes(on_features, tmp_path, train):
     assert "--resume --out" in running[0].output()
 
 
-def test_an_error_is_shown_once(on_features, tmp_path, train):
+@pytest.mark.parametrize("cache", ["memory", "disk"])
+def test_an_error_is_shown_once(on_features, data, tmp_path, train, cache):
     settings = {**on_features, "truth": tmp_path}
+    if cache == "disk":
+        # The main process writes the features first, and fails.
+        table = pd.DataFrame({"image": [f"p{k}.png" for k in range(44)], "x": [np.inf] * 44})
+        table.to_parquet(tmp_path / "x.parquet")
+        settings = {**on_features, "features": tmp_path / "x.parquet", "cache": "disk"}
     running = train(settings, "run", count=2)
     assert [command.wait(30) for command in running] == [2, 2]
     # Accelerate may warn of the number of threads before it.

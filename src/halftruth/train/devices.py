@@ -103,6 +103,24 @@ class OneProcess:
 
 
 @contextmanager
+def let_main_go_first(accelerator: Accelerator | None) -> Iterator[None]:
+    """Run a block in the main process first, then in the others; without one, at once.
+
+    An error of the main process does not keep the others waiting: they find the same error.
+    """
+    if accelerator is None:
+        yield
+        return
+    if not accelerator.is_main_process:
+        accelerator.wait_for_everyone()
+    try:
+        yield
+    finally:
+        if accelerator.is_main_process:
+            accelerator.wait_for_everyone()
+
+
+@contextmanager
 def limit_threads(work: float, device: torch.device) -> Iterator[None]:
     """Use as many CPU threads as steps of `work` multiply-adds keep busy, at least one.
 

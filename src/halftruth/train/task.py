@@ -1,6 +1,5 @@
 """The data of a run: labels, complete labels if known, parts, inputs."""
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from halftruth.data.verdicts import apply_verdicts
 from halftruth.labels import MANY_CLASSES, LabelMatrix, SparseLabelMatrix, SparseLabels
 from halftruth.losses import Loss
 from halftruth.train.config import Config
+from halftruth.train.devices import let_main_go_first
 from halftruth.train.feature_encoder import FeatureEncoder
 from halftruth.train.feature_inputs import read_inputs
 from halftruth.train.features_on_disk import belongs_on_disk, encode_on_disk
@@ -165,7 +165,7 @@ def load_task(
             images = ImageFeatures.create(config)
         on_disk = belongs_on_disk(config, len(labels))
         # The others wait for the files that the main process makes.
-        with _main_process_first(accelerator if on_disk or images is not None else None):
+        with let_main_go_first(accelerator if on_disk or images is not None else None):
             if on_disk:
                 task.features, encoder, task.texts = encode_on_disk(
                     config, labels, values, rows, encoder, images
@@ -195,10 +195,6 @@ def _leave_out_bad(task: Task, config: Config, bad: list[tuple[str, str]]) -> No
     lost = {name for name, _ in bad}
     rows = [row for row, name in enumerate(task.names) if name in lost]
     task.splits, task.bad_images = remove_rows(task.splits, np.array(rows, dtype=int)), bad
-
-
-def _main_process_first(accelerator: Accelerator | None) -> AbstractContextManager[Any]:
-    return nullcontext() if accelerator is None else accelerator.main_process_first()
 
 
 def choose_parts(config: Config, labels: LabelMatrix, groups: np.ndarray | None) -> Splits:
