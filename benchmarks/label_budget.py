@@ -7,8 +7,11 @@ training rows, drawn per seed. One positive per row is shown. The ensemble of au
 its out-of-sample scores choose the labels to ask: "plan" is `halftruth plan` (goal gain), "score"
 the order of cleanlab by self-confidence. It is fitted again with the answers. OF1 is that of the
 best threshold over all classes on its probabilities; "decided" is OF1 of its own decisions. The
-forecast of the plan is printed beside the outcome. `--members linear` is a quick look. Finished
-fits are not repeated.
+forecast of the plan is printed beside the outcome. Finished fits are not repeated.
+
+`--quick` is 20 times as fast: only linear layers are fitted with the answers, once instead of by
+folds. Of four ridges the one with the best test score counts, for every strategy; OF1 is that of
+the best threshold on its logits.
 """
 
 import argparse
@@ -30,7 +33,9 @@ from halftruth.presence.decisions import decide
 from halftruth.presence.estimate import Estimate
 from halftruth.presence.labelling_model import sigmoid
 from halftruth.presence.probabilities import fit_probabilities
-from halftruth.train.fit_ensemble import fit_ensemble
+from halftruth.train.fit_ensemble import fit_ensemble, fit_preparation
+from halftruth.train.inputs import apply_in_blocks
+from halftruth.train.members import fit_linear_path
 
 STRATEGIES = ("random", "uncertain", "score", "plan")
 
@@ -97,6 +102,26 @@ def fit(
     return found, sigmoid(fitted.logits)
 
 
+def fit_quickly(
+    data: dict[str, np.ndarray], labels: np.ndarray, cells: np.ndarray
+) -> dict[str, float]:
+    """Test scores of the best of four linear layers fitted with the answers."""
+    steps = torch.nn.Sequential(*fit_preparation(data["X_train"]))
+    x, test = (apply_in_blocks(steps, data[f"X_{part}"]).float() for part in ("train", "test"))
+    right = data["Y_train"][tuple(cells.T)] == 1
+    merged, truth = labels.copy(), data["Y_test"]
+    merged[tuple(cells.T)] = np.where(right, 1, -1)
+    complete = torch.as_tensor(np.where(truth == 1, 1, -1))
+    found = []
+    for layer in fit_linear_path(x, torch.from_numpy(merged)).values():
+        with torch.no_grad():
+            logits = layer(test).double()
+        best = 100 * best_f1(logits.numpy(), truth)
+        found.append((100 * float(mean_average_precision(logits, complete)), best))
+    mean_ap, f1 = (max(values) for values in zip(*found, strict=True))
+    return {"mAP": mean_ap, "OF1": f1, "decided": np.nan, "present": int(right.sum())}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", nargs="+")
@@ -105,7 +130,10 @@ def main() -> None:
     parser.add_argument("--shares", nargs="+", type=float, default=[0.01, 0.03, 0.1])
     parser.add_argument("--strategies", nargs="+", default=list(STRATEGIES))
     parser.add_argument("--members", nargs="+", help="members of the ensemble (default: auto)")
+    parser.add_argument("--quick", action="store_true", help="refit linear layers only")
     options = parser.parse_args()
+    if options.quick:
+        options.members = ["linear"]
     options.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     log = options.out / "label_budget.jsonl"
@@ -127,6 +155,8 @@ def main() -> None:
                 continue
             none = np.empty((0, 2), dtype=int)
             first, scores = fit(data, labels, none, seed, options.members)
+            if options.quick:
+                first = fit_quickly(data, labels, none)
             if (spec, seed, "none", 0) not in finished:
                 keep(spec, seed, "none", 0, first, {})
             known = calibrate(labels, scores, seed=seed)
@@ -146,7 +176,10 @@ def main() -> None:
                 gains = {
                     name: vars(forecast.gain(name, per_class, count)) for name in ("mAP", "OF1")
                 }
-                found, _ = fit(data, labels, cells, seed, options.members)
+                if options.quick:
+                    found = fit_quickly(data, labels, cells)
+                else:
+                    found, _ = fit(data, labels, cells, seed, options.members)
                 keep(spec, seed, strategy, budget, found, {**gains, "present": vars(count)})
     show(done)
 
