@@ -33,7 +33,7 @@ class Hint:
 def read_hint(
     source: Any,
     classes: Sequence[str],
-    items: Sequence[Any] | None,
+    items: Sequence[Any] | np.ndarray | None,
     count: int,
     names: Names | None = None,
 ) -> Hint:
@@ -111,7 +111,7 @@ def read_hint_names(path: str | Path, classes: Sequence[str]) -> dict[str, list[
 def read_hints(
     sources: Sequence[Any],
     classes: Sequence[str],
-    items: Sequence[Any] | None,
+    items: Sequence[Any] | np.ndarray | None,
     count: int,
     names: Names | None = None,
 ) -> list[Hint]:
@@ -200,7 +200,7 @@ def _choose_columns(
 
 
 def _match(
-    scores: np.ndarray, ids: np.ndarray | None, items: Sequence[Any] | None, count: int, place: str
+    scores: np.ndarray, ids: np.ndarray | None, items: Any, count: int, place: str
 ) -> np.ndarray:
     """Scores in the order of the rows of the run: by id, without ids by position."""
     if ids is None or items is None:
