@@ -32,7 +32,7 @@ def write_audit_report(audit: AuditFolder, path: str | Path | None = None, each:
         (f"{int((audit.scored['labels'] > 0).sum()):,}", "present labels"),
         *_reviewed(current),
         (f"{missing.value:,.0f}", "estimated missing labels"),
-        (f"{missing.low:,.0f} – {missing.high:,.0f}", "95 % interval"),
+        (f"{missing.low:,.0f} – {missing.high:,.0f}", "90 % interval"),
         (
             f"{wrong.value:,.0f}",
             f"present labels that may be wrong (estimated, {wrong.low:,.0f} – {wrong.high:,.0f})",
