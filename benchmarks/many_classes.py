@@ -89,7 +89,8 @@ def measure_sizes(only):
             ]  # fmt: skip
             child = (
                 "import resource, subprocess, sys; done = subprocess.run(sys.argv[1:]).returncode; "
-                "print('PEAK', resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss); "
+                "used = resource.getrusage(resource.RUSAGE_CHILDREN); "
+                "print('PEAK', used.ru_maxrss, round(used.ru_utime + used.ru_stime)); "
                 "sys.exit(done)"
             )
             started = time.perf_counter()
@@ -101,8 +102,11 @@ def measure_sizes(only):
                 print(done.stdout, done.stderr, sep="\n")
                 sys.exit(1)
             lines = [*done.stderr.splitlines(), *done.stdout.splitlines()]
-            peak = next(int(line.split()[1]) for line in lines if line.startswith("PEAK")) / 1e6
-            print(f"{rows:,} x {classes:,}: {per_row:.1f}, {seconds:.0f} s, {peak:.1f} GB")
+            peak, cpu = next(line.split()[1:] for line in lines if line.startswith("PEAK"))
+            print(
+                f"{rows:,} x {classes:,}: {per_row:.1f}, {seconds:.0f} s ({cpu} s of CPU), "
+                f"{int(peak) / 1e6:.1f} GB"
+            )
             for line in lines:
                 if line.startswith(("many classes", "validation", "memory")):
                     print("   ", line, flush=True)
