@@ -179,8 +179,8 @@ def evaluate_run(
     logits = {"val": predict(val), "test": predict(test)}
     given = out_of_sample or OutOfSample(val, logits["val"])
     given, logits, hints = combine_with_hints(task, given, logits)
-    test = best.get("label_bias")
-    bias = None if test is None else LabelBias(**test)
+    found = best.get("label_bias")
+    bias = None if found is None else LabelBias(**found)
     probabilities, decisions, present = decide_without_complete_labels(config, task, given, bias)
     scores = {part: probabilities(values) for part, values in logits.items()}
     fitted = np.where(decisions.predicted, decisions.thresholds, 1.0)
