@@ -29,8 +29,9 @@ from halftruth.presence.labelling_model import choose_selection, fit_presence, s
 EXPONENT = 1.0
 # The exponent of the alternative in the test: between a random draw (0) and strict order.
 TESTED = 0.5
-# Standard errors by which the likelihood of the alternative must be higher.
-ENOUGH = 2.0
+# Standard errors by which the log-likelihood of the alternative must be higher, and its gain per
+# row: less does not matter, however certain it is.
+ENOUGH, WORTH = 2.0, 0.001
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 _STEPS = 15
 
@@ -106,7 +107,7 @@ class LabelBias:
     @property
     def found(self) -> bool:
         """Whether the labels are explained better by "frequent classes first"."""
-        return self.z > ENOUGH
+        return bool(self.z > ENOUGH and self.gain > WORTH)
 
     def describe(self) -> str:
         """Return what the test says, in one sentence."""

@@ -67,6 +67,8 @@ def list_extremes(
         return []
     share = shown[often] / total[often]
     ends = often[share.argmax()], often[share.argmin()]
+    if share.max() == share.min():
+        return []
     return [[classes[k], int(shown[k]), int(total[k])] for k in ends]
 
 
