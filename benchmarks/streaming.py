@@ -6,9 +6,10 @@
 Cases: `features` trains one epoch of swan on a Parquet table (a vector of 256 numbers, a number, a
 category) whose encoded features are kept on disk; `predict` writes predictions of the same table as
 Parquet; `tar` trains the head of a small network on images in tar shards, read from the shards.
-Every case is a process with one thread. Memory is the peak above that of the imports: all of the
-process, and without pages of files, which the system can drop (RssAnon). Labels (one byte per label)
-and ids are always in memory.
+Every case is a process with one thread. Seconds are CPU time without imports, so that other work on
+the machine counts little. Memory is the peak above that of the imports: all of the process, and
+without pages of files, which the system can drop (RssAnon). Labels (one byte per label) and ids are
+always in memory.
 """
 
 import argparse
@@ -106,7 +107,7 @@ def run_case(case, rows, folder):
     import torch
 
     import halftruth
-    import halftruth.train.evaluation  # noqa: F401 (the imports are not measured)
+    import halftruth.train.evaluation
     from halftruth.models import import_timm
     from halftruth.train.trained_run import write_predictions
 
@@ -120,7 +121,7 @@ def run_case(case, rows, folder):
     with Peak() as peak:
         time.sleep(0.1)
         before = peak.all, peak.own
-        started = time.perf_counter()
+        started = time.process_time()
         if case == "features":
             halftruth.fit(
                 folder / "labels.parquet", **table, **common, epochs=1, batch_size=512,
@@ -134,7 +135,7 @@ def run_case(case, rows, folder):
                 backbone="test_efficientnet", weights="none", image_size=64, tune="all", epochs=1,
                 augment="none", workers=0, out=folder / "r",
             )  # fmt: skip
-        seconds = time.perf_counter() - started
+        seconds = time.process_time() - started
     return {"seconds": seconds, "all": peak.all - before[0], "own": peak.own - before[1]}
 
 
@@ -148,7 +149,7 @@ def main():
         case, rows, folder = args.case.split(":", 2)
         print(json.dumps(run_case(case, int(rows), Path(folder))))
         return
-    print("case | rows | seconds | rows per second | memory | without pages of files")
+    print("case | rows | CPU seconds | rows per second | memory | without pages of files")
     print("---|---|---|---|---|---")
     for case in [args.only] if args.only else ["features", "predict", "tar"]:
         base = args.base or (500 if case == "tar" else 12_500)
