@@ -199,7 +199,7 @@ def test_a_nan_loss_stops_training_and_can_be_resumed(on_features, tmp_path, mon
     assert len(stage_rows) == 6
     assert all(row % 5 < 3 for row in stage_rows)
     result = fit(out=tmp_path / "run", resume=True, quiet=True, head_lr=0.01, clip=1.0)
-    assert result.val["mAP"] > 0
+    assert result.get_observed("val")["mAP"] > 0
     assert "head_lr: 0.01" in (tmp_path / "run" / "config.yaml").read_text()
 
 

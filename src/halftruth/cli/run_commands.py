@@ -76,6 +76,7 @@ def evaluate(
     if labels is None:
         _check_no_effect(
             {"--images": images, "--features": features, "--split": split, "--flip": flip}
+            | {"--unknown": unknown == "absent"}
             | {"--hints": hints}
             | {f"--{name.replace('_', '-')}": value for name, value in reading.items()}
         )
