@@ -626,7 +626,8 @@ def _check_weights(weights: Any, X: Any, y: Any) -> np.ndarray | None:
     """Return weights per row (N, 1) or per label (N, K) in float32."""
     if weights is None:
         return None
-    if np.ndim(weights) == 0:
+    weights = np.asarray(weights)
+    if weights.ndim == 0:
         weights = np.full(X.shape[0], weights)
     try:
         found = label_codes.check_weights(weights, (X.shape[0], y.shape[1] if y.ndim > 1 else 1))
