@@ -34,7 +34,7 @@ import torch
 from ensemble import calibration_error, hide, predict
 from halftruth.metrics import evaluate, thresholds
 from halftruth.presence.decisions import decide
-from halftruth.presence.estimated_scores import estimate_scores
+from halftruth.presence.estimated_scores import estimate_scores, infer_range
 from halftruth.presence.probabilities import fit_probabilities
 from halftruth.presence.verification import METRICS, plan_verification, score_verdicts
 from halftruth.train.fit_ensemble import fit_ensemble
@@ -89,7 +89,8 @@ def measure(folder: str, name: str, setting: str, seed: int, fits: str | None) -
     line["ece"] = calibration_error(p, truth)
     exact = evaluate(rule(p).astype(float), truth, 0.5)
     exact["mAP"] = evaluate(p, truth)["mAP"]
-    found = estimate_scores(fitted(logits), got["shown"], rule(fitted(logits)))
+    present = fitted.infer(got["shown"], logits)
+    found = estimate_scores(fitted(logits), got["shown"], rule(fitted(logits)), present)
     line["estimated"] = {
         key: [exact[key], one.value, one.low, one.high]
         for key, one in ((key, getattr(found, key)) for key in METRICS)
@@ -104,10 +105,11 @@ def verify(p: np.ndarray, truth: np.ndarray, setting: str, seed: int, rule) -> d
     shown, chosen = hide(truth, setting, 100 + seed), rule(p)
     exact = evaluate(chosen.astype(float), truth, 0.5)
     exact["mAP"] = evaluate(p, truth)["mAP"]
-    before = estimate_scores(p, shown, chosen, new_rows=False)
-    plan = plan_verification(p, shown, chosen, cells=200, seed=seed)
+    present = infer_range(shown, p)
+    before = estimate_scores(p, shown, chosen, present, new_rows=False)
+    plan = plan_verification(p, shown, chosen, present, cells=200, seed=seed)
     answers = np.where(truth[plan.rows, plan.columns], 1, -1)
-    after = score_verdicts(plan, answers, p, shown, chosen, new_rows=False)
+    after = score_verdicts(plan, answers, p, shown, chosen, present, new_rows=False)
     found = {}
     for key in METRICS:
         one, two = getattr(before, key), after[key].combined
