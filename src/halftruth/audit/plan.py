@@ -160,7 +160,7 @@ def plan_labels(
         out,
         outcome,
         {name: expect(some) for name, some in others.items()},
-        {name: str(score) for name, score in forecast.scores.items()},
+        {name: score.percent() for name, score in forecast.scores.items()},
         forecast.measured,
     )
     _write(audit, plan, cells[chosen], p[chosen], unit, goal)
