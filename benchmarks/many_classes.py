@@ -2,6 +2,7 @@
 
     python benchmarks/many_classes.py sizes                  # 1x, 4x, 16x rows and classes
     python benchmarks/many_classes.py sizes --only 200000x30000
+    python benchmarks/many_classes.py growth                 # CPU time of one epoch, one thread
     python benchmarks/many_classes.py quality                # beside what a user would write
 
 Data are simulated: classes belong to topics and have Zipf frequencies, a row has about 9 labels of
@@ -25,6 +26,7 @@ from torch.nn import functional as F
 
 from halftruth.labels import SparseLabels
 from halftruth.metrics import precision_at_k, propensities, propensity_scored_precision_at_k
+from halftruth.train import fit_many
 from halftruth.train.fit_many import fit_many_classes
 
 DIM = 256
@@ -112,6 +114,22 @@ def measure_sizes(only):
                     print("   ", line, flush=True)
 
 
+def measure_growth():
+    """CPU time of one epoch of the linear layer at 1x, 4x and 16x rows and classes, one thread."""
+    torch.set_num_threads(1)
+    fit_many._LEAST_EPOCHS = fit_many._MOST_EPOCHS = 1
+    print("rows x classes: CPU seconds per epoch, rows per CPU second", flush=True)
+    sizes = [(4_000, 16_000), (16_000, 16_000), (64_000, 16_000)]
+    for rows, classes in [*sizes, (16_000, 4_000), (16_000, 64_000)]:
+        x, shown, _ = simulate(rows, classes)
+        labels, train = SparseLabels.from_scipy(shown), np.arange(rows)
+        prepare = fit_many._fit_preparation(x, train, 0, None)
+        started = time.process_time()
+        fit_many.fit_sampled_linear(x, labels, train, prepare, 0)
+        seconds = time.process_time() - started
+        print(f"{rows:,} x {classes:,}: {seconds:.1f} s, {rows / seconds:,.0f}", flush=True)
+
+
 # ---------------------------------------------------------------------- quality
 
 
@@ -179,7 +197,7 @@ def measure_quality(rows, classes, seeds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["sizes", "quality"])
+    parser.add_argument("what", choices=["sizes", "growth", "quality"])
     parser.add_argument("--only", action="append", help="rows x classes, such as 200000x30000")
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--classes", type=int, default=3_000)
@@ -187,6 +205,8 @@ def main():
     given = parser.parse_args()
     if given.what == "sizes":
         measure_sizes(given.only)
+    elif given.what == "growth":
+        measure_growth()
     else:
         measure_quality(given.rows, given.classes, [int(s) for s in given.seeds.split(",")])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6

@@ -31,7 +31,7 @@ HELD_OUT = 5_000
 _TUNING_CELLS = 30_000_000
 _SHARES = (0.0, 0.2, 0.4, 0.6, 0.8)
 # The number of logits that are held at once.
-BLOCK = 20_000_000
+BLOCK = 8_000_000
 Log = Callable[[str], None]
 
 

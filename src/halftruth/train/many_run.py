@@ -36,7 +36,7 @@ _TOP, _POOL_ROWS = 10, 1_000
 # More labels are not measured at the end of training, but a random part of the rows.
 _MEASURED_CELLS = 300_000_000
 # Numbers of a block of classes for all rows.
-_CLASS_BLOCK = 40_000_000
+_CLASS_BLOCK = 10_000_000
 
 
 @torch.no_grad()
@@ -248,7 +248,7 @@ def describe_many_memory(task: Task) -> str | None:
         # Weights, two moments, the model, its checkpoint.
         "model": 4.0 * 5 * count * dim,
         "similar rows": 4.0 * 2 * min(rows, NEIGHBOUR_ROWS) * dim,
-        "blocks of scores": 4.0 * 6 * BLOCK,
+        "blocks of scores": 4.0 * 60 * BLOCK,
     }
     total = sum(parts.values())
     check_memory(
