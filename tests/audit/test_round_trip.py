@@ -19,7 +19,9 @@ from halftruth.audit.review_queue import Queue
 from halftruth.cli.app import app
 from halftruth.data import DataError, read_labels
 from halftruth.data.verdicts import read_verdicts
+from halftruth.train import evaluation
 from halftruth.train.config import Config
+from halftruth.train.fit import train
 from halftruth.train.task import load_task
 
 
@@ -182,6 +184,36 @@ def test_training_uses_verdicts_as_present_and_absent_labels(example: Example) -
     assert np.array_equal(labels.values[verdicts == 0], example.observed[verdicts == 0])
     # Hard negatives do not outweigh the unknown labels.
     assert (labels.weights == np.where(labels.values == -1, 0.5, 1)).all()
+
+
+def test_auto_keeps_its_ensemble_and_tells_verdicts_from_shown_labels(
+    example: Example, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit = example.audit()
+    ids = [item["id"] for item in Queue(audit, write=False).page()["items"]]
+    decide(audit, ids[:4], "accept")
+    decide(audit, ids[4:8], "reject")
+    random = np.random.default_rng(0)
+    x = example.truth + 0.3 * random.normal(size=example.truth.shape)
+    np.save(example.folder / "x.npy", x.astype(np.float32))
+    seen = {}
+
+    def fit_probabilities(labels: np.ndarray, logits: np.ndarray, **options: Any) -> Any:
+        seen.update(labels=labels, verified=options["verified"])
+        return evaluation_fit(labels, logits, **options)
+
+    evaluation_fit = evaluation.fit_probabilities
+    monkeypatch.setattr(evaluation, "fit_probabilities", fit_probabilities)
+    config = {
+        "labels": str(example.labels), "features": [str(example.folder / "x.npy")],
+        "verdicts": str(audit.path), "out": str(example.folder / "run"), "report": False,
+    }  # fmt: skip
+    result = train(config, quiet=True)
+    assert {one["name"] for one in result.members} >= {"linear", "forest"}
+    # All rows are scored out of sample, so that the verdicts are among them.
+    assert np.count_nonzero(seen["verified"]) <= 8
+    assert (seen["labels"] >= 0).all()
+    assert (seen["verified"] == -1).any()
 
 
 @pytest.mark.parametrize("folder", ["audit", "other"])
