@@ -210,8 +210,9 @@ def test_decisions_do_not_depend_on_the_level_of_a_loss(data, method):
 def test_auto_fits_an_ensemble_and_lists_its_members(data):
     X, Y = data
     model = HalftruthClassifier().fit(X, single_positive(Y, seed=0))
-    assert [line.split()[0] for line in model.reasons_] == [
-        "member", "linear", "forest", "neighbours",
+    # A line about biased labels may follow.
+    assert [line.split()[0] for line in model.reasons_[:5]] == [
+        "member", "linear", "forest", "neighbours", "all",
     ]  # fmt: skip
     count = model.probabilities_.labels_per_row
     assert count.low < Y.sum(axis=1).mean() < count.high
