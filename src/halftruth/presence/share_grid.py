@@ -31,8 +31,9 @@ from halftruth.presence.labelling_model import (
 _SHARES = np.exp(np.linspace(np.log(0.97), np.log(0.14), 11))
 # The model is wrong in the details, so more rows do not make its likelihood more certain.
 _ROWS_BELIEVED = 300
-# The grid is compared on at most this many labels: one number needs fewer rows than many curves.
-_MOST_LABELS = 60_000
+# The grid is compared on a part of the labels, since one number needs fewer rows than many curves:
+# on the first number of labels, or more with many classes, to have some rows, up to the second.
+_LABELS, _MOST_LABELS, _SOME_ROWS = 60_000, 300_000, 600
 # An assumption with a smaller weight is left out of the mean.
 _LEAST_WEIGHT = 0.05
 
@@ -73,7 +74,8 @@ def fit_shares(
 
     `blank_rows_tell`: also fit given that no row is empty.
     """
-    some = draw_rows(labels.shape, _MOST_LABELS, 0, labels == PRESENT)
+    most = min(max(_LABELS, _SOME_ROWS * labels.shape[1]), _MOST_LABELS)
+    some = draw_rows(labels.shape, most, 0, labels == PRESENT)
     part, points = labels[some], scores[some]
     grid: list[Presence] = []
     for given_one in (False, True) if blank_rows_tell and labels.shape[1] > 1 else (False,):
