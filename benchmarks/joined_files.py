@@ -42,6 +42,7 @@ def main():
     parser.add_argument("data", type=Path)
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--method", default="auto")
+    parser.add_argument("--ignore", action="store_true", help="method bce, unknown is ignored")
     given = parser.parse_args()
     data = np.load(given.data)
     x, y, test, truth = (data[key] for key in ("X_train", "Y_train", "X_test", "Y_test"))
@@ -66,6 +67,8 @@ def main():
             new = pd.DataFrame(test.astype(np.float32), columns=new.columns)
             common = {"features": folder / "x.parquet", "test": new, "truth": truth, "seed": seed,
                       "method": given.method}  # fmt: skip
+            if given.ignore:
+                common |= {"method": "bce", "options": {"unknown": "ignore"}}
             found = [
                 score(folder, "joined", folder / "a.csv", also=[str(folder / "b.csv")], **common),
                 score(folder, "all", folder / "all.csv", **common),
