@@ -15,7 +15,15 @@ MANY_CLASSES = 1_000
 
 
 class DenseLabelsError(ValueError):
-    """Something needs a dense matrix of labels, and there are too many classes for one."""
+    """Something needs a dense matrix of labels, and there are too many classes for one.
+
+    >>> many = SparseLabelMatrix(SparseLabels.from_lists([[1]], classes=2), ("cat", "dog"))
+    >>> try:
+    ...     many.values
+    ... except DenseLabelsError as error:
+    ...     print(str(error)[:35])
+    this needs a dense matrix of labels
+    """
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +141,12 @@ class SparseLabels:
 
 @dataclass(frozen=True, eq=False)
 class SparseLabelMatrix:
-    """A `LabelMatrix` of many classes: the same fields, with `sparse` instead of `values`."""
+    """A `LabelMatrix` of many classes: the same fields, with `sparse` instead of `values`.
+
+    >>> found = SparseLabelMatrix(SparseLabels.from_lists([[1], []], classes=2), ("cat", "dog"))
+    >>> len(found), found.classes
+    (2, ('cat', 'dog'))
+    """
 
     sparse: SparseLabels
     classes: tuple[str, ...]
