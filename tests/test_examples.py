@@ -16,6 +16,7 @@ NEEDS = {
     "lightning_module": "lightning",
     "hf_trainer": "transformers",
     "timm_loop": "timm",
+    "fastai_learner": "fastai",
 }
 # Programs that need a run; tested below.
 WITH_RUN = {"onnx_predict", "label_studio_backend"}
@@ -74,6 +75,13 @@ def test_timm_tools_with_a_robust_loss() -> None:
     # Averaged weights: 85.3 and 97.8.
     assert abs(assumed - 85.3) < 1.5
     assert abs(robust - 97.8) < 1.5
+
+
+def test_a_fastai_learner_with_a_robust_loss() -> None:
+    assumed, robust = run("fastai_learner").values()
+    # With fastai's own Adam: 88.4 and 97.3.
+    assert abs(assumed - 88.4) < 1.5
+    assert abs(robust - 97.3) < 1.5
 
 
 @pytest.fixture(scope="module")

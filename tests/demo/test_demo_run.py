@@ -5,9 +5,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
+from halftruth.cli.app import app
 from halftruth.data import DataError
-from halftruth.demo.demo_run import TRAINING, VARIANTS, _fit_call, _prepare_folder, run_demo
+from halftruth.demo.demo_run import NEXT, TRAINING, VARIANTS, _fit_call, _prepare_folder, run_demo
 from halftruth.train import Config
 
 
@@ -32,7 +34,28 @@ def test_the_demo_runs_and_shows_its_numbers(
         assert variant.name in page
         assert f"{100 * row['mAP']:.1f}" in printed
         assert f"{100 * row['mAP']:.1f}" in page
+    assert (out / "index.html").as_uri() in printed
+    for one in result["estimates"]:
+        assert one["low"] <= one["value"] <= one["high"]
+        assert one["name"] in printed
+        assert one["name"] in page
+    assert result["estimates"][-1]["name"] == "labels per image"
+    assert sum(one["labels"] for one in result["bins"]) == 15 * 10
+    assert NEXT in page
+    assert printed.rstrip().endswith(NEXT.splitlines()[-1])
     assert "\x1b" not in printed
+
+
+def test_the_next_commands_exist() -> None:
+    runner = CliRunner()
+    for line in NEXT.splitlines():
+        program, *words = line.split()
+        assert program == "halftruth"
+        names = words[: next(n for n, word in enumerate(words) if word.startswith("labels"))]
+        shown = runner.invoke(app, [*names, "--help"], env={"COLUMNS": "200"})
+        assert shown.exit_code == 0
+        for word in words:
+            assert not word.startswith("--") or word in shown.output
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix
-from halftruth.report.page import card, document, facts, pixel_image
+from halftruth.report.page import card, document, facts, pixel_image, table
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,37 @@ class Row:
     method: str
     note: str
     mAP: float
+    # F1 over all labels: where the score is above 0.5, and where the run decides for a class.
+    f1_at_half: float
     f1: float
-    # Of the first 50, 100, ... unknown labels, ranked by score, the share that is present; None
+    # Of the first 20, 100, ... unknown labels, ranked by score, the share that is present; None
     # for a model that was trained on the complete labels.
     precision: dict[int, float | None] = field(default_factory=dict)
     seconds: float = 0.0
     kind: str = "robust"  # or "naive", "complete"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number that the run estimated from incomplete labels, and its true value."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    true: float
+    is_share: bool = True
+
+
+@dataclass(frozen=True)
+class Bin:
+    """The labels with a probability between two limits, and the share of them that is present."""
+
+    low: float
+    high: float
+    labels: int
+    probability: float
+    present: float
 
 
 @dataclass(frozen=True)
@@ -58,6 +83,27 @@ def rank_unknown(scores: np.ndarray, observed: LabelMatrix) -> np.ndarray:
     """(M, 2) row and class of the unknown labels of the training rows, highest score first."""
     unknown = (observed.values == UNKNOWN) & (_split(observed) == "train")[:, None]
     return np.argwhere(unknown)[np.argsort(-scores[unknown], kind="stable")]
+
+
+def make_bins(probabilities: np.ndarray, present: np.ndarray, count: int = 5) -> list[Bin]:
+    """Divide labels by probability into `count` equally wide bins; empty ones are left out."""
+    place = np.minimum((probabilities * count).astype(int), count - 1)
+    return [
+        Bin(
+            low=which / count,
+            high=(which + 1) / count,
+            labels=int((place == which).sum()),
+            probability=float(probabilities[place == which].mean()),
+            present=float(present[place == which].mean()),
+        )
+        for which in np.unique(place)
+    ]
+
+
+def calibration_error(bins: Sequence[Bin]) -> float:
+    """Mean distance between the probability of a label and the share present in its bin."""
+    distance = sum(one.labels * abs(one.probability - one.present) for one in bins)
+    return distance / sum(one.labels for one in bins)
 
 
 @dataclass(frozen=True)
@@ -142,11 +188,16 @@ def write_page(
     path: str | Path,
     *,
     rows: Sequence[Row],
+    estimates: Sequence[Estimate],
+    bins: Sequence[Bin],
+    calibration: str,
     scenes: Sequence[Scene],
     findings: Sequence[Finding],
     mistakes: Sequence[Finding],
     found_by: str,
+    first: str,
     numbers: Sequence[tuple[str, str]],
+    commands: str,
     code: str,
 ) -> Path:
     """Write the page as one HTML file and return its path."""
@@ -157,10 +208,20 @@ def write_page(
         depths="".join(f'<th class="{_depth_class(depth)}">{depth:,}</th>' for depth in depths),
         depth_count=len(depths),
         rows="".join(map(_row, rows)),
+        estimates=table(
+            ["", "estimated", "90 % interval", "true"], [_estimate_cells(one) for one in estimates]
+        ),
+        bins=table(
+            ["probability, %", "labels", "mean probability, %", "present, %"],
+            [_bin_cells(one) for one in bins],
+        ),
+        calibration=escape(calibration),
         scenes="".join(map(_scene, scenes)),
         found_by=escape(found_by),
+        first=escape(first),
         findings="".join(map(_finding, findings)),
         mistakes=_mistakes(mistakes),
+        commands=escape(commands),
         code=escape(code),
     )
     path = Path(path)
@@ -179,9 +240,28 @@ def _row(row: Row) -> str:
         f'<tr class="{escape(row.kind)}"><th scope="row">{escape(row.name)}'
         f"<small>{escape(row.note)}</small></th>"
         f'<td class="bar" style="--share:{row.mAP:.4f}"><span>{100 * row.mAP:.1f}</span></td>'
-        f"<td>{100 * row.f1:.1f}</td>{cells}"
+        f'<td class="wide">{100 * row.f1_at_half:.1f}</td><td>{100 * row.f1:.1f}</td>{cells}'
         f'<td class="wide">{row.seconds:.0f}<i> s</i></td></tr>\n'
     )
+
+
+def _estimate_cells(one: Estimate) -> list[str]:
+    value, low, high, true = (
+        f"{100 * number:.1f}" if one.is_share else f"{number:.2f}"
+        for number in (one.value, one.low, one.high, one.true)
+    )
+    name = f"{one.name}, %" if one.is_share else one.name
+    # On a phone a line would break inside the interval.
+    return [name, value, f"{low} to {high}".replace(" ", "\N{NO-BREAK SPACE}"), true]
+
+
+def _bin_cells(one: Bin) -> list[str]:
+    return [
+        f"{100 * one.low:.0f} to {100 * one.high:.0f}",
+        f"{one.labels:,}",
+        f"{100 * one.probability:.0f}",
+        f"{100 * one.present:.0f}",
+    ]
 
 
 def _share(share: float | None) -> str:
@@ -190,7 +270,7 @@ def _share(share: float | None) -> str:
 
 def _depth_class(depth: int) -> str:
     """On a phone there is room for one depth."""
-    return "depth" if depth == 500 else "depth wide"
+    return "depth" if depth == 100 else "depth wide"
 
 
 def _scene(scene: Scene) -> str:
