@@ -23,7 +23,14 @@ from halftruth.train.member_weights import (
     mix_with_scores,
     score_members,
 )
-from halftruth.train.members import PLAIN, RIDGE, RIDGES, fit_forest, fit_linear_path
+from halftruth.train.members import (
+    PLAIN,
+    RIDGE,
+    RIDGES,
+    count_as_absent,
+    fit_forest,
+    fit_linear_path,
+)
 from halftruth.train.shown_first import find_label_bias
 
 FOLDS = 4
@@ -121,16 +128,21 @@ def fit_ensemble(
         trust = torch.from_numpy(weights / weights.mean()).float().to(device)
     if count < FEW_ROWS:
         return _fit_linear_alone(prepare, x, given, trust)
+    bias, counts = find_label_bias(x, labels, seed), None
+    biased = bias is not None and bias.found
+    if biased:
+        # By the shown labels alone, a member that has learnt the bias would score best.
+        counts = count_as_absent(given.cpu())
     if members is None:
-        members = [name for name in MEMBERS if name != "mlp" or count >= MLP_ROWS]
+        # An MLP learns which classes are named next to which; the others hardly do.
+        members = [name for name in MEMBERS if name != "mlp" or (count >= MLP_ROWS and not biased)]
     fold = _draw_folds(count, seed, groups)
     jobs = _Jobs(x, given, fold, seed, groups is None, trust)
     fitted = {}
     for number, name in enumerate(members, 1):
         log(f"auto: fitting member {number} of {len(members)}, {name}")
         fitted[name] = jobs.fit(name, log)
-    found = _combine_members(prepare, fitted, fold, given.cpu())
-    return replace(found, bias=find_label_bias(x, labels, seed))
+    return replace(_combine_members(prepare, fitted, fold, given.cpu(), counts), bias=bias)
 
 
 def prepare_features(features: Any, one_scale: np.ndarray | None = None) -> Tensor:
@@ -140,18 +152,27 @@ def prepare_features(features: Any, one_scale: np.ndarray | None = None) -> Tens
 
 
 def _combine_members(
-    prepare: list[nn.Module], fitted: "dict[str, list[_Fitted]]", fold: np.ndarray, labels: Tensor
+    prepare: list[nn.Module],
+    fitted: "dict[str, list[_Fitted]]",
+    fold: np.ndarray,
+    labels: Tensor,
+    counts: Tensor | None = None,
 ) -> FittedEnsemble:
-    """Choose one of the alternatives of each member, find weights, and return the ensemble."""
+    """Choose one of the alternatives of each member, find weights, and return the ensemble.
+
+    `counts` (N, K): how much an unknown label counts as absent, where labels are biased.
+    """
     rows = np.flatnonzero(fold >= 0)
     known = labels[torch.from_numpy(rows)]
+    counts = None if counts is None else counts[torch.from_numpy(rows)]
     scores = {
-        n: [score_members(one.scores[rows], known) for one in some] for n, some in fitted.items()
+        name: [score_members(one.scores[rows], known, counts) for one in some]
+        for name, some in fitted.items()
     }
     best = {name: int(np.argmax(values)) for name, values in scores.items()}
     chosen = {name: fitted[name][i] for name, i in best.items()}
     standard = torch.stack([one.scores[rows] for one in chosen.values()])
-    share = find_weights(standard, known)
+    share = find_weights(standard, known, counts)
     kept = share.mean(dim=1) >= LEAST_WEIGHT
     value = torch.tensor([scores[name][i] for name, i in best.items()])
     share = mix_with_scores(share, value, kept, known)
@@ -166,7 +187,7 @@ def _combine_members(
     ]  # fmt: skip
     model = _assemble(prepare, chosen, share, slope, offset, kept.tolist())
     logits = (offset + slope * total).double().numpy()
-    return FittedEnsemble(model, rows, logits, table, score_members(total, known))
+    return FittedEnsemble(model, rows, logits, table, score_members(total, known, counts))
 
 
 def name_settings(name: str, count: int) -> list[str]:

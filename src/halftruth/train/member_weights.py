@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from halftruth.labels import PRESENT, UNKNOWN
+from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.metrics import mean_average_precision, mean_roc_auc
 
 # How strongly the weights of a class are regularised towards those of all classes.
@@ -22,35 +22,45 @@ _SCORE_POWER = 20
 _ENOUGH_LABELS = 10
 
 
-def score_members(scores: Tensor, labels: Tensor) -> float:
-    """Return the criterion: the geometric mean of mAP and AUC; mAP where no label is unknown."""
+def score_members(scores: Tensor, labels: Tensor, counts: Tensor | None = None) -> float:
+    """Return the criterion: the geometric mean of mAP and AUC; mAP where no label is unknown.
+
+    `counts` (N, K): how much an unknown label counts as absent; below a half, it is left out.
+    """
+    known = labels
+    if counts is not None:
+        absent = (labels == UNKNOWN) & (counts >= 0.5)
+        known = torch.where(absent, torch.tensor(ABSENT, dtype=labels.dtype), labels)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="No class has")
-        mean_ap = mean_average_precision(scores, labels)
-        auc = mean_roc_auc(scores, labels)
+        ignored = counts is not None
+        mean_ap = mean_average_precision(scores, known, ignore_unknown=ignored)
+        auc = mean_roc_auc(scores, known, ignore_unknown=ignored)
     value = math.sqrt(mean_ap * auc) if bool((labels == UNKNOWN).any()) else mean_ap
     return value if math.isfinite(value) else -1.0
 
 
-def find_weights(scores: Tensor, labels: Tensor) -> Tensor:
+def find_weights(scores: Tensor, labels: Tensor, counts: Tensor | None = None) -> Tensor:
     """Return the share of each member per class, (M, K), by logistic regression on the labels.
 
         logit P(labelled) = a_k + Σ_m w_mk z_mk,   w_mk = exp(c_m + d_mk),   d_mk ~ N(0, 1/10)
 
     `scores` (M, N, K) are standardised out-of-sample scores. Weights are positive and the same for
-    all classes, except where a class has enough labels to show otherwise.
+    all classes, except where a class has enough labels to show otherwise. `counts` (N, K): how much
+    an unknown label counts as absent.
     """
     if len(scores) == 1:
         return torch.ones(1, labels.shape[1])
     some = _draw_cells(*labels.shape)
     z, target = scores[:, some], (labels[some] == PRESENT).float()
+    cell = None if counts is None else torch.where(labels[some] == UNKNOWN, counts[some], 1.0)
     common = torch.full((len(z), 1), -math.log(len(z)), requires_grad=True)
     own = torch.zeros(len(z), z.shape[2], requires_grad=True)
     offset = torch.logit(target.mean(dim=0), eps=1e-4).requires_grad_()
 
     def loss() -> Tensor:
         logits = torch.einsum("mk,mnk->nk", (common + own).exp(), z) + offset
-        value = F.binary_cross_entropy_with_logits(logits, target, reduction="sum")
+        value = F.binary_cross_entropy_with_logits(logits, target, cell, reduction="sum")
         return value + _CLASS_PRIOR / 2 * own.square().sum() + 0.15 * common.square().sum()
 
     _solve([common, own, offset], loss, len(target))

@@ -56,6 +56,18 @@ def find_pairs(labels: Tensor) -> np.ndarray | None:
     return None if many or not shows_one(values) else weigh_pairs(values)
 
 
+def count_as_absent(labels: Tensor) -> Tensor | None:
+    """Return (N, K) how much each unknown label counts as absent, by the class its row shows.
+
+    None where it cannot be told. Rows that show nothing, or several classes, count in full.
+    """
+    if (pairs := find_pairs(labels)) is None:
+        return None
+    present = (labels == PRESENT).float()
+    alone = present.sum(dim=1, keepdim=True) == 1
+    return torch.where(alone, present @ torch.from_numpy(pairs).float(), 1.0)
+
+
 def fit_linear_path(
     x: Tensor,
     labels: Tensor,
