@@ -191,8 +191,9 @@ def suggest_method(labels: "LabelMatrix", dim: int | None = None) -> str:
     chosen = choice.settings["method"]
     options = "".join(f" --set {key}={value}" for key, value in choice.settings["options"].items())
     compare = "" if chosen == "bce" else "; to compare: bce"
+    what = ", which fits an ensemble to features; as a single model it" if dim else ", which"
     return (
-        f"try first: {AUTO}, the default, which would choose {chosen}{options} "
+        f"try first: {AUTO}, the default{what} would choose {chosen}{options} "
         f"({'; '.join(reasons)}){compare}"
     )
 
