@@ -105,13 +105,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def _adapt(markdown: str) -> str:
     """Write what GitHub accepts as Python-Markdown expects it.
 
-    A list needs a blank line before it, and the file name of a code block is its title.
+    A list needs a blank line before it, and the file name of a code block is its title. "skip"
+    tells the tests not to run a block; it is not shown.
     """
     lines: list[str] = []
     fenced = False
     for line in markdown.split("\n"):
         if line.startswith("```"):
             fenced = not fenced
+            line = re.sub(r"^```(\w+) skip$", r"```\1", line)
             line = re.sub(r"^```(\w+) ([\w./-]+)$", r'```\1 title="\2"', line)
         before = lines[-1] if lines else ""
         starts_list = not fenced and re.match(r"([-*]|\d+\.) ", line)

@@ -16,9 +16,11 @@ class MemoryLoss(Loss):
 
     A subclass creates `self.memory = Memory(dtype)` in its `__init__` and reads the rows of a
     batch as `context` in `terms`. It may override
+
     - `initial`, the value of every entry after `begin`,
     - `update`, the new rows of a training batch,
     - `observe`, to use the logits of the whole training set after an epoch (`needs_scores`).
+
     Saving, resuming, placement in host memory and merging between processes need no code.
 
         class LastPrediction(MemoryLoss):
