@@ -278,11 +278,16 @@ def _prepare_folder(out: Path) -> None:
 
 
 def _table(rows: list[Row]) -> Table:
-    table = Table(box=box.SIMPLE, title="test images with complete labels, %")
+    table = Table(
+        box=box.SIMPLE,
+        title="test images with complete labels, %",
+        caption="F1@0.5: of scores above 0.5; decided: F1 of the run's decisions;\n"
+        "found: hidden labels among the first unknown labels of the training images",
+    )
     table.add_column("trained with")
     # Short names: the table has to fit into 80 columns.
     depths = (f"found@{DEPTHS[0]}", *(f"@{depth}" for depth in DEPTHS[1:]))
-    for name in ("mAP", "F1@0.5", "F1 decided", *depths, "time"):
+    for name in ("mAP", "F1@0.5", "decided", *depths, "time"):
         table.add_column(name, justify="right")
     for row in rows:
         shares = row.precision.values()
