@@ -214,10 +214,21 @@ def test_auto_fits_an_ensemble_and_lists_its_members(data):
     assert [line.split()[0] for line in model.reasons_[:5]] == [
         "member", "linear", "forest", "neighbours", "all",
     ]  # fmt: skip
-    count = model.probabilities_.labels_per_row
-    assert count.low < Y.sum(axis=1).mean() < count.high
     alone = HalftruthClassifier(members=["linear"]).fit(X, single_positive(Y, seed=0))
     assert [line.split()[0] for line in alone.reasons_[:3]] == ["member", "linear", "all"]
+
+
+def test_the_interval_of_labels_per_row_holds_in_most_draws(data):
+    X, Y = data
+    fits = (
+        HalftruthClassifier(members=["linear"]).fit(X, single_positive(Y, seed=seed))
+        for seed in range(4)
+    )
+    counts = [model.probabilities_.labels_per_row for model in fits]
+    inside = [count.low < Y.sum(axis=1).mean() < count.high for count in counts]
+    # A 90 % interval; with complete labels it would be a point.
+    assert sum(inside) >= 3
+    assert all(count.high < 1.5 * Y.sum(axis=1).mean() for count in counts)
 
 
 def test_a_class_without_labels_is_never_predicted(data):

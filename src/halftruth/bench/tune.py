@@ -17,6 +17,7 @@ from halftruth.labels import UNKNOWN
 from halftruth.metrics import SEWER_ML_WEIGHTS, evaluate
 from halftruth.metrics.counts import UndefinedMetricWarning
 from halftruth.train.config import Config, load_settings
+from halftruth.train.settings import DEFAULTS_ON_FEATURES
 
 if TYPE_CHECKING:
     import optuna
@@ -352,7 +353,8 @@ def _write_best(
         name: _value(axis, best.params[name]) for name, axis in space.items() if name in best.params
     }
     found = with_values(config, values).to_dict()
-    default = dataclasses.asdict(Config())
+    # The defaults that a run of this recipe has.
+    default = dataclasses.asdict(Config()) | (DEFAULTS_ON_FEATURES if config.on_features else {})
     kept = {
         key: value
         for key, value in found.items()

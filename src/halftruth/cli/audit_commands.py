@@ -311,9 +311,7 @@ def plan(
             source, out=folder, images=images or None, features=features, seed=seed, quiet=False,
             log=_tell,
         )  # fmt: skip
-    found = plan_labels(
-        audited, out, budget=budget, unit=unit, goal=goal, versus=versus, seed=seed
-    )
+    found = plan_labels(audited, out, budget=budget, unit=unit, goal=goal, versus=versus, seed=seed)
     _tell(found.describe())
     for tool in export or ():
         _tell(f"for {tool}: {export_audit(out, tool)}")

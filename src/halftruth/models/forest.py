@@ -98,8 +98,8 @@ def correct_shares(share: Tensor, pairs: Tensor | None) -> Tensor:
     present, and j was named first. Without `pairs`, shares stay as they are.
 
     >>> pairs = torch.tensor([[1.0, 0.1], [1.0, 1.0]])
-    >>> correct_shares(torch.tensor([[0.5, 0.5]]), pairs).tolist()
-    [[0.5, 0.9090909361839294]]
+    >>> correct_shares(torch.tensor([[0.5, 0.5]]), pairs)
+    tensor([[0.5000, 0.9091]])
     """
     if pairs is None:
         return share

@@ -213,7 +213,7 @@ class Config(Settings):
         except ConfigError as error:
             return error.problems
         head = self._get_head_class()
-        if loss.views > 1 and not self.images:
+        if loss.views > 1 and self.on_features:
             return [f"method: {self.method} compares views of an image; features have none"]
         if loss.needs_maps and (self.on_features or not head.keeps_maps):
             return [

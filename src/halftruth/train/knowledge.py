@@ -12,9 +12,7 @@ from halftruth.data.readers.text_table import SUFFIXES, read_table
 from halftruth.labels import UNKNOWN
 
 
-def read_prevalence(
-    given: Sequence[str] | Mapping[Any, float], classes: Any
-) -> dict[int, float]:
+def read_prevalence(given: Sequence[str] | Mapping[Any, float], classes: Any) -> dict[int, float]:
     """Return the share of rows by class number.
 
     `given` is a mapping of class names to shares, or texts `class=0.1` and tables with the columns
