@@ -171,12 +171,19 @@ def demo(
         "runs/demo"
     ),
     seed: Annotated[int, typer.Option(help="Seed of scenes, hidden labels and training.")] = 0,
+    browser: Annotated[
+        bool, typer.Option(help="Open the page at the end, if the command runs in a terminal.")
+    ] = True,
 ) -> None:
     """Run everything on generated images: hide labels, train, compare, find the hidden labels."""
+    import webbrowser
+
     from halftruth.demo import run_demo
 
     o.check_folder(out)
     run_demo(out, seed=seed)
+    if browser and sys.stdout.isatty():
+        webbrowser.open((out / "index.html").resolve().as_uri())
 
 
 def suggest_method(labels: "LabelMatrix", dim: int | None = None) -> str:
