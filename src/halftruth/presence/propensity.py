@@ -9,7 +9,7 @@ What is identified: which class is shown next to which is observed, which classe
 not. For two classes that never occur together, the ratio of their propensities does not change the
 labels at all. For others it is known only as well as a model predicts both from x. One number for
 all classes (γ) is estimated from all pairs at once, a number per class is not: confused classes
-look like classes that are present and not shown. docs/bias.md has the simulation.
+look like classes that are present and not shown. docs/bias.md has the measurements.
 
 The test compares two models of the same rows, each with its own propensities from training to
 calibration, by the likelihood of the shown class in rows that neither was fitted on.
@@ -24,8 +24,8 @@ import numpy as np
 from halftruth.labels import PRESENT
 from halftruth.presence.labelling_model import choose_selection, fit_presence, sigmoid
 
-# The exponent γ for training and correcting: on all data measured it is as good as or better than
-# 0, with labels drawn at random, too (docs/bias.md).
+# The exponent γ for training and correcting: with a bias much better than 0, with labels drawn at
+# random about as good (docs/bias.md).
 EXPONENT = 1.0
 # The exponent of the alternative in the test: between a random draw (0) and strict order.
 TESTED = 0.5
