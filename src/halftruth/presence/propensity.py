@@ -111,16 +111,16 @@ class LabelBias:
 
     def describe(self) -> str:
         """Return what the test says, in one sentence."""
-        where = f"{self.rows:,} rows with one label each"
+        where = f"{self.rows:,} rows with one label each, z = {self.z:.1f}; biased from 2 on"
         if not self.found:
             return (
-                f"labels do not look biased towards frequent classes ({where}, z = {self.z:.1f}); "
-                "a preference that is not one for frequent classes cannot be seen"
+                f"labels do not look biased towards frequent classes ({where}). Other preferences, "
+                "such as the largest object first, cannot be seen in labels alone"
             )
         return (
             f"labels look biased: where several classes are present, the frequent one is named "
-            f"({where}, z = {self.z:.1f}). In rows that show a frequent class, unknown labels of "
-            "other classes count little. Some rows with complete labels would settle it "
+            f"({where}). In rows that show a frequent class, unknown labels of other classes count "
+            "little. Some rows with complete labels would settle it "
             "(--complete-rows)"
         )
 
