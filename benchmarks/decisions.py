@@ -37,7 +37,7 @@ from halftruth.presence.decisions import decide
 from halftruth.presence.estimated_scores import estimate_scores, infer_range
 from halftruth.presence.probabilities import fit_probabilities
 from halftruth.presence.verification import METRICS, plan_verification, score_verdicts
-from halftruth.train.fit_ensemble import fit_ensemble
+from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 
 RULES = ("naive", "ours", "complete")
 # Test rows that are verified; their labels are hidden in the same way.

@@ -41,8 +41,8 @@ from halftruth.presence.decisions import decide
 from halftruth.presence.probabilities import fit_probabilities
 from halftruth.train.config import Config
 from halftruth.train.devices import OneProcess
-from halftruth.train.fit_ensemble import fit_ensemble
-from halftruth.train.inputs import Features
+from halftruth.train.ensemble.fit_ensemble import fit_ensemble
+from halftruth.train.inputs.batches import Features
 from halftruth.train.trainer import Stage
 
 COSTS = (0.001, 0.01, 0.1, 1.0, 10.0)

@@ -27,8 +27,8 @@ import torch
 
 from ensemble import fit_random_forest, hide, predict, read_lines
 from halftruth.metrics import mean_average_precision
-from halftruth.train.fit_ensemble import fit_ensemble
-from halftruth.train.hints import fit_hints
+from halftruth.train.ensemble.fit_ensemble import fit_ensemble
+from halftruth.train.ensemble.hints import fit_hints
 
 # Words that a person would write down for each class, without looking at the data.
 WORDS = {

@@ -46,9 +46,9 @@ from halftruth.bench.label_settings import hide
 from halftruth.data import write_labels
 from halftruth.metrics import mean_average_precision
 from halftruth.presence.preference import find_preference
-from halftruth.train.fit_ensemble import fit_ensemble, prepare_features
-from halftruth.train.label_bias import LEVEL
-from halftruth.train.shown_first import find_label_bias
+from halftruth.train.auto.label_bias import LEVEL
+from halftruth.train.auto.shown_first import find_label_bias
+from halftruth.train.ensemble.fit_ensemble import fit_ensemble, prepare_features
 
 # The name of the uniform draw among the label settings.
 UNIFORM = {"uniform": "single"}

@@ -26,8 +26,8 @@ from torch.nn import functional as F
 
 from halftruth.labels import SparseLabels
 from halftruth.metrics import precision_at_k, propensities, propensity_scored_precision_at_k
-from halftruth.train import fit_many
-from halftruth.train.fit_many import fit_many_classes
+from halftruth.train.many_classes import fit_many
+from halftruth.train.many_classes.fit_many import fit_many_classes
 
 DIM = 256
 # Rows at 30,000 classes, and classes at 50,000 rows.

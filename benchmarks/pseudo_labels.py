@@ -18,7 +18,7 @@ import torch
 
 from halftruth import fit
 from halftruth.data import read_labels
-from halftruth.train.trained_run import TrainedRun
+from halftruth.train.results.trained_run import TrainedRun
 
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "em-apl": ("em-apl", {"alpha": 0.2, "beta": 0.02, "warmup": 5}),

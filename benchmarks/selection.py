@@ -28,7 +28,7 @@ from torch import Tensor
 from halftruth import losses
 from halftruth.bench.run_data import frozen_features, load_benchmark
 from halftruth.metrics import average_precision, mean_average_precision, roc_auc
-from halftruth.train.inputs import apply_in_blocks, fit_standardization
+from halftruth.train.inputs.batches import apply_in_blocks, fit_standardization
 from halftruth.train.step import compute_learning_rate_factor
 
 FROZEN = {

@@ -107,9 +107,9 @@ def run_case(case, rows, folder):
     import torch
 
     import halftruth
-    import halftruth.train.evaluation
+    import halftruth.train.results.run_result
     from halftruth.models import import_timm
-    from halftruth.train.trained_run import write_predictions
+    from halftruth.train.results.trained_run import write_predictions
 
     torch.set_num_threads(1)
     import_timm()

@@ -23,10 +23,10 @@ from halftruth import losses
 from halftruth.data import ImageStore
 from halftruth.data.transforms import Augment
 from halftruth.models import Classifier, build_image_model, freeze_batchnorm
-from halftruth.train import image_inputs as inputs_module
 from halftruth.train.config import Config
 from halftruth.train.devices import make_accelerator
-from halftruth.train.image_inputs import Images
+from halftruth.train.inputs import image_inputs as inputs_module
+from halftruth.train.inputs.image_inputs import Images
 from halftruth.train.step import Learner
 from halftruth.train.trainer import Stage
 

@@ -26,7 +26,7 @@ import torch
 from halftruth.bench.grid import load_grid
 from halftruth.bench.workers import Bench, Place
 from halftruth.metrics import mean_average_precision, mean_roc_auc
-from halftruth.train.auto import hold_out_rows, make_trial, resolve_auto
+from halftruth.train.auto.resolve import hold_out_rows, make_trial, resolve_auto
 from halftruth.train.config import Config
 from halftruth.train.devices import OneProcess
 from halftruth.train.settings import DEFAULTS_ON_FEATURES

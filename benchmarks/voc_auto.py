@@ -54,7 +54,7 @@ def write_labels(data: Path, labels: str, seed: int, out: Path) -> Path:
 def run(data: Path, weights: Path, labels: str, name: str, seed: int, out: Path) -> dict[str, Any]:
     """Train one variant, and return its test scores."""
     import halftruth
-    from halftruth.train.evaluate import evaluate
+    from halftruth.train.results.evaluate import evaluate
 
     started, given = time.time(), dict(VARIANTS[name])
     complete = {"zero": "absent", "drop_columns": ["observed"], "split_column": "split"}

@@ -21,7 +21,7 @@ from halftruth import estimator, losses
 from halftruth.estimator import HalftruthClassifier
 from halftruth.labels import from_zero_absent, single_positive
 from halftruth.metrics import mean_average_precision
-from halftruth.train import auto as trying
+from halftruth.train.auto import resolve as trying
 
 CODES = "uses labels 1 and 2; halftruth uses 1, 0 and -1 (run on recoded labels below)"
 TWO_COLUMNS = "expects two probabilities for one class, present and absent"

@@ -34,13 +34,13 @@ from halftruth.presence.decisions import decide
 from halftruth.presence.labelling_model import logit, sigmoid
 from halftruth.presence.probabilities import fit_probabilities
 from halftruth.presence.propensity import LabelBias, choose_propensity
-from halftruth.train.auto import hold_out_rows, resolve_auto, search_settings, uses_ensemble
+from halftruth.train.auto.resolve import hold_out_rows, resolve_auto, search_settings, uses_ensemble
 from halftruth.train.config import AUTO, Config, ConfigError
 from halftruth.train.devices import OneProcess
+from halftruth.train.ensemble.fit_ensemble import FEW_ROWS, fit_ensemble
+from halftruth.train.ensemble.hints import HintWeights, describe_hints, fit_hints
 from halftruth.train.fit import make_teacher, make_teacher_config
-from halftruth.train.fit_ensemble import FEW_ROWS, fit_ensemble
-from halftruth.train.hints import HintWeights, describe_hints, fit_hints
-from halftruth.train.inputs import (
+from halftruth.train.inputs.batches import (
     apply_in_blocks,
     fit_standardization,
     is_sparse,
@@ -48,7 +48,7 @@ from halftruth.train.inputs import (
     to_dense,
 )
 from halftruth.train.knowledge import check_knowledge
-from halftruth.train.many_model import ManyClassModel
+from halftruth.train.many_classes.many_model import ManyClassModel
 from halftruth.train.stages import build_head
 from halftruth.train.trainer import Stage, Teacher
 
@@ -120,7 +120,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     probabilities_ : halftruth.presence.probabilities.Probabilities
         The model of labelling: prevalence per class with its interval, labels per row, and the
         curves behind `predict_proba`.
-    hints_ : halftruth.train.hints.HintWeights or None
+    hints_ : halftruth.train.ensemble.hints.HintWeights or None
         What the hints of `fit` are worth per class.
     label_bias_ : LabelBias or None
         The test of whether frequent classes are named first; None where labels cannot tell.

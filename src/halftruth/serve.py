@@ -21,7 +21,7 @@ import pandas as pd
 from halftruth.data import BadImage, DataError
 from halftruth.data.image_file import decode_image
 from halftruth.data.readers.label_lists import split_names
-from halftruth.train.trained_run import TrainedRun
+from halftruth.train.results.trained_run import TrainedRun
 
 MOST_ROWS = 256
 MOST_BYTES = 32 << 20

@@ -326,7 +326,7 @@ def test_nan_scores_are_errors_with_row_and_class(example: Example) -> None:
 
 
 def test_a_run_with_nan_scores_is_an_error(matrix: Matrix, trained: Path, tmp_path: Path) -> None:
-    from halftruth.train.trained_run import TrainedRun
+    from halftruth.train.results.trained_run import TrainedRun
 
     labels, features, _ = matrix
     run = TrainedRun(trained, device="cpu")

@@ -19,9 +19,9 @@ from halftruth.audit.review_queue import Queue
 from halftruth.cli.app import app
 from halftruth.data import DataError, read_labels
 from halftruth.data.verdicts import read_verdicts
-from halftruth.train import evaluation
 from halftruth.train.config import Config
 from halftruth.train.fit import train
+from halftruth.train.results import run_result as evaluation
 from halftruth.train.task import load_task
 
 

@@ -25,7 +25,7 @@ from halftruth.data import DataError
 from halftruth.data.verdicts import read_verdicts
 from halftruth.metrics import evaluate as score_labels
 from halftruth.presence.verification import METRICS
-from halftruth.train.verified_cells import RunScores
+from halftruth.train.results.verified_cells import RunScores
 
 NAMES = ("cat", "dog", "frog")
 

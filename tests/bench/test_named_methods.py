@@ -5,7 +5,7 @@ import pytest
 from halftruth.bench.papers import find_recipe
 from halftruth.cli.terminal import show_methods
 from halftruth.train import Config, load_settings
-from halftruth.train.named_methods import NAMED, expand_named_method
+from halftruth.train.auto.named_methods import NAMED, expand_named_method
 
 
 @pytest.mark.parametrize("name", NAMED)

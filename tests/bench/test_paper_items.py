@@ -19,7 +19,7 @@ from halftruth.cli import paper_commands
 from halftruth.cli.bench_commands import app
 from halftruth.plots.example_figures import draw_examples
 from halftruth.train.config import ConfigError
-from halftruth.train.trained_run import TrainedRun
+from halftruth.train.results.trained_run import TrainedRun
 
 # What the texts of the papers hold. Paper 000 and 001 are supplements: their numbering continues
 # that of the main text, whose Table 3 (the ablation of APL) is listed as well.

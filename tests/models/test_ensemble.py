@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from halftruth.models.ensemble import MEMBERS, SignedLog, build_ensemble, get_layout
-from halftruth.train.fit_ensemble import fit_ensemble
+from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 from halftruth.train.run_folder import load_checkpoint, save_checkpoint
 
 ROWS, FEATURES, CLASSES = 120, 5, 3
@@ -18,8 +18,8 @@ def fitted():
     x = 40 + 3 * random.normal(size=(ROWS, FEATURES))
     labels = ((x[:, :CLASSES] > 40) & (random.random((ROWS, CLASSES)) < 0.6)).astype(np.int8)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("halftruth.train.members._MLP_STEPS", 20)
-        patch.setattr("halftruth.train.fit_ensemble.LEAST_WEIGHT", 0.0)
+        patch.setattr("halftruth.train.ensemble.members._MLP_STEPS", 20)
+        patch.setattr("halftruth.train.ensemble.fit_ensemble.LEAST_WEIGHT", 0.0)
         return fit_ensemble(x, labels, members=MEMBERS), torch.from_numpy(x).float()
 
 

@@ -14,7 +14,7 @@ from halftruth import fit
 from halftruth.estimator import HalftruthClassifier
 from halftruth.models import build_feature_model, build_image_model
 from halftruth.models.export import ExportError, export, export_onnx, export_torch
-from halftruth.train.trained_run import TrainedRun
+from halftruth.train.results.trained_run import TrainedRun
 
 NAMES = ["cat", "dog", "frög"]
 FORMATS = [("onnx", ".onnx"), ("torch-export", ".pt2")]
@@ -128,7 +128,7 @@ def estimator(features):
     labels = pd.DataFrame(given, columns=NAMES)
     members = ["linear", "mlp", "forest", "neighbours"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("halftruth.train.members._MLP_STEPS", 20)
+        patch.setattr("halftruth.train.ensemble.members._MLP_STEPS", 20)
         return HalftruthClassifier(members=members, decide="recall=0.9").fit(features, labels)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import halftruth.api
 import halftruth.cli
-import halftruth.train.evaluation
+import halftruth.train.results.run_result
 from halftruth.models import import_timm
 
 import_timm()

@@ -9,12 +9,18 @@ import torch
 import yaml
 
 from halftruth import fit, losses
-from halftruth.train.auto import Budget, choose, hold_out_rows, resolve_auto, search_settings
+from halftruth.train.auto.resolve import (
+    Budget,
+    choose,
+    hold_out_rows,
+    resolve_auto,
+    search_settings,
+)
 from halftruth.train.config import Config, ConfigError, load_settings, override
 from halftruth.train.devices import OneProcess
+from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.settings import parse_budget
 from halftruth.train.step import compute_ridge_decay
-from halftruth.train.trained_run import TrainedRun
 
 ONE = np.eye(6, dtype=np.int8)
 SEVERAL = (np.arange(60).reshape(10, 6) % 3 == 0).astype(np.int8)
@@ -93,7 +99,7 @@ def test_an_alternative_must_be_better_in_the_criterion_and_not_worse_in_auc(
     )
     scores = {2.0: (0.5, 0.8), **alternatives}
     monkeypatch.setattr(
-        "halftruth.train.auto._score_trial", lambda stage: scores[stage.config.ridge]
+        "halftruth.train.auto.resolve._score_trial", lambda stage: scores[stage.config.ridge]
     )
     rows = np.arange(400)
     found, _ = search_settings(config, choice, x, torch.from_numpy(labels), rows, OneProcess("cpu"))
@@ -293,7 +299,7 @@ def test_rows_of_one_group_are_held_out_together(monkeypatch):
         seen.append(len(held))
         return 0.5, 0.5
 
-    monkeypatch.setattr("halftruth.train.auto._score_trial", score)
+    monkeypatch.setattr("halftruth.train.auto.resolve._score_trial", score)
     config, choice = resolve_auto(Config(method="auto", features="x"), labels, x.shape[1])
     rows = np.arange(20, len(x))
     given = (x, torch.from_numpy(labels), rows, OneProcess("cpu"))
@@ -303,7 +309,7 @@ def test_rows_of_one_group_are_held_out_together(monkeypatch):
 
 def test_too_few_groups_are_reported(monkeypatch):
     x, labels = data(complete=True)
-    monkeypatch.setattr("halftruth.train.auto._score_trial", lambda *_: (0.5, 0.5))
+    monkeypatch.setattr("halftruth.train.auto.resolve._score_trial", lambda *_: (0.5, 0.5))
     config, choice = resolve_auto(Config(method="auto", features="x"), labels, x.shape[1])
     messages: list[str] = []
     given = (x, torch.from_numpy(labels), np.arange(len(x)), OneProcess("cpu"), messages.append)

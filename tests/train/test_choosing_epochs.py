@@ -11,9 +11,9 @@ import torch
 
 from halftruth import fit
 from halftruth.metrics import mean_average_precision, mean_roc_auc
-from halftruth.train.evaluation import Result
+from halftruth.train.results.run_result import Result
+from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.run_folder import load_checkpoint
-from halftruth.train.trained_run import TrainedRun
 
 LONG = {"epochs": 12, "head_lr": 0.2}
 

@@ -14,7 +14,7 @@ from tiny_data import IMAGES
 from halftruth import fit
 from halftruth.data import DataError
 from halftruth.train import devices
-from halftruth.train.auto import resolve_auto, search_settings
+from halftruth.train.auto.resolve import resolve_auto, search_settings
 from halftruth.train.config import Config
 from halftruth.train.devices import (
     WORK_PER_THREAD,

@@ -9,11 +9,11 @@ import pytest
 import halftruth
 from halftruth.data import DataError, feature_blocks, read_labels
 from halftruth.data.feature_blocks import ArrowShards, open_blocks
-from halftruth.train import features_on_disk
 from halftruth.train.config import Config
-from halftruth.train.feature_encoder import FeatureEncoder
-from halftruth.train.feature_inputs import read_inputs
-from halftruth.train.features_on_disk import belongs_on_disk, encode_on_disk
+from halftruth.train.inputs import features_on_disk
+from halftruth.train.inputs.feature_encoder import FeatureEncoder
+from halftruth.train.inputs.feature_inputs import read_inputs
+from halftruth.train.inputs.features_on_disk import belongs_on_disk, encode_on_disk
 from halftruth.train.run_folder import load_checkpoint
 
 ROWS = 120
@@ -96,7 +96,7 @@ def test_runs_and_predictions_do_not_depend_on_the_place(data, tmp_path):
         assert tensor.equal(outs["memory"][name]), name
     whole = halftruth.predict(tmp_path / "disk", data / "table")
     run = halftruth.load(tmp_path / "disk")
-    from halftruth.train.trained_run import write_predictions
+    from halftruth.train.results.trained_run import write_predictions
 
     for ending in ("parquet", "csv"):
         path = tmp_path / f"p.{ending}"

@@ -12,7 +12,7 @@ from halftruth.audit.make_audit import make_audit
 from halftruth.data import DataError
 from halftruth.models.timm_support import import_torchvision
 from halftruth.train.config import Config, ConfigError
-from halftruth.train.evaluate import evaluate
+from halftruth.train.results.evaluate import evaluate
 from halftruth.train.run_folder import load_checkpoint
 
 WORDS = {"joy": "happy", "anger": "furious", "fear": "scared"}

@@ -9,11 +9,11 @@ from halftruth import losses
 from halftruth.labels import single_positive
 from halftruth.metrics import mean_average_precision
 from halftruth.models.ensemble import MEMBERS, build_ensemble
-from halftruth.train import fit_ensemble as module
-from halftruth.train import members
-from halftruth.train.fit_ensemble import fit_ensemble
-from halftruth.train.member_weights import find_weights
-from halftruth.train.members import fit_linear_path
+from halftruth.train.ensemble import fit_ensemble as module
+from halftruth.train.ensemble import members
+from halftruth.train.ensemble.fit_ensemble import fit_ensemble
+from halftruth.train.ensemble.member_weights import find_weights
+from halftruth.train.ensemble.members import fit_linear_path
 
 
 def make_data(rows=400, seed=0):

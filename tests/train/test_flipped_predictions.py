@@ -7,7 +7,7 @@ from tiny_data import IMAGES, command, with_tune
 
 from halftruth import fit
 from halftruth.data import DataError
-from halftruth.train.trained_run import TrainedRun
+from halftruth.train.results.trained_run import TrainedRun
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from tiny_data import outcome, records, with_tune
 
 from halftruth import fit
 from halftruth.train import scoring
+from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.run_folder import load_checkpoint
-from halftruth.train.trained_run import TrainedRun
 from halftruth.train.trainer import Stage
 
 

@@ -12,8 +12,8 @@ import halftruth
 from halftruth.data import DataError
 from halftruth.estimator import HalftruthClassifier
 from halftruth.metrics import mean_average_precision
-from halftruth.train.evaluate import evaluate
-from halftruth.train.hints import HintWeights, fit_hints
+from halftruth.train.ensemble.hints import HintWeights, fit_hints
+from halftruth.train.results.evaluate import evaluate
 
 
 def make_scores(rows=3000, classes=6, shown=0.5, seed=0):

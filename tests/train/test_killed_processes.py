@@ -10,7 +10,7 @@ import pytest
 from real_processes import Command
 from tiny_data import arguments, assert_same_run
 
-from halftruth.train.image_inputs import _end_with_parent
+from halftruth.train.inputs.image_inputs import _end_with_parent
 from halftruth.train.run_folder import load_checkpoint
 from halftruth.train.trainer import Stage
 

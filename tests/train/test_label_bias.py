@@ -11,14 +11,14 @@ import halftruth
 from halftruth.bench.label_settings import hide
 from halftruth.presence.propensity import LabelBias
 from halftruth.report.labelling import show_label_bias
-from halftruth.train import fit_ensemble
-from halftruth.train.label_bias import (
+from halftruth.train.auto.label_bias import (
     ROWS_TO_LABEL,
     collect_bias_facts,
     describe_bias,
     find_rows_to_label,
     looks_biased,
 )
+from halftruth.train.ensemble import fit_ensemble
 
 CLASSES = ("person", "chair", "dog")
 FOUND, NOT_FOUND = LabelBias(z=5.0, gain=0.1, rows=900), LabelBias(z=0.3, gain=0.0, rows=900)

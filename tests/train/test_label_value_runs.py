@@ -7,7 +7,7 @@ import torch
 
 import halftruth
 from halftruth.data import DataError
-from halftruth.train.evaluate import evaluate
+from halftruth.train.results.evaluate import evaluate
 from halftruth.train.run_folder import CheckpointError
 
 CLASSES = ["a", "b", "c"]

@@ -21,8 +21,8 @@ from halftruth.metrics import (
     propensity_scored_precision_at_k,
 )
 from halftruth.metrics.by_blocks import RowBlockMetrics
-from halftruth.train import fit_many, many_run
-from halftruth.train.evaluate import evaluate
+from halftruth.train.many_classes import fit_many, many_run
+from halftruth.train.results.evaluate import evaluate
 
 ROWS, CLASSES, DIM = 600, 3_000, 16
 

@@ -13,7 +13,7 @@ from halftruth.models import build_feature_model, build_image_model
 from halftruth.train import Config
 from halftruth.train.devices import OneProcess
 from halftruth.train.fit import Run
-from halftruth.train.inputs import Batches, seed_step
+from halftruth.train.inputs.batches import Batches, seed_step
 from halftruth.train.run_folder import load_checkpoint
 from halftruth.train.step import (
     Learner,

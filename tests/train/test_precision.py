@@ -9,10 +9,10 @@ from halftruth import fit, losses
 from halftruth.models import build_feature_model, build_image_model
 from halftruth.train.config import Config
 from halftruth.train.devices import make_accelerator
-from halftruth.train.inputs import Features
+from halftruth.train.inputs.batches import Features
+from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.scoring import score_rows
 from halftruth.train.step import Learner
-from halftruth.train.trained_run import TrainedRun
 
 IMAGES = torch.randn(4, 3, 64, 64, generator=torch.Generator().manual_seed(0))
 

@@ -8,8 +8,8 @@ import torch
 
 from halftruth.data import ImageStore
 from halftruth.data.transforms import Augment
-from halftruth.train.image_inputs import Images
-from halftruth.train.inputs import FETCHED_AHEAD, prefetch
+from halftruth.train.inputs.batches import FETCHED_AHEAD, prefetch
+from halftruth.train.inputs.image_inputs import Images
 
 
 def test_prefetch_keeps_the_order():

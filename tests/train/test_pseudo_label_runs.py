@@ -9,8 +9,8 @@ from tiny_data import assert_same_run, records
 from halftruth import fit, losses
 from halftruth.estimator import HalftruthClassifier
 from halftruth.train import CheckpointError, ConfigError
+from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.run_folder import load_checkpoint
-from halftruth.train.trained_run import TrainedRun
 
 
 @pytest.fixture

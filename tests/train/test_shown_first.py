@@ -7,8 +7,8 @@ import torch
 from halftruth.labels import frequency_weights, keep_by_weight, single_positive
 from halftruth.metrics import mean_average_precision
 from halftruth.models.forest import correct_shares
-from halftruth.train.fit_ensemble import fit_ensemble, prepare_features
-from halftruth.train.shown_first import find_label_bias
+from halftruth.train.auto.shown_first import find_label_bias
+from halftruth.train.ensemble.fit_ensemble import fit_ensemble, prepare_features
 
 
 def make_data(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -63,7 +63,7 @@ def test_each_member_ranks_better_than_without_propensities(data, member, monkey
     scores = []
     for on in (True, False):
         if not on:
-            monkeypatch.setattr("halftruth.train.members.shows_one", lambda labels: False)
+            monkeypatch.setattr("halftruth.train.ensemble.members.shows_one", lambda labels: False)
         model = fit_ensemble(x, labels, seed=0, members=[member]).model
         with torch.no_grad():
             scores.append(mean_average_precision(model(torch.from_numpy(new)), complete))

@@ -6,9 +6,9 @@ from tiny_data import assert_same_run, records, with_tune
 
 from halftruth import fit
 from halftruth.train import ConfigError
+from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.run_folder import load_checkpoint
 from halftruth.train.step import Learner
-from halftruth.train.trained_run import TrainedRun
 from halftruth.train.trainer import Stage
 
 

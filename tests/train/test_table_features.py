@@ -10,7 +10,7 @@ from halftruth.data import DataError
 from halftruth.data.feature_columns import feature_columns_from_frame, read_feature_columns
 from halftruth.data.table_encoder import FEWEST_ROWS, MOST_LEVELS, TableEncoder
 from halftruth.labels import LabelMatrix
-from halftruth.train.feature_encoder import FeatureEncoder, read_sources
+from halftruth.train.inputs.feature_encoder import FeatureEncoder, read_sources
 
 
 def mixed(rows=8):

@@ -10,7 +10,7 @@ import halftruth
 from halftruth.audit.make_audit import make_audit
 from halftruth.cli import main
 from halftruth.data import DataError
-from halftruth.train.evaluate import evaluate
+from halftruth.train.results.evaluate import evaluate
 
 WORDS = {"joy": "happy glad", "anger": "furious mad", "fear": "scared afraid"}
 SHORT = {"method": "bce", "epochs": 6, "device": "cpu", "report": False, "head_lr": 0.03}

@@ -8,8 +8,8 @@ from halftruth.data.text_encoder import TextEncoder, check_texts, measure_associ
 from halftruth.models.language_model import LanguageModel
 from halftruth.models.timm_support import import_torchvision
 from halftruth.models.weights import ModelError
-from halftruth.train.feature_encoder import FeatureEncoder
-from halftruth.train.inputs import fit_standardization, share_scale
+from halftruth.train.inputs.batches import fit_standardization, share_scale
+from halftruth.train.inputs.feature_encoder import FeatureEncoder
 
 TEXTS = ["I love this cat", "I hate this dog", "love love love", "dog eats dog", "a cat", ""] * 3
 LABELS = np.array([[1, 0], [0, 1], [1, 0], [0, 1], [1, 0], [0, 0]] * 3, dtype=np.int8)

@@ -12,7 +12,7 @@ from real_processes import Command, ranks
 from tiny_data import arguments, outcome, records, tensors, with_tune
 
 from halftruth.data import ImageStore, decode_all, read_labels
-from halftruth.train.inputs import Batches, Features
+from halftruth.train.inputs.batches import Batches, Features
 from halftruth.train.run_folder import load_checkpoint
 from halftruth.train.scoring import score_rows
 

@@ -11,7 +11,7 @@ from tiny_data import IMAGES, arguments, command, outcome
 
 from halftruth.data import ImageStore
 from halftruth.data.transforms import Augment
-from halftruth.train.image_inputs import Images, decode
+from halftruth.train.inputs.image_inputs import Images, decode
 
 
 def encode(image, kind, **options):

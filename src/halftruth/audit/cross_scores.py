@@ -17,7 +17,7 @@ from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.train.devices import count_processes, run_in_processes
 from halftruth.train.fit import train
 from halftruth.train.journal import Journal
-from halftruth.train.trained_run import TrainedRun
+from halftruth.train.results.trained_run import TrainedRun
 
 # The share of the training rows of a fold that chooses its epoch.
 _VALIDATION = 0.1

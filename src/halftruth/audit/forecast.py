@@ -23,8 +23,8 @@ from halftruth.labels import PRESENT, UNKNOWN
 from halftruth.presence.estimate import Z90, Estimate
 from halftruth.presence.estimated_scores import estimate_scores
 from halftruth.presence.labelling_model import sigmoid
-from halftruth.train.inputs import fit_standardization
-from halftruth.train.members import fit_linear_path
+from halftruth.train.ensemble.members import fit_linear_path
+from halftruth.train.inputs.batches import fit_standardization
 
 METRICS = ("mAP", "OF1")
 # From data sets with complete labels (docs/audit.md): mean and standard deviation of β, the

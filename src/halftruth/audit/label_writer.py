@@ -17,7 +17,7 @@ from halftruth.data.readers.label_lists import detect_separator, join_names, spl
 from halftruth.data.readers.label_table import PROVENANCE, Roles, assign_roles
 from halftruth.data.readers.text_table import TEXT_SUFFIXES, Table, read_table, table_options
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
-from halftruth.train.output_tables import escape_formula
+from halftruth.train.results.output_tables import escape_formula
 
 _TABLE_OPTIONS = ("image_column", "label_column", "split_column", "drop_columns", "classes")
 

@@ -34,9 +34,9 @@ from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.presence.calibration import calibrate
 from halftruth.presence.probabilities import SELECTIONS, Selection
 from halftruth.train.config import Config, check_device
-from halftruth.train.feature_encoder import FeatureEncoder
-from halftruth.train.feature_inputs import Files, list_files, read_inputs, read_matrix
-from halftruth.train.trained_run import TrainedRun
+from halftruth.train.inputs.feature_encoder import FeatureEncoder
+from halftruth.train.inputs.feature_inputs import Files, list_files, read_inputs, read_matrix
+from halftruth.train.results.trained_run import TrainedRun
 
 _IN_SAMPLE = (
     "{count:,} of the {rows:,} audited rows were TRAINING ROWS of this run, so their scores are "

@@ -15,7 +15,7 @@ from halftruth.audit.label_writer import check_writable, table_suffix, write_rep
 from halftruth.data import DataError, read_labels
 from halftruth.data.verdicts import VERDICTS, place_verdicts, read_verdicts
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
-from halftruth.train.output_tables import escape_formula
+from halftruth.train.results.output_tables import escape_formula
 from halftruth.train.run_folder import replace_file, write_text
 
 

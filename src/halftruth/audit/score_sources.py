@@ -14,9 +14,9 @@ from halftruth.data.readers.numpy_file import find_matrix, load_arrays
 from halftruth.data.readers.text_table import ITEM_COLUMNS, Table, plain, read_table
 from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.presence.calibration import find_invalid
-from halftruth.train.output_tables import escape_formula
+from halftruth.train.results.output_tables import escape_formula
+from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.task import choose_parts, read_groups, reading_options
-from halftruth.train.trained_run import TrainedRun
 
 SCORE_KEYS = ("scores", "probabilities", "pred_probs", "probs")
 # Another column must rank the labels of a class this much better (AUC) before it is reported.

@@ -27,10 +27,10 @@ from halftruth.audit.review_queue import Queue
 from halftruth.data import DataError
 from halftruth.labels import UNKNOWN
 from halftruth.presence.verification import METRICS
+from halftruth.train.results.trained_run import TrainedRun
+from halftruth.train.results.verified_cells import Estimates, RunScores
 from halftruth.train.run_folder import write_text
 from halftruth.train.task import reading_options
-from halftruth.train.trained_run import TrainedRun
-from halftruth.train.verified_cells import Estimates, RunScores
 
 # A click waits this long for the new estimate; later the page asks for it.
 _PATIENCE = 0.15

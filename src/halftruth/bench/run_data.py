@@ -21,10 +21,10 @@ from halftruth.data.decode_images import describe_bad
 from halftruth.data.transforms import Augment
 from halftruth.labels import PRESENT
 from halftruth.models import build_image_model
-from halftruth.train.cache_keys import digest_image_files
 from halftruth.train.devices import OneProcess
-from halftruth.train.image_inputs import Images, decode
-from halftruth.train.inputs import apply_in_blocks, fit_standardization
+from halftruth.train.inputs.batches import apply_in_blocks, fit_standardization
+from halftruth.train.inputs.cache_keys import digest_image_files
+from halftruth.train.inputs.image_inputs import Images, decode
 from halftruth.train.scoring import score_rows
 
 # Keys of a data set in a grid that are not options of its reader.

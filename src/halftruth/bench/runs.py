@@ -24,13 +24,13 @@ from halftruth.models import Classifier
 from halftruth.presence.decisions import decide
 from halftruth.presence.labelling_model import logit
 from halftruth.presence.probabilities import fit_probabilities
-from halftruth.train.auto import resolve_auto, search_settings
+from halftruth.train.auto.resolve import resolve_auto, search_settings
 from halftruth.train.config import AUTO, Config
 from halftruth.train.devices import OneProcess
-from halftruth.train.evaluation import score_decisions
+from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 from halftruth.train.fit import make_teacher, make_teacher_config
-from halftruth.train.fit_ensemble import fit_ensemble
-from halftruth.train.inputs import Features
+from halftruth.train.inputs.batches import Features
+from halftruth.train.results.run_result import score_decisions
 from halftruth.train.settings import DEFAULTS_ON_FEATURES
 from halftruth.train.stages import build_head
 from halftruth.train.trainer import Stage, Teacher
@@ -232,7 +232,7 @@ def _evaluate_at(
 
     A threshold is on the sigmoid of the logits, as on features and in the papers.
     """
-    from halftruth.train.trained_run import TrainedRun
+    from halftruth.train.results.trained_run import TrainedRun
 
     run, labels = TrainedRun(folder, device=device), read_labels(files["truth"], zero="unknown")
     assert labels.split is not None

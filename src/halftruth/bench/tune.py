@@ -22,7 +22,7 @@ from halftruth.train.settings import DEFAULTS_ON_FEATURES
 if TYPE_CHECKING:
     import optuna
 
-    from halftruth.train.evaluation import Result
+    from halftruth.train.results.run_result import Result
 
 # Settings of one run, which a recipe does not hold.
 _OF_THE_RUN = ("out", "cache_dir", "seed", "device", "workers", "report")

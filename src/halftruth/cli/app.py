@@ -127,9 +127,9 @@ def describe_choice(
     from halftruth.data.complete_rows import add_complete_rows
     from halftruth.data.features import align_features
     from halftruth.labels import UNKNOWN
-    from halftruth.train.fit_ensemble import prepare_features
-    from halftruth.train.label_bias import collect_bias_facts, describe_bias
-    from halftruth.train.shown_first import find_label_bias
+    from halftruth.train.auto.label_bias import collect_bias_facts, describe_bias
+    from halftruth.train.auto.shown_first import find_label_bias
+    from halftruth.train.ensemble.fit_ensemble import prepare_features
 
     values, first, test = labels.values, None, None
     if complete_rows is not None:
@@ -157,7 +157,7 @@ def _read_features(paths: list[str], arff_labels: Any) -> tuple[Any, Any]:
     """The features of all files as one matrix, and the ids of its rows."""
     import numpy as np
 
-    from halftruth.train.feature_encoder import FeatureEncoder, read_sources
+    from halftruth.train.inputs.feature_encoder import FeatureEncoder, read_sources
 
     sources = read_sources(paths, arff_labels=arff_labels)
     rows = np.arange(len(sources[0]))
@@ -189,7 +189,7 @@ def demo(
 def suggest_method(labels: "LabelMatrix", dim: int | None = None) -> str:
     """One line on what `auto` would choose for these labels on `dim` features, or on images."""
     from halftruth.data import training_part
-    from halftruth.train.auto import choose
+    from halftruth.train.auto.resolve import choose
     from halftruth.train.config import AUTO
 
     choice = choose(training_part(labels).values, dim or 1, features=dim is not None)

@@ -70,7 +70,7 @@ def evaluate(
     """
     _check_rule(decide)
     trained = _open_run(run, device, flip)
-    from halftruth.train.evaluate import evaluate as measure
+    from halftruth.train.results.evaluate import evaluate as measure
     from halftruth.train.run_folder import to_json, write_text
 
     if labels is None:
@@ -153,7 +153,7 @@ def predict(
         raise typer.BadParameter(f"expected a .csv or .parquet file, got {out}", param_hint="--out")
     _check_rule(decide)
     trained = _open_run(run, device, flip)
-    from halftruth.train.trained_run import write_predictions
+    from halftruth.train.results.trained_run import write_predictions
 
     source: Any = inputs or None
     if inputs and trained.inputs is not None and (trained.config.text or trained.encoder is None):
@@ -216,6 +216,6 @@ def _open_run(run: Path, device: str | None, flip: bool = False) -> Any:
 
     check_device(device or "auto")
     read_settings(run)
-    from halftruth.train.trained_run import TrainedRun
+    from halftruth.train.results.trained_run import TrainedRun
 
     return TrainedRun(run, device=device or "auto", flip=flip, quiet=False)

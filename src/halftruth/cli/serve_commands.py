@@ -27,7 +27,7 @@ def serve(
 
     check_device(device or "auto")
     read_settings(run)
-    from halftruth.train.trained_run import TrainedRun
+    from halftruth.train.results.trained_run import TrainedRun
 
     trained = TrainedRun(run, device=device or "auto")
     service = Service(trained, host=host, port=port, most_rows=max_rows)

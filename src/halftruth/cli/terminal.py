@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from halftruth.train.evaluate import Evaluation
+    from halftruth.train.results.evaluate import Evaluation
 
 
 def say(text: str, *, style: str | None = None, error: bool = False) -> None:
@@ -22,7 +22,7 @@ def say(text: str, *, style: str | None = None, error: bool = False) -> None:
 def show_methods(pattern: str) -> None:
     """Print all methods that match a pattern; fits into 80 columns."""
     from halftruth import losses
-    from halftruth.train.named_methods import NAMED
+    from halftruth.train.auto.named_methods import NAMED
 
     named = [name for name in NAMED if fnmatch.fnmatch(name, pattern)]
     names = losses.names(pattern)

@@ -188,7 +188,7 @@ def train_variant(variant: Variant, out: Path, album: Album, training: dict[str,
     from halftruth.api import fit, load
     from halftruth.metrics import evaluate
     from halftruth.metrics.counts import UndefinedMetricWarning
-    from halftruth.train.evaluation import score_decisions
+    from halftruth.train.results.run_result import score_decisions
 
     started, complete = time.perf_counter(), album.complete
     result = fit(

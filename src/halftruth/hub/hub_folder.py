@@ -11,9 +11,9 @@ import yaml
 from halftruth.hub.model_card import make_model_card
 from halftruth.hub.timm_layout import find_timm_problem, write_timm_model
 from halftruth.train.config import read_settings
-from halftruth.train.feature_encoder import ENCODER
+from halftruth.train.inputs.feature_encoder import ENCODER
+from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.run_folder import BEST, RESULT, load_checkpoint, save_checkpoint
-from halftruth.train.trained_run import TrainedRun
 
 SCHEME = "hf://"
 # Files of training: not needed for predicting, and they may show training data.

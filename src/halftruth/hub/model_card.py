@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 import halftruth
+from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.run_folder import RESULT
-from halftruth.train.trained_run import TrainedRun
 
 _PIPELINES = {"images": "image-classification", "text": "text-classification", "features": None}
 _LIMITS = """\

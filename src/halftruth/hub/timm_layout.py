@@ -9,7 +9,7 @@ from torch import nn
 
 from halftruth.models import import_timm
 from halftruth.models.heads import LinearHead
-from halftruth.train.trained_run import TrainedRun
+from halftruth.train.results.trained_run import TrainedRun
 
 # Largest difference of a logit to the run's own model.
 TOLERANCE = 1e-3

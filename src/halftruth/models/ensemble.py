@@ -34,7 +34,7 @@ class EnsembleHead(Head):
 
         z_k = b_k + Σ_m w_mk (z_mk − μ_mk) / σ_mk        μ, σ over the training rows
 
-    Weights are found on out-of-sample scores (halftruth.train.auto). `prepare` standardises the
+    `halftruth.train.ensemble` finds the weights on out-of-sample scores. `prepare` standardises the
     features, takes the signed logarithm and standardises again.
     """
 

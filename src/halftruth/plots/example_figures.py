@@ -11,7 +11,7 @@ import pandas as pd
 from halftruth.data import DataError, ImageStore, read_labels
 from halftruth.labels import PRESENT
 from halftruth.plots.style import Drawing, panels, shorten, styled
-from halftruth.train.trained_run import TrainedRun
+from halftruth.train.results.trained_run import TrainedRun
 
 
 @styled

@@ -19,7 +19,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from halftruth.data import DataError
-from halftruth.train.output_tables import to_csv_text
+from halftruth.train.results.output_tables import to_csv_text
 
 # Colours of Okabe and Ito, which colour-blind people can distinguish, without the pale yellow.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")

@@ -11,8 +11,8 @@ import numpy as np
 from halftruth.data.errors import some
 from halftruth.presence.probabilities import Probabilities
 from halftruth.report.page import table
-from halftruth.train.evaluation import AS_ABSENT, ESTIMATED, VERIFIED, Result
-from halftruth.train.label_bias import describe_bias, looks_biased
+from halftruth.train.auto.label_bias import describe_bias, looks_biased
+from halftruth.train.results.run_result import AS_ABSENT, ESTIMATED, VERIFIED, Result
 from halftruth.train.run_folder import write_text
 
 # The section of scores after a verification lies between these marks.

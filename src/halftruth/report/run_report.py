@@ -42,7 +42,7 @@ from halftruth.report.labelling import (
 )
 from halftruth.report.page import Raw, document, facts, table
 from halftruth.train.config import Config
-from halftruth.train.evaluation import SHOWN, Result
+from halftruth.train.results.run_result import SHOWN, Result
 from halftruth.train.run_folder import write_text
 from halftruth.train.task import Task
 

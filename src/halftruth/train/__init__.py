@@ -9,7 +9,7 @@ _NAMES = {
     "Config": "config",
     "ConfigError": "config",
     "Interrupted": "trainer",
-    "Result": "evaluation",
+    "Result": "results.run_result",
     "TrainingStopped": "trainer",
     "load_settings": "config",
 }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from halftruth.train.named_methods import expand_named_method
+from halftruth.train.auto.named_methods import expand_named_method
 from halftruth.train.settings import (
     SETTINGS,
     Settings,

@@ -27,7 +27,8 @@ from halftruth.models.ensemble import build_ensemble, put_on_backbone
 from halftruth.models.heads import registry as heads
 from halftruth.models.many_classes import build_many_classes
 from halftruth.presence.propensity import shows_one
-from halftruth.train.auto import (
+from halftruth.train.auto.label_bias import ROWS_TO_LABEL
+from halftruth.train.auto.resolve import (
     Budget,
     Choice,
     resolve_auto,
@@ -35,6 +36,7 @@ from halftruth.train.auto import (
     uses_ensemble,
     uses_ensemble_on_images,
 )
+from halftruth.train.auto.shown_first import find_label_bias
 from halftruth.train.config import AUTO, Config, load_settings
 from halftruth.train.devices import (
     catch_stop_signals,
@@ -42,16 +44,13 @@ from halftruth.train.devices import (
     keep_freed_memory,
     make_accelerator,
 )
-from halftruth.train.evaluation import Result, evaluate_run
-from halftruth.train.feature_encoder import FeatureEncoder
-from halftruth.train.fit_ensemble import fit_ensemble, prepare_features
-from halftruth.train.fit_many import fit_many_classes
-from halftruth.train.held_out_rows import OutOfSample
-from halftruth.train.image_inputs import Images, read_images
-from halftruth.train.inputs import Features, Inputs
+from halftruth.train.ensemble.fit_ensemble import fit_ensemble, prepare_features
+from halftruth.train.inputs.batches import Features, Inputs
+from halftruth.train.inputs.feature_encoder import FeatureEncoder
+from halftruth.train.inputs.image_inputs import Images, read_images
 from halftruth.train.journal import HISTOGRAMS, METRICS, Journal, OnEpoch
-from halftruth.train.label_bias import ROWS_TO_LABEL
-from halftruth.train.many_run import (
+from halftruth.train.many_classes.fit_many import fit_many_classes
+from halftruth.train.many_classes.many_run import (
     LEFT_OUT,
     MANY,
     describe_many_memory,
@@ -59,7 +58,9 @@ from halftruth.train.many_run import (
     match_labels_per_row,
 )
 from halftruth.train.memory_use import describe_memory
-from halftruth.train.output_tables import to_csv_text, write_bad_images
+from halftruth.train.results.held_out_rows import OutOfSample
+from halftruth.train.results.output_tables import to_csv_text, write_bad_images
+from halftruth.train.results.run_result import Result, evaluate_run
 from halftruth.train.run_folder import (
     ENSEMBLE,
     LAST,
@@ -76,7 +77,6 @@ from halftruth.train.run_folder import (
     write_text,
 )
 from halftruth.train.scoring import extract_features, send_scores
-from halftruth.train.shown_first import find_label_bias
 from halftruth.train.stages import Stages, build_model
 from halftruth.train.task import check_parts, has_many_classes, load_task, remove_rows
 from halftruth.train.trackers import Trackers, check_trackers

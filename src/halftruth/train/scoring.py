@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from halftruth.models import Classifier
 from halftruth.models.classifier import bare_forward
 from halftruth.models.language_model import digest_weights
-from halftruth.train.cache_keys import digest_image_files, make_cache_key
 from halftruth.train.config import Config
 from halftruth.train.devices import keep_freed_memory
-from halftruth.train.inputs import Inputs
+from halftruth.train.inputs.batches import Inputs
+from halftruth.train.inputs.cache_keys import digest_image_files, make_cache_key
 from halftruth.train.journal import Journal
 from halftruth.train.run_folder import digest, replace_file
 from halftruth.train.task import Task

@@ -23,8 +23,8 @@ from halftruth.models import (
 from halftruth.models.averaged import average_classifiers, build_averaged
 from halftruth.models.language_model import build_text_model
 from halftruth.train.config import Config
-from halftruth.train.fit_ensemble import fit_ensemble
-from halftruth.train.inputs import Features, Inputs, share_scale
+from halftruth.train.ensemble.fit_ensemble import fit_ensemble
+from halftruth.train.inputs.batches import Features, Inputs, share_scale
 from halftruth.train.journal import Journal
 from halftruth.train.records import CRITERIA
 from halftruth.train.run_folder import HEAD, Checkpoints, load_checkpoint

@@ -20,10 +20,10 @@ from halftruth.labels import MANY_CLASSES, LabelMatrix, SparseLabelMatrix, Spars
 from halftruth.losses import Loss
 from halftruth.train.config import Config
 from halftruth.train.devices import let_main_go_first
-from halftruth.train.feature_encoder import FeatureEncoder
-from halftruth.train.feature_inputs import read_inputs
-from halftruth.train.features_on_disk import belongs_on_disk, encode_on_disk
-from halftruth.train.image_features import ImageFeatures
+from halftruth.train.inputs.feature_encoder import FeatureEncoder
+from halftruth.train.inputs.feature_inputs import read_inputs
+from halftruth.train.inputs.features_on_disk import belongs_on_disk, encode_on_disk
+from halftruth.train.inputs.image_features import ImageFeatures
 from halftruth.train.knowledge import check_knowledge
 
 # Of many classes, those by which the terms of a text are chosen.

@@ -19,7 +19,7 @@ from halftruth.models.cuda_graphs import Captured
 from halftruth.train.config import Config
 from halftruth.train.devices import keep_freed_memory, limit_threads
 from halftruth.train.expected_time import StageClock
-from halftruth.train.inputs import Batches, Inputs, seed_step
+from halftruth.train.inputs.batches import Batches, Inputs, seed_step
 from halftruth.train.journal import Journal
 from halftruth.train.records import choose_criterion, make_epoch_record, measure_validation
 from halftruth.train.run_folder import BEST, HEAD, Checkpoints

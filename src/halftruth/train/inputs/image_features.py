@@ -14,8 +14,8 @@ from halftruth.data.transforms import Augment
 from halftruth.models import Classifier, build_image_model
 from halftruth.models.language_model import digest_weights
 from halftruth.models.weights import ModelError
-from halftruth.train.cache_keys import digest_image_files, make_cache_key
 from halftruth.train.config import Config
+from halftruth.train.inputs.cache_keys import digest_image_files, make_cache_key
 from halftruth.train.run_folder import replace_file
 
 WEIGHTS = "image_network.safetensors"

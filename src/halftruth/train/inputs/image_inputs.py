@@ -22,9 +22,9 @@ from halftruth.data.image_file import resize
 from halftruth.data.memory import get_free_memory
 from halftruth.data.transforms import Augment
 from halftruth.models import Classifier
-from halftruth.train.cache_keys import digest_image_files, make_cache_key
 from halftruth.train.config import Config
-from halftruth.train.inputs import Raw, Rows, assign_lanes, prefetch
+from halftruth.train.inputs.batches import Raw, Rows, assign_lanes, prefetch
+from halftruth.train.inputs.cache_keys import digest_image_files, make_cache_key
 from halftruth.train.journal import Journal
 from halftruth.train.run_folder import replace_file, write_text
 from halftruth.train.task import Task

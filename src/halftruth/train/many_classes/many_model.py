@@ -8,8 +8,8 @@ import torch
 from halftruth.data.splits import split_rows
 from halftruth.labels import SparseLabels
 from halftruth.presence.decisions import Decisions
-from halftruth.train.fit_many import HELD_OUT, FittedMany, Log, fit_many_classes
-from halftruth.train.many_run import (
+from halftruth.train.many_classes.fit_many import HELD_OUT, FittedMany, Log, fit_many_classes
+from halftruth.train.many_classes.many_run import (
     ManyScores,
     choose,
     decide_many,

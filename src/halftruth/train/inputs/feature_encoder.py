@@ -172,7 +172,7 @@ class FeatureEncoder:
                 text = _load_text(values["text"], folder)
             images: Any = None
             if "images" in values:
-                from halftruth.train.image_features import ImageFeatures
+                from halftruth.train.inputs.image_features import ImageFeatures
 
                 images = ImageFeatures.load(values["images"], folder)
         except (OSError, ValueError, KeyError, TypeError) as error:

@@ -30,15 +30,21 @@ from halftruth.presence.labelling_model import sigmoid
 from halftruth.presence.probabilities import Probabilities
 from halftruth.train.config import Config, check_device, read_settings
 from halftruth.train.devices import make_accelerator
-from halftruth.train.feature_encoder import FeatureEncoder
-from halftruth.train.feature_inputs import Files, encode, encode_blocks, is_matrix, read_matrix
-from halftruth.train.held_out_rows import HeldOutRows, read_held_out_rows
-from halftruth.train.hints import HintWeights
-from halftruth.train.image_inputs import Images
-from halftruth.train.inputs import Features, Inputs
+from halftruth.train.ensemble.hints import HintWeights
+from halftruth.train.inputs.batches import Features, Inputs
+from halftruth.train.inputs.feature_encoder import FeatureEncoder
+from halftruth.train.inputs.feature_inputs import (
+    Files,
+    encode,
+    encode_blocks,
+    is_matrix,
+    read_matrix,
+)
+from halftruth.train.inputs.image_inputs import Images
 from halftruth.train.journal import Journal
-from halftruth.train.many_run import MANY, ManyScores, decide_many, make_top_table
-from halftruth.train.output_tables import TableWriter, make_prediction_table
+from halftruth.train.many_classes.many_run import MANY, ManyScores, decide_many, make_top_table
+from halftruth.train.results.held_out_rows import HeldOutRows, read_held_out_rows
+from halftruth.train.results.output_tables import TableWriter, make_prediction_table
 from halftruth.train.run_folder import (
     BEST,
     ENSEMBLE,

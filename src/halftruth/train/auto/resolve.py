@@ -22,7 +22,7 @@ from halftruth.metrics import mean_roc_auc
 from halftruth.models import set_standardization
 from halftruth.train.config import AUTO, Config, ConfigError
 from halftruth.train.devices import OneProcess, count_processes, run_in_processes
-from halftruth.train.inputs import Features
+from halftruth.train.inputs.batches import Features
 from halftruth.train.settings import DEFAULTS_ON_FEATURES, parse_budget
 from halftruth.train.stages import build_head
 from halftruth.train.trainer import Stage, TrainingStopped

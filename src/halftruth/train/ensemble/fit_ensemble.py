@@ -15,15 +15,15 @@ from halftruth.models import Classifier
 from halftruth.models.ensemble import MEMBERS, build_ensemble, get_layout, make_preparation
 from halftruth.models.forest import share_to_logit
 from halftruth.presence.propensity import LabelBias
+from halftruth.train.auto.shown_first import find_label_bias
 from halftruth.train.devices import count_processes, limit_threads, run_in_processes
-from halftruth.train.inputs import apply_in_blocks, fit_standardization, share_scale
-from halftruth.train.member_weights import (
+from halftruth.train.ensemble.member_weights import (
     find_weights,
     fit_curve,
     mix_with_scores,
     score_members,
 )
-from halftruth.train.members import (
+from halftruth.train.ensemble.members import (
     PLAIN,
     RIDGE,
     RIDGES,
@@ -31,7 +31,7 @@ from halftruth.train.members import (
     fit_forest,
     fit_linear_path,
 )
-from halftruth.train.shown_first import find_label_bias
+from halftruth.train.inputs.batches import apply_in_blocks, fit_standardization, share_scale
 
 FOLDS = 4
 # With more rows, some are held out and the members are fitted once, instead of once per fold.

@@ -27,9 +27,9 @@ from halftruth.presence.verification import (
     plan_verification,
     score_verdicts,
 )
-from halftruth.train.evaluation import estimate, list_estimates
+from halftruth.train.results.run_result import estimate, list_estimates
+from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.run_folder import write_text
-from halftruth.train.trained_run import TrainedRun
 
 VERIFICATION, PLAN = "verification", "plan.json"
 _CODES = {"accept": PRESENT, "reject": ABSENT}

@@ -13,7 +13,7 @@ from halftruth.presence.propensity import (
     frequency_propensities,
     shows_one,
 )
-from halftruth.train.members import RIDGE, fit_linear_path
+from halftruth.train.ensemble.members import RIDGE, fit_linear_path
 
 # More rows take longer and change little; with fewer, chance decides.
 _MOST_ROWS, _FEWEST_ROWS = 3_000, 200

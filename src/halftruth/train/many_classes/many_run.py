@@ -19,8 +19,8 @@ from halftruth.models.many_classes import ManyClassHead
 from halftruth.presence.decisions import LEAST_SHOWN, Decisions, Rule
 from halftruth.presence.decisions import decide as choose_thresholds
 from halftruth.train.config import Config
-from halftruth.train.evaluation import AS_ABSENT, VERIFIED, Result
-from halftruth.train.fit_many import BLOCK, NEIGHBOUR_ROWS, row_blocks
+from halftruth.train.many_classes.fit_many import BLOCK, NEIGHBOUR_ROWS, row_blocks
+from halftruth.train.results.run_result import AS_ABSENT, VERIFIED, Result
 from halftruth.train.task import Task
 
 # The stage and the key of the layout of a run with many classes.

@@ -22,17 +22,17 @@ from halftruth.presence.estimated_scores import EstimatedScores, estimate_scores
 from halftruth.presence.posterior import PresenceRange
 from halftruth.presence.probabilities import Probabilities, fit_probabilities
 from halftruth.presence.propensity import LabelBias, choose_propensity
-from halftruth.train.config import Config
-from halftruth.train.held_out_rows import OutOfSample
-from halftruth.train.hints import combine_with_hints
-from halftruth.train.inputs import Inputs
-from halftruth.train.knowledge import check_knowledge
-from halftruth.train.label_bias import (
+from halftruth.train.auto.label_bias import (
     collect_bias_facts,
     describe_details,
     find_rows_to_label,
 )
+from halftruth.train.config import Config
+from halftruth.train.ensemble.hints import combine_with_hints
+from halftruth.train.inputs.batches import Inputs
+from halftruth.train.knowledge import check_knowledge
 from halftruth.train.records import count_class_histograms
+from halftruth.train.results.held_out_rows import OutOfSample
 from halftruth.train.run_folder import to_json
 from halftruth.train.scoring import score_rows
 from halftruth.train.task import Task

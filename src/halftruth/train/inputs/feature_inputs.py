@@ -25,7 +25,7 @@ from halftruth.data.readers.text_table import (
 from halftruth.data.text_encoder import check_texts
 from halftruth.labels import LabelMatrix
 from halftruth.train.config import Config
-from halftruth.train.feature_encoder import FeatureEncoder, options_for, read_sources
+from halftruth.train.inputs.feature_encoder import FeatureEncoder, options_for, read_sources
 
 # Texts that are encoded at once.
 TEXTS_AT_ONCE = 4096

@@ -16,7 +16,7 @@ from halftruth.models import Classifier
 from halftruth.models.ensemble import make_preparation
 from halftruth.models.many_classes import ManyClassHead, build_many_classes
 from halftruth.train.devices import limit_threads
-from halftruth.train.inputs import fit_standardization, share_scale, to_dense
+from halftruth.train.inputs.batches import fit_standardization, share_scale, to_dense
 
 # Rows that give means and deviations of the features, and rows that are looked up as neighbours.
 _SCALE_ROWS, NEIGHBOUR_ROWS = 50_000, 50_000

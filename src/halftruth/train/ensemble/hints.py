@@ -15,10 +15,10 @@ import torch
 
 from halftruth.labels import PRESENT
 from halftruth.metrics import mean_roc_auc
-from halftruth.train.member_weights import fit_curve
+from halftruth.train.ensemble.member_weights import fit_curve
 
 if TYPE_CHECKING:
-    from halftruth.train.held_out_rows import OutOfSample
+    from halftruth.train.results.held_out_rows import OutOfSample
     from halftruth.train.task import Task
 
 # Scores between 0 and 1 are probabilities: their log-odds are used, within these bounds.

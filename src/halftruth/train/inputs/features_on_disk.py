@@ -17,8 +17,8 @@ from halftruth.data.memory import get_free_memory
 from halftruth.data.text_encoder import MOST_FEATURES
 from halftruth.labels import LabelMatrix
 from halftruth.train.config import Config
-from halftruth.train.feature_encoder import FeatureEncoder, check_columns_exist, options_for
-from halftruth.train.feature_inputs import TEXTS_AT_ONCE, feature_options, read_inputs
+from halftruth.train.inputs.feature_encoder import FeatureEncoder, check_columns_exist, options_for
+from halftruth.train.inputs.feature_inputs import TEXTS_AT_ONCE, feature_options, read_inputs
 from halftruth.train.run_folder import digest, replace_file
 
 # Training rows that the encoder is fitted to, at most, and their bytes.

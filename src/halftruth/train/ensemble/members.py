@@ -19,7 +19,7 @@ from halftruth.models.neighbours import Neighbours
 from halftruth.presence.propensity import frequency_propensities, shows_one, weigh_pairs
 from halftruth.train.config import Config
 from halftruth.train.devices import OneProcess
-from halftruth.train.inputs import Features
+from halftruth.train.inputs.batches import Features
 from halftruth.train.trainer import Stage
 
 # Variances of the prior on linear weights: from noisy features to many exact ones.

@@ -13,7 +13,9 @@ from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 from halftruth.metrics import average_precision, propensities
 from halftruth.metrics.counts import UndefinedMetricWarning
 from halftruth.presence.decisions import Decisions
-from halftruth.train.evaluation import (
+from halftruth.train.inputs.feature_inputs import Files
+from halftruth.train.many_classes.many_run import match_classes, measure_many
+from halftruth.train.results.run_result import (
     AS_ABSENT,
     ESTIMATED,
     KNOWN_ONLY,
@@ -22,11 +24,9 @@ from halftruth.train.evaluation import (
     list_estimates,
     score_decisions,
 )
-from halftruth.train.feature_inputs import Files
-from halftruth.train.many_run import match_classes, measure_many
+from halftruth.train.results.trained_run import ImageSource, Scores, TrainedRun, open_run
+from halftruth.train.results.verified_cells import estimate_run
 from halftruth.train.task import choose_parts, read_groups, reading_options, truth_options
-from halftruth.train.trained_run import ImageSource, Scores, TrainedRun, open_run
-from halftruth.train.verified_cells import estimate_run
 
 UNKNOWN_IS = ("estimate", "absent")
 

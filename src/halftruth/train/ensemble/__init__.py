@@ -1,0 +1,1 @@
+"""The ensemble of `auto`: members on features, their weights, and hints."""
