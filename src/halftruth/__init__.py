@@ -17,13 +17,13 @@ __version__ = "0.1.0"
 _MODULES = ("audit", "data", "labels", "losses", "metrics", "models", "presence", "train")
 _NAMES = {
     "HalftruthClassifier": "estimator",
-    "TrainedRun": "train.trained_run",
-    "evaluate": "train.evaluate",
+    "TrainedRun": "train.results.trained_run",
+    "evaluate": "train.results.evaluate",
     "export_onnx": "models.export",
     "export_torch": "models.export",
     "fit": "api",
     "load": "api",
-    "predict": "train.trained_run",
+    "predict": "train.results.trained_run",
 }
 
 __all__ = ["__version__", *sorted([*_MODULES, *_NAMES])]
