@@ -21,12 +21,10 @@ of which the best *on test* is reported. This is more than a user can know.
 """
 
 import argparse
-import json
 import os
 import time
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -44,6 +42,7 @@ from halftruth.train.devices import OneProcess
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 from halftruth.train.inputs.batches import Features
 from halftruth.train.trainer import Stage
+from result_lines import key_of, read_lines, run_tasks
 
 COSTS = (0.001, 0.01, 0.1, 1.0, 10.0)
 STEPS, RATES = 1500, (3e-4, 1e-3, 3e-3)
@@ -289,21 +288,6 @@ def guess_seconds(folder: str, name: str, row: str) -> float:
 # ---------------------------------------------------------------------- all lines
 
 
-def read_lines(path: Path | None) -> list[dict]:
-    """Return the lines of a file of results; a last line that was cut off is left out."""
-    found = []
-    for text in path.read_text().splitlines() if path and path.exists() else ():
-        try:
-            found.append(json.loads(text))
-        except ValueError:
-            continue
-    return found
-
-
-def key_of(line: dict) -> tuple:
-    return line["set"], line["setting"], line["seed"], line["row"]
-
-
 def make_table(lines: list[dict]) -> str:
     """Return a Markdown table: mean ± standard deviation over seeds, and the share of the gap."""
     values: dict[tuple[str, str], dict[str, list[float]]] = {}
@@ -377,37 +361,11 @@ def main() -> None:
     ]
     tasks = [task for task in tasks if task[1:] not in done]
     tasks.sort(key=lambda task: -guess_seconds(task[0], task[1], task[4]))
-    started, deadline = time.time(), time.time() + 60 * given.minutes
-
-    def write(line: dict, count: int) -> None:
-        if given.out:
-            with given.out.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-        score = "left out" if line["mAP"] is None else f"{100 * line['mAP']:.2f}"
-        print(f"[{time.time() - started:5.0f} s, {count}/{len(tasks)}] {line['set']} "
-              f"{line['setting']} seed {line['seed']} {line['row']}: {score} "
-              f"in {line['seconds']} s", flush=True)  # fmt: skip
-
-    if given.jobs == 1:
-        for count, task in enumerate(tasks, 1):
-            if time.time() < deadline:
-                write(run(*task), count)
-        return
-    with ProcessPoolExecutor(given.jobs) as pool:
-        waiting, running, count = iter(tasks), set(), 0
-        for task in waiting:
-            running.add(pool.submit(run, *task))
-            while len(running) >= given.jobs:
-                future = next(as_completed(running))
-                running.discard(future)
-                count += 1
-                write(future.result(), count)
-            if time.time() > deadline:
-                break
-        for future in as_completed(running):
-            count += 1
-            write(future.result(), count)
-    print(f"{count} of {len(tasks)} lines done in {time.time() - started:.0f} s")
+    run_tasks(
+        run, tasks, given.out,
+        lambda line: "left out" if line["mAP"] is None else f"{100 * line['mAP']:.2f}",
+        jobs=given.jobs, minutes=given.minutes,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -25,10 +25,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 
-from ensemble import fit_random_forest, hide, predict, read_lines
+from ensemble import fit_random_forest, hide, predict
 from halftruth.metrics import mean_average_precision
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 from halftruth.train.ensemble.hints import fit_hints
+from result_lines import read_lines
 
 # Words that a person would write down for each class, without looking at the data.
 WORDS = {

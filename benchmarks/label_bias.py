@@ -24,14 +24,12 @@ their labels. The labels shown depend on the seed.
 """
 
 import argparse
-import json
 import os
 import tempfile
 import time
 import warnings
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import replace
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +38,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 
-from ensemble import predict, read_lines, train_method
+from ensemble import predict, train_method
 from halftruth.bench import datasets as benchmarks
 from halftruth.bench.label_settings import hide
 from halftruth.data import write_labels
@@ -49,6 +47,7 @@ from halftruth.presence.preference import find_preference
 from halftruth.train.auto.label_bias import LEVEL
 from halftruth.train.auto.shown_first import find_label_bias
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble, prepare_features
+from result_lines import key_of, read_lines, run_tasks
 
 # The name of the uniform draw among the label settings.
 UNIFORM = {"uniform": "single"}
@@ -210,10 +209,6 @@ def run_images(given: dict[str, Any], name: str, setting: str, seed: int, row: s
 # ---------------------------------------------------------------------- all lines
 
 
-def key_of(line: dict) -> tuple:
-    return line["set"], line["setting"], line["seed"], line["row"]
-
-
 def make_table(lines: list[dict]) -> str:
     """Return a Markdown table: mean ± standard deviation over seeds; the best row of a column bold.
 
@@ -295,38 +290,13 @@ def main() -> None:
         return
     tasks, run = make_tasks(given), run_images if given.images else run_features
     run = run_detection if given.detect else run
-    started, count = time.time(), 0
-
-    def write(future: "Future[dict]") -> None:
-        nonlocal count
-        count += 1
-        try:
-            line = future.result()
-        except Exception as error:
-            print(f"failed: {type(error).__name__}: {error}", flush=True)
-            return
-        if given.out:
-            with given.out.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-        found = f"{100 * line['mAP']:.2f}" if "mAP" in line else f"biased: {line['found']}"
-        print(f"[{time.time() - started:5.0f} s, {count}/{len(tasks)}] {line['set']} "
-              f"{line['setting']} seed {line['seed']} {line['row']}: {found} "
-              f"in {line['seconds']} s", flush=True)  # fmt: skip
-
-    with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as pool:
-        running: set[Future[dict]] = set()
-        for number, task in enumerate(tasks):
-            if time.time() - started > 60 * given.minutes:
-                break
-            running.add(pool.submit(run, vars(given), *task))
-            # On images the first run alone: it decodes the images for all.
-            while len(running) >= (1 if given.images and not number else given.jobs):
-                future = next(as_completed(running))
-                running.discard(future)
-                write(future)
-        for future in as_completed(running):
-            write(future)
-    print(f"{count} of {len(tasks)} lines done in {time.time() - started:.0f} s")
+    run_tasks(
+        partial(run, vars(given)), tasks, given.out,
+        lambda line: f"{100 * line['mAP']:.2f}" if "mAP" in line else f"biased: {line['found']}",
+        jobs=given.jobs, minutes=given.minutes,
+        # On images the first run decodes the images for all.
+        first_alone=bool(given.images),
+    )  # fmt: skip
 
 
 if __name__ == "__main__":
