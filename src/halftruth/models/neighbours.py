@@ -38,9 +38,12 @@ class Neighbours(nn.Module):
         count: int = NEIGHBOURS,
         weighted: bool = False,
         pairs: bool = False,
+        soft: bool = False,
     ) -> None:
         super().__init__()
         self.count = min(count, rows)
+        # Soft labels are stored in 8 bits.
+        self.steps = 255 if soft else 1
         self.register_buffer("rows", torch.zeros(rows, dim, dtype=torch.float16))
         self.register_buffer("labels", torch.zeros(rows, num_classes, dtype=torch.uint8))
         self.register_buffer("prior", torch.zeros(num_classes))
@@ -56,6 +59,8 @@ class Neighbours(nn.Module):
             sizes["weighted"] = True
         if self.pairs is not None:
             sizes["pairs"] = True
+        if self.steps > 1:
+            sizes["soft"] = True
         return sizes
 
     @torch.no_grad()
@@ -66,12 +71,12 @@ class Neighbours(nn.Module):
         weights: Tensor | None = None,
         pairs: np.ndarray | None = None,
     ) -> "Neighbours":
-        """Store training rows (N, D), their labels, 0 or 1, and how much each row counts, (N,).
+        """Store training rows (N, D), labels from 0 to 1, and how much each row counts, (N,).
 
         `pairs` (K, K) corrects the shares, see `correct_shares`.
         """
         self.rows.copy_(F.normalize(features, dim=1))
-        self.labels.copy_(labels)
+        self.labels.copy_((self.steps * labels.float()).round())
         self.prior.copy_(labels.float().mean(dim=0))
         if weights is not None and self.weights is not None:
             self.weights.copy_(weights)
@@ -95,5 +100,5 @@ class Neighbours(nn.Module):
         if self.weights is not None:
             weight = weight * self.weights.to(dtype)[index]
         votes = torch.zeros_like(similarity).scatter(1, index, weight) @ self.labels.to(dtype)
-        share = (votes + self.prior) / (weight.sum(dim=1, keepdim=True) + 1)
+        share = (votes / self.steps + self.prior) / (weight.sum(dim=1, keepdim=True) + 1)
         return share_to_logit(correct_shares(share, self.pairs))

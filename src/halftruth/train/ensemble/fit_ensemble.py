@@ -108,6 +108,7 @@ def fit_ensemble(
     device: str | torch.device = "cpu",
     one_scale: np.ndarray | None = None,
     weights: np.ndarray | None = None,
+    soft: np.ndarray | None = None,
     log: Log = lambda text: None,
 ) -> FittedEnsemble:
     """Fit an ensemble to features (N, D) and incomplete labels (N, K).
@@ -117,27 +118,32 @@ def fit_ensemble(
     `members`: the names of the members to fit; all that suit the number of rows by default.
     `one_scale`: columns that keep their scales relative to each other, such as TF-IDF.
     `weights`: how much labels count, (N, 1) or (N, K); forests and neighbours use the mean per row.
+    An unknown label of weight 0 does not count at all: nobody was asked about it.
+    `soft` (N, K): the probability that a class is present, NaN where it is unknown.
     """
     prepare = fit_preparation(features, one_scale)
     x = apply_in_blocks(nn.Sequential(*prepare), features).float().to(device)
     given = torch.from_numpy(np.ascontiguousarray(labels)).to(device)
     count = len(labels)
-    trust = None
+    trust, shares = None, None if soft is None else torch.from_numpy(soft).float().to(device)
     if weights is not None:
-        # A mean of 1, so that weights do not change the strength of the prior.
-        trust = torch.from_numpy(weights / weights.mean()).float().to(device)
+        # A mean of 1 where labels count, so that weights do not change the strength of the prior.
+        trust = torch.from_numpy(weights / weights[weights > 0].mean()).float().to(device)
     if count < FEW_ROWS:
-        return _fit_linear_alone(prepare, x, given, trust)
+        return _fit_linear_alone(prepare, x, given, trust, shares)
     bias, counts = find_label_bias(x, labels, seed), None
     biased = bias is not None and bias.found
     if biased:
         # By the shown labels alone, a member that has learnt the bias would score best.
         counts = count_as_absent(given.cpu())
+    if trust is not None and bool((trust <= 0).any()):
+        counted = (trust > 0).float().expand(given.shape).cpu()
+        counts = counted if counts is None else counts * counted
     if members is None:
         # An MLP learns which classes are named next to which; the others hardly do.
         members = [name for name in MEMBERS if name != "mlp" or (count >= MLP_ROWS and not biased)]
     fold = _draw_folds(count, seed, groups)
-    jobs = _Jobs(x, given, fold, seed, groups is None, trust)
+    jobs = _Jobs(x, given, fold, seed, groups is None, trust, shares)
     fitted = {}
     for number, name in enumerate(members, 1):
         log(f"auto: fitting member {number} of {len(members)}, {name}")
@@ -177,7 +183,7 @@ def _combine_members(
     value = torch.tensor([scores[name][i] for name, i in best.items()])
     share = mix_with_scores(share, value, kept, known)
     total = torch.einsum("mk,mnk->nk", share, standard)
-    slope, offset = fit_curve(total, known)
+    slope, offset = fit_curve(total, known, counts)
     table = [
         MemberScore(
             name, scores[name][i], float(share[m].mean()), fitted[name][i].seconds,
@@ -240,8 +246,9 @@ class _Jobs:
         seed: int,
         out_of_bag: bool,
         weights: Tensor | None = None,
+        soft: Tensor | None = None,
     ) -> None:
-        self.weights = weights
+        self.weights, self.soft = weights, soft
         self.x, self.labels, self.fold, self.seed = x, labels, fold, seed
         self.folds = [int(one) for one in np.unique(fold[fold >= 0])]
         # With one held-out part, the model fitted without it is the final one.
@@ -251,8 +258,8 @@ class _Jobs:
     def fit(self, name: str, log: Log) -> "list[_Fitted]":
         """Return the fitted member; the linear one once per ridge."""
         started = time.monotonic()
-        weights = None if self.weights is None else self.weights.cpu().numpy()
-        data = self.x.cpu().numpy(), self.labels.cpu().numpy(), self.fold, self.seed, weights
+        values = [None if one is None else one.cpu().numpy() for one in (self.weights, self.soft)]
+        data = self.x.cpu().numpy(), self.labels.cpu().numpy(), self.fold, self.seed, *values
         if name == "forest" and self.out_of_bag:
             found = [self._fit_forest()]
         else:
@@ -274,7 +281,9 @@ class _Jobs:
     def _fit_forest(self) -> _Fitted:
         """Return a forest with its out-of-bag scores: no fold has to be fitted."""
         threads = torch.get_num_threads()
-        module, shares = fit_forest(self.x, self.labels, self.seed, threads, weights=self.weights)
+        module, shares = fit_forest(
+            self.x, self.labels, self.seed, threads, weights=self.weights, soft=self.soft
+        )
         # A row that all trees have seen gets the mean.
         shares = np.where(np.isnan(shares), np.nanmean(shares, axis=0), shares)
         held = share_to_logit(torch.from_numpy(shares).float())
@@ -324,6 +333,7 @@ def _fit_part(
     fold: np.ndarray,
     seed: int,
     weights: np.ndarray | None = None,
+    soft: np.ndarray | None = None,
     device: str = "cpu",
 ) -> tuple[list[nn.Module], list[Tensor]]:
     """Fit a member without the rows of one fold, and return it with the logits of those rows."""
@@ -331,23 +341,31 @@ def _fit_part(
     features, given = torch.tensor(x, device=device), torch.tensor(labels, device=device)
     out = torch.from_numpy(fold == (-2 if held is None else held)).to(device)
     inside, inside_labels = features[~out], given[~out]
-    trust = None if weights is None else torch.tensor(weights, device=device)[~out]
+    trust, shares = (
+        None if values is None else torch.tensor(values, device=device)[~out]
+        for values in (weights, soft)
+    )
     with limit_threads(inside.numel() * labels.shape[1] / _WORK_OF_STEP, features.device):
-        modules = _fit_member(name, inside, inside_labels, seed, trust)
+        modules = _fit_member(name, inside, inside_labels, seed, trust, shares)
         return [module.cpu() for module in modules], [_apply(m, features[out]) for m in modules]
 
 
 def _fit_member(
-    name: str, inside: Tensor, inside_labels: Tensor, seed: int, weights: Tensor | None
+    name: str,
+    inside: Tensor,
+    inside_labels: Tensor,
+    seed: int,
+    weights: Tensor | None,
+    soft: Tensor | None,
 ) -> list[nn.Module]:
     """Return a member fitted to some rows; the linear one once per ridge."""
     if name == "linear":
         # The more rows, the less the prior matters.
         ridges = RIDGES if len(inside) <= MANY_ROWS else (RIDGE,)
-        return [*fit_linear_path(inside, inside_labels, ridges, weights).values()]
+        return [*fit_linear_path(inside, inside_labels, ridges, weights, soft=soft).values()]
     if name == "forest":
-        return [fit_forest(inside, inside_labels, seed, weights=weights)[0]]
-    return [PLAIN[name](inside, inside_labels, seed, weights)]
+        return [fit_forest(inside, inside_labels, seed, weights=weights, soft=soft)[0]]
+    return [PLAIN[name](inside, inside_labels, seed, weights, soft)]
 
 
 @torch.no_grad()
@@ -396,10 +414,14 @@ def _assemble(
 
 
 def _fit_linear_alone(
-    prepare: list[nn.Module], x: Tensor, labels: Tensor, weights: Tensor | None
+    prepare: list[nn.Module],
+    x: Tensor,
+    labels: Tensor,
+    weights: Tensor | None,
+    soft: Tensor | None,
 ) -> FittedEnsemble:
     """Return the linear member alone, with its own logits: nothing was held out."""
-    layer = fit_linear_path(x, labels, (RIDGE,), weights)[RIDGE]
+    layer = fit_linear_path(x, labels, (RIDGE,), weights, soft=soft)[RIDGE]
     logits = _apply(layer, x)
     ones = torch.ones(labels.shape[1])
     fitted = _Fitted(layer, logits, 0 * ones, ones)

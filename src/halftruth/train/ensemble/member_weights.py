@@ -88,17 +88,23 @@ def mix_with_scores(share: Tensor, scores: Tensor, kept: Tensor, labels: Tensor)
     return mixed / mixed.sum(dim=0)
 
 
-def fit_curve(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return slope and offset per class of logit P(labelled | score); slopes are regularised."""
+def fit_curve(
+    scores: Tensor, labels: Tensor, counts: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return slope and offset per class of logit P(labelled | score); slopes are regularised.
+
+    `counts` (N, K): labels with 0 were not asked for and do not count.
+    """
     some = _draw_cells(*labels.shape)
     z, target = scores[some], (labels[some] == PRESENT).float()
+    cell = None if counts is None else ((counts[some] > 0) | (labels[some] != UNKNOWN)).float()
     common = torch.zeros(1, requires_grad=True)
     own = torch.zeros(z.shape[1], requires_grad=True)
     offset = torch.logit(target.mean(dim=0), eps=1e-4).requires_grad_()
 
     def loss() -> Tensor:
         logits = (common + own).exp() * z + offset
-        value = F.binary_cross_entropy_with_logits(logits, target, reduction="sum")
+        value = F.binary_cross_entropy_with_logits(logits, target, cell, reduction="sum")
         return value + _CLASS_PRIOR / 2 * own.square().sum() + 0.1 * offset.square().sum()
 
     _solve([common, own, offset], loss, len(target))

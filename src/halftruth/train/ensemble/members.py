@@ -74,21 +74,25 @@ def fit_linear_path(
     ridges: tuple[float, ...] = RIDGES,
     weights: Tensor | None = None,
     propensity: np.ndarray | None = None,
+    soft: Tensor | None = None,
 ) -> dict[float, FullLinear]:
     """Return one linear layer per ridge, by the loss of `swan` with a prior, solved by L-BFGS.
 
     The loss is that of `halftruth.losses.create("swan")`; its row weights are computed twice and
     fixed in between, so that the problem is convex. All rows are used in every step. `weights`: how
-    much labels count, (N, 1) or (N, K). `propensity` (K,): by the labels, unless given.
+    much labels count, (N, 1) or (N, K). `propensity` (K,): by the labels, unless given. `soft`: see
+    `get_targets`.
     """
     rows, dim = x.shape
-    present = (labels == PRESENT).float()
-    unknown = (labels == UNKNOWN).float()
+    present, unknown = get_targets(labels, soft)
+    # A class that nobody was asked about is not a class that was left out.
+    unknown = unknown if weights is None else unknown * (weights > 0)
     shown = present.sum(dim=1, keepdim=True) + 1
     e = torch.ones(labels.shape[1], device=x.device)
     if (first := find_propensity(labels) if propensity is None else propensity) is not None:
         e = torch.from_numpy(first).float().to(x.device)
-    share = (present.sum(dim=0) + 0.5) / (rows + 1)
+    asked = rows if weights is None else (weights.expand_as(present) > 0).sum(dim=0)
+    share = (present.sum(dim=0) + 0.5) / (asked + 1)
     weight = torch.zeros(dim, labels.shape[1], device=x.device)
     bias = torch.logit(share, eps=1e-4)
     found = {}
@@ -128,11 +132,17 @@ def _minimise(
     return weight.detach(), bias.detach()
 
 
-def fit_mlp(x: Tensor, labels: Tensor, seed: int, weights: Tensor | None = None) -> nn.Sequential:
+def fit_mlp(
+    x: Tensor,
+    labels: Tensor,
+    seed: int,
+    weights: Tensor | None = None,
+    soft: Tensor | None = None,
+) -> nn.Sequential:
     """Return an MLP trained by `swan`; small data gets as many steps as large data."""
     loss: losses.Loss = losses.create("swan", propensity=find_propensity(labels))
-    if weights is not None:
-        loss = losses.LabelValues(loss, weights=weights)
+    if weights is not None or soft is not None:
+        loss = losses.LabelValues(loss, soft, weights)
     size = int(2 ** round(math.log2(min(max(len(x) / 300, 32), 1024))))
     epochs = max(math.ceil(_MLP_STEPS / math.ceil(len(x) / size)), 3)
     config = Config(
@@ -168,16 +178,18 @@ def fit_forest(
     jobs: int = 1,
     trees: int = _TREES,
     weights: Tensor | None = None,
+    soft: Tensor | None = None,
 ) -> tuple[Forest, np.ndarray]:
     """Return random trees, and their out-of-bag label shares; unknown counts as absent.
 
-    A tree has one weight per row: the mean of its `weights`.
+    A tree has one weight per row (`average_weights`).
     """
     from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 
-    x, labels, weights = _draw_rows(x, labels, _FOREST_ROWS, seed, weights)
-    trust = None if weights is None else weights.mean(dim=1).cpu().numpy()
-    rows, present = x.cpu().numpy(), (labels == PRESENT).cpu().numpy().astype(np.float32)
+    soft = impute_unasked(x, labels, weights, soft)
+    x, labels, weights, soft = _draw_rows(_FOREST_ROWS, seed, x, labels, weights, soft)
+    trust = None if weights is None else average_weights(weights).cpu().numpy()
+    rows, present = x.cpu().numpy(), get_targets(labels, soft)[0].cpu().numpy()
     targets = present
     if present.shape[1] > _MIXTURES:
         mix = np.random.default_rng(seed).normal(size=(present.shape[1], _MIXTURES))
@@ -199,37 +211,78 @@ def fit_forest(
     return convert_forests(forests, rows, present, trust, find_pairs(labels))
 
 
-def _draw_rows(
-    x: Tensor, labels: Tensor, most: int, seed: int, weights: Tensor | None = None
-) -> tuple[Tensor, Tensor, Tensor | None]:
+def _draw_rows(most: int, seed: int, x: Tensor, *others: Any) -> Any:
     """Return all rows, or a random part of very many."""
     if len(x) <= most:
-        return x, labels, weights
+        return x, *others
     chosen = np.random.default_rng(seed).choice(len(x), most, replace=False)
     at = torch.from_numpy(np.sort(chosen)).to(x.device)
-    return x[at], labels[at], None if weights is None else weights[at]
+    return x[at], *(None if table is None else table[at] for table in others)
 
 
 def fit_neighbours(
-    x: Tensor, labels: Tensor, seed: int, weights: Tensor | None = None
+    x: Tensor,
+    labels: Tensor,
+    seed: int,
+    weights: Tensor | None = None,
+    soft: Tensor | None = None,
 ) -> Neighbours:
     """Return the member that looks up similar training rows; of very many rows, a random part.
 
-    A row has one weight: the mean of its `weights`.
+    A row has one weight (`average_weights`).
     """
+    soft = impute_unasked(x, labels, weights, soft)
     most = min(max(_MOST_NUMBERS // x.shape[1], 1000), _NEIGHBOUR_ROWS)
-    x, labels, weights = _draw_rows(x, labels, most, seed, weights)
+    x, labels, weights, soft = _draw_rows(most, seed, x, labels, weights, soft)
     weighted = weights is not None
     pairs = find_pairs(labels)
     member = Neighbours(
-        x.shape[1], labels.shape[1], rows=len(x), weighted=weighted, pairs=pairs is not None
-    ).to(x.device)
-    trust = None if weights is None else weights.mean(dim=1)
-    return member.set(x, labels == PRESENT, trust, pairs)
+        x.shape[1], labels.shape[1], rows=len(x), weighted=weighted, pairs=pairs is not None,
+        soft=soft is not None,
+    ).to(x.device)  # fmt: skip
+    trust = None if weights is None else average_weights(weights)
+    return member.set(x, get_targets(labels, soft)[0], trust, pairs)
+
+
+# ---------------------------------------------------------------------- label values
+
+
+def get_targets(labels: Tensor, soft: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return (N, K) how much each label is present, from 0 to 1, and 1 where it is unknown.
+
+    `soft` (N, K): the probability that the class is present, NaN where it is unknown.
+    """
+    if soft is None:
+        return (labels == PRESENT).float(), (labels == UNKNOWN).float()
+    return soft.nan_to_num(0.0), soft.isnan().float()
+
+
+def average_weights(weights: Tensor) -> Tensor:
+    """Return one weight per row (N,): the mean over the labels that count at all."""
+    return weights.sum(dim=1) / (weights > 0).sum(dim=1).clamp(min=1)
+
+
+def impute_unasked(
+    x: Tensor, labels: Tensor, weights: Tensor | None, soft: Tensor | None
+) -> Tensor | None:
+    """Return soft labels that say what the linear member says about labels of weight 0.
+
+    For members that take one weight per row: a class that nobody was asked about would be absent.
+    The linear member was not fitted to these labels.
+    """
+    unknown = labels == UNKNOWN if soft is None else soft.isnan()
+    unasked = None if weights is None else unknown & (weights <= 0)
+    if unasked is None or not bool(unasked.any()):
+        return soft
+    layer = fit_linear_path(x, labels, (RIDGE,), weights, soft=soft)[RIDGE].to(x.device)
+    known = get_targets(labels, soft)[0]
+    known = torch.where(unknown, torch.nan, known)
+    with torch.no_grad():
+        return torch.where(unasked, torch.sigmoid(layer(x)), known)
 
 
 # Name and fit of the members that are fitted once per fold with one result.
-PLAIN: dict[str, Callable[[Tensor, Tensor, int, Tensor | None], nn.Module]] = {
+PLAIN: dict[str, Callable[..., nn.Module]] = {
     "mlp": fit_mlp,
     "neighbours": fit_neighbours,
 }
