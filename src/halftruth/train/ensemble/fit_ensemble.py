@@ -258,8 +258,10 @@ class _Jobs:
     def fit(self, name: str, log: Log) -> "list[_Fitted]":
         """Return the fitted member; the linear one once per ridge."""
         started = time.monotonic()
-        values = [None if one is None else one.cpu().numpy() for one in (self.weights, self.soft)]
-        data = self.x.cpu().numpy(), self.labels.cpu().numpy(), self.fold, self.seed, *values
+        weights, soft = (
+            None if one is None else one.cpu().numpy() for one in (self.weights, self.soft)
+        )
+        data = self.x.cpu().numpy(), self.labels.cpu().numpy(), self.fold, self.seed, weights, soft
         if name == "forest" and self.out_of_bag:
             found = [self._fit_forest()]
         else:
