@@ -17,8 +17,8 @@ from sklearn.preprocessing import MultiLabelBinarizer, StandardScaler
 from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from halftruth import estimator, losses
-from halftruth.estimator import HalftruthClassifier
+from halftruth import losses
+from halftruth.estimator import HalftruthClassifier, training
 from halftruth.labels import from_zero_absent, single_positive
 from halftruth.metrics import mean_average_precision
 from halftruth.train.auto import resolve as trying
@@ -341,7 +341,7 @@ def test_groups_are_held_out_together(monkeypatch):
     """Rows of one group are on one side only, in the search and for thresholds."""
     x, y = make_multilabel_classification(n_samples=90, n_classes=4, random_state=0)
     groups, seen = np.arange(90) // 3, []
-    real_score, real_parts = trying._score_trial, estimator.split_rows
+    real_score, real_parts = trying._score_trial, training.split_rows
 
     def score(stage):
         seen.append(np.isin(groups[stage.val_rows], groups[stage.train_rows]).any())
@@ -353,7 +353,7 @@ def test_groups_are_held_out_together(monkeypatch):
         return train, val
 
     monkeypatch.setattr(trying, "_score_trial", score)
-    monkeypatch.setattr(estimator, "split_rows", parts)
+    monkeypatch.setattr(training, "split_rows", parts)
     HalftruthClassifier(epochs=1, budget="1", val=0.3).fit(x, y, groups=groups)
     assert seen == [False] * 6
     with pytest.raises(ValueError, match="inconsistent"):

@@ -1,0 +1,407 @@
+"""The estimator: its parameters, `fit`, and predictions."""
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from halftruth.data.hints import list_hints, read_hints
+from halftruth.estimator import targets, training
+from halftruth.estimator.training import Fitted, TrainingData
+from halftruth.labels import MANY_CLASSES
+from halftruth.metrics import mean_average_precision
+from halftruth.presence.decisions import Decisions, decide
+from halftruth.presence.labelling_model import logit, sigmoid
+from halftruth.presence.probabilities import fit_probabilities
+from halftruth.presence.propensity import LabelBias, choose_propensity
+from halftruth.train.auto.resolve import uses_ensemble
+from halftruth.train.config import Config, ConfigError
+from halftruth.train.ensemble.hints import HintWeights, describe_hints, fit_hints
+from halftruth.train.inputs.batches import apply_in_blocks, is_sparse
+from halftruth.train.knowledge import check_knowledge
+from halftruth.train.many_classes.many_model import ManyClassModel
+
+_FLOATS = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
+# Members need dense features: a larger sparse matrix is trained by batches instead.
+_MOST_DENSE = 200_000_000
+
+
+class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Multi-label classifier on features whose labels are incomplete.
+
+    Labels are +1 (present), 0 (unknown) and -1 (absent). In a multi-hot matrix of 0 and 1 the zeros
+    are therefore unknown; where they are verified, use `halftruth.labels.from_zero_absent(y)`.
+    `score` is the mean average precision (mAP), not the accuracy of whole rows.
+
+    Parameters
+    ----------
+    method : str, default="auto"
+        Loss, see `halftruth.losses.names()`. "auto" chooses it, its learning rate and the number of
+        epochs from the labels, and writes the reasons to `reasons_`.
+    options : dict, default=None
+        Arguments of the loss.
+    budget : int or str, default=None
+        None: "auto" fits an ensemble. A number: "auto" trains one model instead, and tries this
+        many settings on held-out training rows first; also a time such as "2 minutes".
+    hidden : int, default=0
+        Width of a hidden layer. 0: a linear model.
+    dropout : float, default=0.0
+        Dropout before the last layer.
+    epochs, batch_size, lr, weight_decay, optimizer, schedule, ema
+        As in `halftruth train`.
+    val : float, default=0.0
+        Share of the rows that is held out to choose the epoch.
+    patience : int, default=None
+        Stop after this many epochs without improvement on the held-out rows.
+    members : list of str, default=None
+        Members of the ensemble of "auto": "linear", "mlp", "forest", "neighbours". None: all that
+        suit the number of rows.
+    decide : str, default="f1"
+        Rule of `predict`: "f1" (highest expected F1 per class), "f2", "precision=0.9",
+        "recall=0.9", "threshold=0.5", "top=3", "count" (as many per class as estimated), or
+        "cost=5" (a missed label costs 5 times as much as a wrong one).
+    labels_per_row : float, default=None
+        Mean number of present classes per row, if you know it. None: estimated.
+    prevalence : dict, default=None
+        Share of rows per class (by its name in `classes_`), for classes where you know it.
+    complete_classes : list, default=None
+        Classes of which every present label is shown, so that their zeros are absent.
+    random_state : int, RandomState or None, default=0
+        Seed of initial weights, row order and held-out rows.
+    device : {"cpu", "cuda", "mps", "auto"}, default="cpu"
+        Where to train. Predictions are made on the CPU in double precision.
+    verbose : bool, default=False
+        Print what "auto" is fitting.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+        Column names of `y` if it is a DataFrame, otherwise 0, 1, 2, ...
+    thresholds_ : array of shape (n_classes,)
+        Threshold on the probability per class.
+    not_predicted_ : array of shape (n_not_predicted,)
+        Classes that are never predicted, since no label shows them.
+    probabilities_ : halftruth.presence.probabilities.Probabilities
+        The model of labelling: prevalence per class with its interval, labels per row, and the
+        curves behind `predict_proba`.
+    hints_ : halftruth.train.ensemble.hints.HintWeights or None
+        What the hints of `fit` are worth per class.
+    label_bias_ : LabelBias or None
+        The test of whether frequent classes are named first; None where labels cannot tell.
+    reasons_ : list of str
+        What "auto" chose and why; for the ensemble, the table of its members.
+    best_epoch_ : int
+        Epoch whose weights are used, counted from 1.
+    n_iter_ : int
+        Number of epochs trained.
+    model_ : halftruth.models.Classifier
+        The network, with the means and standard deviations of the features.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0], [0.0, 0.0]] * 10)
+    >>> y = np.array([[0, 1], [1, 0], [1, 0], [0, 0]] * 10)
+    >>> model = HalftruthClassifier("em", epochs=40, lr=0.03).fit(X, y)
+    >>> model.predict([[1.0, 0.0], [0.0, 1.0]])
+    array([[1, 0],
+           [0, 1]])
+    """
+
+    def __init__(
+        self,
+        method: str = "auto",
+        *,
+        options: dict[str, Any] | None = None,
+        budget: str | int | None = None,
+        hidden: int = 0,
+        dropout: float = 0.0,
+        epochs: int = 20,
+        batch_size: int = 32,
+        lr: float = 1e-3,
+        weight_decay: float = 0.0,
+        optimizer: str = "adam",
+        schedule: str = "one-cycle",
+        ema: float = 0.0,
+        val: float = 0.0,
+        patience: int | None = None,
+        members: Any = None,
+        decide: str = "f1",
+        labels_per_row: float | None = None,
+        prevalence: Any = None,
+        complete_classes: Any = None,
+        random_state: Any = 0,
+        device: str = "cpu",
+        verbose: bool = False,
+    ) -> None:
+        self.method = method
+        self.options = options
+        self.budget = budget
+        self.hidden = hidden
+        self.dropout = dropout
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.optimizer = optimizer
+        self.schedule = schedule
+        self.ema = ema
+        self.val = val
+        self.patience = patience
+        self.members = members
+        self.decide = decide
+        self.labels_per_row = labels_per_row
+        self.prevalence = prevalence
+        self.complete_classes = complete_classes
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any = None,
+        hints: Any = None,
+        complete_rows: Any = None,
+        sample_weight: Any = None,
+    ) -> "HalftruthClassifier":
+        """Train on features and incomplete labels.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame of shape (n_samples, n_features)
+            Features. They are standardised per column.
+        y : array, sparse matrix or DataFrame of shape (n_samples, n_classes)
+            Labels: 1 present, 0 unknown, -1 absent. NaN, None and pandas NA are unknown, too. With
+            more than 1,000 classes, "auto" fits the model of many classes (docs/data.md), which
+            keeps a sparse matrix sparse; `predict` then returns one.
+        groups : array of shape (n_samples,), default=None
+            Rows with the same value (the images of one patient) are held out together.
+        hints : array or DataFrame of shape (n_samples, n_classes), or a list of these, default=None
+            Scores of anything else, such as another model or keyword rules; NaN where there is
+            none. A DataFrame may have some of the classes. What a hint is worth is learnt per
+            class; pass the same hints of new rows to `predict`.
+        complete_rows : array of int or of bool, default=None
+            Rows that are labelled completely (row numbers from 0, or a mask): their unknown labels
+            are absent. They also tell which labels the other rows leave out.
+        sample_weight : array of shape (n_samples,) or (n_samples, n_classes), default=None
+            How much the labels of a row, or single labels, count in training. Only the ratios
+            matter. Forests and neighbours use the mean weight of a row. With scikit-learn's
+            metadata routing: `set_fit_request(sample_weight=True)`.
+
+        Returns
+        -------
+        self : HalftruthClassifier
+        """
+        names = getattr(y, "columns", None)
+        y = targets.fill_missing(y)
+        X, y = validate_data(self, X, y, multi_output=True, ensure_min_samples=2, **_FLOATS)
+        if groups is not None:
+            groups = column_or_1d(groups)
+            check_consistent_length(X, groups)
+        weights = targets.check_weights(sample_weight, X, y)
+        config = self._make_config()
+        members = self._uses_ensemble(config, X)
+        if members and np.ndim(y) == 2 and y.shape[1] > MANY_CLASSES:
+            targets.refuse_with_many_classes(
+                hints=hints, complete_rows=complete_rows, members=self.members,
+                prevalence=self.prevalence, complete_classes=self.complete_classes,
+            )  # fmt: skip
+            return self._fit_many_classes(config, X, y, names, groups, weights)
+        y = targets.to_labels(y)
+        if complete_rows is not None:
+            y = targets.apply_complete_rows(y, complete_rows)
+        targets.check_any_present(y > 0, len(y))
+        names = np.arange(y.shape[1]) if names is None else np.asarray(names)
+        knowledge = self.prevalence or {}, self.complete_classes or (), self.labels_per_row
+        shares, complete = check_knowledge(y, names, *knowledge)
+        data = TrainingData(X, y, groups, weights)
+        if members:
+            fitted = training.fit_members(data, config, self.members, self._log)
+        else:
+            fitted = training.fit_one_model(data, config, self.val, self._get_defaults())
+        self.many_: ManyClassModel | None = None
+        self.model_: Any = fitted.model
+        self.reasons_ = fitted.reasons
+        self.label_bias_: LabelBias | None = fitted.label_bias
+        self.n_iter_, self.best_epoch_ = fitted.epochs, fitted.best_epoch
+        self.classes_ = names
+        logits = self._fit_hints(y, fitted, hints)
+        self._fit_decisions(y, fitted.rows, logits, shares, complete)
+        return self
+
+    def decision_function(self, X: Any, hints: Any = None) -> np.ndarray:
+        """Return the log-odds of P(present | x), an array of shape (n_samples, n_classes).
+
+        The logits of the network before calibration are `model_(features)`. Without the `hints` of
+        training, the model alone predicts.
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, **_FLOATS)
+        if self.many_ is not None:
+            targets.refuse_with_many_classes(hints=hints)
+            return logit(self.many_.predict_proba(X))
+        curves = self.probabilities_
+        logits = self._with_hints(apply_in_blocks(self.model_, X).numpy(), hints)
+        return curves.offset + curves.slope * logits
+
+    def predict_proba(self, X: Any, hints: Any = None) -> np.ndarray:
+        """Return P(present | x) per class, (n_samples, n_classes); rows do not add up to 1.
+
+        The probabilities are calibrated by the model of labelling, without complete labels.
+        """
+        return sigmoid(self.decision_function(X, hints))
+
+    def predict(self, X: Any, hints: Any = None) -> np.ndarray:
+        """Return 1 for the classes that the rule `decide` predicts, otherwise 0.
+
+        With many classes the result is a scipy CSR matrix.
+        """
+        check_is_fitted(self)
+        if self.many_ is not None:
+            targets.refuse_with_many_classes(hints=hints)
+            found: np.ndarray = self.many_.predict(validate_data(self, X, reset=False, **_FLOATS))
+            return found
+        probabilities = self.predict_proba(X, hints)
+        return self.decisions_(probabilities).astype(int)
+
+    def score(self, X: Any, y: Any, hints: Any = None) -> float:
+        """Return the mean average precision (mAP), 0 to 1; labels other than 1 count as absent."""
+        check_is_fitted(self)
+        if self.many_ is not None:
+            targets.refuse_with_many_classes(hints=hints)
+            X = validate_data(self, X, reset=False, **_FLOATS)
+            return self.many_.score(X, targets.to_sparse_labels(targets.fill_missing(y)))
+        return mean_average_precision(
+            self.decision_function(X, hints), targets.to_labels(targets.fill_missing(y))
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.multi_output, tags.target_tags.single_output = True, False
+        tags.classifier_tags.multi_label, tags.classifier_tags.multi_class = True, False
+        return tags
+
+    # ------------------------------------------------------------------ settings
+
+    def _make_config(self) -> Config:
+        """Return the settings of training; all problems are in one error."""
+        # A search over np.arange(...) passes NumPy numbers.
+        given = {name: _to_python(value) for name, value in self.get_params().items()}
+        for name in ("verbose", "prevalence", "complete_classes"):
+            given.pop(name)
+        random = check_random_state(given.pop("random_state"))
+        problems = targets.find_problems(given.pop("members"), given.pop("val"), given["patience"])
+        settings = {**given, "options": given["options"] or {}, "head_lr": given["lr"]}
+        config = Config(**settings, features=["X"], seed=int(random.randint(2**31 - 1)))
+        problems += [text for text in config.problems() if text.split(":")[0] in given]
+        if problems:
+            raise ConfigError(problems)
+        return config
+
+    def _uses_ensemble(self, config: Config, X: Any) -> bool:
+        """Return whether "auto" fits the ensemble: unless a setting of one model was changed."""
+        small = not is_sparse(X) or math.prod(X.shape) <= _MOST_DENSE
+        alone = uses_ensemble(config, self._get_defaults()) and not self.val and small
+        if self.members is not None and not alone:
+            raise ConfigError(
+                [
+                    'members: has no effect, since only method "auto" with the default settings '
+                    "of training fits an ensemble"
+                ]
+            )
+        return alone
+
+    def _get_defaults(self) -> dict[str, Any]:
+        parameters = inspect.signature(type(self)).parameters.items()
+        defaults = {key: one.default for key, one in parameters}
+        return {**defaults, "head_lr": defaults["lr"], "lr": defaults["lr"]}
+
+    @property
+    def _log(self) -> Callable[[str], None]:
+        return print if self.verbose else lambda text: None
+
+    # ------------------------------------------------------------------ steps of fit
+
+    def _fit_many_classes(
+        self,
+        config: Config,
+        X: Any,
+        y: Any,
+        names: Any,
+        groups: np.ndarray | None,
+        weights: np.ndarray | None,
+    ) -> "HalftruthClassifier":
+        """Fit the model of many classes, which keeps sparse labels sparse."""
+        labels = targets.to_sparse_labels(y)
+        targets.check_any_present(labels.count_per_row(), len(labels))
+        many = training.fit_many_classes(X, labels, groups, weights, config, self._log)
+        self.many_, self.model_ = many, many.fitted.model
+        self.reasons_ = [f"many classes: {'; '.join(many.fitted.notes)}"]
+        self.label_bias_ = None
+        self.n_iter_ = self.best_epoch_ = 1
+        self.classes_ = np.arange(labels.classes) if names is None else np.asarray(names)
+        self._set_decisions(many.decisions)
+        return self
+
+    def _fit_hints(self, y: np.ndarray, fitted: Fitted, hints: Any) -> np.ndarray:
+        """Learn what hints are worth, and return the out-of-sample logits that use them."""
+        self.hints_: HintWeights | None = None
+        if not (found := self._read_hints(hints, len(y))):
+            return fitted.logits
+        labels, own = y[fitted.rows], [one[fitted.rows] for one in found]
+        self.hints_ = fit_hints(fitted.logits, labels, own)
+        places = [f"hint {k + 1}" for k in range(len(found))]
+        described = describe_hints(self.hints_, fitted.logits, labels, own, places)
+        self.reasons_ = [*self.reasons_, *described]
+        return self.hints_(fitted.logits, own)
+
+    def _with_hints(self, logits: np.ndarray, hints: Any) -> np.ndarray:
+        found = self._read_hints(hints, len(logits))
+        if not found or self.hints_ is None:
+            if found:
+                raise ValueError("hints: have no effect, since none were given to fit")
+            return logits
+        if len(found) != len(self.hints_.scales):
+            raise ValueError(f"hints: expected {len(self.hints_.scales)}, got {len(found)}")
+        return self.hints_(logits, found)
+
+    def _read_hints(self, hints: Any, count: int) -> list[np.ndarray]:
+        names = [str(name) for name in self.classes_]
+        # Rows in the order of X, whatever their index.
+        sources = [
+            one.reset_index(drop=True) if hasattr(one, "columns") else one
+            for one in list_hints(hints)
+        ]
+        return [one.scores for one in read_hints(sources, names, None, count)]
+
+    def _fit_decisions(
+        self,
+        y: np.ndarray,
+        rows: np.ndarray,
+        logits: np.ndarray,
+        shares: dict[int, float],
+        complete: np.ndarray | None,
+    ) -> None:
+        """Fit the model of labelling to out-of-sample logits, and choose thresholds."""
+        self.probabilities_ = fit_probabilities(
+            y[rows], logits, labels_per_row=self.labels_per_row, prevalence=shares,
+            complete=complete, propensity=choose_propensity(y, self.label_bias_), seed=0,
+        )  # fmt: skip
+        shown = (y > 0).sum(axis=0)
+        self._set_decisions(decide(self.probabilities_(logits), shown, self.decide))
+
+    def _set_decisions(self, decisions: Decisions) -> None:
+        self.decisions_ = decisions
+        self.thresholds_ = self.decisions_.thresholds
+        self.not_predicted_ = self.classes_[~self.decisions_.predicted]
+
+
+def _to_python(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

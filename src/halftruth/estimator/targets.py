@@ -1,0 +1,116 @@
+"""Checks of labels, weights and settings that scikit-learn users pass."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+
+from halftruth import labels as label_codes
+from halftruth.data.complete_rows import check_complete_rows
+from halftruth.labels import MANY_CLASSES, SparseLabels
+from halftruth.models.ensemble import MEMBERS
+from halftruth.train.inputs.batches import is_sparse, to_dense
+
+
+def fill_missing(y: Any) -> Any:
+    """Return labels with 0 (unknown) where they are missing: NaN, None, pandas NA."""
+    if y is None or is_sparse(y):
+        return y
+    if hasattr(y, "isna"):
+        missing, values = np.asarray(y.isna()), y.to_numpy(dtype=object, na_value=0)
+    else:
+        values = np.asarray(y)
+        if values.dtype.kind not in "fO":
+            return y
+        # NaN is the only value that differs from itself.
+        missing = (values != values) | (values == None)  # noqa: E711
+    if not np.any(missing):
+        return y
+    filled = np.where(missing, 0, values)
+    if (filled[~missing] == 0).any() and not (filled == -1).any():
+        warnings.warn(
+            "y has missing values and 0, and both are read as unknown; where 0 is verified as "
+            "absent, use halftruth.labels.from_zero_absent(y)",
+            stacklevel=3,
+        )
+    return filled.astype(float) if filled.dtype == object else filled
+
+
+def to_labels(y: Any) -> np.ndarray:
+    """Return the labels as int8; other targets get the messages of scikit-learn."""
+    y = to_dense(y)
+    try:
+        return np.ascontiguousarray(label_codes.check(y))
+    except ValueError:
+        check_classification_targets(y)
+        if np.ndim(y) == 1 and type_of_target(y) == "multiclass":
+            raise ValueError(
+                "Only binary classification is supported, with one column per class, got one "
+                "column of several classes; sklearn.preprocessing.label_binarize converts it"
+            ) from None
+        raise
+
+
+def to_sparse_labels(y: Any) -> SparseLabels:
+    """Return labels of many classes, which may be a scipy matrix, as sparse ones."""
+    if is_sparse(y):
+        return SparseLabels.from_scipy(y)
+    return SparseLabels.from_dense(to_labels(y))
+
+
+def check_any_present(present: np.ndarray, count: int) -> None:
+    """Refuse labels without a single present one."""
+    if not present.any():
+        raise ValueError(
+            f"no label of the {count:,} rows is present (1), so there is no class to learn; 1 "
+            "means present, 0 unknown, -1 absent"
+        )
+
+
+def apply_complete_rows(y: np.ndarray, complete_rows: Any) -> np.ndarray:
+    """Return labels whose unknown ones are absent in the complete rows."""
+    new = check_complete_rows(complete_rows, len(y))[:, None] & (y == label_codes.UNKNOWN)
+    if not new.any():
+        raise ValueError(
+            "complete_rows: has no effect, since the labels of these rows are all known already"
+        )
+    return np.where(new, np.int8(label_codes.ABSENT), y)
+
+
+def check_weights(weights: Any, X: Any, y: Any) -> np.ndarray | None:
+    """Return weights per row (N, 1) or per label (N, K) in float32."""
+    if weights is None:
+        return None
+    weights = np.asarray(weights)
+    if weights.ndim == 0:
+        weights = np.full(X.shape[0], weights)
+    try:
+        found = label_codes.check_weights(weights, (X.shape[0], y.shape[1] if y.ndim > 1 else 1))
+    except ValueError as error:
+        raise ValueError(f"sample_weight: {error}") from None
+    if not found.any():
+        raise ValueError("sample_weight: every weight is zero, so there is nothing to learn from")
+    return found
+
+
+def refuse_with_many_classes(**given: Any) -> None:
+    """Refuse arguments that are not available with many classes."""
+    if named := [name for name, value in given.items() if value is not None]:
+        raise ValueError(
+            f"{', '.join(named)}: not available with more than {MANY_CLASSES:,} classes"
+        )
+
+
+def find_problems(members: Any, val: Any, patience: Any) -> list[str]:
+    """Return the problems of the settings that `Config` does not have."""
+    found = []
+    if isinstance(val, bool) or not isinstance(val, (int, float)) or not 0 <= val < 1:
+        found.append(f"val: expected a share in [0, 1), got {val!r}")
+    elif not val and patience is not None:
+        found.append("val: patience needs held-out rows, for instance val=0.2")
+    if members is not None:
+        listed = [] if isinstance(members, str) else list(members)
+        if not listed or not set(listed) <= set(MEMBERS):
+            found.append(f"members: expected a list of {', '.join(MEMBERS)}, got {members!r}")
+    return found

@@ -1,0 +1,229 @@
+"""The three ways in which the estimator fits: an ensemble, one model, a model of many classes."""
+
+import copy
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from halftruth import losses
+from halftruth.data.splits import split_rows
+from halftruth.labels import MANY_CLASSES, SparseLabels
+from halftruth.models import Classifier
+from halftruth.presence.propensity import LabelBias
+from halftruth.train.auto.resolve import hold_out_rows, resolve_auto, search_settings
+from halftruth.train.config import AUTO, Config
+from halftruth.train.devices import OneProcess
+from halftruth.train.ensemble.fit_ensemble import FEW_ROWS, fit_ensemble
+from halftruth.train.fit import make_teacher, make_teacher_config
+from halftruth.train.inputs.batches import apply_in_blocks, fit_standardization, standardize_inputs
+from halftruth.train.many_classes.many_model import ManyClassModel
+from halftruth.train.stages import build_head
+from halftruth.train.trainer import Stage, Teacher
+
+# Training seeds the random state of torch; there is one per process.
+_training_lock = threading.Lock()
+_NO_ROWS = np.arange(0)
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Features (N, D), labels (N, K), and per row: group and weights (N, 1 or K), if there are."""
+
+    X: Any
+    y: np.ndarray
+    groups: np.ndarray | None = None
+    weights: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted model, and rows with logits of models that were not trained on them."""
+
+    model: Classifier
+    rows: np.ndarray = field(repr=False)
+    logits: np.ndarray = field(repr=False)
+    reasons: list[str] = field(default_factory=list)
+    label_bias: LabelBias | None = None
+    epochs: int = 1
+    best_epoch: int = 1
+
+
+@contextmanager
+def keep_random_state() -> Iterator[None]:
+    """Leave the random state of torch as it was, and let no other thread train meanwhile."""
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    with _training_lock, torch.random.fork_rng(devices):
+        yield
+
+
+# ---------------------------------------------------------------------- ensemble, many classes
+
+
+def fit_members(
+    data: TrainingData, config: Config, members: Sequence[str] | None, log: Callable[[str], None]
+) -> Fitted:
+    """Fit the ensemble."""
+    device = OneProcess(config.device).device
+    with keep_random_state():
+        fitted = fit_ensemble(
+            data.X, data.y, seed=config.seed, groups=data.groups, members=members, device=device,
+            weights=data.weights, log=log,
+        )  # fmt: skip
+    model = fitted.model.cpu().double()
+    return Fitted(model, fitted.rows, fitted.logits, fitted.describe(), fitted.bias)
+
+
+def fit_many_classes(
+    X: Any,
+    y: SparseLabels,
+    groups: np.ndarray | None,
+    weights: np.ndarray | None,
+    config: Config,
+    log: Callable[[str], None],
+) -> ManyClassModel:
+    """Fit the model of many classes; `config` has the rule of the decisions."""
+    if weights is not None and weights.shape[1] > 1:
+        raise ValueError(
+            f"sample_weight: with more than {MANY_CLASSES:,} classes, expected one weight per "
+            f"row, got shape {weights.shape}"
+        )
+    with keep_random_state():
+        return ManyClassModel.fit(
+            X, y, rule=config.decide, labels_per_row=config.labels_per_row, weights=weights,
+            groups=groups, seed=config.seed, log=log,
+        )  # fmt: skip
+
+
+# ---------------------------------------------------------------------- one model
+
+
+def fit_one_model(
+    data: TrainingData, config: Config, val: float, defaults: dict[str, Any]
+) -> Fitted:
+    """Train one model; "auto" is replaced by settings for these labels first.
+
+    The rows with out-of-sample logits are the held-out ones (`val`). Without these, models trained
+    on parts of the rows score the other rows; few rows are scored by the model itself.
+    """
+    config, reasons = _resolve_auto(data, config, defaults)
+    rows = np.arange(len(data.y))
+    if val:
+        train, rows = split_rows(len(rows), val=val, seed=config.seed, groups=data.groups)
+        trained = _train(data, config, train, rows)
+        logits = _score(trained.model, data.X[rows])
+    else:
+        parts = hold_out_rows(rows, config.seed, data.groups) if len(rows) >= FEW_ROWS else []
+        standard = []
+        for held in parts:
+            part = _train(data, config, np.setdiff1d(rows, held), _NO_ROWS)
+            standard.append(_standardize(_score(part.model, data.X[held]))[0])
+        trained = _train(data, config, rows, _NO_ROWS)
+        logits = _score(trained.model, data.X)
+        if parts:
+            # Models of the parts differ in level from the final one; the order of rows is what
+            # counts.
+            _, mean, std = _standardize(logits)
+            rows, logits = np.concatenate(parts), np.concatenate(standard) * std + mean
+    return Fitted(
+        trained.model, rows, logits, reasons, epochs=trained.epochs, best_epoch=trained.best_epoch
+    )
+
+
+def _resolve_auto(
+    data: TrainingData, config: Config, defaults: dict[str, Any]
+) -> tuple[Config, list[str]]:
+    """Replace "auto" by settings for these labels, and return them with the reasons."""
+    if config.method != AUTO:
+        return config, []
+    config, choice = resolve_auto(config, data.y, data.X.shape[1], defaults)
+    x = apply_in_blocks(fit_standardization(data.X), data.X).float()
+    process: Any = OneProcess(config.device)
+    rows, labels = np.arange(len(data.y)), torch.from_numpy(data.y)
+    with keep_random_state():
+        config, found = search_settings(
+            config, choice, x, labels, rows, process, groups=data.groups
+        )
+    return config, [*choice.reasons, *found]
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """A trained model, in double precision on the CPU, and how long it was trained."""
+
+    model: Classifier
+    epochs: int
+    best_epoch: int
+
+
+def _train(data: TrainingData, config: Config, train: np.ndarray, val: np.ndarray) -> _Trained:
+    """Train one model on some rows, after the teacher that its method may need."""
+    with keep_random_state():
+        first, teacher = make_teacher_config(config), None
+        if first is not None:
+            _, teacher = _run_stage(data, first, train, val)
+        return _run_stage(data, config, train, val, teacher)[0]
+
+
+def _run_stage(
+    data: TrainingData,
+    config: Config,
+    train: np.ndarray,
+    val: np.ndarray,
+    teacher: Teacher | None = None,
+) -> tuple[_Trained, Teacher]:
+    """Train one model; return it, also as a teacher that can label the rows for another model."""
+    torch.manual_seed(config.seed)
+    model = build_head(config, data.X.shape[1], data.y.shape[1])
+    # Standardised once before training, in double precision: float32 cannot hold the digits of
+    # a column such as a date in seconds.
+    scale = fit_standardization(data.X[train] if len(val) else data.X)
+    model.backbone[0] = nn.Identity()  # type: ignore[operator]
+    inputs = standardize_inputs(data.X, scale)
+    process: Any = OneProcess(config.device)
+    stage = Stage(
+        name="all",
+        model=model,
+        inputs=inputs,
+        loss=_make_loss(config, data.weights, train),
+        labels=torch.from_numpy(data.y),
+        train_rows=train,
+        val_rows=val,
+        config=config,
+        accelerator=process,
+        epochs=config.epochs,
+        lr=config.head_lr,
+        head_lr=config.head_lr,
+        teacher=teacher,
+    )
+    epochs = stage.run().epoch
+    best = stage.best()
+    model.load_state_dict(best["model"])
+    labeller = make_teacher(copy.deepcopy(model), inputs, process, 2 * config.batch_size)
+    model.cpu().double().eval().requires_grad_(False)
+    model.backbone[0] = scale  # type: ignore[operator]
+    return _Trained(model, epochs, int(best["epoch"]) + 1), labeller
+
+
+def _make_loss(config: Config, weights: np.ndarray | None, train: np.ndarray) -> losses.Loss:
+    """Return the loss of a method, with the weights of the training rows."""
+    loss = losses.create(config.method, **config.options)
+    if weights is None:
+        return loss
+    return losses.LabelValues(loss, weights=weights[train] / weights[train].mean())
+
+
+def _score(model: Classifier, X: Any) -> np.ndarray:
+    return apply_in_blocks(model, X).numpy()
+
+
+def _standardize(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return logits with mean 0 and deviation 1 per class, and both numbers."""
+    mean, std = logits.mean(axis=0), logits.std(axis=0)
+    std = np.where(std > 1e-9, std, 1.0)
+    return (logits - mean) / std, mean, std
