@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from halftruth.data import DataError
-from halftruth.data.text_encoder import TextEncoder, check_texts, measure_association
+from halftruth.data.text_encoder import TextEncoder, check_texts
+from halftruth.data.wide_matrix import measure_association
 from halftruth.models.language_model import LanguageModel
 from halftruth.models.timm_support import import_torchvision
 from halftruth.models.weights import ModelError
@@ -55,7 +56,7 @@ def test_dense_features_are_columns_of_the_sparse_ones():
 
 
 def test_terms_of_a_class_are_chosen_first(monkeypatch):
-    monkeypatch.setattr("halftruth.data.text_encoder.MOST_FEATURES", 3)
+    monkeypatch.setattr("halftruth.data.wide_matrix.MOST_FEATURES", 3)
     texts = ["good thing", "thing good", "bad thing", "thing bad", "thing", "the thing"] * 4
     labels = np.array([[1, 0], [1, 0], [0, 1], [0, 1], [0, 0], [0, 0]] * 4, dtype=np.int8)
     chosen = TextEncoder.fit(texts, labels, np.arange(24)).outputs
@@ -64,7 +65,7 @@ def test_terms_of_a_class_are_chosen_first(monkeypatch):
 
 
 def test_terms_can_be_chosen_without_labels(monkeypatch):
-    monkeypatch.setattr("halftruth.data.text_encoder.MOST_FEATURES", 4)
+    monkeypatch.setattr("halftruth.data.wide_matrix.MOST_FEATURES", 4)
     one = TextEncoder.fit(TEXTS, None, ROWS)
     assert len(one.chosen) == 4
     assert one.transform(TEXTS).var(axis=0).min() > 0

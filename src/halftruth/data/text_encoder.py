@@ -14,12 +14,10 @@ import numpy as np
 
 from halftruth.data.errors import DataError
 from halftruth.data.memory import check_memory
-from halftruth.labels import PRESENT
+from halftruth.data.wide_matrix import choose_columns
 
 # Terms of each kind that are kept at most, the most frequent ones.
 MOST_TERMS = 100_000
-# Dense features of a text at most, and the memory that they may take for all rows.
-MOST_FEATURES, FEWEST_FEATURES, MOST_BYTES = 2048, 128, 2 << 30
 _KINDS: dict[str, dict[str, Any]] = {
     "words": {"ngram_range": (1, 2), "strip_accents": "unicode", "token_pattern": r"(?u)\b\w+\b"},
     "characters": {"analyzer": "char_wb", "ngram_range": (2, 5)},
@@ -62,13 +60,7 @@ class TextEncoder:
         from scipy import sparse  # type: ignore[import-untyped]
 
         matrix = sparse.hstack(counted, format="csr", dtype=np.float32)
-        size = min(MOST_FEATURES, max(MOST_BYTES // (4 * len(texts)), FEWEST_FEATURES))
-        if labels is None:
-            strength = np.asarray(matrix.multiply(matrix).mean(axis=0)).ravel()
-            strength -= np.asarray(matrix.mean(axis=0)).ravel() ** 2
-        else:
-            strength = measure_association(matrix, labels[rows])
-        chosen = np.sort(np.argsort(-strength, kind="stable")[:size])
+        chosen = choose_columns(matrix, None if labels is None else labels[rows], len(texts))
         return cls(terms, np.concatenate(idf), chosen)
 
     @property
@@ -117,32 +109,6 @@ class TextEncoder:
             f"text: TF-IDF of {words:,} words and pairs of words and of {parts:,} parts of words; "
             f"{len(self.chosen):,} of them are features"
         )
-
-
-def measure_association(matrix: Any, labels: np.ndarray) -> np.ndarray:
-    """(V,) how much more a term occurs where a class is present: the largest z over the classes.
-
-    Unknown labels are not counted as absent: the mean of a term over the rows of a class is
-    compared with its mean over all rows.
-    """
-    rows = matrix.shape[0]
-    mean = np.asarray(matrix.mean(axis=0)).ravel()
-    squares = np.asarray(matrix.multiply(matrix).mean(axis=0)).ravel()
-    spread = np.sqrt(np.maximum(squares - mean**2, 1e-12))
-    present = labels == PRESENT
-    strongest = np.full(matrix.shape[1], -np.inf)
-    # In blocks, since terms x classes may not fit into memory.
-    for at in range(0, labels.shape[1], 64):
-        some = present[:, at : at + 64].astype(np.float32)
-        count = some.sum(axis=0)
-        some, count = some[:, count > 0], count[count > 0]
-        if not len(count):
-            continue
-        # A class with few rows is judged as if it had some more rows like all the others.
-        inside = (matrix.T @ some + mean[:, None]) / (count + 1)
-        z = (inside - mean[:, None]) / spread[:, None] * np.sqrt(count * (1 - count / (rows + 1)))
-        strongest = np.maximum(strongest, z.max(axis=1))
-    return strongest
 
 
 def check_texts(texts: Sequence[str], place: str) -> list[str]:

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from halftruth.models.classifier import Classifier, Standardize
 from halftruth.models.forest import Forest
@@ -13,6 +14,8 @@ from halftruth.models.neighbours import Neighbours
 
 MEMBERS = ("linear", "mlp", "forest", "neighbours")
 MLP_WIDTH = 512
+# The key of a layout for the columns that dense members see; all others are names of members.
+COLUMNS = "columns"
 
 
 class SignedLog(nn.Module):
@@ -35,7 +38,8 @@ class EnsembleHead(Head):
         z_k = b_k + Σ_m w_mk (z_mk − μ_mk) / σ_mk        μ, σ over the training rows
 
     `halftruth.train.ensemble` finds the weights on out-of-sample scores. `prepare` standardises the
-    features, takes the signed logarithm and standardises again.
+    features, takes the signed logarithm and standardises again. `columns`: of many sparse features,
+    those that members see which need dense ones; the linear member sees all.
     """
 
     only_features: ClassVar[bool] = True
@@ -43,22 +47,88 @@ class EnsembleHead(Head):
     std: Tensor
     weight: Tensor
     bias: Tensor
+    columns: Tensor | None
 
-    def __init__(self, dim: int, num_classes: int, parts: Mapping[str, nn.Module]) -> None:
+    def __init__(
+        self,
+        dim: int,
+        num_classes: int,
+        parts: Mapping[str, nn.Module],
+        columns: int | None = None,
+    ) -> None:
         super().__init__(dim, num_classes)
-        self.prepare = make_preparation(dim)
+        self.prepare = make_preparation(dim if columns is None else columns)
+        chosen = None if columns is None else torch.zeros(columns, dtype=torch.int64)
+        self.register_buffer("columns", chosen)
         self.parts = nn.ModuleDict(dict(parts))
         for name, value in (("mean", 0.0), ("std", 1.0), ("weight", 1 / max(len(parts), 1))):
             self.register_buffer(name, torch.full((len(parts), num_classes), value))
         self.register_buffer("bias", torch.zeros(num_classes))
 
     def forward(self, features: Tensor) -> Tensor:
-        prepared = self.prepare(features)
+        dense = features if self.columns is None else take_columns(features, self.columns)
+        prepared = self.prepare(dense)
         total = self.bias
         for number, part in enumerate(self.parts.values()):
-            z = (part(prepared) - self.mean[number]) / self.std[number]
+            wide = isinstance(part, WideLinear)
+            z = part(features, prepared) if wide else part(prepared)
+            z = (z - self.mean[number]) / self.std[number]
             total = total + self.weight[number] * z
         return total
+
+    @property
+    def layout(self) -> dict[str, dict[str, Any]]:
+        """The sizes of all members, from which `build_ensemble` makes the model again."""
+        sizes = get_layout(self.parts)  # type: ignore[arg-type]
+        return sizes if self.columns is None else {COLUMNS: {"count": len(self.columns)}, **sizes}
+
+
+class WideLinear(nn.Module):
+    """A linear layer on all columns of a sparse matrix.
+
+    z = x W + p V + b        p: the prepared columns of a table next to the sparse ones
+    """
+
+    def __init__(self, num_classes: int, wide: int, others: int = 0) -> None:
+        super().__init__()
+        self.layout = {"wide": wide, "others": others}
+        self.weight = nn.Parameter(torch.zeros(wide, num_classes))
+        self.others = nn.Parameter(torch.zeros(others, num_classes))
+        self.bias = nn.Parameter(torch.zeros(num_classes))
+
+    def forward(self, x: Tensor, prepared: Tensor) -> Tensor:
+        z = multiply_sparse(x, self.weight) + self.bias
+        return z + prepared[:, : len(self.others)] @ self.others if len(self.others) else z
+
+
+def multiply_sparse(x: Tensor, weight: Tensor) -> Tensor:
+    """Return x @ weight, also for a sparse CSR matrix; missing values (NaN) count as 0.
+
+    >>> x = torch.tensor([[0.0, 2.0], [0.0, 0.0]])
+    >>> multiply_sparse(x, torch.tensor([[1.0], [3.0]])).flatten()
+    tensor([6., 0.])
+    """
+    if x.layout != torch.sparse_csr:
+        return torch.nan_to_num(x) @ weight
+    # Not x @ weight, which exists only where torch was built with MKL or cuSPARSE.
+    return F.embedding_bag(
+        x.col_indices(), weight, x.crow_indices(), mode="sum", include_last_offset=True,
+        per_sample_weights=torch.nan_to_num(x.values()),
+    )  # fmt: skip
+
+
+def take_columns(x: Tensor, columns: Tensor) -> Tensor:
+    """Return x[:, columns] as a dense matrix, also of a sparse CSR matrix."""
+    if x.layout != torch.sparse_csr:
+        return x[:, columns]
+    place = torch.full((x.shape[1],), -1, device=x.device)
+    place[columns] = torch.arange(len(columns), device=x.device)
+    rows = torch.arange(len(x), device=x.device).repeat_interleave(x.crow_indices().diff())
+    at = place[x.col_indices()]
+    kept = at >= 0
+    dense = x.values().new_zeros(len(x), len(columns))
+    dense[rows[kept], at[kept]] = x.values()[kept]
+    return dense
 
 
 def get_layout(parts: Mapping[str, nn.Module]) -> dict[str, dict[str, Any]]:
@@ -77,10 +147,13 @@ def build_ensemble(
     >>> model(torch.zeros(2, 4)).shape
     torch.Size([2, 3])
     """
-    parts = {name: _build_member(name, dim, num_classes, dict(layout[name])) for name in layout}
+    sizes = {name: dict(values) for name, values in layout.items()}
+    columns = sizes.pop(COLUMNS, {}).get("count")
+    width = dim if columns is None else columns
+    parts = {name: _build_member(name, width, num_classes, sizes[name]) for name in sizes}
     return Classifier(
         nn.Identity(),
-        EnsembleHead(dim, num_classes, parts),
+        EnsembleHead(dim, num_classes, parts, columns),
         feature_dim=dim,
         num_classes=num_classes,
     )
@@ -97,7 +170,7 @@ def put_on_backbone(network: Classifier, ensemble: Classifier) -> Classifier:
 
 def _build_member(name: str, dim: int, num_classes: int, sizes: dict[str, Any]) -> nn.Module:
     if name == "linear":
-        return FullLinear(dim, num_classes)
+        return WideLinear(num_classes, **sizes) if sizes else FullLinear(dim, num_classes)
     if name == "mlp":
         return build_mlp(dim, num_classes)
     if name == "forest":

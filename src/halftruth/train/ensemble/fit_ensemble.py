@@ -11,8 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from halftruth.data.splits import fold_of_rows, split_rows
+from halftruth.data.wide_matrix import WideMatrix
 from halftruth.models import Classifier
-from halftruth.models.ensemble import MEMBERS, build_ensemble, get_layout, make_preparation
+from halftruth.models.ensemble import (
+    COLUMNS,
+    MEMBERS,
+    build_ensemble,
+    get_layout,
+    make_preparation,
+)
 from halftruth.models.forest import share_to_logit
 from halftruth.presence.propensity import LabelBias
 from halftruth.train.auto.shown_first import find_label_bias
@@ -31,6 +38,7 @@ from halftruth.train.ensemble.members import (
     fit_forest,
     fit_linear_path,
 )
+from halftruth.train.ensemble.sparse_linear import WideFit, WideRows
 from halftruth.train.inputs.batches import apply_in_blocks, fit_standardization, share_scale
 
 FOLDS = 4
@@ -84,7 +92,8 @@ class FittedEnsemble:
     @property
     def layout(self) -> dict[str, Any]:
         """The sizes of the members, from which `build_ensemble` makes the model again."""
-        return get_layout(self.model.head.parts)  # type: ignore[arg-type]
+        head: Any = self.model.head
+        return dict(head.layout)
 
     def describe(self) -> list[str]:
         """Return the table of members as lines of text."""
@@ -120,9 +129,15 @@ def fit_ensemble(
     `weights`: how much labels count, (N, 1) or (N, K); forests and neighbours use the mean per row.
     An unknown label of weight 0 does not count at all: nobody was asked about it.
     `soft` (N, K): the probability that a class is present, NaN where it is unknown.
+    `features` may be a `WideMatrix`: the linear member is then fitted to all of its columns, and
+    the others to its dense ones.
     """
+    given_features = features
+    if isinstance(features, WideMatrix):
+        one_scale, features = features.one_scale, np.asarray(features)
     prepare = fit_preparation(features, one_scale)
     x = apply_in_blocks(nn.Sequential(*prepare), features).float().to(device)
+    wide = WideFit(given_features, x) if isinstance(given_features, WideMatrix) else None
     given = torch.from_numpy(np.ascontiguousarray(labels)).to(device)
     count = len(labels)
     trust, shares = None, None if soft is None else torch.from_numpy(soft).float().to(device)
@@ -130,7 +145,7 @@ def fit_ensemble(
         # A mean of 1 where labels count, so that weights do not change the strength of the prior.
         trust = torch.from_numpy(weights / weights[weights > 0].mean()).float().to(device)
     if count < FEW_ROWS:
-        return _fit_linear_alone(prepare, x, given, trust, shares)
+        return _fit_linear_alone(prepare, x, given, trust, shares, wide)
     bias, counts = find_label_bias(x, labels, seed), None
     biased = bias is not None and bias.found
     if biased:
@@ -143,12 +158,12 @@ def fit_ensemble(
         # An MLP learns which classes are named next to which; the others hardly do.
         members = [name for name in MEMBERS if name != "mlp" or (count >= MLP_ROWS and not biased)]
     fold = _draw_folds(count, seed, groups)
-    jobs = _Jobs(x, given, fold, seed, groups is None, trust, shares)
+    jobs = _Jobs(x, given, fold, seed, groups is None, trust, shares, wide)
     fitted = {}
     for number, name in enumerate(members, 1):
         log(f"auto: fitting member {number} of {len(members)}, {name}")
         fitted[name] = jobs.fit(name, log)
-    return replace(_combine_members(prepare, fitted, fold, given.cpu(), counts), bias=bias)
+    return replace(_combine_members(prepare, fitted, fold, given.cpu(), counts, wide), bias=bias)
 
 
 def prepare_features(features: Any, one_scale: np.ndarray | None = None) -> Tensor:
@@ -163,6 +178,7 @@ def _combine_members(
     fold: np.ndarray,
     labels: Tensor,
     counts: Tensor | None = None,
+    wide: WideFit | None = None,
 ) -> FittedEnsemble:
     """Choose one of the alternatives of each member, find weights, and return the ensemble.
 
@@ -191,7 +207,7 @@ def _combine_members(
         )
         for m, (name, i) in enumerate(best.items())
     ]  # fmt: skip
-    model = _assemble(prepare, chosen, share, slope, offset, kept.tolist())
+    model = _assemble(prepare, chosen, share, slope, offset, kept.tolist(), wide)
     logits = (offset + slope * total).double().numpy()
     return FittedEnsemble(model, rows, logits, table, score_members(total, known, counts))
 
@@ -247,7 +263,9 @@ class _Jobs:
         out_of_bag: bool,
         weights: Tensor | None = None,
         soft: Tensor | None = None,
+        wide: WideFit | None = None,
     ) -> None:
+        self.wide = wide
         self.weights, self.soft = weights, soft
         self.x, self.labels, self.fold, self.seed = x, labels, fold, seed
         self.folds = [int(one) for one in np.unique(fold[fold >= 0])]
@@ -261,7 +279,8 @@ class _Jobs:
         weights, soft = (
             None if one is None else one.cpu().numpy() for one in (self.weights, self.soft)
         )
-        data = self.x.cpu().numpy(), self.labels.cpu().numpy(), self.fold, self.seed, weights, soft
+        x = self.x.cpu().numpy() if self._inputs(name) is self.x else self._inputs(name)
+        data = x, self.labels.cpu().numpy(), self.fold, self.seed, weights, soft
         if name == "forest" and self.out_of_bag:
             found = [self._fit_forest()]
         else:
@@ -279,6 +298,10 @@ class _Jobs:
             one.seconds = time.monotonic() - started
         log(f"auto: {name} fitted in {time.monotonic() - started:.1f} s")
         return found
+
+    def _inputs(self, name: str) -> Tensor | WideRows:
+        """Return what a member is fitted to: of many sparse columns, the linear one takes all."""
+        return self.wide.rows if name == "linear" and self.wide is not None else self.x
 
     def _fit_forest(self) -> _Fitted:
         """Return a forest with its out-of-bag scores: no fold has to be fitted."""
@@ -302,7 +325,7 @@ class _Jobs:
             held = torch.cat([part for part, _ in parts])
             # A row is its own nearest neighbour, and in the leaves of its trees.
             memorises = name in ("forest", "neighbours") or self.once
-            logits = held if memorises else _apply(module, self.x)
+            logits = held if memorises else _apply(module, self._inputs(name))
             found.append(self._finish(module, parts, self._statistics(logits)))
         return found
 
@@ -330,7 +353,7 @@ class _Jobs:
 def _fit_part(
     name: str,
     held: int | None,
-    x: np.ndarray,
+    x: np.ndarray | WideRows,
     labels: np.ndarray,
     fold: np.ndarray,
     seed: int,
@@ -340,7 +363,8 @@ def _fit_part(
 ) -> tuple[list[nn.Module], list[Tensor]]:
     """Fit a member without the rows of one fold, and return it with the logits of those rows."""
     # A process of a pool gets arrays that cannot be written to, which torch warns of.
-    features, given = torch.tensor(x, device=device), torch.tensor(labels, device=device)
+    features = x.to(device) if isinstance(x, WideRows) else torch.tensor(x, device=device)
+    given = torch.tensor(labels, device=device)
     out = torch.from_numpy(fold == (-2 if held is None else held)).to(device)
     inside, inside_labels = features[~out], given[~out]
     trust, shares = (
@@ -354,7 +378,7 @@ def _fit_part(
 
 def _fit_member(
     name: str,
-    inside: Tensor,
+    inside: Any,
     inside_labels: Tensor,
     seed: int,
     weights: Tensor | None,
@@ -371,11 +395,13 @@ def _fit_member(
 
 
 @torch.no_grad()
-def _apply(module: nn.Module, x: Tensor) -> Tensor:
+def _apply(module: nn.Module, x: Tensor | WideRows) -> Tensor:
     """Return the logits of all rows, on the CPU, computed in blocks."""
     module = module.to(x.device).eval()
     if not len(x):
         return torch.zeros(0)
+    if isinstance(x, WideRows):
+        return x.apply(module)
     return torch.cat([module(part).float().cpu() for part in x.split(2048)])
 
 
@@ -398,13 +424,20 @@ def _assemble(
     slope: Tensor,
     offset: Tensor,
     kept: list[bool],
+    wide: WideFit | None = None,
 ) -> Classifier:
     """Return the model of the members that are kept."""
     parts = {name: one for (name, one), keep in zip(members.items(), kept, strict=True) if keep}
     modules = {name: one.module for name, one in parts.items()}
-    dim = len(prepare[0].mean)  # type: ignore[arg-type]
-    model = build_ensemble(dim, len(slope), get_layout(modules))
+    dim, layout = len(prepare[0].mean), {}  # type: ignore[arg-type]
+    if wide is not None:
+        dim, layout = wide.dim, {COLUMNS: {"count": len(wide.columns)}}
+        if "linear" in modules:
+            modules["linear"] = wide.make_layer(modules["linear"])
+    model = build_ensemble(dim, len(slope), layout | get_layout(modules))
     head: Any = model.head
+    if wide is not None:
+        head.columns.copy_(torch.from_numpy(wide.columns))
     head.prepare = nn.Sequential(*prepare).float()
     for name, module in modules.items():
         head.parts[name].load_state_dict(module.state_dict())
@@ -421,12 +454,14 @@ def _fit_linear_alone(
     labels: Tensor,
     weights: Tensor | None,
     soft: Tensor | None,
+    wide: WideFit | None = None,
 ) -> FittedEnsemble:
     """Return the linear member alone, with its own logits: nothing was held out."""
-    layer = fit_linear_path(x, labels, (RIDGE,), weights, soft=soft)[RIDGE]
-    logits = _apply(layer, x)
+    inputs = x if wide is None else wide.rows
+    layer = fit_linear_path(inputs, labels, (RIDGE,), weights, soft=soft)[RIDGE]
+    logits = _apply(layer, inputs)
     ones = torch.ones(labels.shape[1])
     fitted = _Fitted(layer, logits, 0 * ones, ones)
-    model = _assemble(prepare, {"linear": fitted}, ones[None], ones, 0 * ones, [True])
+    model = _assemble(prepare, {"linear": fitted}, ones[None], ones, 0 * ones, [True], wide)
     table = [MemberScore("linear", math.nan, 1.0, 0.0, {name_settings("linear", 1)[0]: math.nan})]
     return FittedEnsemble(model, np.arange(len(x)), logits.double().numpy(), table)

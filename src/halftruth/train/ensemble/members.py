@@ -69,7 +69,7 @@ def count_as_absent(labels: Tensor) -> Tensor | None:
 
 
 def fit_linear_path(
-    x: Tensor,
+    x: Any,
     labels: Tensor,
     ridges: tuple[float, ...] = RIDGES,
     weights: Tensor | None = None,
@@ -111,7 +111,7 @@ def fit_linear_path(
 
 
 def _minimise(
-    x: Tensor, target: Tensor, cell: Tensor, weight: Tensor, bias: Tensor, decay: float
+    x: Any, target: Tensor, cell: Tensor, weight: Tensor, bias: Tensor, decay: float
 ) -> tuple[Tensor, Tensor]:
     """Minimise the weighted cross-entropy of a linear layer plus decay ‖W‖²."""
     weight = weight.clone().requires_grad_()

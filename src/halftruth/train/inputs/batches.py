@@ -4,6 +4,7 @@ Labels are not part of a batch. They stay in the main process and are looked up 
 labels that a method corrects are never lost in the copy of a worker process.
 """
 
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from halftruth.data.wide_matrix import WideMatrix
 from halftruth.models.classifier import Standardize
 
 Rows = Iterable[np.ndarray]
@@ -75,6 +77,33 @@ class SparseFeatures(Features):
         for rows in batches:
             dense = apply_in_blocks(self.scale, self.matrix[rows]).float()
             yield dense.to(device), torch.as_tensor(rows).to(device)
+
+
+class WideFeatures(Features):
+    """A wide sparse matrix of features, of which a batch stays sparse."""
+
+    def __init__(self, matrix: WideMatrix) -> None:
+        self.matrix = matrix.sparse
+
+    def load(self, batches: Rows, device: torch.device) -> Iterator[Raw]:
+        for rows in batches:
+            yield make_sparse_tensor(self.matrix[rows]).to(device), torch.as_tensor(rows).to(device)
+
+
+def make_inputs(matrix: Any) -> Features:
+    """Return inputs with the rows of a dense or a wide matrix."""
+    return WideFeatures(matrix) if isinstance(matrix, WideMatrix) else Features(matrix)
+
+
+def make_sparse_tensor(matrix: Any) -> Tensor:
+    """Return a scipy CSR matrix as a sparse tensor of torch."""
+    parts = (torch.from_numpy(np.require(part, requirements="W")) for part in (
+        matrix.indptr, matrix.indices, matrix.data
+    ))  # fmt: skip
+    with warnings.catch_warnings():
+        # torch calls the format new; only its container is used.
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
+        return torch.sparse_csr_tensor(*parts, size=matrix.shape, check_invariants=False)
 
 
 # ---------------------------------------------------------------------- batches
@@ -287,6 +316,9 @@ def share_scale(scale: Standardize, columns: np.ndarray | None) -> Standardize:
 @torch.no_grad()
 def apply_in_blocks(module: nn.Module, X: Any) -> Tensor:
     """Return module(X) in float64, computed in blocks of rows."""
+    if is_sparse(X) and getattr(getattr(module, "head", None), "columns", None) is not None:
+        some = (X[rows].astype(np.float64) for rows in _split_into_blocks(X))
+        return torch.cat([module(make_sparse_tensor(block)) for block in some])
     blocks = (np.array(to_dense(X[rows]), dtype=np.float64) for rows in _split_into_blocks(X))
     return torch.cat([module(torch.from_numpy(block)) for block in blocks])
 

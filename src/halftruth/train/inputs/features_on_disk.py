@@ -14,7 +14,7 @@ from halftruth.data.feature_blocks import BlockSource, MatrixFile, open_blocks
 from halftruth.data.feature_columns import FeatureColumns
 from halftruth.data.features import match_rows, refuse_labels
 from halftruth.data.memory import get_free_memory
-from halftruth.data.text_encoder import MOST_FEATURES
+from halftruth.data.wide_matrix import MOST_FEATURES
 from halftruth.labels import LabelMatrix
 from halftruth.train.config import Config
 from halftruth.train.inputs.feature_encoder import FeatureEncoder, check_columns_exist, options_for
