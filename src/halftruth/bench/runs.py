@@ -28,11 +28,11 @@ from halftruth.train.auto.resolve import resolve_auto, search_settings
 from halftruth.train.config import AUTO, Config
 from halftruth.train.devices import OneProcess
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
-from halftruth.train.fit import make_teacher, make_teacher_config
 from halftruth.train.inputs.batches import Features
 from halftruth.train.results.run_result import score_decisions
 from halftruth.train.settings import DEFAULTS_ON_FEATURES
 from halftruth.train.stages import build_head
+from halftruth.train.teacher import make_teacher, make_teacher_config
 from halftruth.train.trainer import Stage, Teacher
 
 # A linear head is too small for CUDA graphs or compilation to pay off.

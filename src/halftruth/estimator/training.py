@@ -20,10 +20,10 @@ from halftruth.train.auto.resolve import hold_out_rows, resolve_auto, search_set
 from halftruth.train.config import AUTO, Config
 from halftruth.train.devices import OneProcess
 from halftruth.train.ensemble.fit_ensemble import FEW_ROWS, fit_ensemble
-from halftruth.train.fit import make_teacher, make_teacher_config
 from halftruth.train.inputs.batches import apply_in_blocks, fit_standardization, standardize_inputs
 from halftruth.train.many_classes.many_model import ManyClassModel
 from halftruth.train.stages import build_head
+from halftruth.train.teacher import make_teacher, make_teacher_config
 from halftruth.train.trainer import Stage, Teacher
 
 # Training seeds the random state of torch; there is one per process.

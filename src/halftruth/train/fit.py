@@ -11,21 +11,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 from torch import Tensor
 
-from halftruth import losses
 from halftruth.data import DataError
 from halftruth.data.check import completeness_hint
 from halftruth.data.decode_images import describe_bad
 from halftruth.data.splits import named_splits
-from halftruth.labels import SparseLabelMatrix
-from halftruth.losses import Loss
 from halftruth.models import Classifier
-from halftruth.models.ensemble import build_ensemble, put_on_backbone
 from halftruth.models.heads import registry as heads
-from halftruth.models.many_classes import build_many_classes
 from halftruth.presence.propensity import shows_one
 from halftruth.train.auto.label_bias import ROWS_TO_LABEL
 from halftruth.train.auto.resolve import (
@@ -44,21 +38,21 @@ from halftruth.train.devices import (
     keep_freed_memory,
     make_accelerator,
 )
-from halftruth.train.ensemble.fit_ensemble import fit_ensemble, prepare_features
+from halftruth.train.ensemble.ensemble_run import fit_ensemble_to_task, load_ensemble
+from halftruth.train.ensemble.fit_ensemble import prepare_features
 from halftruth.train.inputs.batches import Features, Inputs
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
 from halftruth.train.inputs.image_inputs import Images, read_images
 from halftruth.train.journal import HISTOGRAMS, METRICS, Journal, OnEpoch
-from halftruth.train.many_classes.fit_many import fit_many_classes
 from halftruth.train.many_classes.many_run import (
     LEFT_OUT,
     MANY,
     describe_many_memory,
     evaluate_many,
-    match_labels_per_row,
+    fit_many_to_task,
+    load_many,
 )
 from halftruth.train.memory_use import describe_memory
-from halftruth.train.results.held_out_rows import OutOfSample
 from halftruth.train.results.output_tables import to_csv_text, write_bad_images
 from halftruth.train.results.run_result import Result, evaluate_run
 from halftruth.train.run_folder import (
@@ -76,14 +70,12 @@ from halftruth.train.run_folder import (
     replace_file,
     write_text,
 )
-from halftruth.train.scoring import extract_features, send_scores
+from halftruth.train.scoring import extract_features
 from halftruth.train.stages import Stages, build_model
 from halftruth.train.task import check_parts, has_many_classes, load_task, remove_rows
+from halftruth.train.teacher import TEACHER, make_teacher, make_teacher_config
 from halftruth.train.trackers import Trackers, check_trackers
-from halftruth.train.trainer import Interrupted, Teacher
-
-# The folder of the first training, where a method has two.
-TEACHER = "teacher"
+from halftruth.train.trainer import Interrupted
 
 
 def train(
@@ -392,7 +384,27 @@ class Run:
             stop_asked, teacher,
         )  # fmt: skip
 
-    # ------------------------------------------------------------------ auto on features
+    # ------------------------------------------------------------------ models without epochs
+
+    def _fit_at_once(
+        self,
+        stage: str,
+        saved: dict[str, Any] | None,
+        fit: Callable[[], tuple[Classifier, dict[str, Any]]],
+    ) -> dict[str, Any]:
+        """Fit a model that is not trained by epochs, unless it is saved; return its checkpoint."""
+        self.identity = identify(self.config, self.task)
+        self._write_config(saved)
+        files = Checkpoints(self.folder, self.accelerator, self.identity)
+        if saved is None:
+            try:
+                model, more = fit()
+                files.save_best(model, stage, 0, more)
+                files.save_last({"progress": {"stage": stage}})
+            except KeyboardInterrupt as stop:
+                self.journal.log("stopped; nothing is saved yet. The same command starts again")
+                raise Interrupted from stop
+        return files.best()
 
     def _fit_ensemble(
         self,
@@ -402,53 +414,23 @@ class Run:
         bad: Sequence[tuple[str, str]] = (),
         network: Classifier | None = None,
     ) -> Result:
-        """Fit the ensemble of auto to features, and evaluate it; nothing is trained by epochs.
+        """Fit the ensemble of auto to features, and evaluate it.
 
         `network`: whose features of images these are.
         """
         config, task, journal = self.config, self.task, self.journal
-        self.identity = identify(config, task)
-        self._write_config(saved)
-        files = Checkpoints(self.folder, self.accelerator, self.identity)
-        rows = task.splits.train
         matrix = task.features
         if network is not None:
             assert isinstance(inputs, Features)
             matrix = inputs.features.cpu().numpy()
         assert matrix is not None
-        try:
-            if saved is None:
-                journal.log("auto: fitting the members of an ensemble (docs/auto.md)")
-                fitted = fit_ensemble(
-                    matrix[rows], task.labels.values[rows], seed=config.seed,
-                    groups=None if task.groups is None else task.groups[rows],
-                    one_scale=None if task.encoder is None else task.encoder.one_scale,
-                    weights=None if task.labels.weights is None else task.labels.weights[rows],
-                    device=self.accelerator.device, log=journal.log,
-                )  # fmt: skip
-                journal.log("auto: " + "\n      ".join(fitted.describe()))
-                more: dict[str, Any] = {
-                    "layout": fitted.layout,
-                    "members": [vars(one) for one in fitted.table],
-                    "out_of_sample": {
-                        "rows": torch.from_numpy(rows[fitted.rows]),
-                        "logits": torch.from_numpy(fitted.logits).float(),
-                    },
-                }
-                if fitted.bias is not None:
-                    more["label_bias"] = vars(fitted.bias)
-                whole = fitted.model if network is None else put_on_backbone(network, fitted.model)
-                files.save_best(whole, ENSEMBLE, 0, more)
-                files.save_last({"progress": {"stage": ENSEMBLE}})
-        except KeyboardInterrupt as stop:
-            journal.log("stopped; nothing is saved yet. The same command starts again")
-            raise Interrupted from stop
-        best = files.best()
-        model = build_ensemble(matrix.shape[1], len(task.classes), best["layout"])
-        # On images, the checkpoint also has the backbone.
-        model.load_state_dict({k: v for k, v in best["model"].items() if k.startswith("head.")})
-        held = best["out_of_sample"]
-        given = OutOfSample(held["rows"].numpy(), held["logits"].double().numpy())
+        best = self._fit_at_once(
+            ENSEMBLE, saved,
+            lambda: fit_ensemble_to_task(
+                matrix, task, config.seed, self.accelerator.device, journal.log, network
+            ),
+        )  # fmt: skip
+        model, given = load_ensemble(best, matrix.shape[1], len(task.classes))
         result = evaluate_run(config, task, model, inputs, best, self.accelerator, given)
         result.members, result.bad_images = best["members"], list(bad)
         result.criterion, result.best_score = (
@@ -463,39 +445,14 @@ class Run:
 
     def _fit_many_classes(self, saved: dict[str, Any] | None, started: float) -> Result:
         """Fit the model of many classes, and evaluate it by blocks of rows and classes."""
-        config, task, journal = self.config, self.task, self.journal
-        labels, features = task.labels, task.features
-        assert isinstance(labels, SparseLabelMatrix)
-        assert features is not None
-        journal.log(f"{len(labels.classes):,} classes: labels stay sparse; {LEFT_OUT}")
+        task, journal = self.task, self.journal
+        journal.log(f"{len(task.classes):,} classes: labels stay sparse; {LEFT_OUT}")
         if line := describe_many_memory(task):
             journal.log(line)
-        self.identity = identify(config, task)
-        self._write_config(saved)
-        files = Checkpoints(self.folder, self.accelerator, self.identity)
-        try:
-            if saved is None:
-                fitted = fit_many_classes(
-                    features, labels.sparse, task.splits.train, task.splits.val, seed=config.seed,
-                    weights=labels.weights, log=journal.log,
-                    one_scale=None if task.encoder is None else task.encoder.one_scale,
-                )  # fmt: skip
-                if config.labels_per_row:
-                    held = task.splits.val
-                    match_labels_per_row(fitted.head, features, held, config.labels_per_row)
-                journal.log("many classes: " + "; ".join(fitted.notes))
-                files.save_best(fitted.model, MANY, 0, {
-                    "layout": {MANY: fitted.head.layout}, "rows": len(task.splits.train)
-                })  # fmt: skip
-                files.save_last({"progress": {"stage": MANY}})
-        except KeyboardInterrupt as stop:
-            journal.log("stopped; nothing is saved yet. The same command starts again")
-            raise Interrupted from stop
-        best = files.best()
-        model = build_many_classes(features.shape[1], len(labels.classes), best["layout"][MANY])
-        model.load_state_dict(best["model"])
-        head: Any = model.eval().requires_grad_(False).head
-        result, pooled, table = evaluate_many(config, task, head)
+        best = self._fit_at_once(
+            MANY, saved, lambda: fit_many_to_task(self.config, task, journal.log)
+        )
+        result, pooled, table = evaluate_many(self.config, task, load_many(best, task))
         journal.write({"stage": MANY, "epoch": 1, "val_mAP": result.best_score})
         journal.close()
         if self.main:
@@ -526,42 +483,3 @@ class Run:
                 items, rows = self.task.labels.items, details.rows_to_label
                 names = rows + 1 if items is None else items[rows]
                 write_text(self.folder / ROWS_TO_LABEL, "".join(f"{name}\n" for name in names))
-
-
-# ---------------------------------------------------------------------- methods with a teacher
-
-
-def make_teacher_config(config: Config) -> Config | None:
-    """Return the settings of the first of two trainings; None for methods with one training."""
-    if config.method == AUTO:
-        return None
-    described = losses.registry.get(config.method).teacher_loss(config.options)
-    if described is None:
-        return None
-    method, options = described
-    out = Path(config.out)
-    return dataclasses.replace(
-        config,
-        method=method,
-        options=options,
-        out=str(out / TEACHER),
-        report=False,
-        # The second training uses the images and features that the first has cached.
-        cache_dir=config.cache_dir or str(out / "cache"),
-    )
-
-
-def make_teacher(
-    model: Classifier, inputs: Inputs, accelerator: Accelerator, batch_size: int
-) -> Teacher:
-    """Return a function that lets a loss learn from a trained model."""
-
-    def teach(loss: Loss, rows: np.ndarray, place: Tensor) -> None:
-        model.to(accelerator.device)
-        teach_batch = loss.learn_from_teacher
-        send_scores(teach_batch, model, inputs, rows, place, accelerator, batch_size)
-        if accelerator.num_processes > 1:
-            loss.merge(accelerator.gather)
-        loss.end_teaching()
-
-    return teach

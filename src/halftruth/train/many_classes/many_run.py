@@ -1,6 +1,6 @@
-"""Many classes after training: scores, decisions and predictions without an (N, K) matrix."""
+"""A run with many classes: fit, metrics, decisions, predictions, without an (N, K) matrix."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,17 @@ from halftruth.data.readers.label_lists import join_names
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, SparseLabelMatrix, SparseLabels
 from halftruth.metrics import average_precision, propensities
 from halftruth.metrics.by_blocks import RowBlockMetrics
-from halftruth.models.many_classes import ManyClassHead
+from halftruth.models import Classifier
+from halftruth.models.many_classes import ManyClassHead, build_many_classes
 from halftruth.presence.decisions import LEAST_SHOWN, Decisions, Rule
 from halftruth.presence.decisions import decide as choose_thresholds
 from halftruth.train.config import Config
-from halftruth.train.many_classes.fit_many import BLOCK, NEIGHBOUR_ROWS, row_blocks
+from halftruth.train.many_classes.fit_many import (
+    BLOCK,
+    NEIGHBOUR_ROWS,
+    fit_many_classes,
+    row_blocks,
+)
 from halftruth.train.results.run_result import AS_ABSENT, VERIFIED, Result
 from halftruth.train.task import Task
 
@@ -37,6 +43,37 @@ _TOP, _POOL_ROWS = 10, 1_000
 _MEASURED_CELLS = 300_000_000
 # Numbers of a block of classes for all rows.
 _CLASS_BLOCK = 10_000_000
+
+
+def fit_many_to_task(
+    config: Config, task: Task, log: Callable[[str], None]
+) -> tuple[Classifier, dict[str, Any]]:
+    """Fit the model of many classes; return it and what its checkpoint has beside."""
+    labels, features = task.labels, task.features
+    assert isinstance(labels, SparseLabelMatrix)
+    assert features is not None
+    fitted = fit_many_classes(
+        features, labels.sparse, task.splits.train, task.splits.val, seed=config.seed,
+        weights=labels.weights, log=log,
+        one_scale=None if task.encoder is None else task.encoder.one_scale,
+    )  # fmt: skip
+    if config.labels_per_row:
+        match_labels_per_row(fitted.head, features, task.splits.val, config.labels_per_row)
+    log("many classes: " + "; ".join(fitted.notes))
+    return fitted.model, {"layout": {MANY: fitted.head.layout}, "rows": len(task.splits.train)}
+
+
+def load_many(best: dict[str, Any], task: Task) -> ManyClassHead:
+    """Return the model of many classes of a checkpoint."""
+    assert task.features is not None
+    dim, count = task.features.shape[1], len(task.classes)
+    model = build_many_classes(dim, count, best["layout"][MANY])
+    model.load_state_dict(best["model"])
+    head: Any = model.eval().requires_grad_(False).head
+    return head
+
+
+# ---------------------------------------------------------------------- scores
 
 
 @torch.no_grad()
