@@ -3,7 +3,8 @@
     python benchmarks/decisions.py DIR --sets yeast,voc --seeds 0,1,2 --jobs 8 --out lines.jsonl
     python benchmarks/decisions.py --tables lines.jsonl
 
-DIR holds one NAME.npz per data set with X_train, Y_train, X_test, Y_test (complete 0/1 labels).
+DIR holds one NAME.npz per data set with X_train, Y_train, X_test, Y_test (complete 0/1 labels), and
+optionally groups: training rows that belong together (of one patient) stay in one fold.
 Labels of the training rows are hidden: "one" shows one present label per row, "40" shows each
 present label with probability 0.4. The ensemble of auto is fitted to what is left. Each line has,
 on the complete labels of the test rows:
@@ -54,8 +55,9 @@ def get_scores(folder: str, name: str, setting: str, seed: int, fits: str | None
         return {**found, **{key: found[key].astype(np.float32) for key in ("logits", "test")}}
     with np.load(Path(folder) / f"{name}.npz") as file:
         x, y, test, truth = (file[k] for k in ("X_train", "Y_train", "X_test", "Y_test"))
+        groups = file.get("groups")
     shown, started = hide(y, setting, seed), time.perf_counter()
-    fitted = fit_ensemble(x.astype(np.float32), shown, seed=seed)
+    fitted = fit_ensemble(x.astype(np.float32), shown, seed=seed, groups=groups)
     found = {
         "y": (y > 0)[fitted.rows], "shown": shown[fitted.rows], "truth": truth > 0,
         "logits": fitted.logits.astype(np.float16),
