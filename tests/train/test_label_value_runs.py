@@ -104,7 +104,6 @@ def test_training_rows_without_weight_are_refused(data):
 
 
 def test_auto_uses_weights(data):
-    """The ensemble of auto has no weights, so a single model is trained instead."""
     frame = pd.read_csv(data / "truth.csv")
     wrong = (np.arange(len(frame)) % 3 != 0) & (frame["split"] == "train")
     frame.loc[wrong, CLASSES] = 1 - frame.loc[wrong, CLASSES]

@@ -44,14 +44,19 @@ def read_labels(
     """
     others = [also] if isinstance(also, str | Path) else list(also)
     labels = read_label_file(source, **_with_votes_kept(options, others, hierarchy))
+    parts = [labels]
     if others:
-        labels = _join(source, labels, others, options)
+        kept = _with_votes_kept(options, others, None)
+        parts += [read_label_file(path, **kept) for path in others]
+        labels = _join([source, *others], parts, options)
     if hierarchy is not None:
         labels = _complete(labels, hierarchy)
     if _votes(options) and (others or hierarchy is not None):
         labels = _resolve(labels, "vote", source)
     if label_weights is not None:
         labels = _with_weights(labels, Path(label_weights))
+    if others and isinstance(labels, LabelMatrix):
+        labels = _leave_out_unasked(labels, parts)
     return labels
 
 
@@ -84,12 +89,11 @@ def _with_votes_kept(options: dict[str, Any], others: Any, hierarchy: Any) -> di
 
 
 def _join(
-    source: str | Path, first: LabelMatrix, others: Sequence[str | Path], options: dict[str, Any]
+    paths: Sequence[str | Path], parts: Sequence[LabelMatrix], options: dict[str, Any]
 ) -> LabelMatrix:
     """All items and all classes of several files."""
-    kept = _with_votes_kept(options, others, None)
-    parts = [first, *(read_label_file(path, **kept) for path in others)]
-    for path, part in zip((source, *others), parts, strict=True):
+    source, first = paths[0], parts[0]
+    for path, part in zip(paths, parts, strict=True):
         if part.items is None:
             raise DataError(
                 f"{path}: does not name its items, so it cannot be joined with other label files; "
@@ -148,6 +152,26 @@ def _join_sparse(parts: Sequence[Any], classes: tuple[str, ...]) -> SparseLabelM
         _concatenate([part.split for part in parts]),
         tuple(dict.fromkeys(note for part in parts for note in part.notes)),
         _concatenate_weights(parts, classes),
+    )
+
+
+def _leave_out_unasked(labels: LabelMatrix, parts: Sequence[LabelMatrix]) -> LabelMatrix:
+    """The labels with weight 0 where no file of the item has the class: unknown, but no hint."""
+    assert labels.items is not None
+    place = {str(item): row for row, item in enumerate(labels.items)}
+    column = {name: k for k, name in enumerate(labels.classes)}
+    unasked = labels.values == UNKNOWN
+    for part in parts:
+        assert part.items is not None
+        rows = np.array([place[str(item)] for item in part.items], dtype=np.intp)
+        columns = np.array([column[name] for name in part.classes], dtype=np.intp)
+        unasked[np.ix_(rows, columns)] = False
+    if not unasked.any():
+        return labels
+    weights = np.ones((1, 1), np.float32) if labels.weights is None else labels.weights
+    note = f"{unasked.sum():,} labels do not count, since no file of the item has the class"
+    return dataclasses.replace(
+        labels, weights=np.where(unasked, 0, weights), notes=(*labels.notes, note)
     )
 
 

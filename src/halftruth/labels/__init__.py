@@ -42,6 +42,7 @@ from halftruth.labels.sparse import (
     SparseLabelMatrix,
     SparseLabels,
 )
+from halftruth.labels.unasked import find_unasked
 
 __all__ = [
     "ABSENT",
@@ -67,6 +68,7 @@ __all__ = [
     "count_votes",
     "drop_positives",
     "find_complete_rows",
+    "find_unasked",
     "frequency_weights",
     "from_chexpert",
     "from_multi_hot",

@@ -32,6 +32,7 @@ def fit_ensemble_to_task(
         groups=None if task.groups is None else task.groups[rows],
         one_scale=None if task.encoder is None else task.encoder.one_scale,
         weights=None if labels.weights is None else labels.weights[rows],
+        soft=None if labels.soft is None else labels.soft[rows],
     )  # fmt: skip
     log("auto: " + "\n      ".join(fitted.describe()))
     more: dict[str, Any] = {

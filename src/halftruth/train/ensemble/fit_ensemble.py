@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from halftruth.data.splits import fold_of_rows, split_rows
 from halftruth.data.wide_matrix import WideMatrix
+from halftruth.labels import find_unasked
 from halftruth.models import Classifier
 from halftruth.models.ensemble import (
     COLUMNS,
@@ -127,7 +128,7 @@ def fit_ensemble(
     `members`: the names of the members to fit; all that suit the number of rows by default.
     `one_scale`: columns that keep their scales relative to each other, such as TF-IDF.
     `weights`: how much labels count, (N, 1) or (N, K); forests and neighbours use the mean per row.
-    An unknown label of weight 0 does not count at all: nobody was asked about it.
+    An unknown label of weight 0 does not count at all; so do those of `find_unasked`.
     `soft` (N, K): the probability that a class is present, NaN where it is unknown.
     `features` may be a `WideMatrix`: the linear member is then fitted to all of its columns, and
     the others to its dense ones.
@@ -135,6 +136,9 @@ def fit_ensemble(
     given_features = features
     if isinstance(features, WideMatrix):
         one_scale, features = features.one_scale, np.asarray(features)
+    if (unasked := find_unasked(labels)) is not None:
+        weights = ~unasked * np.float32(1 if weights is None else weights)
+        log(f"auto: {unasked.sum():,} labels do not count: some sources do not know the class")
     prepare = fit_preparation(features, one_scale)
     x = apply_in_blocks(nn.Sequential(*prepare), features).float().to(device)
     wide = WideFit(given_features, x) if isinstance(given_features, WideMatrix) else None
