@@ -14,10 +14,11 @@ import numpy as np
 
 from halftruth.data.errors import DataError
 from halftruth.data.memory import check_memory
-from halftruth.data.wide_matrix import choose_columns
+from halftruth.data.wide_matrix import MOST_FEATURES, choose_columns
 
-# Terms of each kind that are kept at most, the most frequent ones.
-MOST_TERMS = 100_000
+# Terms of each kind that are kept at most, the most frequent ones; with many classes fewer, so that
+# a linear model has at most so many weights.
+MOST_TERMS, MOST_WEIGHTS = 100_000, 16_000_000
 _KINDS: dict[str, dict[str, Any]] = {
     "words": {"ngram_range": (1, 2), "strip_accents": "unicode", "token_pattern": r"(?u)\b\w+\b"},
     "characters": {"analyzer": "char_wb", "ngram_range": (2, 5)},
@@ -38,16 +39,26 @@ class TextEncoder:
         ]
 
     @classmethod
-    def fit(cls, texts: Sequence[str], labels: np.ndarray | None, rows: np.ndarray) -> TextEncoder:
+    def fit(
+        cls,
+        texts: Sequence[str],
+        labels: np.ndarray | None,
+        rows: np.ndarray,
+        wide: bool = False,
+    ) -> TextEncoder:
         """Learn the vocabulary, and choose terms by the labels; only from the training rows.
 
-        Without labels, the terms with the largest variance are chosen.
+        Without labels, the terms with the largest variance are chosen. `wide`: a linear model will
+        have weights for all terms.
         """
         given = [texts[row] for row in rows]
+        most = MOST_TERMS
+        if wide and labels is not None:
+            most = min(most, max(MOST_WEIGHTS // (len(_KINDS) * labels.shape[1]), MOST_FEATURES))
         terms: dict[str, list[str]] = {}
         idf, counted = [], []
         for kind in _KINDS:
-            vectorizer = _make_vectorizer(kind)
+            vectorizer = _make_vectorizer(kind, most=most)
             try:
                 counted.append(vectorizer.fit_transform(given))
             except ValueError:
@@ -64,9 +75,19 @@ class TextEncoder:
         return cls(terms, np.concatenate(idf), chosen)
 
     @property
+    def leaves_out_terms(self) -> bool:
+        """Whether there are more terms than dense features."""
+        return len(self.chosen) < len(self.idf)
+
+    @property
+    def all_outputs(self) -> list[str]:
+        """The names of all terms."""
+        return [f"{kind}: {term}" for kind, terms in self.terms.items() for term in terms]
+
+    @property
     def outputs(self) -> list[str]:
         """The names of the dense features."""
-        every = [f"{kind}: {term}" for kind, terms in self.terms.items() for term in terms]
+        every = self.all_outputs
         return [every[k] for k in self.chosen]
 
     def encode_sparse(self, texts: Sequence[str]) -> Any:
@@ -105,10 +126,8 @@ class TextEncoder:
     def describe(self) -> str:
         """Describe the encoder in a few words."""
         words, parts = (len(terms) for terms in self.terms.values())
-        return (
-            f"text: TF-IDF of {words:,} words and pairs of words and of {parts:,} parts of words; "
-            f"{len(self.chosen):,} of them are features"
-        )
+        text = f"text: TF-IDF of {words:,} words and pairs of words and of {parts:,} parts of words"
+        return text if not self.leaves_out_terms else f"{text}; {len(self.chosen):,} are dense"
 
 
 def check_texts(texts: Sequence[str], place: str) -> list[str]:
@@ -122,7 +141,10 @@ def check_texts(texts: Sequence[str], place: str) -> list[str]:
 
 
 def _make_vectorizer(
-    kind: str, terms: Sequence[str] | None = None, idf: np.ndarray | None = None
+    kind: str,
+    terms: Sequence[str] | None = None,
+    idf: np.ndarray | None = None,
+    most: int | None = None,
 ) -> Any:
     """A TfidfVectorizer of scikit-learn: to be fitted, or with a vocabulary and its weights."""
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -134,7 +156,7 @@ def _make_vectorizer(
         vocabulary=None if terms is None else {term: k for k, term in enumerate(terms)},
         # A term of one row says nothing about other rows.
         min_df=2,
-        max_features=MOST_TERMS,
+        max_features=most,
     )
     if idf is not None:
         made.idf_ = idf

@@ -40,7 +40,7 @@ from halftruth.train.devices import (
 )
 from halftruth.train.ensemble.ensemble_run import fit_ensemble_to_task, load_ensemble
 from halftruth.train.ensemble.fit_ensemble import prepare_features
-from halftruth.train.inputs.batches import Features, Inputs
+from halftruth.train.inputs.batches import Features, Inputs, make_inputs
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
 from halftruth.train.inputs.image_inputs import Images, read_images
 from halftruth.train.journal import HISTOGRAMS, METRICS, Journal, OnEpoch
@@ -335,7 +335,7 @@ class Run:
                 self.journal.log(
                     f"{len(task.bad_images):,} images cannot be read and are left out: see {path}"
                 )
-            return Features(task.features), task.bad_images
+            return make_inputs(task.features), task.bad_images
         self.images: tuple[Images, list[tuple[str, str]]]
         if self.first is None:
             self.images = read_images(self.config, task, model, self.journal, self.accelerator)

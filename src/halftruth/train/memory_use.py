@@ -1,10 +1,13 @@
 """The memory that a run will need, said before it starts."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from halftruth.data.memory import check_memory, format_bytes, get_free_memory
+from halftruth.data.wide_matrix import WideMatrix
 from halftruth.models import Classifier
 from halftruth.train.auto.resolve import uses_ensemble
 from halftruth.train.config import Config
@@ -85,8 +88,12 @@ def estimate_memory(config: Config, task: Task, model: Classifier) -> dict[str, 
     else:
         assert features is not None
         width = features.shape[1]
-        if uses_ensemble(config):
+        if uses_ensemble(config) and not isinstance(features, WideMatrix):
             parts["members"] = _COPIES * 4 * len(task.splits.train) * width
+        elif isinstance(features, WideMatrix):
+            # The sparse matrix scaled, without a fold and turned; the steps of the solver.
+            dense = _COPIES * 4 * len(task.splits.train) * len(features.columns)
+            parts["members"] = dense + 3.0 * features.nbytes + 24.0 * 4 * width * classes
         else:
             # Logits and their gradient, and what autograd keeps of the features.
             parts["a step"] = config.batch_size * (4.0 * classes * 4 + 2 * 4 * width)
@@ -95,7 +102,9 @@ def estimate_memory(config: Config, task: Task, model: Classifier) -> dict[str, 
     return parts
 
 
-def _is_mapped(features: np.ndarray) -> bool:
+def _is_mapped(features: Any) -> bool:
+    if isinstance(features, WideMatrix):
+        return False
     return isinstance(features, np.memmap) or isinstance(features.base, np.memmap)
 
 

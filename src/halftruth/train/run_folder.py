@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from halftruth.data.wide_matrix import WideMatrix
 from halftruth.labels import SparseLabelMatrix
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.settings import FIXED, FREE, SETTINGS
@@ -316,10 +317,15 @@ def identify(config: Config, task: "Task") -> dict[str, Any]:
     return {
         "classes": list(task.classes),
         "inputs": None if features is None else features.shape[1],
-        "features": None if features is None else digest(np.ascontiguousarray(features).data),
+        "features": None if features is None else _digest_features(features),
         "labels": digest_labels(task),
         "settings": settings,
     }
+
+
+def _digest_features(features: Any) -> str:
+    parts = features.parts if isinstance(features, WideMatrix) else (features,)
+    return digest(*(np.ascontiguousarray(part).data for part in parts))
 
 
 def digest_labels(task: "Task") -> str:

@@ -11,6 +11,7 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from halftruth import losses
+from halftruth.data.wide_matrix import WideMatrix
 from halftruth.losses import Loss
 from halftruth.models import (
     Classifier,
@@ -47,6 +48,9 @@ def build_model(config: Config, task: Task) -> Classifier:
         return build_text_model(
             task.encoder.text, len(task.classes), head=config.head, dropout=config.dropout
         )
+    if isinstance(task.features, WideMatrix):
+        # Only an ensemble is fitted to it, which makes its own model.
+        return build_head(config, len(task.features.columns), len(task.classes))
     if task.features is not None:
         return build_standardized_head(config, task, torch.from_numpy(task.features))
     return build_image_model(

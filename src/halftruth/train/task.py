@@ -37,7 +37,8 @@ class Task:
     labels: LabelMatrix
     splits: Splits
     truth: np.ndarray | None = None
-    features: np.ndarray | None = None
+    # A NumPy array, or a WideMatrix.
+    features: Any = None
     # How tables and text became `features`; None if a matrix was given.
     encoder: FeatureEncoder | None = None
     store: ImageStore | None = None
@@ -119,7 +120,8 @@ def load_task(
     """Read the data of a run; `encoder`: that of the run which is resumed, if it has one.
 
     `accelerator`: of several processes, the main one writes features that are kept on disk.
-    `sparse`: labels of more than `MANY_CLASSES` classes become a `SparseLabelMatrix`.
+    `sparse`: labels of more than `MANY_CLASSES` classes become a `SparseLabelMatrix`, and all terms
+    of a text a `WideMatrix`.
     `lower_absent`: see `apply_verdicts`.
     """
     # First, so that a misspelt column is reported as --group-column, not as a dropped column.
@@ -174,8 +176,9 @@ def load_task(
                 found = read_inputs(config, labels, config.labels, config.features, images=images)
                 if encoder is None:
                     encoder = FeatureEncoder.fit(
-                        *found[:2], values, rows, config.encoder, config.tunes_encoder, images
-                    )
+                        *found[:2], values, rows, config.encoder, config.tunes_encoder, images,
+                        wide=sparse and not has_many_classes(labels) and labels.soft is None,
+                    )  # fmt: skip
                 task.features, task.texts = encoder.transform(*found), found[1]
         if images is not None:
             task.store = ImageStore([Path(path) for path in config.images])

@@ -19,6 +19,7 @@ from halftruth.data.feature_columns import MATRIX, FeatureColumns, read_feature_
 from halftruth.data.features import find_rows, match_rows, refuse_labels
 from halftruth.data.table_encoder import TableEncoder
 from halftruth.data.text_encoder import TextEncoder
+from halftruth.data.wide_matrix import WideMatrix
 from halftruth.labels import LabelMatrix
 from halftruth.models.weights import ModelError
 
@@ -36,6 +37,8 @@ class FeatureEncoder:
     text: Any = None
     # An ImageFeatures, if the run also has images.
     images: Any = None
+    # All terms of the text are features, as a sparse matrix; otherwise the chosen ones, dense.
+    wide: bool = False
 
     @classmethod
     def fit(
@@ -48,10 +51,12 @@ class FeatureEncoder:
         tuned: bool = False,
         images: Any = None,
         sampled: bool = False,
+        wide: bool = False,
     ) -> FeatureEncoder:
         """Learn from the training rows.
 
-        sampled: the sources are training rows only, not all rows.
+        sampled: the sources are training rows only, not all rows. wide: `transform` returns all
+        terms of a text, not only those that fit into a dense matrix.
 
         labels: those of all rows, by which the terms of a text are chosen; None where the rows will
         also be scored, and their labels must not be known. encoder: a transformers model that reads
@@ -67,7 +72,7 @@ class FeatureEncoder:
 
             text = LanguageModel(encoder)
         elif texts is not None:
-            text = TextEncoder.fit(texts, labels, rows)
+            text = TextEncoder.fit(texts, labels, rows, wide=wide)
         return cls(
             tuple(
                 TableEncoder.fit(source, np.arange(len(source)) if sampled else rows)
@@ -75,6 +80,7 @@ class FeatureEncoder:
             ),
             text,
             images,
+            wide and isinstance(text, TextEncoder) and text.leaves_out_terms,
         )
 
     def transform(
@@ -82,8 +88,11 @@ class FeatureEncoder:
         sources: Sequence[FeatureColumns],
         texts: Sequence[str] | None = None,
         pictures: np.ndarray | None = None,
-    ) -> np.ndarray:
-        """Return the (N, D) float32 matrix of some rows; `pictures`: the features of images."""
+    ) -> Any:
+        """Return the (N, D) float32 matrix of some rows; `pictures`: the features of images.
+
+        It is a NumPy array, or a `WideMatrix` where the encoder is wide.
+        """
         if len(sources) != len(self.tables):
             raise DataError(
                 f"features: expected {len(self.tables)} sources, as in training, got {len(sources)}"
@@ -96,18 +105,33 @@ class FeatureEncoder:
         if pictures is not None:
             blocks.append(pictures)
         if texts is not None:
-            blocks.append(self.text.transform(texts))
-        if len({len(block) for block in blocks}) > 1:
-            rows = ", ".join(f"{len(block):,}" for block in blocks)
+            encode = self.text.encode_sparse if self.wide else self.text.transform
+            blocks.append(encode(texts))
+        if len({block.shape[0] for block in blocks}) > 1:
+            rows = ", ".join(f"{block.shape[0]:,}" for block in blocks)
             raise DataError(f"features: expected as many rows in every source, got {rows}")
+        if self.wide:
+            return self._make_wide(blocks)
         return blocks[0] if len(blocks) == 1 else np.hstack(blocks)
+
+    def _make_wide(self, blocks: list[Any]) -> WideMatrix:
+        """Return the columns of tables and images and all terms of the text as one matrix."""
+        from scipy import sparse  # type: ignore[import-untyped]
+
+        others = sum(block.shape[1] for block in blocks[:-1])
+        columns = np.concatenate([np.arange(others), others + self.text.chosen])
+        parts = [*map(sparse.csr_matrix, blocks[:-1]), blocks[-1]]
+        matrix = parts[0] if len(parts) == 1 else sparse.hstack(parts, "csr", np.float32)
+        return WideMatrix(matrix, columns, others)
 
     @property
     def outputs(self) -> list[str]:
         """The names of the columns of the matrix."""
         names = [name for table in self.tables for name in table.outputs]
         names += [] if self.images is None else self.images.outputs
-        return names if self.text is None else names + self.text.outputs
+        if self.text is None:
+            return names
+        return names + (self.text.all_outputs if self.wide else self.text.outputs)
 
     @property
     def one_scale(self) -> np.ndarray | None:
@@ -115,7 +139,8 @@ class FeatureEncoder:
 
         Standardised one by one, a rare term would count a hundred times as much as a common one.
         """
-        if not isinstance(self.text, TextEncoder):
+        if not isinstance(self.text, TextEncoder) or self.wide:
+            # A wide matrix knows them itself.
             return None
         width = len(self.outputs)
         return np.arange(width - len(self.text.chosen), width)
@@ -130,7 +155,14 @@ class FeatureEncoder:
         """Describe the inputs, one line per source."""
         lines = [f"features: {table.describe()}" for table in self.tables]
         lines += [] if self.images is None else [self.images.describe()]
-        return "\n".join(lines if self.text is None else [*lines, self.text.describe()])
+        if self.text is not None:
+            lines.append(self.text.describe())
+        if self.wide:
+            lines.append(
+                f"the linear member of the ensemble sees all terms, the others the "
+                f"{len(self.text.chosen):,} that are most associated with a label"
+            )
+        return "\n".join(lines)
 
     def describe_exactly(self) -> str:
         """Return a text that differs for encoders that encode differently."""
@@ -139,13 +171,15 @@ class FeatureEncoder:
         if self.text is None:
             return json.dumps(tables)
         arrays = {name: value.tolist() for name, value in self.text.arrays().items()}
-        return json.dumps([tables, self.text.to_json(), arrays])
+        return json.dumps([tables, self.text.to_json(), arrays, self.wide])
 
     # ------------------------------------------------------------------ files
 
     def save(self, folder: Path) -> None:
         """Write encoder.json and encoder.npz."""
         values: dict[str, Any] = {"version": 1, "tables": [t.to_json() for t in self.tables]}
+        if self.wide:
+            values["wide"] = True
         if self.images is not None:
             values["images"] = self.images.to_json()
             self.images.save(folder)
@@ -179,7 +213,7 @@ class FeatureEncoder:
             if isinstance(error, (DataError, ModelError)):
                 raise
             raise DataError(f"{path}: is damaged ({error}); train again") from error
-        return cls(tables, text, images)
+        return cls(tables, text, images, bool(values.get("wide", False)))
 
 
 def _load_text(values: dict[str, Any], folder: Path) -> Any:

@@ -23,6 +23,7 @@ from halftruth.data.readers.text_table import (
     table_options,
 )
 from halftruth.data.text_encoder import check_texts
+from halftruth.data.wide_matrix import WideMatrix
 from halftruth.labels import LabelMatrix
 from halftruth.train.config import Config
 from halftruth.train.inputs.feature_encoder import FeatureEncoder, options_for, read_sources
@@ -30,8 +31,8 @@ from halftruth.train.inputs.feature_encoder import FeatureEncoder, options_for, 
 # Texts that are encoded at once.
 TEXTS_AT_ONCE = 4096
 
-# Features of some rows, their ids and their texts, where they have any.
-Encoded = tuple[np.ndarray, np.ndarray | None, list[str] | None]
+# Features of some rows (an array or a WideMatrix), their ids and texts, where they have any.
+Encoded = tuple[Any, np.ndarray | None, list[str] | None]
 Files = str | Path | Sequence[str | Path]
 
 
@@ -76,7 +77,7 @@ def read_matrix(
     table: str | Path,
     features: Files | None = None,
     reading: Mapping[str, Any] | None = None,
-) -> np.ndarray:
+) -> Any:
     """Return the features of the rows of a label file, as a trained run needs them.
 
     `features`: other files than those of training.
@@ -186,13 +187,17 @@ def is_matrix(values: Any) -> bool:
     """Return whether features are numbers in memory, not files and not a DataFrame."""
     if values is None or isinstance(values, str | Path | pd.DataFrame):
         return False
+    if isinstance(values, WideMatrix):
+        return True
     return not (len(values) and all(isinstance(path, str | Path) for path in values))
 
 
-def _read_plain(config: Config, features: Any) -> tuple[np.ndarray, np.ndarray | None]:
+def _read_plain(config: Config, features: Any) -> tuple[Any, np.ndarray | None]:
     """Numbers, for a run that was trained on a matrix, and their ids."""
     if isinstance(features, pd.DataFrame):
         return features_from_frame(features)
+    if isinstance(features, WideMatrix):
+        return features, None
     if is_matrix(features):
         try:
             # torch warns of arrays that cannot be written to, such as those of a DataFrame.

@@ -18,6 +18,7 @@ from halftruth.data.features import check_features
 from halftruth.data.given_images import GivenImage, open_images
 from halftruth.data.hints import list_hints, read_hints
 from halftruth.data.transforms import Augment
+from halftruth.data.wide_matrix import WideMatrix
 from halftruth.labels import LabelMatrix
 from halftruth.models import Classifier, build_image_model
 from halftruth.models.averaged import build_averaged
@@ -31,7 +32,7 @@ from halftruth.presence.probabilities import Probabilities
 from halftruth.train.config import Config, check_device, read_settings
 from halftruth.train.devices import make_accelerator
 from halftruth.train.ensemble.hints import HintWeights
-from halftruth.train.inputs.batches import Features, Inputs
+from halftruth.train.inputs.batches import Inputs, make_inputs
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
 from halftruth.train.inputs.feature_inputs import (
     Files,
@@ -410,13 +411,14 @@ class TrainedRun:
 
     def _score_matrix(
         self,
-        matrix: np.ndarray,
+        matrix: Any,
         ids: np.ndarray | None,
         names: list[str] | None = None,
         texts: list[str] | None = None,
     ) -> Scores:
         assert self.inputs is not None
-        check_features(matrix)
+        if not isinstance(matrix, WideMatrix):
+            check_features(matrix)
         with_encoder = self.encoder is not None
         if matrix.ndim != 2 or matrix.shape[1] != self.inputs:
             raise DataError(
@@ -433,7 +435,7 @@ class TrainedRun:
             head: Any = self.model.head
             return ManyScores(names, matrix, head)  # type: ignore[return-value]
         scores = self._make_scores(
-            names, self._logits(Features(matrix), np.arange(len(matrix))), []
+            names, self._logits(make_inputs(matrix), np.arange(len(matrix))), []
         )
         scores.texts = texts
         return scores
