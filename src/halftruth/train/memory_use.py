@@ -59,7 +59,7 @@ def _advise(config: Config, parts: dict[str, float]) -> str:
         "a step": f"use a smaller --batch-size{smaller}",
         "model": "use a smaller model, or fewer classes",
     }.get(
-        max(parts, key=lambda name: parts[name]),
+        max(parts, key=lambda name: parts[name], default=""),
         "use fewer classes, or a method without a table per sample (see `halftruth methods`)",
     )
 
