@@ -109,7 +109,7 @@ def run_case(case, rows, folder):
     import halftruth
     import halftruth.train.results.run_result
     from halftruth.models import import_timm
-    from halftruth.train.results.trained_run import write_predictions
+    from halftruth.train.results.predictions import write_predictions
 
     torch.set_num_threads(1)
     import_timm()

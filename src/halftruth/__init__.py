@@ -23,7 +23,7 @@ _NAMES = {
     "export_torch": "models.export",
     "fit": "api",
     "load": "api",
-    "predict": "train.results.trained_run",
+    "predict": "train.results.predictions",
 }
 
 __all__ = ["__version__", *sorted([*_MODULES, *_NAMES])]

@@ -96,7 +96,7 @@ def test_runs_and_predictions_do_not_depend_on_the_place(data, tmp_path):
         assert tensor.equal(outs["memory"][name]), name
     whole = halftruth.predict(tmp_path / "disk", data / "table")
     run = halftruth.load(tmp_path / "disk")
-    from halftruth.train.results.trained_run import write_predictions
+    from halftruth.train.results.predictions import write_predictions
 
     for ending in ("parquet", "csv"):
         path = tmp_path / f"p.{ending}"

@@ -10,7 +10,7 @@ from halftruth.audit.make_audit import make_audit
 from halftruth.data import DataError, read_labels
 from halftruth.train.config import ConfigError
 from halftruth.train.results.evaluate import evaluate
-from halftruth.train.results.trained_run import write_predictions
+from halftruth.train.results.predictions import write_predictions
 
 NETWORK = {name: IMAGES[name] for name in ("backbone", "weights", "image_size", "device", "report")}
 

@@ -104,7 +104,7 @@ def test_names_that_look_like_formulas_are_written_as_text(features_run, data, t
     names = ["=HYPERLINK(1)", "+1", "-1", "@x", "\tx", "plain"]
     items = [names[row % 6] + str(row) for row in range(44)]
     run = TrainedRun(features_run, device="cpu")
-    from halftruth.train.results.trained_run import write_predictions
+    from halftruth.train.results.predictions import write_predictions
 
     for ending in ("csv", "parquet"):
         path = tmp_path / f"p.{ending}"

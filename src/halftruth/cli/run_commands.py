@@ -153,7 +153,7 @@ def predict(
         raise typer.BadParameter(f"expected a .csv or .parquet file, got {out}", param_hint="--out")
     _check_rule(decide)
     trained = _open_run(run, device, flip)
-    from halftruth.train.results.trained_run import write_predictions
+    from halftruth.train.results.predictions import write_predictions
 
     source: Any = inputs or None
     if inputs and trained.inputs is not None and (trained.config.text or trained.encoder is None):

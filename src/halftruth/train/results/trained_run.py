@@ -20,11 +20,7 @@ from halftruth.data.hints import list_hints, read_hints
 from halftruth.data.transforms import Augment
 from halftruth.data.wide_matrix import WideMatrix
 from halftruth.labels import LabelMatrix
-from halftruth.models import Classifier, build_image_model
-from halftruth.models.averaged import build_averaged
-from halftruth.models.ensemble import build_ensemble, put_on_backbone
-from halftruth.models.language_model import build_text_model
-from halftruth.models.many_classes import build_many_classes
+from halftruth.models import Classifier
 from halftruth.presence.decisions import Decisions, Rule, parse_rule
 from halftruth.presence.decisions import decide as choose_thresholds
 from halftruth.presence.labelling_model import sigmoid
@@ -45,10 +41,10 @@ from halftruth.train.inputs.image_inputs import Images
 from halftruth.train.journal import Journal
 from halftruth.train.many_classes.many_run import MANY, ManyScores, decide_many, make_top_table
 from halftruth.train.results.held_out_rows import HeldOutRows, read_held_out_rows
-from halftruth.train.results.output_tables import TableWriter, make_prediction_table
+from halftruth.train.results.output_tables import make_prediction_table
+from halftruth.train.results.saved_model import build_saved_model, load_weights
 from halftruth.train.run_folder import (
     BEST,
-    ENSEMBLE,
     OUT_OF_SAMPLE,
     RESULT,
     CheckpointError,
@@ -56,12 +52,9 @@ from halftruth.train.run_folder import (
     read_result,
 )
 from halftruth.train.scoring import average_over_mirror, score_rows
-from halftruth.train.stages import build_head
 
 # Decoded pixels that are held in memory at once.
 _BLOCK_BYTES = 256 << 20
-# Arguments of `score` that need all rows at once.
-_AT_ONCE = ("hints", "items")
 
 ImageSource = GivenImage | Sequence[GivenImage]
 FeatureSource = Files | np.ndarray | pd.DataFrame | Sequence[Sequence[float]]
@@ -192,43 +185,8 @@ class TrainedRun:
     @cached_property
     def model(self) -> Classifier:
         """The network with the best weights, in evaluation mode."""
-        config = self.config
-        layout = self.saved.get("layout")
-        if layout is not None and MANY in layout and self.inputs is not None:
-            model = build_many_classes(self.inputs, len(self.classes), layout[MANY])
-        elif layout is not None and self.inputs is not None:
-            model = build_ensemble(self.inputs, len(self.classes), layout)
-        elif config.tunes_encoder and self.encoder is not None:
-            text = self.encoder.text
-            model = build_text_model(text, len(self.classes), head=config.head, pretrained=False)
-        elif self.inputs is not None:
-            model = build_head(config, self.inputs, len(self.classes))
-        else:
-            model = build_image_model(
-                config.backbone,
-                len(self.classes),
-                weights="none",
-                image_size=config.image_size,
-                head=config.head,
-            )
-            if self.saved["stage"] == ENSEMBLE:
-                ensemble = build_ensemble(model.feature_dim, len(self.classes), layout)
-                model = put_on_backbone(model, ensemble)
-            elif layout is not None:
-                model = build_averaged(model, layout)
-        try:
-            model.load_state_dict(self.saved["model"])
-        except RuntimeError as error:
-            raise CheckpointError(
-                f"{self.folder / BEST} and config.yaml do not belong together: {error}"
-            ) from error
-        state = model.state_dict()
-        broken = [k for k, t in state.items() if t.is_floating_point() and not t.isfinite().all()]
-        if broken:
-            raise CheckpointError(
-                f"{self.folder / BEST}: weights are not finite in {', '.join(broken[:3])}; "
-                "the file is damaged or training diverged: train again"
-            )
+        model = build_saved_model(self.config, self.saved, self.encoder)
+        load_weights(model, self.saved["model"], self.folder / BEST)
         return model.to(self.accelerator.device).eval()
 
     def predict(
@@ -266,9 +224,10 @@ class TrainedRun:
             source, images=images, features=features, text=text, items=items,
             bad_images=bad_images, workers=workers, hints=hints,
         )  # fmt: skip
-        return self._make_table(scores, decide, raw)
+        return self.make_table(scores, decide, raw)
 
-    def _make_table(self, scores: Scores, decide: str | None, raw: bool) -> pd.DataFrame:
+    def make_table(self, scores: Scores, decide: str | None, raw: bool) -> pd.DataFrame:
+        """Return the table of `predict` for scores."""
         decisions = self.decisions if decide is None else self.decide(decide)
         if isinstance(scores, ManyScores):
             if raw:
@@ -495,30 +454,3 @@ def join_scores(parts: Iterable[Scores]) -> Scores:
 def open_run(run: TrainedRun | str | Path) -> TrainedRun:
     """Return the run itself, or the run in a folder."""
     return run if isinstance(run, TrainedRun) else TrainedRun(run)
-
-
-def predict(run: TrainedRun | str | Path, source: Any = None, **options: Any) -> pd.DataFrame:
-    """Return `TrainedRun.predict(source, **options)` of a run or of the run in a folder."""
-    return open_run(run).predict(source, **options)
-
-
-def write_predictions(
-    run: TrainedRun | str | Path, path: Path, source: Any = None, **options: Any
-) -> tuple[int, list[tuple[str, str]]]:
-    """Write the table of `predict` as CSV or Parquet; return (rows, bad images).
-
-    Rows are scored and written in blocks, so that memory does not grow with them. Hints, which are
-    matched to all rows at once, need all scores in memory.
-    """
-    run = open_run(run)
-    decide, raw = options.pop("decide", None), options.pop("raw", False)
-    at_once = options.get("hints") or options.get("items") is not None or bool(run.config.hints)
-    if not at_once:
-        options = {name: value for name, value in options.items() if name not in _AT_ONCE}
-    rows, bad = 0, list[tuple[str, str]]()
-    with TableWriter(path) as writer:
-        blocks = [run.score(source, **options)] if at_once else run.score_blocks(source, **options)
-        for scores in blocks:
-            writer.write(run._make_table(scores, decide, raw))
-            rows, bad = rows + len(scores.items), bad + scores.bad
-    return rows, bad

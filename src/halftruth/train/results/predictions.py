@@ -1,0 +1,39 @@
+"""Predictions of a run, as a table in memory or in a file."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from halftruth.train.results.output_tables import TableWriter
+from halftruth.train.results.trained_run import TrainedRun, open_run
+
+# Arguments of `score` that need all rows at once.
+_AT_ONCE = ("hints", "items")
+
+
+def predict(run: TrainedRun | str | Path, source: Any = None, **options: Any) -> pd.DataFrame:
+    """Return `TrainedRun.predict(source, **options)` of a run or of the run in a folder."""
+    return open_run(run).predict(source, **options)
+
+
+def write_predictions(
+    run: TrainedRun | str | Path, path: Path, source: Any = None, **options: Any
+) -> tuple[int, list[tuple[str, str]]]:
+    """Write the table of `predict` as CSV or Parquet; return (rows, bad images).
+
+    Rows are scored and written in blocks, so that memory does not grow with them. Hints, which are
+    matched to all rows at once, need all scores in memory.
+    """
+    run = open_run(run)
+    decide, raw = options.pop("decide", None), options.pop("raw", False)
+    at_once = options.get("hints") or options.get("items") is not None or bool(run.config.hints)
+    if not at_once:
+        options = {name: value for name, value in options.items() if name not in _AT_ONCE}
+    rows, bad = 0, list[tuple[str, str]]()
+    with TableWriter(path) as writer:
+        blocks = [run.score(source, **options)] if at_once else run.score_blocks(source, **options)
+        for scores in blocks:
+            writer.write(run.make_table(scores, decide, raw))
+            rows, bad = rows + len(scores.items), bad + scores.bad
+    return rows, bad
