@@ -6,7 +6,9 @@ import pytest
 from halftruth.labels import frequency_weights, keep_by_weight, single_positive
 from halftruth.presence.propensity import (
     TESTED,
+    LabelBias,
     compare_selections,
+    draw_evenly,
     frequency_propensities,
     shown_log_likelihood,
     shows_one,
@@ -94,3 +96,30 @@ def test_propensities_follow_the_shown_labels():
     e = frequency_propensities(labels, TESTED)
     assert e[0] / e[3] == pytest.approx(8**TESTED)
     assert np.log(e).mean() == pytest.approx(0)
+
+
+@pytest.mark.parametrize(
+    ("test", "text"),
+    [
+        (LabelBias(4.0, 0.1, 900, even=-1.0), "labels look biased"),
+        (LabelBias(4.0, 0.1, 900, even=3.0), "z = 4.0, but 3.0 for labels drawn evenly"),
+        (LabelBias(4.0, 0.1, 900, explained=0.02), "explain 2 % of which one is shown"),
+        (LabelBias(-4.0, -0.1, 900, explained=0.02), "cannot be told from these labels"),
+        (LabelBias(-4.0, -0.1, 900), "do not look biased"),
+        (LabelBias(4.0, 1e-4, 90_000), "do not look biased"),
+    ],
+)
+def test_only_a_gain_beyond_that_of_even_labels_is_an_alarm(test, text):
+    assert text in test.describe()
+    assert test.found == ("look biased: " in test.describe())
+    assert test.tells != ("cannot be told" in test.describe())
+
+
+def test_labels_that_are_drawn_evenly_are_one_per_row_and_as_frequent_as_the_shown_ones():
+    z, truth = make_rows()
+    shown = single_positive(truth, seed=0)
+    rows = shown.any(axis=1)
+    drawn = draw_evenly(shown[rows], z[rows], seed=1)
+    assert (drawn.sum(axis=1) == 1).all()
+    np.testing.assert_allclose(drawn.mean(axis=0), shown[rows].mean(axis=0), atol=0.03)
+    assert not compare_selections(drawn, z[rows], z[rows]).found

@@ -37,6 +37,15 @@ def test_the_test_finds_labels_that_name_frequent_classes_first(data):
     assert not find_label_bias(prepared, single_positive(truth, seed=0)).found
 
 
+@pytest.mark.parametrize("strictly", [True, False])
+def test_labels_of_badly_predicted_classes_never_look_biased(data, strictly):
+    _, truth = data
+    noise = np.random.default_rng(3).normal(size=(len(truth), 30)).astype(np.float32)
+    found = find_label_bias(prepare_features(noise), name_frequent(truth, strictly))
+    assert not found.found
+    assert "cannot be told from these labels" in found.describe()
+
+
 @pytest.mark.parametrize(
     "labels",
     [

@@ -12,7 +12,10 @@ all classes (γ) is estimated from all pairs at once, a number per class is not:
 look like classes that are present and not shown. docs/bias.md has the measurements.
 
 The test compares two models of the same rows, each with its own propensities from training to
-calibration, by the likelihood of the shown class in rows that neither was fitted on.
+calibration, by the likelihood of the shown class in rows that neither was fitted on. Where classes
+are predicted badly, the second model may win by chance alone: with little to learn from, its
+weights are the better regularisation. So a gain counts only where the models explain the labels at
+all, and beyond the gain of labels that are drawn evenly by the first model.
 """
 
 from __future__ import annotations
@@ -29,9 +32,13 @@ from halftruth.presence.labelling_model import choose_selection, fit_presence, s
 EXPONENT = 1.0
 # The exponent of the alternative in the test: between a random draw (0) and strict order.
 TESTED = 0.5
-# Standard errors by which the log-likelihood of the alternative must be higher, and its gain per
-# row: less does not matter, however certain it is.
-ENOUGH, WORTH = 2.0, 0.001
+# Standard errors by which the log-likelihood of the alternative must be higher: than that of the
+# random draw, and than for labels drawn evenly. And its gain per row: less does not matter, however
+# certain it is.
+ENOUGH, BEYOND, WORTH = 1.0, 2.0, 0.001
+# The share of the log-likelihood of the shown classes that x must explain; with less, nothing can
+# be told about classes that are present and not shown.
+EXPLAINED = 0.1
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 _STEPS = 15
 
@@ -97,31 +104,53 @@ def shown_log_likelihood(shown: np.ndarray, p: np.ndarray, propensity: np.ndarra
 class LabelBias:
     """Whether frequent classes are named first: the test of γ = 0.5 against a random draw.
 
-    `gain` is the mean gain in log-likelihood per row, `z` that gain in standard errors.
+    `gain` is the mean gain in log-likelihood per row, `z` that gain in standard errors. `even` is
+    the mean z of labels that are drawn evenly, by the model of the random draw; 0 where z is so low
+    that it does not matter. `explained` is the share of the log-likelihood that x explains.
     """
 
     z: float
     gain: float
     rows: int
+    even: float = 0.0
+    explained: float = 1.0
+
+    @property
+    def suspected(self) -> bool:
+        """Whether the gain is worth a comparison with labels that are drawn evenly."""
+        return bool(self.z > ENOUGH and self.gain > WORTH and self.explained >= EXPLAINED)
 
     @property
     def found(self) -> bool:
         """Whether the labels are explained better by "frequent classes first"."""
-        return bool(self.z > ENOUGH and self.gain > WORTH)
+        return self.suspected and self.z - self.even > BEYOND
+
+    @property
+    def tells(self) -> bool:
+        """Whether labels alone can tell: not where even labels look biased, too."""
+        return self.found or (self.explained >= EXPLAINED and self.even < ENOUGH)
 
     def describe(self) -> str:
         """Return what the test says, in one sentence."""
-        where = f"{self.rows:,} rows with one label each, z = {self.z:.1f}; biased from 2 on"
-        if not self.found:
+        where = f"{self.rows:,} rows with one label each, z = {self.z:.1f}"
+        if self.found:
             return (
-                f"labels do not look biased towards frequent classes ({where}). Other preferences, "
-                "such as the largest object first, cannot be seen in labels alone"
+                f"labels look biased: where several classes are present, the frequent one is named "
+                f"({where}; {self.even:.1f} for labels drawn evenly). In rows that show a frequent "
+                "class, unknown labels of other classes count little. Some rows with complete "
+                "labels would settle it (--complete-rows)"
+            )
+        if not self.tells:
+            why = f"the features explain {max(100 * self.explained, 0):.0f} % of which one is shown"
+            if self.explained >= EXPLAINED:
+                why = f"{where}, but {self.even:.1f} for labels drawn evenly"
+            return (
+                f"whether frequent classes are named first cannot be told from these labels ({why}"
+                "). Complete labels of about 100 rows would tell (--complete-rows)"
             )
         return (
-            f"labels look biased: where several classes are present, the frequent one is named "
-            f"({where}). In rows that show a frequent class, unknown labels of other classes count "
-            "little. Some rows with complete labels would settle it "
-            "(--complete-rows)"
+            f"labels do not look biased towards frequent classes ({where}). Other preferences, "
+            "such as the largest object first, cannot be seen in labels alone"
         )
 
 
@@ -133,16 +162,43 @@ def compare_selections(
     `by_chance` is from a model trained with equal propensities, `frequent_first` from one trained
     with `frequency_propensities(labels, TESTED)`. Rows that show nothing do not count.
     """
-    rows = (labels == PRESENT).sum(axis=1) == 1
-    given = labels[rows]
+    given = labels[(labels == PRESENT).sum(axis=1) == 1]
+    if not len(given):
+        return LabelBias(0.0, 0.0, 0, explained=0.0)
     shown = (given == PRESENT).argmax(axis=1)
     found = []
     for logits, exponent in ((by_chance, 0.0), (frequent_first, TESTED)):
-        e = frequency_propensities(labels, exponent)
-        scores = sigmoid(logits[rows])
-        fit = fit_presence(given, scores, selection="one", propensity=e, steps=_STEPS)
-        found.append(shown_log_likelihood(shown, fit.prior(scores), e))
+        e, p = frequency_propensities(labels, exponent), _calibrate(labels, logits, exponent)
+        found.append(shown_log_likelihood(shown, p, e))
     gain = found[1] - found[0]
-    error = float(gain.std()) / np.sqrt(max(len(gain), 1))
-    mean = float(gain.mean()) if len(gain) else 0.0
-    return LabelBias(mean / max(error, 1e-12), mean, len(gain))
+    error = float(gain.std()) / np.sqrt(len(gain))
+    mean = float(gain.mean())
+    without_x = float(np.log((given == PRESENT).mean(axis=0)[shown]).mean())
+    explained = 1 - float(found[0].mean()) / min(without_x, -1e-12)
+    return LabelBias(mean / max(error, 1e-12), mean, len(gain), explained=explained)
+
+
+def draw_evenly(labels: np.ndarray, by_chance: np.ndarray, seed: int) -> np.ndarray:
+    """Return labels that the model of the random draw (logits, (N, K)) says could be shown instead.
+
+    Every row must show one class. Present classes are drawn by P(present | x), at least one per
+    row, and one of them is shown, all equally likely.
+    """
+    p, random = _calibrate(labels, by_chance, 0.0), np.random.default_rng(seed)
+    present = random.random(p.shape) < p
+    # A row without a class gets one, in proportion to the probabilities.
+    waiting = random.standard_exponential(p.shape) / np.maximum(p, 1e-12)
+    rows = np.arange(len(p))
+    empty = ~present.any(axis=1)
+    present[rows[empty], waiting[empty].argmin(axis=1)] = True
+    found = np.zeros(labels.shape, np.int8)
+    found[rows, np.where(present, random.random(p.shape), -1.0).argmax(axis=1)] = PRESENT
+    return found
+
+
+def _calibrate(labels: np.ndarray, logits: np.ndarray, exponent: float) -> np.ndarray:
+    """P(present | x) of the rows that show one class, by the choice with these propensities."""
+    rows = (labels == PRESENT).sum(axis=1) == 1
+    e, scores = frequency_propensities(labels, exponent), sigmoid(logits[rows])
+    fit = fit_presence(labels[rows], scores, selection="one", propensity=e, steps=_STEPS)
+    return fit.prior(scores)

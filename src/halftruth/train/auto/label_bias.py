@@ -23,6 +23,8 @@ LEVEL = 0.03
 _ENOUGH_ROWS = 10
 # With fewer complete rows, no difference may mean too few rows.
 _FEW_TO_TELL = 20
+# The numbers of the test of labels alone.
+_NUMBERS = ("z", "gain", "even", "explained")
 
 
 def collect_bias_facts(
@@ -40,8 +42,8 @@ def collect_bias_facts(
     """
     facts: dict[str, Any] = {}
     if test is not None:
-        numbers = {"z": float(test.z), "gain": float(test.gain), "rows": int(test.rows)}
-        facts["frequent_first"] = {**numbers, "found": bool(test.found)}
+        numbers = {name: float(getattr(test, name)) for name in _NUMBERS}
+        facts["frequent_first"] = {**numbers, "rows": int(test.rows), "found": bool(test.found)}
         where = predicted & ~find_complete_rows(shown)[:, None]
         counts = ((shown == PRESENT) & where).sum(axis=0), where.sum(axis=0)
         facts["shown_where_predicted"] = list_extremes(classes, *counts)
@@ -83,8 +85,16 @@ def describe_bias(facts: dict[str, Any]) -> list[str]:
     """Say in plain words whether labels look biased, how sure that is, and what would settle it."""
     if "frequent_first" not in facts or "preference" in facts:
         return describe_details(facts)
-    test = {key: facts["frequent_first"][key] for key in ("z", "gain", "rows")}
-    return [LabelBias(**test).describe(), *describe_details(facts)]
+    test = read_test(facts)
+    return [*([] if test is None else [test.describe()]), *describe_details(facts)]
+
+
+def read_test(facts: dict[str, Any]) -> LabelBias | None:
+    """Return the test of labels alone from the facts of a run; None where none was made."""
+    if (given := facts.get("frequent_first")) is None:
+        return None
+    # Runs of earlier versions have not all of the numbers.
+    return LabelBias(**{name: given[name] for name in ("rows", *_NUMBERS) if name in given})
 
 
 def describe_details(facts: dict[str, Any]) -> list[str]:
