@@ -46,12 +46,16 @@ Selection = Literal["auto", "random", "one"]
 SELECTIONS: tuple[str, ...] = get_args(Selection)
 # The curves are fitted to at most this many labels.
 _MOST_LABELS = 2_000_000
+# The ends of a range are found on about this many labels.
+_LABELS_OF_SHIFT = 200_000
 # From this share of rows without a label, and with this AUC of their scores against those of other
 # rows, blank rows are empty (see above).
 _SOME_BLANK, _APART = 0.02, 0.6
 # Standard deviation of the logarithm of the number of missing labels where the assumption on them
 # holds only roughly: shared by all classes, and per class; from data sets with complete labels.
 DOUBT, CLASS_DOUBT = 0.25, 0.5
+# The same of the labels next to the only one that a row shows.
+NEXT_DOUBT = 0.5
 # Fields that runs of earlier versions do not have.
 _OPTIONAL = ("fewest", "most", "assumptions", "blank_is_empty", "complete")
 
@@ -106,18 +110,12 @@ class Probabilities:
         whole = np.isin(np.arange(labels.shape[1]), self.complete)
         known[whole & (labels == UNKNOWN) & (known == 0)] = ABSENT
         z = self.offset + self.slope * np.asarray(logits, dtype=np.float64)
+        middle = infer_presence(labels, sigmoid(z), self.assumptions, known, propensity)
         # What is known for certain does not move.
         free = self.prevalence[:, 1] < self.prevalence[:, 2]
-        total = float(sigmoid(z[:, free]).sum(axis=1).mean())
-        found = []
-        for factor in (1.0, self.fewest, self.most):
-            moved = z
-            if factor != 1.0:
-                target = min(factor * total, 0.999 * free.sum())
-                moved = z + np.where(free, _find_shift(z[:, free], target), 0.0)
-            p = sigmoid(moved)
-            found.append(infer_presence(labels, p, self.assumptions, known, propensity))
-        return PresenceRange(found[0], found[1], found[2], self.selection)
+        open_ones = free & (np.where(known == 0, labels, known) == UNKNOWN)
+        low, high = (_scale_labels(middle, open_ones, end) for end in (self.fewest, self.most))
+        return PresenceRange(middle, low, high, self.selection)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the curves and estimates as plain numbers and lists, for a file."""
@@ -230,7 +228,11 @@ def _fit_assumptions(
         one = how == "one" and bool((labels == UNKNOWN).any())
         kind = "one" if one else "random"
         fit = fit_presence(labels, scores, selection=kind, propensity=propensity)
-        return [_Fit(kind, 1.0, fit.prior(scores))], fit
+        prior = fit.prior(scores)
+        # Empty rows tell how many rows have a class, but not how many classes such a row has.
+        missing = max(1 - float((labels == PRESENT).sum()) / max(float(prior.sum()), 1e-9), 0.0)
+        low, high = (1 + one * missing * np.expm1(Z90 * end * NEXT_DOUBT) for end in (-1, 1))
+        return [_Fit(kind, 1.0, prior, low, high)], fit
     # Where rows show one label each by design, blank rows tell nothing of the share.
     shares = fit_shares(labels, scores, propensity, blank_rows_tell=how == "random")
     by_share = [("random", 1 - shares.nonempty), ("no empty row", shares.nonempty)]
@@ -363,6 +365,20 @@ def _use_knowledge(
         bounds[free] = np.minimum(bounds[free] * ratio[:, None], 1.0)
         count = Estimate(labels_per_row, labels_per_row, labels_per_row)
     return replace(fitted, offset=offset, prevalence=bounds, labels_per_row=count)
+
+
+def _scale_labels(present: np.ndarray, open_ones: np.ndarray, factor: float) -> np.ndarray:
+    """Move P(present) of open labels, all by the same logit, to `factor` times as many labels."""
+    if factor == 1.0 or not open_ones.any():
+        return present
+    z = logit(present[open_ones])
+    certain = float(present.sum()) - float(present[open_ones].sum())
+    target = np.clip(factor * present.sum() - certain, 1e-6 * len(z), 0.999 * len(z))
+    # One number needs few labels.
+    some = z[:: max(len(z) // _LABELS_OF_SHIFT, 1)]
+    moved = present.copy()
+    moved[open_ones] = sigmoid(z + _find_shift(some[None], float(target) * len(some) / len(z)))
+    return moved
 
 
 def _find_shift(logits: np.ndarray, total: float) -> float:
