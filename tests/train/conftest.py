@@ -2,6 +2,9 @@
 
 import pytest
 import tiny_data
+import torch
+
+from halftruth.models.timm_support import import_torchvision
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +39,22 @@ def on_images(data):
         "head_lr": 0.01,
         "lr": 0.001,
     }
+
+
+@pytest.fixture(scope="session")
+def language_model(tmp_path_factory):
+    """The folder of a tiny random BERT that knows a few words."""
+    transformers = pytest.importorskip("transformers")
+    import_torchvision()
+    folder = tmp_path_factory.mktemp("bert")
+    words = "[PAD] [UNK] [CLS] [SEP] [MASK] love hate cat dog this happy furious scared the a so"
+    (folder / "vocab.txt").write_text("\n".join(words.split()))
+    tokenizer = transformers.BertTokenizer(str(folder / "vocab.txt"), model_max_length=16)
+    tokenizer.save_pretrained(folder)
+    config = transformers.BertConfig(
+        vocab_size=len(words.split()), hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=8, max_position_embeddings=16,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    transformers.BertModel(config).save_pretrained(folder)
+    return folder

@@ -10,7 +10,6 @@ import torch
 import halftruth
 from halftruth.audit.make_audit import make_audit
 from halftruth.data import DataError
-from halftruth.models.timm_support import import_torchvision
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.results.evaluate import evaluate
 from halftruth.train.run_folder import load_checkpoint
@@ -18,26 +17,6 @@ from halftruth.train.run_folder import load_checkpoint
 WORDS = {"joy": "happy", "anger": "furious", "fear": "scared"}
 FILLER = ("the", "a", "so", "they", "well")
 SHORT = {"method": "bce", "device": "cpu", "report": False, "quiet": True, "lr": 0.01, "epochs": 2}
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory):
-    """A tiny random BERT, saved as a folder."""
-    transformers = pytest.importorskip("transformers")
-    import_torchvision()
-    folder = tmp_path_factory.mktemp("bert")
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.values(), *FILLER]
-    (folder / "vocab.txt").write_text("\n".join(words))
-    transformers.BertTokenizer(str(folder / "vocab.txt"), model_max_length=16).save_pretrained(
-        folder
-    )
-    config = transformers.BertConfig(
-        vocab_size=len(words), hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=8, max_position_embeddings=16,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    transformers.BertModel(config).save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -57,26 +36,28 @@ def comments(tmp_path_factory):
     return folder / "comments.csv"
 
 
-def fit(comments, encoder, out, **more):
-    settings = {**SHORT, "text": "comment", "encoder": encoder, "tune": "head-first", **more}
+def fit(comments, language_model, out, **more):
+    settings = {**SHORT, "text": "comment", "encoder": language_model, "tune": "head-first", **more}
     if settings["tune"] == "head-first":
         settings.setdefault("head_epochs", 2)
     return halftruth.fit(comments, out=out, **settings)
 
 
 @pytest.fixture(scope="module")
-def run(comments, encoder, tmp_path_factory):
+def run(comments, language_model, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "tuned"
-    fit(comments, encoder, out, epochs=12)
+    fit(comments, language_model, out, epochs=12)
     return out
 
 
-def test_both_stages_train_and_the_encoder_changes(run, encoder):
+def test_both_stages_train_and_the_encoder_changes(run, language_model):
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [line["stage"] for line in lines] == ["head"] * 2 + ["all"] * 12
     from transformers import AutoModel
 
-    before = AutoModel.from_pretrained(encoder).state_dict()["encoder.layer.0.output.dense.weight"]
+    before = AutoModel.from_pretrained(language_model).state_dict()[
+        "encoder.layer.0.output.dense.weight"
+    ]
     after = load_checkpoint(run / "best.safetensors")["model"]
     assert not torch.allclose(before, after["backbone.model.encoder.layer.0.output.dense.weight"])
 
@@ -96,11 +77,11 @@ def test_predictions_do_not_depend_on_the_batch_or_the_padding(run):
     np.testing.assert_allclose(together[[*WORDS]], alone[[*WORDS]], atol=1e-5)
 
 
-def test_a_run_needs_the_encoder_folder_no_more(comments, encoder, tmp_path):
+def test_a_run_needs_the_encoder_folder_no_more(comments, language_model, tmp_path):
     import shutil
 
     copy = tmp_path / "bert"
-    shutil.copytree(encoder, copy)
+    shutil.copytree(language_model, copy)
     fit(comments, copy, tmp_path / "run", epochs=1)
     expected = halftruth.predict(tmp_path / "run", ["so happy"])
     shutil.rmtree(copy)
@@ -112,28 +93,30 @@ def test_a_tuned_run_audits_its_texts(run, comments, tmp_path):
     assert "run" in found.info["origin"]
 
 
-def test_a_stopped_run_continues_with_the_same_weights(comments, encoder, tmp_path):
-    fit(comments, encoder, tmp_path / "whole", epochs=3, schedule="constant")
-    fit(comments, encoder, tmp_path / "part", epochs=2, schedule="constant")
-    fit(comments, encoder, tmp_path / "part", epochs=3, schedule="constant", resume=True)
+def test_a_stopped_run_continues_with_the_same_weights(comments, language_model, tmp_path):
+    fit(comments, language_model, tmp_path / "whole", epochs=3, schedule="constant")
+    fit(comments, language_model, tmp_path / "part", epochs=2, schedule="constant")
+    fit(comments, language_model, tmp_path / "part", epochs=3, schedule="constant", resume=True)
     whole, part = (load_checkpoint(tmp_path / n / "last.safetensors") for n in ("whole", "part"))
     for name, tensor in whole["model"].items():
         torch.testing.assert_close(tensor, part["model"][name], msg=name)
 
 
 @pytest.mark.parametrize("tune", ["all", "head"])
-def test_other_stages(comments, encoder, tmp_path, tune):
+def test_other_stages(comments, language_model, tmp_path, tune):
     more = {"tune": tune} | ({"epochs": 1} if tune == "all" else {})
     settings = {k: v for k, v in SHORT.items() if tune == "all" or k != "lr"}
-    halftruth.fit(comments, out=tmp_path, text="comment", encoder=encoder, **{**settings, **more})
+    halftruth.fit(
+        comments, out=tmp_path, text="comment", encoder=language_model, **{**settings, **more}
+    )
     assert len(halftruth.predict(tmp_path, ["so happy"])) == 1
     frozen = "frozen encoder" if tune == "head" else "is fine-tuned"
     assert frozen in halftruth.load(tmp_path).encoder.describe()
 
 
-def test_auto_fine_tunes_with_its_choice(comments, encoder, tmp_path):
+def test_auto_fine_tunes_with_its_choice(comments, language_model, tmp_path):
     more = {"method": "auto", "epochs": 1, "head_epochs": 1, "budget": 0}
-    result = fit(comments, encoder, tmp_path / "run", **more)
+    result = fit(comments, language_model, tmp_path / "run", **more)
     assert result.method != "auto"
     assert not result.members
 
@@ -165,13 +148,13 @@ def test_settings_without_effect_are_refused(more, message):
         Config.of({"labels": __file__, "text": "t", "encoder": "e", **more})
 
 
-def test_sentence_transformers_folders_are_read(encoder, tmp_path, comments):
+def test_sentence_transformers_folders_are_read(language_model, tmp_path, comments):
     """The older layout has the model in 0_Transformer, and says how states are pooled."""
     import shutil
 
     from halftruth.models.language_model import LanguageModel, read_pooling
 
-    shutil.copytree(encoder, tmp_path / "st" / "0_Transformer")
+    shutil.copytree(language_model, tmp_path / "st" / "0_Transformer")
     (tmp_path / "st" / "1_Pooling").mkdir()
     pooling = tmp_path / "st" / "1_Pooling" / "config.json"
     pooling.write_text('{"pooling_mode_cls_token": true}')
@@ -179,7 +162,7 @@ def test_sentence_transformers_folders_are_read(encoder, tmp_path, comments):
     pooling.write_text('{"pooling_mode_mean_tokens": true}')
     mean = LanguageModel(str(tmp_path / "st")).transform(["so happy"])
     assert read_pooling(str(tmp_path / "st")) == "mean"
-    np.testing.assert_allclose(mean, LanguageModel(str(encoder)).transform(["so happy"]))
+    np.testing.assert_allclose(mean, LanguageModel(str(language_model)).transform(["so happy"]))
     assert not np.allclose(first, mean)
 
 

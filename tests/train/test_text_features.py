@@ -7,7 +7,6 @@ from halftruth.data import DataError
 from halftruth.data.text_encoder import TextEncoder, check_texts
 from halftruth.data.wide_matrix import measure_association
 from halftruth.models.language_model import LanguageModel
-from halftruth.models.timm_support import import_torchvision
 from halftruth.models.weights import ModelError
 from halftruth.train.inputs.batches import fit_standardization, share_scale
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
@@ -15,28 +14,6 @@ from halftruth.train.inputs.feature_encoder import FeatureEncoder
 TEXTS = ["I love this cat", "I hate this dog", "love love love", "dog eats dog", "a cat", ""] * 3
 LABELS = np.array([[1, 0], [0, 1], [1, 0], [0, 1], [1, 0], [0, 0]] * 3, dtype=np.int8)
 ROWS = np.arange(12)
-
-
-@pytest.fixture(scope="module")
-def model_folder(tmp_path_factory):
-    """A tiny random BERT with a vocabulary of single words."""
-    transformers = pytest.importorskip("transformers")
-    folder = tmp_path_factory.mktemp("bert")
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "love", "hate", "cat", "dog", "this"]
-    import_torchvision()
-    (folder / "vocab.txt").write_text("\n".join(words))
-    transformers.BertTokenizer(str(folder / "vocab.txt"), model_max_length=16).save_pretrained(
-        folder
-    )
-    config = transformers.BertConfig(
-        vocab_size=len(words), hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=8, max_position_embeddings=16,
-    )  # fmt: skip
-    import torch
-
-    torch.manual_seed(0)
-    transformers.BertModel(config).save_pretrained(folder)
-    return folder
 
 
 def test_terms_come_from_training_rows_only():
@@ -111,8 +88,8 @@ def test_texts_that_share_nothing_are_refused():
         TextEncoder.fit(["one", "two"], np.ones((2, 1), np.int8), np.arange(2))
 
 
-def test_features_of_a_language_model_do_not_depend_on_the_batch(model_folder, tmp_path):
-    encoder = FeatureEncoder.fit([], TEXTS, LABELS, ROWS, str(model_folder))
+def test_features_of_a_language_model_do_not_depend_on_the_batch(language_model, tmp_path):
+    encoder = FeatureEncoder.fit([], TEXTS, LABELS, ROWS, str(language_model))
     together = encoder.transform([], TEXTS)
     assert together.shape == (len(TEXTS), 8)
     alone = np.concatenate([encoder.transform([], [text]) for text in TEXTS])
@@ -125,9 +102,9 @@ def test_features_of_a_language_model_do_not_depend_on_the_batch(model_folder, t
     )
 
 
-def test_another_language_model_than_in_training_is_refused(model_folder):
+def test_another_language_model_than_in_training_is_refused(language_model):
     with pytest.raises(ModelError, match="its weights are not those of training"):
-        LanguageModel(str(model_folder), digest="0" * 16)
+        LanguageModel(str(language_model), digest="0" * 16)
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
