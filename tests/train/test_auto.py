@@ -109,7 +109,7 @@ def test_an_alternative_must_be_better_in_the_criterion_and_not_worse_in_auc(
 def quadrants() -> tuple[np.ndarray, np.ndarray]:
     """Classes that no linear rule separates."""
     draw = np.random.default_rng(0)
-    x = draw.normal(size=(2000, 4)).astype(np.float32)
+    x = draw.normal(size=(700, 4)).astype(np.float32)
     ring = (x[:, 0] * x[:, 1] > 0).astype(int) + 2 * (x[:, 2] * x[:, 3] > 0)
     return x, np.eye(4, dtype=np.int8)[ring]
 
@@ -252,20 +252,30 @@ def test_a_budget_belongs_to_auto():
     assert "budget" in Config(method="em", budget=0).problems()[-1]
 
 
-@pytest.mark.parametrize("settings", [{}, {"budget": 6}])
-def test_auto_finds_curved_boundaries(tmp_path, settings):
-    """By the forest and the neighbours of the ensemble, or by a hidden layer of one model."""
+def test_auto_finds_curved_boundaries(tmp_path):
+    """By the forest and the neighbours of the ensemble."""
     x, labels = quadrants()
     lines = [f"{i}," + ",".join(map(str, row)) for i, row in enumerate(labels)]
     (tmp_path / "labels.csv").write_text("\n".join(["id,a,b,c,d", *lines]) + "\n")
     np.save(tmp_path / "x.npy", x)
-    settings = {"features": str(tmp_path / "x.npy"), "report": False, "quiet": True} | settings
+    settings = {"features": str(tmp_path / "x.npy"), "report": False, "quiet": True}
     fit(str(tmp_path / "labels.csv"), out=str(tmp_path / "run"), **settings)
     model = TrainedRun(tmp_path / "run", device="cpu").model
     with torch.no_grad():
         found = model(torch.from_numpy(x)).argmax(dim=1).numpy()
     # A linear rule is right for a quarter of the rows.
     assert (found == labels.argmax(axis=1)).mean() > 0.6
+
+
+def test_the_search_finds_a_hidden_layer_for_curved_boundaries():
+    x, labels = quadrants()
+    config, choice = resolve_auto(Config(method="auto", features="x", budget=2), labels, 4)
+    with_layer = [one for one in choice.alternatives if "hidden" in one]
+    assert with_layer
+    choice = dataclasses.replace(choice, alternatives=with_layer)
+    rows, values = np.arange(len(x)), torch.from_numpy(labels)
+    found, _ = search_settings(config, choice, torch.from_numpy(x), values, rows, OneProcess("cpu"))
+    assert (config.hidden, found.hidden) == (0, with_layer[0]["hidden"])
 
 
 def test_a_trial_that_diverges_ranks_last():

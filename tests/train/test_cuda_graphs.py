@@ -20,9 +20,9 @@ on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA 
 STEPS = 4 * STEPS_BEFORE_CAPTURE
 
 
-def frozen_model(device: str = "cpu") -> Classifier:
+def frozen_model(device: str = "cpu", backbone: str = "resnet18") -> Classifier:
     torch.manual_seed(0)
-    model = build_image_model("resnet18", 3, weights="none", image_size=64)
+    model = build_image_model(backbone, 3, weights="none", image_size=64)
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             # Zero in new models, which would remove their branches.
@@ -33,7 +33,7 @@ def frozen_model(device: str = "cpu") -> Classifier:
 
 
 def new_learner(
-    graphs: bool, loss: str = "wan", dtype: torch.dtype = torch.float32, **changes: Any
+    graphs: bool, loss: str = "wan", model: Classifier | None = None, **changes: Any
 ) -> Learner:
     config = Config(graphs=graphs, precision="no", ema=0.9, **changes)
     accelerator = make_accelerator(config)
@@ -44,7 +44,7 @@ def new_learner(
     loss_ = losses.create(loss, **options).to(accelerator.device)
     loss_.begin(some_labels(accelerator.device))
     loss_.start_epoch(0, 1)
-    return Learner(frozen_model().to(dtype), loss_, accelerator, config, 1e-3, 1e-2)
+    return Learner(model or frozen_model(), loss_, accelerator, config, 1e-3, 1e-2)
 
 
 def some_labels(device: torch.device) -> Tensor:
@@ -82,7 +82,8 @@ def test_replayed_steps_equal_plain_steps_without_a_gpu(
     """Everything but the capture, on any device; float64, since Adam is sensitive to rounding."""
     monkeypatch.setattr(Passes, "_capture", stand_in)
     monkeypatch.setattr(Captured, "_capture", lambda *_: None)
-    ours, theirs = (new_learner(False, loss, torch.float64, device="cpu") for _ in range(2))
+    models = [frozen_model(backbone="test_resnet").double() for _ in range(2)]
+    ours, theirs = (new_learner(False, loss, model, device="cpu") for model in models)
     ours.passes = Passes(ours.model, None)
     ours.update.move_to_device()
     compare(ours, theirs, 1e-5)
