@@ -34,10 +34,13 @@ import numpy as np
 import torch
 
 from ensemble import calibration_error, hide, predict
+from halftruth.bench.label_settings import BIASES, needs_measure
+from halftruth.bench.label_settings import hide as show_by_bias
 from halftruth.metrics import evaluate, thresholds
 from halftruth.presence.decisions import decide
 from halftruth.presence.estimated_scores import estimate_scores, infer_range
 from halftruth.presence.probabilities import fit_probabilities
+from halftruth.presence.propensity import choose_propensity
 from halftruth.presence.verification import METRICS, plan_verification, score_verdicts
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 
@@ -56,18 +59,44 @@ def get_scores(folder: str, name: str, setting: str, seed: int, fits: str | None
     with np.load(Path(folder) / f"{name}.npz") as file:
         x, y, test, truth = (file[k] for k in ("X_train", "Y_train", "X_test", "Y_test"))
         groups = file.get("groups")
-    shown, started = hide(y, setting, seed), time.perf_counter()
-    fitted = fit_ensemble(x.astype(np.float32), shown, seed=seed, groups=groups)
-    found = {
-        "y": (y > 0)[fitted.rows], "shown": shown[fitted.rows], "truth": truth > 0,
-        "logits": fitted.logits.astype(np.float16),
-        "test": predict(fitted.model, test.astype(np.float32)).astype(np.float16),
-        "counts": (shown > 0).sum(axis=0), "seconds": np.array(time.perf_counter() - started),
-    }  # fmt: skip
+    complete, shown = np.where(y > 0, 1, -1).astype(np.int8), show(y, setting, seed)
+    found = fit_scores(x.astype(np.float32), complete, shown, test, truth, seed, groups)
     if kept is not None:
         kept.parent.mkdir(parents=True, exist_ok=True)
         np.savez_compressed(kept, **found)
     return {**found, **{key: found[key].astype(np.float32) for key in ("logits", "test")}}
+
+
+def show(truth: np.ndarray, setting: str, seed: int) -> np.ndarray:
+    """Hide labels as the setting says; those of benchmarks/label_bias.py are drawn as there.
+
+    The sizes of objects are not known here: labels of such a setting are drawn evenly.
+    """
+    if setting in BIASES and not needs_measure(setting):
+        return show_by_bias(np.where(truth > 0, 1, -1).astype(np.int8), setting, seed)
+    return hide(truth, "40" if setting == "40" else "one", seed)
+
+
+def fit_scores(
+    x: np.ndarray,
+    complete: np.ndarray,
+    shown: np.ndarray,
+    test: np.ndarray,
+    truth: np.ndarray,
+    seed: int,
+    groups: np.ndarray | None = None,
+) -> dict[str, np.ndarray]:
+    """Fit the ensemble to shown labels; return labels, scores, and propensities ([]: all equal)."""
+    started = time.perf_counter()
+    fitted = fit_ensemble(x, shown, seed=seed, groups=groups)
+    propensity = choose_propensity(shown, fitted.bias)
+    return {
+        "y": (complete > 0)[fitted.rows], "shown": shown[fitted.rows], "truth": truth > 0,
+        "logits": fitted.logits.astype(np.float16),
+        "test": predict(fitted.model, test.astype(np.float32)).astype(np.float16),
+        "propensity": np.zeros(0) if propensity is None else propensity,
+        "counts": (shown > 0).sum(axis=0), "seconds": np.array(time.perf_counter() - started),
+    }  # fmt: skip
 
 
 def measure(folder: str, name: str, setting: str, seed: int, fits: str | None) -> dict:
@@ -77,7 +106,8 @@ def measure(folder: str, name: str, setting: str, seed: int, fits: str | None) -
     got = get_scores(folder, name, setting, seed, fits)
     truth, logits, test = got["truth"], got["logits"], got["test"]
     started = time.perf_counter()
-    fitted = fit_probabilities(got["shown"], logits)
+    propensity = got["propensity"] if len(got.get("propensity", ())) else None
+    fitted = fit_probabilities(got["shown"], logits, propensity=propensity)
     p = fitted(test)
     rule = decide(fitted(logits), got["counts"])
     complete = np.where(got["y"], 1, -1).astype(np.int8)
@@ -98,7 +128,7 @@ def measure(folder: str, name: str, setting: str, seed: int, fits: str | None) -
     line["ece"] = calibration_error(p, truth)
     exact = evaluate(rule(p).astype(float), truth, 0.5)
     exact["mAP"] = evaluate(p, truth)["mAP"]
-    present = fitted.infer(got["shown"], logits)
+    present = fitted.infer(got["shown"], logits, propensity=propensity)
     found = estimate_scores(fitted(logits), got["shown"], rule(fitted(logits)), present)
     line["estimated"] = {
         key: [exact[key], one.value, one.low, one.high]
@@ -111,7 +141,7 @@ def measure(folder: str, name: str, setting: str, seed: int, fits: str | None) -
 
 def verify(p: np.ndarray, truth: np.ndarray, setting: str, seed: int, rule) -> dict:
     """Per metric: width before, width after 200 cells (for all metrics), and if it holds."""
-    shown, chosen = hide(truth, setting, 100 + seed), rule(p)
+    shown, chosen = show(truth, setting, 100 + seed), rule(p)
     exact = evaluate(chosen.astype(float), truth, 0.5)
     exact["mAP"] = evaluate(p, truth)["mAP"]
     present = infer_range(shown, p)

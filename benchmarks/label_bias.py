@@ -4,6 +4,7 @@
     python benchmarks/label_bias.py --images DATA --out images.jsonl --jobs 4
     python benchmarks/label_bias.py --table bias.jsonl
     python benchmarks/label_bias.py DIR --sets yeast --detect --seeds 0,1,2,3,4 --out detect.jsonl
+    python benchmarks/label_bias.py DIR --sets voc --audit --fits FITS --out audit.jsonl
 
 Features: DIR holds one NAME.npz per data set with X_train, Y_train, X_test, Y_test (complete 0/1
 labels). For voc, `--voc FOLDER` has labels.csv and boxes.npz (area and distance from the centre of
@@ -17,14 +18,20 @@ tf_efficientnet_lite0.safetensors. Published methods have the recipe of `auto` o
 validation.
 
 Every line of the output is one data set, setting, seed and row, with its test mAP; lines that are
-there already are not computed again. --detect measures instead how often labels are found to be
-biased: from the labels alone (frequent classes first), and by the test of 100 random rows with
-complete labels. `auto, 100 complete rows`: 100 random training rows have all
-their labels. The labels shown depend on the seed.
+there already are not computed again. The labels shown depend on the seed. Rows beside those of the
+table: `auto, N complete rows` (N random training rows have all their labels), and `--rows oracles`:
+the linear member alone, which is told what no method can know, to see what costs. `--most` uses
+that many random training rows of each data set at most.
+
+--detect measures instead how often labels are found to be biased: from the labels alone (frequent
+classes first), and by the test of 100 random rows with complete labels. --audit measures how well
+missing labels are found and counted, with and without the propensities. `--fits FOLDER` keeps the
+scores of `auto` for --audit and for benchmarks/decisions.py, which measures decisions by them.
 """
 
 import argparse
 import os
+import re
 import tempfile
 import time
 import warnings
@@ -38,15 +45,20 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 
+from decisions import fit_scores, get_scores
 from ensemble import predict, train_method
 from halftruth.bench import datasets as benchmarks
 from halftruth.bench.label_settings import hide
 from halftruth.data import write_labels
 from halftruth.metrics import mean_average_precision
+from halftruth.presence.calibration import calibrate
+from halftruth.presence.labelling_model import sigmoid
 from halftruth.presence.preference import find_preference
-from halftruth.train.auto.label_bias import LEVEL
 from halftruth.train.auto.shown_first import find_label_bias
-from halftruth.train.ensemble.fit_ensemble import fit_ensemble, prepare_features
+from halftruth.train.ensemble.fit_ensemble import fit_ensemble
+from halftruth.train.ensemble.members import RIDGE, fit_linear_path
+from halftruth.train.ensemble.preparation import fit_preparation, prepare_features
+from halftruth.train.inputs.batches import apply_in_blocks
 from result_lines import key_of, read_lines, run_tasks
 
 # The name of the uniform draw among the label settings.
@@ -59,12 +71,28 @@ WITH_COMPLETE_ROWS = f"auto, {COMPLETE_ROWS} complete rows"
 ALONE = "labels alone"
 TESTS = (ALONE, f"{COMPLETE_ROWS} complete rows")
 ROWS = (*METHODS, "auto", WITH_COMPLETE_ROWS, "complete")
+AUDITS = ("audit, even choice", "audit")
+# The linear member, and what it is told: which unknown labels are present, so that they do not
+# count as absent; complete rows; as many shown labels per class, drawn evenly from those present.
+MASKED, EVENLY = "present ones left out", "as many labels, drawn evenly"
+ORACLES = ("linear", "linear, 100 complete rows", f"linear, {MASKED}",
+           f"linear, {MASKED}, 100 complete rows", f"linear, {EVENLY}, {MASKED}",
+           "linear, complete labels")  # fmt: skip
 
 
-def draw_complete_rows(count: int, seed: int) -> np.ndarray:
+def draw_complete_rows(count: int, seed: int, rows: int = COMPLETE_ROWS) -> np.ndarray:
     """Return the rows whose labels are all known."""
-    chosen = np.random.default_rng([seed, 100]).choice(count, min(COMPLETE_ROWS, count), False)
-    return np.sort(chosen)
+    return np.sort(np.random.default_rng([seed, 100]).choice(count, min(rows, count), False))
+
+
+def count_complete_rows(row: str) -> int:
+    """Return how many rows have complete labels in a row of the table.
+
+    >>> count_complete_rows("auto, 100 complete rows")
+    100
+    """
+    found = re.search(r"(\d+) complete rows", row)
+    return int(found[1]) if found else 0
 
 
 # ---------------------------------------------------------------------- features
@@ -84,67 +112,159 @@ def load_measures(voc: Path, labels: np.ndarray) -> dict[str, np.ndarray]:
         return {name: file[name][rows].astype(float) for name in ("area", "centre_distance")}
 
 
+def load_features(given: dict[str, Any], name: str, setting: str) -> tuple[np.ndarray, ...]:
+    """Return features and complete labels of training rows, of test rows, and measures."""
+    with np.load(Path(given["folder"]) / f"{name}.npz") as file:
+        x, y, test, truth = (file[k] for k in ("X_train", "Y_train", "X_test", "Y_test"))
+    measures = load_measures(Path(given["voc"]), y) if setting in ON_BOXES else {}
+    complete = np.where(y > 0, 1, -1).astype(np.int8)
+    if len(x) > (most := given["most"]):
+        rows = np.sort(np.random.default_rng(0).choice(len(x), most, replace=False))
+        x, complete = x[rows], complete[rows]
+        measures = {key: value[rows] for key, value in measures.items()}
+    return x.astype(np.float32), complete, test.astype(np.float32), truth, measures
+
+
 def run_features(given: dict[str, Any], name: str, setting: str, seed: int, row: str) -> dict:
     """Measure one row of the table on the features of one data set, setting and seed."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    with np.load(Path(given["folder"]) / f"{name}.npz") as file:
-        x, y, test, truth = (file[k] for k in ("X_train", "Y_train", "X_test", "Y_test"))
-    x, test = x.astype(np.float32), test.astype(np.float32)
-    complete = np.where(y > 0, 1, -1).astype(np.int8)
-    measures = load_measures(Path(given["voc"]), y) if setting in ON_BOXES else {}
+    x, complete, test, truth, measures = load_features(given, name, setting)
     shown = complete
     if row != "complete":
         shown = hide(complete, UNIFORM.get(setting, setting), seed, measures)
     started = time.perf_counter()
+    line: dict = {"set": name, "setting": setting, "seed": seed, "row": row}
     if row in METHODS:
-        score = train_method(METHODS[row], x, shown, test, truth, seed)
+        line["mAP"] = train_method(METHODS[row], x, shown, test, truth, seed)
+    elif row in ORACLES:
+        line["mAP"] = score_oracle(row, x, complete, shown, test, truth, seed)
+    elif row == "auto":
+        found = fit_scores(x, complete, shown, test, truth, seed)
+        line["mAP"] = mean_average_precision(found["test"].astype(float), truth)
+        line["biased"] = bool(len(found["propensity"]))
+        if given["fits"]:
+            Path(given["fits"]).mkdir(parents=True, exist_ok=True)
+            np.savez_compressed(Path(given["fits"]) / f"{name}-{setting}-{seed}.npz", **found)
     else:
-        if row == WITH_COMPLETE_ROWS:
-            rows = draw_complete_rows(len(x), seed)
-            shown[rows] = complete[rows]
+        rows = draw_complete_rows(len(x), seed, count_complete_rows(row))
+        shown[rows] = complete[rows]
         fitted = fit_ensemble(x, shown, seed=seed)
-        score = mean_average_precision(predict(fitted.model, test), truth)
-    seconds = round(time.perf_counter() - started, 1)
-    return {"set": name, "setting": setting, "seed": seed, "row": row, "mAP": score,
-            "seconds": seconds}  # fmt: skip
+        line["mAP"] = mean_average_precision(predict(fitted.model, test), truth)
+    return {**line, "seconds": round(time.perf_counter() - started, 1)}
+
+
+def score_oracle(
+    row: str,
+    x: np.ndarray,
+    complete: np.ndarray,
+    shown: np.ndarray,
+    test: np.ndarray,
+    truth: np.ndarray,
+    seed: int,
+) -> float:
+    """Return the test mAP of the linear member, which is told what the row says."""
+    given = complete if "complete labels" in row else shown.copy()
+    if EVENLY in row:
+        random = np.random.default_rng([seed, 200])
+        given = np.zeros_like(shown)
+        for k, count in enumerate((shown > 0).sum(axis=0)):
+            given[random.choice(np.flatnonzero(complete[:, k] > 0), count, False), k] = 1
+    if rows := count_complete_rows(row):
+        at = draw_complete_rows(len(x), seed, rows)
+        given[at] = complete[at]
+    weights = None
+    if MASKED in row:
+        missing = (complete > 0) & (given <= 0)
+        weights = torch.from_numpy(~missing * np.float32(1))
+        given = np.where(given > 0, 1, np.where(missing, 0, -1)).astype(np.int8)
+    prepare = torch.nn.Sequential(*fit_preparation(x))
+    inside, outside = (apply_in_blocks(prepare, part).float() for part in (x, test))
+    layer = fit_linear_path(inside, torch.from_numpy(given), (RIDGE,), weights)[RIDGE]
+    with torch.no_grad():
+        return mean_average_precision(layer(outside).numpy(), truth)
+
+
+def run_audit(given: dict[str, Any], name: str, setting: str, seed: int, row: str) -> dict:
+    """Count and rank the missing labels of the training rows, by the scores of `auto`."""
+    torch.set_num_threads(1)
+    started = time.perf_counter()
+    got = get_scores(given["folder"], name, setting, seed, given["fits"])
+    propensity = got["propensity"] if row == "audit" and len(got["propensity"]) else None
+    found = calibrate(got["shown"], sigmoid(got["logits"]), propensity=propensity)
+    unknown = got["shown"] <= 0
+    missing, p = got["y"][unknown], found.present[unknown]
+    order, count = np.argsort(-p, kind="stable"), int(missing.sum())
+    total = found.missing_total
+    return {"set": name, "setting": setting, "seed": seed, "row": row, "missing": count,
+            "estimated": [total.value, total.low, total.high], "biased": len(got["propensity"]) > 0,
+            "precision": [float(missing[order[:n]].mean()) for n in (200, count)],
+            "seconds": round(time.perf_counter() - started, 1)}  # fmt: skip
+
+
+def make_audit_table(lines: list[dict]) -> str:
+    """Return a Markdown table of --audit: means over seeds, by row."""
+    out = ["| data | audit | found biased | missing | estimated | interval | inside "
+           "| precision of the first 200 | of the first n, n missing |"]  # fmt: skip
+    out.append("|" + "---|" * 9)
+    cases: dict[tuple[str, str, str], list[dict]] = {}
+    for line in sorted(lines, key=lambda line: (line["set"], line["setting"], line["row"])):
+        cases.setdefault((line["set"], line["setting"], line["row"]), []).append(line)
+    for (name, setting, row), some in cases.items():
+        value, low, high = np.mean([one["estimated"] for one in some], axis=0)
+        inside = sum(one["estimated"][1] <= one["missing"] <= one["estimated"][2] for one in some)
+        first, all_of_them = 100 * np.mean([one["precision"] for one in some], axis=0)
+        out.append(
+            f"| {name}, {setting} | {row} | {sum(one['biased'] for one in some)} of {len(some)} "
+            f"| {np.mean([one['missing'] for one in some]):,.0f} | {value:,.0f} "
+            f"| {low:,.0f} to {high:,.0f} | {inside} of {len(some)} "
+            f"| {first:.1f} | {all_of_them:.1f} |"
+        )
+    return "\n".join(out)
 
 
 def run_detection(given: dict[str, Any], name: str, setting: str, seed: int, row: str) -> dict:
     """Test whether the labels of one draw are biased, by one of the two tests."""
     torch.set_num_threads(1)
-    with np.load(Path(given["folder"]) / f"{name}.npz") as file:
-        x, y = file["X_train"].astype(np.float32), file["Y_train"]
-    complete = np.where(y > 0, 1, -1).astype(np.int8)
-    measures = load_measures(Path(given["voc"]), y) if setting in ON_BOXES else {}
+    x, complete, _, _, measures = load_features(given, name, setting)
     shown = hide(complete, UNIFORM.get(setting, setting), seed, measures)
     started = time.perf_counter()
     line: dict = {"set": name, "setting": setting, "seed": seed, "row": row}
     if row == ALONE:
         test = find_label_bias(prepare_features(x), shown, seed)
-        line |= {"found": test is not None and bool(test.found)}
-        line["z"] = None if test is None else float(test.z)
+        line |= {"found": test is not None and test.found}
+        if test is not None:
+            line |= {"tells": test.tells, "z": test.z, "even": test.even}
+            line["explained"] = test.explained
     else:
-        rows = draw_complete_rows(len(y), seed)
+        rows = draw_complete_rows(len(complete), seed)
         known = shown.copy()
         known[rows] = complete[rows]
         tested = find_preference(shown, known, seed=seed)
-        line |= {"found": bool(tested.p_value < LEVEL), "p": tested.p_value, "rows": tested.rows}
+        line |= {"found": tested.found, "p": tested.p_value, "rows": tested.rows}
+        line["exponent"] = tested.exponent
     return {**line, "seconds": round(time.perf_counter() - started, 1)}
 
 
 def make_detection_table(lines: list[dict]) -> str:
     """Return a Markdown table: in how many draws labels were found to be biased."""
     out = [f"| data | {' | '.join(TESTS)} |", "|---|---|---|"]
-    counts: dict[tuple[str, str], dict[str, list[bool]]] = {}
+    counts: dict[tuple[str, str], dict[str, list[bool | None]]] = {}
     for line in lines:
         at = counts.setdefault((line["set"], line["setting"]), {})
-        at.setdefault(line["row"], []).append(line["found"])
+        # "cannot be told" is no alarm, and is counted beside.
+        told = line.get("tells", True)
+        at.setdefault(line["row"], []).append(bool(line["found"]) if told else None)
     order = {setting: at for at, setting in enumerate(SETTINGS)}
     for (name, setting), found in sorted(
         counts.items(), key=lambda item: (item[0][0], order.get(item[0][1], 99))
     ):
-        cells = [f"{sum(v)} of {len(v)}" if v else "–" for v in (found.get(t, []) for t in TESTS)]
+        cells = [
+            f"{sum(v is True for v in some)} of {len(some)} ({some.count(None)} cannot be told)"
+            if some
+            else "–"
+            for some in (found.get(test, []) for test in TESTS)
+        ]
         out.append(f"| {name}, {setting} | {' | '.join(cells)} |")
     return "\n".join(out)
 
@@ -219,7 +339,8 @@ def make_table(lines: list[dict]) -> str:
     for line in lines:
         at = values.setdefault((line["set"], line["setting"]), {})
         at.setdefault(line["row"], []).append(100 * line["mAP"])
-    rows = [row for row in ROWS if any(line["row"] == row for line in lines)]
+    rows = list(dict.fromkeys([*ROWS, *ORACLES, *(line["row"] for line in lines)]))
+    rows = [row for row in rows if any(line["row"] == row for line in lines)]
     out = ["| data | " + " | ".join(rows) + " | auto behind the best method | back |"]
     out.append("|" + "---|" * (len(rows) + 3))
     order = {setting: at for at, setting in enumerate(SETTINGS)}
@@ -253,8 +374,9 @@ def make_tasks(given: argparse.Namespace) -> list[tuple[str, str, int, str]]:
     """Return (data set, setting, seed, row) of every line that is not there yet."""
     sets = ["voc, end to end"] if given.images else given.sets.split(",")
     wanted = given.settings.split(",")
-    every = TESTS if given.detect else ROWS
-    rows = every if given.rows == "all" else [row.strip() for row in given.rows.split(";")]
+    every = TESTS if given.detect else AUDITS if given.audit else ROWS
+    named = {"all": every, "oracles": ORACLES}
+    rows = named.get(given.rows) or [row.strip() for row in given.rows.split(";")]
     done = {key_of(line) for line in read_lines(given.out)}
     tasks = [
         (name, setting, int(seed), row)
@@ -267,6 +389,13 @@ def make_tasks(given: argparse.Namespace) -> list[tuple[str, str, int, str]]:
     return [task for task in tasks if task not in done]
 
 
+def describe(line: dict) -> str:
+    """Return what a line says, for the screen."""
+    if "missing" in line:
+        return f"{line['missing']} missing, {line['estimated'][0]:.0f} estimated"
+    return f"{100 * line['mAP']:.2f}" if "mAP" in line else f"biased: {line['found']}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?", default=".")
@@ -275,6 +404,9 @@ def main() -> None:
     parser.add_argument("--images", help="folder of VOC 2012: train end to end")
     parser.add_argument("--cache", default="cache", help="folder of decoded images (--images)")
     parser.add_argument("--detect", action="store_true", help="test whether labels are biased")
+    parser.add_argument("--audit", action="store_true", help="count and rank missing labels")
+    parser.add_argument("--fits", help="folder that keeps the scores of auto")
+    parser.add_argument("--most", type=int, default=10**9, help="the most training rows")
     parser.add_argument("--settings", default=",".join(SETTINGS))
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--rows", default="all", help=f"some of: {'; '.join(ROWS)} (';' between)")
@@ -285,14 +417,17 @@ def main() -> None:
     given = parser.parse_args()
     if given.table:
         lines = read_lines(given.table)
-        tests = [line for line in lines if "found" in line]
-        print(make_detection_table(tests) if tests else make_table(lines))
-        return
+        if any("found" in line for line in lines):
+            return print(make_detection_table(lines))
+        audits = any("missing" in line for line in lines)
+        return print(make_audit_table(lines) if audits else make_table(lines))
+    if given.audit and not given.fits:
+        parser.error("--audit needs --fits, a folder")
     tasks, run = make_tasks(given), run_images if given.images else run_features
-    run = run_detection if given.detect else run
+    run = run_detection if given.detect else run_audit if given.audit else run
     run_tasks(
         partial(run, vars(given)), tasks, given.out,
-        lambda line: f"{100 * line['mAP']:.2f}" if "mAP" in line else f"biased: {line['found']}",
+        describe,
         jobs=given.jobs, minutes=given.minutes,
         # On images the first run decodes the images for all.
         first_alone=bool(given.images),
