@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from halftruth.models.ensemble import MEMBERS, SignedLog, build_ensemble, get_layout
+from halftruth.models.ensemble import MEMBERS, SignedLog, build_ensemble
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 from halftruth.train.run_folder import load_checkpoint, save_checkpoint
 
@@ -23,15 +23,16 @@ def fitted():
         return fit_ensemble(x, labels, members=MEMBERS), torch.from_numpy(x).float()
 
 
-def test_logits_are_the_weighted_sum_of_standardised_members(fitted):
+def test_logits_are_the_weighted_sum_of_standardised_members_and_of_linked_classes(fitted):
     ensemble, x = fitted
     head = ensemble.model.head
-    prepared, total = head.prepare(x), head.bias.clone()
+    prepared, total = head.prepare(x), torch.zeros_like(head.bias)
     assert list(head.parts) == list(MEMBERS)
     for number, name in enumerate(head.parts):
         z = head.parts[name](prepared)
         total = total + head.weight[number] * (z - head.mean[number]) / head.std[number]
-    torch.testing.assert_close(ensemble.model(x), total)
+    assert head.links.abs().max() > 0
+    torch.testing.assert_close(ensemble.model(x), head.bias + total + total @ head.links)
 
 
 def test_features_are_prepared_to_mean_0_and_deviation_1(fitted):
@@ -51,7 +52,7 @@ def test_an_ensemble_comes_back_from_a_checkpoint(fitted, tmp_path):
     again = build_ensemble(FEATURES, CLASSES, saved["layout"])
     again.load_state_dict(saved["model"])
     assert torch.equal(again.eval()(x), ensemble.model(x))
-    assert get_layout(again.head.parts) == ensemble.layout
+    assert again.head.layout == ensemble.layout
 
 
 def test_one_row_and_many_rows_agree(fitted):

@@ -16,6 +16,8 @@ MEMBERS = ("linear", "mlp", "forest", "neighbours")
 MLP_WIDTH = 512
 # The key of a layout for the columns that dense members see; all others are names of members.
 COLUMNS = "columns"
+# The key of a layout that says that classes are linked.
+LINKS = "links"
 
 
 class SignedLog(nn.Module):
@@ -35,7 +37,10 @@ def make_preparation(dim: int) -> nn.Sequential:
 class EnsembleHead(Head):
     """A weighted sum of the standardised logits of its members, per class.
 
-        z_k = b_k + Σ_m w_mk (z_mk − μ_mk) / σ_mk        μ, σ over the training rows
+        z_k = s_k + b_k + Σ_j c_jk s_j,   s_k = Σ_m w_mk (z_mk − μ_mk) / σ_mk
+
+    μ and σ are over the training rows. `links`, if any, are the c_jk: what the scores of other
+    classes say about class k.
 
     `halftruth.train.ensemble` finds the weights on out-of-sample scores. `prepare` standardises the
     features, takes the signed logarithm and standardises again. `columns`: of many sparse features,
@@ -48,6 +53,7 @@ class EnsembleHead(Head):
     weight: Tensor
     bias: Tensor
     columns: Tensor | None
+    links: Tensor | None
 
     def __init__(
         self,
@@ -55,8 +61,10 @@ class EnsembleHead(Head):
         num_classes: int,
         parts: Mapping[str, nn.Module],
         columns: int | None = None,
+        links: bool = False,
     ) -> None:
         super().__init__(dim, num_classes)
+        self.register_buffer("links", torch.zeros(num_classes, num_classes) if links else None)
         self.prepare = make_preparation(dim if columns is None else columns)
         chosen = None if columns is None else torch.zeros(columns, dtype=torch.int64)
         self.register_buffer("columns", chosen)
@@ -68,18 +76,20 @@ class EnsembleHead(Head):
     def forward(self, features: Tensor) -> Tensor:
         dense = features if self.columns is None else take_columns(features, self.columns)
         prepared = self.prepare(dense)
-        total = self.bias
+        total = torch.zeros_like(self.bias)
         for number, part in enumerate(self.parts.values()):
             wide = isinstance(part, WideLinear)
             z = part(features, prepared) if wide else part(prepared)
             z = (z - self.mean[number]) / self.std[number]
             total = total + self.weight[number] * z
-        return total
+        return self.bias + (total if self.links is None else total + total @ self.links)
 
     @property
     def layout(self) -> dict[str, dict[str, Any]]:
         """The sizes of all members, from which `build_ensemble` makes the model again."""
         sizes = get_layout(self.parts)  # type: ignore[arg-type]
+        if self.links is not None:
+            sizes = {LINKS: {}, **sizes}
         return sizes if self.columns is None else {COLUMNS: {"count": len(self.columns)}, **sizes}
 
 
@@ -127,8 +137,8 @@ def take_columns(x: Tensor, columns: Tensor) -> Tensor:
     at = place[x.col_indices()]
     kept = at >= 0
     dense = x.values().new_zeros(len(x), len(columns))
-    dense[rows[kept], at[kept]] = x.values()[kept]
-    return dense
+    # A matrix of scipy may have several values in one place, which count together.
+    return dense.index_put_((rows[kept], at[kept]), x.values()[kept], accumulate=True)
 
 
 def get_layout(parts: Mapping[str, nn.Module]) -> dict[str, dict[str, Any]]:
@@ -149,11 +159,12 @@ def build_ensemble(
     """
     sizes = {name: dict(values) for name, values in layout.items()}
     columns = sizes.pop(COLUMNS, {}).get("count")
+    links = sizes.pop(LINKS, None) is not None
     width = dim if columns is None else columns
     parts = {name: _build_member(name, width, num_classes, sizes[name]) for name in sizes}
     return Classifier(
         nn.Identity(),
-        EnsembleHead(dim, num_classes, parts, columns),
+        EnsembleHead(dim, num_classes, parts, columns, links),
         feature_dim=dim,
         num_classes=num_classes,
     )

@@ -28,7 +28,7 @@ RIDGES = (0.125, 0.5, 2.0, 8.0, 32.0)
 RIDGE = 2.0
 _SOLVER_STEPS, _REWEIGHTINGS = 20, 2
 _MLP_STEPS = 2000
-_TREES, _MOST_DEPTH = 320, 24
+TREES, _MOST_DEPTH = 320, 24
 # Rows per leaf, one half of the trees each: few for clear signals, more for noisy ones. Which is
 # better cannot be seen with incomplete labels.
 _LEAF_ROWS = (1, 4)
@@ -80,8 +80,8 @@ def fit_linear_path(
 
     The loss is that of `halftruth.losses.create("swan")`; its row weights are computed twice and
     fixed in between, so that the problem is convex. All rows are used in every step. `weights`: how
-    much labels count, (N, 1) or (N, K). `propensity` (K,): by the labels, unless given. `soft`: see
-    `get_targets`.
+    much labels count, (N, 1) or (N, K). `propensity` (K,): how likely each class is named,
+    where rows show one. `soft`: see `get_targets`.
     """
     rows, dim = x.shape
     present, unknown = get_targets(labels, soft)
@@ -89,8 +89,8 @@ def fit_linear_path(
     unknown = unknown if weights is None else unknown * (weights > 0)
     shown = present.sum(dim=1, keepdim=True) + 1
     e = torch.ones(labels.shape[1], device=x.device)
-    if (first := find_propensity(labels) if propensity is None else propensity) is not None:
-        e = torch.from_numpy(first).float().to(x.device)
+    if propensity is not None:
+        e = torch.from_numpy(propensity).float().to(x.device)
     asked = rows if weights is None else (weights.expand_as(present) > 0).sum(dim=0)
     share = (present.sum(dim=0) + 0.5) / (asked + 1)
     weight = torch.zeros(dim, labels.shape[1], device=x.device)
@@ -138,9 +138,12 @@ def fit_mlp(
     seed: int,
     weights: Tensor | None = None,
     soft: Tensor | None = None,
+    biased: bool = False,
 ) -> nn.Sequential:
     """Return an MLP trained by `swan`; small data gets as many steps as large data."""
-    loss: losses.Loss = losses.create("swan", propensity=find_propensity(labels))
+    loss: losses.Loss = losses.create(
+        "swan", propensity=find_propensity(labels) if biased else None
+    )
     if weights is not None or soft is not None:
         loss = losses.LabelValues(loss, soft, weights)
     size = int(2 ** round(math.log2(min(max(len(x) / 300, 32), 1024))))
@@ -176,13 +179,15 @@ def fit_forest(
     labels: Tensor,
     seed: int,
     jobs: int = 1,
-    trees: int = _TREES,
+    trees: int = TREES,
     weights: Tensor | None = None,
     soft: Tensor | None = None,
+    biased: bool = False,
 ) -> tuple[Forest, np.ndarray]:
     """Return random trees, and their out-of-bag label shares; unknown counts as absent.
 
-    A tree has one weight per row (`average_weights`).
+    A tree has one weight per row (`average_weights`). `biased`: shares are corrected for frequent
+    classes that are named first.
     """
     from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 
@@ -197,6 +202,7 @@ def fit_forest(
     # A tree has about one leaf per 2 leaf_rows rows; with many classes, fewer trees fit in memory.
     trees = min(trees, max(50, 2 * _MOST_NUMBERS // present.size))
     least = math.ceil(present.size * trees / (2 * _MOST_NUMBERS))
+    pairs = find_pairs(labels) if biased else None
     # Half of the trees take the best of some thresholds, half take random ones: which is better
     # depends on the data.
     forests = [
@@ -208,7 +214,7 @@ def fit_forest(
         for leaf_rows in _LEAF_ROWS
         for kind in (RandomForestRegressor, ExtraTreesRegressor)
     ]  # fmt: skip
-    return convert_forests(forests, rows, present, trust, find_pairs(labels))
+    return convert_forests(forests, rows, present, trust, pairs)
 
 
 def _draw_rows(most: int, seed: int, x: Tensor, *others: Any) -> Any:
@@ -226,6 +232,7 @@ def fit_neighbours(
     seed: int,
     weights: Tensor | None = None,
     soft: Tensor | None = None,
+    biased: bool = False,
 ) -> Neighbours:
     """Return the member that looks up similar training rows; of very many rows, a random part.
 
@@ -235,7 +242,7 @@ def fit_neighbours(
     most = min(max(_MOST_NUMBERS // x.shape[1], 1000), _NEIGHBOUR_ROWS)
     x, labels, weights, soft = _draw_rows(most, seed, x, labels, weights, soft)
     weighted = weights is not None
-    pairs = find_pairs(labels)
+    pairs = find_pairs(labels) if biased else None
     member = Neighbours(
         x.shape[1], labels.shape[1], rows=len(x), weighted=weighted, pairs=pairs is not None,
         soft=soft is not None,

@@ -1,0 +1,60 @@
+"""What the scores of other classes say about a class: links, found on out-of-sample scores."""
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from halftruth.labels import PRESENT, UNKNOWN
+
+# The precision of the prior of a link: about as many labels of a class must speak for it.
+PRIOR = 300.0
+# With more classes, the table is large; more labels take longer and change little.
+_MOST_CLASSES, _MOST_CELLS = 500, 2_000_000
+_STEPS = 30
+
+
+def fit_links(scores: Tensor, logits: Tensor, labels: Tensor) -> Tensor | None:
+    """Return c (K, K), or None with very many classes.
+
+        logit P(labelled) = z_k + Σ_j c_jk s_j,    c_jk ~ N(0, 1/300)
+
+    s are out-of-sample scores and z their logits (N, K). Unknown labels have the weights of `swan`:
+    in rows where many classes are expected, they count less as absent.
+    """
+    if labels.shape[1] > _MOST_CLASSES or labels.shape[1] < 2:
+        return None
+    most = max(_MOST_CELLS // labels.shape[1], 200)
+    if len(labels) > most:
+        some = torch.from_numpy(np.random.default_rng(0).choice(len(labels), most, replace=False))
+        scores, logits, labels = scores[some], logits[some], labels[some]
+    target, unknown = (labels == PRESENT).float(), (labels == UNKNOWN).float()
+    shown = target.sum(dim=1, keepdim=True) + 1
+    expected = (unknown * torch.sigmoid(logits)).sum(dim=1, keepdim=True)
+    cell = 1 - unknown * (1 - shown / (shown + expected))
+    links = torch.zeros(labels.shape[1], labels.shape[1], requires_grad=True)
+    solver = torch.optim.LBFGS([links], max_iter=_STEPS, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        solver.zero_grad()
+        moved = logits + scores @ links
+        value = F.binary_cross_entropy_with_logits(moved, target, cell, reduction="sum")
+        value = (value + PRIOR / 2 * links.square().sum()) / len(labels)
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    solver.step(closure)  # type: ignore[arg-type]
+    return links.detach()
+
+
+def hold_out_links(scores: Tensor, logits: Tensor, labels: Tensor, fold: np.ndarray) -> Tensor:
+    """Return the logits (N, K) with links that were fitted to the rows of other folds."""
+    moved = logits.clone()
+    if len(np.unique(fold)) == 1:
+        fold = np.arange(len(fold)) % 2
+    for one in np.unique(fold):
+        out = torch.from_numpy(fold == one)
+        links = fit_links(scores[~out], logits[~out], labels[~out])
+        if links is not None:
+            moved[out] = logits[out] + scores[out] @ links
+    return moved

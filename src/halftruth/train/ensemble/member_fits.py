@@ -1,0 +1,261 @@
+"""Fit members on the rows of all folds but one, for out-of-sample scores, and on all rows."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from halftruth.data.splits import fold_of_rows, split_rows
+from halftruth.data.wide_matrix import WideMatrix
+from halftruth.models.forest import share_to_logit
+from halftruth.train.devices import count_processes, limit_threads, run_in_processes
+from halftruth.train.ensemble.members import (
+    PLAIN,
+    RIDGE,
+    RIDGES,
+    TREES,
+    find_propensity,
+    fit_forest,
+    fit_linear_path,
+)
+from halftruth.train.ensemble.preparation import choose_dense, prepare_features
+from halftruth.train.ensemble.sparse_linear import WideFit, WideRows
+
+FOLDS = 4
+# With more rows, some are held out and the members are fitted once, instead of once per fold.
+MANY_ROWS, HELD_OUT = 20_000, 5_000
+# Multiply-adds of a fit per unit of work in `limit_threads`, which is meant for one batch.
+_WORK_OF_STEP = 100
+# A forest of which only the scores are needed.
+HALF_FOREST = "half a forest"
+Log = Callable[[str], None]
+
+
+@dataclass
+class FittedMember:
+    """A member fitted to all rows, with standardised out-of-sample scores (N, K)."""
+
+    module: nn.Module
+    scores: Tensor
+    # Mean and standard deviation per class of the final module's logits on rows like the training
+    # rows.
+    mean: Tensor
+    std: Tensor
+    # The time of the member with all its settings.
+    seconds: float = 0.0
+
+
+def draw_folds(count: int, seed: int, groups: np.ndarray | None) -> np.ndarray:
+    """Return the fold of each row; −1 for rows that are always used for fitting."""
+    if groups is not None and len(np.unique(groups)) < FOLDS:
+        groups = None
+    if count <= MANY_ROWS:
+        return fold_of_rows(count, FOLDS, seed, groups)
+    fold = np.full(count, -1)
+    fold[split_rows(count, val=min(HELD_OUT / count, 0.2), seed=seed, groups=groups)[1]] = 0
+    return fold
+
+
+class MemberFits:
+    """Fits members on the rows of all folds but one, and on all rows."""
+
+    def __init__(
+        self,
+        x: Tensor,
+        labels: Tensor,
+        fold: np.ndarray,
+        seed: int,
+        out_of_bag: bool,
+        weights: Tensor | None = None,
+        soft: Tensor | None = None,
+        wide: WideFit | None = None,
+        biased: bool = False,
+    ) -> None:
+        """`biased`: whether frequent classes are named first, in rows that show one class."""
+        self.wide, self.biased = wide, biased
+        self.weights, self.soft = weights, soft
+        self.x, self.labels, self.fold, self.seed = x, labels, fold, seed
+        self.folds = [int(one) for one in np.unique(fold[fold >= 0])]
+        # With one held-out part, the model fitted without it is the final one.
+        self.once = len(self.folds) == 1
+        self.out_of_bag = out_of_bag and not self.once
+
+    def fit(self, name: str, log: Log, scored: bool = True) -> "list[FittedMember]":
+        """Return the fitted member; the linear one once per ridge.
+
+        `scored`: whether its out-of-sample scores are needed.
+        """
+        started = time.monotonic()
+        weights, soft = (
+            None if one is None else one.cpu().numpy() for one in (self.weights, self.soft)
+        )
+        inputs = self._inputs(name)
+        x: Any = inputs if isinstance(inputs, WideRows) else inputs.cpu().numpy()
+        if self.wide is not None and name != "linear" and not self.once:
+            x = self.wide.matrix
+        data = x, self.labels.cpu().numpy(), self.fold, self.seed, weights, soft, self.biased
+        if name == "forest" and self.out_of_bag:
+            found = [self._fit_forest()]
+            if self.wide is not None and scored:
+                # Columns were chosen by the labels of all rows: they are held out from that, too.
+                parts = [
+                    (_fit_part(HALF_FOREST, held, *data)[1][0], self.fold == held)
+                    for held in self.folds
+                ]
+                found = [self._finish(found[0].module, parts, (found[0].mean, found[0].std))]
+        else:
+            tasks: list[int | None] = [*self.folds] if self.once else [*self.folds, None]
+            results = [_fit_part(name, tasks[0], *data, str(self.x.device))]
+            left = (time.monotonic() - started) * (len(tasks) - 1)
+            jobs = 1 if self.x.device.type != "cpu" else count_processes(left, len(tasks) - 1)
+            rest = [(name, task, *data) for task in tasks[1:]]
+            if jobs > 1:
+                results += run_in_processes(jobs, _fit_part, rest)
+            else:
+                results += [_fit_part(*task, str(self.x.device)) for task in rest]
+            found = self._combine(name, results)
+        for one in found:
+            one.seconds = time.monotonic() - started
+        log(f"auto: {name} fitted in {time.monotonic() - started:.1f} s")
+        return found
+
+    @property
+    def can_repeat(self) -> bool:
+        """Whether members may be fitted again, to estimates of unknown labels.
+
+        All rows must have out-of-sample scores, and all unknown labels be of the same kind.
+        """
+        unasked = self.weights is not None and bool((self.weights <= 0).any())
+        return not (self.once or unasked or self.biased or self.soft is not None)
+
+    def repeat(self, name: str, soft: np.ndarray, first: FittedMember, log: Log) -> FittedMember:
+        """Return a member fitted to soft labels (N, K), with the scores of its first fit.
+
+        The scores of the second are not out of sample: the label of a row has a part in the soft
+        labels of similar rows.
+        """
+        self.soft = torch.from_numpy(soft).float().to(self.x.device)
+        again = self.fit(name, log, scored=False)[0]
+        self.soft = None
+        return replace(again, scores=first.scores, seconds=first.seconds + again.seconds)
+
+    def _inputs(self, name: str) -> Tensor | WideRows:
+        """Return what a member is fitted to: of many sparse columns, the linear one takes all."""
+        return self.wide.rows if name == "linear" and self.wide is not None else self.x
+
+    def _fit_forest(self) -> FittedMember:
+        """Return a forest with its out-of-bag scores: no fold has to be fitted."""
+        threads = torch.get_num_threads()
+        module, shares = fit_forest(
+            self.x, self.labels, self.seed, threads,
+            weights=self.weights, soft=self.soft, biased=self.biased,
+        )  # fmt: skip
+        # A row that all trees have seen gets the mean.
+        shares = np.where(np.isnan(shares), np.nanmean(shares, axis=0), shares)
+        held = share_to_logit(torch.from_numpy(shares).float())
+        return self._finish(module, [(held, self.fold >= 0)], self._statistics(held))
+
+    def _combine(self, name: str, results: list[Any]) -> "list[FittedMember]":
+        finals = results[-1][0]
+        found = []
+        for i, module in enumerate(finals):
+            parts = [
+                (one[1][i], self.fold == number)
+                for number, one in zip(self.folds, results, strict=False)
+            ]
+            held = torch.cat([part for part, _ in parts])
+            # A row is its own nearest neighbour, and in the leaves of its trees.
+            memorises = name in ("forest", "neighbours") or self.once
+            logits = held if memorises else apply_member(module, self._inputs(name))
+            found.append(self._finish(module, parts, self._statistics(logits)))
+        return found
+
+    def _statistics(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        std = logits.std(dim=0)
+        # A class without labels has nearly constant logits, of which only rounding errors would be
+        # enlarged.
+        return logits.mean(dim=0), torch.where(std > 1e-3, std, 1.0)
+
+    def _finish(
+        self,
+        module: nn.Module,
+        parts: list[tuple[Tensor, np.ndarray]],
+        statistics: tuple[Tensor, Tensor],
+    ) -> FittedMember:
+        scores = torch.zeros(len(self.fold), self.labels.shape[1])
+        for logits, rows in parts:
+            # The level of a fold's model depends on how many labels its rows happen to have: a
+            # class with many in this fold has few in the others. Standardised, folds agree.
+            mean, std = self._statistics(logits)
+            scores[torch.from_numpy(rows)] = (logits - mean) / std
+        return FittedMember(module, scores, *statistics)
+
+
+def _fit_part(
+    name: str,
+    held: int | None,
+    x: np.ndarray | WideRows | WideMatrix,
+    labels: np.ndarray,
+    fold: np.ndarray,
+    seed: int,
+    weights: np.ndarray | None = None,
+    soft: np.ndarray | None = None,
+    biased: bool = False,
+    device: str = "cpu",
+) -> tuple[list[nn.Module], list[Tensor]]:
+    """Fit a member without the rows of one fold, and return it with the logits of those rows."""
+    if isinstance(x, WideMatrix):
+        chosen = choose_dense(x, labels, fold != (-2 if held is None else held))
+        x = prepare_features(np.asarray(chosen), chosen.one_scale).numpy()
+    # A process of a pool gets arrays that cannot be written to, which torch warns of.
+    features = x.to(device) if isinstance(x, WideRows) else torch.tensor(x, device=device)
+    given = torch.tensor(labels, device=device)
+    out = torch.from_numpy(fold == (-2 if held is None else held)).to(device)
+    inside, inside_labels = features[~out], given[~out]
+    trust, shares = (
+        None if values is None else torch.tensor(values, device=device)[~out]
+        for values in (weights, soft)
+    )
+    with limit_threads(inside.numel() * labels.shape[1] / _WORK_OF_STEP, features.device):
+        modules = _fit_member(name, inside, inside_labels, seed, trust, shares, biased)
+        return [module.cpu() for module in modules], [
+            apply_member(m, features[out]) for m in modules
+        ]
+
+
+def _fit_member(
+    name: str,
+    inside: Any,
+    inside_labels: Tensor,
+    seed: int,
+    weights: Tensor | None,
+    soft: Tensor | None,
+    biased: bool,
+) -> list[nn.Module]:
+    """Return a member fitted to some rows; the linear one once per ridge."""
+    if name == "linear":
+        # The more rows, the less the prior matters.
+        ridges = RIDGES if len(inside) <= MANY_ROWS else (RIDGE,)
+        e = find_propensity(inside_labels) if biased else None
+        found = fit_linear_path(inside, inside_labels, ridges, weights, e, soft)
+        return [*found.values()]
+    if name in ("forest", HALF_FOREST):
+        more: dict[str, Any] = {"weights": weights, "soft": soft, "biased": biased}
+        trees = TREES if name == "forest" else TREES // 2
+        return [fit_forest(inside, inside_labels, seed, trees=trees, **more)[0]]
+    return [PLAIN[name](inside, inside_labels, seed, weights, soft, biased)]
+
+
+@torch.no_grad()
+def apply_member(module: Any, x: Tensor | WideRows) -> Tensor:
+    """Return the logits of all rows, on the CPU, computed in blocks."""
+    module = module.to(x.device).eval()
+    if not len(x):
+        return torch.zeros(0)
+    if isinstance(x, WideRows):
+        return x.apply(module)
+    return torch.cat([module(part).float().cpu() for part in x.split(2048)])

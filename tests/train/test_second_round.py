@@ -1,0 +1,93 @@
+"""Estimates of unknown labels for a second fit, and links between classes."""
+
+import numpy as np
+import pytest
+import torch
+
+from halftruth.labels import single_positive
+from halftruth.metrics import mean_average_precision
+from halftruth.train.ensemble.class_links import fit_links, hold_out_links
+from halftruth.train.ensemble.fit_ensemble import fit_ensemble
+from halftruth.train.ensemble.second_round import PART, estimate_unknown
+
+
+def make_labels(rows=600, seed=0):
+    """Complete labels of four classes, logits that predict them, and half of the labels."""
+    random = np.random.default_rng(seed)
+    logits = random.normal(size=(rows, 4)) * 2 - 1
+    truth = random.random(logits.shape) < 1 / (1 + np.exp(-logits))
+    shown = (truth & (random.random(truth.shape) < 0.5)).astype(np.int8)
+    return truth, logits, shown
+
+
+def test_an_unknown_label_gets_part_of_its_probability():
+    truth, logits, shown = make_labels()
+    soft = estimate_unknown(shown, logits)
+    unknown = shown == 0
+    assert (soft[~unknown] == 1).all()
+    assert soft[unknown].max() <= PART
+    found = soft[unknown].sum() / PART
+    assert found == pytest.approx((truth & unknown).sum(), rel=0.5)
+    assert soft[truth & unknown].mean() > 2 * soft[~truth].mean()
+
+
+@pytest.mark.parametrize("kind", ["complete", "one per row", "nothing shown"])
+def test_nothing_is_estimated_where_labels_do_not_tell_how_many_are_missing(kind):
+    truth, logits, _ = make_labels()
+    complete = np.where(truth, 1, -1).astype(np.int8)
+    labels = {
+        "complete": complete,
+        "one per row": single_positive(complete),
+        "nothing shown": np.zeros_like(complete),
+    }[kind]
+    assert estimate_unknown(labels, logits) is None
+
+
+def test_forest_and_neighbours_are_fitted_again_where_labels_are_missing_at_random():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(300, 6)).astype(np.float32)
+    truth = x[:, :4] + 0.3 * random.normal(size=(300, 4)) > 0.4
+    shown = (truth & (random.random(truth.shape) < 0.4)).astype(np.int8)
+    parts = fit_ensemble(x, shown, members=["linear", "neighbours"]).model.head.parts
+    assert parts["neighbours"].layout["soft"]
+    stored = parts["neighbours"].labels.float() / parts["neighbours"].steps
+    assert stored[truth & (shown == 0)].mean() > 2 * stored[~truth].mean()
+
+
+def make_linked(rows=2000, seed=0):
+    """Class 1 is present where class 0 is; its own score says nothing."""
+    random = np.random.default_rng(seed)
+    scores = torch.from_numpy(random.normal(size=(rows, 3))).float()
+    truth = torch.from_numpy(random.random((rows, 3))) < torch.sigmoid(2 * scores[:, [0, 0, 2]])
+    logits = scores * torch.tensor([2.0, 0.0, 2.0])
+    return scores, logits, torch.where(truth, 1, -1).to(torch.int8)
+
+
+def test_links_say_what_a_class_learns_from_another():
+    scores, logits, labels = make_linked()
+    links = fit_links(scores, logits, labels)
+    assert links[0, 1] > 0.5
+    links[0, 1] = 0
+    assert links.abs().max() < 0.2
+
+
+def test_links_of_held_out_rows_help_and_are_not_those_of_the_rows_themselves():
+    scores, logits, labels = make_linked()
+    fold = np.arange(len(labels)) % 4
+    held = hold_out_links(scores, logits, labels, fold)
+    before, after = (mean_average_precision(z, labels) for z in (logits, held))
+    assert after > before + 0.05
+    other = labels.clone()
+    other[fold == 0] = -1
+    same = hold_out_links(scores, logits, other, fold)[fold == 0]
+    torch.testing.assert_close(same, held[fold == 0])
+
+
+def test_without_labels_to_speak_for_them_links_are_small():
+    scores, logits, labels = make_linked(rows=40)
+    assert fit_links(scores, logits, labels).abs().max() < 0.15
+
+
+def test_very_many_classes_have_no_links():
+    z = torch.zeros(5, 501)
+    assert fit_links(z, z, torch.zeros(5, 501, dtype=torch.int8)) is None
