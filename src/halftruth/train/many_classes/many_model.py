@@ -13,11 +13,10 @@ from halftruth.train.many_classes.many_run import (
     ManyScores,
     choose,
     decide_many,
-    match_labels_per_row,
     measure_average_precision,
     pool_probabilities,
-    score_blocks,
 )
+from halftruth.train.many_classes.missing_labels import score_blocks, set_labels_per_row
 
 
 class ManyClassModel:
@@ -46,13 +45,12 @@ class ManyClassModel:
         fitted = fit_many_classes(
             features, labels, train, held, seed=seed, weights=weights, log=log
         )
-        if labels_per_row is not None:
-            match_labels_per_row(fitted.head, features, held, labels_per_row)
+        set_labels_per_row(fitted.head, features, labels, held, labels_per_row, log)
         pooled = pool_probabilities(fitted.head, features, held)
         return cls(fitted, decide_many(pooled, labels.count_per_class(), rule))
 
     def predict_proba(self, features: Any) -> np.ndarray:
-        """Return the dense probabilities of being labelled; refused without enough memory."""
+        """Return the dense probabilities; refused without enough memory."""
         names = [""] * features.shape[0]
         return ManyScores(names, features, self.fitted.head).probabilities
 

@@ -1,6 +1,6 @@
 """A run with many classes: fit, metrics, decisions, predictions, without an (N, K) matrix."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,11 @@ from halftruth.train.many_classes.fit_many import (
     fit_many_classes,
     row_blocks,
 )
+from halftruth.train.many_classes.missing_labels import (
+    estimate_frequent,
+    score_blocks,
+    set_labels_per_row,
+)
 from halftruth.train.results.run_result import AS_ABSENT, VERIFIED, Result
 from halftruth.train.task import Task
 
@@ -33,8 +38,8 @@ from halftruth.train.task import Task
 MANY = "many_classes"
 # Said at the start of a run, since nothing may be left out silently.
 LEFT_OUT = (
-    "left out with so many classes: probabilities of presence (those of being labelled are given), "
-    "thresholds per class, scores estimated for complete labels, report.html, audit"
+    "left out with so many classes: thresholds per class, scores of rare classes estimated for "
+    "complete labels, report.html, audit"
 )
 # Smaller probabilities are not stored for the choice of a threshold.
 _LEAST_PROBABILITY = 1e-3
@@ -57,9 +62,10 @@ def fit_many_to_task(
         weights=labels.weights, log=log,
         one_scale=None if task.encoder is None else task.encoder.one_scale,
     )  # fmt: skip
-    if config.labels_per_row:
-        match_labels_per_row(fitted.head, features, task.splits.val, config.labels_per_row)
     log("many classes: " + "; ".join(fitted.notes))
+    set_labels_per_row(
+        fitted.head, features, labels.sparse, task.splits.val, config.labels_per_row, log
+    )
     return fitted.model, {"layout": {MANY: fitted.head.layout}, "rows": len(task.splits.train)}
 
 
@@ -71,19 +77,6 @@ def load_many(best: dict[str, Any], task: Task) -> ManyClassHead:
     model.load_state_dict(best["model"])
     head: Any = model.eval().requires_grad_(False).head
     return head
-
-
-# ---------------------------------------------------------------------- scores
-
-
-@torch.no_grad()
-def score_blocks(
-    head: ManyClassHead, features: Any, rows: np.ndarray
-) -> Iterator[tuple[np.ndarray, Tensor]]:
-    """Yield some rows and their probabilities of being labelled, (B, K)."""
-    for some, x in row_blocks(head, features, rows):
-        found = head.find_neighbours(x)
-        yield some, torch.sigmoid(head.score_classes(x, found, 0, head.num_classes))
 
 
 # ---------------------------------------------------------------------- decisions
@@ -107,21 +100,6 @@ def decide_many(pooled: np.ndarray, shown: np.ndarray, rule: str | Rule) -> Deci
     one = choose_thresholds(pooled[:, None], np.array([LEAST_SHOWN]), rule)
     predicted = (np.asarray(shown) >= LEAST_SHOWN) & bool(one.predicted[0])
     return Decisions(one.rule, np.full(len(shown), one.thresholds[0]), predicted)
-
-
-def match_labels_per_row(
-    head: ManyClassHead, features: Any, rows: np.ndarray, labels_per_row: float
-) -> None:
-    """Shift the probabilities so that they add up to a known number of labels per row."""
-    if len(rows) > _POOL_ROWS:
-        rows = np.sort(np.random.default_rng(0).choice(rows, _POOL_ROWS, replace=False))
-    low, high = -15.0, 15.0
-    logits = [torch.logit(p, eps=1e-7) for _, p in score_blocks(head, features, rows)]
-    for _ in range(30):
-        middle = (low + high) / 2
-        total = sum(float(torch.sigmoid(z + middle).sum()) for z in logits) / len(rows)
-        low, high = (middle, high) if total < labels_per_row else (low, middle)
-    head.offset += (low + high) / 2
 
 
 def choose(p: Tensor, decisions: Decisions) -> Tensor:
@@ -234,6 +212,9 @@ def evaluate_many(
         else:
             result.counting_unknown_as_absent[part] = found
     result.many_classes = _describe(result, float(limits.min()), parts)
+    if not complete and reference.rest == UNKNOWN:
+        text = estimate_frequent(head, features, reference, task.splits.val, decisions)
+        result.many_classes += [f"validation, {text}"] if text else []
     result.criterion = "val_mAP"
     result.best_score = result.get_observed("val").get("mAP", float("nan"))
     return result, pooled, pd.DataFrame(columns)
@@ -313,7 +294,7 @@ class ManyScores:
 
     @property
     def probabilities(self) -> np.ndarray:
-        """The dense probabilities of being labelled; refused where memory does not suffice."""
+        """The dense probabilities; refused where memory does not suffice."""
         check_memory(
             8.0 * len(self.items) * self.head.num_classes,
             f"scores of {len(self.items):,} rows x {self.head.num_classes:,} classes",

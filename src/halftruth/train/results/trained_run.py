@@ -232,8 +232,8 @@ class TrainedRun:
         if isinstance(scores, ManyScores):
             if raw:
                 raise DataError(
-                    f"{self.folder}: raw (--raw) has no effect with so many classes, whose "
-                    "probabilities are those of being labelled"
+                    f"{self.folder}: raw (--raw) has no effect with so many classes, which "
+                    "have one curve of probabilities"
                 )
             return make_top_table(scores, self.classes, decisions)
         shown, chosen = scores.probabilities, decisions(scores.probabilities)
