@@ -1,17 +1,21 @@
 """GoEmotions from its TSV files in one command, beside scikit-learn on the same rows.
 
-    python benchmarks/goemotions.py DIR --models auto,logistic,forest --labels one,complete
+    python benchmarks/goemotions.py DIR --out goemotions.jsonl --jobs 2
+    python benchmarks/goemotions.py DIR --out goemotions.jsonl --show
 
 DIR holds train.tsv.gz, dev.tsv.gz and test.tsv.gz (text, comma-separated label numbers, id). With
 "one", each training row shows one of its labels, drawn at random by the seed. `auto` is
 `halftruth train FILE --text text` with default settings; the dev rows are its validation rows, of
 which it sees one label each as well. `logistic` is TF-IDF of words and pairs of words with logistic
-regression (unknown is absent, C by 3-fold cross-validation on mAP, threshold 0.5), `logistic-chars`
-adds parts of words, `forest` is a random forest on the same words. Scores are percent on the test
-rows with complete labels.
+regression (unknown is absent, C by 3-fold cross-validation on mAP), `logistic-chars` adds parts of
+words, `forest` is a random forest on the same words. They predict above 0.5, or above the threshold
+per class with the best F1 in cross-validation on the shown labels ("tuned"). Scores are percent on
+the test rows with complete labels.
 """
 
 import argparse
+import functools
+import os
 import subprocess
 import sys
 import tempfile
@@ -21,17 +25,20 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from result_lines import key_of, read_lines, run_tasks
 
 from halftruth.labels import single_positive
 from halftruth.metrics import class_and_overall, count, mean_average_precision
 
 CLASSES = 28
 COLUMNS = ["text", "labels", "id"]
+MODELS = ("auto", "logistic", "logistic-chars", "forest")
 
 
+@functools.cache
 def read_part(folder, part):
     table = pd.read_csv(
-        folder / f"{part}.tsv.gz", sep="\t", header=None, names=COLUMNS, quoting=3,
+        Path(folder) / f"{part}.tsv.gz", sep="\t", header=None, names=COLUMNS, quoting=3,
         keep_default_na=False, dtype=str,
     )  # fmt: skip
     labels = np.zeros((len(table), CLASSES), np.int8)
@@ -46,101 +53,146 @@ def hide(labels, which, seed):
     return (np.asarray(single_positive(labels, seed=seed)) > 0).astype(np.int8)
 
 
-def report(name, which, seed, scores, chosen, truth, started):
-    with warnings.catch_warnings(action="ignore"):
-        found = class_and_overall(count(chosen.astype(float), truth, 0.5))
-        mean_ap = mean_average_precision(scores, truth)
-    values = " ".join(f"{100 * x:.1f}" for x in (mean_ap, found["CF1"], found["OF1"]))
-    seconds = time.perf_counter() - started
-    print(f"{name:<16}{which:<10}seed {seed}: {values}   ({seconds:.0f} s)", flush=True)
-
-
-def run_auto(parts, which, seed, more, out):
+def run_cell(folder, which, seed, name, rows=0, more=()):
+    """Train and measure one model; `rows`: only so many training rows, for a quick test."""
     started = time.perf_counter()
+    table, labels = read_part(folder, "train")
+    chosen = np.random.default_rng(0).permutation(len(table))[: rows or len(table)]
+    train = table.iloc[chosen], hide(labels[chosen], which, seed)
+    test, truth = read_part(folder, "test")
+    make = run_auto if name == "auto" else run_sklearn
+    scores, decisions, facts = make(folder, train, test["text"].tolist(), which, seed, name, more)
+    line = {"set": "goemotions", "setting": which, "seed": seed, "row": name, **facts}
+    with warnings.catch_warnings(action="ignore"):
+        line["mAP"] = 100 * float(mean_average_precision(scores, truth))
+        for suffix, decided in decisions.items():
+            found = class_and_overall(count(decided.astype(float), truth, 0.5))
+            line |= {f"{key}{suffix}": 100 * float(found[key]) for key in ("CF1", "OF1")}
+    return line | {"seconds": round(time.perf_counter() - started)}
+
+
+def run_auto(folder, train, texts, which, seed, name, more):
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(out or temporary)
-        tables = []
-        for part, split in (("train", "train"), ("dev", "val")):
-            table, labels = parts[part]
-            shown = hide(labels, which, seed)
+        where, tables = Path(temporary), []
+        dev, dev_labels = read_part(folder, "dev")
+        for table, shown, split in (
+            (*train, "train"),
+            (dev, hide(dev_labels, which, seed), "val"),
+        ):
             listed = [",".join(map(str, np.flatnonzero(row))) for row in shown]
             tables.append(table.assign(labels=listed, split=split))
-        path = folder / f"train-{which}-{seed}.tsv"
+        path, run = where / "train.tsv", where / "run"
         pd.concat(tables).to_csv(path, sep="\t", index=False, quoting=3, escapechar="\\")
-        test = folder / "test.tsv"
-        parts["test"][0].to_csv(test, sep="\t", index=False, quoting=3, escapechar="\\")
-        command, run = str(Path(sys.executable).with_name("halftruth")), folder / f"{which}-{seed}"
         coding = ["--zero", "absent"] if which == "complete" else []
         how = ["--read", "quotes=false", "--label-column", "labels", "--sep", ","]
-        subprocess.run(
-            [command, "train", path, "--text", "text", *how, *coding, "--seed", str(seed),
-             "--out", run, *more],
-            check=True,
-        )  # fmt: skip
-        # Only the text is read: the labels of the test rows play no part.
+        started = time.perf_counter()
+        said = subprocess.run(
+            [sys.executable, "-m", "halftruth", "train", path, "--text", "text", *how, *coding,
+             "--seed", str(seed), "--out", run, *more],
+            check=True, capture_output=True, text=True, env=os.environ,
+        ).stdout  # fmt: skip
+        seconds = round(time.perf_counter() - started)
         import halftruth
 
-        found = halftruth.load(run).predict(parts["test"][0]["text"].tolist())
+        # Only the text is read: the labels of the test rows play no part.
+        found = halftruth.load(run).predict(texts)
     scores = found[[str(k) for k in range(CLASSES)]].to_numpy()
     chosen = np.zeros(scores.shape, dtype=bool)
     for row, cell in enumerate(found["labels"]):
         chosen[row, [int(k) for k in cell.split("|") if k]] = True
-    report("auto" if not more else " ".join(more), which, seed, scores, chosen,
-           parts["test"][1], started)  # fmt: skip
+    return scores, {"": chosen}, {"train_seconds": seconds, "said": said[-3000:]}
 
 
-def run_sklearn(name, parts, which, seed):
+def run_sklearn(folder, train, texts, which, seed, name, more):
     from scipy import sparse
     from sklearn.ensemble import RandomForestClassifier
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import GridSearchCV
+    from sklearn.model_selection import GridSearchCV, cross_val_predict
     from sklearn.multiclass import OneVsRestClassifier
 
-    started = time.perf_counter()
-    table, labels = parts["train"]
-    shown = hide(labels, which, seed)
+    table, shown = train
     kinds = [{"ngram_range": (1, 2)}]
     if name == "logistic-chars":
         kinds.append({"analyzer": "char_wb", "ngram_range": (2, 5)})
     blocks = [TfidfVectorizer(min_df=2, sublinear_tf=True, **kind) for kind in kinds]
     x = sparse.hstack([one.fit_transform(table["text"]) for one in blocks], format="csr")
-    test = sparse.hstack([one.transform(parts["test"][0]["text"]) for one in blocks], format="csr")
+    test = sparse.hstack([one.transform(texts) for one in blocks], format="csr")
+    facts = {}
     if name == "forest":
-        model = RandomForestClassifier(200, min_samples_leaf=2, random_state=seed, n_jobs=-1)
+        model = RandomForestClassifier(200, min_samples_leaf=2, random_state=seed, oob_score=True)
         model.fit(x, shown)
+        held = model.oob_decision_function_[..., 1].reshape(shown.shape)
         scores = np.stack([p[:, 1] if p.shape[1] > 1 else 0 * p[:, 0]
                            for p in model.predict_proba(test)], axis=1)  # fmt: skip
     else:
-        model = GridSearchCV(
+        grid = GridSearchCV(
             OneVsRestClassifier(LogisticRegression(solver="liblinear")),
             {"estimator__C": [1.0, 4.0, 16.0]},
             scoring=lambda fit, a, b: mean_average_precision(fit.predict_proba(a), b),
             cv=3,
         ).fit(x, shown)
-        print(f"    {model.best_params_}")
-        scores = model.predict_proba(test)
-    report(name, which, seed, scores, scores > 0.5, parts["test"][1], started)
+        facts["C"] = grid.best_params_["estimator__C"]
+        scores = grid.predict_proba(test)
+        held = cross_val_predict(grid.best_estimator_, x, shown, cv=3, method="predict_proba")
+    limits = find_thresholds(np.nan_to_num(held), shown)
+    return scores, {"": scores > 0.5, " tuned": scores >= limits}, facts
+
+
+def find_thresholds(scores, shown):
+    """Return the threshold per class with the best F1 on shown labels; unknown is absent."""
+    limits = np.full(shown.shape[1], np.inf)
+    for k in range(shown.shape[1]):
+        order = np.argsort(-scores[:, k], kind="stable")
+        hits = np.cumsum(shown[order, k])
+        f1 = 2 * hits / (np.arange(1, len(hits) + 1) + max(hits[-1], 1))
+        limits[k] = scores[order[f1.argmax()], k]
+    return limits
+
+
+def describe(line):
+    return " ".join(f"{key} {line[key]:.1f}" for key in line if key[:3] in ("mAP", "CF1", "OF1"))
+
+
+def show(lines):
+    """Print means and standard deviations over the seeds."""
+    table = pd.DataFrame(lines).drop(columns=["said", "seed"], errors="ignore")
+    keys = [key for key in table if key[:3] in ("mAP", "CF1", "OF1")]
+    grouped = table.groupby(["setting", "row"])
+    for (setting, row), some in grouped:
+        values = ", ".join(
+            f"{key} {some[key].mean():.1f} ± {some[key].std(ddof=0):.1f}"
+            for key in keys
+            if some[key].notna().any()
+        )
+        print(f"{setting:<10}{row:<16}{len(some)} seeds: {values}; {some['seconds'].mean():.0f} s")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--models", default="auto,logistic,forest")
+    parser.add_argument("folder")
+    parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--labels", default="one,complete")
     parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--out", help="keep the run folders here")
+    parser.add_argument("--rows", type=int, default=0, help="training rows; 0: all")
     parser.add_argument("--more", default="", help="more options of halftruth train")
+    parser.add_argument("--out", type=Path, help="append a JSON line per result here")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=1e9)
+    parser.add_argument("--show", action="store_true", help="print the means of --out")
     given = parser.parse_args()
-    parts = {part: read_part(given.folder, part) for part in ("train", "dev", "test")}
-    print("model, labels, seed: mAP CF1 OF1", flush=True)
-    for which in given.labels.split(","):
-        for seed in map(int, given.seeds.split(",")):
-            for name in given.models.split(","):
-                if name == "auto":
-                    run_auto(parts, which, seed, given.more.split(), given.out)
-                else:
-                    run_sklearn(name, parts, which, seed)
+    done = {key_of(line) for line in read_lines(given.out)}
+    if given.show:
+        show(read_lines(given.out))
+        return
+    tasks = [
+        (given.folder, which, seed, name, given.rows, tuple(given.more.split()))
+        for seed in map(int, given.seeds.split(","))
+        for name in given.models.split(",")
+        for which in given.labels.split(",")
+        if ("goemotions", which, seed, name) not in done
+    ]
+    run_tasks(run_cell, tasks, given.out, describe, jobs=given.jobs, minutes=given.minutes)
 
 
 if __name__ == "__main__":

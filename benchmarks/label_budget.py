@@ -33,8 +33,9 @@ from halftruth.presence.decisions import decide
 from halftruth.presence.estimate import Estimate
 from halftruth.presence.labelling_model import sigmoid
 from halftruth.presence.probabilities import fit_probabilities
-from halftruth.train.ensemble.fit_ensemble import fit_ensemble, fit_preparation
+from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 from halftruth.train.ensemble.members import fit_linear_path
+from halftruth.train.ensemble.preparation import fit_preparation
 from halftruth.train.inputs.batches import apply_in_blocks
 
 STRATEGIES = ("random", "uncertain", "score", "plan")

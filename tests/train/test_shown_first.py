@@ -8,7 +8,8 @@ from halftruth.labels import frequency_weights, keep_by_weight, single_positive
 from halftruth.metrics import mean_average_precision
 from halftruth.models.forest import correct_shares
 from halftruth.train.auto.shown_first import find_label_bias
-from halftruth.train.ensemble.fit_ensemble import fit_ensemble, prepare_features
+from halftruth.train.ensemble.fit_ensemble import fit_ensemble
+from halftruth.train.ensemble.preparation import prepare_features
 
 
 def make_data(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

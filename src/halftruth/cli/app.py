@@ -129,7 +129,7 @@ def describe_choice(
     from halftruth.labels import UNKNOWN
     from halftruth.train.auto.label_bias import collect_bias_facts, describe_bias
     from halftruth.train.auto.shown_first import find_label_bias
-    from halftruth.train.ensemble.fit_ensemble import prepare_features
+    from halftruth.train.ensemble.preparation import prepare_features
 
     values, first, test = labels.values, None, None
     if complete_rows is not None:

@@ -32,6 +32,18 @@ class WideMatrix:
     others: int = 0
     ndim: ClassVar[int] = 2
 
+    @classmethod
+    def from_sparse(cls, features: Any) -> WideMatrix | None:
+        """Return a matrix of scipy with many columns as a wide one; None for anything else.
+
+        With few columns it is made dense instead.
+        """
+        if isinstance(features, cls):
+            return features
+        if not hasattr(features, "toarray") or features.shape[1] <= MOST_FEATURES:
+            return None
+        return cls(features.tocsr().astype(np.float32), np.arange(0))
+
     @property
     def shape(self) -> tuple[int, int]:
         return tuple(self.sparse.shape)

@@ -11,6 +11,7 @@ from sklearn.utils import check_consistent_length, check_random_state, column_or
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from halftruth.data.hints import list_hints, read_hints
+from halftruth.data.wide_matrix import MOST_FEATURES
 from halftruth.estimator import targets, training
 from halftruth.estimator.training import Fitted, TrainingData
 from halftruth.labels import MANY_CLASSES
@@ -27,7 +28,8 @@ from halftruth.train.knowledge import check_knowledge
 from halftruth.train.many_classes.many_model import ManyClassModel
 
 _FLOATS = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
-# Members need dense features: a larger sparse matrix is trained by batches instead.
+# Members need dense features, except the linear one: with few columns but very many rows, a sparse
+# matrix is trained by batches instead.
 _MOST_DENSE = 200_000_000
 
 
@@ -175,7 +177,9 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array, sparse matrix or DataFrame of shape (n_samples, n_features)
-            Features. They are standardised per column.
+            Features. They are standardised per column. Of a sparse matrix with more than 2,048
+            columns (the terms of a text), the linear member of the ensemble takes all columns as
+            they are, and the others those that are most associated with a label.
         y : array, sparse matrix or DataFrame of shape (n_samples, n_classes)
             Labels: 1 present, 0 unknown, -1 absent. NaN, None and pandas NA are unknown, too. With
             more than 1,000 classes, "auto" fits the model of many classes (docs/data.md), which
@@ -206,7 +210,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             check_consistent_length(X, groups)
         weights = targets.check_weights(sample_weight, X, y)
         config = self._make_config()
-        members = self._uses_ensemble(config, X)
+        members = self._uses_ensemble(config, X, y.shape[1] if np.ndim(y) == 2 else 1)
         if members and np.ndim(y) == 2 and y.shape[1] > MANY_CLASSES:
             targets.refuse_with_many_classes(
                 hints=hints, complete_rows=complete_rows, members=self.members,
@@ -305,9 +309,10 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ConfigError(problems)
         return config
 
-    def _uses_ensemble(self, config: Config, X: Any) -> bool:
+    def _uses_ensemble(self, config: Config, X: Any, classes: int) -> bool:
         """Return whether "auto" fits the ensemble: unless a setting of one model was changed."""
-        small = not is_sparse(X) or math.prod(X.shape) <= _MOST_DENSE
+        wide = is_sparse(X) and X.shape[1] > MOST_FEATURES and classes <= MANY_CLASSES
+        small = not is_sparse(X) or wide or math.prod(X.shape) <= _MOST_DENSE
         alone = uses_ensemble(config, self._get_defaults()) and not self.val and small
         if self.members is not None and not alone:
             raise ConfigError(

@@ -219,7 +219,14 @@ class _Export:
         standardize = self.standardize()
         noise = torch.randn(size, len(standardize.mean), generator=random, dtype=torch.float64)
         mean, std = standardize.mean.cpu().double(), standardize.std.cpu().double()
-        return (mean + std * noise).float()
+        rows = (mean + std * noise).float()
+        if (columns := self._columns()) is None:
+            return rows
+        # Of many sparse features, few are not 0.
+        wide = torch.rand(size, self.model.feature_dim, generator=random)
+        wide = torch.where(wide > 0.99, wide, 0.0)
+        wide[:, columns] = rows
+        return wide
 
     def _example_tokens(self, size: int, random: torch.Generator) -> Tensor:
         """Rows of tokens; some end before the others."""
@@ -232,6 +239,11 @@ class _Export:
         if self.encoder is None:
             raise ExportError("a fine-tuned language model is exported from its run, not alone")
         return len(self.encoder.outputs)
+
+    def _columns(self) -> Tensor | None:
+        """The columns of many sparse features that are standardised; None for dense features."""
+        columns: Tensor | None = getattr(self.model.head, "columns", None)
+        return None if columns is None else columns.cpu()
 
     def standardize(self) -> Standardize:
         found = next((m for m in self.model.modules() if isinstance(m, Standardize)), None)
@@ -252,10 +264,15 @@ class _Export:
             inputs |= {"kind": "tokens", "shape": ["batch", self._count_tokens()]}
             inputs |= {"padding": PADDING, "tokenizer": "the folder encoder of the run"}
         else:
-            inputs |= {"kind": "features", "shape": ["batch", len(self.standardize().mean)]}
+            wide = self._columns() is not None
+            width = model.feature_dim if wide else len(self.standardize().mean)
+            inputs |= {"kind": "features", "shape": ["batch", width]}
             if self.encoder is not None:
-                inputs["made_by"] = "halftruth.load(RUN).encoder.transform(tables, texts)"
-                inputs["columns"] = self.encoder.outputs
+                dense = ".sparse.toarray()" * wide
+                inputs["made_by"] = f"halftruth.load(RUN).encoder.transform(tables, texts){dense}"
+                inputs["columns"] = "those of the tables, then the terms in encoder.json"
+                if not wide:
+                    inputs["columns"] = self.encoder.outputs
         output = {"name": "probabilities", "shape": ["batch", model.num_classes]}
         facts: dict[str, Any] = {"halftruth": halftruth.__version__}
         facts |= {"input": inputs, "output": output}

@@ -39,7 +39,7 @@ from halftruth.train.devices import (
     make_accelerator,
 )
 from halftruth.train.ensemble.ensemble_run import fit_ensemble_to_task, load_ensemble
-from halftruth.train.ensemble.fit_ensemble import prepare_features
+from halftruth.train.ensemble.preparation import prepare_features
 from halftruth.train.inputs.batches import Features, Inputs, make_inputs
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
 from halftruth.train.inputs.image_inputs import Images, read_images

@@ -1,10 +1,10 @@
 """Test whether frequent classes are named first, by two linear models of the same features."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from halftruth.data.splits import fold_of_rows
 from halftruth.labels import PRESENT, find_complete_rows
@@ -16,6 +16,7 @@ from halftruth.presence.propensity import (
     frequency_propensities,
     shows_one,
 )
+from halftruth.train.ensemble.member_fits import apply_member
 from halftruth.train.ensemble.members import RIDGE, fit_linear_path
 
 # More rows take longer and change little; with fewer, chance decides.
@@ -25,7 +26,7 @@ _HALVES = 2
 _DRAWS = 2
 
 
-def find_label_bias(x: Tensor, labels: np.ndarray, seed: int = 0) -> LabelBias | None:
+def find_label_bias(x: Any, labels: np.ndarray, seed: int = 0) -> LabelBias | None:
     """Return the test on prepared features (N, D), or None where it cannot be made.
 
     Rows must show one class each; rows without a label tell nothing of the choice, and neither do
@@ -51,7 +52,7 @@ def find_label_bias(x: Tensor, labels: np.ndarray, seed: int = 0) -> LabelBias |
     return replace(found, even=float(np.mean(even)))
 
 
-def _score_halves(x: Tensor, labels: np.ndarray, fold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _score_halves(x: Any, labels: np.ndarray, fold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Out-of-sample logits of two linear models: equal propensities, and frequent classes first."""
     logits = np.zeros(labels.shape), np.zeros(labels.shape)
     given = torch.from_numpy(labels).to(x.device)
@@ -60,6 +61,5 @@ def _score_halves(x: Tensor, labels: np.ndarray, fold: np.ndarray) -> tuple[np.n
         for out, exponent in zip(logits, (0.0, TESTED), strict=True):
             e = frequency_propensities(labels, exponent)
             layer = fit_linear_path(x[inside], given[inside], (RIDGE,), propensity=e)[RIDGE]
-            with torch.no_grad():
-                out[fold == half] = layer.to(x.device)(x[~inside]).cpu().numpy()
+            out[fold == half] = apply_member(layer, x[~inside]).numpy()
     return logits

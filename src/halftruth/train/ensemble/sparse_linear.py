@@ -77,6 +77,7 @@ class WideFit:
 
     def __init__(self, features: WideMatrix, prepared: Tensor) -> None:
         """`prepared` (N, dense columns): they begin with those of the table, if there is one."""
+        self.matrix = features
         self.dim, self.columns, self.others = features.shape[1], features.columns, features.others
         std = fit_standardization(features.sparse[:, self.others :]).std.numpy()
         # A column that is constant, or 0 everywhere, has nothing to tell.

@@ -97,13 +97,16 @@ def make_inputs(matrix: Any) -> Features:
 
 def make_sparse_tensor(matrix: Any) -> Tensor:
     """Return a scipy CSR matrix as a sparse tensor of torch."""
-    parts = (torch.from_numpy(np.require(part, requirements="W")) for part in (
-        matrix.indptr, matrix.indices, matrix.data
-    ))  # fmt: skip
+    start, columns, values = (
+        torch.from_numpy(np.require(part, requirements="W"))
+        for part in (matrix.indptr, matrix.indices, matrix.data)
+    )
     with warnings.catch_warnings():
         # torch calls the format new; only its container is used.
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
-        return torch.sparse_csr_tensor(*parts, size=matrix.shape, check_invariants=False)
+        return torch.sparse_csr_tensor(
+            start, columns, values, size=tuple(matrix.shape), check_invariants=False
+        )
 
 
 # ---------------------------------------------------------------------- batches
