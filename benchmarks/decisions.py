@@ -40,7 +40,7 @@ from halftruth.metrics import evaluate, thresholds
 from halftruth.presence.decisions import decide
 from halftruth.presence.estimated_scores import estimate_scores, infer_range
 from halftruth.presence.probabilities import fit_probabilities
-from halftruth.presence.propensity import choose_propensity
+from halftruth.presence.propensity import choose_possible, choose_propensity
 from halftruth.presence.verification import METRICS, plan_verification, score_verdicts
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 
@@ -86,15 +86,17 @@ def fit_scores(
     seed: int,
     groups: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
-    """Fit the ensemble to shown labels; return labels, scores, and propensities ([]: all equal)."""
+    """Fit the ensemble to shown labels; return labels, scores, and propensities ([]: none)."""
     started = time.perf_counter()
     fitted = fit_ensemble(x, shown, seed=seed, groups=groups)
     propensity = choose_propensity(shown, fitted.bias)
+    possible = choose_possible(shown, fitted.bias)
     return {
         "y": (complete > 0)[fitted.rows], "shown": shown[fitted.rows], "truth": truth > 0,
         "logits": fitted.logits.astype(np.float16),
         "test": predict(fitted.model, test.astype(np.float32)).astype(np.float16),
         "propensity": np.zeros(0) if propensity is None else propensity,
+        "possible": np.zeros(0) if possible is None else possible,
         "counts": (shown > 0).sum(axis=0), "seconds": np.array(time.perf_counter() - started),
     }  # fmt: skip
 
@@ -106,8 +108,10 @@ def measure(folder: str, name: str, setting: str, seed: int, fits: str | None) -
     got = get_scores(folder, name, setting, seed, fits)
     truth, logits, test = got["truth"], got["logits"], got["test"]
     started = time.perf_counter()
-    propensity = got["propensity"] if len(got.get("propensity", ())) else None
-    fitted = fit_probabilities(got["shown"], logits, propensity=propensity)
+    propensity, possible = (
+        got[key] if len(got.get(key, ())) else None for key in ("propensity", "possible")
+    )
+    fitted = fit_probabilities(got["shown"], logits, propensity=propensity, possible=possible)
     p = fitted(test)
     rule = decide(fitted(logits), got["counts"])
     complete = np.where(got["y"], 1, -1).astype(np.int8)

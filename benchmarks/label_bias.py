@@ -190,8 +190,9 @@ def run_audit(given: dict[str, Any], name: str, setting: str, seed: int, row: st
     torch.set_num_threads(1)
     started = time.perf_counter()
     got = get_scores(given["folder"], name, setting, seed, given["fits"])
-    propensity = got["propensity"] if row == "audit" and len(got["propensity"]) else None
-    found = calibrate(got["shown"], sigmoid(got["logits"]), propensity=propensity)
+    names = ("propensity", "possible") if row == "audit" else ()
+    chosen = {key: got[key] for key in names if len(got[key])}
+    found = calibrate(got["shown"], sigmoid(got["logits"]), **chosen)
     unknown = got["shown"] <= 0
     missing, p = got["y"][unknown], found.present[unknown]
     order, count = np.argsort(-p, kind="stable"), int(missing.sum())

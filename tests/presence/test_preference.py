@@ -91,3 +91,25 @@ def test_the_number_of_rows_depends_on_how_many_tell_something(p, count):
     found = len(choose_rows_to_complete(np.full((1000, 3), p)))
     assert found == pytest.approx(count, abs=2)
     assert 20 <= found <= 500
+
+
+@pytest.mark.parametrize(
+    ("setting", "low", "high"),
+    [("single", -0.3, 0.3), ("frequent", 0.2, 1.0), ("rare", -3, -0.5), ("most-frequent", 2, 20)],
+)
+def test_complete_rows_tell_how_strongly_frequent_classes_are_preferred(setting, low, high):
+    complete = draw(rows=600)
+    shown = hide(complete, setting, 0)
+    labels = shown.copy()
+    labels[:300] = complete[:300]
+    found = find_preference(shown, labels)
+    assert low < found.exponent < high
+    assert found.found == (setting != "single")
+
+
+def test_only_rows_that_show_one_label_tell_an_exponent():
+    complete = np.ones((100, 4), np.int8)
+    complete[:, 3] = -1
+    shown = np.where(np.arange(4) < 2, complete, 0)
+    assert find_preference(hide(complete, "complete", 0), complete).exponent == 0
+    assert find_preference(shown, complete).exponent == 0

@@ -3,10 +3,15 @@
 import numpy as np
 import pytest
 
+from halftruth.bench.label_settings import hide
 from halftruth.labels import frequency_weights, keep_by_weight, single_positive
+from halftruth.presence.preference import find_preference
+from halftruth.presence.probabilities import fit_probabilities
 from halftruth.presence.propensity import (
     TESTED,
     LabelBias,
+    choose_possible,
+    choose_propensity,
     compare_selections,
     draw_evenly,
     frequency_propensities,
@@ -123,3 +128,41 @@ def test_labels_that_are_drawn_evenly_are_one_per_row_and_as_frequent_as_the_sho
     assert (drawn.sum(axis=1) == 1).all()
     np.testing.assert_allclose(drawn.mean(axis=0), shown[rows].mean(axis=0), atol=0.03)
     assert not compare_selections(drawn, z[rows], z[rows]).found
+
+
+FOUND, CANNOT_TELL = LabelBias(5.0, 0.1, 900), LabelBias(0.0, 0.0, 900, explained=0.01)
+
+
+@pytest.mark.parametrize(
+    ("bias", "setting", "sign"),
+    [
+        (None, None, 0), (FOUND, None, 1), (CANNOT_TELL, None, 0),
+        (CANNOT_TELL, "frequent", 1), (FOUND, "rare", -1), (FOUND, "single", 0),
+    ],
+)  # fmt: skip
+def test_complete_rows_decide_on_propensities_and_otherwise_labels_alone(bias, setting, sign):
+    _, truth = make_rows()
+    truth = np.where(truth > 0, 1, -1).astype(np.int8)
+    shown = hide(truth, setting or "single", 0)
+    labels = shown.copy()
+    labels[:300] = truth[:300]
+    preference = None if setting is None else find_preference(shown, labels)
+    e = choose_propensity(shown, bias, preference)
+    assert (0 if e is None else np.sign(e[0] - e[-1])) == sign
+    unsure = choose_possible(shown, bias, preference)
+    assert (unsure is not None) == (bias is CANNOT_TELL and setting is None)
+
+
+def test_intervals_cover_propensities_that_cannot_be_excluded():
+    z, truth = make_rows(1500)
+    shown = hide(np.where(truth > 0, 1, -1), "most-frequent", 0)
+    rows = shown.any(axis=1)
+    one, other = (
+        fit_probabilities(shown[rows], z[rows], possible=possible)
+        for possible in (None, frequency_propensities(shown))
+    )
+    np.testing.assert_allclose(one.offset, other.offset)
+    assert other.labels_per_row.high > 1.1 * one.labels_per_row.high
+    assert other.most > one.most
+    assert (other.prevalence[:, 2] >= one.prevalence[:, 2] - 1e-12).all()
+    assert one.infer(shown[rows], z[rows]).high.sum() < other.infer(shown[rows], z[rows]).high.sum()

@@ -46,13 +46,14 @@ def calibrate(
     verified: Any = None,
     selection: Selection = "auto",
     propensity: Any = None,
+    possible: Any = None,
     seed: int = 0,
 ) -> Calibration:
     """Turn out-of-sample scores into probabilities, without complete labels.
 
     `verified` (N, K) holds the verdicts of a review: +1 present, -1 absent, 0 not reviewed.
-    Reviewed labels are no longer missing or wrong in the counts. `selection` and `propensity` are
-    how labels came to be missing (`halftruth.presence.probabilities`).
+    Reviewed labels are no longer missing or wrong in the counts. `selection`, `propensity` and
+    `possible` are how labels came to be missing (`halftruth.presence.probabilities`).
     """
     values, points = check_labels_and_scores(labels, scores)
     verdicts = _check_verified(verified, values)
@@ -62,8 +63,9 @@ def calibrate(
         raise ValueError("no label is PRESENT (1), so the scores of present classes are not known")
     z = logit(points)
     fitted = fit_probabilities(
-        values, z, selection=selection, verified=verdicts, propensity=propensity, seed=seed
-    )
+        values, z, selection=selection, verified=verdicts, propensity=propensity,
+        possible=possible, seed=seed,
+    )  # fmt: skip
     found = fitted.infer(values, z, verified=verdicts, propensity=propensity)
     # No unknown label is certain, however high its score: the order stays the same.
     open_ones = (values == UNKNOWN) & (verdicts == 0)

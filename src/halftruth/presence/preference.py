@@ -8,6 +8,9 @@ classes, and along their frequency (frequent or rare classes first). Its p-value
 of even draws that are at least as far from even in either way.
 
 Rows with s = 0 or s = m tell nothing about a preference, and do not count in the test.
+
+How strong a preference for frequent classes is, is told by the rows that show one label: P(k is
+shown) = n_k^γ / Σ n_m^γ over the present classes, with n the number of shown labels of a class.
 """
 
 from __future__ import annotations
@@ -19,6 +22,10 @@ import numpy as np
 
 from halftruth.labels import PRESENT, find_complete_rows
 
+# A preference is certain enough from this p-value on.
+LEVEL = 0.03
+# Newton steps for γ, which has the prior N(0, 1).
+_STEPS = 20
 # Even draws for the p-value, fewer where there are many labels.
 _DRAWS, _FEWEST_DRAWS, _MOST_CELLS = 1000, 200, 20_000_000
 # Enough rows to find that one class is shown twice as often as another: the difference is then
@@ -35,6 +42,7 @@ class Preference:
     expected: how often the class would be shown if a row's labels were chosen evenly, and `chosen`
         how often it is shown, both in the rows that count in the test; `rows` is their number.
     p_value: the probability of such a difference if labels are chosen evenly.
+    exponent: γ, above 0 where frequent classes are named first, below where rare ones are.
     """
 
     shown: np.ndarray
@@ -43,6 +51,12 @@ class Preference:
     expected: np.ndarray
     rows: int
     p_value: float
+    exponent: float = 0.0
+
+    @property
+    def found(self) -> bool:
+        """Whether some classes are preferred."""
+        return bool(self.p_value < LEVEL)
 
     @property
     def share(self) -> np.ndarray:
@@ -102,7 +116,27 @@ def find_preference(shown: Any, complete: Any, *, seed: int = 0) -> Preference:
             found.append(measure(even))
         p_value = _rank_first(np.array(found))
     chosen = np.bincount(column, kept, width)
-    return Preference(given.sum(axis=0), present.sum(axis=0), chosen, expected, len(count), p_value)
+    return Preference(
+        given.sum(axis=0), present.sum(axis=0), chosen, expected, len(count), p_value,
+        _fit_exponent(np.where(count == 1, 1.0, 0.0), row, frequency[column], kept),
+    )  # fmt: skip
+
+
+def _fit_exponent(rows: np.ndarray, row: np.ndarray, log_n: np.ndarray, kept: np.ndarray) -> float:
+    """γ of P(shown) = n^γ / Σ n^γ over the present labels of a row, for rows of weight 1."""
+    exponent = 0.0
+    for _ in range(_STEPS if rows.any() else 0):
+        weight = np.exp(exponent * (log_n - log_n.max()))
+        total = np.bincount(row, weight, len(rows))
+        share = weight / total[row] * rows[row]
+        mean = np.bincount(row, share * log_n, len(rows))
+        slope = float((rows[row] * kept * log_n).sum() - mean.sum()) - exponent
+        bend = float((share * (log_n - mean[row]) ** 2).sum()) + 1.0
+        step = float(np.clip(slope / bend, -0.5, 0.5))
+        exponent += step
+        if abs(step) < 1e-6:
+            break
+    return exponent
 
 
 def _rank_first(found: np.ndarray) -> float:

@@ -149,6 +149,7 @@ def fit_probabilities(
     selection: str = "auto",
     verified: np.ndarray | None = None,
     propensity: np.ndarray | None = None,
+    possible: np.ndarray | None = None,
     labels_per_row: float | None = None,
     prevalence: Mapping[int, float] | None = None,
     complete: np.ndarray | None = None,
@@ -158,7 +159,8 @@ def fit_probabilities(
 
     `selection`: how labels came to be shown, "random" or "one" (per row); "auto" decides from the
     labels. `propensity` (K,): how likely a present label of a class is shown, relative to other
-    classes. `verified`: verdicts of a review (+1 present, −1 absent, 0 none). What the user knows:
+    classes. `possible` (K,): propensities that labels cannot exclude; intervals cover them, too.
+    `verified`: verdicts of a review (+1 present, −1 absent, 0 none). What the user knows:
     `labels_per_row`, the mean number of present classes; `prevalence`, the share of rows by class
     number; `complete`, classes (K,) of which every present label is shown.
 
@@ -168,7 +170,8 @@ def fit_probabilities(
     [1.0, 0.0]
     """
     values, z = np.asarray(labels), np.asarray(logits, dtype=np.float64)
-    _check_knowledge(z.shape[1], selection, labels_per_row, prevalence or {}, propensity)
+    for given in (propensity, possible):
+        _check_knowledge(z.shape[1], selection, labels_per_row, prevalence or {}, given)
     if propensity is not None:
         propensity = np.asarray(propensity, float) / np.max(propensity)
     how = choose_selection(values) if selection == "auto" else selection
@@ -185,19 +188,23 @@ def fit_probabilities(
     v, s = values[some].astype(np.int8), sigmoid(z[some])
     settled = empty or not (v == UNKNOWN).any() or not (v == PRESENT).any()
     fits, start = _fit_assumptions(v, s, how, settled, propensity)
+    ends = fits
+    if possible is not None:
+        other = np.asarray(possible, float) / np.max(possible)
+        ends = fits + _fit_assumptions(v, s, how, settled, other)[0]
     mean = sigmoid(np.sum([fit.weight * logit(fit.prior) for fit in fits], axis=0))
     offset, slope = _fit_line(z[some], mean, start)
     total = max(float(mean.sum()), 1e-12)
     result = Probabilities(
         offset, slope, np.zeros((len(offset), 3)), shown, len(values), how, Estimate(0, 0, 0),
-        fewest=min([1.0, *(float(fit.prior.sum()) * fit.low / total for fit in fits)]),
-        most=max([1.0, *(float(fit.prior.sum()) * fit.high / total for fit in fits)]),
+        fewest=min([1.0, *(float(fit.prior.sum()) * fit.low / total for fit in ends)]),
+        most=max([1.0, *(float(fit.prior.sum()) * fit.high / total for fit in ends)]),
         assumptions={fit.assumption: fit.weight for fit in fits},
         blank_is_empty=empty,
         complete=[] if complete is None else np.flatnonzero(complete).tolist(),
     )  # fmt: skip
     certain = ~(values == UNKNOWN).any(axis=0)
-    levels = [fit.prior.mean(axis=0) * end for fit in fits for end in (fit.low, fit.high)]
+    levels = [fit.prior.mean(axis=0) * end for fit in ends for end in (fit.low, fit.high)]
     result = _add_intervals(result, z, levels, certain)
     return _use_knowledge(result, z, labels_per_row, prevalence or {})
 

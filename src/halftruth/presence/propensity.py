@@ -26,6 +26,7 @@ import numpy as np
 
 from halftruth.labels import PRESENT
 from halftruth.presence.labelling_model import choose_selection, fit_presence, sigmoid
+from halftruth.presence.preference import Preference
 
 # The exponent γ for training and correcting: with a bias much better than 0, with labels drawn at
 # random about as good (docs/bias.md).
@@ -53,13 +54,27 @@ def frequency_propensities(labels: np.ndarray, exponent: float = EXPONENT) -> np
     return np.asarray(np.exp(log - log.mean()))
 
 
-def choose_propensity(labels: np.ndarray, bias: LabelBias | None) -> np.ndarray | None:
+def choose_propensity(
+    labels: np.ndarray, bias: LabelBias | None, preference: Preference | None = None
+) -> np.ndarray | None:
     """Return the propensities for probabilities and estimates; None where no bias was found.
 
-    γ is that of the test, lower than in training: a level that is too high harms decisions more
-    than one that is too low.
+    Complete rows (`preference`) decide where they tell. γ is at most that of the test, lower than
+    in training: a level that is too high harms decisions more than one that is too low.
     """
-    return frequency_propensities(labels, TESTED) if bias is not None and bias.found else None
+    exponent = TESTED if bias is not None and bias.found else 0.0
+    if preference is not None and preference.rows:
+        exponent = preference.exponent if preference.found else 0.0
+    exponent = float(np.clip(exponent, -TESTED, TESTED))
+    return frequency_propensities(labels, exponent) if exponent else None
+
+
+def choose_possible(
+    labels: np.ndarray, bias: LabelBias | None, preference: Preference | None = None
+) -> np.ndarray | None:
+    """Return propensities that intervals must cover, where labels cannot tell; otherwise None."""
+    known = bias is None or bias.tells or (preference is not None and preference.rows > 0)
+    return None if known else frequency_propensities(labels)
 
 
 def shows_one(labels: np.ndarray) -> bool:

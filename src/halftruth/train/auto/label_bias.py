@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 
 from halftruth.labels import PRESENT, UNKNOWN, find_complete_rows
-from halftruth.presence.preference import choose_rows_to_complete, find_preference
+from halftruth.presence.preference import LEVEL, choose_rows_to_complete, find_preference
 from halftruth.presence.propensity import LabelBias
 
 # The file in the run folder with the rows to label completely.
 ROWS_TO_LABEL = "rows_to_label.txt"
-# A preference is certain enough from this p-value on.
-LEVEL = 0.03
 # The share of shown labels is told for classes that are predicted or present in this many rows.
 _ENOUGH_ROWS = 10
 # With fewer complete rows, no difference may mean too few rows.
@@ -52,6 +50,7 @@ def collect_bias_facts(
         facts["preference"] = {
             "rows": found.rows,
             "p_value": found.p_value,
+            "exponent": found.exponent,
             "shown_where_present": list_extremes(classes, found.shown, found.present),
         }
     return facts

@@ -20,8 +20,9 @@ from halftruth.models import Classifier
 from halftruth.presence.decisions import Decisions, decide
 from halftruth.presence.estimated_scores import EstimatedScores, estimate_scores
 from halftruth.presence.posterior import PresenceRange
+from halftruth.presence.preference import find_preference
 from halftruth.presence.probabilities import Probabilities, fit_probabilities
-from halftruth.presence.propensity import LabelBias, choose_propensity
+from halftruth.presence.propensity import LabelBias, choose_possible, choose_propensity
 from halftruth.train.auto.label_bias import (
     collect_bias_facts,
     describe_details,
@@ -300,20 +301,22 @@ def decide_without_complete_labels(
 
     Also returns P(present) of every label of these rows.
     """
-    labels, verified = task.get_selection_labels(config), None
+    labels, verified, preference = task.get_selection_labels(config), None, None
     if config.selects_on_truth and task.truth is not None:
         labels = np.where(task.truth > 0, PRESENT, ABSENT)
     elif task.given is not None:
         verified = np.where(task.given == labels, UNKNOWN, labels)[given.rows]
+        preference = find_preference(task.given, task.labels.values)
         labels = task.given
     shares, complete = check_knowledge(
         task.labels.values, task.classes, config.prevalence, config.complete_classes,
         config.labels_per_row,
     )  # fmt: skip
-    propensity = choose_propensity(labels, bias)
+    propensity = choose_propensity(labels, bias, preference)
     probabilities = fit_probabilities(
         labels[given.rows], given.logits, verified=verified, prevalence=shares, complete=complete,
-        propensity=propensity, labels_per_row=config.labels_per_row, seed=config.seed,
+        propensity=propensity, possible=choose_possible(labels, bias, preference),
+        labels_per_row=config.labels_per_row, seed=config.seed,
     )  # fmt: skip
     shown = (task.labels.values[task.splits.train] == PRESENT).sum(axis=0)
     decisions = decide(probabilities(given.logits), shown, config.decide)
