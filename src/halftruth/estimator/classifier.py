@@ -19,7 +19,7 @@ from halftruth.metrics import mean_average_precision
 from halftruth.presence.decisions import Decisions, decide
 from halftruth.presence.labelling_model import logit, sigmoid
 from halftruth.presence.probabilities import fit_probabilities
-from halftruth.presence.propensity import LabelBias, choose_propensity
+from halftruth.presence.propensity import LabelBias, choose_possible, choose_propensity
 from halftruth.train.auto.resolve import uses_ensemble
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.ensemble.hints import HintWeights, describe_hints, fit_hints
@@ -397,7 +397,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Fit the model of labelling to out-of-sample logits, and choose thresholds."""
         self.probabilities_ = fit_probabilities(
             y[rows], logits, labels_per_row=self.labels_per_row, prevalence=shares,
-            complete=complete, propensity=choose_propensity(y, self.label_bias_), seed=0,
+            complete=complete, propensity=choose_propensity(y, self.label_bias_),
+            possible=choose_possible(y, self.label_bias_), seed=0,
         )  # fmt: skip
         shown = (y > 0).sum(axis=0)
         self._set_decisions(decide(self.probabilities_(logits), shown, self.decide))
