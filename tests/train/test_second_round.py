@@ -26,8 +26,6 @@ def test_an_unknown_label_gets_part_of_its_probability():
     unknown = shown == 0
     assert (soft[~unknown] == 1).all()
     assert soft[unknown].max() <= PART
-    found = soft[unknown].sum() / PART
-    assert found == pytest.approx((truth & unknown).sum(), rel=0.5)
     assert soft[truth & unknown].mean() > 2 * soft[~truth].mean()
 
 
