@@ -7,11 +7,14 @@
 
 Data are simulated: classes belong to topics and have Zipf frequencies, a row has about 9 labels of
 two topics, features are noisy sums of class vectors (256), and labels are shown by the propensities
-of Jain, Prabhu and Varma (rare classes less often). `sizes` runs `halftruth train` on files, in a
-process of its own each. `quality` measures on 4,000 rows with complete labels.
+of Jain, Prabhu and Varma (rare classes less often): about 5 per row. `sizes` runs `halftruth train`
+on files, in a process of its own each, with two threads. `quality` measures on 4,000 rows with
+complete labels.
 """
 
 import argparse
+import json
+import os
 import resource
 import subprocess
 import sys
@@ -31,10 +34,10 @@ from halftruth.train.many_classes.fit_many import fit_many_classes
 
 DIM = 256
 # Rows at 30,000 classes, and classes at 50,000 rows.
-SIZES = [(12_500, 30_000), (50_000, 30_000), (200_000, 30_000), (50_000, 6_250), (50_000, 100_000)]
+SIZES = [(200_000, 30_000), (12_500, 30_000), (50_000, 30_000), (50_000, 6_250), (50_000, 100_000)]
 
 
-def simulate(rows, classes, seed=0, drawn=10):
+def simulate(rows, classes, seed=0, drawn=13):
     """Features (rows, 256), shown labels and complete labels as CSR matrices."""
     rng = np.random.default_rng(seed)
     topics = max(classes // 50, 4)
@@ -77,17 +80,16 @@ def write_files(folder, rows, classes):
     return shown.nnz / rows
 
 
-def measure_sizes(only):
+def measure_sizes(only, out):
     print("rows x classes, labels per row, seconds, peak GB, then what the run said", flush=True)
-    for rows, classes in SIZES:
-        if only and f"{rows}x{classes}" not in only:
-            continue
+    asked = [tuple(map(int, text.split("x"))) for text in only or ()]
+    for rows, classes in asked or SIZES:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             per_row = write_files(folder, rows, classes)
             command = [
-                str(Path(sys.executable).with_name("halftruth")), "train", str(folder / "tags.csv"),
-                "--features", str(folder / "features.npy"), "--out", str(folder / "run"),
+                sys.executable, "-m", "halftruth", "train", str(folder / "tags.csv"), "--features",
+                str(folder / "features.npy"), "--out", str(folder / "run"),
             ]  # fmt: skip
             child = (
                 "import resource, subprocess, sys; done = subprocess.run(sys.argv[1:]).returncode; "
@@ -97,8 +99,9 @@ def measure_sizes(only):
             )
             started = time.perf_counter()
             done = subprocess.run(
-                [sys.executable, "-c", child, *command], capture_output=True, text=True, check=False
-            )
+                [sys.executable, "-c", child, *command], capture_output=True, text=True,
+                check=False, env={**os.environ, "OMP_NUM_THREADS": "2"},
+            )  # fmt: skip
             seconds = time.perf_counter() - started
             if done.returncode:
                 print(done.stdout, done.stderr, sep="\n")
@@ -109,9 +112,15 @@ def measure_sizes(only):
                 f"{rows:,} x {classes:,}: {per_row:.1f}, {seconds:.0f} s ({cpu} s of CPU), "
                 f"{int(peak) / 1e6:.1f} GB"
             )
-            for line in lines:
-                if line.startswith(("many classes", "validation", "memory")):
-                    print("   ", line, flush=True)
+            said = [
+                line for line in lines if line.startswith(("many classes", "validation", "memory"))
+            ]
+            print(*("    " + line for line in said), sep="\n", flush=True)
+            if out:
+                found = {"rows": rows, "classes": classes, "labels": per_row, "seconds": seconds,
+                         "cpu": int(cpu), "GB": int(peak) / 1e6, "said": said}  # fmt: skip
+                with out.open("a") as file:
+                    file.write(json.dumps(found) + "\n")
 
 
 def measure_growth():
@@ -157,8 +166,8 @@ def train_bce(x, shown, classes, epochs=5, size=256):
     return layer
 
 
-def measure_quality(rows, classes, seeds):
-    print(f"{rows:,} x {classes:,}: P@1, 3, 5 on complete labels; PSP@5 on shown ones; seconds")
+def measure_quality(rows, classes, seeds, out):
+    print(f"{rows:,} x {classes:,}: P@1, 3, 5 on complete labels; PSP@1, 3, 5 on shown ones")
     for seed in seeds:
         x, shown, complete = simulate(rows + 5_000, classes, seed)
         mean, std = x[:rows].mean(axis=0), x[:rows].std(axis=0)
@@ -169,9 +178,16 @@ def measure_quality(rows, classes, seeds):
 
         def report(name, scores, seconds, seed=seed, truth=truth, seen=seen, chance=chance):
             found = [100 * precision_at_k(scores, truth, k) for k in (1, 3, 5)]
-            found.append(100 * propensity_scored_precision_at_k(scores, seen, 5, chance))
+            found += [
+                100 * propensity_scored_precision_at_k(scores, seen, k, chance) for k in (1, 3, 5)
+            ]
             shown_values = " ".join(f"{value:.1f}" for value in found)
             print(f"  seed {seed} {name:<28} {shown_values}  {seconds:.0f} s", flush=True)
+            if out:
+                line = {"rows": rows, "classes": classes, "seed": seed, "name": name,
+                        "found": found, "seconds": seconds}  # fmt: skip
+                with out.open("a") as file:
+                    file.write(json.dumps(line) + "\n")
 
         started = time.perf_counter()
         near = F.normalize(scaled[:rows])
@@ -202,13 +218,15 @@ def main():
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--classes", type=int, default=3_000)
     parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--out", type=Path, help="append each result to this .jsonl file")
     given = parser.parse_args()
     if given.what == "sizes":
-        measure_sizes(given.only)
+        measure_sizes(given.only, given.out)
     elif given.what == "growth":
         measure_growth()
     else:
-        measure_quality(given.rows, given.classes, [int(s) for s in given.seeds.split(",")])
+        seeds = [int(seed) for seed in given.seeds.split(",")]
+        measure_quality(given.rows, given.classes, seeds, given.out)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     print(f"peak of this process: {peak:.1f} GB")
 

@@ -20,6 +20,8 @@ from halftruth.train.inputs.batches import fit_standardization, share_scale, to_
 
 # Rows that give means and deviations of the features, and rows that are looked up as neighbours.
 _SCALE_ROWS, NEIGHBOUR_ROWS = 50_000, 50_000
+# Features with more values further from their mean (in deviations) are compressed by a logarithm.
+_FAR, _FAR_SHARE = 4.0, 1e-3
 # Rows of a step, steps and epochs; a step draws this share of the classes, but not fewer than this.
 _LEAST_BATCH, _MOST_BATCH, _STEPS = 64, 256, 2_000
 _LEAST_EPOCHS, _MOST_EPOCHS = 5, 20
@@ -87,6 +89,13 @@ def _fit_preparation(
     x = np.asarray(to_dense(features[some]), dtype=np.float64)
     steps = make_preparation(x.shape[1]).double()
     steps[0] = share_scale(fit_standardization(x), one_scale)
+    far = (steps[0](torch.from_numpy(x)).abs() > _FAR).double().mean(dim=0)
+    straight = far < _FAR_SHARE
+    if one_scale is not None:
+        straight &= ~torch.from_numpy(one_scale)
+    # The logarithm of small numbers is a straight line.
+    scale: Any = steps[0]
+    scale.std *= torch.where(straight, 100.0, 1.0)
     with torch.no_grad():
         middle = steps[:2](torch.from_numpy(x)).numpy()
     steps[2] = share_scale(fit_standardization(middle), one_scale)
