@@ -275,10 +275,12 @@ class Stages:
         backbone = deepcopy(model)
         backbone.load_state_dict(start)
         features = self._extract_features(backbone, stage.inputs)
-        groups = self.task.groups
+        labels, groups = self.task.labels, self.task.groups
         fitted = fit_ensemble(
-            features[torch.from_numpy(rows)].numpy(), self.task.labels.values[rows],
+            features[torch.from_numpy(rows)].numpy(), labels.values[rows],
             seed=self.config.seed, groups=None if groups is None else groups[rows],
+            weights=None if labels.weights is None else labels.weights[rows],
+            soft=None if labels.soft is None else labels.soft[rows],
             device=stage.device, log=self.journal.log,
         )  # fmt: skip
         model.load_state_dict(best["model"])

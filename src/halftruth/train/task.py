@@ -82,13 +82,15 @@ class Task:
     def with_label_values(self, loss: Loss) -> Loss:
         """Return the loss with the soft labels and weights of the training rows, if there are any.
 
-        Weights are scaled to a mean of 1, so that they do not change the learning rate.
+        Weights are scaled to a mean of 1, so that they do not change the learning rate; those of 0
+        do not count.
         """
         soft, weights, rows = self.labels.soft, self.labels.weights, self.splits.train
         if not self.has_label_values:
             return loss
         if weights is not None:
-            weights = weights[rows] / weights[rows].mean()
+            weights = weights[rows]
+            weights = weights / weights[weights > 0].mean()
         return losses.LabelValues(loss, None if soft is None else soft[rows], weights)
 
     def describe(self) -> str:
