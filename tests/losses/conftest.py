@@ -1,11 +1,9 @@
 """`cases` and `loss_batches` are imported by the tests here."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 # A script that test_fused.py runs under Triton's interpreter; doctests would import it without.
 collect_ignore = ["fused_check.py"]
@@ -13,12 +11,3 @@ collect_ignore = ["fused_check.py"]
 sys.path.insert(0, str(Path(__file__).parent))
 # Their checks are part of the tests: let pytest show both sides of a failed one.
 pytest.register_assert_rewrite("cases", "loss_batches")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """The batches are tiny: a second thread would only wait."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)

@@ -68,6 +68,8 @@ def trained(name: str, **options: Any) -> list[Tensor]:
     labels[0], labels[1] = 0, -1
     index = torch.arange(ROWS)
     loss.begin(labels)
+    if loss.teacher_on_features:
+        loss.learn_from_teacher(2.5 * torch.randn(ROWS, CLASSES, generator=random), index)
     groups = loss.parameter_groups(0.1)
     step = torch.optim.SGD(groups) if groups else None
     found = []

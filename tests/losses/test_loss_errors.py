@@ -147,6 +147,7 @@ BAD = {
     "consistency": [{"weight": -1}, {"views": 0}],
     "em": [{"alpha": -0.1}],
     "em-apl": [{"alpha": -0.1}, {"beta": -1}, {"theta": 1.5}, {"warmup": 0}],
+    "em-teacher": [{"alpha": -0.1}, {"weight": -1}],
     "en": [{"expected_positives": -1}, {"decay": 1.0}, {"decay": -0.1}],
     "entmin": [{"weight": -0.1}],
     "epr": [{"expected_positives": 0}, {"expected_positives": -1}, {"weight": -1}],

@@ -41,6 +41,8 @@ class Loss(Watched):
     needs_maps: bool = False
     # The prior variance of a logit, where a linear head is trained on features; 0: no prior.
     ridge: float = 0.0
+    # Whether the teacher is an ensemble on the features of the model before it is trained.
+    teacher_on_features: ClassVar[bool] = False
     # Whether the entries of a row depend on each other: "none" then gives one value per row.
     couples_rows: bool = False
 

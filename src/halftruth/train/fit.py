@@ -14,6 +14,7 @@ import torch
 from accelerate.utils import broadcast_object_list
 from torch import Tensor
 
+from halftruth import losses
 from halftruth.data import DataError
 from halftruth.data.check import completeness_hint
 from halftruth.data.decode_images import describe_bad
@@ -73,7 +74,15 @@ from halftruth.train.run_folder import (
 from halftruth.train.scoring import extract_features
 from halftruth.train.stages import Stages, build_model
 from halftruth.train.task import check_parts, has_many_classes, load_task, remove_rows
-from halftruth.train.teacher import TEACHER, make_teacher, make_teacher_config
+from halftruth.train.teacher import (
+    ESTIMATES,
+    TEACHER,
+    estimate_labels,
+    make_teacher,
+    make_teacher_config,
+    make_teacher_of_estimates,
+    save_estimates,
+)
 from halftruth.train.trackers import Trackers, check_trackers
 from halftruth.train.trainer import Interrupted
 
@@ -166,10 +175,9 @@ class Run:
             self.journal.log(line)
         inputs, bad = self._load_inputs(model)
         self._test_label_bias(model, inputs)
-        # The members of the ensemble do not know soft labels.
-        if uses_ensemble(self.config) and self.task.labels.soft is None:
+        if uses_ensemble(self.config):
             return self._fit_ensemble(inputs, saved, started, bad=bad)
-        if uses_ensemble_on_images(self.config) and self.task.labels.soft is None:
+        if uses_ensemble_on_images(self.config):
             found = extract_features(
                 self.config, self.task, model, inputs, self.journal, self.accelerator
             )
@@ -184,6 +192,7 @@ class Run:
             raise Interrupted from stop
         self.identity = identify(self.config, self.task)
         self._write_config(saved)
+        self._estimate_labels(model, inputs)
         try:
             with catch_stop_signals() as stop_asked:
                 stages = self._make_stages(stop_asked)
@@ -262,7 +271,9 @@ class Run:
         task = self.task
         labels = task.labels.values
         dim = model.feature_dim if model.is_network else int(task.features.shape[1])  # type: ignore[union-attr]
-        self.config, choice = resolve_auto(self.config, labels[task.splits.train], dim)
+        self.config, choice = resolve_auto(
+            self.config, labels[task.splits.train], dim, plain=task.labels.soft is None
+        )
         found: list[str] = []
         if (features := self._get_features_for_search(model, inputs, choice)) is not None:
             self.config, found = search_settings(
@@ -304,12 +315,9 @@ class Run:
         config, given = self.config, self.task.features
         if not heads.get(config.head).has_linear_layer or not Budget(choice.budget).allows(0):
             return None
-        if given is not None and not config.tunes_encoder:
-            return torch.as_tensor(given).float()
-        if config.tune == "all":
+        if (given is None or config.tunes_encoder) and config.tune == "all":
             return None
-        task, journal = self.task, self.journal
-        return extract_features(config, task, model, inputs, journal, self.accelerator).float()
+        return self._extract_features(model, inputs).float()
 
     def _train_teacher(self, resume: bool) -> "Run | None":
         """Train the teacher, if the method has one."""
@@ -374,11 +382,32 @@ class Run:
                 for name in (METRICS, HISTOGRAMS):
                     (self.folder / name).unlink(missing_ok=True)
 
+    def _estimate_labels(self, model: Classifier, inputs: Inputs) -> None:
+        """Write P(present) of the training rows for a method that leans towards it."""
+        path = self.folder / ESTIMATES
+        if not losses.registry.get(self.config.method).teacher_on_features or path.exists():
+            return
+        features = self._extract_features(model, inputs).float().cpu().numpy()
+        if self.main:
+            device = self.accelerator.device
+            found = estimate_labels(features, self.config, self.task, device, self.journal.log)
+            save_estimates(path, found)
+        self.accelerator.wait_for_everyone()
+
+    def _extract_features(self, model: Classifier, inputs: Inputs) -> Tensor:
+        """Return the features of all rows: those of the run, or of the untrained network."""
+        config, task = self.config, self.task
+        if task.features is not None and not config.tunes_encoder:
+            return torch.as_tensor(task.features)
+        return extract_features(config, task, model, inputs, self.journal, self.accelerator)
+
     def _make_stages(self, stop_asked: Callable[[], bool]) -> Stages:
         teacher = None
         if self.first is not None:
             size = 2 * self.config.batch_size
             teacher = make_teacher(*self.first.best_model, self.accelerator, size)
+        elif losses.registry.get(self.config.method).teacher_on_features:
+            teacher = make_teacher_of_estimates(self.folder / ESTIMATES, self.accelerator)
         return Stages(
             self.config, self.task, self.accelerator, self.journal, self.folder, self.identity,
             stop_asked, teacher,

@@ -76,9 +76,9 @@ def replace_file(path: Path, shared: bool = False) -> Iterator[Path]:
             new.unlink(missing_ok=True)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file completely or not at all."""
-    with replace_file(path) as new:
+def write_text(path: Path, text: str, shared: bool = False) -> None:
+    """Write a text file completely or not at all; `shared`: see `replace_file`."""
+    with replace_file(path, shared) as new:
         new.write_text(text, encoding="utf-8", newline="")
 
 

@@ -1,22 +1,34 @@
-"""Methods with two trainings: a first model, the teacher, labels the rows for the second."""
+"""Teachers of a loss: a first training, or an ensemble on the features before training."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import torch
 from accelerate import Accelerator
 from torch import Tensor
 
 from halftruth import losses
 from halftruth.losses import Loss
 from halftruth.models import Classifier
+from halftruth.presence.propensity import LabelBias
 from halftruth.train.config import AUTO, Config
+from halftruth.train.ensemble.ensemble_run import fit_ensemble_to_task
 from halftruth.train.inputs.batches import Inputs
+from halftruth.train.results.held_out_rows import OutOfSample
+from halftruth.train.results.run_result import decide_without_complete_labels
+from halftruth.train.run_folder import replace_file
 from halftruth.train.scoring import send_scores
+from halftruth.train.task import Task
 from halftruth.train.trainer import Teacher
 
 # The folder of the first training.
 TEACHER = "teacher"
+# P(present) of the labels of the training rows, by an ensemble on the features before training.
+ESTIMATES = "estimates.npz"
+# Rows per call of the loss, and the distance of estimates from 0 and 1.
+_ROWS, _CLAMP = 4096, 1e-4
 
 
 def make_teacher_config(config: Config) -> Config | None:
@@ -48,6 +60,49 @@ def make_teacher(
         model.to(accelerator.device)
         teach_batch = loss.learn_from_teacher
         send_scores(teach_batch, model, inputs, rows, place, accelerator, batch_size)
+        if accelerator.num_processes > 1:
+            loss.merge(accelerator.gather)
+        loss.end_teaching()
+
+    return teach
+
+
+def estimate_labels(
+    features: np.ndarray,
+    config: Config,
+    task: Task,
+    device: torch.device,
+    log: Callable[[str], None],
+) -> np.ndarray:
+    """Return P(present | x, label) (N, K) of the training rows, by an ensemble on features.
+
+    Its members were not fitted on the rows that they score.
+    """
+    _, fitted = fit_ensemble_to_task(features, task, config.seed, device, log)
+    held = fitted["out_of_sample"]
+    given = OutOfSample(held["rows"].numpy(), held["logits"].double().numpy())
+    bias = LabelBias(**fitted["label_bias"]) if "label_bias" in fitted else None
+    present = decide_without_complete_labels(config, task, given, bias)[2]
+    estimates = np.full(task.labels.values.shape, np.nan, np.float32)
+    estimates[given.rows] = present.middle
+    return estimates[task.splits.train]
+
+
+def save_estimates(path: Path, estimates: np.ndarray) -> None:
+    with replace_file(path) as new, new.open("wb") as file:
+        np.savez_compressed(file, present=estimates.astype(np.float16))
+
+
+def make_teacher_of_estimates(path: Path, accelerator: Accelerator) -> Teacher:
+    """Return a function that gives a loss the estimates of a file."""
+    with np.load(path) as file:
+        p = torch.from_numpy(file["present"]).float().clamp(_CLAMP, 1 - _CLAMP)
+
+    def teach(loss: Loss, rows: np.ndarray, place: Tensor) -> None:
+        # Each process gives its part; `merge` brings them together.
+        mine = torch.arange(accelerator.process_index, len(rows), accelerator.num_processes)
+        for part in mine.split(_ROWS):
+            loss.learn_from_teacher(torch.logit(p[part]).to(place.device), part.to(place.device))
         if accelerator.num_processes > 1:
             loss.merge(accelerator.gather)
         loss.end_teaching()

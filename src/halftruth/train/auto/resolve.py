@@ -38,6 +38,9 @@ PRIORS = (0.5, 8.0, 0.125)
 MORE_PRIORS = (32.0, 0.03)
 # One fifth of the training rows is held out; if that is too few, several fifths, one after another.
 PARTS, ENOUGH_ROWS = 5, 500
+# The numbers of rows for which a network gets a teacher: fewer say little, and with more the
+# ensemble would take longer than the network.
+FEWEST_TAUGHT, MOST_TAUGHT = 200, 50_000
 # Settings of a training by steps: with one of them, auto trains one model, not the ensemble.
 _OF_ONE_MODEL = (
     "batch_size", "budget", "clip", "dropout", "ema", "epochs", "head", "head_lr", "hidden", "l1",
@@ -74,10 +77,13 @@ class Choice:
     budget: str | int = 0
 
 
-def choose(labels: np.ndarray, dim: int, *, features: bool, frozen: bool = False) -> Choice:
+def choose(
+    labels: np.ndarray, dim: int, *, features: bool, frozen: bool = False, teacher: bool = True
+) -> Choice:
     """Choose method and settings by the labels (N, K) of the training rows and the D features.
 
-    `frozen`: the inputs are images, and only a head is trained.
+    `frozen`: the inputs are images, and only a head is trained. `teacher`: the features of a
+    network before training may be used for estimates of its labels.
 
     >>> choose(np.eye(4, dtype=np.int8), 100, features=True).settings["method"]
     'swan'
@@ -91,7 +97,8 @@ def choose(labels: np.ndarray, dim: int, *, features: bool, frozen: bool = False
         reasons = [f"{unknown:.1%} of the labels are unknown, with {mean:.2f} positives per row"]
         if verified := int((labels == ABSENT).sum()):
             reasons.append(f"{verified:,} labels are verified as absent and keep their full weight")
-        method, reason = _choose_for_missing_labels(head_alone=features or frozen)
+        teacher = teacher and FEWEST_TAUGHT <= len(labels) <= MOST_TAUGHT
+        method, reason = _choose_for_missing_labels(features or frozen, teacher)
         reasons.append(reason)
     alternatives: list[dict[str, Any]] = [{"ridge": v} for v in PRIORS]
     alternatives += [dict(MLP_ALONE)] if features else []
@@ -116,7 +123,7 @@ def _choose_for_complete_labels(empty: float) -> tuple[dict[str, Any], list[str]
     return {"method": "any-class", "options": {"base": "bce"}}, [reason]
 
 
-def _choose_for_missing_labels(head_alone: bool) -> tuple[dict[str, Any], str]:
+def _choose_for_missing_labels(head_alone: bool, teacher: bool) -> tuple[dict[str, Any], str]:
     """Return a method and the reason; a network memorises missing labels, a head hardly does."""
     if head_alone:
         return {"method": "swan", "options": {}}, (
@@ -124,10 +131,16 @@ def _choose_for_missing_labels(head_alone: bool) -> tuple[dict[str, Any], str]:
             "probability that a present label would have been annotated; rows in which the model "
             "expects more positives than are labelled get a lower weight"
         )
-    return {"method": "em", "options": {}}, (
-        "method em: an unknown label counts neither as present nor as absent, the model is only "
-        "kept undecided about it. This is best where the whole network is trained, since it would "
+    reason = (
+        "an unknown label counts neither as present nor as absent, the model is only kept "
+        "undecided about it. This is best where the whole network is trained, since it would "
         "otherwise memorise which labels are missing"
+    )
+    if not teacher:
+        return {"method": "em", "options": {}}, f"method em: {reason}"
+    return {"method": "em-teacher", "options": {}}, (
+        f"method em-teacher: {reason}. With a small weight, it also leans towards the probability "
+        "that an ensemble on the features before training gives it"
     )
 
 
@@ -152,15 +165,23 @@ def _choose_recipe(rows: int, dim: int, features: bool) -> tuple[dict[str, Any],
 
 
 def resolve_auto(
-    config: Config, labels: np.ndarray, dim: int, defaults: dict[str, Any] | None = None
+    config: Config,
+    labels: np.ndarray,
+    dim: int,
+    defaults: dict[str, Any] | None = None,
+    plain: bool = True,
 ) -> tuple[Config, Choice]:
     """Return the configuration with "auto" replaced by the choice for these labels, and the choice.
 
     Settings that differ from the `defaults` (of `Config` unless given) were set by the user and
-    stay. The budget moves to the choice, since a named method tries nothing.
+    stay. The budget moves to the choice, since a named method tries nothing. `plain`: labels are
+    present, absent or unknown, not probabilities.
     """
     features = config.on_features and not config.tunes_encoder
-    choice = choose(labels, dim, features=features, frozen=config.tune == "head")
+    choice = choose(
+        labels, dim, features=features, frozen=config.tune == "head",
+        teacher=plain and config.tune == "head-first",
+    )  # fmt: skip
     plain = {f.name: f.default for f in dataclasses.fields(Config) if f.default is not MISSING}
     usual = plain | (DEFAULTS_ON_FEATURES if features else {}) | (defaults or {})
     if config.patience is not None:

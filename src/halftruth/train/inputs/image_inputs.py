@@ -243,7 +243,7 @@ def _decode_to_disk(
             )
             out.flush()
         # Written last: if it exists, the pixels are complete.
-        write_text(notes, json.dumps(done.bad))
+        write_text(notes, json.dumps(done.bad), shared=True)
     return _open_cache(path, notes)
 
 
@@ -289,7 +289,7 @@ def decode_together(
         accelerator.wait_for_everyone()
         if accelerator.is_main_process:
             os.replace(part, path)
-            write_text(notes, json.dumps(bad))
+            write_text(notes, json.dumps(bad), shared=True)
         accelerator.wait_for_everyone()
     return _open_cache(path, notes)
 
