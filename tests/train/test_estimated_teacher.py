@@ -56,7 +56,7 @@ def test_a_loss_gets_the_estimates_of_the_file_by_row(tmp_path):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A run on features with half of the labels hidden; a class is present where its feature is high."""
+    """A run on features with half of the labels hidden; class k is present at high feature k."""
     folder = tmp_path_factory.mktemp("taught")
     rng = np.random.default_rng(1)
     x = rng.normal(size=(ROWS, 6)).astype(np.float32)
