@@ -146,10 +146,10 @@ def test_complete_rows_decide_on_propensities_and_otherwise_labels_alone(bias, s
     shown = hide(truth, setting or "single", 0)
     labels = shown.copy()
     labels[:300] = truth[:300]
-    preference = None if setting is None else find_preference(shown, labels)
-    e = choose_propensity(shown, bias, preference)
+    exponent = None if setting is None else find_preference(shown, labels).told
+    e = choose_propensity(shown, bias, exponent)
     assert (0 if e is None else np.sign(e[0] - e[-1])) == sign
-    unsure = choose_possible(shown, bias, preference)
+    unsure = choose_possible(shown, bias, exponent)
     assert (unsure is not None) == (bias is CANNOT_TELL and setting is None)
 
 

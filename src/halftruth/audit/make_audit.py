@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from halftruth.audit.audit_folder import (
+    INFO,
     AuditFolder,
     archive_decisions,
     digest,
@@ -33,6 +35,7 @@ from halftruth.data.verdicts import place_verdicts
 from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.presence.calibration import calibrate
 from halftruth.presence.probabilities import SELECTIONS, Selection
+from halftruth.train.auto.label_bias import choose_propensities, describe_bias
 from halftruth.train.config import Config, check_device
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
 from halftruth.train.inputs.feature_inputs import Files, list_files, read_inputs, read_matrix
@@ -82,6 +85,8 @@ class _Scores:
     bad: list[tuple[str, str]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     named: bool = True
+    # Whether the labels look biased, as the run or the first fold says.
+    label_bias: dict[str, Any] = field(default_factory=dict)
 
 
 def make_audit(
@@ -151,9 +156,13 @@ def make_audit(
     part, values = inputs.labels.select(good), scores.values[good]
     for warning in scores.warnings:
         log(f"WARNING: {warning}")
+    facts = scores.label_bias or ({} if verdicts is None else _read_facts(out / INFO))
+    for line in describe_bias(facts):
+        log(line)
+    shown = inputs.whole.values[inputs.rows[good]]
     known = calibrate(
-        inputs.whole.values[inputs.rows[good]], values, verified=verified[good],
-        selection=selection, seed=seed,
+        shown, values, verified=verified[good], selection=selection, seed=seed,
+        **choose_propensities(facts, inputs.whole.values),
     )  # fmt: skip
     info = {
         "labels": str(inputs.file.resolve()),
@@ -165,6 +174,7 @@ def make_audit(
         "origin": scores.origin,
         "warnings": scores.warnings,
         "bad_images": scores.bad[:1000],
+        "label_bias": facts,
     }
     if verdicts is not None:
         archive_decisions(out, verdicts)
@@ -301,6 +311,8 @@ def _score_by_run(run: TrainedRun, inputs: _Inputs) -> _Scores:
         _ = run.thresholds
     values, bad = run_scores(run, inputs.labels, images=inputs.images, features=inputs.matrix)
     scores = _Scores(values, f"run {inputs.source.name}", bad)
+    if Path(run.config.labels).resolve() == inputs.file.resolve():
+        scores.label_bias = _read_facts(run.folder / "result.json")
     memorised = trained_on(run, inputs.labels)
     if memorised is None:
         scores.warnings.append(_NOT_KNOWN.format(labels=run.config.labels))
@@ -327,7 +339,18 @@ def _score_by_folds(inputs: _Inputs, folder: Path, folds: int, **options: Any) -
         inputs.labels, folder, images=inputs.images, features=inputs.matrix, folds=folds,
         groups=inputs.groups, **options,
     )  # fmt: skip
-    return _Scores(values, f"{folds}-fold training, out-of-sample", bad)
+    scores = _Scores(values, f"{folds}-fold training, out-of-sample", bad)
+    scores.label_bias = _read_facts(folder / "fold0" / "result.json")
+    return scores
+
+
+def _read_facts(file: Path) -> dict[str, Any]:
+    """What a run or an earlier audit says about the choice of labels; {} where there is none.
+
+    After a review, rows show several labels, and the choice cannot be tested again.
+    """
+    found = json.loads(file.read_bytes()).get("label_bias") if file.is_file() else None
+    return dict(found or {})
 
 
 def _check_scores(inputs: _Inputs, scores: _Scores) -> np.ndarray:

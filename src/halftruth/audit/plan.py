@@ -25,6 +25,7 @@ from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix
 from halftruth.presence.calibration import calibrate
 from halftruth.presence.estimate import Z90, Estimate
 from halftruth.presence.labelling_model import logit, sigmoid
+from halftruth.train.auto.label_bias import choose_propensities
 from halftruth.train.run_folder import write_text
 
 GOALS = ("gain", "find", "rare", "diverse", "learn", "evaluate")
@@ -199,6 +200,7 @@ def _unknown_labels(audit: AuditFolder) -> tuple[np.ndarray, np.ndarray, np.ndar
     fitted = calibrate(
         scored["labels"], scored["scores"], verified=verified,
         selection=audit.info["selection"],
+        **choose_propensities(audit.info.get("label_bias", {}), scored["labels"]),
     )  # fmt: skip
     p = fitted.present
     open_ones = known.missing & (current.codes == 0)

@@ -59,6 +59,13 @@ class Preference:
         return bool(self.p_value < LEVEL)
 
     @property
+    def told(self) -> float | None:
+        """γ, 0 where labels are chosen evenly; None where the rows tell nothing."""
+        if not self.rows:
+            return None
+        return self.exponent if self.found else 0.0
+
+    @property
     def share(self) -> np.ndarray:
         """(K,) the share of the present labels that are shown; NaN where none is present."""
         known = self.present > 0

@@ -26,7 +26,6 @@ import numpy as np
 
 from halftruth.labels import PRESENT
 from halftruth.presence.labelling_model import choose_selection, fit_presence, sigmoid
-from halftruth.presence.preference import Preference
 
 # The exponent γ for training and correcting: with a bias much better than 0, with labels drawn at
 # random about as good (docs/bias.md).
@@ -55,25 +54,25 @@ def frequency_propensities(labels: np.ndarray, exponent: float = EXPONENT) -> np
 
 
 def choose_propensity(
-    labels: np.ndarray, bias: LabelBias | None, preference: Preference | None = None
+    labels: np.ndarray, bias: LabelBias | None, exponent: float | None = None
 ) -> np.ndarray | None:
     """Return the propensities for probabilities and estimates; None where no bias was found.
 
-    Complete rows (`preference`) decide where they tell. γ is at most that of the test, lower than
-    in training: a level that is too high harms decisions more than one that is too low.
+    `exponent`: γ by complete rows, which decide where they tell (`Preference.told`). It is used up
+    to that of the test, lower than in training: a level that is too high harms decisions more than
+    one that is too low.
     """
-    exponent = TESTED if bias is not None and bias.found else 0.0
-    if preference is not None and preference.rows:
-        exponent = preference.exponent if preference.found else 0.0
+    if exponent is None:
+        exponent = TESTED if bias is not None and bias.found else 0.0
     exponent = float(np.clip(exponent, -TESTED, TESTED))
     return frequency_propensities(labels, exponent) if exponent else None
 
 
 def choose_possible(
-    labels: np.ndarray, bias: LabelBias | None, preference: Preference | None = None
+    labels: np.ndarray, bias: LabelBias | None, exponent: float | None = None
 ) -> np.ndarray | None:
     """Return propensities that intervals must cover, where labels cannot tell; otherwise None."""
-    known = bias is None or bias.tells or (preference is not None and preference.rows > 0)
+    known = bias is None or bias.tells or exponent is not None
     return None if known else frequency_propensities(labels)
 
 

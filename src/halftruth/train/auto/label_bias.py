@@ -13,7 +13,7 @@ import numpy as np
 
 from halftruth.labels import PRESENT, UNKNOWN, find_complete_rows
 from halftruth.presence.preference import LEVEL, choose_rows_to_complete, find_preference
-from halftruth.presence.propensity import LabelBias
+from halftruth.presence.propensity import LabelBias, choose_possible, choose_propensity
 
 # The file in the run folder with the rows to label completely.
 ROWS_TO_LABEL = "rows_to_label.txt"
@@ -50,7 +50,7 @@ def collect_bias_facts(
         facts["preference"] = {
             "rows": found.rows,
             "p_value": found.p_value,
-            "exponent": found.exponent,
+            "exponent": found.told,
             "shown_where_present": list_extremes(classes, found.shown, found.present),
         }
     return facts
@@ -94,6 +94,15 @@ def read_test(facts: dict[str, Any]) -> LabelBias | None:
         return None
     # Runs of earlier versions have not all of the numbers.
     return LabelBias(**{name: given[name] for name in ("rows", *_NUMBERS) if name in given})
+
+
+def choose_propensities(facts: dict[str, Any], labels: np.ndarray) -> dict[str, np.ndarray | None]:
+    """Return what the model of labelling is told of a choice of labels: propensities per class."""
+    given = read_test(facts), facts.get("preference", {}).get("exponent")
+    return {
+        "propensity": choose_propensity(labels, *given),
+        "possible": choose_possible(labels, *given),
+    }
 
 
 def describe_details(facts: dict[str, Any]) -> list[str]:

@@ -301,21 +301,21 @@ def decide_without_complete_labels(
 
     Also returns P(present) of every label of these rows.
     """
-    labels, verified, preference = task.get_selection_labels(config), None, None
+    labels, verified, exponent = task.get_selection_labels(config), None, None
     if config.selects_on_truth and task.truth is not None:
         labels = np.where(task.truth > 0, PRESENT, ABSENT)
     elif task.given is not None:
         verified = np.where(task.given == labels, UNKNOWN, labels)[given.rows]
-        preference = find_preference(task.given, task.labels.values)
+        exponent = find_preference(task.given, task.labels.values).told
         labels = task.given
     shares, complete = check_knowledge(
         task.labels.values, task.classes, config.prevalence, config.complete_classes,
         config.labels_per_row,
     )  # fmt: skip
-    propensity = choose_propensity(labels, bias, preference)
+    propensity = choose_propensity(labels, bias, exponent)
     probabilities = fit_probabilities(
         labels[given.rows], given.logits, verified=verified, prevalence=shares, complete=complete,
-        propensity=propensity, possible=choose_possible(labels, bias, preference),
+        propensity=propensity, possible=choose_possible(labels, bias, exponent),
         labels_per_row=config.labels_per_row, seed=config.seed,
     )  # fmt: skip
     shown = (task.labels.values[task.splits.train] == PRESENT).sum(axis=0)
