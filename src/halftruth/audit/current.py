@@ -1,6 +1,6 @@
 """An audit after the decisions so far: probabilities, order, counts and expected precision.
 
-The command line, the report, the review page, `repair` and the exports all ask this module, so
+The command line, the report, the review page, `repair` and the exports all use this module, so
 that they show the same numbers.
 """
 

@@ -131,7 +131,7 @@ class VerificationQueue(Queue):
         return {**super().entry(i, who), "score": None, "probability": None}
 
     def similar(self, i: int, count: int = 4) -> dict[str, Any]:
-        """No similar rows: they would tell what the model thinks."""
+        """No similar rows: they would show what the model predicts."""
         return {"by": "", "labelled": [], "similar": []}
 
     def progress(self, who: str = "") -> dict[str, Any]:

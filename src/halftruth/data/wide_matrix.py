@@ -1,6 +1,6 @@
 """Sparse matrices with many columns, such as all terms of a text.
 
-A linear model takes them as they are. Models that need dense features see the columns that are most
+A linear model takes them as they are. Models that need dense features use the columns that are most
 associated with a present label.
 """
 
@@ -19,7 +19,7 @@ MOST_FEATURES, FEWEST_FEATURES, MOST_BYTES = 2048, 128, 2 << 30
 
 @dataclass(frozen=True, eq=False)
 class WideMatrix:
-    """A sparse matrix of features (N, D), and the columns that models see which need dense ones.
+    """A sparse matrix of features (N, D), and its columns for models that need dense features.
 
     As a NumPy array it is the dense matrix of those columns.
     """

@@ -39,7 +39,7 @@ def infer_presence(
     - "no empty row": the same, given that at least one class of every row is present;
     - "one": each row shows one of its present labels; "one, at least one": with the same condition.
 
-    Verdicts (`verified`) override labels; which labels were shown is told by `labels` alone.
+    Verdicts (`verified`) override labels; which labels were shown is read from `labels` alone.
     """
     shown = labels == PRESENT
     known = np.where(verified == 0, labels, verified)

@@ -1,15 +1,15 @@
 """Whether some classes are shown in preference to others: a test on rows with complete labels.
 
-Incomplete labels alone can hardly tell a class that is rare from one that is rarely shown. A few
-rows that were labelled completely later tell it directly. Suppose that a row shows s of its m
-present labels. If every choice of s labels is as likely as any other, class k is shown in s/m of
+Incomplete labels alone hardly distinguish a rare class from one that is rarely shown. A few rows
+that were labelled completely later show the difference directly. Suppose that a row shows s of its
+m present labels. If every choice of s labels is as likely as any other, class k is shown in s/m of
 these rows. The test compares how often each class is shown with that number in two ways: over all
 classes, and along their frequency (frequent or rare classes first). Its p-value is exact: the share
 of even draws that are at least as far from even in either way.
 
-Rows with s = 0 or s = m tell nothing about a preference, and do not count in the test.
+Rows with s = 0 or s = m contain no information on a preference, and do not count in the test.
 
-How strong a preference for frequent classes is, is told by the rows that show one label: P(k is
+How strong a preference for frequent classes is, follows from the rows that show one label: P(k is
 shown) = n_k^γ / Σ n_m^γ over the present classes, with n the number of shown labels of a class.
 """
 
@@ -60,7 +60,7 @@ class Preference:
 
     @property
     def told(self) -> float | None:
-        """γ, 0 where labels are chosen evenly; None where the rows tell nothing."""
+        """γ, 0 where labels are chosen evenly; None where the rows have no information on it."""
         if not self.rows:
             return None
         return self.exponent if self.found else 0.0
@@ -156,9 +156,9 @@ def _rank_first(found: np.ndarray) -> float:
 
 
 def choose_rows_to_complete(probabilities: Any, *, seed: int = 0) -> np.ndarray:
-    """Choose rows whose complete labels would tell most, by P(present | x) (N, K); sorted.
+    """Choose the rows whose complete labels are most informative, by P(present | x) (N, K); sorted.
 
-    A row tells something if at least two classes are present. Rows are drawn with the probability
+    A row is informative if at least two classes are present. Rows are drawn with the probability
     of that as weight: as many as are needed to find a class that is shown twice as often as another
     where both are present, but at least 20 and at most 500.
 

@@ -1,12 +1,12 @@
 """The model of labelling: calibrated P(present | x) and prevalences, from incomplete labels.
 
-Everything that needs to know which labels are missing asks this module: probabilities, decisions,
+Everything that depends on which labels are missing uses this module: probabilities, decisions,
 estimated scores, the audit and the report. Out-of-sample logits z become
 
     P(present | x) = σ(a_k + b_k z_k)
 
 with a prevalence π_k and a probability c_k that a present label is shown, per class. What labels
-cannot tell is said by an interval:
+leave open is covered by an interval:
 
 - where rows show several labels or none, the probability c that a present label is shown is the
   same for all classes (or in proportion to given propensities); classes are independent given
@@ -229,7 +229,7 @@ def _fit_assumptions(
 ) -> tuple[list[_Fit], Presence]:
     """Fit every assumption that the labels allow; also returns a fit to start the curves from.
 
-    `settled`: rows tell the level, so that one assumption is enough.
+    `settled`: rows determine the level, so that one assumption is enough.
     """
     if settled:
         one = how == "one" and bool((labels == UNKNOWN).any())

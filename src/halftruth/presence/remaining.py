@@ -1,4 +1,4 @@
-"""What the verdicts of a review say about the candidates that nobody has reviewed yet.
+"""Probabilities of candidates that nobody has reviewed yet, corrected by the verdicts of a review.
 
     logit P(present) = z − t max(z, 0) + δ + δₖ,    z = logit p
 

@@ -1,4 +1,4 @@
-"""Verify a few labels to know the scores of all: which labels to look at, and what they say.
+"""Verify a few labels to estimate the scores of all: which labels to verify, and the estimates.
 
 A metric θ depends on which of the unknown labels are present, y, and the model of labelling says
 w = P(present). To first order
@@ -14,14 +14,15 @@ whoever stops early has a random part of the sample.
 With the verdicts there are two estimates:
 
 - "model": w is recalibrated by the verdicts (a shift of logit w shared by all classes, one per
-  class, and a slope; `presence.remaining`), then θ(w). Little noise, but it trusts the model.
+  class, and a slope; `presence.remaining`), then θ(w). Little noise, but biased where the model is
+  wrong.
 - "unbiased": θ(w) + Σ g (y − w) / π over the verified cells. Whatever w is, the second term
   corrects it in expectation, exactly for counts, to first order for F1 and average precision. A bad
   model only makes it noisier.
 
-"combined" weighs them by their variances. Where they differ by more than the model expects of
-itself, the difference is taken for its error: the more the verdicts contradict the model, the less
-it counts.
+"combined" weighs them by their variances. Where they differ by more than the variance of the model
+allows, the difference is added to it: the more the verdicts contradict the model, the less it
+counts.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from halftruth.presence.posterior import PresenceRange
 from halftruth.presence.probabilities import Selection
 from halftruth.presence.remaining import Spreads, fit_shift
 
-# What a plan can be made for, and what verdicts tell.
+# What a plan can be made for, and what verdicts estimate.
 METRICS = ("mAP", "CF1", "OF1")
 SCORES = (*METRICS, "OP", "OR")
 # Share of the sample that is drawn uniformly.
@@ -105,7 +106,7 @@ def plan_verification(
     selection: Selection = "auto",
     seed: int = 0,
 ) -> VerificationPlan:
-    """Choose unknown cells whose verification tells most about a metric.
+    """Choose the unknown cells whose verification is most informative about a metric.
 
     `scores`, `labels`, `decisions`, `present` and `selection` are those of
     `halftruth.presence.estimated_scores.estimate_scores`. `metric` is mAP, CF1, OF1 or "all", which

@@ -1,4 +1,4 @@
-"""The time that a stage will take, said after its first steps."""
+"""The time that a stage will take, estimated after its first steps."""
 
 import math
 import time

@@ -1,4 +1,4 @@
-"""The memory that a run will need, said before it starts."""
+"""The memory that a run will need, estimated before it starts."""
 
 from typing import Any
 

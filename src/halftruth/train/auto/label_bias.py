@@ -1,4 +1,4 @@
-"""What a run says about the choice of its labels: does it look biased, how sure, what settles it.
+"""Whether the labels of a run look biased, how sure this is, and what would settle it.
 
 Two tests: of labels alone, whether frequent classes are named first (presence.propensity; only
 where rows show one class each); and, where the complete labels of some rows are known beside those
@@ -97,7 +97,7 @@ def read_test(facts: dict[str, Any]) -> LabelBias | None:
 
 
 def choose_propensities(facts: dict[str, Any], labels: np.ndarray) -> dict[str, np.ndarray | None]:
-    """Return what the model of labelling is told of a choice of labels: propensities per class."""
+    """Return the propensities per class that the model of labelling uses for biased labels."""
     given = read_test(facts), facts.get("preference", {}).get("exponent")
     return {
         "propensity": choose_propensity(labels, *given),
@@ -151,7 +151,7 @@ def find_rows_to_label(
     """Return which of the rows, whose labels and P(present | x) are given, to label completely.
 
     Rows that show a class and in which others are likely present, too; none if labels do not look
-    biased or complete rows have told already.
+    biased or complete rows have settled it already.
     """
     if "preference" in facts or not looks_biased(facts):
         return np.zeros(0, dtype=np.intp)

@@ -29,8 +29,8 @@ _DRAWS = 2
 def find_label_bias(x: Any, labels: np.ndarray, seed: int = 0) -> LabelBias | None:
     """Return the test on prepared features (N, D), or None where it cannot be made.
 
-    Rows must show one class each; rows without a label tell nothing of the choice, and neither do
-    complete ones. Classes are compared in pairs, so two at least must have labels.
+    Rows must show one class each: rows without a label have no information on the choice, and
+    neither have complete ones. Classes are compared in pairs, so at least two must have labels.
     """
     whole = find_complete_rows(labels)
     rows = np.flatnonzero(((labels == PRESENT).sum(axis=1) == 1) & ~whole)

@@ -1,4 +1,4 @@
-"""What the scores of other classes say about a class: links, found on out-of-sample scores."""
+"""Links between classes: the scores of other classes improve those of a class (out of sample)."""
 
 import numpy as np
 import torch

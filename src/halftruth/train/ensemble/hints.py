@@ -1,7 +1,7 @@
 """Combine the scores of a model with hints: scores of anything else, for some rows and classes.
 
 How much a hint is worth is learnt per class from the shown labels alone, on rows that the model was
-not fitted on. A hint that tells nothing, or the opposite, gets the weight 0.
+not fitted on. A hint that does not help, or whose scores are inverted, gets the weight 0.
 """
 
 import dataclasses

@@ -59,7 +59,7 @@ def find_pairs(labels: Tensor) -> np.ndarray | None:
 def count_as_absent(labels: Tensor) -> Tensor | None:
     """Return (N, K) how much each unknown label counts as absent, by the class its row shows.
 
-    None where it cannot be told. Rows that show nothing, or several classes, count in full.
+    None where it cannot be estimated. Rows that show nothing, or several classes, count in full.
     """
     if (pairs := find_pairs(labels)) is None:
         return None
@@ -272,7 +272,7 @@ def average_weights(weights: Tensor) -> Tensor:
 def impute_unasked(
     x: Tensor, labels: Tensor, weights: Tensor | None, soft: Tensor | None
 ) -> Tensor | None:
-    """Return soft labels that say what the linear member says about labels of weight 0.
+    """Return soft labels: predictions of the linear member where labels have weight 0.
 
     For members that take one weight per row: a class that nobody was asked about would be absent.
     The linear member was not fitted to these labels.

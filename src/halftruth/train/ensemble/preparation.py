@@ -1,4 +1,4 @@
-"""From raw features to those that members see."""
+"""Prepare raw features for the members of the ensemble."""
 
 from dataclasses import replace
 from typing import Any
@@ -21,7 +21,7 @@ def fit_preparation(features: Any, one_scale: np.ndarray | None = None) -> list[
 
 
 def prepare_features(features: Any, one_scale: np.ndarray | None = None) -> Tensor:
-    """Return features as the members see them."""
+    """Return features that are prepared for the members."""
     steps = fit_preparation(features, one_scale)
     return apply_in_blocks(nn.Sequential(*steps), features).float()
 

@@ -159,7 +159,7 @@ class FeatureEncoder:
             lines.append(self.text.describe())
         if self.wide:
             lines.append(
-                f"the linear member of the ensemble sees all terms, the others the "
+                f"the linear member of the ensemble uses all terms, the others the "
                 f"{len(self.text.chosen):,} that are most associated with a label"
             )
         return "\n".join(lines)

@@ -221,7 +221,7 @@ def evaluate_many(
 
 
 def describe_metrics(metrics: dict[str, float], complete: bool) -> list[str]:
-    """Return the metrics of many classes as text; each says what it stands on."""
+    """Return the metrics of many classes as text, each with the labels that it is measured on."""
     precision, scored = (
         ", ".join(
             f"{name} {100 * value:.1f}"

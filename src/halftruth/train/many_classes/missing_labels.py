@@ -1,9 +1,10 @@
 """How many labels are missing with many classes: the model of labelling on the frequent classes.
 
 The model of many classes is fitted to labels as they are shown, so its probabilities are those of
-being labelled. Most classes have too few labels to tell more. The frequent ones tell how many of
-the present labels are shown; all probabilities are then moved, by the same logit, to that number of
-labels per row. If rare classes are labelled less often than frequent ones, it is too low for them.
+being labelled. Most classes have too few labels to estimate more. From the frequent ones follows
+how many of the present labels are shown; all probabilities are then moved, by the same logit, to
+that number of labels per row. If rare classes are labelled less often than frequent ones, it is too
+low for them.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +27,7 @@ from halftruth.train.many_classes.fit_many import row_blocks
 _ROWS, _MOST_CLASSES, _LEAST_CLASSES, _LEAST_LABELS = 2_000, 200, 3, 10
 NOT_ESTIMATED = (
     "labels per row are not estimated, {why}: probabilities and decisions are for being labelled; "
-    "--labels-per-row (labels_per_row) tells the number"
+    "give the number with --labels-per-row (labels_per_row)"
 )
 
 

@@ -34,8 +34,8 @@ UNKNOWN_IS = ("estimate", "absent")
 class Evaluation(NamedTuple):
     """Overall metrics, a table with one row per class, and the images that could not be read.
 
-    `metrics` are measured, and `footing` tells on what: "on complete labels", "on known labels
-    only", "counting unknown as absent" (only where asked for), or "estimated": nothing was
+    `metrics` are measured, and `footing` says on which labels: "on complete labels", "on known
+    labels only", "counting unknown as absent" (only where asked for), or "estimated": nothing was
     measured. `estimated` are mAP, CF1, OF1, OP and OR with 90 % intervals, by the model of
     labelling. `not_predicted` are the classes that the rule never predicts.
     """
@@ -118,7 +118,7 @@ def _evaluate_many(
     decisions: Decisions,
     left_out: list[str],
 ) -> Evaluation:
-    """Measure a run with many classes by blocks; unknown labels count as absent, and it is said."""
+    """Measure a run with many classes by blocks; unknown counts as absent, as the result states."""
     options = {**_get_reading_options(run, labels), **(reading or {})}
     given = read_labels(labels, **options, sparse=True)
     matched, extra = match_classes(given, run.classes)

@@ -38,7 +38,7 @@ def make_prediction_table(
 ) -> pd.DataFrame:
     """Return one row per item: name, predicted labels (joined by |), score per class.
 
-    `chosen` (N, K) tells which labels are predicted.
+    `chosen` (N, K): which labels are predicted.
     """
     names = np.array(classes, dtype=object)
     labels = [join_names(list(names[row])) for row in chosen]
