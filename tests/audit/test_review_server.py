@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from audit_example import CLASSES, Example, write_rows
+from audit_example import CLASSES, Example, make_example, write_rows
 
 from halftruth.audit.audit_folder import CANDIDATES, AuditFolder
 from halftruth.audit.review_queue import Queue
@@ -27,6 +27,15 @@ def queue(example: Example) -> Any:
     made.decisions.close()
 
 
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """One queue for all requests that must not change it."""
+    made = Queue(make_example(tmp_path_factory.mktemp("unchanged")).audit())
+    yield made
+    assert not made.decisions.verdicts
+    made.decisions.close()
+
+
 def visit(queue: Queue, path: str, **options: Any) -> Any:
     client = make_app(queue, TOKEN).test_client()
     options.setdefault("base_url", "http://127.0.0.1:5000")
@@ -37,22 +46,22 @@ def visit(queue: Queue, path: str, **options: Any) -> Any:
 @pytest.mark.parametrize(
     "path", ["/", "/about", "/wrong/", "/wrong/about", "/wrong/image/0", "//about", "/s3cre/about"]
 )
-def test_without_the_token_there_is_no_answer(queue: Queue, path: str) -> None:
-    answer = visit(queue, path)
+def test_without_the_token_there_is_no_answer(unchanged: Queue, path: str) -> None:
+    answer = visit(unchanged, path)
     assert (answer.status_code, answer.data) == (404, b"")
-    answer = visit(queue, path, json={"ids": [0], "verdict": "accept"})
+    answer = visit(unchanged, path, json={"ids": [0], "verdict": "accept"})
     assert answer.status_code in (404, 405)
-    assert not queue.decisions.verdicts
+    assert not unchanged.decisions.verdicts
 
 
-def test_a_foreign_host_name_is_refused(queue: Queue) -> None:
-    good = visit(queue, f"/{TOKEN}/about")
-    rebound = visit(queue, f"/{TOKEN}/about", base_url="http://evil.example:5000")
+def test_a_foreign_host_name_is_refused(unchanged: Queue) -> None:
+    good = visit(unchanged, f"/{TOKEN}/about")
+    rebound = visit(unchanged, f"/{TOKEN}/about", base_url="http://evil.example:5000")
     assert (good.status_code, rebound.status_code) == (200, 404)
 
 
-def test_every_answer_forbids_frames_scripts_and_referrers(queue: Queue) -> None:
-    headers = visit(queue, f"/{TOKEN}/").headers
+def test_every_answer_forbids_frames_scripts_and_referrers(unchanged: Queue) -> None:
+    headers = visit(unchanged, f"/{TOKEN}/").headers
     assert "default-src 'none'" in headers["Content-Security-Policy"]
     assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
     assert headers["Referrer-Policy"] == "no-referrer"
@@ -126,8 +135,8 @@ def test_a_foreign_origin_is_refused(queue: Queue, origin: str) -> None:
         "image/²",
     ],
 )
-def test_bad_numbers_and_names_are_bad_requests(queue: Queue, path: str) -> None:
-    answer = visit(queue, f"/{TOKEN}/{path}")
+def test_bad_numbers_and_names_are_bad_requests(unchanged: Queue, path: str) -> None:
+    answer = visit(unchanged, f"/{TOKEN}/{path}")
     assert answer.status_code == 400
     assert "error" in answer.json
 
@@ -146,13 +155,13 @@ def test_bad_numbers_and_names_are_bad_requests(queue: Queue, path: str) -> None
         (b" " * (1 << 20) + b'{"ids": [0], "verdict": "accept"}', 413),
     ],
 )  # fmt: skip
-def test_bad_bodies_are_bad_requests(queue: Queue, body: bytes, status: int) -> None:
-    answer = make_app(queue, TOKEN).test_client().post(
+def test_bad_bodies_are_bad_requests(unchanged: Queue, body: bytes, status: int) -> None:
+    answer = make_app(unchanged, TOKEN).test_client().post(
         f"/{TOKEN}/decide", data=body, base_url="http://127.0.0.1:5000",
         content_type="application/json",
     )  # fmt: skip
     assert answer.status_code == status
-    assert not queue.decisions.verdicts
+    assert not unchanged.decisions.verdicts
 
 
 @pytest.fixture
@@ -336,18 +345,18 @@ def test_annotators_agree_disagree_and_settle_by_majority(queue: Queue) -> None:
         {"ids": [0], "verdict": "accept", "who": 5},
     ],
 )
-def test_a_batch_that_is_not_what_was_shown_is_refused(queue: Queue, body: dict) -> None:
-    assert visit(queue, f"/{TOKEN}/decide", json=body).status_code == 400
-    assert not queue.decisions.verdicts
+def test_a_batch_that_is_not_what_was_shown_is_refused(unchanged: Queue, body: dict) -> None:
+    assert visit(unchanged, f"/{TOKEN}/decide", json=body).status_code == 400
+    assert not unchanged.decisions.verdicts
 
 
-def test_similar_rows_and_labelled_rows_are_shown_with_their_images(queue: Queue) -> None:
-    found = visit(queue, f"/{TOKEN}/similar/0").json
-    name = queue.entry(0)["class"]
+def test_similar_rows_and_labelled_rows_are_shown_with_their_images(unchanged: Queue) -> None:
+    found = visit(unchanged, f"/{TOKEN}/similar/0").json
+    name = unchanged.entry(0)["class"]
     assert found["by"] == "scores"
     assert all(name in one["labels"] for one in found["labelled"])
     assert not any(name in one["labels"] for one in found["similar"])
     place = found["similar"][0]["place"]
-    assert visit(queue, f"/{TOKEN}/row/{place}").mimetype == "image/jpeg"
+    assert visit(unchanged, f"/{TOKEN}/row/{place}").mimetype == "image/jpeg"
     for path in ("similar/99999", "row/99999", "row/-1"):
-        assert visit(queue, f"/{TOKEN}/{path}").status_code == 400
+        assert visit(unchanged, f"/{TOKEN}/{path}").status_code == 400
