@@ -91,7 +91,24 @@ def test_wrong_labels_are_found() -> None:
     hits = truth[first["row"], first["class"].map("abcde".index)] == 0
     assert hits.mean() > 0.8
     total = calibrate(labels, scores).wrong_total
-    assert len(mistaken) / 2 < total < 2 * len(mistaken)
+    assert len(mistaken) / 2 < total.value < 2 * len(mistaken)
+    assert total.low <= len(mistaken) <= total.high
+
+
+def test_correct_labels_are_not_called_wrong() -> None:
+    truth, scores = make_data()
+    found = calibrate(hide(truth, 0.4), scores)
+    assert found.wrong_total.value < 0.01 * truth.sum()
+    assert found.wrong_total.low < 1
+    assert np.sort(found.wrong_probability.ravel())[-50:].mean() < 0.15
+
+
+def test_classes_that_the_scores_do_not_show_are_not_called_wrong() -> None:
+    # The scores of two classes are noise: their labels have low scores, and none is wrong.
+    truth, scores = make_data()
+    scores[:, :2] = np.random.default_rng(5).permutation(scores[:, :2])
+    found = calibrate(hide(truth, 0.5), scores)
+    assert np.sort(found.wrong_probability.ravel())[-100:].mean() < 0.2
 
 
 def test_verdicts_override_scores() -> None:

@@ -121,7 +121,9 @@ class AuditFolder:
 
     @property
     def wrong_total(self) -> Estimate:
-        return Estimate(self.info["wrong"], 0.0, _WRONG_FACTOR * self.info["wrong"])
+        value = self.info["wrong"]
+        # Audits of earlier versions have no interval.
+        return Estimate(value, *self.info.get("wrong_interval", (0.0, _WRONG_FACTOR * value)))
 
     @property
     def labels_file(self) -> Path:
@@ -164,7 +166,8 @@ def write_audit(
         "missing": {"estimate": total.value, "low": total.low, "high": total.high},
         "missing_by_class": [count.value for count in known.missing],
         "missing_intervals": [[count.low, count.high] for count in known.missing],
-        "wrong": known.wrong_total,
+        "wrong": known.wrong_total.value,
+        "wrong_interval": [known.wrong_total.low, known.wrong_total.high],
         "wrong_by_class": known.wrong,
         "not_listed": not_listed,
         "repair_problem": _find_repair_problem(info),

@@ -189,7 +189,8 @@ def summary(labels: Any, scores: Any, **options: Any) -> dict[str, Any]:
         "unknown": int((data.labels == UNKNOWN).sum()),
         "missing": total.value,
         "missing_interval": (total.low, total.high),
-        "wrong": known.wrong_total,
+        "wrong": known.wrong_total.value,
+        "wrong_interval": (known.wrong_total.low, known.wrong_total.high),
         "selection": known.selection,
         "at_90_percent_precision": count_at_precision(table["expected_precision"].to_numpy(), 0.9),
     }

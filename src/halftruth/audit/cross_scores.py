@@ -14,6 +14,7 @@ import numpy as np
 from halftruth.audit.score_sources import run_scores
 from halftruth.data import DataError, fold_of_rows, split_rows, write_labels
 from halftruth.labels import PRESENT, LabelMatrix
+from halftruth.presence.labelling_model import logit, sigmoid
 from halftruth.train.devices import count_processes, run_in_processes
 from halftruth.train.fit import train
 from halftruth.train.journal import Journal
@@ -87,7 +88,27 @@ def cross_scores(
             scores[rows], lost = run_scores(run, part, images=images, features=held_out)
             bad += lost
             advance()
-    return scores, bad
+    # Folds of groups may differ in truth; random folds only by the labels that their model lacked.
+    return scores if groups is not None else align_folds(scores, fold), bad
+
+
+def align_folds(scores: np.ndarray, fold: np.ndarray) -> np.ndarray:
+    """Move the logits of every fold to the mean of their class over all folds.
+
+    A model that was trained without the labels of a fold has seen fewer of a rare class if the fold
+    holds more of them, so that it scores exactly their rows too low.
+
+    >>> align_folds(np.array([[0.2], [0.2], [0.8], [0.8]]), np.array([0, 0, 1, 1])).round(2).ravel()
+    array([0.5, 0.5, 0.5, 0.5])
+    """
+    z = logit(scores)
+    for column in z.T:
+        # Rows of bad images score NaN.
+        some = ~np.isnan(column)
+        count = np.maximum(np.bincount(fold[some], minlength=fold.max() + 1), 1)
+        mean = np.bincount(fold[some], column[some], minlength=len(count)) / count
+        column[some] += column[some].mean() - mean[fold[some]] if some.any() else 0.0
+    return sigmoid(z)
 
 
 def _train_fold(labels: LabelMatrix, out: Path, settings: dict[str, Any]) -> None:

@@ -35,7 +35,7 @@ class Calibration:
     missing: list[Estimate]
     missing_total: Estimate
     wrong: list[float]
-    wrong_total: float
+    wrong_total: Estimate
     selection: str
 
 
@@ -75,17 +75,26 @@ def calibrate(
     )
     chance = np.where(open_ones, found.middle * (1 - found.middle), 0.0).sum(axis=0)
     of_class = np.hypot(DOUBT, CLASS_DOUBT)
-    wrong = find_wrong(values, points, present)
+    merged = np.where(verdicts == 0, values, verdicts)
+    suspect = find_wrong(merged, fitted.offset + fitted.slope * z, present)
     # A reviewed label has a verdict, not a probability; it is not counted any more.
-    not_reviewed = np.where(verdicts == 0, wrong, 0.0)
-    wrong = np.where(verdicts == 0, wrong, (verdicts == ABSENT) & (values == PRESENT))
+    not_reviewed = np.where(verdicts == 0, suspect.probability, 0.0)
+    wrong = np.where(verdicts == 0, not_reviewed, (verdicts == ABSENT) & (values == PRESENT))
+    wrong_count = float(not_reviewed.sum())
+    left = wrong_count / max(float(suspect.probability.sum()), 1e-12)
     return Calibration(
         present=present,
         wrong_probability=wrong,
         missing=[_count(*one, of_class) for one in zip(middle, low, high, chance, strict=True)],
         missing_total=_count(middle.sum(), low.sum(), high.sum(), chance.sum(), DOUBT),
         wrong=[float(value) for value in not_reviewed.sum(axis=0)],
-        wrong_total=float(not_reviewed.sum()),
+        wrong_total=_count(
+            wrong_count,
+            left * suspect.low,
+            left * suspect.high,
+            float((not_reviewed * (1 - not_reviewed)).sum()),
+            0.0,
+        ),
         selection=fitted.selection,
     )
 

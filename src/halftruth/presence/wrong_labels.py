@@ -1,94 +1,156 @@
 """How likely each PRESENT label is wrong, estimated from out-of-sample scores.
 
-    u = share of the absent rows of the class with a lower score
+Shown labels of class k are a mixture. Correct ones are drawn from the rows in proportion to
+p = P(present | score), wrong ones in proportion to 1 − p:
 
-The scores of wrong labels are those of absent rows, so their u is uniform. That of correct labels
-is near 1, but hard examples reach down to 0 and look the same as wrong labels. Over all classes
+    P(row i is shown) = (1 − ε) pᵢ / Σ p + ε (1 − pᵢ) / Σ (1 − p),    logit p = a + b t
 
-    density of u = ε + A exp(b u)        for u < 0.85
+t is the calibrated logit of the score. Wrong labels made the fit of t too flat, so b is fitted
+again, one per class around a common value, together with the share ε; a keeps Σ p. All of this is a
+sum over a grid, so that P(wrong) is averaged over everything that the labels leave open.
 
-with ε the share of wrong labels. Where all labels are correct, b depends on how good the scores
-are, which is the prior here: only a tail that is flatter than this counts as evidence of wrong
-labels. The posterior is a sum over a grid of b and ε. A part of ε are hard examples after all:
-their share is taken off, on average over its prior.
+ε also holds hard examples: correct labels that the model does not see at all. Labels alone cannot
+tell them from wrong ones. Their share is taken off, on average over its prior: it grows with how
+many correct labels have low scores.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from halftruth.labels import PRESENT, UNKNOWN
+from halftruth.labels import ABSENT, PRESENT, UNKNOWN
+from halftruth.presence.labelling_model import sigmoid
 
-_UPPER = 0.85
-# Chosen on VOC 2012, COCO 2014 and five tables with 0, 2 and 10 % wrong labels (docs/audit.md).
-# Prior of b: log-normal, around a value that depends on the shares of labels with u > 0.95 and with
-# u < 0.85.
-_TOP, _RATE, _RATE_BY_TOP, _RATE_BY_LOW, _RATE_SPREAD = 0.95, 1.3, 2.35, -0.4, 0.05
-# Prior of ε: gamma with this shape and scale, so that most label files have few wrong labels.
-_SHAPE, _SCALE = 0.3, 0.1
-# Prior of the share of hard examples in ε, relative to the labels with u < 0.85: gamma with this
-# shape and mean.
-_HARD_SHAPE, _HARD_MEAN = 4.0, 0.05
-_RATES, _SHARES, _GRID = 21, 67, 101
+_BINS = 200
+# Grids: b of a class, its centre over all classes, its spread on a log scale, and ε.
+_SLOPES, _CENTRES = np.geomspace(0.15, 8.0, 34), np.geomspace(0.5, 4.0, 13)
+_SPREADS, _SHARES = np.array([0.03, 0.1, 0.2, 0.35, 0.6]), np.geomspace(0.001, 0.6, 30)
+# Priors of the centre (log-normal), of the spread and of ε (exponential).
+_CENTRE, _CENTRE_SPREAD, _SPREAD_MEAN, _SHARE_MEAN = 1.15, 0.4, 0.3, 0.4
+# A label has a low score if fewer than this share of the absent rows have lower ones. The share of
+# hard examples is exponential; its mean is _HARD_LEAST, and _HARD times the squared share of low
+# scores among correct labels. Chosen, as the prior of ε, on twelve data sets (docs/audit.md).
+_LOW, _HARD, _HARD_LEAST = 0.85, 0.7, 0.005
+_LEVELS = -np.log((np.arange(40) + 0.5) / 40)
 
 
-def find_wrong(labels: np.ndarray, scores: np.ndarray, present: np.ndarray) -> np.ndarray:
-    """(N, K) probability that a PRESENT label is wrong, 0 for other labels.
+@dataclass(frozen=True)
+class WrongLabels:
+    """(N, K) P(wrong) of PRESENT labels, 0 elsewhere, and the 90 % interval of their number."""
 
-    `present` (N, K) is the probability that a class is present, for the scores of absent rows.
+    probability: np.ndarray
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class _Class:
+    """Shown labels of a class by bin: how many, and the log odds of correct, by slope (bins, B)."""
+
+    column: int
+    rows: np.ndarray
+    bins: np.ndarray
+    count: np.ndarray
+    odds: np.ndarray
+    likelihood: np.ndarray
+    low: int
+
+
+def find_wrong(labels: np.ndarray, logits: np.ndarray, present: np.ndarray) -> WrongLabels:
+    """How likely PRESENT labels are wrong.
+
+    `logits` (N, K) are calibrated, without knowledge of the label; `present` (N, K) is P(present)
+    with it.
     """
-    listed = labels == PRESENT
-    place = np.full(labels.shape, np.nan)
-    for k in np.flatnonzero(listed.any(axis=0)):
-        rows = labels[:, k] == UNKNOWN if (labels[:, k] == UNKNOWN).any() else ~listed[:, k]
-        order = np.flatnonzero(rows)[np.argsort(scores[rows, k], kind="stable")]
-        below = np.cumsum(1 - present[order, k])
-        if not len(order) or below[-1] <= 0:
-            continue
-        place[listed[:, k], k] = np.interp(
-            scores[listed[:, k], k], scores[order, k], below / below[-1], left=0.0
-        )
-    known = listed & ~np.isnan(place)
     wrong = np.zeros(labels.shape)
-    wrong[known] = _wrong_given_place(place[known])
-    return wrong
-
-
-def _wrong_given_place(u: np.ndarray) -> np.ndarray:
-    """P(wrong | u), averaged over the posterior of b and of the share of wrong labels."""
-    low = u[u < _UPPER]
-    if not len(low):
-        return np.zeros(len(u))
-    part = len(low) / len(u)
-    centre = np.log(_RATE + _RATE_BY_TOP * (u > _TOP).mean() + _RATE_BY_LOW * part)
-    deviation = np.linspace(-3, 3, _RATES)
-    rates = np.exp(centre + _RATE_SPREAD * deviation)
-    # The share of wrong labels among those with a low u, and among all labels.
-    mixed = np.linspace(0, 1, _SHARES + 2)[1:-1]
-    shares = mixed * part / _UPPER
-    # A histogram: the likelihood needs no more of up to millions of labels.
-    count, edges = np.histogram(low, bins=200, range=(0, _UPPER))
-    middle = (edges[:-1] + edges[1:]) / 2
-    log_post = np.log(_mixture(middle, rates, mixed)) @ count
-    log_post += -0.5 * deviation[:, None] ** 2 + (_SHAPE - 1) * np.log(shares) - shares / _SCALE
-    weight = np.exp(log_post - log_post.max())
+    parts = [
+        part for k in np.flatnonzero((labels == PRESENT).any(axis=0))
+        if (part := _describe(k, labels[:, k], logits[:, k], present[:, k])) is not None
+    ]  # fmt: skip
+    if not parts:
+        return WrongLabels(wrong, 0.0, 0.0)
+    # (B, C, S) prior of a slope given centre and spread; (C, S) prior of those.
+    away = np.log(_SLOPES[:, None, None] / _CENTRES[:, None]) / _SPREADS
+    prior = np.exp(-0.5 * away**2)
+    prior /= prior.sum(axis=0)
+    common = -0.5 * (np.log(_CENTRES / _CENTRE) / _CENTRE_SPREAD)[:, None] ** 2
+    common = common - _SPREADS / _SPREAD_MEAN
+    tops = [part.likelihood.max(axis=0) for part in parts]
+    inside = [
+        np.einsum("bm,bcs->csm", np.exp(part.likelihood - top), prior) + 1e-300
+        for part, top in zip(parts, tops, strict=True)
+    ]
+    total = common[..., None] + sum(
+        np.log(one) + top for one, top in zip(inside, tops, strict=True)
+    )
+    # The grid of ε is even on a log scale, hence the factor ε.
+    weight = np.exp(total - total.max() - _SHARES / _SHARE_MEAN) * _SHARES
     weight /= weight.sum()
-    draws = np.random.default_rng(0).standard_gamma(_HARD_SHAPE, 500) / _HARD_SHAPE
-    hard = _HARD_MEAN * part * draws
-    mistaken = np.maximum(1 - hard / shares[:, None], 0).mean(axis=1)
-    grid = np.linspace(0, 1, _GRID)
-    wrong_at = (mistaken * mixed / _UPPER)[None, :, None] / _mixture(grid, rates, mixed)
-    wrong = np.interp(u, grid, (weight[:, :, None] * wrong_at).sum(axis=(0, 1)))
-    # Above the bound correct labels are denser than this curve; wrong labels stay uniform.
-    high = u >= _UPPER
-    expected = float((weight.sum(axis=0) * shares * mistaken).sum()) * len(u) * (1 - _UPPER)
-    wrong[high] *= min(1.0, expected / max(float(wrong[high].sum()), 1e-12))
-    return np.asarray(wrong)
+    of_share = weight.sum(axis=(0, 1))
+    given = weight / np.maximum(of_share, 1e-300)
+    labels_shown = sum(int(part.count.sum()) for part in parts)
+    low = sum(part.low for part in parts) / labels_shown
+    correct_low = np.maximum(low - _LOW * _SHARES, 0.0) / (1 - _SHARES)
+    # (M, H): which part of ε is wrong, for levels of the share of hard examples.
+    hard = _HARD_LEAST + _HARD * correct_low**2
+    part_wrong = np.maximum(1 - np.outer(hard / _SHARES, _LEVELS), 0.0)
+    expected = np.zeros(len(_SHARES))
+    for part, top, one in zip(parts, tops, inside, strict=True):
+        slopes = np.einsum("csm,bcs->bm", given / one, prior) * np.exp(part.likelihood - top)
+        # (bins, M): P(not seen by the model | label), wrong or hard.
+        unseen = np.stack(
+            [slopes[:, m] @ _share_of_wrong(part.odds, share).T for m, share in enumerate(_SHARES)],
+            axis=1,
+        )
+        expected += part.count @ unseen
+        found = unseen @ (of_share * part_wrong.mean(axis=1))
+        wrong[part.rows, part.column] = found[part.bins]
+    counts = (expected[:, None] * part_wrong).ravel()
+    chance = np.repeat(of_share / len(_LEVELS), len(_LEVELS))
+    order = np.argsort(counts)
+    ends = np.interp((0.05, 0.95), np.cumsum(chance[order]), counts[order])
+    return WrongLabels(wrong, float(ends[0]), float(ends[1]))
 
 
-def _mixture(u: np.ndarray, rates: np.ndarray, mixed: np.ndarray) -> np.ndarray:
-    """Density (rates, shares, u) of the mixture of wrong and correct labels below the bound."""
-    b = rates[:, None]
-    correct = b * np.exp(b * u) / np.expm1(b * _UPPER)
-    share = mixed[None, :, None]
-    return np.asarray(share / _UPPER + (1 - share) * correct[:, None, :])
+def _share_of_wrong(odds: np.ndarray, share: float) -> np.ndarray:
+    return np.asarray(sigmoid(np.log(share) - np.log1p(-share) - odds))
+
+
+def _describe(
+    column: int, labels: np.ndarray, logits: np.ndarray, present: np.ndarray
+) -> _Class | None:
+    """The shown labels of a class; None where every row is labelled PRESENT."""
+    shown = np.flatnonzero(labels == PRESENT)
+    # Rows that could show the class: not those verified absent, unless every row is known.
+    possible = labels != ABSENT if (labels == UNKNOWN).any() else np.ones(len(labels), dtype=bool)
+    if len(shown) == len(labels):
+        return None
+    edges = np.linspace(logits.min(), logits.max() + 1e-9, _BINS + 1)
+    place = np.clip(np.searchsorted(edges, logits, side="right") - 1, 0, _BINS - 1)
+    rows = np.bincount(place[possible], minlength=_BINS).astype(float)
+    middle = (edges[:-1] + edges[1:]) / 2
+    total = float(np.clip((rows * sigmoid(middle)).sum(), 1e-3, 0.98 * rows.sum()))
+    low, high = np.full(len(_SLOPES), -200.0), np.full(len(_SLOPES), 200.0)
+    for _ in range(40):
+        a = (low + high) / 2
+        more = sigmoid(_SLOPES[:, None] * middle + a[:, None]) @ rows > total
+        low, high = np.where(more, low, a), np.where(more, a, high)
+    kept, bins = np.unique(place[shown], return_inverse=True)
+    count = np.bincount(bins).astype(float)
+    z = np.clip(middle[kept, None] * _SLOPES + (low + high) / 2, -50, 50)
+    # Log of (p / Σ p) / ((1 − p) / Σ (1 − p)), and of the mixture up to a constant.
+    odds = z + np.log((rows.sum() - total) / total)
+    mixture = (
+        np.log(_SHARES + (1 - _SHARES) * np.exp(odds)[..., None]) - np.log1p(np.exp(z))[..., None]
+    )
+    likelihood = np.einsum("i,ibm->bm", count, mixture)
+    # The share of absent rows below each shown label.
+    absent = np.bincount(place, 1 - present, minlength=_BINS) - np.bincount(
+        place[shown], 1 - present[shown], minlength=_BINS
+    )
+    below = np.cumsum(absent) / max(absent.sum(), 1e-12)
+    return _Class(
+        column, shown, bins, count, odds, likelihood, int((below[place[shown]] < _LOW).sum())
+    )
