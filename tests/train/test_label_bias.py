@@ -1,6 +1,7 @@
 """What is said about the choice of labels: in a run, its report, and `data check`."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -13,10 +14,12 @@ from halftruth.presence.propensity import LabelBias
 from halftruth.report.labelling import show_label_bias
 from halftruth.train.auto.label_bias import (
     ROWS_TO_LABEL,
+    choose_propensities,
     collect_bias_facts,
     describe_bias,
     find_rows_to_label,
     looks_biased,
+    read_test,
 )
 from halftruth.train.ensemble import fit_ensemble
 
@@ -55,6 +58,22 @@ def test_labels_that_do_not_look_biased_get_no_advice():
     assert len(describe_bias(facts)) == 1
     assert "labels do not look biased towards frequent classes" in describe_bias(facts)[0]
     assert not len(find_rows_to_label(facts, shown, (truth > 0) * 1.0))
+
+
+def test_labels_that_cannot_tell_are_neither_biased_nor_unbiased():
+    truth, _ = draw()
+    shown = hide(truth, "most-frequent", 0)
+    test = LabelBias(z=6.0, gain=0.1, rows=900, even=7.0, explained=0.02)
+    facts = collect_bias_facts(CLASSES, shown, None, shown, truth == 1, test)
+    assert not looks_biased(facts)
+    assert read_test(facts) == test
+    (text,) = describe_bias(facts)
+    assert "cannot be told from these labels" in text
+    page = show_label_bias(SimpleNamespace(label_bias=facts))
+    assert "Whether labels are biased <b>cannot be told</b>" in page
+    chosen = choose_propensities(facts, shown)
+    assert chosen["propensity"] is None
+    assert chosen["possible"] is not None
 
 
 def test_nothing_is_said_where_nothing_was_tested():

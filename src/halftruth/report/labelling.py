@@ -11,7 +11,7 @@ import numpy as np
 from halftruth.data.errors import some
 from halftruth.presence.probabilities import Probabilities
 from halftruth.report.page import table
-from halftruth.train.auto.label_bias import describe_bias, looks_biased
+from halftruth.train.auto.label_bias import describe_bias, looks_biased, read_test
 from halftruth.train.results.run_result import AS_ABSENT, ESTIMATED, VERIFIED, Result
 from halftruth.train.run_folder import write_text
 
@@ -121,7 +121,12 @@ def show_label_bias(result: Result) -> str:
     facts = result.label_bias
     if not facts:
         return ""
-    state = "look biased" if looks_biased(facts) else "do not look biased"
+    state = (
+        "Labels <b>look biased</b>" if looks_biased(facts) else "Labels <b>do not look biased</b>"
+    )
+    test = read_test(facts)
+    if "preference" not in facts and test is not None and not test.tells:
+        state = "Whether labels are biased <b>cannot be told</b> from them"
     sentences = [line[0].upper() + line[1:] for line in describe_bias(facts)]
     lines = "".join(f"<p>{escape(line)}.</p>" for line in sentences)
     note = ""
@@ -132,7 +137,7 @@ def show_label_bias(result: Result) -> str:
             "preferences, such as rare classes first. Complete labels of some rows "
             "(<code>--complete-rows</code>) show all of them.</p>"
         )
-    return f"<h2>Choice of labels</h2><p>Labels <b>{state}</b>.</p>{lines}{note}"
+    return f"<h2>Choice of labels</h2><p>{state}.</p>{lines}{note}"
 
 
 def _list_classes(result: Result, fitted: Probabilities) -> list[tuple[str, ...]]:
