@@ -47,7 +47,10 @@ from halftruth.train.run_folder import replace_file, write_text
 INFO, SCORES = "audit.json", "scores.npz"
 CLASSES, PRECISION = "classes.csv", "expected_precision.csv"
 # Less likely candidates are not listed; they still count in the estimates.
-_LEAST_PROBABILITY = 0.01
+_LEAST_PROBABILITY = {"missing": 0.01, "wrong": 0.1}
+# The most probable wrong labels are listed all the same, from 1 % on: decisions on them tell
+# whether there are more.
+_FIRST_WRONG = 20
 # The number of wrong labels is known up to this factor, and may be 0; from data sets with 0, 2 and
 # 10 % wrong labels.
 _WRONG_FACTOR = 5.0
@@ -185,7 +188,7 @@ def _write_candidates(
 
     Returns how many candidates of each kind are not listed, since there are more than `most`.
     """
-    tables = {kind: one[one["probability"] >= _LEAST_PROBABILITY] for kind, one in tables.items()}
+    tables = {kind: one[_is_listed(kind, one)] for kind, one in tables.items()}
     not_listed = {kind: max(len(one) - most, 0) for kind, one in tables.items()}
     tables = {kind: one[:most] for kind, one in tables.items()}
     shown = ["item", "class", "rank", "row", "score", "probability", "expected_precision"]
@@ -197,6 +200,14 @@ def _write_candidates(
     both["id"] = np.arange(len(both))
     both[_CANDIDATE_COLUMNS].to_parquet(path / CANDIDATES, index=False)
     return not_listed
+
+
+def _is_listed(kind: str, table: pd.DataFrame) -> np.ndarray:
+    probability = table["probability"].to_numpy()
+    listed = probability >= _LEAST_PROBABILITY[kind]
+    if kind == "wrong":
+        listed |= (np.arange(len(table)) < _FIRST_WRONG) & (probability >= 0.01)
+    return np.asarray(listed)
 
 
 def _find_repair_problem(info: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from halftruth.cli.terminal import say
 
 if TYPE_CHECKING:
     from halftruth.audit.review_server import Review
+    from halftruth.presence.estimate import Estimate
 
 TRAINING = "Training by folds (when no scores are given)"
 
@@ -352,6 +353,10 @@ def _tell(text: str) -> None:
     say(text, style=style)
 
 
+def _round(count: "Estimate") -> str:
+    return f"{count.value:,.0f} ({count.low:,.0f} to {count.high:,.0f})"
+
+
 def _show(found: Any) -> None:
     from rich.table import Table
 
@@ -360,8 +365,8 @@ def _show(found: Any) -> None:
 
     current = read_current(found)
     _tell(
-        f"estimated missing labels: {current.missing_left.total}\n"
-        f"estimated wrong labels: {current.wrong_left.total}"
+        f"estimated missing labels: {_round(current.missing_left.total)}\n"
+        f"estimated wrong labels: {_round(current.wrong_left.total)}"
     )
     table = Table("expected precision", "candidates", "expected correct")
     for one in current.precision_table().itertuples():

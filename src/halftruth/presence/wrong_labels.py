@@ -66,7 +66,7 @@ def find_wrong(labels: np.ndarray, logits: np.ndarray, present: np.ndarray) -> W
     """
     wrong = np.zeros(labels.shape)
     parts = [
-        part for k in np.flatnonzero((labels == PRESENT).any(axis=0))
+        part for k in map(int, np.flatnonzero((labels == PRESENT).any(axis=0)))
         if (part := _describe(k, labels[:, k], logits[:, k], present[:, k])) is not None
     ]  # fmt: skip
     if not parts:
