@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -41,6 +42,7 @@ from halftruth.report.labelling import (
     show_verified,
 )
 from halftruth.report.page import Raw, document, facts, table
+from halftruth.train.auto.label_bias import choose_propensities
 from halftruth.train.config import Config
 from halftruth.train.results.run_result import SHOWN, Result
 from halftruth.train.run_folder import write_text
@@ -106,7 +108,7 @@ def write_report(result: Result) -> Path:
         show_label_bias(result),
         _classes(result, run, details.classes),
         _images(held_out, details.classes),
-        _missing(held_out),
+        _missing(held_out, choose_propensities(result.label_bias, task.labels.values)),
         _bad_images(result.bad_images),
         _time(run, seconds),
         _settings(config),
@@ -226,7 +228,7 @@ def _images(held_out: HeldOut, classes: pd.DataFrame) -> str:
     )
 
 
-def _missing(held_out: HeldOut) -> str:
+def _missing(held_out: HeldOut, choice: dict[str, Any]) -> str:
     title = "<h2>Probably missing labels</h2>"
     every = len(held_out.names)
     held_out = held_out.at_most(_MOST_LABELS)
@@ -236,7 +238,7 @@ def _missing(held_out: HeldOut) -> str:
         return f"{title}<p>The validation rows have no unknown labels.</p>"
     if not (held_out.labels == PRESENT).any():
         return f"{title}<p>The validation rows have no positive labels to estimate them from.</p>"
-    known = calibrate(held_out.labels, held_out.probabilities)
+    known = calibrate(held_out.labels, held_out.probabilities, **choice)
     found = missing_labels(
         held_out.labels,
         held_out.probabilities,

@@ -27,6 +27,7 @@ from halftruth.presence.verification import (
     plan_verification,
     score_verdicts,
 )
+from halftruth.train.auto.label_bias import choose_propensities
 from halftruth.train.results.run_result import estimate, list_estimates
 from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.run_folder import write_text
@@ -61,7 +62,11 @@ class RunScores:
         # Runs of earlier versions did not keep the assumptions.
         if not saved.get("assumptions"):
             return infer_range(self.labels, self.probabilities)
-        return Probabilities.from_dict(saved).infer(self.labels, self._run.held_out.logits)
+        facts = (self._run.result or {}).get("label_bias", {})
+        chosen = choose_propensities(facts, self.labels)["propensity"]
+        return Probabilities.from_dict(saved).infer(
+            self.labels, self._run.held_out.logits, propensity=chosen
+        )
 
     @cached_property
     def before(self) -> Estimates:
