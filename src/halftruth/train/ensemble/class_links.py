@@ -33,11 +33,13 @@ def fit_links(scores: Tensor, logits: Tensor, labels: Tensor) -> Tensor | None:
     expected = (unknown * torch.sigmoid(logits)).sum(dim=1, keepdim=True)
     cell = 1 - unknown * (1 - shown / (shown + expected))
     links = torch.zeros(labels.shape[1], labels.shape[1], requires_grad=True)
-    solver = torch.optim.LBFGS([links], max_iter=_STEPS, line_search_fn="strong_wolfe")
+    # The level of each class in these rows. Links must not make up for it.
+    level = torch.zeros(labels.shape[1], requires_grad=True)
+    solver = torch.optim.LBFGS([links, level], max_iter=_STEPS, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         solver.zero_grad()
-        moved = logits + scores @ links
+        moved = logits + scores @ links + level
         value = F.binary_cross_entropy_with_logits(moved, target, cell, reduction="sum")
         value = (value + PRIOR / 2 * links.square().sum()) / len(labels)
         value.backward()  # type: ignore[no-untyped-call]

@@ -80,7 +80,8 @@ class FittedEnsemble:
     rows: np.ndarray
     logits: np.ndarray
     table: list[MemberScore]
-    # The score of the ensemble on the out-of-sample rows. Its weights were found on them.
+    # The score of the weighted members on the out-of-sample rows, without links. Their weights
+    # were found on these rows.
     score: float = math.nan
     # Whether frequent classes are named first; None where labels cannot tell.
     bias: LabelBias | None = None
@@ -200,10 +201,8 @@ def _combine_members(
     links = None
     if counts is None:
         # Where labels are biased, classes would be linked by what is named next to what.
-        links, logits = (
-            fit_links(logits - offset, logits, known),
-            hold_out_links(logits - offset, logits, known, fold[rows]),
-        )
+        links = fit_links(slope * total, logits, known)
+        logits = hold_out_links(slope * total, logits, known, fold[rows])
     names = [name for name, keep in zip(best, kept.tolist(), strict=True) if keep]
     if fits.can_repeat and (soft := estimate_unknown(known.numpy(), logits.numpy())) is not None:
         for name in names:
@@ -220,7 +219,7 @@ def _combine_members(
         prepare, {name: chosen[name] for name in names}, share[kept] * slope, offset, links,
         fits.wide,
     )  # fmt: skip
-    score = score_members(logits, known, counts)
+    score = score_members(total, known, counts)
     return FittedEnsemble(model, rows, logits.double().numpy(), table, score)
 
 
