@@ -19,9 +19,10 @@ validation.
 
 Every line of the output is one data set, setting, seed and row, with its test mAP; lines that are
 there already are not computed again. The labels shown depend on the seed. Rows beside those of the
-table: `auto, N complete rows` (N random training rows have all their labels), and `--rows oracles`:
-the linear member alone, which is told what no method can know, to see what costs. `--most` uses
-that many random training rows of each data set at most.
+table: `auto, N complete rows` (N random training rows have all their labels), `auto, no mlp` (the
+ensemble without that member), and `--rows oracles`: the linear member alone, which is told what no
+method can know, to see what costs. `--most` uses that many random training rows of each data set at
+most.
 
 --detect measures instead how often labels are found to be biased: from the labels alone (frequent
 classes first), and by the test of 100 random rows with complete labels. --audit measures how well
@@ -51,6 +52,7 @@ from halftruth.bench import datasets as benchmarks
 from halftruth.bench.label_settings import hide
 from halftruth.data import write_labels
 from halftruth.metrics import mean_average_precision
+from halftruth.models.ensemble import MEMBERS
 from halftruth.presence.calibration import calibrate
 from halftruth.presence.labelling_model import sigmoid
 from halftruth.presence.preference import find_preference
@@ -149,7 +151,8 @@ def run_features(given: dict[str, Any], name: str, setting: str, seed: int, row:
     else:
         rows = draw_complete_rows(len(x), seed, count_complete_rows(row))
         shown[rows] = complete[rows]
-        fitted = fit_ensemble(x, shown, seed=seed)
+        members = [name for name in MEMBERS if name != "mlp"] if "no mlp" in row else None
+        fitted = fit_ensemble(x, shown, seed=seed, members=members)
         line["mAP"] = mean_average_precision(predict(fitted.model, test), truth)
     return {**line, "seconds": round(time.perf_counter() - started, 1)}
 
