@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from halftruth.labels import hiding
+from halftruth.presence import share_grid
 from halftruth.presence.estimated_scores import infer_range
 from halftruth.presence.labelling_model import infer_next_to_shown, logit
 from halftruth.presence.posterior import infer_presence
@@ -120,6 +121,20 @@ def test_given_propensities_move_the_prevalences(selection):
         gaps.append(abs(np.log(ratio[0] / ratio[1:].mean())))
     # Where one label is shown per row, only one of three assumptions depends on it fully.
     assert gaps[0] < (0.5 if selection == "random" else 0.85) * gaps[1]
+
+
+def test_classes_that_go_together_tell_how_many_labels_are_missing(monkeypatch):
+    """Scores too weak to level off; next to a shown label of the same kind they do."""
+    random = np.random.default_rng(2)
+    kind = random.random((800, 2)) < 0.35
+    truth = np.repeat(kind, 4, axis=1) ^ (random.random((800, 8)) < 0.02)
+    z = 0.7 * truth - 1 + random.normal(size=truth.shape)
+    labels = (truth & (random.random(truth.shape) < 0.4)).astype(np.int8)
+    together = fit_probabilities(labels, z).labels_per_row
+    monkeypatch.setattr(share_grid, "_FREQUENT", 0)
+    alone = fit_probabilities(labels, z).labels_per_row
+    assert together.low < truth.sum(axis=1).mean() < together.high
+    assert together.high / together.low < 0.7 * alone.high / alone.low
 
 
 def test_next_to_a_shown_label_by_enumeration():

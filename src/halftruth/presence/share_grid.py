@@ -7,6 +7,10 @@ present) for all classes (times the propensity of the class, where it is given) 
 - if every row has at least one present class, a row without a label misses one. The share of such
   rows, and what their scores look like, then tell c.
 
+Where classes go together, the first trace is clearer next to other shown labels: P(shown | score,
+other shown labels) = c P(present | score, other shown labels). Frequent classes are fitted in this
+way, too, and count by that likelihood if it is higher.
+
 c is not fitted freely: the curves are fitted for each c of a grid, once for independent classes and
 once given that no row is empty. The likelihoods of these fits, tempered, are their weights; where
 rows are empty, the second assumption fits worse and gets no weight.
@@ -18,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from halftruth.labels import PRESENT
+from halftruth.labels import ABSENT, PRESENT
 from halftruth.presence.labelling_model import (
     Presence,
     draw_rows,
@@ -34,6 +38,11 @@ _ROWS_BELIEVED = 300
 # The grid is compared on a part of the labels, since one number needs fewer rows than many curves:
 # on the first number of labels, or more with many classes, to have some rows, up to the second.
 _LABELS, _MOST_LABELS, _SOME_ROWS = 60_000, 300_000, 600
+# Frequent classes that are fitted to other shown labels, too: how many, the labels that each has,
+# rows, folds, steps per share, and the ridge: more of it would keep present labels from looking
+# certain, which looks like a higher share.
+_FREQUENT, _LEAST_LABELS, _MOST_ROWS = 20, 20, 2_000
+_FOLDS, _STEPS, _RIDGE = 4, 6, 0.5
 # An assumption with a smaller weight is left out of the mean.
 _LEAST_WEIGHT = 0.05
 
@@ -87,6 +96,8 @@ def fit_shares(
             )  # fmt: skip
             grid.append(fit)
     likelihood = np.array([fit.log_likelihood(part, points) for fit in grid])
+    gain = _compare_with_other_labels(labels, scores, propensity)
+    likelihood += np.resize(gain * len(part) / len(labels), len(grid))
     weight = np.exp((likelihood - likelihood.max()) * min(1.0, _ROWS_BELIEVED / len(part)))
     weight /= weight.sum()
     count = np.array([fit.prior(points).sum(axis=1).mean() for fit in grid])
@@ -113,3 +124,55 @@ def fit_shares(
     low, high = np.interp([0.05, 0.95], below, np.log(np.maximum(count[order], 1e-12)))
     ends = [float(np.exp(end)) / max(count_of_mean, 1e-12) for end in (low, high)]
     return ShareFits(fits, weights, min(ends[0], 1.0), max(ends[1], 1.0))
+
+
+def _compare_with_other_labels(
+    labels: np.ndarray, scores: np.ndarray, propensity: np.ndarray | None
+) -> np.ndarray:
+    """Log-likelihood per share that other shown labels add to the scores; 0 if they add nothing."""
+    shown = labels == PRESENT
+    count = shown.sum(axis=0)
+    some = np.argsort(-count, kind="stable")[:_FREQUENT]
+    some = np.sort(some[count[some] >= _LEAST_LABELS])
+    if len(some) < 2 or (labels == ABSENT).any():
+        return np.zeros(len(_SHARES))
+    rows = draw_rows(labels.shape, _MOST_ROWS * labels.shape[1], 0, shown)
+    target, z = shown[np.ix_(rows, some)].astype(float), logit(scores[np.ix_(rows, some)])
+    theta = np.ones(len(some)) if propensity is None else propensity[some]
+    z = (z - z.mean(axis=0)) / np.maximum(z.std(axis=0), 1e-9)
+    alone = np.stack([np.ones_like(z.T), z.T], axis=2)
+    others = target * (1 - np.eye(len(some)))[:, None]
+    without, together = (
+        _fit_other_rows(x, target.T, theta)
+        for x in (alone, np.concatenate([alone, others], axis=2))
+    )
+    if together.max() <= without.max():
+        return np.zeros(len(_SHARES))
+    return np.asarray((together - without) * len(labels) / len(rows))
+
+
+def _fit_other_rows(x: np.ndarray, shown: np.ndarray, theta: np.ndarray) -> np.ndarray:
+    """Log-likelihood per share of P(shown | x) = c θ σ(w x), fitted to other rows (Fisher scoring).
+
+    `x` is (K, N, D), `shown` (K, N), `theta` (K,).
+    """
+    classes, rows, inputs = x.shape
+    fold, found = np.arange(rows) % _FOLDS, np.zeros(len(_SHARES))
+    held, damped = np.diag([1e-3, 1e-3, *[_RIDGE] * (inputs - 2)]), 0.5 * np.eye(inputs)
+    for left_out in range(_FOLDS):
+        a, y = x[:, fold != left_out], shown[:, fold != left_out]
+        at = np.zeros((classes, inputs))
+        at[:, 0], at[:, 1] = logit(y.mean(axis=1)), 1.0
+        for number, share in enumerate(_SHARES):
+            c = np.minimum(share * theta, 0.999)[:, None]
+            for _ in range(_STEPS):
+                p = sigmoid((a @ at[..., None])[..., 0])
+                gap = np.where(y > 0, 1.0, p * (1 - c) / (1 - c * p)) - p
+                information = c * p * (1 - p) ** 2 / (1 - c * p)
+                bend = (a * information[..., None]).swapaxes(1, 2) @ a + held + damped
+                slope = (gap[:, None] @ a)[:, 0] - at @ held
+                at = at + np.clip(np.linalg.solve(bend, slope[..., None])[..., 0], -0.5, 0.5)
+            p = c * sigmoid((x[:, fold == left_out] @ at[..., None])[..., 0])
+            p = np.where(shown[:, fold == left_out] > 0, p, 1 - p)
+            found[number] += np.log(np.maximum(p, 1e-9)).sum()
+    return found
