@@ -70,6 +70,30 @@ def test_a_tuned_model_has_learnt_the_words(run, comments):
     assert table["anger"][1] > table["anger"][0]
 
 
+def test_fine_tuning_learns_what_frozen_features_do_not_show(language_model, tmp_path):
+    """A class is present where exactly one of two words is: no sum over the words tells that."""
+    random = np.random.default_rng(0)
+    rows = []
+    for k in range(240):
+        cat, dog = (int(value) for value in random.random(2) < 0.5)
+        words = ["cat"] * cat + ["dog"] * dog + random.choice(["the", "so"], 2).tolist()
+        random.shuffle(words)
+        part = ("train", "train", "val", "test")[k % 4]
+        rows.append([f"c{k}", " ".join(words), part, int(cat != dog), int(cat == dog)])
+    frame = pd.DataFrame(rows, columns=["id", "comment", "split", "one", "other"])
+    frame.to_csv(tmp_path / "pets.csv", index=False)
+    scores = {}
+    for tune, more in (("head", {"epochs": 20}), ("head-first", {"epochs": 40, "lr": 0.02})):
+        halftruth.fit(
+            tmp_path / "pets.csv", out=tmp_path / tune, text="comment", encoder=language_model,
+            tune=tune, zero="absent", method="bce", device="cpu", report=False, quiet=True, **more,
+        )  # fmt: skip
+        found = evaluate(tmp_path / tune, tmp_path / "pets.csv", split="test")
+        scores[tune] = found.metrics["mAP"]
+    assert scores["head"] < 0.85
+    assert scores["head-first"] > 0.95
+
+
 def test_predictions_do_not_depend_on_the_batch_or_the_padding(run):
     texts = ["so happy", "they furious well the a so", "scared"]
     together = halftruth.predict(run, texts)
