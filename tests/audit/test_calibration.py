@@ -166,6 +166,18 @@ def test_the_selection_is_chosen_from_the_labels() -> None:
     assert choose_selection(np.array([[1, -1, 0]])) == "random"
 
 
+def test_a_few_rows_with_a_second_label_are_still_one_label_per_row() -> None:
+    labels = np.eye(5, dtype=np.int8)[np.arange(200) % 5]
+    labels[:2, 0] = labels[:2, 1] = 1
+    assert choose_selection(labels) == "one"
+    # A blank row shows that labels are missing row by row.
+    blank = labels.copy()
+    blank[-1] = 0
+    assert choose_selection(blank) == "random"
+    labels[:20, 0] = labels[:20, 1] = 1
+    assert choose_selection(labels) == "random"
+
+
 @pytest.mark.parametrize(
     ("labels", "scores", "message"),
     [

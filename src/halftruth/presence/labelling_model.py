@@ -40,6 +40,8 @@ _DEVIATION, _CHANCE = np.diag([10.0, 300.0]), 20.0
 # Keeps the curve finite where a few rows separate the classes perfectly.
 _CENTRE = np.diag([0.1, 1.0])
 _CLOSE = 1e-4
+# The share of rows with more than one label up to which labels are still called one per row.
+_FEW = 0.02
 
 
 @dataclass(frozen=True)
@@ -100,14 +102,18 @@ class Presence:
 
 
 def choose_selection(labels: np.ndarray) -> str:
-    """ "one" where no row has more than one PRESENT label and nothing is ABSENT, else "random".
+    """ "one" where rows have one PRESENT label each and nothing is ABSENT, else "random".
 
-    Rows that are labelled completely do not count, unless all are.
+    Where every row has a label, a few rows may have more than one: if labels were missing at
+    random, rows would be blank. Rows that are labelled completely do not count, unless all are.
     """
     if not (complete := find_complete_rows(labels)).all():
         labels = labels[~complete]
-    alone = np.count_nonzero(labels == PRESENT, axis=1).max(initial=0) <= 1
-    return "one" if alone and labels.shape[1] > 1 and not (labels == ABSENT).any() else "random"
+    if labels.shape[1] < 2 or (labels == ABSENT).any():
+        return "random"
+    shown = np.count_nonzero(labels == PRESENT, axis=1)
+    several, blank = (shown > 1).mean() if len(shown) else 0.0, (shown == 0).any()
+    return "one" if several == 0 or (several <= _FEW and not blank) else "random"
 
 
 def draw_rows(shape: tuple[int, ...], most: int, seed: int, shown: np.ndarray) -> np.ndarray:
