@@ -28,7 +28,7 @@ def half_wrong():
         {"members": ["linear"]},
         {"members": ["forest"]},
         {"members": ["neighbours"]},
-        {"method": "bce", "epochs": 40, "lr": 0.01},
+        {"method": "bce", "epochs": 10, "lr": 0.04},
     ],
     ids=["linear", "forest", "neighbours", "one model"],
 )
