@@ -215,3 +215,12 @@ def test_rows_of_text_are_shown_whole_in_the_large_view(
     playwright.expect(page.locator("#side .examples dl").first).to_be_visible()
     assert find_barriers(page) == []
     context.close()
+
+
+def test_a_button_and_a_double_click_anywhere_on_a_card_open_the_large_view(page: Any) -> None:
+    page.click("#open")
+    playwright.expect(page.locator("#large")).to_be_visible()
+    page.keyboard.press("o")
+    playwright.expect(page.locator("#large")).to_be_hidden()
+    page.dblclick(".card .words")
+    playwright.expect(page.locator("#large")).to_be_visible()
