@@ -7,6 +7,7 @@ associated with a present label, for every other model.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ class TextEncoder:
         self._vectorizers = [
             _make_vectorizer(kind, self.terms[kind], weights)
             for kind, weights in zip(_KINDS, parts, strict=True)
+            if self.terms[kind]
         ]
 
     @classmethod
@@ -62,9 +64,13 @@ class TextEncoder:
             try:
                 counted.append(vectorizer.fit_transform(given))
             except ValueError:
+                if kind == "words" and not any(map(re.compile(r"\w").search, given)):
+                    # Signs such as emoji are no words.
+                    terms[kind] = []
+                    continue
                 raise DataError(
                     f"the texts of the {len(rows):,} training rows share no {kind}; there is "
-                    "nothing to learn from them"
+                    "nothing to learn from them. Is it the column that holds the text (--text)?"
                 ) from None
             terms[kind] = vectorizer.get_feature_names_out().tolist()
             idf.append(vectorizer.idf_)

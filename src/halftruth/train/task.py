@@ -21,7 +21,7 @@ from halftruth.losses import Loss
 from halftruth.train.config import Config
 from halftruth.train.devices import let_main_go_first
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
-from halftruth.train.inputs.feature_inputs import read_inputs
+from halftruth.train.inputs.feature_inputs import read_inputs, read_texts
 from halftruth.train.inputs.features_on_disk import belongs_on_disk, encode_on_disk
 from halftruth.train.inputs.image_features import ImageFeatures
 from halftruth.train.knowledge import check_knowledge
@@ -128,7 +128,13 @@ def load_task(
     """
     # First, so that a misspelt column is reported as --group-column, not as a dropped column.
     groups = read_groups(config)
-    labels = read(config.labels, **reading_options(config), sparse=sparse)
+    try:
+        labels = read(config.labels, **reading_options(config), sparse=sparse)
+    except DataError:
+        if config.text:
+            # A misspelt column is reported as --text, not as a dropped column.
+            read_texts(config.labels, config.text, config.reading)
+        raise
     if sparse:
         labels = _keep_sparse(config, labels)
     if len(labels) == 0:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from halftruth.data import DataError, read_column, read_features
+from halftruth.data import DataError, read_features
 from halftruth.data.decode_images import describe_bad
 from halftruth.data.errors import option, some
 from halftruth.data.feature_blocks import MatrixFile, open_blocks
@@ -60,14 +60,19 @@ def read_inputs(
         pictures, images.bad = images.read(config, [str(item) for item in labels.items])
     if not config.text:
         return sources, None, pictures
-    options = table_options(config.reading if reading is None else reading)
-    texts = read_column(table, config.text, option="text", **options).tolist()
+    texts = read_texts(table, config.text, config.reading if reading is None else reading)
     if len(texts) != len(labels):
         raise DataError(
             f"{table}: has {len(texts):,} texts for {len(labels):,} items, since rows of one item "
             "were merged; remove the repeated rows, or pass duplicates='keep' (--duplicates keep)"
         )
     return sources, check_texts(texts, f"{table} column {config.text!r}"), pictures
+
+
+def read_texts(table: str | Path, column: str, reading: Mapping[str, Any]) -> list[str]:
+    """Return the texts of a table, which may be long."""
+    cells = read_table(Path(table), **table_options(reading)).column(column, "text")
+    return [str(cell) for cell in cells]
 
 
 def read_matrix(
@@ -231,7 +236,11 @@ def _read_texts(config: Config, source: Any) -> tuple[list[str], np.ndarray | No
                 f"{some(list(source.columns))}"
             )
         column = source[config.text]
-        texts = ["" if gone else str(v) for v, gone in zip(column, column.isna(), strict=True)]
+        # Numbers are read as text; lists and the like are left for the error message.
+        texts = [
+            "" if gone else v if isinstance(v, list | tuple | dict | np.ndarray) else str(v)
+            for v, gone in zip(column, column.isna(), strict=True)
+        ]
         return check_texts(texts, f"DataFrame column {config.text!r}"), index_ids(source)
     if isinstance(source, str | Path):
         path = Path(source)
