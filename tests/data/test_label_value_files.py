@@ -105,6 +105,28 @@ def test_files_with_other_classes_are_joined(tmp_path):
     assert labels.items.tolist() == ["a", "b", "c"]
     assert labels.split.tolist() == ["train", "val", "train"]
     assert labels.values.tolist() == [[1, -1, 0], [-1, 1, 1], [0, 1, -1]]
+    # Nobody was asked about car in a, and about cat in c.
+    assert labels.weights.tolist() == [[1, 1, 0], [1, 1, 1], [0, 1, 1]]
+    assert "2 labels do not count" in labels.describe()
+
+
+def test_an_unknown_label_of_a_class_that_the_file_has_still_counts(tmp_path):
+    one = write(tmp_path, "one.csv", "image,cat,dog\na,1,0\n")
+    two = write(tmp_path, "two.csv", "image,cat,car\nb,0,1\n")
+    labels = read_labels(one, also=two)
+    assert labels.values.tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert labels.weights.tolist() == [[1, 1, 0], [1, 0, 1]]
+
+
+def test_joined_files_keep_their_weights_and_what_a_hierarchy_says(tmp_path):
+    one = write(tmp_path, "one.csv", "image,cat\na,1\nc,-1\n")
+    two = write(tmp_path, "two.csv", "image,animal\nb,-1\n")
+    tree = write(tmp_path, "tree.csv", "child,parent\ncat,animal\n")
+    weights = write(tmp_path, "w.csv", "image,weight\na,2\nb,3\nc,4\n")
+    labels = read_labels(one, also=two, hierarchy=tree, label_weights=weights)
+    assert labels.items.tolist() == ["a", "c", "b"]
+    assert labels.values.tolist() == [[1, 1], [-1, 0], [-1, -1]]
+    assert labels.weights.tolist() == [[2, 2], [4, 0], [3, 3]]
 
 
 @pytest.mark.parametrize(

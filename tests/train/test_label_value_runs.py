@@ -103,6 +103,40 @@ def test_training_rows_without_weight_are_refused(data):
         )
 
 
+def test_auto_fits_its_ensemble_to_soft_labels(data):
+    frame = pd.read_csv(data / "truth.csv")
+    soft = frame.copy()
+    # Most labels are below a half, and would be absent as hard labels.
+    soft[CLASSES] = np.where(frame[CLASSES] == 1, 0.4, 0.05)
+    soft.loc[::7, CLASSES] = 0.6
+    soft.to_csv(data / "soft.csv", index=False)
+    settings = {"device": "cpu", "report": False, "quiet": True}
+    result = halftruth.fit(
+        data / "soft.csv", features=data / "x.npy", soft=True, out=data / "run", **settings
+    )
+    assert {one["name"] for one in result.members} >= {"linear", "forest", "neighbours"}
+    assert compute_map(data / "run", data) > 0.9
+
+
+def test_joined_files_learn_each_class_from_its_own_file(data):
+    """Rows that were not asked about class c look like rows with it: they must not be negatives."""
+    frame = pd.read_csv(data / "truth.csv")
+    frame["id"] = [f"r{k:03d}" for k in range(len(frame))]
+    has_c = (frame["c"] == 1) & (np.arange(len(frame)) % 4 > 0) & (frame["split"] != "test")
+    frame.loc[has_c, ["id", "split", "a", "b"]].to_csv(data / "one.csv", index=False)
+    frame[~has_c].to_csv(data / "two.csv", index=False)
+    table = pd.DataFrame(np.load(data / "x.npy"), columns=["f0", "f1", "f2"])
+    table.insert(0, "id", frame["id"])
+    table.to_parquet(data / "x.parquet")
+    halftruth.fit(
+        data / "one.csv", also=[str(data / "two.csv")], features=data / "x.parquet", zero="absent",
+        out=data / "run", device="cpu", report=False, quiet=True,
+    )  # fmt: skip
+    rows = (frame["split"] == "test") & (frame["c"] == 1)
+    found = halftruth.predict(data / "run", data / "x.parquet", raw=True)[rows.to_numpy()]
+    assert found["c"].mean() > 0.75
+
+
 def test_auto_uses_weights(data):
     frame = pd.read_csv(data / "truth.csv")
     wrong = (np.arange(len(frame)) % 3 != 0) & (frame["split"] == "train")
