@@ -8,7 +8,8 @@ import typer
 from rich.console import Console
 
 from halftruth.cli import options as o
-from halftruth.cli.terminal import say
+from halftruth.cli.run_commands import open_run
+from halftruth.cli.terminal import say, show_estimates
 
 if TYPE_CHECKING:
     from halftruth.audit.review_server import Review
@@ -168,8 +169,6 @@ def review(
     halftruth review runs/first --purpose evaluate --cells 200
     """
     if purpose == "evaluate":
-        from halftruth.cli.run_commands import verify_cells
-
         return verify_cells(folder, cells, metric, port, browser)
     if cells is not None or metric is not None:
         raise typer.BadParameter(
@@ -185,6 +184,24 @@ def review(
         f"\ndecisions: {folder}/decisions.jsonl; report.html follows them\n"
         f"next: halftruth repair {folder} --out FILE, or halftruth train ... --verdicts {folder}"
     )
+
+
+def verify_cells(
+    run: Path, cells: int | None, metric: str | None, port: int, browser: bool
+) -> None:
+    """Serve the page on which people verify labels of a run; then print its scores."""
+    trained = open_run(run, "cpu")
+    from halftruth.audit.review_server import Review
+    from halftruth.audit.verify import open_verification
+    from halftruth.report.labelling import update_report
+
+    queue = open_verification(trained, cells=cells, metric=metric)
+    say(f"{len(queue.known.row):,} labels to verify, in {queue.audit.path}")
+    serve_review(Review(queue, port), run, browser)
+    estimated, count = queue.estimate()
+    update_report(run, estimated, count)
+    show_estimates(estimated, count)
+    say(f"again at any time: halftruth evaluate {run}; the verdicts: --verdicts {queue.audit.path}")
 
 
 def serve_review(running: "Review", folder: Path, browser: bool) -> None:

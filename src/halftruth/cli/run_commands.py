@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from halftruth.cli import options as o
-from halftruth.cli.terminal import list_not_predicted, say, show_estimates, show_evaluation
+from halftruth.cli.terminal import list_not_predicted, say, show_evaluation
 
 Flip = Annotated[
     bool,
@@ -69,7 +69,7 @@ def evaluate(
     halftruth evaluate runs/first                    (on the rows that it was not fitted on)
     """
     _check_rule(decide)
-    trained = _open_run(run, device, flip)
+    trained = open_run(run, device, flip)
     from halftruth.train.results.evaluate import evaluate as measure
     from halftruth.train.run_folder import to_json, write_text
 
@@ -89,25 +89,6 @@ def evaluate(
         written = found._asdict() | {"classes": found.classes.to_dict(orient="records")}
         written["bad_images"] = written.pop("bad")
         write_text(out, to_json(written, indent=1))
-
-
-def verify_cells(
-    run: Path, cells: int | None, metric: str | None, port: int, browser: bool
-) -> None:
-    """Serve the page on which people verify labels of a run; then print its scores."""
-    trained = _open_run(run, "cpu")
-    from halftruth.audit.review_server import Review
-    from halftruth.audit.verify import open_verification
-    from halftruth.cli.audit_commands import serve_review
-    from halftruth.report.labelling import update_report
-
-    queue = open_verification(trained, cells=cells, metric=metric)
-    say(f"{len(queue.known.row):,} labels to verify, in {queue.audit.path}")
-    serve_review(Review(queue, port), run, browser)
-    estimated, count = queue.estimate()
-    update_report(run, estimated, count)
-    show_estimates(estimated, count)
-    say(f"again at any time: halftruth evaluate {run}; the verdicts: --verdicts {queue.audit.path}")
 
 
 def _check_no_effect(given: dict[str, Any]) -> None:
@@ -152,7 +133,7 @@ def predict(
     if out.suffix not in (".csv", ".parquet"):
         raise typer.BadParameter(f"expected a .csv or .parquet file, got {out}", param_hint="--out")
     _check_rule(decide)
-    trained = _open_run(run, device, flip)
+    trained = open_run(run, device, flip)
     from halftruth.train.results.predictions import write_predictions
 
     source: Any = inputs or None
@@ -192,7 +173,7 @@ def export(
     if kind is None:
         endings = " or ".join(SUFFIXES.values())
         raise typer.BadParameter(f"expected a file that ends in {endings}", param_hint="--out")
-    done = write(_open_run(run, "cpu"), out, kind)
+    done = write(open_run(run, "cpu"), out, kind)
     say(
         f"{done.path} written, described in {done.notes}; its outputs agree with the model to "
         f"{done.difference:.1g}"
@@ -210,7 +191,7 @@ def _check_rule(text: str | None) -> None:
             raise typer.BadParameter(reason, param_hint="--decide") from error
 
 
-def _open_run(run: Path, device: str | None, flip: bool = False) -> Any:
+def open_run(run: Path, device: str | None, flip: bool = False) -> Any:
     """The run in a folder; mistakes are reported before the imports that only scoring needs."""
     from halftruth.train.config import check_device, read_settings
 
