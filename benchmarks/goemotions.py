@@ -15,9 +15,6 @@ the test rows with complete labels.
 
 import argparse
 import functools
-import os
-import subprocess
-import sys
 import tempfile
 import time
 import warnings
@@ -25,10 +22,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from result_lines import key_of, read_lines, run_tasks
 
+import halftruth
 from halftruth.labels import single_positive
 from halftruth.metrics import class_and_overall, count, mean_average_precision
+from result_lines import key_of, read_lines, run_tasks
 
 CLASSES = 28
 COLUMNS = ["text", "labels", "id"]
@@ -53,7 +51,7 @@ def hide(labels, which, seed):
     return (np.asarray(single_positive(labels, seed=seed)) > 0).astype(np.int8)
 
 
-def run_cell(folder, which, seed, name, rows=0, more=()):
+def run_cell(folder, which, seed, name, rows=0, device="cpu"):
     """Train and measure one model; `rows`: only so many training rows, for a quick test."""
     started = time.perf_counter()
     table, labels = read_part(folder, "train")
@@ -61,7 +59,7 @@ def run_cell(folder, which, seed, name, rows=0, more=()):
     train = table.iloc[chosen], hide(labels[chosen], which, seed)
     test, truth = read_part(folder, "test")
     make = run_auto if name == "auto" else run_sklearn
-    scores, decisions, facts = make(folder, train, test["text"].tolist(), which, seed, name, more)
+    scores, decisions, facts = make(folder, train, test["text"].tolist(), which, seed, name, device)
     line = {"set": "goemotions", "setting": which, "seed": seed, "row": name, **facts}
     with warnings.catch_warnings(action="ignore"):
         line["mAP"] = 100 * float(mean_average_precision(scores, truth))
@@ -71,7 +69,7 @@ def run_cell(folder, which, seed, name, rows=0, more=()):
     return line | {"seconds": round(time.perf_counter() - started)}
 
 
-def run_auto(folder, train, texts, which, seed, name, more):
+def run_auto(folder, train, texts, which, seed, name, device):
     with tempfile.TemporaryDirectory() as temporary:
         where, tables = Path(temporary), []
         dev, dev_labels = read_part(folder, "dev")
@@ -83,27 +81,25 @@ def run_auto(folder, train, texts, which, seed, name, more):
             tables.append(table.assign(labels=listed, split=split))
         path, run = where / "train.tsv", where / "run"
         pd.concat(tables).to_csv(path, sep="\t", index=False, quoting=3, escapechar="\\")
-        coding = ["--zero", "absent"] if which == "complete" else []
-        how = ["--read", "quotes=false", "--label-column", "labels", "--sep", ","]
         started = time.perf_counter()
-        said = subprocess.run(
-            [sys.executable, "-m", "halftruth", "train", path, "--text", "text", *how, *coding,
-             "--seed", str(seed), "--out", run, *more],
-            check=True, capture_output=True, text=True, env=os.environ,
-        ).stdout  # fmt: skip
+        # halftruth train FILE --text text --label-column labels --sep , --read quotes=false
+        result = halftruth.fit(
+            path, text="text", label_column="labels", sep=",", quotes=False, seed=seed,
+            out=run, quiet=True, device=device,
+            **({"zero": "absent"} if which == "complete" else {}),
+        )  # fmt: skip
         seconds = round(time.perf_counter() - started)
-        import halftruth
-
         # Only the text is read: the labels of the test rows play no part.
-        found = halftruth.load(run).predict(texts)
+        found = halftruth.load(run, device=device).predict(texts)
+    members = {one["name"]: [one["score"], one["weight"], one["seconds"]] for one in result.members}
     scores = found[[str(k) for k in range(CLASSES)]].to_numpy()
     chosen = np.zeros(scores.shape, dtype=bool)
     for row, cell in enumerate(found["labels"]):
         chosen[row, [int(k) for k in cell.split("|") if k]] = True
-    return scores, {"": chosen}, {"train_seconds": seconds, "said": said[-3000:]}
+    return scores, {"": chosen}, {"train_seconds": seconds, "members": members}
 
 
-def run_sklearn(folder, train, texts, which, seed, name, more):
+def run_sklearn(folder, train, texts, which, seed, name, device):
     from scipy import sparse
     from sklearn.ensemble import RandomForestClassifier
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -156,7 +152,7 @@ def describe(line):
 
 def show(lines):
     """Print means and standard deviations over the seeds."""
-    table = pd.DataFrame(lines).drop(columns=["said", "seed"], errors="ignore")
+    table = pd.DataFrame(lines).drop(columns=["members", "seed"], errors="ignore")
     keys = [key for key in table if key[:3] in ("mAP", "CF1", "OF1")]
     grouped = table.groupby(["setting", "row"])
     for (setting, row), some in grouped:
@@ -175,7 +171,7 @@ def main():
     parser.add_argument("--labels", default="one,complete")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--rows", type=int, default=0, help="training rows; 0: all")
-    parser.add_argument("--more", default="", help="more options of halftruth train")
+    parser.add_argument("--device", default="cpu", help="for auto")
     parser.add_argument("--out", type=Path, help="append a JSON line per result here")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=1e9)
@@ -186,7 +182,7 @@ def main():
         show(read_lines(given.out))
         return
     tasks = [
-        (given.folder, which, seed, name, given.rows, tuple(given.more.split()))
+        (given.folder, which, seed, name, given.rows, given.device)
         for seed in map(int, given.seeds.split(","))
         for name in given.models.split(",")
         for which in given.labels.split(",")
