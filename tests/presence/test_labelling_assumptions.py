@@ -137,6 +137,19 @@ def test_classes_that_go_together_tell_how_many_labels_are_missing(monkeypatch):
     assert together.high / together.low < 0.7 * alone.high / alone.low
 
 
+def test_where_every_row_shows_a_label_the_interval_covers_rows_that_were_given_some():
+    """No blank row: either all labels are shown, or people gave each row at least one of them."""
+    scores, truth = make_rows(0)
+    some = truth.any(axis=1)
+    scores, truth = scores[some], truth[some]
+    order = np.where(truth, np.random.default_rng(1).random(truth.shape), -1.0)
+    count = np.where(truth.sum(axis=1) > 2, 2, 1)
+    part = truth & (order.argsort(axis=1).argsort(axis=1) >= truth.shape[1] - count[:, None])
+    for shown in (part, truth):
+        found = fit_probabilities(shown.astype(np.int8), logit(scores)).labels_per_row
+        assert found.low <= truth.sum(axis=1).mean() <= found.high
+
+
 def test_next_to_a_shown_label_by_enumeration():
     p, theta = np.array([0.6, 0.3, 0.8]), np.array([1.0, 0.4, 0.7])
     for j in range(3):

@@ -48,6 +48,8 @@ SELECTIONS: tuple[str, ...] = get_args(Selection)
 _MOST_LABELS = 2_000_000
 # The ends of a range are found on about this many labels.
 _LABELS_OF_SHIFT = 200_000
+# With fewer rows, it is by chance that each shows a label.
+_SOME_ROWS = 50
 # From this share of rows without a label, and with this AUC of their scores against those of other
 # rows, blank rows are empty (see above).
 _SOME_BLANK, _APART = 0.02, 0.6
@@ -199,7 +201,7 @@ def fit_probabilities(
         offset, slope, np.zeros((len(offset), 3)), shown, len(values), how, Estimate(0, 0, 0),
         fewest=min([1.0, *(float(fit.prior.sum()) * fit.low / total for fit in ends)]),
         most=max([1.0, *(float(fit.prior.sum()) * fit.high / total for fit in ends)]),
-        assumptions={fit.assumption: fit.weight for fit in fits},
+        assumptions={fit.assumption: fit.weight for fit in fits if fit.weight > 0},
         blank_is_empty=empty,
         complete=[] if complete is None else np.flatnonzero(complete).tolist(),
     )  # fmt: skip
@@ -251,6 +253,12 @@ def _fit_assumptions(
         if weight > 0
     ]
     if how == "random":
+        if len(labels) >= _SOME_ROWS and (labels == PRESENT).any(axis=1).all():
+            # Either nearly all labels are shown, or every row was given at least one of its labels.
+            # Nothing tells which, so the interval covers both.
+            some = draw_rows(labels.shape, _MOST_LABELS // 10, 0, labels == PRESENT)
+            next_to = fit_presence(labels[some], scores[some], selection="one")
+            found.append(_Fit("one", 0.0, next_to.prior(scores)))
         return found, shares.fits[0]
     # Which label is shown does not tell whether classes exclude each other: three equal weights.
     fits = [

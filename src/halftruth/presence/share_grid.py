@@ -81,7 +81,8 @@ def fit_shares(
 ) -> ShareFits:
     """Fit the curves for each share of a grid, and weigh them by their likelihoods.
 
-    `blank_rows_tell`: also fit given that no row is empty.
+    `blank_rows_tell`: each label is shown or not by itself, so that blank rows and other shown
+    labels tell of the share; not so where every row shows one label by design.
     """
     most = min(max(_LABELS, _SOME_ROWS * labels.shape[1]), _MOST_LABELS)
     some = draw_rows(labels.shape, most, 0, labels == PRESENT)
@@ -96,8 +97,9 @@ def fit_shares(
             )  # fmt: skip
             grid.append(fit)
     likelihood = np.array([fit.log_likelihood(part, points) for fit in grid])
-    gain = _compare_with_other_labels(labels, scores, propensity)
-    likelihood += np.resize(gain * len(part) / len(labels), len(grid))
+    if blank_rows_tell:
+        gain = _compare_with_other_labels(labels, scores, propensity)
+        likelihood += np.resize(gain * len(part) / len(labels), len(grid))
     weight = np.exp((likelihood - likelihood.max()) * min(1.0, _ROWS_BELIEVED / len(part)))
     weight /= weight.sum()
     count = np.array([fit.prior(points).sum(axis=1).mean() for fit in grid])
