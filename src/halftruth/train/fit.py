@@ -184,15 +184,16 @@ class Run:
             return self._fit_ensemble(Features(found.float()), saved, started, bad, model)
         try:
             model = self._resolve_auto(model, inputs)
+            if saved is None or not (self.folder / ESTIMATES).exists():
+                self._estimate_labels(model, inputs)
         except KeyboardInterrupt as stop:
             self.journal.log(
-                "stopped while auto tried settings; nothing is trained yet. The same command "
-                "starts again; with --budget 0 nothing is tried"
+                "stopped before the training; the same command starts again (with --budget 0 auto "
+                "tries no settings)"
             )
             raise Interrupted from stop
         self.identity = identify(self.config, self.task)
         self._write_config(saved)
-        self._estimate_labels(model, inputs)
         try:
             with catch_stop_signals() as stop_asked:
                 stages = self._make_stages(stop_asked)
@@ -384,14 +385,13 @@ class Run:
 
     def _estimate_labels(self, model: Classifier, inputs: Inputs) -> None:
         """Write P(present) of the training rows for a method that leans towards it."""
-        path = self.folder / ESTIMATES
-        if not losses.registry.get(self.config.method).teacher_on_features or path.exists():
+        if not losses.registry.get(self.config.method).teacher_on_features:
             return
         features = self._extract_features(model, inputs).float().cpu().numpy()
         if self.main:
             device = self.accelerator.device
             found = estimate_labels(features, self.config, self.task, device, self.journal.log)
-            save_estimates(path, found)
+            save_estimates(self.folder / ESTIMATES, found)
         self.accelerator.wait_for_everyone()
 
     def _extract_features(self, model: Classifier, inputs: Inputs) -> Tensor:
