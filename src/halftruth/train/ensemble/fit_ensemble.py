@@ -199,10 +199,10 @@ def _combine_members(
     slope, offset = fit_curve(total, known, counts)
     logits = offset + slope * total
     links = None
-    if counts is None:
+    if not fits.biased:
         # Where labels are biased, classes would be linked by what is named next to what.
-        links = fit_links(slope * total, logits, known)
-        logits = hold_out_links(slope * total, logits, known, fold[rows])
+        links = fit_links(slope * total, logits, known, counts)
+        logits = hold_out_links(slope * total, logits, known, fold[rows], counts)
     names = [name for name, keep in zip(best, kept.tolist(), strict=True) if keep]
     if fits.can_repeat and (soft := estimate_unknown(known.numpy(), logits.numpy())) is not None:
         for name in names:
