@@ -58,13 +58,13 @@ def choose_propensity(
 ) -> np.ndarray | None:
     """Return the propensities for probabilities and estimates; None where no bias was found.
 
-    `exponent`: γ by complete rows, which decide where they tell (`Preference.told`). It is used up
-    to that of the test, lower than in training: a level that is too high harms decisions more than
-    one that is too low.
+    `exponent`: γ by complete rows, which decide where they tell (`Preference.told`), at most that of
+    training. By labels alone γ is that of the test: a level that is too high harms decisions more
+    than one that is too low.
     """
     if exponent is None:
         exponent = TESTED if bias is not None and bias.found else 0.0
-    exponent = float(np.clip(exponent, -TESTED, TESTED))
+    exponent = float(np.clip(exponent, -EXPONENT, EXPONENT))
     return frequency_propensities(labels, exponent) if exponent else None
 
 
