@@ -58,7 +58,7 @@ def choose_propensity(
 ) -> np.ndarray | None:
     """Return the propensities for probabilities and estimates; None where no bias was found.
 
-    `exponent`: γ by complete rows, which decide where they tell (`Preference.told`), at most that of
+    `exponent`: γ by complete rows, which decide where they tell (`Preference.told`); up to that of
     training. By labels alone γ is that of the test: a level that is too high harms decisions more
     than one that is too low.
     """
