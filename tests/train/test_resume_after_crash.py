@@ -27,6 +27,9 @@ def plan_crash(patch, number, after):
     def crashing(action):
         def act(*arguments, **options):
             nonlocal seen
+            # The trials of auto have a journal without a folder.
+            if isinstance(arguments[0], Journal) and arguments[0].folder is None:
+                return action(*arguments, **options)
             seen += 1
             if seen == number and not after:
                 raise Crash
@@ -65,17 +68,38 @@ def test_a_crash_around_any_write_of_a_run_on_features(on_features, tmp_path, mo
     assert number > 8
 
 
-def test_a_crash_around_any_write_of_both_stages(on_images, tmp_path, monkeypatch):
-    settings = {**on_images, "cache_dir": str(tmp_path / "cache"), "epochs": 1, "ema": 0.9}
+def resumes_like(whole, settings, out, monkeypatch, number) -> bool:
+    """Crash after the n-th change, and resume; return whether there was a crash."""
+    if not crashes(settings, out, monkeypatch, number, True):
+        return False
+    fit(**settings, out=out, resume=True, quiet=True)
+    assert_same_run(whole, out)
+    return True
+
+
+@pytest.fixture
+def both_stages(on_images, tmp_path):
+    return {**on_images, "cache_dir": str(tmp_path / "cache"), "epochs": 1, "ema": 0.9}
+
+
+def test_a_crash_around_any_write_of_both_stages(both_stages, tmp_path, monkeypatch):
+    settings = {**both_stages, "method": "em"}
     fit(**settings, out=tmp_path / "whole", quiet=True)
     number = 1
     # With cached features: config, 2 x (best head, journal, last), the head moved to the backbone,
     # best of all, journal, last, result.
-    while crashes(settings, tmp_path / f"crashed{number}", monkeypatch, number, True):
-        fit(**settings, out=tmp_path / f"crashed{number}", resume=True, quiet=True)
-        assert_same_run(tmp_path / "whole", tmp_path / f"crashed{number}")
+    while resumes_like(tmp_path / "whole", settings, tmp_path / f"c{number}", monkeypatch, number):
         number += 1
     assert number > 8
+
+
+def test_auto_resumes_with_its_choice_after_a_crash_in_each_stage(
+    both_stages, tmp_path, monkeypatch
+):
+    fit(**both_stages, out=tmp_path / "whole", quiet=True)
+    for number, stage in ((4, "head"), (12, "all")):
+        out = tmp_path / stage
+        assert resumes_like(tmp_path / "whole", both_stages, out, monkeypatch, number)
 
 
 VARIANTS = {
