@@ -137,12 +137,12 @@ class LabelBias:
     @property
     def found(self) -> bool:
         """Whether the labels are explained better by "frequent classes first"."""
-        return self.suspected and self.z - self.even > BEYOND
+        return self.suspected and bool(self.z - self.even > BEYOND)
 
     @property
     def tells(self) -> bool:
         """Whether labels alone can tell: not where even labels look biased, too."""
-        return self.found or (self.explained >= EXPLAINED and self.even < ENOUGH)
+        return self.found or bool(self.explained >= EXPLAINED and self.even < ENOUGH)
 
     def describe(self) -> str:
         """Return what the test says, in one sentence."""
@@ -185,7 +185,7 @@ def compare_selections(
         e, p = frequency_propensities(labels, exponent), _calibrate(labels, logits, exponent)
         found.append(shown_log_likelihood(shown, p, e))
     gain = found[1] - found[0]
-    error = float(gain.std()) / np.sqrt(len(gain))
+    error = float(gain.std() / np.sqrt(len(gain)))
     mean = float(gain.mean())
     without_x = float(np.log((given == PRESENT).mean(axis=0)[shown]).mean())
     explained = 1 - float(found[0].mean()) / min(without_x, -1e-12)
