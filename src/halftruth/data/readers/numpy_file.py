@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,12 @@ from halftruth.labels import (
     check_soft,
     harden,
 )
+
+# What NumPy raises for a damaged file; the header of an array is read as Python.
+_DAMAGED = (
+    OSError, ValueError, EOFError, KeyError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile,
+    zlib.error, NotImplementedError,
+)  # fmt: skip
 
 LABEL_KEYS = ("labels", "Y", "targets")
 CLASS_KEYS = ("label_names", "class_names", "classes", "target_names")
@@ -139,9 +147,10 @@ def load_arrays(path: Path, mapped: bool = False) -> dict[str, np.ndarray]:
             return {"": loaded}
         with loaded:
             return {key: loaded[key] for key in loaded.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except _DAMAGED as error:
+        # A message of zipfile may hold a part of the file.
         raise DataError(
-            f"{path}: cannot be read as a NumPy file of numbers and texts: {error}"
+            f"{path}: cannot be read as a NumPy file of numbers and texts: {str(error)[:200]}"
         ) from error
 
 

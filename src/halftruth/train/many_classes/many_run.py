@@ -266,7 +266,8 @@ def describe_many_memory(task: Task) -> str | None:
         # Weights, two moments, the model, its checkpoint.
         "model": 4.0 * 5 * count * dim,
         "similar rows": 4.0 * 2 * min(rows, NEIGHBOUR_ROWS) * dim,
-        "blocks of scores": 4.0 * 60 * BLOCK,
+        # A block has at most the validation rows, about a fifth of all.
+        "blocks of scores": 4.0 * 60 * min(BLOCK, rows / 5 * max(count, min(rows, NEIGHBOUR_ROWS))),
     }
     total = sum(parts.values())
     check_memory(
