@@ -94,7 +94,7 @@ def damage(folder, name, write, how):
 
 
 def check_refused(read, path):
-    """Return what was read; None where reading fails, with one short message that names the file."""
+    """Return what was read; None where reading fails, in a short message with the file name."""
     found, message = None, path.name
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
