@@ -66,7 +66,8 @@ def test_one_label_per_row_gives_bounds_around_the_true_count() -> None:
     assert known.selection == "one"
     total = known.missing_total
     assert total.low < missing(truth, labels).sum() < total.high
-    assert total.high < 3 * total.low
+    # Wide: single labels do not tell whether frequent classes are shown first.
+    assert total.high < 20 * total.low
 
 
 def test_hidden_labels_rank_first() -> None:

@@ -34,6 +34,8 @@ _FASTER = {"mAP": 1.0, "OF1": 1.5}
 # Parts of the labels that the linear model is fitted to; the smallest twice, since it varies most.
 _PARTS = (0.5, 0.5, 0.7, 1.0)
 _FOLDS, _MOST_ROWS, _RIDGE = 3, 4000, 2.0
+# Below this mean AUC of shown labels the curve cannot be measured.
+_TELLING = 0.6
 # Standard deviations of the outcome around the curve: relative to the gain, and in points.
 _RELATIVE, _POINTS = {"mAP": 0.4, "OF1": 0.5}, {"mAP": 0.6, "OF1": 1.0}
 _DRAWS = 400
@@ -142,7 +144,20 @@ def measure_rate(features: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> 
         found = estimate_scores(sigmoid(logits + level), labels, 0.5, draws=20)
         sizes.append(np.log((kept == PRESENT).sum() + 1))
         errors.append(np.log(max(1 - found.mAP.value, 1e-3)))
+    # Features that tell nothing of the labels tell nothing of the curve (the last fit has all).
+    if _measure_auc(labels == PRESENT, logits) < _TELLING:
+        return Rate()
     return _combine(np.array(sizes), np.array(errors))
+
+
+def _measure_auc(present: np.ndarray, logits: np.ndarray) -> float:
+    """The AUC of shown labels against all others, in the mean of the classes that have both."""
+    count = present.sum(axis=0)
+    both = (count > 0) & (count < len(present))
+    rank = logits.argsort(axis=0, kind="stable").argsort(axis=0, kind="stable")
+    above = (rank * present).sum(axis=0) - count * (count - 1) / 2
+    pairs = count * (len(present) - count)
+    return float((above[both] / pairs[both]).mean()) if both.any() else 0.5
 
 
 def _apply(layer: nn.Module, x: torch.Tensor) -> np.ndarray:
