@@ -182,8 +182,8 @@ def resolve_auto(
         labels, dim, features=features, frozen=config.tune == "head",
         teacher=plain and config.tune == "head-first",
     )  # fmt: skip
-    plain = {f.name: f.default for f in dataclasses.fields(Config) if f.default is not MISSING}
-    usual = plain | (DEFAULTS_ON_FEATURES if features else {}) | (defaults or {})
+    every = {f.name: f.default for f in dataclasses.fields(Config) if f.default is not MISSING}
+    usual = every | (DEFAULTS_ON_FEATURES if features else {}) | (defaults or {})
     if config.patience is not None:
         # Early stopping needs the choice of an epoch.
         choice.settings.pop("select", None)
@@ -196,7 +196,7 @@ def resolve_auto(
     set_by_user = {
         name
         for name, value in usual.items()
-        if getattr(config, name, value) not in (value, plain.get(name, value))
+        if getattr(config, name, value) not in (value, every.get(name, value))
     }
     alternatives = [one for one in choice.alternatives if not one.keys() & set_by_user]
     reasons = choice.reasons

@@ -237,7 +237,7 @@ def _read_texts(config: Config, source: Any) -> tuple[list[str], np.ndarray | No
             )
         column = source[config.text]
         # Numbers are read as text; lists and the like are left for the error message.
-        texts = [
+        texts: list[Any] = [
             "" if gone else v if isinstance(v, list | tuple | dict | np.ndarray) else str(v)
             for v, gone in zip(column, column.isna(), strict=True)
         ]
