@@ -36,9 +36,9 @@ TESTED = 0.5
 # random draw, and than for labels drawn evenly. And its gain per row: less does not matter, however
 # certain it is.
 ENOUGH, BEYOND, WORTH = 1.0, 2.0, 0.001
-# The share of the log-likelihood of the shown classes that x must explain; with less, nothing can
-# be told about classes that are present and not shown.
-EXPLAINED = 0.1
+# The share of the log-likelihood of the shown classes that x must explain for an alarm, and to say
+# that there is no bias; with less, nothing can be told about classes that are not shown.
+EXPLAINED, CLEAR = 0.1, 0.2
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 _STEPS = 15
 
@@ -142,7 +142,7 @@ class LabelBias:
     @property
     def tells(self) -> bool:
         """Whether labels alone can tell: not where even labels look biased, too."""
-        return self.found or bool(self.explained >= EXPLAINED and self.even < ENOUGH)
+        return self.found or bool(self.explained >= CLEAR and self.even < ENOUGH)
 
     def describe(self) -> str:
         """Return what the test says, in one sentence."""
@@ -156,7 +156,7 @@ class LabelBias:
             )
         if not self.tells:
             why = f"the features explain {max(100 * self.explained, 0):.0f} % of which one is shown"
-            if self.explained >= EXPLAINED:
+            if self.explained >= CLEAR:
                 why = f"{where}, but {self.even:.1f} for labels drawn evenly"
             return (
                 f"whether frequent classes are named first cannot be told from these labels ({why}"
