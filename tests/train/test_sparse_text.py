@@ -8,6 +8,7 @@ from scipy import sparse
 from sklearn.metrics import roc_auc_score
 
 import halftruth
+from halftruth.audit.make_audit import make_audit
 from halftruth.data import DataError
 from halftruth.data.wide_matrix import WideMatrix
 from halftruth.estimator import HalftruthClassifier
@@ -188,3 +189,10 @@ def test_unusual_texts_are_read(tmp_path, texts):
 def test_lists_in_a_frame_are_no_text(run):
     with pytest.raises(DataError, match=r"row 2: expected text, got \['a'\]"):
         halftruth.predict(run / "run", pd.DataFrame({"comment": ["happy", ["a"]]}))
+
+
+def test_an_audit_scores_the_rows_of_a_wide_run(run, tmp_path):
+    audit = make_audit(run / "run", run / "comments.csv", out=tmp_path / "audit")
+    scores = audit.scored["scores"]
+    assert scores.shape == (100, 3)
+    assert np.isfinite(scores).all()
