@@ -197,10 +197,10 @@ def _unknown_labels(audit: AuditFolder) -> tuple[np.ndarray, np.ndarray, np.ndar
         verdicts = read_verdicts(audit.path)
         verdicts = verdicts[verdicts["item"].isin({*map(str, scored["items"])})]
         verified[place_verdicts(matrix, verdicts, audit.path)] = verdicts["verdict"]
+    bias: dict[str, Any] = choose_propensities(audit.info.get("label_bias", {}), scored["labels"])
     fitted = calibrate(
         scored["labels"], scored["scores"], verified=verified,
-        selection=audit.info["selection"],
-        **choose_propensities(audit.info.get("label_bias", {}), scored["labels"]),
+        selection=audit.info["selection"], **bias,
     )  # fmt: skip
     p = fitted.present
     open_ones = known.missing & (current.codes == 0)
