@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from halftruth.labels import single_positive
-from halftruth.metrics import mean_average_precision
+from halftruth.metrics import mean_average_precision, mean_roc_auc
 from halftruth.train.ensemble.class_links import fit_links, hold_out_links
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
+from halftruth.train.ensemble.member_fits import MemberFits
 from halftruth.train.ensemble.second_round import PART, estimate_unknown
 
 
@@ -89,3 +90,14 @@ def test_without_labels_to_speak_for_them_links_are_small():
 def test_very_many_classes_have_no_links():
     z = torch.zeros(5, 501)
     assert fit_links(z, z, torch.zeros(5, 501, dtype=torch.int8)) is None
+
+
+def test_out_of_bag_scores_of_a_forest_do_not_know_the_label_of_their_own_row():
+    random = np.random.default_rng(0)
+    x = torch.from_numpy(random.normal(size=(300, 5))).float()
+    labels = torch.zeros(300, 8, dtype=torch.int8)
+    labels[torch.arange(40), torch.arange(40) % 8] = 1
+    fits = MemberFits(x, labels, np.arange(300) % 4, 0, out_of_bag=True)
+    scores = fits.fit("forest", lambda text: None)[0].scores
+    # Features say nothing, so that rows with a label score as the others do; they were lower.
+    assert 0.4 < mean_roc_auc(scores, labels) < 0.6

@@ -21,6 +21,7 @@ from halftruth.train.ensemble.members import (
     find_propensity,
     fit_forest,
     fit_linear_path,
+    get_targets,
 )
 from halftruth.train.ensemble.preparation import choose_dense, prepare_features
 from halftruth.train.ensemble.sparse_linear import WideFit, WideRows
@@ -156,6 +157,9 @@ class MemberFits:
         )  # fmt: skip
         # A row that all trees have seen gets the mean.
         shares = np.where(np.isnan(shares), np.nanmean(shares, axis=0), shares)
+        # The trees of a row have not seen its labels either: without this, rows with a rare label
+        # would have lower shares of it than others.
+        shares = shares + get_targets(self.labels, self.soft)[0].cpu().numpy() / len(shares)
         held = share_to_logit(torch.from_numpy(shares).float())
         return self._finish(module, [(held, self.fold >= 0)], self._statistics(held))
 
