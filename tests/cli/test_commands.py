@@ -214,7 +214,7 @@ def test_a_run_prints_plain_lines_where_there_is_no_terminal(command, table):
 @pytest.mark.parametrize(
     ("where", "options", "words"),
     [
-        ("search_settings", ("--epochs", 3), "with --budget 0 nothing is tried"),
+        ("search_settings", ("--epochs", 3), "with --budget 0 auto tries no settings"),
         ("fit_ensemble_to_task", (), "nothing is saved yet. The same command starts again"),
         ("load_task", (), "stopped at once"),
     ],

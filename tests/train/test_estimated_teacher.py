@@ -1,15 +1,24 @@
 """Estimates of the training rows' labels, and a network that leans towards them."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from tiny_data import IMAGES
 
 from halftruth import losses
 from halftruth.train.auto.resolve import FEWEST_TAUGHT, choose, resolve_auto
-from halftruth.train.config import Config
+from halftruth.train.config import Config, ConfigError
 from halftruth.train.devices import OneProcess
 from halftruth.train.fit import train
-from halftruth.train.teacher import ESTIMATES, make_teacher_of_estimates, save_estimates
+from halftruth.train.task import load_task
+from halftruth.train.teacher import (
+    ESTIMATES,
+    estimate_labels,
+    make_teacher_of_estimates,
+    save_estimates,
+)
 
 ROWS, CLASSES = 240, 4
 
@@ -54,45 +63,54 @@ def test_a_loss_gets_the_estimates_of_the_file_by_row(tmp_path):
     np.testing.assert_allclose(loss.memory.values.numpy(), estimates, atol=1e-3)
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A run on features with half of the labels hidden; class k is present at high feature k."""
-    folder = tmp_path_factory.mktemp("taught")
+def test_estimates_know_which_labels_are_missing(tmp_path):
     rng = np.random.default_rng(1)
     x = rng.normal(size=(ROWS, 6)).astype(np.float32)
     present = x[:, :CLASSES] + 0.3 * rng.normal(size=(ROWS, CLASSES)) > 0.8
     shown = present & (rng.random(present.shape) < 0.5)
-    np.save(folder / "x.npy", x)
-    names = ",".join("abcd"[:CLASSES])
+    np.save(tmp_path / "x.npy", x)
     lines = [",".join("1" if v else "" for v in row) for row in shown]
     body = "\n".join(f"{i},{line}" for i, line in enumerate(lines))
-    (folder / "labels.csv").write_text(f"id,{names}\n{body}\n")
-    settings = {
-        "labels": str(folder / "labels.csv"), "features": str(folder / "x.npy"),
-        "method": "em-teacher", "epochs": 1, "out": str(folder / "run"), "report": False,
-    }  # fmt: skip
-    train(settings, quiet=True)
-    return folder, present, shown, settings
-
-
-def test_estimates_know_which_labels_are_missing(finished):
-    folder, present, shown, _ = finished
-    with np.load(folder / "run" / ESTIMATES) as file:
-        found = file["present"].astype(float)
-    # The run holds some rows out for validation; estimates are those of the others, in order.
-    kept = np.load(folder / "run" / "out_of_sample.npz")["rows"]
-    at = np.setdiff1d(np.arange(ROWS), kept)
+    (tmp_path / "labels.csv").write_text(f"id,a,b,c,d\n{body}\n")
+    config = Config(
+        labels=str(tmp_path / "labels.csv"), features=[str(tmp_path / "x.npy")], method="em"
+    )
+    task = load_task(config)
+    found = estimate_labels(x, config, task, torch.device("cpu"), lambda text: None)
+    at = task.splits.train
     assert found.shape == (len(at), CLASSES)
     assert (found[shown[at]] == 1).all()
     missing = found[present[at] & ~shown[at]].mean()
     assert missing > found[~present[at]].mean() + 0.2
 
 
-def test_a_continued_run_does_not_estimate_again(finished, monkeypatch):
-    settings = finished[3]
+@pytest.fixture(scope="module")
+def finished(data, tmp_path_factory):
+    settings = {
+        **IMAGES, "labels": str(data / "labels.csv"), "images": str(data / "photos"),
+        "head_epochs": 1, "epochs": 1, "method": "em-teacher",
+        "out": str(tmp_path_factory.mktemp("taught") / "run"),
+    }  # fmt: skip
+    train(settings, quiet=True)
+    return settings
 
+
+def test_a_network_is_trained_with_the_estimates_in_its_folder(finished):
+    with np.load(Path(finished["out"]) / ESTIMATES) as file:
+        found = file["present"]
+    # Each row shows one label; the others are not certain.
+    assert ((found == 1).sum(axis=1) >= 1).all()
+    assert ((found > 0) & (found < 1)).any()
+
+
+def test_a_continued_run_does_not_estimate_again(finished, monkeypatch):
     def refuse(*given, **more):
         raise AssertionError("the estimates are in the run folder")
 
     monkeypatch.setattr("halftruth.train.fit.estimate_labels", refuse)
-    train({**settings, "epochs": 2}, resume=True, quiet=True)
+    train({**finished, "epochs": finished["epochs"] + 1}, resume=True, quiet=True)
+
+
+def test_features_need_no_teacher():
+    with pytest.raises(ConfigError, match="on features, auto fits the ensemble"):
+        Config.of({"labels": "a.csv", "features": ["x.npy"], "method": "em-teacher"})

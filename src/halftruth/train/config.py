@@ -215,6 +215,11 @@ class Config(Settings):
         head = self._get_head_class()
         if loss.views > 1 and self.on_features:
             return [f"method: {self.method} compares views of an image; features have none"]
+        if loss.teacher_on_features and self.on_features and not self.tunes_encoder:
+            return [
+                f"method: {self.method} trains a network, on images or text; on features, auto "
+                "fits the ensemble that would be its teacher"
+            ]
         if loss.needs_maps and (self.on_features or not head.keeps_maps):
             return [
                 f"method: {self.method} needs class maps, which only images with the `head` cam or "

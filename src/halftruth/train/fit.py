@@ -395,7 +395,7 @@ class Run:
         self.accelerator.wait_for_everyone()
 
     def _extract_features(self, model: Classifier, inputs: Inputs) -> Tensor:
-        """Return the features of all rows: those of the run, or of the untrained network."""
+        """Return the features of all rows: those of the run, or of the network before training."""
         config, task = self.config, self.task
         if task.features is not None and not config.tunes_encoder:
             return torch.as_tensor(task.features)

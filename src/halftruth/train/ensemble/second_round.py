@@ -16,9 +16,9 @@ def estimate_unknown(labels: np.ndarray, logits: np.ndarray) -> np.ndarray | Non
     An unknown label gets a part of P(present | x, label). Where every row shows one label, the
     number of labels that are missing cannot be known, and nothing is estimated.
 
-    >>> labels = np.tile(np.array([[1, 1], [0, 1], [1, 0], [0, 0]], np.int8), (50, 1))
+    >>> labels = np.tile(np.array([[1, 1, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]], np.int8), (50, 1))
     >>> estimate_unknown(labels, np.where(labels > 0, 1.0, -1.0)).shape
-    (200, 2)
+    (200, 3)
     """
     unknown = labels == UNKNOWN
     if not unknown.any() or not (labels == PRESENT).any():
