@@ -29,7 +29,8 @@ def test_every_grid_in_the_repository_loads(path):
 def test_all_means_every_registered_method_and_complete_labels():
     cells = tiny_grid(methods="all").cells()
     names = {cell.method for cell in cells}
-    assert names == {"complete", *losses.names()} - {"consistency", "lagc", "scl"}
+    of_networks = {"consistency", "em-teacher", "lagc", "scl"}
+    assert names == {"complete", *losses.names()} - of_networks
     by_name = {cell.method: cell for cell in cells}
     assert by_name["complete"].labels == "complete"
     assert by_name["epr"].options == {"expected_positives": PRIOR}
