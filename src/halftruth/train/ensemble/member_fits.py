@@ -158,8 +158,9 @@ class MemberFits:
         # A row that all trees have seen gets the mean.
         shares = np.where(np.isnan(shares), np.nanmean(shares, axis=0), shares)
         # The trees of a row have not seen its labels either: without this, rows with a rare label
-        # would have lower shares of it than others.
-        shares = shares + get_targets(self.labels, self.soft)[0].cpu().numpy() / len(shares)
+        # would have lower shares of it than others. Soft labels of different size would show.
+        if self.soft is None:
+            shares = shares + get_targets(self.labels, None)[0].cpu().numpy() / len(shares)
         held = share_to_logit(torch.from_numpy(shares).float())
         return self._finish(module, [(held, self.fold >= 0)], self._statistics(held))
 
