@@ -63,6 +63,19 @@ def test_a_loss_gets_the_estimates_of_the_file_by_row(tmp_path):
     np.testing.assert_allclose(loss.memory.values.numpy(), estimates, atol=1e-3)
 
 
+def test_rows_without_an_estimate_are_trained_with_em_alone(tmp_path):
+    estimates = np.full((3, CLASSES), np.nan, np.float32)
+    save_estimates(tmp_path / ESTIMATES, estimates)
+    loss, em = losses.create("em-teacher"), losses.create("em")
+    labels, logits = torch.zeros(3, CLASSES, dtype=torch.int8), torch.randn(3, CLASSES)
+    loss.begin(labels)
+    make_teacher_of_estimates(tmp_path / ESTIMATES, OneProcess())(
+        loss, np.arange(3), torch.arange(3)
+    )
+    assert (loss.memory.values == -1).all()
+    torch.testing.assert_close(loss(logits, labels, torch.arange(3)), em(logits, labels))
+
+
 def test_estimates_know_which_labels_are_missing(tmp_path):
     rng = np.random.default_rng(1)
     x = rng.normal(size=(ROWS, 6)).astype(np.float32)

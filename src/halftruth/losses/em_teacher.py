@@ -59,7 +59,9 @@ class EMTeacher(MemoryLoss, EM):
         self.memory = Memory(memory_dtype)
 
     def learn_from_teacher(self, logits: Tensor, index: Tensor) -> None:
-        self.memory.write(index, torch.sigmoid(logits.detach().float()))
+        """Remember the teacher's probabilities; a logit of NaN means that it has none."""
+        q = torch.sigmoid(logits.detach().float())
+        self.memory.write(index, q.masked_fill(q.isnan(), NOT_TAUGHT))
 
     def terms(self, s: Logit, labels: Tensor, context: Any, rows: slice) -> Curve:
         curve = super().terms(s, labels, context, rows)

@@ -39,8 +39,8 @@ MORE_PRIORS = (32.0, 0.03)
 # One fifth of the training rows is held out; if that is too few, several fifths, one after another.
 PARTS, ENOUGH_ROWS = 5, 500
 # The numbers of rows for which a network gets a teacher: fewer say little, and with more the
-# ensemble would take longer than the network.
-FEWEST_TAUGHT, MOST_TAUGHT = 200, 50_000
+# ensemble holds out only some rows, so that most would have no estimate.
+FEWEST_TAUGHT, MOST_TAUGHT = 200, 20_000
 # Settings of a training by steps: with one of them, auto trains one model, not the ensemble.
 _OF_ONE_MODEL = (
     "batch_size", "budget", "clip", "dropout", "ema", "epochs", "head", "head_lr", "hidden", "l1",
