@@ -6,8 +6,9 @@
 DIR holds one NAME.npz per data set with X_train, Y_train, X_test, Y_test (complete 0/1 labels), and
 optionally groups: training rows that belong together (of one patient) stay in one fold.
 Labels of the training rows are hidden: "one" shows one present label per row, "40" shows each
-present label with probability 0.4. The ensemble of auto is fitted to what is left. Each line has,
-on the complete labels of the test rows:
+present label with probability 0.4. The ensemble of auto is fitted to what is left. Rows and labels
+are those of benchmarks/ensemble.py, so its row `auto` is the same fit. Each line has, on the
+complete labels of the test rows:
 
 - CF1, OF1, predicted labels per row and macro F1 (the mean F1 of the classes) with thresholds
   fitted to incomplete labels as if they were complete ("naive"), with ours, with thresholds fitted
@@ -33,7 +34,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 
-from ensemble import calibration_error, hide, predict
+from ensemble import calibration_error, hide, load_rows, predict
 from halftruth.bench.label_settings import BIASES, needs_measure
 from halftruth.bench.label_settings import hide as show_by_bias
 from halftruth.metrics import evaluate, thresholds
@@ -45,8 +46,6 @@ from halftruth.presence.verification import METRICS, plan_verification, score_ve
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 
 RULES = ("naive", "ours", "complete", "told")
-# Test rows that are verified; their labels are hidden in the same way.
-_MOST_TEST_ROWS = 8000
 
 
 def get_scores(folder: str, name: str, setting: str, seed: int, fits: str | None) -> dict:
@@ -56,11 +55,9 @@ def get_scores(folder: str, name: str, setting: str, seed: int, fits: str | None
         with np.load(kept) as file:
             found = dict(file)
         return {**found, **{key: found[key].astype(np.float32) for key in ("logits", "test")}}
-    with np.load(Path(folder) / f"{name}.npz") as file:
-        x, y, test, truth = (file[k] for k in ("X_train", "Y_train", "X_test", "Y_test"))
-        groups = file.get("groups")
+    x, y, test, truth, groups = load_rows(folder, name, seed)
     complete, shown = np.where(y > 0, 1, -1).astype(np.int8), show(y, setting, seed)
-    found = fit_scores(x.astype(np.float32), complete, shown, test, truth, seed, groups)
+    found = fit_scores(x, complete, shown, test, truth, seed, groups)
     if kept is not None:
         kept.parent.mkdir(parents=True, exist_ok=True)
         np.savez_compressed(kept, **found)
@@ -138,7 +135,7 @@ def measure(folder: str, name: str, setting: str, seed: int, fits: str | None) -
         key: [exact[key], one.value, one.low, one.high]
         for key, one in ((key, getattr(found, key)) for key in METRICS)
     }
-    line["verified"] = verify(p[:_MOST_TEST_ROWS], truth[:_MOST_TEST_ROWS], setting, seed, rule)
+    line["verified"] = verify(p, truth, setting, seed, rule)
     line["seconds"] = [float(got["seconds"]), time.perf_counter() - started]
     return line
 

@@ -4,7 +4,8 @@
     python benchmarks/ensemble.py DIR --sets all --methods em,role,gr --rows auto --out table.jsonl
     python benchmarks/ensemble.py --table table.jsonl
 
-DIR holds one NAME.npz per data set with X_train, Y_train, X_test, Y_test (complete 0/1 labels).
+DIR holds one NAME.npz per data set with X_train, Y_train, X_test, Y_test (complete 0/1 labels), and
+optionally groups: training rows of one patient, which auto keeps in one fold.
 Labels of the training rows are hidden: "one" shows one present label per row, "40" shows each
 present label with probability 0.4. Every line of the output is one data set, setting, seed and row
 of the table, with its test mAP and seconds; lines that are there already are not computed again.
@@ -248,16 +249,24 @@ def train_method(
     return max(found)
 
 
-def load_rows(folder: str, name: str, seed: int, most: int) -> tuple[np.ndarray, ...]:
-    """Return features and complete labels of training and test rows, a random part of very many."""
+def load_rows(
+    folder: str, name: str, seed: int, most: int = MOST_ROWS
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+    """Return features and complete labels of training and test rows, and groups of training rows.
+
+    Of larger sets, `most` training rows and MOST_TEST_ROWS test rows are drawn by the seed.
+    """
     with np.load(Path(folder) / f"{name}.npz") as file:
         parts = [file[k] for k in ("X_train", "Y_train", "X_test", "Y_test")]
+        groups = file.get("groups")
     random = np.random.default_rng(100 + seed)
     for at, limit in ((0, most), (2, MOST_TEST_ROWS)):
         if len(parts[at]) > limit:
             rows = np.sort(random.choice(len(parts[at]), limit, replace=False))
             parts[at : at + 2] = [values[rows] for values in parts[at : at + 2]]
-    return parts[0].astype(np.float32), parts[1], parts[2].astype(np.float32), parts[3]
+            if at == 0 and groups is not None:
+                groups = groups[rows]
+    return parts[0].astype(np.float32), parts[1], parts[2].astype(np.float32), parts[3], groups
 
 
 def run(
@@ -266,7 +275,7 @@ def run(
     """Measure one row of the table on one data set, setting and seed."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    x, y, test, truth = load_rows(folder, name, seed, most_rows)
+    x, y, test, truth, groups = load_rows(folder, name, seed, most_rows)
     shown, started = hide(y, setting, seed), time.perf_counter()
     line: dict = {"set": name, "setting": setting, "seed": seed, "row": row, "rows": len(x)}
     if row in SKLEARN:
@@ -274,7 +283,7 @@ def run(
     elif row in OWN:
         known = np.where(shown > 0, 1, -1).astype(np.int8) if row == "assume negative" else shown
         members = ["linear"] if row == "complete, linear" else None
-        fitted = fit_ensemble(x, known, seed=seed, members=members)
+        fitted = fit_ensemble(x, known, seed=seed, members=members, groups=groups)
         scores = predict(fitted.model, test)
         line["seconds"] = round(time.perf_counter() - started, 1)
         if row == "auto":
