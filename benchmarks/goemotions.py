@@ -118,7 +118,7 @@ def run_sklearn(folder, train, texts, which, seed, name, device):
     if name == "forest":
         model = RandomForestClassifier(200, min_samples_leaf=2, random_state=seed, oob_score=True)
         model.fit(x, shown)
-        held = model.oob_decision_function_[..., 1].reshape(shown.shape)
+        held = model.oob_decision_function_[:, 1]
         scores = np.stack([p[:, 1] if p.shape[1] > 1 else 0 * p[:, 0]
                            for p in model.predict_proba(test)], axis=1)  # fmt: skip
     else:
