@@ -35,8 +35,12 @@ class ConfigError(ValueError):
     """All mistakes in a configuration, in one message."""
 
     def __init__(self, problems: list[str]) -> None:
+        # The argument itself, not the message: an error is pickled as its class and arguments.
+        super().__init__(problems)
         self.problems = problems
-        super().__init__(_list_problems(problems))
+
+    def __str__(self) -> str:
+        return _list_problems(self.problems)
 
     def as_options(self) -> str:
         """Return the message with the options of the command line instead of settings."""
