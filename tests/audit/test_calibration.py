@@ -21,7 +21,9 @@ from halftruth.audit import (
 from halftruth.audit.candidates import count_at_precision
 from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix
 from halftruth.labels.hiding import single_positive
+from halftruth.presence.estimate import Z90
 from halftruth.presence.labelling_model import choose_selection, fit_presence
+from halftruth.presence.probabilities import DOUBT, NEXT_DOUBT
 
 SHARES = (0.3, 0.2, 0.15, 0.1, 0.05)
 
@@ -59,15 +61,34 @@ def test_the_probability_to_be_labelled_is_estimated() -> None:
     assert np.allclose(fitted.chance, 0.6, atol=0.08)
 
 
-def test_one_label_per_row_gives_bounds_around_the_true_count() -> None:
-    truth, scores = make_data()
-    labels = single_positive(truth)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_one_label_per_row_gives_the_true_count_with_two_doubts(seed: int) -> None:
+    truth, scores = make_data(seed=seed)
+    labels = single_positive(truth, seed=seed)
     known = calibrate(labels, scores)
     assert known.selection == "one"
     total = known.missing_total
-    assert total.low < missing(truth, labels).sum() < total.high
-    # Wide: single labels do not tell whether frequent classes are shown first.
-    assert total.high < 20 * total.low
+    assert total.value == pytest.approx(missing(truth, labels).sum(), rel=0.1)
+    # Rows without a label are empty here, so the number of rows with a class is known. In doubt
+    # are the labels next to the shown one, and the model. Chance adds less than 5 %.
+    doubt = np.exp(Z90 * (NEXT_DOUBT + DOUBT))
+    assert total.high / total.value == pytest.approx(doubt, rel=0.05)
+    assert total.value / total.low == pytest.approx(doubt, rel=0.05)
+
+
+def test_one_label_in_every_row_leaves_the_count_between_the_assumptions() -> None:
+    truth, scores = make_data(rows=3000)
+    truth, scores = truth[truth.any(axis=1)], scores[truth.any(axis=1)]
+    labels = single_positive(truth)
+    known = calibrate(labels, scores)
+    assert known.selection == "one"
+    total, hidden = known.missing_total, missing(truth, labels).sum()
+    assert total.low < hidden < total.high
+    # Nothing tells whether high scores of one row are confused classes: then few are missing.
+    # Above, the assumptions agree, and the doubt of the model is most of the interval.
+    assert total.value == pytest.approx(hidden, rel=0.2)
+    assert total.high < 2 * total.value
+    assert total.low > total.value / 8
 
 
 def test_hidden_labels_rank_first() -> None:
