@@ -1,6 +1,7 @@
 """Estimates of the training rows' labels, and a network that leans towards them."""
 
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -11,6 +12,9 @@ from halftruth import losses
 from halftruth.train.auto.resolve import FEWEST_TAUGHT, choose, resolve_auto
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.devices import OneProcess
+from halftruth.train.ensemble import ensemble_run
+from halftruth.train.ensemble.ensemble_run import fit_ensemble_to_task
+from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 from halftruth.train.fit import train
 from halftruth.train.task import load_task
 from halftruth.train.teacher import (
@@ -89,7 +93,8 @@ def test_estimates_know_which_labels_are_missing(tmp_path):
         labels=str(tmp_path / "labels.csv"), features=[str(tmp_path / "x.npy")], method="em"
     )
     task = load_task(config)
-    found = estimate_labels(x, config, task, torch.device("cpu"), lambda text: None)
+    _, fitted = fit_ensemble_to_task(x, task, 0, torch.device("cpu"), lambda text: None)
+    found = estimate_labels(config, task, fitted)
     at = task.splits.train
     assert found.shape == (len(at), CLASSES)
     assert (found[shown[at]] == 1).all()
@@ -101,10 +106,12 @@ def test_estimates_know_which_labels_are_missing(tmp_path):
 def finished(data, tmp_path_factory):
     settings = {
         **IMAGES, "labels": str(data / "labels.csv"), "images": str(data / "photos"),
-        "head_epochs": 1, "epochs": 1, "method": "em-teacher",
+        "head_epochs": 1, "epochs": 1, "method": "em-teacher", "frozen_ensemble": True,
         "out": str(tmp_path_factory.mktemp("taught") / "run"),
     }  # fmt: skip
-    train(settings, quiet=True)
+    with patch.object(ensemble_run, "fit_ensemble", wraps=fit_ensemble) as fits:
+        train(settings, quiet=True)
+    assert fits.call_count == 1, "the teacher and the frozen ensemble are the same ensemble"
     return settings
 
 

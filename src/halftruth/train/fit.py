@@ -127,6 +127,7 @@ class Run:
         self.accelerator = make_accelerator(config)
         self.main = self.accelerator.is_main_process
         self.quiet = quiet
+        self.frozen: tuple[Classifier, dict[str, Any]] | None = None
 
     def go(self, resume: bool = False) -> Result:
         """Train the run, or continue it, and return the result."""
@@ -389,9 +390,14 @@ class Run:
             return
         features = self._extract_features(model, inputs).float().cpu().numpy()
         if self.main:
-            device = self.accelerator.device
-            found = estimate_labels(features, self.config, self.task, device, self.journal.log)
+            fitted = fit_ensemble_to_task(
+                features, self.task, self.config.seed, self.accelerator.device, self.journal.log
+            )
+            found = estimate_labels(self.config, self.task, fitted[1])
             save_estimates(self.folder / ESTIMATES, found)
+            if self.config.frozen_ensemble:
+                # The same ensemble; fitted again only where a run is continued.
+                self.frozen = fitted
         self.accelerator.wait_for_everyone()
 
     def _extract_features(self, model: Classifier, inputs: Inputs) -> Tensor:
@@ -410,7 +416,7 @@ class Run:
             teacher = make_teacher_of_estimates(self.folder / ESTIMATES, self.accelerator)
         return Stages(
             self.config, self.task, self.accelerator, self.journal, self.folder, self.identity,
-            stop_asked, teacher,
+            stop_asked, teacher, self.frozen,
         )  # fmt: skip
 
     # ------------------------------------------------------------------ models without epochs

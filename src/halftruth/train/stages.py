@@ -24,7 +24,7 @@ from halftruth.models import (
 from halftruth.models.averaged import average_classifiers, build_averaged
 from halftruth.models.language_model import build_text_model
 from halftruth.train.config import Config
-from halftruth.train.ensemble.fit_ensemble import fit_ensemble
+from halftruth.train.ensemble.ensemble_run import fit_ensemble_to_task
 from halftruth.train.inputs.batches import Features, Inputs, share_scale
 from halftruth.train.journal import Journal
 from halftruth.train.records import CRITERIA
@@ -92,6 +92,8 @@ class Stages:
     identity: dict[str, Any]
     stop_asked: Callable[[], bool]
     teacher: Teacher | None = None
+    # The ensemble on the features before training, where a teacher has fitted it.
+    frozen: tuple[Classifier, dict[str, Any]] | None = None
 
     def train(self, model: Classifier, inputs: Inputs, saved: dict[str, Any] | None) -> Progress:
         """Run all stages, from the checkpoint on if there is one."""
@@ -267,7 +269,7 @@ class Stages:
         An ensemble on frozen features cannot memorise which labels are missing as a network can,
         and its errors differ. Predictions run both backbones and take twice as long.
         """
-        best, rows = stage.best(), self.task.splits.train
+        best = stage.best()
         if "layout" in best:
             # A run that was stopped after this step.
             stage.progress.kept = float(best["kept"])
@@ -275,17 +277,12 @@ class Stages:
         backbone = deepcopy(model)
         backbone.load_state_dict(start)
         features = self._extract_features(backbone, stage.inputs)
-        labels, groups = self.task.labels, self.task.groups
-        fitted = fit_ensemble(
-            features[torch.from_numpy(rows)].numpy(), labels.values[rows],
-            seed=self.config.seed, groups=None if groups is None else groups[rows],
-            weights=None if labels.weights is None else labels.weights[rows],
-            soft=None if labels.soft is None else labels.soft[rows],
-            device=stage.device, log=self.journal.log,
-        )  # fmt: skip
+        fitted = self.frozen or fit_ensemble_to_task(
+            features.numpy(), self.task, self.config.seed, stage.device, self.journal.log
+        )
         model.load_state_dict(best["model"])
         alone = stage.score_with(model.to(stage.device), stage.val_rows)
-        frozen = fitted.model.to(stage.device).eval()
+        frozen = fitted[0].to(stage.device).eval()
         with torch.no_grad():
             others = frozen(features[torch.from_numpy(stage.val_rows)].to(stage.device))
         frozen.backbone = backbone.backbone.to(stage.device)
@@ -298,7 +295,7 @@ class Stages:
         )
         if score > before:
             stage.progress.kept = score
-            more = {"layout": fitted.layout, "kept": score}
+            more = {"layout": fitted[1]["layout"], "kept": score}
             stage.checkpoints.save_best(both, stage.name, int(best["epoch"]), more)
 
 

@@ -1,8 +1,9 @@
 """Teachers of a loss: a first training, or an ensemble on the features before training."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,12 +13,10 @@ from torch import Tensor
 from halftruth import losses
 from halftruth.losses import Loss
 from halftruth.models import Classifier
-from halftruth.presence.propensity import LabelBias
 from halftruth.train.config import AUTO, Config
-from halftruth.train.ensemble.ensemble_run import fit_ensemble_to_task
 from halftruth.train.inputs.batches import Inputs
 from halftruth.train.results.held_out_rows import OutOfSample
-from halftruth.train.results.run_result import decide_without_complete_labels
+from halftruth.train.results.run_result import decide_without_complete_labels, read_label_bias
 from halftruth.train.run_folder import replace_file
 from halftruth.train.scoring import send_scores
 from halftruth.train.task import Task
@@ -67,21 +66,13 @@ def make_teacher(
     return teach
 
 
-def estimate_labels(
-    features: np.ndarray,
-    config: Config,
-    task: Task,
-    device: torch.device,
-    log: Callable[[str], None],
-) -> np.ndarray:
-    """Return P(present | x, label) (N, K) of the training rows, by an ensemble on features.
+def estimate_labels(config: Config, task: Task, fitted: Mapping[str, Any]) -> np.ndarray:
+    """Return P(present | x, label) (N, K) of the training rows.
 
-    Its members were not fitted on the rows that they score.
+    `fitted`: what `fit_ensemble_to_task` returns beside the model. The members of the ensemble were
+    not fitted on the rows that they score.
     """
-    _, fitted = fit_ensemble_to_task(features, task, config.seed, device, log)
-    held = fitted["out_of_sample"]
-    given = OutOfSample(held["rows"].numpy(), held["logits"].double().numpy())
-    bias = LabelBias(**fitted["label_bias"]) if "label_bias" in fitted else None
+    given, bias = OutOfSample.from_checkpoint(fitted), read_label_bias(fitted)
     present = decide_without_complete_labels(config, task, given, bias)[2]
     estimates = np.full(task.labels.values.shape, np.nan, np.float32)
     estimates[given.rows] = present.middle

@@ -54,5 +54,4 @@ def load_ensemble(best: dict[str, Any], dim: int, classes: int) -> tuple[Classif
     model = build_ensemble(dim, classes, best["layout"])
     # On images, the checkpoint also has the backbone.
     model.load_state_dict({k: v for k, v in best["model"].items() if k.startswith("head.")})
-    held = best["out_of_sample"]
-    return model, OutOfSample(held["rows"].numpy(), held["logits"].double().numpy())
+    return model, OutOfSample.from_checkpoint(best)

@@ -1,5 +1,6 @@
 """Rows that the model of a run was not fitted on, with their logits and labels."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,12 @@ class OutOfSample:
 
     rows: np.ndarray
     logits: np.ndarray
+
+    @classmethod
+    def from_checkpoint(cls, best: Mapping[str, Any]) -> "OutOfSample":
+        """Return the logits that the checkpoint of an ensemble has."""
+        held = best["out_of_sample"]
+        return cls(held["rows"].numpy(), held["logits"].double().numpy())
 
     def to_arrays(self, labels: LabelMatrix) -> dict[str, Any]:
         """Return what is written to out_of_sample.npz: also the labels and names of the rows."""

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,12 @@ class Result:
         return text
 
 
+def read_label_bias(best: Mapping[str, Any]) -> LabelBias | None:
+    """Return the label bias that the ensemble of a checkpoint has found; None if not tested."""
+    found = best.get("label_bias")
+    return None if found is None else LabelBias(**found)
+
+
 def evaluate_run(
     config: Config,
     task: Task,
@@ -180,8 +187,7 @@ def evaluate_run(
     logits = {"val": predict(val), "test": predict(test)}
     given = out_of_sample or OutOfSample(val, logits["val"])
     given, logits, hints = combine_with_hints(task, given, logits)
-    found = best.get("label_bias")
-    bias = None if found is None else LabelBias(**found)
+    bias = read_label_bias(best)
     probabilities, decisions, present = decide_without_complete_labels(config, task, given, bias)
     scores = {part: probabilities(values) for part, values in logits.items()}
     fitted = np.where(decisions.predicted, decisions.thresholds, 1.0)
