@@ -20,9 +20,9 @@ With the verdicts there are two estimates:
   corrects it in expectation, exactly for counts, to first order for F1 and average precision. A bad
   model only makes it noisier.
 
-"combined" weighs them by their variances. Where they differ by more than the variance of the model
-allows, the difference is added to it: the more the verdicts contradict the model, the less it
-counts.
+"combined" weighs them by their variances. Where they differ by more than the noise of the second
+and the variance of the first allow, the rest is the error of the model: the more the verdicts
+contradict the model, the less it counts.
 """
 
 from __future__ import annotations
@@ -210,7 +210,8 @@ def score_verdicts(
         wrong = np.hypot(_MODEL_ERROR, shape_error(values, name))
         doubt = np.hypot(model.spread_of(slope, known), wrong * by_model.value)
         apart = unbiased - by_model.value
-        error = max(doubt**2, apart**2)
+        # They differ by the noise of the unbiased estimate anyway: only more than that tells of bias.
+        error = max(doubt**2, apart**2 - noise**2)
         share = error / max(error + noise**2, 1e-300)
         rows = by_model.width / (2 * Z90) if new_rows else 0.0
         found[name] = VerifiedScore(
