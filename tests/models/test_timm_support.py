@@ -72,7 +72,7 @@ def test_models_over_features_do_not_need_timm():
 
 
 def test_the_compiler_of_torch_is_imported_on_demand():
-    """It takes seconds, and predictions do not need it."""
+    """It takes seconds, and neither predictions nor fits of the ensemble need it."""
     out = run(
         """
         import sys
@@ -81,6 +81,9 @@ def test_the_compiler_of_torch_is_imported_on_demand():
         disable = torch.compiler.disable
         model = build_image_model("test_resnet", 3, weights="none").eval()
         model(torch.zeros(1, 3, 32, 32))
+        from halftruth.train.ensemble.solver import minimise
+        x = torch.zeros(2, requires_grad=True)
+        minimise([x], lambda: (x - 1).square().sum(), steps=5)
         print("torch._dynamo" in sys.modules, torch.compiler.disable is disable or "changed")
         ask = sys.modules["torchvision.ops.roi_align"].__dict__.get("is_compile_supported")
         print(ask is None or ask("cpu") in (True, False))

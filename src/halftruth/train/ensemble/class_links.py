@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from halftruth.labels import PRESENT, UNKNOWN
+from halftruth.train.ensemble.solver import minimise
 
 # The precision of the prior of a link: about as many labels of a class must speak for it.
 PRIOR = 300.0
@@ -41,17 +42,13 @@ def fit_links(
     links = torch.zeros(labels.shape[1], labels.shape[1], requires_grad=True)
     # The level of each class in these rows. Links must not make up for it.
     level = torch.zeros(labels.shape[1], requires_grad=True)
-    solver = torch.optim.LBFGS([links, level], max_iter=_STEPS, line_search_fn="strong_wolfe")
 
-    def closure() -> Tensor:
-        solver.zero_grad()
+    def value() -> Tensor:
         moved = logits + scores @ links + level
         value = F.binary_cross_entropy_with_logits(moved, target, cell, reduction="sum")
-        value = (value + PRIOR / 2 * links.square().sum()) / len(labels)
-        value.backward()  # type: ignore[no-untyped-call]
-        return value
+        return (value + PRIOR / 2 * links.square().sum()) / len(labels)
 
-    solver.step(closure)  # type: ignore[arg-type]
+    minimise([links, level], value, _STEPS)
     return links.detach()
 
 

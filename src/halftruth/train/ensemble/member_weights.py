@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -11,10 +10,12 @@ from torch.nn import functional as F
 
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.metrics import mean_average_precision, mean_roc_auc
+from halftruth.train.ensemble.solver import minimise
 
 # How strongly the weights of a class are regularised towards those of all classes.
 _CLASS_PRIOR = 10.0
 _MOST_CELLS = 2_000_000
+_STEPS = 60
 # A part of the weights goes by the scores of the members, to this power: a member that is a tenth
 # behind the best has an eighth of its weight there.
 _SCORE_POWER = 20
@@ -63,7 +64,7 @@ def find_weights(scores: Tensor, labels: Tensor, counts: Tensor | None = None) -
         value = F.binary_cross_entropy_with_logits(logits, target, cell, reduction="sum")
         return value + _CLASS_PRIOR / 2 * own.square().sum() + 0.15 * common.square().sum()
 
-    _solve([common, own, offset], loss, len(target))
+    minimise([common, own, offset], lambda: loss() / len(target), _STEPS)
     weight = (common + own).exp().detach()
     return weight / weight.sum(dim=0)
 
@@ -107,7 +108,7 @@ def fit_curve(
         value = F.binary_cross_entropy_with_logits(logits, target, cell, reduction="sum")
         return value + _CLASS_PRIOR / 2 * own.square().sum() + 0.1 * offset.square().sum()
 
-    _solve([common, own, offset], loss, len(target))
+    minimise([common, own, offset], lambda: loss() / len(target), _STEPS)
     return (common + own).exp().detach(), offset.detach()
 
 
@@ -117,15 +118,3 @@ def _draw_cells(rows: int, classes: int) -> Tensor:
     if rows <= most:
         return torch.arange(rows)
     return torch.from_numpy(np.random.default_rng(0).choice(rows, most, replace=False))
-
-
-def _solve(parameters: list[Tensor], loss: Callable[[], Tensor], rows: int) -> None:
-    solver = torch.optim.LBFGS(parameters, max_iter=60, line_search_fn="strong_wolfe")
-
-    def closure() -> Tensor:
-        solver.zero_grad()
-        value = loss() / rows
-        value.backward()  # type: ignore[no-untyped-call]
-        return value
-
-    solver.step(closure)  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from halftruth.models.neighbours import Neighbours
 from halftruth.presence.propensity import frequency_propensities, shows_one, weigh_pairs
 from halftruth.train.config import Config
 from halftruth.train.devices import OneProcess
+from halftruth.train.ensemble.solver import minimise
 from halftruth.train.inputs.batches import Features
 from halftruth.train.trainer import Stage
 
@@ -103,32 +104,26 @@ def fit_linear_path(
                 others = ((present + expected) * e).sum(dim=1, keepdim=True)
                 cell = 1 - unknown * (1 - (shown * e / (others + e)).clamp(max=1.0))
                 cell = cell if weights is None else cell * weights
-            weight, bias = _minimise(x, present, cell, weight, bias, dim / (2 * ridge))
+            weight, bias = _fit_layer(x, present, cell, weight, bias, dim / (2 * ridge))
         layer = FullLinear(dim, labels.shape[1])
         layer.load_state_dict({"weight": weight.T.cpu().contiguous(), "bias": bias.cpu()})
         found[ridge] = layer.requires_grad_(False)
     return found
 
 
-def _minimise(
+def _fit_layer(
     x: Any, target: Tensor, cell: Tensor, weight: Tensor, bias: Tensor, decay: float
 ) -> tuple[Tensor, Tensor]:
     """Minimise the weighted cross-entropy of a linear layer plus decay ‖W‖²."""
     weight = weight.clone().requires_grad_()
     bias = bias.clone().requires_grad_()
-    solver = torch.optim.LBFGS(
-        [weight, bias], max_iter=_SOLVER_STEPS, line_search_fn="strong_wolfe"
-    )
 
-    def closure() -> Tensor:
-        solver.zero_grad()
+    def value() -> Tensor:
         logits = x @ weight + bias
         value = F.binary_cross_entropy_with_logits(logits, target, cell, reduction="sum")
-        value = (value + decay * weight.square().sum()) / len(x)
-        value.backward()  # type: ignore[no-untyped-call]
-        return value
+        return (value + decay * weight.square().sum()) / len(x)
 
-    solver.step(closure)  # type: ignore[arg-type]
+    minimise([weight, bias], value, _SOLVER_STEPS)
     return weight.detach(), bias.detach()
 
 
