@@ -63,21 +63,53 @@ def test_only_ratios_of_weights_matter(half_wrong):
     np.testing.assert_allclose(one.predict_proba(test), ten.predict_proba(test), atol=1e-4)
 
 
-def test_labels_of_weight_zero_change_nothing(half_wrong):
+ONE_MODEL = {"method": "bce", "epochs": 3, "options": {"unknown": "negative"}}
+
+
+@pytest.mark.parametrize("settings", [ONE_MODEL, {"members": ["linear"]}])
+def test_labels_of_weight_zero_change_nothing(half_wrong, settings):
     x, y, _, test, _ = half_wrong
+    codes = np.where(y > 0, 1, -1)
     weight = np.ones(y.shape)
     weight[:100, 0] = 0
-    other = y.copy()
-    other[:100, 0] = 1 - other[:100, 0]
-    # The rows are used for calibration as well: only the model itself is compared.
-    fits = [
-        HalftruthClassifier("bce", epochs=3, options={"unknown": "negative"}).fit(
-            x, labels, sample_weight=weight
-        )
-        for labels in (y, other)
-    ]
-    values = [fit.model_(_tensor(test)).numpy() for fit in fits]
-    np.testing.assert_allclose(*values, atol=1e-5)
+    other = codes.copy()
+    other[:100, 0] = -other[:100, 0]
+    one, two = (
+        HalftruthClassifier(**settings).fit(x, labels, sample_weight=weight)
+        for labels in (codes, other)
+    )
+    # Probabilities, decisions and the model of labelling, not only the model.
+    np.testing.assert_allclose(one.predict_proba(test), two.predict_proba(test), atol=1e-6)
+    np.testing.assert_allclose(one.thresholds_, two.thresholds_, atol=1e-6)
+    assert one.probabilities_.labels_per_row == two.probabilities_.labels_per_row
+
+
+@pytest.mark.parametrize("settings", [ONE_MODEL, {"members": ["neighbours"]}])
+def test_rows_of_weight_zero_are_left_out(half_wrong, settings):
+    x, y, weight, test, _ = half_wrong
+    weighted = HalftruthClassifier(**settings).fit(x, y, sample_weight=weight)
+    without = HalftruthClassifier(**settings).fit(x[weight > 0], y[weight > 0])
+    found, expected = (one.predict_proba(test) for one in (weighted, without))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_hints_of_rows_of_weight_zero_are_left_out(half_wrong):
+    x, y, weight, test, _ = half_wrong
+    counted, hint = weight > 0, y + np.random.default_rng(1).normal(0, 0.5, y.shape)
+    model = HalftruthClassifier(members=["linear"])
+    found = model.fit(x, y, hints=hint, sample_weight=weight).predict_proba(test, test[:, :2])
+    expected = model.fit(x[counted], y[counted], hints=hint[counted])
+    np.testing.assert_allclose(found, expected.predict_proba(test, test[:, :2]), atol=1e-5)
+
+
+def test_rows_of_weight_zero_are_left_out_of_many_classes():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(80, 4)), np.zeros((80, 1001))
+    y[np.arange(80), np.arange(80) % 4] = 1
+    weight = np.repeat([0.0, 1.0], 40)
+    weighted = HalftruthClassifier().fit(x, y, sample_weight=weight).predict_proba(x)
+    expected = HalftruthClassifier().fit(x[40:], y[40:]).predict_proba(x)
+    np.testing.assert_allclose(weighted, expected, atol=1e-5)
 
 
 def test_metadata_routing(half_wrong):
@@ -98,9 +130,10 @@ def test_metadata_routing(half_wrong):
         (-np.ones(300), "at least 0"),
         (np.full(300, np.nan), "finite"),
         (np.zeros(300), "every weight is zero"),
+        (np.eye(300)[0], "at least 2 rows"),
         (["many"] * 300, "numbers"),
     ],
-    ids=["rows", "classes", "negative", "NaN", "zero", "text"],
+    ids=["rows", "classes", "negative", "NaN", "zero", "one row", "text"],
 )
 def test_bad_weights(half_wrong, weight, message):
     x, y, *_ = half_wrong
@@ -116,9 +149,3 @@ def test_missing_labels_of_pandas_are_unknown(half_wrong):
     plain = HalftruthClassifier("bce", epochs=2).fit(x, codes)
     missing = HalftruthClassifier("bce", epochs=2).fit(x, frame)
     np.testing.assert_allclose(plain.predict_proba(x), missing.predict_proba(x), atol=1e-6)
-
-
-def _tensor(x):
-    import torch
-
-    return torch.from_numpy(np.asarray(x, dtype=np.float64))

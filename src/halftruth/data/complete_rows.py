@@ -18,6 +18,7 @@ from halftruth.data.errors import DataError, nearest, some
 from halftruth.data.label_files import read_labels
 from halftruth.data.readers.text_table import TEXT_SUFFIXES, read_text
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
+from halftruth.labels.soft_labels import give_weight
 
 # A first line with one of these words is a heading.
 _HEADINGS = {"item", "items", "image", "images", "row", "rows", "id", "name", "file"}
@@ -48,7 +49,8 @@ def add_complete_rows(
     if soft is not None:
         soft = np.where(new, (whole == PRESENT).astype(np.float32), soft)
     values = np.where(new, whole, labels.values)
-    return replace(labels, values=values, soft=soft), labels.values
+    weights = None if labels.weights is None else give_weight(labels.weights, new)
+    return replace(labels, values=values, soft=soft, weights=weights), labels.values
 
 
 def _read_header(path: Path) -> list[str]:

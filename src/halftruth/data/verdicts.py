@@ -11,6 +11,7 @@ import pandas as pd
 from halftruth.data.decisions import Decisions
 from halftruth.data.errors import DataError, some
 from halftruth.labels import ABSENT, PRESENT, LabelMatrix
+from halftruth.labels.soft_labels import give_weight
 
 # Files in the folder of an audit: verdicts of earlier audits and of other programs, the decisions
 # of the review, and the candidates that these decide on.
@@ -132,6 +133,10 @@ def apply_verdicts(
     if soft is not None:
         soft = soft.copy()
         soft[at] = values[at] == PRESENT
+    if weights is not None:
+        verified = np.zeros(values.shape, dtype=bool)
+        verified[at] = True
+        weights = give_weight(weights, verified)
     if lower_absent and not (labels.values == ABSENT).any() and values.shape[1] > 2:
         whole = np.ones(values.shape, dtype=np.float32) if weights is None else weights
         few = np.where(values == ABSENT, 1 / (values.shape[1] - 1), 1.0)

@@ -3,6 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from halftruth.data.hints import list_hints, read_hints
 from halftruth.data.wide_matrix import MOST_FEATURES
 from halftruth.estimator import targets, training
 from halftruth.estimator.training import Fitted, TrainingData
-from halftruth.labels import MANY_CLASSES
+from halftruth.labels import MANY_CLASSES, UNKNOWN
 from halftruth.metrics import mean_average_precision
 from halftruth.presence.decisions import Decisions, decide
 from halftruth.presence.labelling_model import logit, sigmoid
@@ -195,8 +196,9 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             are absent. They also tell which labels the other rows leave out.
         sample_weight : array of shape (n_samples,) or (n_samples, n_classes), default=None
             How much the labels of a row, or single labels, count in training. Only the ratios
-            matter. Forests and neighbours use the mean weight of a row. With scikit-learn's
-            metadata routing: `set_fit_request(sample_weight=True)`.
+            matter; a label of weight 0 is unknown, and a row of weight 0 is left out. Forests and
+            neighbours use the mean weight of a row. With scikit-learn's metadata routing:
+            `set_fit_request(sample_weight=True)`.
 
         Returns
         -------
@@ -209,6 +211,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             groups = column_or_1d(groups)
             check_consistent_length(X, groups)
         weights = targets.check_weights(sample_weight, X, y)
+        # Rows of weight 0 count nowhere, not in folds and not in the model of labelling either.
+        counted = np.arange(X.shape[0]) if weights is None else targets.find_counted(weights)
         config = self._make_config()
         members = self._uses_ensemble(config, X, y.shape[1] if np.ndim(y) == 2 else 1)
         if members and np.ndim(y) == 2 and y.shape[1] > MANY_CLASSES:
@@ -216,15 +220,17 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 hints=hints, complete_rows=complete_rows, members=self.members,
                 prevalence=self.prevalence, complete_classes=self.complete_classes,
             )  # fmt: skip
-            return self._fit_many_classes(config, X, y, names, groups, weights)
+            return self._fit_many_classes(config, X, y, names, groups, weights, counted)
         y = targets.to_labels(y)
         if complete_rows is not None:
             y = targets.apply_complete_rows(y, complete_rows)
+        if weights is not None:
+            y = np.where(weights > 0, y, np.int8(UNKNOWN))
         targets.check_any_present(y > 0, len(y))
         names = np.arange(y.shape[1]) if names is None else np.asarray(names)
         knowledge = self.prevalence or {}, self.complete_classes or (), self.labels_per_row
         shares, complete = check_knowledge(y, names, *knowledge)
-        data = TrainingData(X, y, groups, weights)
+        data = TrainingData(X, y, groups, weights).select(counted)
         if members:
             fitted = training.fit_members(data, config, self.members, self._log)
         else:
@@ -235,8 +241,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.label_bias_: LabelBias | None = fitted.label_bias
         self.n_iter_, self.best_epoch_ = fitted.epochs, fitted.best_epoch
         self.classes_ = names
-        logits = self._fit_hints(y, fitted, hints)
-        self._fit_decisions(y, fitted.rows, logits, shares, complete)
+        logits = self._fit_hints(y, replace(fitted, rows=counted[fitted.rows]), hints)
+        self._fit_decisions(data.y, fitted.rows, logits, shares, complete)
         return self
 
     def decision_function(self, X: Any, hints: Any = None) -> np.ndarray:
@@ -342,11 +348,14 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         names: Any,
         groups: np.ndarray | None,
         weights: np.ndarray | None,
+        counted: np.ndarray,
     ) -> "HalftruthClassifier":
         """Fit the model of many classes, which keeps sparse labels sparse."""
         labels = targets.to_sparse_labels(y)
-        targets.check_any_present(labels.count_per_row(), len(labels))
-        many = training.fit_many_classes(X, labels, groups, weights, config, self._log)
+        targets.refuse_weights_per_label(weights)
+        data = TrainingData(X, labels, groups, weights).select(counted)
+        targets.check_any_present(data.y.count_per_row(), len(data.y))
+        many = training.fit_many_classes(data, config, self._log)
         self.many_, self.model_ = many, many.fitted.model
         self.reasons_ = [f"many classes: {'; '.join(many.fitted.notes)}"]
         self.label_bias_ = None

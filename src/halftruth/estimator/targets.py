@@ -94,11 +94,30 @@ def check_weights(weights: Any, X: Any, y: Any) -> np.ndarray | None:
     return found
 
 
+def find_counted(weights: np.ndarray) -> np.ndarray:
+    """Return the rows that have a weight other than 0."""
+    rows = np.flatnonzero(weights.any(axis=1))
+    if len(rows) < 2:
+        raise ValueError(
+            "sample_weight: expected at least 2 rows with a weight above 0, got one row"
+        )
+    return rows
+
+
 def refuse_with_many_classes(**given: Any) -> None:
     """Refuse arguments that are not available with many classes."""
     if named := [name for name, value in given.items() if value is not None]:
         raise ValueError(
             f"{', '.join(named)}: not available with more than {MANY_CLASSES:,} classes"
+        )
+
+
+def refuse_weights_per_label(weights: np.ndarray | None) -> None:
+    """Refuse weights of single labels, which are not available with many classes."""
+    if weights is not None and weights.shape[1] > 1:
+        raise ValueError(
+            f"sample_weight: with more than {MANY_CLASSES:,} classes, expected one weight per "
+            f"row, got shape {weights.shape}"
         )
 
 

@@ -13,7 +13,8 @@ from torch import nn
 
 from halftruth import losses
 from halftruth.data.splits import split_rows
-from halftruth.labels import MANY_CLASSES, SparseLabels
+from halftruth.labels import SparseLabels
+from halftruth.labels.soft_labels import scale_weights
 from halftruth.models import Classifier
 from halftruth.presence.propensity import LabelBias
 from halftruth.train.auto.resolve import hold_out_rows, resolve_auto, search_settings
@@ -36,9 +37,19 @@ class TrainingData:
     """Features (N, D), labels (N, K), and per row: group and weights (N, 1 or K), if there are."""
 
     X: Any
-    y: np.ndarray
+    # An array, or `SparseLabels` with many classes.
+    y: Any
     groups: np.ndarray | None = None
     weights: np.ndarray | None = None
+
+    def select(self, rows: np.ndarray) -> "TrainingData":
+        """Select some rows; weights that are all equal say nothing and are left out."""
+        if self.weights is None:
+            return self
+        y = self.y.select(rows) if isinstance(self.y, SparseLabels) else self.y[rows]
+        groups = None if self.groups is None else self.groups[rows]
+        weights = self.weights[rows]
+        return TrainingData(self.X[rows], y, groups, weights if np.ptp(weights) else None)
 
 
 @dataclass(frozen=True)
@@ -80,23 +91,13 @@ def fit_members(
 
 
 def fit_many_classes(
-    X: Any,
-    y: SparseLabels,
-    groups: np.ndarray | None,
-    weights: np.ndarray | None,
-    config: Config,
-    log: Callable[[str], None],
+    data: TrainingData, config: Config, log: Callable[[str], None]
 ) -> ManyClassModel:
     """Fit the model of many classes; `config` has the rule of the decisions."""
-    if weights is not None and weights.shape[1] > 1:
-        raise ValueError(
-            f"sample_weight: with more than {MANY_CLASSES:,} classes, expected one weight per "
-            f"row, got shape {weights.shape}"
-        )
     with keep_random_state():
         return ManyClassModel.fit(
-            X, y, rule=config.decide, labels_per_row=config.labels_per_row, weights=weights,
-            groups=groups, seed=config.seed, log=log,
+            data.X, data.y, rule=config.decide, labels_per_row=config.labels_per_row,
+            weights=data.weights, groups=data.groups, seed=config.seed, log=log,
         )  # fmt: skip
 
 
@@ -215,7 +216,7 @@ def _make_loss(config: Config, weights: np.ndarray | None, train: np.ndarray) ->
     loss = losses.create(config.method, **config.options)
     if weights is None:
         return loss
-    return losses.LabelValues(loss, weights=weights[train] / weights[train].mean())
+    return losses.LabelValues(loss, weights=scale_weights(weights[train]))
 
 
 def _score(model: Classifier, X: Any) -> np.ndarray:

@@ -1,13 +1,13 @@
 """`LabelMatrix`: labels with the names of their classes and rows, as read from a file."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from halftruth.labels.checks import check_classes
-from halftruth.labels.codes import ABSENT, PRESENT, as_array
+from halftruth.labels.codes import ABSENT, PRESENT, UNKNOWN, as_array
 from halftruth.labels.soft_labels import check_soft, check_weights
 
 
@@ -61,6 +61,26 @@ class LabelMatrix:
         soft = None if self.soft is None else self.soft[rows]
         weights = None if self.weights is None else self.weights[rows]
         return LabelMatrix(self.values[rows], self.classes, items, split, self.notes, soft, weights)
+
+    def ignore_weightless(self) -> "LabelMatrix":
+        """Return the labels with UNKNOWN where the weight is 0, so that nothing counts them.
+
+        >>> pets = LabelMatrix([[1, -1]], ("cat", "dog"), weights=[[0, 1]])
+        >>> pets.ignore_weightless().values
+        array([[ 0, -1]], dtype=int8)
+        """
+        if self.weights is None:
+            return self
+        known = self.values != UNKNOWN if self.soft is None else ~np.isnan(self.soft)
+        ignored = (self.weights <= 0) & known
+        if not ignored.any():
+            return self
+        return replace(
+            self,
+            values=np.where(ignored, np.int8(UNKNOWN), self.values),
+            soft=None if self.soft is None else np.where(ignored, np.nan, self.soft),
+            notes=(*self.notes, f"{ignored.sum():,} labels have the weight 0 and count as unknown"),
+        )
 
     def positives_per_class(self) -> np.ndarray:
         """(K,) the number of rows in which each class is PRESENT."""

@@ -74,6 +74,30 @@ def check_weights(weights: Any, shape: tuple[int, int]) -> np.ndarray:
     return found
 
 
+def give_weight(weights: np.ndarray, verified: np.ndarray) -> np.ndarray:
+    """Return weights in which verified labels (N, K) of weight 0 count as the others of their row.
+
+    Where a whole row has the weight 0, they get the weight 1.
+
+    >>> give_weight(np.array([[2.0, 0.0], [0.0, 0.0]]), np.array([[True, True], [False, True]]))
+    array([[2., 2.],
+           [0., 1.]])
+    """
+    lost = verified & (weights <= 0)
+    if not lost.any():
+        return weights
+    most = weights.max(axis=1, keepdims=True)
+    return np.where(lost, np.where(most > 0, most, 1), weights)
+
+
+def scale_weights(weights: np.ndarray) -> np.ndarray:
+    """Return weights with a mean of 1 over those that count, which are not 0.
+
+    Then weights do not change the learning rate or the strength of a prior.
+    """
+    return weights / weights[weights > 0].mean()
+
+
 def count_votes(votes: Any, rows: np.ndarray, items: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the soft labels and the number of votes (items, K) of several annotators.
 

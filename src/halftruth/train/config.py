@@ -368,11 +368,19 @@ def collect(settings: Mapping[str, Any]) -> dict[str, Any]:
     values = dict(settings)
     if not values.keys() - SETTINGS.keys():
         return values
-    found = {name: values.pop(name) for name in list_reading_arguments() if name in values}
+    names = [name for name in list_reading_arguments() if name in values]
+    found = {name: _to_text(values.pop(name)) for name in names}
     if found:
         reading = values.get("reading")
         values["reading"] = {**(reading if isinstance(reading, dict) else {}), **found}
     return values
+
+
+def _to_text(value: Any) -> Any:
+    """Return paths, also those in a list, as text, which config.yaml can hold."""
+    if isinstance(value, list | tuple):
+        return [_to_text(one) for one in value]
+    return str(value) if isinstance(value, Path) else value
 
 
 def read_settings(source: Path) -> dict[str, Any]:

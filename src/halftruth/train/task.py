@@ -1,6 +1,6 @@
 """The data of a run: labels, complete labels if known, parts, inputs."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,14 @@ from halftruth.data.errors import some
 from halftruth.data.hints import Hint, read_hint_names, read_hints
 from halftruth.data.readers.text_table import table_options
 from halftruth.data.verdicts import apply_verdicts
-from halftruth.labels import MANY_CLASSES, LabelMatrix, SparseLabelMatrix, SparseLabels
+from halftruth.labels import (
+    MANY_CLASSES,
+    UNKNOWN,
+    LabelMatrix,
+    SparseLabelMatrix,
+    SparseLabels,
+)
+from halftruth.labels.soft_labels import scale_weights
 from halftruth.losses import Loss
 from halftruth.train.config import Config
 from halftruth.train.devices import let_main_go_first
@@ -80,17 +87,12 @@ class Task:
         return self.labels.soft is not None or self.labels.weights is not None
 
     def with_label_values(self, loss: Loss) -> Loss:
-        """Return the loss with the soft labels and weights of the training rows, if there are any.
-
-        Weights are scaled to a mean of 1, so that they do not change the learning rate; those of 0
-        do not count.
-        """
+        """Return the loss with the soft labels and weights of the training rows, if any."""
         soft, weights, rows = self.labels.soft, self.labels.weights, self.splits.train
         if not self.has_label_values:
             return loss
         if weights is not None:
-            weights = weights[rows]
-            weights = weights / weights[weights > 0].mean()
+            weights = scale_weights(weights[rows])
         return losses.LabelValues(loss, None if soft is None else soft[rows], weights)
 
     def describe(self) -> str:
@@ -156,9 +158,16 @@ def load_task(
     if config.verdicts:
         given = labels.values if given is None else given
         labels = apply_verdicts(labels, config.verdicts, lower_absent=lower_absent)
-    task = Task(
-        labels=labels, splits=choose_parts(config, labels, groups), groups=groups, given=given
-    )
+    splits = choose_parts(config, labels, groups)
+    if (weights := labels.weights) is not None:
+        splits = _leave_out_weightless(config, labels, splits)
+        if not has_many_classes(labels):
+            labels = labels.ignore_weightless()
+            given = None if given is None else np.where(weights > 0, given, UNKNOWN)
+        if not np.ptp(weights[splits.train]):
+            # Equal weights say nothing.
+            labels = replace(labels, weights=None)
+    task = Task(labels=labels, splits=splits, groups=groups, given=given)
     if config.truth:
         truth = read(config.truth, **truth_options(config), sparse=sparse)
         task.truth = align_truth(labels, truth, config.truth)
@@ -199,6 +208,22 @@ def load_task(
     return task
 
 
+def _leave_out_weightless(config: Config, labels: Any, splits: Splits) -> Splits:
+    """Return the parts without rows of weight 0; an error if training or validation loses all."""
+    kept = remove_rows(splits, np.flatnonzero(~labels.weights.any(axis=1)))
+    if not len(kept.train):
+        raise DataError(
+            f"{config.labels}: every weight of the {len(splits.train):,} training rows is 0, so "
+            "there is nothing to learn from"
+        )
+    if not len(kept.val) and len(splits.val):
+        raise DataError(
+            f"{config.labels}: every weight of the {len(splits.val):,} validation rows is 0, so "
+            "no epoch can be chosen; give some of them another weight"
+        )
+    return kept
+
+
 def _leave_out_bad(task: Task, config: Config, bad: list[tuple[str, str]]) -> None:
     """Fail if images cannot be read, or remove their rows from all parts."""
     if bad and config.bad_images == "fail":
@@ -227,12 +252,6 @@ def read_groups(config: Config) -> np.ndarray | None:
 def check_parts(task: Task, config: Config) -> None:
     """Refuse training rows or validation rows without a present label."""
     train, val = task.splits.train, task.splits.val
-    weights = task.labels.weights
-    if weights is not None and not weights[train].any():
-        raise DataError(
-            f"{config.labels}: every weight of the {len(train):,} training rows is 0, so there is "
-            "nothing to learn from"
-        )
     if not task.labels.select(train).positives_per_row().any():
         raise DataError(
             f"{config.labels}: no label of the {len(train):,} training rows is present (1), "

@@ -128,7 +128,7 @@ def _evaluate_many(
             "evaluated",
             stacklevel=3,
         )
-    rows = np.arange(len(given)) if split is None else _select_part(run, given, labels, split)
+    rows = _choose_rows(run, given, labels, split)
     if not matched.select(rows).count_per_row().any():
         raise DataError(f"{labels}: no label of these rows is present, so nothing can be measured")
     matrix = run.read_features(features or (), given, labels, options)
@@ -187,7 +187,7 @@ def _score_file(
 ) -> tuple[np.ndarray, Scores]:
     """The labels of the chosen rows of a file, and the run's scores of them."""
     options_of_file = {**_get_reading_options(run, labels), **(reading or {})}
-    given = read_labels(labels, **options_of_file)
+    given = read_labels(labels, **options_of_file).ignore_weightless()
     missing = [name for name in run.classes if name not in given.classes]
     if missing:
         raise DataError(f"{labels}: classes of the run are missing in the labels: {some(missing)}")
@@ -198,7 +198,7 @@ def _score_file(
             stacklevel=3,
         )
     values = given.values[:, [given.classes.index(name) for name in run.classes]]
-    rows = np.arange(len(values)) if split is None else _select_part(run, given, labels, split)
+    rows = _choose_rows(run, given, labels, split)
     items = None if given.items is None else [str(given.items[row]) for row in rows]
     if features is not None or (run.config.text and images is None):
         matrix = run.read_features(features or (), given, labels, options_of_file)[rows]
@@ -225,6 +225,19 @@ def _get_reading_options(run: TrainedRun, labels: str | Path) -> dict[str, Any]:
         return truth_options(config)
     # Other files with the column of text are read like the one of training.
     return reading_options(config) if config.text or _same_file(config.labels, labels) else {}
+
+
+def _choose_rows(
+    run: TrainedRun, given: LabelMatrix, labels: str | Path, split: str | None
+) -> np.ndarray:
+    """The rows of a part, or all; rows of weight 0 do not count."""
+    rows = np.arange(len(given)) if split is None else _select_part(run, given, labels, split)
+    if given.weights is None:
+        return rows
+    counted = rows[given.weights[rows].any(axis=1)]
+    if not len(counted):
+        raise DataError(f"{labels}: every weight of its {len(rows):,} rows is 0")
+    return counted
 
 
 def _select_part(run: TrainedRun, given: LabelMatrix, labels: str | Path, split: str) -> np.ndarray:
