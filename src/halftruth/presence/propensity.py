@@ -71,8 +71,12 @@ def choose_propensity(
 def choose_possible(
     labels: np.ndarray, bias: LabelBias | None, exponent: float | None = None
 ) -> np.ndarray | None:
-    """Return propensities that intervals must cover, where labels cannot tell; otherwise None."""
-    known = bias is None or bias.tells or exponent is not None
+    """Return propensities that intervals must cover, too; None where nothing is in doubt.
+
+    Labels alone either cannot tell whether there is a bias, or tell that there is one, but not how
+    strong it is. Complete rows (`exponent`) tell both.
+    """
+    known = bias is None or exponent is not None or (bias.tells and not bias.found)
     return None if known else frequency_propensities(labels)
 
 
