@@ -58,6 +58,11 @@ BAD_TEXTS = {
         {"drop_columns": ["b"]},
         r"drop_columns=\['b'\] \(--drop-column b\): there is no such column",
     ),
+    "probabilities": (
+        "image,a\nx,0.9\ny,0.1\nz,\n",
+        {},
+        r"got '0.9'; if the numbers are probabilities .* pass soft=True \(--soft\)",
+    ),
     "nothing but names": ("image\nx\ny\n", {}, "no column is left for labels"),
     "no label anywhere": ("image,labels\nx,\ny,\n", {}, "lists no label in any row"),
     "sep for class columns": (

@@ -128,7 +128,11 @@ def test_several_sources_are_matched_by_id(tmp_path):
         ("id,x\na,1\nb,inf\n", {}, r"t\.csv line 3, column 'x': expected a finite .* got inf"),
         ("id,split\na,train\nb,val\n", {}, "expected columns of features, but none is left"),
         ("id,x\n,1\nb,2\n", {}, r"line 2: column 'id' is blank"),
-        ("id,x\na,1\nb,2\n", {"drop_columns": ["y"]}, r"drop_columns='y': there is no such column"),
+        (
+            "id,x\na,1\nb,2\n",
+            {"drop_columns": ["y"]},
+            r"drop_columns='y' \(--read-features\): there is no such column",
+        ),
         ("id,town\na,1\nb,2\n", {"categorical": ["twon"]}, r"did you mean 'town'"),
         ("id,x\na,1\nb,2\n", {"key": "X"}, r"key='X' is for \.npz files"),
     ],
@@ -177,7 +181,7 @@ def test_free_text_is_no_category():
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"y": [1.0], "town": ["A"]}, "1 columns of training are missing: 'x'"),
+        ({"y": [1.0], "town": ["A"]}, "has no column 'x', with which the run was trained"),
         ({"x": ["high"], "town": ["A"]}, r"column 'x': expected a number, as in training, got 'hi"),
         ({"x": [[1.0, 2.0]], "town": ["A"]}, "expected numbers, as in training, got vectors"),
     ],

@@ -162,7 +162,7 @@ def test_mistakes_are_one_message_about_options(data, monkeypatch, capsys, words
 
 def test_a_file_without_the_text_is_refused(run, tmp_path):
     (tmp_path / "new.csv").write_text("id,remark\na,so happy\n")
-    with pytest.raises(DataError, match="there is no such column"):
+    with pytest.raises(DataError, match=r"--text comment\): there is no such column"):
         halftruth.predict(run, tmp_path / "new.csv")
     with pytest.raises(DataError, match="expected the column of text 'comment'"):
         halftruth.predict(run, pd.DataFrame({"remark": ["so happy"]}))

@@ -120,7 +120,7 @@ class ArrowShards(BlockSource):
             for name in given:
                 if name not in self.header and not lenient:
                     raise DataError(
-                        f"{argument}={name!r}: there is no such column"
+                        f"{argument}={name!r} (--read-features): there is no such column"
                         f"{nearest(name, self.header)}; the columns are {some(self.header, 12)}"
                     )
         self.read = [name for name in self.header if name not in drop_columns]

@@ -183,7 +183,7 @@ def choose_columns(
         for name in given:
             if name not in columns:
                 raise DataError(
-                    f"{argument}={name!r}: there is no such column{nearest(name, columns)}; the "
+                    f"{argument}={name!r} (--read-features): there is no such column{nearest(name, columns)}; the "
                     f"columns are {some(list(columns), 12)}"
                 )
     kept = {name: column for name, column in columns.items() if name not in drop_columns}

@@ -176,7 +176,7 @@ class TableEncoder:
             raise DataError(f"{source.place}: expected {wanted}, as in training, got {got}")
         if lost:
             raise DataError(
-                f"{source.place}: {len(lost):,} columns of training are missing: {some(lost)}"
+                f"{source.place}: has no column {some(lost)}, with which the run was trained"
                 f"{nearest(lost[0], source.columns)}"
             )
         blocks = [one.transform(source.columns[one.name], source.place) for one in self.columns]

@@ -165,6 +165,13 @@ def _refuse(
             f"{place}: this column holds {cells[wrong[0]]!r}, so it looks like the split; read it "
             f"with {option('split_column', name)}, or drop it with {option('drop_columns', name)}"
         )
+    if all(_is_probability(cell) for cell in kinds if kinds[cell] != "blank"):
+        raise DataError(
+            f"{place}: expected a label of 1, 0, -1, yes, no, true, false or blank, got "
+            f"{cells[wrong[0]]!r}; if the numbers are probabilities that a class is present, pass "
+            f"soft=True (--soft); if this is not a class, drop it with "
+            f"{option('drop_columns', name)}"
+        )
     if len(wrong) <= sum(kinds[cell] not in (None, "blank") for cell in cells):
         raise DataError(
             f"{place}: expected a label of 1, 0, -1, yes, no, true, false or blank, got "
@@ -176,6 +183,13 @@ def _refuse(
         f"yes, no or blank was expected; drop it with {option('drop_columns', name)}, or pass "
         f"{option('label_column', name)} if it lists label names"
     )
+
+
+def _is_probability(cell: str) -> bool:
+    try:
+        return 0 <= float(cell) <= 1
+    except ValueError:
+        return False
 
 
 def which_is_unknown() -> str:

@@ -57,7 +57,7 @@ class Table:
     def column(self, name: str, option: str) -> list[Any]:
         """The cells of a column that `option` names, or an error with the nearest name."""
         if name not in self.columns:
-            has_flag = option.endswith("_column") or option == "drop_columns"
+            has_flag = option.endswith("_column") or option in ("drop_columns", "text")
             given = describe_option(option, name) if has_flag else f"{option}={name!r}"
             raise DataError(
                 f"{given}: there is no such column{nearest(name, self.columns)}; "
