@@ -30,7 +30,8 @@ def batch(rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 failures = compared = 0
-for shape in ((4, 5), (11, 33), (3, 5000)):
+# The last has two blocks of columns per row.
+for shape in ((4, 5), (11, 33), (3, 2100)):
     z, y = batch(*shape)
     for case in (cls(**settings) for cls in CASES.values() for settings in ({}, *cls.variants)):
         loss = case.build()
@@ -58,7 +59,7 @@ for shape in ((4, 5), (11, 33), (3, 5000)):
 
 # A whole step as on a device, with one program and with many, twice through one graph.
 fused.fits = lambda logits: True
-for shape, dtype in itertools.product(((4, 7), (3, 5000)), (torch.float32, torch.bfloat16)):
+for shape, dtype in itertools.product(((4, 7), (3, 2100)), (torch.float32, torch.bfloat16)):
     z, y = batch(*shape)
     z = z.clamp(-50, 50).to(dtype).requires_grad_()
     loss = losses.create("any-class", base="hill", reduction="batch")

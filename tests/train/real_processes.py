@@ -1,10 +1,11 @@
 """`halftruth` commands in separate processes, which can be killed.
 
 They are forked from a server that has imported everything, since the imports take longer than
-the runs.
+the runs. That includes what the first optimiser of a process imports, the compiler of torch.
 """
 
 import contextlib
+import io
 import multiprocessing
 import os
 import signal
@@ -13,12 +14,17 @@ import sys
 import time
 from pathlib import Path
 
+import torch._dynamo
+
 import halftruth.api
 import halftruth.cli
 import halftruth.train.results.run_result
 from halftruth.models import import_timm
 
 import_timm()
+# Reading options imports pydantic.
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    halftruth.cli.app(["train", "--help"])
 # Before Python 3.13 the server does not inherit sys.path.
 _here = str(Path(__file__).parent)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_here, os.environ.get("PYTHONPATH")]))
@@ -32,8 +38,6 @@ def _command(arguments, log, environment, before):
     os.dup2(out, 1)
     os.dup2(out, 2)
     sys.argv = ["halftruth", *map(str, arguments)]
-    import torch
-
     torch.set_num_threads(1)
     if before is not None:
         before()
