@@ -183,8 +183,8 @@ def choose_columns(
         for name in given:
             if name not in columns:
                 raise DataError(
-                    f"{argument}={name!r} (--read-features): there is no such column{nearest(name, columns)}; the "
-                    f"columns are {some(list(columns), 12)}"
+                    f"{argument}={name!r} (--read-features): there is no such column"
+                    f"{nearest(name, columns)}; the columns are {some(list(columns), 12)}"
                 )
     kept = {name: column for name, column in columns.items() if name not in drop_columns}
     named = [name for name in kept if plain(name) in ITEM_COLUMNS and kept[name].ndim == 1]
