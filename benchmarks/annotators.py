@@ -20,7 +20,7 @@ import torch
 
 from halftruth.metrics import class_and_overall, count, mean_average_precision
 from joined_files import load, train_and_predict, write_features, write_labels
-from result_lines import key_of, read_lines, run_tasks
+from result_lines import add_task_options, key_of, read_lines, run_tasks
 
 # Per annotator: the share of present labels that are found, the share of absent ones that are
 # called present, and the share of the rows that are labelled.
@@ -85,11 +85,8 @@ def main():
     parser.add_argument("data", type=Path, nargs="+")
     parser.add_argument("--settings", default=",".join(SETTINGS))
     parser.add_argument("--cases", default=",".join(CASES))
-    parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--method", default="auto")
-    parser.add_argument("--out", type=Path, help="append each result to this .jsonl file")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=1e9, help="start nothing later")
+    add_task_options(parser)
     given = parser.parse_args()
     done = {key_of(line) for line in read_lines(given.out)}
     tasks = [

@@ -47,7 +47,7 @@ from halftruth.train.devices import OneProcess
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 from halftruth.train.inputs.batches import Features
 from halftruth.train.trainer import Stage
-from result_lines import key_of, read_lines, run_tasks
+from result_lines import add_task_options, key_of, read_lines, run_tasks
 
 COSTS = (0.001, 0.01, 0.1, 1.0, 10.0)
 STEPS, RATES = 1500, (3e-4, 1e-3, 3e-3)
@@ -383,14 +383,11 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", default=".")
     parser.add_argument("--sets", default="all")
     parser.add_argument("--settings", default="one,40")
-    parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--rows", default="all", help=f"some of: {'; '.join(ROWS)} (';' between)")
     parser.add_argument("--methods", default="", help="published methods, as em,role,gr")
     parser.add_argument("--most-rows", type=int, default=MOST_ROWS, help="training rows per set")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=1e9, help="start nothing after this time")
-    parser.add_argument("--out", type=Path, help="file of results; lines in it are not repeated")
     parser.add_argument("--table", type=Path, help="print the table of a file of results")
+    add_task_options(parser)
     given = parser.parse_args()
     if given.table:
         print(make_table(read_lines(given.table)))

@@ -26,7 +26,7 @@ import pandas as pd
 import halftruth
 from halftruth.labels import single_positive
 from halftruth.metrics import class_and_overall, count, mean_average_precision
-from result_lines import key_of, read_lines, run_tasks
+from result_lines import add_task_options, key_of, read_lines, run_tasks
 
 CLASSES = 28
 COLUMNS = ["text", "labels", "id"]
@@ -169,13 +169,10 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--labels", default="one,complete")
-    parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--rows", type=int, default=0, help="training rows; 0: all")
     parser.add_argument("--device", default="cpu", help="for auto")
-    parser.add_argument("--out", type=Path, help="append a JSON line per result here")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=1e9)
     parser.add_argument("--show", action="store_true", help="print the means of --out")
+    add_task_options(parser)
     given = parser.parse_args()
     done = {key_of(line) for line in read_lines(given.out)}
     if given.show:

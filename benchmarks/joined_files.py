@@ -25,7 +25,7 @@ import torch
 import halftruth
 from halftruth.metrics import mean_average_precision
 from halftruth.train.ensemble.members import fit_linear_path
-from result_lines import key_of, read_lines, run_tasks
+from result_lines import add_task_options, key_of, read_lines, run_tasks
 
 RIDGE = 2.0
 RUNS = ("joined", "all", "half")
@@ -147,12 +147,9 @@ def measure_oracle(path, method, seed, case):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path, nargs="+")
-    parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--method", default="auto")
     parser.add_argument("--oracles", action="store_true")
-    parser.add_argument("--out", type=Path, help="append each result to this .jsonl file")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=1e9, help="start nothing later")
+    add_task_options(parser)
     given = parser.parse_args()
     run, cases = (measure_oracle, ORACLES) if given.oracles else (measure_run, RUNS)
     setting = "linear" if given.oracles else given.method

@@ -61,7 +61,7 @@ from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 from halftruth.train.ensemble.members import RIDGE, fit_linear_path
 from halftruth.train.ensemble.preparation import fit_preparation, prepare_features
 from halftruth.train.inputs.batches import apply_in_blocks
-from result_lines import key_of, read_lines, run_tasks
+from result_lines import add_task_options, key_of, read_lines, run_tasks
 
 # The name of the uniform draw among the label settings.
 UNIFORM = {"uniform": "single"}
@@ -412,12 +412,9 @@ def main() -> None:
     parser.add_argument("--fits", help="folder that keeps the scores of auto")
     parser.add_argument("--most", type=int, default=10**9, help="the most training rows")
     parser.add_argument("--settings", default=",".join(SETTINGS))
-    parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--rows", default="all", help=f"some of: {'; '.join(ROWS)} (';' between)")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=1e9, help="start nothing after this time")
-    parser.add_argument("--out", type=Path, help="file of results; lines in it are not repeated")
     parser.add_argument("--table", type=Path, help="print the table of a file of results")
+    add_task_options(parser)
     given = parser.parse_args()
     if given.table:
         lines = read_lines(given.table)

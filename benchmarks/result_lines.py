@@ -2,10 +2,19 @@
 
 import json
 import time
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
+
+
+def add_task_options(parser: ArgumentParser) -> None:
+    """Add the options of benchmarks that use `run_tasks`."""
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--minutes", type=float, default=1e9, help="start nothing after this time")
+    parser.add_argument("--out", type=Path, help="file of results; lines in it are not repeated")
 
 
 def read_lines(path: Path | None) -> list[dict]:
@@ -76,4 +85,4 @@ def _finish(
         yield from as_completed(running)
 
 
-__all__ = ["key_of", "read_lines", "run_tasks"]
+__all__ = ["add_task_options", "key_of", "read_lines", "run_tasks"]

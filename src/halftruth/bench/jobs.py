@@ -18,8 +18,8 @@ _NO_PART = ("data", "column", "method", "published")
 
 
 @dataclass(frozen=True)
-class Job:
-    """A run. A `trial` is evaluated on validation rows only, other runs also on test rows."""
+class _Place:
+    """A method on a data set under a label setting, and how it is trained."""
 
     data: str
     source: dict[str, Any]
@@ -29,6 +29,12 @@ class Job:
     loss: str
     options: dict[str, Any]
     training: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job(_Place):
+    """A run. A `trial` is evaluated on validation rows only, other runs also on test rows."""
+
     seed: int
     label_seed: int
     threshold: float | str
@@ -51,17 +57,9 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(_Place):
     """A method on a data set under a label setting: trials, then one run per seed."""
 
-    data: str
-    source: dict[str, Any]
-    labels: str
-    column: str
-    method: str
-    loss: str
-    options: dict[str, Any]
-    training: dict[str, Any]
     search: dict[str, Space] = field(default_factory=dict)
     label_seed: int | str = 1200
     choose: str = "mAP"
