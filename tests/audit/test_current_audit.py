@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from halftruth.audit import calibrate
 from halftruth.audit.audit_folder import DECISIONS, AuditFolder
 from halftruth.audit.current import read_current
+from halftruth.audit.repair import repair
 from halftruth.audit.review_queue import Queue
 from halftruth.cli.app import app
 from halftruth.data import DataError
@@ -122,6 +123,40 @@ def test_a_limited_list_says_so(example: Example) -> None:
     printed = CliRunner().invoke(app, [*command, "--out", str(example.folder / "a")]).output
     assert "are not listed" in " ".join(printed.split())
     assert "are not listed" in (example.folder / "a" / "report.html").read_text()
+
+
+def test_repair_says_that_a_limited_list_ended_before_the_precision(example: Example) -> None:
+    found, fixed = example.folder / "a", example.folder / "fixed.csv"
+    command = ["audit", str(example.probs), str(example.labels), "--most", "5"]
+    assert CliRunner().invoke(app, [*command, "--out", str(found)]).exit_code == 0
+    done = CliRunner().invoke(app, ["repair", str(found), "--precision", "0.5", "-o", str(fixed)])
+    assert "5 labels added" in done.output
+    assert "audit again with a larger --most" in " ".join(done.output.split())
+    whole = repair(example.audit().path, fixed, precision=0.5)
+    assert whole.added > 5
+    assert "--most" not in whole.describe()
+
+
+@pytest.mark.parametrize("command", [["repair"], ["plan", "--budget", "5"]])
+def test_an_export_for_an_unknown_program_writes_nothing(
+    example: Example, command: list[str]
+) -> None:
+    out = example.folder / "out.csv"
+    options = [str(example.audit().path), "--out", str(out), "--export", "excel"]
+    done = CliRunner().invoke(app, [command[0], *options, *command[1:]])
+    assert done.exit_code == 2
+    assert "'excel'" in done.output
+    assert not out.exists()
+
+
+def test_a_plan_whose_export_fails_writes_the_other_exports(example: Example) -> None:
+    out = example.folder / "plan"
+    exports = ["--export", "fiftyone", "--export", "label-studio"]
+    command = ["plan", str(example.audit(images=None).path), "--budget", "5", "--out", str(out)]
+    done = CliRunner().invoke(app, [*command, *exports])
+    assert isinstance(done.exception, DataError)
+    assert "--export fiftyone" in str(done.exception)
+    assert (out / "label-studio").is_dir()
 
 
 @pytest.mark.parametrize(

@@ -28,12 +28,18 @@ class Repaired:
     added: int
     removed: int
     verified_absent: int
+    # Candidates that the audit did not list, if all of the listed ones reach the precision.
+    not_listed: int = 0
 
     def describe(self) -> str:
         more = f", {self.verified_absent:,} marked as absent" if self.verified_absent else ""
+        limited = (
+            f"\nall listed candidates reach this precision, and {self.not_listed:,} more are not "
+            "listed; to accept more, audit again with a larger --most"
+        )
         return (
             f"{self.added:,} labels added, {self.removed:,} removed{more}: {self.path}\n"
-            f"list of changes: {self.diff}"
+            f"list of changes: {self.diff}{limited if self.not_listed else ''}"
         )
 
 
@@ -74,7 +80,17 @@ def repair(
         added=int((changed & (written.values == PRESENT)).sum()),
         removed=int((changed & (before.values == PRESENT)).sum()),
         verified_absent=int((changed & (written.values == ABSENT) & (before.values == 0)).sum()),
+        not_listed=_count_cut_off(audit, precision),
     )
+
+
+def _count_cut_off(audit: AuditFolder, precision: float | None) -> int:
+    """How many candidates a limited list left out, if the precision reaches to its end."""
+    if precision is None:
+        return 0
+    current = read_current(audit)
+    ended = len(current.take(precision)) == len(current.undecided())
+    return int(audit.info.get("not_listed", {}).get("missing", 0)) if ended else 0
 
 
 def find_changes(

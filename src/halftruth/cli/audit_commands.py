@@ -18,6 +18,25 @@ if TYPE_CHECKING:
 TRAINING = "Training by folds (when no scores are given)"
 
 
+def _check_tools(tools: list[str] | None) -> list[str] | None:
+    """Refuse an unknown program before anything is trained or written."""
+    from halftruth.audit.exports import TOOLS
+
+    for tool in tools or ():
+        if tool not in TOOLS:
+            raise typer.BadParameter(f"expected one of {', '.join(TOOLS)}, got {tool!r}")
+    return tools
+
+
+Export = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Also write for: label-studio, fiftyone, cleanlab; may be repeated.",
+        callback=_check_tools,
+    ),
+]
+
+
 # Settings of the training of each fold.
 _FOLD_SETTINGS = (
     "method", "backbone", "weights", "image_size", "tune", "epochs", "head_epochs", "seed",
@@ -235,18 +254,13 @@ def repair(
         bool,
         typer.Option("--provenance/--no-provenance", help="Add columns with the changes."),
     ] = True,
-    export: Annotated[
-        list[str] | None,
-        typer.Option(help="Also write for: label-studio, fiftyone, cleanlab; may be repeated."),
-    ] = None,
+    export: Export = None,
 ) -> None:
     """Write a copy of your label file with the accepted changes.
 
     halftruth repair audit/ --out labels.fixed.csv
     """
-    from halftruth.audit.exports import export_audit
     from halftruth.audit.repair import repair as write
-    from halftruth.data import DataError
 
     if out is None and not export:
         raise typer.BadParameter("expected a file to write, or use --export", param_hint="--out")
@@ -257,15 +271,7 @@ def repair(
     if out is not None:
         done = write(folder, out, precision=precision, rejected=rejected, provenance=provenance)
         _tell(done.describe())
-    failed = []
-    for tool in export or ():
-        try:
-            _tell(f"for {tool}: {export_audit(folder, tool, precision=precision)}")
-        except DataError as error:
-            # The other programs get their files.
-            failed.append(f"--export {tool}: {error}")
-    if failed:
-        raise DataError("\n".join(failed))
+    _export(folder, export, precision)
 
 
 def plan(
@@ -296,10 +302,7 @@ def plan(
         ),
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")] = Path("plan"),
-    export: Annotated[
-        list[str] | None,
-        typer.Option(help="Also write for: label-studio, fiftyone, cleanlab; may be repeated."),
-    ] = None,
+    export: Export = None,
     seed: Annotated[int, typer.Option(help="Seed of folds and of random choices.")] = 0,
 ) -> None:
     """Propose which labels to collect next, and forecast what they bring.
@@ -311,7 +314,6 @@ def plan(
     halftruth plan labels.csv --images photos/ --budget 500          (trains by folds)
     """
     from halftruth.audit.audit_folder import INFO, open_audit
-    from halftruth.audit.exports import export_audit
     from halftruth.audit.make_audit import make_audit
     from halftruth.audit.plan import plan_labels
     from halftruth.data import DataError
@@ -331,9 +333,8 @@ def plan(
         )  # fmt: skip
     found = plan_labels(audited, out, budget=budget, unit=unit, goal=goal, versus=versus, seed=seed)
     _tell(found.describe())
-    for tool in export or ():
-        _tell(f"for {tool}: {export_audit(out, tool)}")
     _tell(f"proposed labels: {out}/plan.csv\nanswer them: halftruth review {out}")
+    _export(out, export)
 
 
 def import_verdicts(
@@ -363,6 +364,21 @@ def import_verdicts(
         f"next: halftruth audit ... --out {folder} (continues with them), halftruth train ... "
         f"--verdicts {folder}, or halftruth repair {folder} --out FILE"
     )
+
+
+def _export(folder: Path, tools: list[str] | None, precision: float | None = None) -> None:
+    """Write an audit for other programs; if one fails, the others still get their files."""
+    from halftruth.audit.exports import export_audit
+    from halftruth.data import DataError
+
+    failed = []
+    for tool in tools or ():
+        try:
+            _tell(f"for {tool}: {export_audit(folder, tool, precision=precision)}")
+        except DataError as error:
+            failed.append(f"--export {tool}: {error}")
+    if failed:
+        raise DataError("\n".join(failed))
 
 
 def _tell(text: str) -> None:

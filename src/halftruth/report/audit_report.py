@@ -79,7 +79,8 @@ def describe_limits(audit: AuditFolder) -> list[str]:
         *([f"`halftruth repair` cannot write this file: {problem}"] if problem else []),
         *(
             f"{count:,} more labels that are probably {kind} are not listed, since the list was "
-            "limited (--most). The counts include them, the table of precisions does not."
+            "limited (--most). The counts and expected_precision.csv include them; the table of "
+            "precisions and `repair --precision` do not."
             for kind, count in left_out.items()
             if count
         ),
