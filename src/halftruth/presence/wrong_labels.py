@@ -31,8 +31,8 @@ _SPREADS, _SHARES = np.array([0.03, 0.1, 0.2, 0.35, 0.6]), np.geomspace(0.001, 0
 _CENTRE, _CENTRE_SPREAD, _SPREAD_MEAN, _SHARE_MEAN = 1.15, 0.4, 0.3, 0.4
 # A label has a low score if fewer than this share of the absent rows have lower ones. The share of
 # hard examples is exponential; its mean is _HARD_LEAST, and _HARD times the squared share of low
-# scores among correct labels. Chosen, as the prior of ε, on twelve data sets (docs/audit.md).
-_LOW, _HARD, _HARD_LEAST = 0.85, 0.7, 0.005
+# scores among correct labels. Chosen, as the prior of ε, on fifteen data sets (docs/audit.md).
+_LOW, _HARD, _HARD_LEAST = 0.7, 1.25, 0.004
 _LEVELS = -np.log((np.arange(40) + 0.5) / 40)
 
 

@@ -1,0 +1,110 @@
+"""Expected and true precision of the labels that are most probably wrong, on many data sets.
+
+    python benchmarks/wrong_labels.py scene.npz yeast.npz:1500 --seeds 0 1 --out scores/
+
+Each file holds X_train and complete 0/1 labels Y_train; `:1500` takes that many rows, drawn anew
+per seed. One label per row is shown, or 40 % of the labels; 0, 2 and 10 % of them move to an absent
+class. Scores come from 5 folds of a linear model and are kept in --out. `told` is an oracle: the
+same model, told the true share of wrong labels.
+"""
+
+import argparse
+from collections import defaultdict
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import torch
+
+from halftruth.audit import calibrate
+from halftruth.audit.cross_scores import align_folds
+from halftruth.data.splits import fold_of_rows
+from halftruth.labels import PRESENT
+from halftruth.labels.hiding import single_positive
+from halftruth.presence import calibration, wrong_labels
+from halftruth.presence.wrong_labels import find_wrong
+from halftruth.train.ensemble.members import fit_linear_path
+from halftruth.train.inputs.batches import fit_standardization
+from verdicts import FLIPPED, WRONG_FIRST, flip
+
+SHOWN, NEAR = ("one", "40 %"), 15
+# Lists longer than this share of the labels are not judged.
+LONGEST = 0.6
+
+
+def load(spec: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Features and complete labels of the rows that have a label."""
+    path, _, rows = spec.partition(":")
+    with np.load(path) as file:
+        x, y = file["X_train"].astype(np.float32), (file["Y_train"] > 0).astype(np.int8)
+    some = np.random.default_rng(seed).permutation(np.flatnonzero(y.any(axis=1)))
+    some = some[: int(rows)] if rows else some
+    return x[some], y[some]
+
+
+def hide(truth: np.ndarray, shown: str, seed: int) -> np.ndarray:
+    if shown == "one":
+        return single_positive(truth, seed)
+    return (truth * (np.random.default_rng([seed, 4]).random(truth.shape) < 0.4)).astype(np.int8)
+
+
+def score(x: np.ndarray, labels: np.ndarray, seed: int, path: Path) -> np.ndarray:
+    """Scores of 5 folds of a linear model, not yet aligned."""
+    if not path.exists():
+        rows = fit_standardization(x)(torch.as_tensor(x)).float()
+        fold, logits = fold_of_rows(len(labels), 5, seed), np.zeros(labels.shape)
+        for one in range(5):
+            taught = torch.from_numpy(fold != one)
+            layer = fit_linear_path(rows[taught], torch.from_numpy(labels)[taught], (2.0,))[2.0]
+            with torch.no_grad():
+                logits[fold == one] = layer(rows[~taught]).double().numpy()
+        np.save(path, 1 / (1 + np.exp(-logits)))
+    return align_folds(np.load(path), fold_of_rows(len(labels), 5, seed))
+
+
+def compare(p: np.ndarray, mistaken: np.ndarray) -> list[tuple[float, float]]:
+    """Expected and true precision of the first labels, in percent."""
+    order = np.argsort(-p, kind="stable")
+    counts = [n for n in WRONG_FIRST if n <= LONGEST * len(p)]
+    return [(100 * p[order[:n]].mean(), 100 * mistaken[order[:n]].mean()) for n in counts]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", nargs="+")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
+    near: dict[tuple[str, float], list[bool]] = defaultdict(list)
+    covered: dict[float, list[bool]] = defaultdict(list)
+    for spec, seed in ((spec, seed) for spec in options.data for seed in options.seeds):
+        x, truth = load(spec, seed)
+        for shown in SHOWN:
+            for share in FLIPPED:
+                labels = flip(hide(truth, shown, seed), truth, share, seed)
+                name = f"{Path(spec.partition(':')[0]).stem}{len(x)}-{shown[:2]}-{seed}-{share:g}"
+                scores = score(x, labels, seed, options.out / f"{name}.npy")
+                at = labels == PRESENT
+                mistaken = truth[at] == 0
+                with patch.object(calibration, "find_wrong", side_effect=find_wrong) as asked:
+                    known = calibrate(labels, scores)
+                true_share = np.array([max(float(mistaken.mean()), 1e-6)])
+                with patch.multiple(wrong_labels, _SHARES=true_share, _HARD=0.0, _HARD_LEAST=0.0):
+                    told = find_wrong(*asked.call_args.args).probability
+                total, words = known.wrong_total, []
+                covered[share].append(total.low <= mistaken.sum() <= total.high)
+                for way, one in (("found", known.wrong_probability), ("told", told)):
+                    pairs = compare(one[at], mistaken)
+                    near[way, share] += [abs(a - b) <= NEAR for a, b in pairs]
+                    words.append(f"{way} " + ", ".join(f"{a:.0f} / {b:.0f}" for a, b in pairs))
+                print(f"{name}: {mistaken.sum()} wrong, {total}; {'; '.join(words)}", flush=True)
+    for (way, share), inside in sorted(near.items()):
+        print(f"{way}, {share:.0%} wrong: {sum(inside)} of {len(inside)} within {NEAR} points")
+    for share, inside in covered.items():
+        print(f"{share:.0%} wrong: {sum(inside)} of {len(inside)} intervals hold the number")
+
+
+if __name__ == "__main__":
+    main()
