@@ -163,6 +163,15 @@ def test_a_model_learns_the_probabilities_of_soft_labels(data):
     assert compute_map(out, data) > 0.9
 
 
+def test_a_method_that_compares_labels_refuses_soft_ones(data):
+    frame = pd.read_csv(data / "truth.csv")
+    frame[CLASSES] = 0.2 + 0.6 * frame[CLASSES]
+    frame.to_csv(data / "soft.csv", index=False)
+    settings = {**SHORT, "method": "pr", "features": data / "x.npy", "out": data / "run"}
+    with pytest.raises(DataError, match=r"--method\): PairwiseRanking compares the labels"):
+        halftruth.fit(data / "soft.csv", soft=True, **settings)
+
+
 def test_a_run_is_not_resumed_with_other_weights(data):
     frame = pd.read_csv(data / "truth.csv").assign(w=1.0)
     frame.to_csv(data / "labels.csv", index=False)

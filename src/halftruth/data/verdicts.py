@@ -53,6 +53,11 @@ def _read_decisions(folder: Path) -> pd.DataFrame:
 
 
 def _read_file(path: Path) -> pd.DataFrame:
+    if not path.exists():
+        raise DataError(
+            f"{path}: there is no such file; expected the folder of an audit, or a CSV file with "
+            "verdicts"
+        )
     try:
         table = pd.read_csv(path, dtype=str, keep_default_na=False)
     except (OSError, ValueError) as error:

@@ -183,7 +183,7 @@ def _create(timm: ModuleType, name: str, options: dict[str, Any], **more: Any) -
 
 
 def _pretrained(timm: ModuleType, name: str, options: dict[str, Any]) -> nn.Module:
-    advice = "give a weights file, or weights='none' to start from random ones"
+    advice = "give a weights file, or weights='none' (--weights none) to start from random ones"
     cfg = timm.get_pretrained_cfg(name) if ":" not in name else None
     if cfg is not None and not cfg.has_weights:
         raise ModelError(f"timm has no pretrained weights for {name}; {advice}")

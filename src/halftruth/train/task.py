@@ -93,7 +93,10 @@ class Task:
             return loss
         if weights is not None:
             weights = scale_weights(weights[rows])
-        return losses.LabelValues(loss, None if soft is None else soft[rows], weights)
+        try:
+            return losses.LabelValues(loss, None if soft is None else soft[rows], weights)
+        except ValueError as error:
+            raise DataError(f"method (--method): {error}") from None
 
     def describe(self) -> str:
         """Return a description of the data."""
