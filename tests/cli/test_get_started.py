@@ -41,6 +41,7 @@ def test_the_first_page_works_as_it_is_written(tmp_path, monkeypatch, capsys):
     complete = pd.read_csv("complete.csv")
     classes = ["beach", "city", "forest", "people"]
     added = (after[classes] == 1) & (before[classes] == 0)
-    # 92 labels are added, 78 % of them correct: on 400 rows the expected 90 % are too high.
-    assert added.to_numpy().sum() > 20
-    assert (complete[classes].to_numpy()[added.to_numpy()] == 1).mean() > 0.7
+    # 115 labels are added, 71 % of them correct: on 400 rows the expected 90 % are too high, since
+    # 237 missing labels are estimated (115 to 409) where there are 184.
+    assert 80 < added.to_numpy().sum() < 150
+    assert (complete[classes].to_numpy()[added.to_numpy()] == 1).mean() > 0.65
