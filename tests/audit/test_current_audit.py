@@ -137,6 +137,18 @@ def test_repair_says_that_a_limited_list_ended_before_the_precision(example: Exa
     assert "--most" not in whole.describe()
 
 
+def test_precision_without_verdicts_is_doubted_where_every_row_shows_one_label(
+    example: Example, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("halftruth.audit.repair._ENOUGH", 10)
+    audit, fixed = example.audit(selection="one"), example.folder / "fixed.csv"
+    assert "No row shows more than one label" in repair(audit.path, fixed, precision=0.9).describe()
+    assert "No row shows more than one label" in (audit.path / "report.html").read_text()
+    assert repair(audit.path, fixed).notes == ()
+    decide_first(audit, 10, "accept")
+    assert repair(audit.path, fixed, precision=0.9).notes == ()
+
+
 @pytest.mark.parametrize("command", [["repair"], ["plan", "--budget", "5"]])
 def test_an_export_for_an_unknown_program_writes_nothing(
     example: Example, command: list[str]

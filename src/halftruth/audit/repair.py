@@ -18,6 +18,9 @@ from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 from halftruth.train.results.output_tables import escape_formula
 from halftruth.train.run_folder import replace_file, write_text
 
+# So many decisions correct the level of the expected precision (docs/audit.md).
+_ENOUGH = 100
+
 
 @dataclass(frozen=True)
 class Repaired:
@@ -28,18 +31,16 @@ class Repaired:
     added: int
     removed: int
     verified_absent: int
-    # Candidates that the audit did not list, if all of the listed ones reach the precision.
-    not_listed: int = 0
+    notes: tuple[str, ...] = ()
 
     def describe(self) -> str:
         more = f", {self.verified_absent:,} marked as absent" if self.verified_absent else ""
-        limited = (
-            f"\nall listed candidates reach this precision, and {self.not_listed:,} more are not "
-            "listed; to accept more, audit again with a larger --most"
-        )
-        return (
-            f"{self.added:,} labels added, {self.removed:,} removed{more}: {self.path}\n"
-            f"list of changes: {self.diff}{limited if self.not_listed else ''}"
+        return "\n".join(
+            [
+                f"{self.added:,} labels added, {self.removed:,} removed{more}: {self.path}",
+                f"list of changes: {self.diff}",
+                *self.notes,
+            ]
         )
 
 
@@ -80,17 +81,35 @@ def repair(
         added=int((changed & (written.values == PRESENT)).sum()),
         removed=int((changed & (before.values == PRESENT)).sum()),
         verified_absent=int((changed & (written.values == ABSENT) & (before.values == 0)).sum()),
-        not_listed=_count_cut_off(audit, precision),
+        notes=() if precision is None else _note_limits(audit, precision),
     )
 
 
-def _count_cut_off(audit: AuditFolder, precision: float | None) -> int:
-    """How many candidates a limited list left out, if the precision reaches to its end."""
-    if precision is None:
-        return 0
-    current = read_current(audit)
-    ended = len(current.take(precision)) == len(current.undecided())
-    return int(audit.info.get("not_listed", {}).get("missing", 0)) if ended else 0
+def _note_limits(audit: AuditFolder, precision: float) -> tuple[str, ...]:
+    """What a user should know about labels that were accepted by their expected precision."""
+    current, doubt = read_current(audit), describe_doubt(audit)
+    left_out = int(audit.info.get("not_listed", {}).get("missing", 0))
+    limited = (
+        f"all listed candidates reach this precision, and {left_out:,} more are not listed; to "
+        "accept more, audit again with a larger --most"
+    )
+    ended = left_out and len(current.take(precision)) == len(current.undecided())
+    return (*([limited] if ended else []), *([f"WARNING: {doubt}"] if doubt else []))
+
+
+def describe_doubt(audit: AuditFolder) -> str | None:
+    """Say that the expected precision needs verdicts, where every row shows one label."""
+    decided = int((np.abs(read_current(audit).codes) == 1).sum())
+    if (audit.path / VERDICTS).exists():
+        decided += len(read_verdicts(audit.path / VERDICTS))
+    if audit.info["selection"] != "one" or decided >= _ENOUGH:
+        return None
+    return (
+        "No row shows more than one label, so the labels cannot tell how many more there are. The "
+        "expected precision can be far too high or too low; after about "
+        f"{_ENOUGH} decisions it is near the truth. Decide on the first candidates before you rely "
+        f"on it: halftruth review {audit.path}"
+    )
 
 
 def find_changes(

@@ -13,6 +13,7 @@ import pandas as pd
 
 from halftruth.audit.audit_folder import CLASSES, AuditFolder, Rows
 from halftruth.audit.current import CODES, Current, read_current
+from halftruth.audit.repair import describe_doubt
 from halftruth.data import BadImage
 from halftruth.train.run_folder import write_text
 
@@ -73,9 +74,11 @@ def _reviewed(current: Current) -> list[tuple[str, str]]:
 
 
 def describe_limits(audit: AuditFolder) -> list[str]:
-    """Say which candidates are not listed, and whether the file cannot be repaired."""
+    """Say which candidates are not listed, and what limits the repair and its precision."""
     left_out, problem = audit.info.get("not_listed", {}), audit.info.get("repair_problem")
+    doubt = describe_doubt(audit)
     return [
+        *([doubt] if doubt else []),
         *([f"`halftruth repair` cannot write this file: {problem}"] if problem else []),
         *(
             f"{count:,} more labels that are probably {kind} are not listed, since the list was "
