@@ -39,7 +39,7 @@ BAD_TEXTS = {
     "no such meaning": (
         "image,a\nx,1\n",
         {"zero": "negative"},
-        "zero must be 'unknown' or 'absent'",
+        r"zero \(--zero\): expected one of 'unknown', 'absent', got 'negative'",
     ),
     "blank item": ("image,a\nx,1\n,0\n", {}, r"line 3: column 'image' is blank"),
     "blank split": (

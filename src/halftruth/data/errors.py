@@ -46,6 +46,18 @@ def option(name: str, value: str | None = None) -> str:
     return f"{name}={[value] if several else value!r} ({flag} {shlex.quote(value)})"
 
 
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Check that an argument of `read_labels` has one of some values.
+
+    >>> check_choice("sep", "a", ["b"])
+    Traceback (most recent call last):
+    halftruth.data.errors.DataError: sep (--sep): expected one of 'b', got 'a'
+    """
+    if value not in choices:
+        flag = f"--{name.replace('_', '-')}"
+        raise DataError(f"{name} ({flag}): expected one of {some(choices)}, got {value!r}")
+
+
 def some(names: Sequence[object], limit: int = 5) -> str:
     """The first few names of a list, for a message.
 

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from halftruth.data.errors import DataError, option
+from halftruth.data.errors import DataError, check_choice, option
 from halftruth.data.splits import SPLIT_NAMES
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 
@@ -38,9 +38,7 @@ class Coding:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
-            if value not in get_args(Meaning):
-                raise DataError(f"{field.name} must be 'unknown' or 'absent', got {value!r}")
+            check_choice(field.name, getattr(self, field.name), get_args(Meaning))
         if self.minus_one == self.zero == "unknown":
             raise DataError(
                 f"minus_one='unknown' needs {option('zero', 'absent')}, else 0 and -1 would both "

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from halftruth.data.errors import DataError, option
+from halftruth.data.errors import DataError, check_choice, option
 from halftruth.labels import (
     ABSENT,
     PRESENT,
@@ -45,8 +45,7 @@ def resolve_duplicates(
     error in class columns; in `listed` labels the lists are joined. With "vote" the rows are labels
     of several annotators: see :func:`halftruth.labels.count_votes`.
     """
-    if how not in get_args(Duplicates):
-        raise DataError(f"duplicates must be one of {get_args(Duplicates)}, got {how!r}")
+    check_choice("duplicates", how, get_args(Duplicates))
     if how == "vote":
         if isinstance(labels, SparseLabelMatrix):
             raise DataError(

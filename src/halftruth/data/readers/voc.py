@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from halftruth.data.errors import DataError
+from halftruth.data.errors import DataError, check_choice
 from halftruth.data.readers.cell_codes import Coding
 from halftruth.data.readers.duplicates import resolve_duplicates
 from halftruth.data.readers.label_lists import matrix_of_lists, sort_names
@@ -31,8 +31,7 @@ def read_voc(
     By default, a class whose objects are all marked difficult counts as not listed, as in the
     papers; `difficult` can make it unknown, absent or present instead.
     """
-    if difficult not in get_args(Difficult):
-        raise DataError(f"difficult must be one of {get_args(Difficult)}, got {difficult!r}")
+    check_choice("difficult", difficult, get_args(Difficult))
     folder = folder.parent if folder.name == "Annotations" else folder
     stems, split = _rows(folder)
     files = [folder / "Annotations" / f"{stem}.xml" for stem in stems]
