@@ -5,7 +5,8 @@
 Each file holds X_train and complete 0/1 labels Y_train; `:1500` takes that many rows, drawn anew
 per seed. One label per row is shown, or 40 % of the labels; 0, 2 and 10 % of them move to an absent
 class. Scores come from 5 folds of a linear model and are kept in --out. `told` is an oracle: the
-same model, told the true share of wrong labels.
+same model, told the true share of wrong labels. `after 20` and `after 50` are the next 50 labels
+after so many decisions of a perfect reviewer on the first ones.
 """
 
 import argparse
@@ -18,10 +19,13 @@ import torch
 
 from halftruth.audit import calibrate
 from halftruth.audit.cross_scores import align_folds
+from halftruth.audit.current import _WRONG_SPREADS
 from halftruth.data.splits import fold_of_rows
 from halftruth.labels import PRESENT
 from halftruth.labels.hiding import single_positive
 from halftruth.presence import calibration, wrong_labels
+from halftruth.presence.estimate import Estimate
+from halftruth.presence.remaining import VerdictModel
 from halftruth.presence.wrong_labels import find_wrong
 from halftruth.train.ensemble.members import fit_linear_path
 from halftruth.train.inputs.batches import fit_standardization
@@ -30,6 +34,9 @@ from verdicts import FLIPPED, WRONG_FIRST, flip
 SHOWN, NEAR = ("one", "40 %"), 15
 # Lists longer than this share of the labels are not judged.
 LONGEST = 0.6
+# Labels that a reviewer decides on: the first ones, and all with this probability of being wrong.
+LISTED, LEAST, DECIDED, NEXT = 20, 0.01, (20, 50), 50
+Pairs = list[tuple[float, float]]
 
 
 def load(spec: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -62,11 +69,34 @@ def score(x: np.ndarray, labels: np.ndarray, seed: int, path: Path) -> np.ndarra
     return align_folds(np.load(path), fold_of_rows(len(labels), 5, seed))
 
 
-def compare(p: np.ndarray, mistaken: np.ndarray) -> list[tuple[float, float]]:
+def compare(p: np.ndarray, mistaken: np.ndarray) -> Pairs:
     """Expected and true precision of the first labels, in percent."""
     order = np.argsort(-p, kind="stable")
     counts = [n for n in WRONG_FIRST if n <= LONGEST * len(p)]
     return [(100 * p[order[:n]].mean(), 100 * mistaken[order[:n]].mean()) for n in counts]
+
+
+def review(p: np.ndarray, columns: np.ndarray, mistaken: np.ndarray, total: Estimate) -> Pairs:
+    """Expected and true precision of the next labels after decisions on the first ones."""
+    listed = np.argsort(-p, kind="stable")
+    listed = listed[(np.arange(len(p)) < LISTED) | (p[listed] >= LEAST)]
+    p, columns, mistaken = np.clip(p[listed], 1e-4, 0.9999), columns[listed], mistaken[listed]
+    sums = np.bincount(columns, p)
+    per_class = [Estimate(float(x), 0.0, float(x) * total.high / total.value) for x in sums]
+    model = VerdictModel(p, columns, per_class, total, spreads=_WRONG_SPREADS)
+    verdicts, found = np.zeros(len(p), dtype=np.int8), []
+    for count in DECIDED:
+        while np.count_nonzero(verdicts) < min(count, len(p)):
+            now = np.where(verdicts == 0, model.update(verdicts).probability, -1)
+            some = np.argsort(-now, kind="stable")[:10]
+            some = some[verdicts[some] == 0]
+            verdicts[some] = np.where(mistaken[some], 1, -1)
+        left = verdicts == 0
+        if left.sum() >= NEXT:
+            now = model.update(verdicts).probability[left]
+            first = np.argsort(-now, kind="stable")[:NEXT]
+            found.append((100 * now[first].mean(), 100 * mistaken[left][first].mean()))
+    return found
 
 
 def main() -> None:
@@ -99,6 +129,10 @@ def main() -> None:
                     pairs = compare(one[at], mistaken)
                     near[way, share] += [abs(a - b) <= NEAR for a, b in pairs]
                     words.append(f"{way} " + ", ".join(f"{a:.0f} / {b:.0f}" for a, b in pairs))
+                after = review(known.wrong_probability[at], np.nonzero(at)[1], mistaken, total)
+                for count, (a, b) in zip(DECIDED, after, strict=False):
+                    near[f"after {count}", share].append(abs(a - b) <= NEAR)
+                    words.append(f"after {count} {a:.0f} / {b:.0f}")
                 print(f"{name}: {mistaken.sum()} wrong, {total}; {'; '.join(words)}", flush=True)
     for (way, share), inside in sorted(near.items()):
         print(f"{way}, {share:.0%} wrong: {sum(inside)} of {len(inside)} within {NEAR} points")
