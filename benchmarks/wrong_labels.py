@@ -19,13 +19,12 @@ import torch
 
 from halftruth.audit import calibrate
 from halftruth.audit.cross_scores import align_folds
-from halftruth.audit.current import _WRONG_SPREADS
 from halftruth.data.splits import fold_of_rows
 from halftruth.labels import PRESENT
 from halftruth.labels.hiding import single_positive
 from halftruth.presence import calibration, wrong_labels
 from halftruth.presence.estimate import Estimate
-from halftruth.presence.remaining import VerdictModel
+from halftruth.presence.remaining import WRONG_SPREADS, VerdictModel
 from halftruth.presence.wrong_labels import find_wrong
 from halftruth.train.ensemble.members import fit_linear_path
 from halftruth.train.inputs.batches import fit_standardization
@@ -83,7 +82,7 @@ def review(p: np.ndarray, columns: np.ndarray, mistaken: np.ndarray, total: Esti
     p, columns, mistaken = np.clip(p[listed], 1e-4, 0.9999), columns[listed], mistaken[listed]
     sums = np.bincount(columns, p)
     per_class = [Estimate(float(x), 0.0, float(x) * total.high / total.value) for x in sums]
-    model = VerdictModel(p, columns, per_class, total, spreads=_WRONG_SPREADS)
+    model = VerdictModel(p, columns, per_class, total, spreads=WRONG_SPREADS)
     verdicts, found = np.zeros(len(p), dtype=np.int8), []
     for count in DECIDED:
         while np.count_nonzero(verdicts) < min(count, len(p)):

@@ -14,7 +14,7 @@ from halftruth.audit.repair import repair
 from halftruth.audit.review_queue import Queue
 from halftruth.cli.app import app
 from halftruth.data import DataError
-from halftruth.labels import PRESENT
+from halftruth.labels import ABSENT, PRESENT
 from halftruth.presence.estimate import Estimate
 from halftruth.presence.remaining import VerdictModel
 from halftruth.report.audit_report import write_audit_report
@@ -108,6 +108,29 @@ def test_the_expected_precision_of_wrong_labels_is_near_the_truth(share: float) 
     mistaken = truth[labels == PRESENT] == 0
     first = np.argsort(-wrong, kind="stable")[:100]
     assert wrong[first].mean() == pytest.approx(mistaken[first].mean(), abs=0.15)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1])
+def test_a_new_audit_learns_from_verdicts_how_many_labels_are_wrong(share: float) -> None:
+    random = np.random.default_rng(7)
+    truth = (random.random((1500, 6)) < 0.15).astype(np.int8)
+    # A weak model: one in seven present classes does not show in its scores.
+    seen = (truth == 1) & (random.random(truth.shape) < 0.86)
+    scores = 1 / (1 + np.exp(3 - random.normal(size=truth.shape) - 2.5 * seen))
+    labels = hide(truth, 0.5)
+    shown = np.argwhere(labels == PRESENT)
+    for row, column in shown[random.random(len(shown)) < share]:
+        free = random.choice(np.flatnonzero(truth[row] == 0))
+        labels[row, column], labels[row, free] = 0, PRESENT
+    verdicts, errors = np.zeros_like(labels), []
+    for count in (40, 50):
+        known = calibrate(labels, scores, verified=verdicts)
+        left = np.where((labels == PRESENT) & (verdicts == 0), known.wrong_probability, -1.0)
+        at = np.unravel_index(np.argsort(-left, axis=None, kind="stable")[:count], left.shape)
+        errors.append(abs(left[at].mean() - (truth[at] == 0).mean()))
+        verdicts[at] = np.where(truth[at] == 1, PRESENT, ABSENT)
+    assert errors[1] < 0.15
+    assert known.wrong_total.value == pytest.approx(left[left >= 0].sum())
 
 
 def test_unknown_candidates_in_the_log_are_an_error(example: Example) -> None:

@@ -17,11 +17,15 @@ from halftruth.audit.audit_folder import DECISIONS, AuditFolder
 from halftruth.audit.candidates import count_at_precision, precision_table
 from halftruth.data.decisions import CONFLICT, Decisions
 from halftruth.presence.estimate import Estimate
-from halftruth.presence.remaining import MISSING_SPREADS, Remaining, Spreads, VerdictModel
+from halftruth.presence.remaining import (
+    MISSING_SPREADS,
+    WRONG_SPREADS,
+    Remaining,
+    Spreads,
+    VerdictModel,
+)
 
 CODES = {"accept": 1, "reject": -1, "skip": 2, CONFLICT: 3}
-# Whether a present label is wrong is known less well than whether an unknown one is present.
-_WRONG_SPREADS = Spreads(shared=1.5, steep=0.5, own=0.7)
 
 
 class Candidates:
@@ -39,7 +43,7 @@ class Candidates:
         self.probability = table["probability"].to_numpy()
         self._models = (
             self._model(self.missing, audit.missing, audit.missing_total, MISSING_SPREADS),
-            self._model(~self.missing, audit.wrong, audit.wrong_total, _WRONG_SPREADS),
+            self._model(~self.missing, audit.wrong, audit.wrong_total, WRONG_SPREADS),
         )
 
     def _model(

@@ -75,13 +75,13 @@ def calibrate(
     )
     chance = np.where(open_ones, found.middle * (1 - found.middle), 0.0).sum(axis=0)
     of_class = np.hypot(DOUBT, CLASS_DOUBT)
-    merged = np.where(verdicts == 0, values, verdicts)
-    suspect = find_wrong(merged, fitted.offset + fitted.slope * z, present)
+    # The labels of the file, less rows that cannot show a class: reviewed labels were chosen by
+    # their scores, and without them the others would look too good.
+    shown = np.where(values == PRESENT, PRESENT, np.minimum(verdicts, values))
+    suspect = find_wrong(shown, fitted.offset + fitted.slope * z, present, verdicts)
     # A reviewed label has a verdict, not a probability; it is not counted any more.
-    not_reviewed = np.where(verdicts == 0, suspect.probability, 0.0)
+    not_reviewed = suspect.probability
     wrong = np.where(verdicts == 0, not_reviewed, (verdicts == ABSENT) & (values == PRESENT))
-    wrong_count = float(not_reviewed.sum())
-    left = wrong_count / max(float(suspect.probability.sum()), 1e-12)
     return Calibration(
         present=present,
         wrong_probability=wrong,
@@ -89,9 +89,9 @@ def calibrate(
         missing_total=_count(middle.sum(), low.sum(), high.sum(), chance.sum(), DOUBT),
         wrong=[float(value) for value in not_reviewed.sum(axis=0)],
         wrong_total=_count(
-            wrong_count,
-            left * suspect.low,
-            left * suspect.high,
+            float(not_reviewed.sum()),
+            suspect.low,
+            suspect.high,
             float((not_reviewed * (1 - not_reviewed)).sum()),
             0.0,
         ),

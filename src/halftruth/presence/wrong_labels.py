@@ -11,7 +11,8 @@ sum over a grid, so that P(wrong) is averaged over everything that the labels le
 
 ε also holds hard examples: correct labels that the model does not see at all. Labels alone cannot
 tell them from wrong ones. Their share is taken off, on average over its prior: it grows with how
-many correct labels have low scores.
+many correct labels have low scores. The verdicts of a review can tell: they correct P(wrong) of
+all other labels (`halftruth.presence.remaining`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
+from halftruth.presence.estimate import Estimate
 from halftruth.presence.labelling_model import sigmoid
+from halftruth.presence.remaining import WRONG_SPREADS, VerdictModel
 
 _BINS = 200
 # Grids: b of a class, its centre over all classes, its spread on a log scale, and ε.
@@ -58,11 +61,17 @@ class _Class:
     low: int
 
 
-def find_wrong(labels: np.ndarray, logits: np.ndarray, present: np.ndarray) -> WrongLabels:
+def find_wrong(
+    labels: np.ndarray,
+    logits: np.ndarray,
+    present: np.ndarray,
+    verdicts: np.ndarray | None = None,
+) -> WrongLabels:
     """How likely PRESENT labels are wrong.
 
     `logits` (N, K) are calibrated, without knowledge of the label; `present` (N, K) is P(present)
-    with it.
+    with it. `verdicts` (N, K) are ABSENT or PRESENT for reviewed labels, else 0; reviewed labels
+    are neither in the probabilities nor in the number.
     """
     wrong = np.zeros(labels.shape)
     parts = [
@@ -111,7 +120,26 @@ def find_wrong(labels: np.ndarray, logits: np.ndarray, present: np.ndarray) -> W
     chance = np.repeat(of_share / len(_LEVELS), len(_LEVELS))
     order = np.argsort(counts)
     ends = np.interp((0.05, 0.95), np.cumsum(chance[order]), counts[order])
-    return WrongLabels(wrong, float(ends[0]), float(ends[1]))
+    found = WrongLabels(wrong, float(ends[0]), float(ends[1]))
+    return found if verdicts is None else _correct(found, labels, verdicts)
+
+
+def _correct(found: WrongLabels, labels: np.ndarray, verdicts: np.ndarray) -> WrongLabels:
+    """Correct the probabilities by verdicts on some of the PRESENT labels."""
+    at = np.nonzero(labels == PRESENT)
+    reviewed, p = verdicts[at], np.clip(found.probability[at], 1e-6, 1 - 1e-6)
+    if not reviewed.any():
+        return found
+    spread = max(found.high, p.sum()) / p.sum()
+    sums = np.bincount(at[1], p, minlength=labels.shape[1])
+    per_class = [Estimate(float(x), 0.0, float(spread * x)) for x in sums]
+    total = Estimate(float(p.sum()), min(found.low, float(p.sum())), float(spread * p.sum()))
+    model = VerdictModel(p, at[1], per_class, total, spreads=WRONG_SPREADS)
+    # In that model +1 is a candidate that was right: here a label that is wrong.
+    left = model.update(-reviewed)
+    wrong = np.zeros(labels.shape)
+    wrong[at] = np.where(reviewed == 0, left.probability, 0.0)
+    return WrongLabels(wrong, left.total.low, left.total.high)
 
 
 def _share_of_wrong(odds: np.ndarray, share: float) -> np.ndarray:
