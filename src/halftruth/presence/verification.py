@@ -210,7 +210,7 @@ def score_verdicts(
         wrong = np.hypot(_MODEL_ERROR, shape_error(values, name))
         doubt = np.hypot(model.spread_of(slope, known), wrong * by_model.value)
         apart = unbiased - by_model.value
-        # They differ by the noise of the unbiased estimate anyway: only more than that tells of bias.
+        # They differ by the noise of the unbiased estimate anyway; only more than that is bias.
         error = max(doubt**2, apart**2 - noise**2)
         share = error / max(error + noise**2, 1e-300)
         rows = by_model.width / (2 * Z90) if new_rows else 0.0
