@@ -64,7 +64,7 @@ def halftruth(monkeypatch, capsys, tmp_path):
         ((*FEATURES, "--recipe", "twice.yaml"), "twice.yaml, line 3: 'method' is given twice"),
         (
             ("train", "labels.csv"),
-            "--images, --features: expected at least one of the two, got neither",
+            "--images, --features, --text: expected at least one of them, got none",
         ),
         (("train", "twice.yaml", "--recipe", "voc2012/em"), "is a recipe already"),
         (("train", "labels.csv", "--images", "photos", "--hidden", "4"), "--hidden: has no effect"),

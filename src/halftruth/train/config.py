@@ -148,7 +148,7 @@ class Config(Settings):
     def _check_files(self) -> list[str]:
         found = []
         if not self.images and not self.on_features:
-            found.append("images, features: expected at least one of the two, got neither")
+            found.append("images, features, text: expected at least one of them, got none")
         if self.images and self.tunes_encoder:
             found.append("tune: together with `images` the `encoder` stays frozen; leave it out")
         files = [("labels", self.labels), ("truth", self.truth)]
