@@ -106,9 +106,9 @@ def describe_doubt(audit: AuditFolder) -> str | None:
         return None
     return (
         "No row shows more than one label, so the labels cannot tell how many more there are. The "
-        "expected precision can be far too high or too low; after about "
-        f"{_ENOUGH} decisions it is near the truth. Decide on the first candidates before you rely "
-        f"on it: halftruth review {audit.path}"
+        f"expected precision can be far too high or too low; about {_ENOUGH} decisions bring it "
+        "nearer to the truth. Decide on the first candidates before you rely on it: "
+        f"halftruth review {audit.path}"
     )
 
 
