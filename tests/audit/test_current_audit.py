@@ -92,18 +92,28 @@ def test_undo_gives_back_the_numbers_of_the_audit(example: Example) -> None:
     queue.decisions.close()
 
 
-@pytest.mark.parametrize("share", [0.0, 0.02, 0.1])
-def test_the_expected_precision_of_wrong_labels_is_near_the_truth(share: float) -> None:
-    random = np.random.default_rng(5)
-    truth = (random.random((3000, 6)) < 0.15).astype(np.int8)
-    # One in a hundred present classes does not show in the scores.
-    seen = (truth == 1) & (random.random(truth.shape) < 0.99)
-    scores = 1 / (1 + np.exp(3 - random.normal(size=truth.shape) - 3.5 * seen))
+def draw_wrong_labels(
+    share: float, *, seed: int, rows: int, seen: float, slope: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return truth, scores and labels; a share of the shown labels is moved to an absent class.
+
+    `seen`: the share of present classes that show in the scores, by `slope`.
+    """
+    random = np.random.default_rng(seed)
+    truth = (random.random((rows, 6)) < 0.15).astype(np.int8)
+    visible = (truth == 1) & (random.random(truth.shape) < seen)
+    scores = 1 / (1 + np.exp(3 - random.normal(size=truth.shape) - slope * visible))
     labels = hide(truth, 0.5)
     shown = np.argwhere(labels == PRESENT)
     for row, column in shown[random.random(len(shown)) < share]:
         free = random.choice(np.flatnonzero(truth[row] == 0))
         labels[row, column], labels[row, free] = 0, PRESENT
+    return truth, scores, labels
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.1])
+def test_the_expected_precision_of_wrong_labels_is_near_the_truth(share: float) -> None:
+    truth, scores, labels = draw_wrong_labels(share, seed=5, rows=3000, seen=0.99, slope=3.5)
     wrong = calibrate(labels, scores).wrong_probability[labels == PRESENT]
     mistaken = truth[labels == PRESENT] == 0
     first = np.argsort(-wrong, kind="stable")[:100]
@@ -112,16 +122,8 @@ def test_the_expected_precision_of_wrong_labels_is_near_the_truth(share: float) 
 
 @pytest.mark.parametrize("share", [0.0, 0.1])
 def test_a_new_audit_learns_from_verdicts_how_many_labels_are_wrong(share: float) -> None:
-    random = np.random.default_rng(7)
-    truth = (random.random((1500, 6)) < 0.15).astype(np.int8)
     # A weak model: one in seven present classes does not show in its scores.
-    seen = (truth == 1) & (random.random(truth.shape) < 0.86)
-    scores = 1 / (1 + np.exp(3 - random.normal(size=truth.shape) - 2.5 * seen))
-    labels = hide(truth, 0.5)
-    shown = np.argwhere(labels == PRESENT)
-    for row, column in shown[random.random(len(shown)) < share]:
-        free = random.choice(np.flatnonzero(truth[row] == 0))
-        labels[row, column], labels[row, free] = 0, PRESENT
+    truth, scores, labels = draw_wrong_labels(share, seed=7, rows=1500, seen=0.86, slope=2.5)
     verdicts, errors = np.zeros_like(labels), []
     for count in (40, 50):
         known = calibrate(labels, scores, verified=verdicts)

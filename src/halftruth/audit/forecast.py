@@ -20,6 +20,7 @@ from torch import nn
 from halftruth.audit.audit_folder import AuditFolder, Rows
 from halftruth.data.splits import fold_of_rows
 from halftruth.labels import PRESENT, UNKNOWN
+from halftruth.metrics import roc_auc
 from halftruth.presence.estimate import Z90, Estimate
 from halftruth.presence.estimated_scores import estimate_scores
 from halftruth.presence.labelling_model import sigmoid
@@ -145,19 +146,10 @@ def measure_rate(features: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> 
         sizes.append(np.log((kept == PRESENT).sum() + 1))
         errors.append(np.log(max(1 - found.mAP.value, 1e-3)))
     # Features that tell nothing of the labels tell nothing of the curve (the last fit has all).
-    if _measure_auc(labels == PRESENT, logits) < _TELLING:
+    auc = roc_auc(logits, labels)
+    if np.isnan(auc).all() or np.nanmean(auc) < _TELLING:
         return Rate()
     return _combine(np.array(sizes), np.array(errors))
-
-
-def _measure_auc(present: np.ndarray, logits: np.ndarray) -> float:
-    """The AUC of shown labels against all others, in the mean of the classes that have both."""
-    count = present.sum(axis=0)
-    both = (count > 0) & (count < len(present))
-    rank = logits.argsort(axis=0, kind="stable").argsort(axis=0, kind="stable")
-    above = (rank * present).sum(axis=0) - count * (count - 1) / 2
-    pairs = count * (len(present) - count)
-    return float((above[both] / pairs[both]).mean()) if both.any() else 0.5
 
 
 def _apply(layer: nn.Module, x: torch.Tensor) -> np.ndarray:

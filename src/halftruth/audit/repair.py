@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from halftruth.audit.audit_folder import AuditFolder, digest, open_audit
-from halftruth.audit.current import CODES, read_current
+from halftruth.audit.current import CODES, Current, read_current
 from halftruth.audit.label_writer import check_writable, table_suffix, write_repaired
 from halftruth.data import DataError, read_labels
 from halftruth.data.verdicts import VERDICTS, place_verdicts, read_verdicts
@@ -87,7 +87,8 @@ def repair(
 
 def _note_limits(audit: AuditFolder, precision: float) -> tuple[str, ...]:
     """What a user should know about labels that were accepted by their expected precision."""
-    current, doubt = read_current(audit), describe_doubt(audit)
+    current = read_current(audit)
+    doubt = describe_doubt(audit, current)
     left_out = int(audit.info.get("not_listed", {}).get("missing", 0))
     limited = (
         f"all listed candidates reach this precision, and {left_out:,} more are not listed; to "
@@ -97,12 +98,14 @@ def _note_limits(audit: AuditFolder, precision: float) -> tuple[str, ...]:
     return (*([limited] if ended else []), *([f"WARNING: {doubt}"] if doubt else []))
 
 
-def describe_doubt(audit: AuditFolder) -> str | None:
+def describe_doubt(audit: AuditFolder, current: Current) -> str | None:
     """Say that the expected precision needs verdicts, where every row shows one label."""
-    decided = int((np.abs(read_current(audit).codes) == 1).sum())
+    if audit.info["selection"] != "one":
+        return None
+    decided = int((np.abs(current.codes) == 1).sum())
     if (audit.path / VERDICTS).exists():
         decided += len(read_verdicts(audit.path / VERDICTS))
-    if audit.info["selection"] != "one" or decided >= _ENOUGH:
+    if decided >= _ENOUGH:
         return None
     return (
         "No row shows more than one label, so the labels cannot tell how many more there are. The "

@@ -405,7 +405,7 @@ def _show(found: Any) -> None:
     for one in current.precision_table().itertuples():
         table.add_row(f"{one.precision:.0%}", f"{one.candidates:,}", f"{one.expected_right:,.0f}")
     Console().print(table)
-    for text in describe_limits(found):
+    for text in describe_limits(found, current):
         _tell(f"WARNING: {text}")
     _tell(
         f"report: {found.path}/report.html; ranked candidates: {found.path}/missing.csv and "

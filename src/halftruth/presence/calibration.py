@@ -80,19 +80,19 @@ def calibrate(
     shown = np.where(values == PRESENT, PRESENT, np.minimum(verdicts, values))
     suspect = find_wrong(shown, fitted.offset + fitted.slope * z, present, verdicts)
     # A reviewed label has a verdict, not a probability; it is not counted any more.
-    not_reviewed = suspect.probability
-    wrong = np.where(verdicts == 0, not_reviewed, (verdicts == ABSENT) & (values == PRESENT))
+    doubtful = suspect.probability
+    wrong = np.where(verdicts == 0, doubtful, (verdicts == ABSENT) & (values == PRESENT))
     return Calibration(
         present=present,
         wrong_probability=wrong,
         missing=[_count(*one, of_class) for one in zip(middle, low, high, chance, strict=True)],
         missing_total=_count(middle.sum(), low.sum(), high.sum(), chance.sum(), DOUBT),
-        wrong=[float(value) for value in not_reviewed.sum(axis=0)],
+        wrong=[float(value) for value in doubtful.sum(axis=0)],
         wrong_total=_count(
-            float(not_reviewed.sum()),
+            float(doubtful.sum()),
             suspect.low,
             suspect.high,
-            float((not_reviewed * (1 - not_reviewed)).sum()),
+            float((doubtful * (1 - doubtful)).sum()),
             0.0,
         ),
         selection=fitted.selection,

@@ -39,7 +39,7 @@ def write_audit_report(audit: AuditFolder, path: str | Path | None = None, each:
             f"present labels that may be wrong (estimated, {wrong.low:,.0f} – {wrong.high:,.0f})",
         ),
     ]
-    warnings = [*info["warnings"], *describe_limits(audit)]
+    warnings = [*info["warnings"], *describe_limits(audit, current)]
     table = audit.candidates.assign(probability=current.shown)
     likely = table.iloc[current.undecided()]
     doubtful = table.iloc[current.undecided(missing=False)]
@@ -73,10 +73,10 @@ def _reviewed(current: Current) -> list[tuple[str, str]]:
     return [(f"{accepted:,}", "accepted in the review"), (f"{rejected:,}", "rejected")]
 
 
-def describe_limits(audit: AuditFolder) -> list[str]:
+def describe_limits(audit: AuditFolder, current: Current) -> list[str]:
     """Say which candidates are not listed, and what limits the repair and its precision."""
     left_out, problem = audit.info.get("not_listed", {}), audit.info.get("repair_problem")
-    doubt = describe_doubt(audit)
+    doubt = describe_doubt(audit, current)
     return [
         *([doubt] if doubt else []),
         *([f"`halftruth repair` cannot write this file: {problem}"] if problem else []),
