@@ -21,7 +21,7 @@ from halftruth.audit.csv_cells import find_problem
 from halftruth.data import BadImage, DataError, ImageStore
 from halftruth.data.decisions import Decisions
 from halftruth.data.features import FEATURE_KEYS
-from halftruth.data.readers.label_table import PROVENANCE
+from halftruth.data.readers.label_table import PROVENANCE, Roles, assign_roles
 from halftruth.data.readers.numpy_file import find_matrix, load_arrays
 from halftruth.data.readers.text_table import (
     SUFFIXES,
@@ -57,6 +57,8 @@ _WRONG_FACTOR = 5.0
 # A wide row shows this many columns, and a long text this many characters.
 _MOST_COLUMNS, _MOST_TEXT = 12, 600
 _CANDIDATE_COLUMNS = ["id", "kind", "row", "item", "class", "score", "probability"]
+# The reading options that say which column of a table is what.
+_ROLE_OPTIONS = ("image_column", "label_column", "split_column", "drop_columns", "classes")
 # The fields of audit.json that the commands after `audit` need, with their types.
 _FIELDS: dict[str, type | tuple[type, ...]] = {
     "labels": str, "sha256": str, "reading": dict, "images": list, "features": (str, type(None)),
@@ -210,8 +212,33 @@ def _is_listed(kind: str, table: pd.DataFrame) -> np.ndarray:
     return np.asarray(listed)
 
 
+def find_roles(table: Table, reading: dict[str, Any]) -> Roles:
+    """Which column of the audited table is what."""
+    options = {name: reading[name] for name in _ROLE_OPTIONS if name in reading}
+    if weights := reading.get("weight_column"):
+        options["drop_columns"] = [*options.get("drop_columns", ()), weights]
+    return assign_roles(table, **options)
+
+
+def find_reading_problem(reading: dict[str, Any]) -> str:
+    """Why labels that were read with these options cannot be written back; '' if they can."""
+    if reading.get("also"):
+        return (
+            "the labels come from several files (--also); audit each file alone, or train with "
+            "the verdicts: halftruth train ... --verdicts"
+        )
+    if reading.get("duplicates") in ("merge", "vote"):
+        return (
+            "rows of the same item were combined (--duplicates), so they cannot be written back; "
+            "keep one row per item in the file, and audit it again"
+        )
+    return ""
+
+
 def _find_repair_problem(info: dict[str, Any]) -> str:
     """Why the label file cannot be repaired, told before anybody reviews it; '' if it can."""
+    if problem := find_reading_problem(info["reading"]):
+        return problem
     file = Path(info["labels"])
     if not file.name.lower().endswith(TEXT_SUFFIXES) or not file.is_file():
         return ""
@@ -299,11 +326,30 @@ class Rows:
 
     def columns(self, row: int) -> list[tuple[str, str]]:
         """Name and text of the columns that are not labels, features included."""
-        found = self._cells(self._table, row) + self._cells(self._features, row)
+        found = self._cells(self._table, self._line(row)) + self._cells(self._features, row)
         if isinstance(self._features, np.ndarray):
             some = self._features[row][:_MOST_COLUMNS]
             found += [(f"feature {k}", f"{value:.4g}") for k, value in enumerate(some)]
         return [(name, text[:_MOST_TEXT]) for name, text in found[:_MOST_COLUMNS]]
+
+    def _line(self, row: int) -> int:
+        """The row of the table, which differs where rows of an item were combined."""
+        return row if self._lines is None else self._lines.get(row, len(self._lines))
+
+    @cached_property
+    def _lines(self) -> dict[int, int] | None:
+        reading, table = self.audit.info["reading"], self._table
+        if table is None or not find_reading_problem(reading):
+            return None
+        name = find_roles(table, reading).item
+        if name is None:
+            return None
+        first: dict[str, int] = {}
+        for line, item in enumerate(table.columns[name]):
+            first.setdefault(str(item), line)
+        scored = self.audit.scored
+        pairs = zip(scored["rows"].tolist(), scored["items"].tolist(), strict=True)
+        return {row: first.get(item, table.rows) for row, item in pairs}
 
     def _cells(self, table: object, row: int) -> list[tuple[str, str]]:
         if not isinstance(table, Table) or row >= table.rows:

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from halftruth.audit.score_sources import run_scores
 from halftruth.data import DataError, fold_of_rows, split_rows, write_labels
+from halftruth.data.verdicts import VERDICTS, write_verdicts
 from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.presence.labelling_model import logit, sigmoid
 from halftruth.train.devices import count_processes, run_in_processes
@@ -33,12 +35,15 @@ def cross_scores(
     folds: int = 5,
     seed: int = 0,
     groups: np.ndarray | None = None,
+    verified: np.ndarray | None = None,
     quiet: bool = True,
     **settings: Any,
 ) -> tuple[np.ndarray, list[tuple[str, str]]]:
     """(N, K) scores by `folds` trainings, each on the rows of the other folds; and bad images.
 
-    `settings` are those of `halftruth.fit`. The runs are in folder/fold0, fold1, ... and share
+    Soft labels and weights are used. `verified` (N, K) are verdicts of a review: +1 present, -1
+    absent, 0 none; training takes them as those of `halftruth train --verdicts`. `settings` are
+    those of `halftruth.fit`. The runs are in folder/fold0, fold1, ... and share
     their cache of images; a finished run is not repeated. Rows of bad images score NaN.
     `quiet=False` shows messages, and progress bars in a terminal.
     """
@@ -50,8 +55,11 @@ def cross_scores(
         groups = items
     folder.mkdir(parents=True, exist_ok=True)
     fold = fold_of_rows(len(labels), folds, seed, groups)
-    _check_same(folder, labels, fold, features, {"images": images, **settings})
+    verified = np.zeros(labels.values.shape, np.int8) if verified is None else verified
+    _check_same(folder, labels, (fold, features, verified), {"images": images, **settings})
     settings = {"report": False, "seed": seed, **settings}
+    if verified.any():
+        settings["verdicts"] = _write_verified(verified, labels.classes, folder / VERDICTS)
     if features is None:
         settings["images"] = images
         settings["cache_dir"] = settings.get("cache_dir") or str(folder / "cache")
@@ -60,7 +68,7 @@ def cross_scores(
         settings["features"] = str(folder / "features.npy")
     scores = np.full(labels.values.shape, np.nan)
     bad: list[tuple[str, str]] = []
-    positive = (labels.values == PRESENT).any(axis=1)
+    positive = (np.where(verified == 0, labels.values, verified) == PRESENT).any(axis=1)
     journal = Journal(None, quiet=quiet)
     trainings = [
         (
@@ -117,22 +125,45 @@ def _train_fold(labels: LabelMatrix, out: Path, settings: dict[str, Any]) -> Non
     write_labels(labels, table)
     if (out / "result.json").exists():
         return
-    reading = {"split_column": "split", "classes": list(labels.classes), "duplicates": "keep"}
+    reading: dict[str, Any] = {
+        "split_column": "split", "classes": list(labels.classes), "duplicates": "keep",
+    }  # fmt: skip
+    if labels.soft is not None:
+        reading["soft"] = True
+    if labels.weights is not None:
+        weights = out.with_name(f"{out.name}-weights.npy")
+        np.save(weights, labels.weights)
+        reading["label_weights"] = str(weights)
     values = {**settings, "labels": str(table), "reading": reading, "out": str(out)}
     train(values, resume=(out / "config.yaml").exists(), quiet=True)
+
+
+def _write_verified(verified: np.ndarray, classes: tuple[str, ...], path: Path) -> str:
+    """Write verdicts as a file that `halftruth train --verdicts` reads, matched by row."""
+    row, column = np.nonzero(verified)
+    table = pd.DataFrame(
+        {
+            "row": row,
+            "item": "",
+            "class": np.array(classes, dtype=object)[column],
+            "verdict": verified[row, column],
+            "by": "review",
+        }
+    )
+    write_verdicts(table, path)
+    return str(path)
 
 
 def _check_same(
     folder: Path,
     labels: LabelMatrix,
-    fold: np.ndarray,
-    features: np.ndarray | None,
+    arrays: tuple[np.ndarray | None, ...],
     settings: dict[str, Any],
 ) -> None:
     """Refuse to continue folds that were started on other data or with other settings."""
     now = hashlib.sha256(json.dumps([labels.classes, settings], default=str).encode())
     items = [] if labels.items is None else labels.items.tolist()
-    for part in (labels.values, fold, features, np.array(items, dtype=str)):
+    for part in (labels.values, labels.soft, labels.weights, *arrays, np.array(items, dtype=str)):
         now.update(b"" if part is None else np.ascontiguousarray(part).tobytes())
     path = folder / "identity.txt"
     if path.exists() and path.read_text(encoding="utf-8") != now.hexdigest():

@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from halftruth.audit.audit_folder import AuditFolder
+from halftruth.audit.audit_folder import AuditFolder, find_reading_problem, find_roles
 from halftruth.audit.csv_cells import CellFile, same_cells
 from halftruth.data import DataError
 from halftruth.data.readers.cell_codes import Coding, kind_of
 from halftruth.data.readers.label_lists import detect_separator, join_names, split_names
-from halftruth.data.readers.label_table import PROVENANCE, Roles, assign_roles
+from halftruth.data.readers.label_table import PROVENANCE, Roles
 from halftruth.data.readers.text_table import TEXT_SUFFIXES, Table, read_table, table_options
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 from halftruth.train.results.output_tables import escape_formula
 
-_TABLE_OPTIONS = ("image_column", "label_column", "split_column", "drop_columns", "classes")
+# The cells of soft labels, which are probabilities.
+_SOFT_CODES = {PRESENT: "1", ABSENT: "0", UNKNOWN: ""}
 
 
 def write_repaired(
@@ -34,10 +35,10 @@ def write_repaired(
     """Write the file; returns the labels as written: UNKNOWN for ABSENT if it has no code."""
     source, reading = audit.labels_file, audit.info["reading"]
     table = read_table(source, **table_options(reading))
-    roles = assign_roles(table, **{k: v for k, v in reading.items() if k in _TABLE_OPTIONS})
+    roles = find_roles(table, reading)
     coding = Coding(**{k: v for k, v in reading.items() if k in ("zero", "blank", "minus_one")})
     if roles.listing is None:
-        codes = _codes(table, roles, coding)
+        codes = _SOFT_CODES if reading.get("soft") else _codes(table, roles, coding)
         written = _without_absent(wanted) if ABSENT not in codes else wanted
         new = {
             (row, before.classes[k]): codes[int(written.values[row, k])]
@@ -68,11 +69,8 @@ def check_writable(audit: AuditFolder, out: Path) -> None:
             f"{out}: expected a name that ends in {table_suffix(source)}, the format of "
             f"{source.name}"
         )
-    if audit.info["reading"].get("duplicates", "error") == "merge":
-        raise DataError(
-            f"{source}: rows of the same item were merged (duplicates), so they cannot be written "
-            "back; keep one row per item in the file, and audit it again"
-        )
+    if problem := find_reading_problem(audit.info["reading"]):
+        raise DataError(f"{source}: {problem}")
 
 
 def table_suffix(path: Path) -> str:

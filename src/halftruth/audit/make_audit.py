@@ -58,6 +58,15 @@ _MUST_BE_OUT_OF_SAMPLE = (
 
 # Names of settings that differ on the command line.
 _FLAGS = {"options": "--set"}
+# Settings of training that would do nothing in an audit by folds.
+_WITHOUT_EFFECT = {
+    "val": "each fold holds out a tenth of its training rows",
+    "verdicts": "an audit continues with the verdicts in its own folder (--out); add others with "
+    "`halftruth import-verdicts`",
+    "decide": "an audit uses scores, not decisions",
+    "labels_per_row": "an audit uses scores, not decisions",
+}
+_WEIGHTS = ("label_weights", "weight_column")
 
 
 @dataclass
@@ -140,10 +149,12 @@ def make_audit(
     config.complete_rows = None if complete_rows is None else str(complete_rows)
     inputs = _read_inputs(source, labels, run, images, config, split, group_column, reading)
     log(inputs.whole.describe())
+    if inputs.whole.weights is not None and (~inputs.whole.weights.any(axis=1)).any():
+        count = int((~inputs.whole.weights.any(axis=1)).sum())
+        log(f"{count:,} rows have the weight 0 and are left out")
     verified = _place(inputs, verdicts, out)
     if verified.any():
         log(f"continues with {np.count_nonzero(verified):,} verdicts of {out}")
-        inputs = dataclasses.replace(inputs, labels=_apply(inputs.labels, verified))
     if run is not None:
         scores = _score_by_run(run, inputs)
     elif labels is not None:
@@ -151,7 +162,8 @@ def make_audit(
     else:
         training = {"folds": 5, "seed": seed, "device": device, "quiet": quiet, **training}
         folder = f"folds-{np.count_nonzero(verified)}" if verified.any() else "folds"
-        scores = _score_by_folds(inputs, out / folder, **training)
+        scores = _score_by_folds(inputs, verified, out / folder, **training)
+    inputs = dataclasses.replace(inputs, labels=_apply(inputs.labels, verified))
     good = _check_scores(inputs, scores)
     part, values = inputs.labels.select(good), scores.values[good]
     for warning in scores.warnings:
@@ -213,6 +225,8 @@ def _check_options(
     if not _is_run(source) and labels is None:
         if training.get("folds", 5) < 2:
             raise DataError(f"folds: expected at least 2, got {training['folds']}")
+        for name in training.keys() & _WITHOUT_EFFECT.keys():
+            raise DataError(f"{name}: no effect, since {_WITHOUT_EFFECT[name]}")
         return
     unused = [*training, *(["device"] if device != "auto" and not _is_run(source) else [])]
     if unused:
@@ -260,9 +274,19 @@ def _read_inputs(
     if others:
         options["drop_columns"] = [*dict.fromkeys([*options.get("drop_columns", ()), *others])]
     given = read_labels(file, **options)
+    if groups is not None and len(groups) != len(given):
+        raise DataError(
+            f"{file}: group_column (--group-column) has {len(groups):,} cells for {len(given):,} "
+            "items, since rows of the same item were combined or files joined; keep one row per "
+            "item in one file"
+        )
     if complete is not None:
         given, _ = add_complete_rows(given, complete, options)
+    _check_weights(given, reading or {}, trains=run is None and labels is None)
+    given = given.ignore_weightless()
     rows = np.arange(len(given)) if split is None else _rows_of(given.split, split, file)
+    if given.weights is not None:
+        rows = rows[given.weights[rows].any(axis=1)]
     part = given.select(rows)
     if not (part.values == PRESENT).any():
         raise DataError(
@@ -287,6 +311,17 @@ def _read_inputs(
     groups = None if groups is None else groups[rows]
     paths = [Path(path) for path in features]
     return _Inputs(source, file, options, given, rows, part, stores, paths, matrix, groups)
+
+
+def _check_weights(labels: LabelMatrix, reading: dict[str, Any], *, trains: bool) -> None:
+    """Refuse weights that change nothing: without training, only weights of 0 do."""
+    named = [name for name in _WEIGHTS if name in reading]
+    if named and not trains and labels.weights is not None and (labels.weights > 0).all():
+        flag = named[0].replace("_", "-")
+        raise DataError(
+            f"{named[0]} (--{flag}): no effect, since nothing is trained and no weight is 0 (a "
+            "label of weight 0 is unknown); leave it out"
+        )
 
 
 def _rows_of(column: np.ndarray | None, split: str, file: Path) -> np.ndarray:
@@ -328,7 +363,9 @@ def _read_given(inputs: _Inputs) -> _Scores:
     return _Scores(values[inputs.rows], origin, [], [_MUST_BE_OUT_OF_SAMPLE], named)
 
 
-def _score_by_folds(inputs: _Inputs, folder: Path, folds: int, **options: Any) -> _Scores:
+def _score_by_folds(
+    inputs: _Inputs, verified: np.ndarray, folder: Path, folds: int, **options: Any
+) -> _Scores:
     if inputs.matrix is None and not inputs.images:
         raise DataError(
             "expected --images, --features or --text to train on; or give scores: halftruth audit "
@@ -337,7 +374,7 @@ def _score_by_folds(inputs: _Inputs, folder: Path, folds: int, **options: Any) -
         )
     values, bad = cross_scores(
         inputs.labels, folder, images=inputs.images, features=inputs.matrix, folds=folds,
-        groups=inputs.groups, **options,
+        groups=inputs.groups, verified=verified, **options,
     )  # fmt: skip
     scores = _Scores(values, f"{folds}-fold training, out-of-sample", bad)
     scores.label_bias = _read_facts(folder / "fold0" / "result.json")

@@ -1,5 +1,6 @@
 """`halftruth audit`, `halftruth review` and `halftruth repair`."""
 
+import inspect
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -124,11 +125,17 @@ def audit(
     from halftruth.train.trainer import Interrupted
 
     seed, group_column = training.pop("seed", 0), training.pop("group_column", None)
-    training |= o.assignments(train, "--train")
     if folds is not None:
         training["folds"] = folds
     if set_:
         training["options"] = o.assignments(set_, "--set")
+    more = o.assignments(train, "--train")
+    if taken := sorted(more.keys() & {*training, *inspect.signature(make_audit).parameters}):
+        raise typer.BadParameter(
+            f"{', '.join(taken)}: has an option or argument of its own; see halftruth audit --help",
+            param_hint="--train",
+        )
+    training |= more
     try:
         found = make_audit(
             source,

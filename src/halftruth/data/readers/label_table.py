@@ -366,7 +366,8 @@ def read_image_folder(folder: Path, coding: Coding, **options: Any) -> LabelMatr
 def write_labels(labels: LabelMatrix, path: str | Path) -> None:
     """Write one column per class with 1 / 0 / -1, as `read_labels` reads it with its defaults.
 
-    The format follows from the name: .csv, .tsv or .parquet.
+    Soft labels are written as probabilities, blank where unknown (`soft=True` reads them), weights
+    are not. The format follows from the name: .csv, .tsv or .parquet.
     """
     path = Path(path)
     columns: dict[str, np.ndarray] = {}
@@ -377,7 +378,8 @@ def write_labels(labels: LabelMatrix, path: str | Path) -> None:
     taken = [name for name in labels.classes if name in columns]
     if taken:
         raise DataError(f"a class named {taken[0]!r} would hide the column of that name; rename it")
-    columns |= {name: labels.values[:, k] for k, name in enumerate(labels.classes)}
+    values = labels.values if labels.soft is None else labels.soft
+    columns |= {name: values[:, k] for k, name in enumerate(labels.classes)}
 
     import pandas as pd
 
