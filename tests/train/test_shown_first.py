@@ -73,7 +73,8 @@ def test_each_member_ranks_better_than_without_propensities(data, member, monkey
     scores = []
     for on in (True, False):
         if not on:
-            monkeypatch.setattr("halftruth.train.ensemble.members.shows_one", lambda labels: False)
+            for name, value in (("members.shows_one", False), ("member_fits.find_pairs", None)):
+                monkeypatch.setattr(f"halftruth.train.ensemble.{name}", lambda labels, v=value: v)
         model = fit_ensemble(x, labels, seed=0, members=[member]).model
         with torch.no_grad():
             scores.append(mean_average_precision(model(torch.from_numpy(new)), complete))

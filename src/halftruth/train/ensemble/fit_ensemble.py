@@ -22,6 +22,7 @@ from halftruth.models.ensemble import (
 from halftruth.presence.propensity import LabelBias
 from halftruth.train.auto.shown_first import find_label_bias
 from halftruth.train.ensemble.class_links import fit_links, hold_out_links
+from halftruth.train.ensemble.class_pairs import count_as_absent
 from halftruth.train.ensemble.member_fits import (
     FittedMember,
     Log,
@@ -35,7 +36,7 @@ from halftruth.train.ensemble.member_weights import (
     mix_with_scores,
     score_members,
 )
-from halftruth.train.ensemble.members import RIDGE, RIDGES, count_as_absent, fit_linear_path
+from halftruth.train.ensemble.members import RIDGE, RIDGES, fit_linear_path
 from halftruth.train.ensemble.preparation import choose_dense, fit_preparation
 from halftruth.train.ensemble.second_round import estimate_unknown
 from halftruth.train.ensemble.sparse_linear import WideFit
@@ -152,16 +153,17 @@ def fit_ensemble(
     # Columns that were chosen by the labels would hide a bias.
     bias, counts = find_label_bias(x if wide is None else wide.rows, labels, seed), None
     biased = bias is not None and bias.found
-    if biased:
+    fits = MemberFits(x, given, fold, seed, groups is None, trust, shares, wide, biased)
+    fits.find_pairs()
+    if biased and fits.pairs is not None:
         # By the shown labels alone, a member that has learnt the bias would score best.
-        counts = count_as_absent(given.cpu())
+        counts = count_as_absent(given.cpu(), fits.pairs)
     if trust is not None and bool((trust <= 0).any()):
         counted = (trust > 0).float().expand(given.shape).cpu()
         counts = counted if counts is None else counts * counted
     if members is None:
         # An MLP learns which classes are named next to which; the others hardly do.
         members = [name for name in MEMBERS if name != "mlp" or (count >= MLP_ROWS and not biased)]
-    fits = MemberFits(x, given, fold, seed, groups is None, trust, shares, wide, biased)
     fitted = {}
     for number, name in enumerate(members, 1):
         log(f"auto: fitting member {number} of {len(members)}, {name}")
@@ -191,7 +193,9 @@ def _combine_members(
     best = {name: int(np.argmax(values)) for name, values in scores.items()}
     chosen = {name: fitted[name][i] for name, i in best.items()}
     standard = torch.stack([one.scores[rows] for one in chosen.values()])
-    share = find_weights(standard, known, counts)
+    similar = None if fits.counts is None else fits.counts[torch.from_numpy(rows)]
+    both = [one for one in (counts, similar) if one is not None]
+    share = find_weights(standard, known, math.prod(both[1:], start=both[0]) if both else None)
     kept = share.mean(dim=1) >= LEAST_WEIGHT
     value = torch.tensor([scores[name][i] for name, i in best.items()])
     share = mix_with_scores(share, value, kept, known)

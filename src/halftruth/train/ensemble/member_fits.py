@@ -13,14 +13,21 @@ from halftruth.data.splits import fold_of_rows, split_rows
 from halftruth.data.wide_matrix import WideMatrix
 from halftruth.models.forest import share_to_logit
 from halftruth.train.devices import count_processes, limit_threads, run_in_processes
+from halftruth.train.ensemble.class_pairs import (
+    can_pair,
+    count_as_absent,
+    find_pairs,
+    weigh_similar,
+)
 from halftruth.train.ensemble.members import (
-    PLAIN,
     RIDGE,
     RIDGES,
     TREES,
     find_propensity,
     fit_forest,
     fit_linear_path,
+    fit_mlp,
+    fit_neighbours,
     get_targets,
 )
 from halftruth.train.ensemble.preparation import choose_dense, prepare_features
@@ -33,6 +40,8 @@ MANY_ROWS, HELD_OUT = 20_000, 5_000
 _WORK_OF_STEP = 100
 # A forest of which only the scores are needed.
 HALF_FOREST = "half a forest"
+# A linear member of which only the scores are needed.
+ONE_RIDGE = "linear with one ridge"
 Log = Callable[[str], None]
 
 
@@ -84,21 +93,40 @@ class MemberFits:
         # With one held-out part, the model fitted without it is the final one.
         self.once = len(self.folds) == 1
         self.out_of_bag = out_of_bag and not self.once
+        # How much a row that shows one class counts as one without another, and how much each
+        # unknown label counts (N, K), for members that take a weight per label.
+        self.pairs: np.ndarray | None = None
+        self.counts: Tensor | None = None
 
-    def fit(self, name: str, log: Log, scored: bool = True) -> "list[FittedMember]":
+    def find_pairs(self) -> None:
+        """Find out how much rows that show one class count as rows without another."""
+        if self.biased:
+            # Members that take a weight per label have the propensities in their loss.
+            self.pairs = find_pairs(self.labels)
+        elif can_pair(self.labels.cpu().numpy()):
+            rows = torch.from_numpy(self.fold >= 0)
+            labels = self.labels.cpu()
+            self.pairs = weigh_similar(labels[rows], self.fit(ONE_RIDGE)[0].scores[rows])
+            self.counts = count_as_absent(labels, self.pairs)
+
+    def fit(
+        self, name: str, log: Log = lambda text: None, scored: bool = True
+    ) -> "list[FittedMember]":
         """Return the fitted member; the linear one once per ridge.
 
         `scored`: whether its out-of-sample scores are needed.
         """
         started = time.monotonic()
-        weights, soft = (
-            None if one is None else one.cpu().numpy() for one in (self.weights, self.soft)
-        )
+        weights = None if self.weights is None else self.weights.cpu().numpy()
+        soft = None if self.soft is None else self.soft.cpu().numpy()
+        if self.counts is not None and name in ("linear", "mlp"):
+            weights = np.asarray(self.counts * (1.0 if weights is None else weights))
         inputs = self._inputs(name)
         x: Any = inputs if isinstance(inputs, WideRows) else inputs.cpu().numpy()
-        if self.wide is not None and name != "linear" and not self.once:
+        if self.wide is not None and not isinstance(x, WideRows) and not self.once:
             x = self.wide.matrix
-        data = x, self.labels.cpu().numpy(), self.fold, self.seed, weights, soft, self.biased
+        corrections = self.biased, self.pairs
+        data = x, self.labels.cpu().numpy(), self.fold, self.seed, weights, soft, *corrections
         if name == "forest" and self.out_of_bag:
             found = [self._fit_forest()]
             if self.wide is not None and scored:
@@ -146,14 +174,16 @@ class MemberFits:
 
     def _inputs(self, name: str) -> Tensor | WideRows:
         """Return what a member is fitted to: of many sparse columns, the linear one takes all."""
-        return self.wide.rows if name == "linear" and self.wide is not None else self.x
+        if self.wide is not None and name in ("linear", ONE_RIDGE):
+            return self.wide.rows
+        return self.x
 
     def _fit_forest(self) -> FittedMember:
         """Return a forest with its out-of-bag scores: no fold has to be fitted."""
         threads = torch.get_num_threads()
         module, shares = fit_forest(
             self.x, self.labels, self.seed, threads,
-            weights=self.weights, soft=self.soft, biased=self.biased,
+            weights=self.weights, soft=self.soft, pairs=self.pairs,
         )  # fmt: skip
         # A row that all trees have seen gets the mean.
         shares = np.where(np.isnan(shares), np.nanmean(shares, axis=0), shares)
@@ -210,6 +240,7 @@ def _fit_part(
     weights: np.ndarray | None = None,
     soft: np.ndarray | None = None,
     biased: bool = False,
+    pairs: np.ndarray | None = None,
     device: str = "cpu",
 ) -> tuple[list[nn.Module], list[Tensor]]:
     """Fit a member without the rows of one fold, and return it with the logits of those rows."""
@@ -226,7 +257,7 @@ def _fit_part(
         for values in (weights, soft)
     )
     with limit_threads(inside.numel() * labels.shape[1] / _WORK_OF_STEP, features.device):
-        modules = _fit_member(name, inside, inside_labels, seed, trust, shares, biased)
+        modules = _fit_member(name, inside, inside_labels, seed, trust, shares, biased, pairs)
         return [module.cpu() for module in modules], [
             apply_member(m, features[out]) for m in modules
         ]
@@ -240,19 +271,23 @@ def _fit_member(
     weights: Tensor | None,
     soft: Tensor | None,
     biased: bool,
+    pairs: np.ndarray | None,
 ) -> list[nn.Module]:
     """Return a member fitted to some rows; the linear one once per ridge."""
-    if name == "linear":
+    if name in ("linear", ONE_RIDGE):
         # The more rows, the less the prior matters.
-        ridges = RIDGES if len(inside) <= MANY_ROWS else (RIDGE,)
+        compare = name == "linear" and len(inside) <= MANY_ROWS
+        ridges = RIDGES if compare else (RIDGE,)
         e = find_propensity(inside_labels) if biased else None
         found = fit_linear_path(inside, inside_labels, ridges, weights, e, soft)
         return [*found.values()]
     if name in ("forest", HALF_FOREST):
-        more: dict[str, Any] = {"weights": weights, "soft": soft, "biased": biased}
+        more: dict[str, Any] = {"weights": weights, "soft": soft, "pairs": pairs}
         trees = TREES if name == "forest" else TREES // 2
         return [fit_forest(inside, inside_labels, seed, trees=trees, **more)[0]]
-    return [PLAIN[name](inside, inside_labels, seed, weights, soft, biased)]
+    if name == "mlp":
+        return [fit_mlp(inside, inside_labels, seed, weights, soft, biased)]
+    return [fit_neighbours(inside, inside_labels, seed, weights, soft, pairs)]
 
 
 @torch.no_grad()

@@ -1,7 +1,6 @@
 """The members of the ensemble: how each is fitted to prepared features and incomplete labels."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from halftruth.models.ensemble import MLP_WIDTH, build_mlp
 from halftruth.models.forest import Forest, convert_forests
 from halftruth.models.heads import FullLinear
 from halftruth.models.neighbours import Neighbours
-from halftruth.presence.propensity import frequency_propensities, shows_one, weigh_pairs
+from halftruth.presence.propensity import frequency_propensities, shows_one
 from halftruth.train.config import Config
 from halftruth.train.devices import OneProcess
 from halftruth.train.ensemble.solver import minimise
@@ -38,8 +37,6 @@ _LEAF_ROWS = (1, 4)
 _MIXTURES = 32
 # The most numbers in the tables of a forest and in the rows of the neighbours.
 _MOST_NUMBERS = 32_000_000
-# With more classes, a table of all pairs of classes is too large.
-_MOST_PAIRED = 2_000
 # The most rows of a forest, of one of its trees, and of the neighbours: more cost time and memory.
 _FOREST_ROWS, _TREE_ROWS, _NEIGHBOUR_ROWS = 50_000, 20_000, 20_000
 
@@ -48,25 +45,6 @@ def find_propensity(labels: Tensor) -> np.ndarray | None:
     """Return how likely each class is shown, where rows show one of their classes; else None."""
     values = labels.cpu().numpy()
     return frequency_propensities(values) if shows_one(values) else None
-
-
-def find_pairs(labels: Tensor) -> np.ndarray | None:
-    """Return how much a row that shows one class counts as a row without another, or None."""
-    values = labels.cpu().numpy()
-    many = labels.shape[1] > _MOST_PAIRED
-    return None if many or not shows_one(values) else weigh_pairs(values)
-
-
-def count_as_absent(labels: Tensor) -> Tensor | None:
-    """Return (N, K) how much each unknown label counts as absent, by the class its row shows.
-
-    None where it cannot be estimated. Rows that show nothing, or several classes, count in full.
-    """
-    if (pairs := find_pairs(labels)) is None:
-        return None
-    present = (labels == PRESENT).float()
-    alone = present.sum(dim=1, keepdim=True) == 1
-    return torch.where(alone, present @ torch.from_numpy(pairs).float(), 1.0)
 
 
 def fit_linear_path(
@@ -177,12 +155,12 @@ def fit_forest(
     trees: int = TREES,
     weights: Tensor | None = None,
     soft: Tensor | None = None,
-    biased: bool = False,
+    pairs: np.ndarray | None = None,
 ) -> tuple[Forest, np.ndarray]:
     """Return random trees, and their out-of-bag label shares; unknown counts as absent.
 
-    A tree has one weight per row (`average_weights`). `biased`: shares are corrected for frequent
-    classes that are named first.
+    A tree has one weight per row (`average_weights`). `pairs` (K, K) corrects the shares: see
+    class_pairs.py.
     """
     from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 
@@ -197,7 +175,6 @@ def fit_forest(
     # A tree has about one leaf per 2 leaf_rows rows; with many classes, fewer trees fit in memory.
     trees = min(trees, max(50, 2 * _MOST_NUMBERS // present.size))
     least = math.ceil(present.size * trees / (2 * _MOST_NUMBERS))
-    pairs = find_pairs(labels) if biased else None
     # Half of the trees take the best of some thresholds, half take random ones: which is better
     # depends on the data.
     forests = [
@@ -227,17 +204,16 @@ def fit_neighbours(
     seed: int,
     weights: Tensor | None = None,
     soft: Tensor | None = None,
-    biased: bool = False,
+    pairs: np.ndarray | None = None,
 ) -> Neighbours:
     """Return the member that looks up similar training rows; of very many rows, a random part.
 
-    A row has one weight (`average_weights`).
+    A row has one weight (`average_weights`). `pairs` (K, K) corrects its shares.
     """
     soft = impute_unasked(x, labels, weights, soft)
     most = min(max(_MOST_NUMBERS // x.shape[1], 1000), _NEIGHBOUR_ROWS)
     x, labels, weights, soft = _draw_rows(most, seed, x, labels, weights, soft)
     weighted = weights is not None
-    pairs = find_pairs(labels) if biased else None
     member = Neighbours(
         x.shape[1], labels.shape[1], rows=len(x), weighted=weighted, pairs=pairs is not None,
         soft=soft is not None,
@@ -281,10 +257,3 @@ def impute_unasked(
     known = torch.where(unknown, torch.nan, known)
     with torch.no_grad():
         return torch.where(unasked, torch.sigmoid(layer(x)), known)
-
-
-# Name and fit of the members that are fitted once per fold with one result.
-PLAIN: dict[str, Callable[..., nn.Module]] = {
-    "mlp": fit_mlp,
-    "neighbours": fit_neighbours,
-}
