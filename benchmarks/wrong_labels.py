@@ -6,7 +6,8 @@ Each file holds X_train and complete 0/1 labels Y_train; `:1500` takes that many
 per seed. One label per row is shown, or 40 % of the labels; 0, 2 and 10 % of them move to an absent
 class. Scores come from 5 folds of a linear model and are kept in --out. `told` is an oracle: the
 same model, told the true share of wrong labels. `after 20` and `after 50` are the next 50 labels
-after so many decisions of a perfect reviewer on the first ones.
+after so many decisions of a perfect reviewer on the first ones. The range of the expected precision
+in brackets is the one that `audit` and the review page show.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from halftruth.data.splits import fold_of_rows
 from halftruth.labels import PRESENT
 from halftruth.labels.hiding import single_positive
 from halftruth.presence import calibration, wrong_labels
-from halftruth.presence.estimate import Estimate
+from halftruth.presence.estimate import Z90, Estimate
 from halftruth.presence.remaining import WRONG_SPREADS, VerdictModel
 from halftruth.presence.wrong_labels import find_wrong
 from halftruth.train.ensemble.members import fit_linear_path
@@ -35,7 +36,8 @@ SHOWN, NEAR = ("one", "40 %"), 15
 LONGEST = 0.6
 # Labels that a reviewer decides on: the first ones, and all with this probability of being wrong.
 LISTED, LEAST, DECIDED, NEXT = 20, 0.01, (20, 50), 50
-Pairs = list[tuple[float, float]]
+# Expected and true precision in percent, and the range of the expected one.
+Found = tuple[float, float, float, float]
 
 
 def load(spec: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -68,22 +70,34 @@ def score(x: np.ndarray, labels: np.ndarray, seed: int, path: Path) -> np.ndarra
     return align_folds(np.load(path), fold_of_rows(len(labels), 5, seed))
 
 
-def compare(p: np.ndarray, mistaken: np.ndarray) -> Pairs:
-    """Expected and true precision of the first labels, in percent."""
-    order = np.argsort(-p, kind="stable")
-    counts = [n for n in WRONG_FIRST if n <= LONGEST * len(p)]
-    return [(100 * p[order[:n]].mean(), 100 * mistaken[order[:n]].mean()) for n in counts]
+def describe(found: list[np.ndarray], mistaken: np.ndarray) -> Found:
+    """Expected and true precision of some labels; the range as in `Current.expect_next`."""
+    p, least, most = found
+    low = least.sum() - Z90 * np.sqrt((least * (1 - least)).sum())
+    high = most.sum() + Z90 * np.sqrt((most * (1 - most)).sum())
+    ends = max(np.floor(low), 0), min(np.ceil(high), len(p))
+    return 100 * p.mean(), 100 * mistaken.mean(), *(100 * end / len(p) for end in ends)
 
 
-def review(p: np.ndarray, columns: np.ndarray, mistaken: np.ndarray, total: Estimate) -> Pairs:
+def compare(found: list[np.ndarray], mistaken: np.ndarray) -> list[Found]:
+    """Expected and true precision of the first labels."""
+    order = np.argsort(-found[0], kind="stable")
+    firsts = [order[:n] for n in WRONG_FIRST if n <= LONGEST * len(order)]
+    return [describe([one[some] for one in found], mistaken[some]) for some in firsts]
+
+
+def review(
+    found: list[np.ndarray], columns: np.ndarray, mistaken: np.ndarray, total: Estimate
+) -> list[Found]:
     """Expected and true precision of the next labels after decisions on the first ones."""
-    listed = np.argsort(-p, kind="stable")
-    listed = listed[(np.arange(len(p)) < LISTED) | (p[listed] >= LEAST)]
-    p, columns, mistaken = np.clip(p[listed], 1e-4, 0.9999), columns[listed], mistaken[listed]
+    listed = np.argsort(-found[0], kind="stable")
+    listed = listed[(np.arange(len(listed)) < LISTED) | (found[0][listed] >= LEAST)]
+    p, least, most = (one[listed] for one in found)
+    p, columns, mistaken = np.clip(p, 1e-4, 0.9999), columns[listed], mistaken[listed]
     sums = np.bincount(columns, p)
     per_class = [Estimate(float(x), 0.0, float(x) * total.high / total.value) for x in sums]
-    model = VerdictModel(p, columns, per_class, total, spreads=WRONG_SPREADS)
-    verdicts, found = np.zeros(len(p), dtype=np.int8), []
+    model = VerdictModel(p, columns, per_class, total, ends=(least, most), spreads=WRONG_SPREADS)
+    verdicts, after = np.zeros(len(p), dtype=np.int8), []
     for count in DECIDED:
         while np.count_nonzero(verdicts) < min(count, len(p)):
             now = np.where(verdicts == 0, model.update(verdicts).probability, -1)
@@ -92,10 +106,15 @@ def review(p: np.ndarray, columns: np.ndarray, mistaken: np.ndarray, total: Esti
             verdicts[some] = np.where(mistaken[some], 1, -1)
         left = verdicts == 0
         if left.sum() >= NEXT:
-            now = model.update(verdicts).probability[left]
-            first = np.argsort(-now, kind="stable")[:NEXT]
-            found.append((100 * now[first].mean(), 100 * mistaken[left][first].mean()))
-    return found
+            updated = model.update(verdicts)
+            now = [one[left] for one in (updated.probability, updated.least, updated.most)]
+            first = np.argsort(-now[0], kind="stable")[:NEXT]
+            after.append(describe([one[first] for one in now], mistaken[left][first]))
+    return after
+
+
+def show(found: list[Found]) -> str:
+    return ", ".join(f"{a:.0f} ({low:.0f} to {high:.0f}) / {b:.0f}" for a, b, low, high in found)
 
 
 def main() -> None:
@@ -106,7 +125,7 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
-    near: dict[tuple[str, float], list[bool]] = defaultdict(list)
+    results: dict[tuple[str, float], list[Found]] = defaultdict(list)
     covered: dict[float, list[bool]] = defaultdict(list)
     for spec, seed in ((spec, seed) for spec in options.data for seed in options.seeds):
         x, truth = load(spec, seed)
@@ -121,20 +140,26 @@ def main() -> None:
                     known = calibrate(labels, scores)
                 true_share = np.array([max(float(mistaken.mean()), 1e-6)])
                 with patch.multiple(wrong_labels, _SHARES=true_share, _HARD=0.0, _HARD_LEAST=0.0):
-                    told = find_wrong(*asked.call_args.args).probability
+                    told = find_wrong(*asked.call_args.args).probability[at]
                 total, words = known.wrong_total, []
                 covered[share].append(total.low <= mistaken.sum() <= total.high)
-                for way, one in (("found", known.wrong_probability), ("told", told)):
-                    pairs = compare(one[at], mistaken)
-                    near[way, share] += [abs(a - b) <= NEAR for a, b in pairs]
-                    words.append(f"{way} " + ", ".join(f"{a:.0f} / {b:.0f}" for a, b in pairs))
-                after = review(known.wrong_probability[at], np.nonzero(at)[1], mistaken, total)
-                for count, (a, b) in zip(DECIDED, after, strict=False):
-                    near[f"after {count}", share].append(abs(a - b) <= NEAR)
-                    words.append(f"after {count} {a:.0f} / {b:.0f}")
+                found = [known.wrong_probability, known.wrong_least, known.wrong_most]
+                found = [one[at] for one in found]
+                ways = {"found": compare(found, mistaken), "told": compare([told] * 3, mistaken)}
+                after = review(found, np.nonzero(at)[1], mistaken, total)
+                ways |= {f"after {n}": [one] for n, one in zip(DECIDED, after, strict=False)}
+                for way, some in ways.items():
+                    results[way, share] += some
+                    words.append(f"{way} {show(some)}")
                 print(f"{name}: {mistaken.sum()} wrong, {total}; {'; '.join(words)}", flush=True)
-    for (way, share), inside in sorted(near.items()):
-        print(f"{way}, {share:.0%} wrong: {sum(inside)} of {len(inside)} within {NEAR} points")
+    for (way, share), some in sorted(results.items()):
+        inside = [low <= b <= high for _, b, low, high in some]
+        near = [abs(a - b) <= NEAR for a, b, _, _ in some]
+        width = np.median([high - low for *_, low, high in some])
+        print(
+            f"{way}, {share:.0%} wrong: {sum(near)} of {len(near)} within {NEAR} points, "
+            f"{sum(inside)} inside the range, whose median width is {width:.0f}"
+        )
     for share, inside in covered.items():
         print(f"{share:.0%} wrong: {sum(inside)} of {len(inside)} intervals hold the number")
 

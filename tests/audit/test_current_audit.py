@@ -1,6 +1,7 @@
 """Verdicts change probabilities, order, counts and expected precision, the same everywhere."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from audit_example import Example, hide
 from typer.testing import CliRunner
 
 from halftruth.audit import calibrate
-from halftruth.audit.audit_folder import DECISIONS, AuditFolder
+from halftruth.audit.audit_folder import DECISIONS, AuditFolder, open_audit
 from halftruth.audit.current import read_current
 from halftruth.audit.repair import repair
 from halftruth.audit.review_queue import Queue
@@ -133,6 +134,71 @@ def test_a_new_audit_learns_from_verdicts_how_many_labels_are_wrong(share: float
         verdicts[at] = np.where(truth[at] == 1, PRESENT, ABSENT)
     assert errors[1] < 0.15
     assert known.wrong_total.value == pytest.approx(left[left >= 0].sum())
+
+
+@pytest.mark.parametrize("seen", [0.99, 0.96])
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.1])
+def test_the_range_of_wrong_labels_holds_the_truth_and_verdicts_narrow_it(
+    share: float, seen: float
+) -> None:
+    """Also where one in 25 present classes does not show in the scores: hard examples."""
+    truth, scores, labels = draw_wrong_labels(share, seed=11, rows=1500, seen=seen, slope=3.0)
+    verdicts, widths = np.zeros_like(labels), []
+    for count in (50, 50):
+        known = calibrate(labels, scores, verified=verdicts)
+        left = np.where((labels == PRESENT) & (verdicts == 0), known.wrong_probability, -1.0)
+        at = np.unravel_index(np.argsort(-left, axis=None, kind="stable")[:count], left.shape)
+        least, most = known.wrong_least[at].mean(), known.wrong_most[at].mean()
+        chance = 1.645 * np.sqrt([p * (1 - p) / count for p in (least, most)])
+        assert least <= known.wrong_probability[at].mean() <= most
+        low, high = np.floor(count * (least - chance[0])), np.ceil(count * (most + chance[1]))
+        # It is a 90 % range: 10 points of grace after the decisions.
+        grace = 5 if verdicts.any() else 0
+        assert low - grace <= (truth[at] == 0).sum() <= high + grace
+        widths.append(most - least)
+        verdicts[at] = np.where(truth[at] == 1, PRESENT, ABSENT)
+    assert widths[1] < widths[0] < 0.9
+
+
+def test_every_place_gives_the_same_range_of_wrong_labels(example: Example) -> None:
+    out = example.folder / "a"
+    command = ["audit", str(example.probs), str(example.labels), "--out", str(out)]
+    printed = " ".join(CliRunner().invoke(app, command).output.split())
+    audit = open_audit(out)
+    words = read_current(audit).describe_wrong()
+    assert re.match(r"Of the first \d+ labels that may be wrong, \d+ to \d+ are \(", words)
+    assert "20 decisions narrow it (so far: 0)" in words
+    for decided in (0, 4):
+        ids = read_current(audit).undecided(missing=False)[:decided]
+        queue = Queue(audit)
+        if decided:
+            queue.decisions.decide(ids.tolist(), "reject")
+            write_audit_report(audit)
+        words = read_current(audit).describe_wrong()
+        assert queue.progress()["wrong_words"] == words
+        assert words in (out / "report.html").read_text()
+        assert words in printed or decided
+        ends = queue.page(kind="wrong")["items"][0]["range"]
+        queue.decisions.close()
+        assert 0 <= ends[0] <= ends[1] <= 1
+    assert "next" in words
+    assert "so far: 4" in words
+
+
+def test_after_enough_decisions_there_is_a_number_with_its_range() -> None:
+    model = VerdictModel(
+        np.full(60, 0.3), np.zeros(60, dtype=int), [Estimate(18, 0, 50)], Estimate(18, 0, 50),
+        ends=(np.zeros(60), np.full(60, 0.8)),
+    )  # fmt: skip
+    before, verdicts = model.update(np.zeros(60, dtype=np.int8)), np.zeros(60, dtype=np.int8)
+    assert (before.least == 0).all()
+    assert before.most == pytest.approx(0.8)
+    verdicts[:20] = np.where(np.arange(20) < 12, 1, -1)
+    after = model.update(verdicts)
+    assert 0.05 < after.least[30] < after.probability[30] < after.most[30] < 0.9
+    assert after.most[30] - after.least[30] < 0.8
+    assert before.total.high - before.total.low > after.total.high - after.total.low
+    assert (after.least[:20] == after.most[:20]).all()
 
 
 def test_unknown_candidates_in_the_log_are_an_error(example: Example) -> None:

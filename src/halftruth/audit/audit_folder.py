@@ -195,12 +195,14 @@ def _write_candidates(
     tables = {kind: one[:most] for kind, one in tables.items()}
     shown = ["item", "class", "rank", "row", "score", "probability", "expected_precision"]
     for kind, table in tables.items():
-        listed = table.assign(row=rows[table["row"]] + 1)[shown]
+        columns = [*shown, *(["at_least", "at_most"] if kind == "wrong" else [])]
+        listed = table.assign(row=rows[table["row"]] + 1)[columns]
         write_text(path / f"{kind}.csv", to_csv_text(listed))
     both = pd.concat([table.assign(kind=kind) for kind, table in tables.items()])
     both["row"] = rows[both["row"].to_numpy()]
     both["id"] = np.arange(len(both))
-    both[_CANDIDATE_COLUMNS].to_parquet(path / CANDIDATES, index=False)
+    # The range of a probability, for wrong labels; NaN for missing ones.
+    both[[*_CANDIDATE_COLUMNS, "at_least", "at_most"]].to_parquet(path / CANDIDATES, index=False)
     return not_listed
 
 

@@ -6,6 +6,7 @@ that they show the same numbers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,15 +17,18 @@ import pandas as pd
 from halftruth.audit.audit_folder import DECISIONS, AuditFolder
 from halftruth.audit.candidates import count_at_precision, precision_table
 from halftruth.data.decisions import CONFLICT, Decisions
-from halftruth.presence.estimate import Estimate
+from halftruth.presence.estimate import Z90, Estimate
 from halftruth.presence.remaining import (
     MISSING_SPREADS,
     WRONG_SPREADS,
     Remaining,
-    Spreads,
     VerdictModel,
 )
 
+# So many decisions on labels that may be wrong tell how many of the others are.
+ENOUGH_WRONG = 20
+# Advice is about so many candidates.
+AHEAD = 100
 CODES = {"accept": 1, "reject": -1, "skip": 2, CONFLICT: 3}
 
 
@@ -41,17 +45,22 @@ class Candidates:
         self.item = table["item"].to_numpy(dtype=object)
         self.score = table["score"].to_numpy()
         self.probability = table["probability"].to_numpy()
+        wrong = ~self.missing
+        ends = None
+        # Audits of earlier versions and plans have no range.
+        if "at_least" in table and not table["at_least"][wrong].isna().any():
+            ends = table["at_least"].to_numpy()[wrong], table["at_most"].to_numpy()[wrong]
+        p, column = self.probability, self.column
         self._models = (
-            self._model(self.missing, audit.missing, audit.missing_total, MISSING_SPREADS),
-            self._model(~self.missing, audit.wrong, audit.wrong_total, WRONG_SPREADS),
-        )
-
-    def _model(
-        self, among: np.ndarray, before: list[Estimate], total: Estimate, spreads: Spreads
-    ) -> VerdictModel:
-        return VerdictModel(
-            self.probability[among], self.column[among], before, total, spreads=spreads
-        )
+            VerdictModel(
+                p[self.missing], column[self.missing], audit.missing, audit.missing_total,
+                spreads=MISSING_SPREADS,
+            ),
+            VerdictModel(
+                p[wrong], column[wrong], audit.wrong, audit.wrong_total, ends=ends,
+                spreads=WRONG_SPREADS,
+            ),
+        )  # fmt: skip
 
     def update(self, verdicts: Mapping[int, str]) -> Current:
         """Take account of all verdicts on candidates, by their ids."""
@@ -60,22 +69,28 @@ class Candidates:
         decided = dict(verdicts)
         codes[list(decided)] = [CODES[verdict] for verdict in decided.values()]
         judged = np.where(np.abs(codes) == 1, codes, 0)
-        probability = np.empty(len(codes))
+        probability, least, most = np.empty((3, len(codes)))
         left = []
         for among, model in zip((self.missing, ~self.missing), self._models, strict=True):
             found = model.update(judged[among])
             probability[among] = found.probability
+            least[among], most[among] = found.least, found.most
             left.append(found)
-        return Current(self, codes, probability, *left)
+        return Current(self, codes, probability, least, most, *left)
 
 
 @dataclass(frozen=True)
 class Current:
-    """Verdict codes (0 undecided) and probabilities per candidate, and what is left to find."""
+    """Verdict codes (0 undecided) and probabilities per candidate, and what is left to find.
+
+    `least` and `most` are the range of the probability that a label is wrong.
+    """
 
     candidates: Candidates
     codes: np.ndarray
     probability: np.ndarray
+    least: np.ndarray
+    most: np.ndarray
     missing_left: Remaining
     wrong_left: Remaining
 
@@ -111,10 +126,35 @@ class Current:
         """The ids of the longest list of undecided missing labels with this expected precision."""
         return self.undecided()[: count_at_precision(self.expected_precision(), precision)]
 
-    def expect_next(self, count: int, *, missing: bool = True) -> tuple[int, float]:
-        """How many of the next `count` candidates there are, and how many are expected right."""
-        p = self.probability[self.undecided(missing=missing)[:count]]
-        return len(p), float(p.sum())
+    def expect_next(self, count: int, *, missing: bool = True) -> tuple[int, Estimate]:
+        """How many of the next `count` candidates there are, and how many are expected right.
+
+        The interval is that of the range and of chance; for missing labels of chance alone.
+        """
+        ids = self.undecided(missing=missing)[:count]
+        p, least, most = self.probability[ids], self.least[ids], self.most[ids]
+        low = least.sum() - Z90 * np.sqrt((least * (1 - least)).sum())
+        high = most.sum() + Z90 * np.sqrt((most * (1 - most)).sum())
+        return len(ids), Estimate(float(p.sum()), max(float(low), 0.0), min(float(high), len(ids)))
+
+    def describe_wrong(self) -> str:
+        """How many of the next labels that may be wrong are wrong; as a range before decisions."""
+        wrong = ~self.candidates.missing
+        decided = int((np.abs(self.codes[wrong]) == 1).sum())
+        count, found = self.expect_next(AHEAD, missing=False)
+        if not count:
+            return ""
+        low, high = math.floor(found.low), math.ceil(found.high)
+        share = f"{100 * low / count:.0f} to {100 * high / count:.0f} %"
+        first = "next" if decided else "first"
+        if decided >= ENOUGH_WRONG:
+            text = f"about {found.value:.0f} ({low} to {high}, {share})"
+            return f"Of the {first} {count} labels that may be wrong, {text} are expected to be."
+        return (
+            f"Of the {first} {count} labels that may be wrong, {low} to {high} are ({share}). Hard "
+            "examples look like wrong labels, so labels and scores cannot tell more. "
+            f"{ENOUGH_WRONG} decisions narrow it (so far: {decided})."
+        )
 
 
 def read_current(audit: AuditFolder) -> Current:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from halftruth.audit.audit_folder import DECISIONS, AuditFolder, Rows
-from halftruth.audit.current import CODES, Candidates, Current
+from halftruth.audit.current import AHEAD, CODES, Candidates, Current
 from halftruth.audit.neighbours import Neighbours
 from halftruth.data import DataError
 from halftruth.data.decisions import CONFLICT, Decisions
@@ -25,7 +25,6 @@ _MOST_AT_ONCE = 200
 _HELD_SECONDS = 600.0
 # The speed of an annotator is measured over the last minutes.
 _SPEED_MINUTES = 10
-_AHEAD = 100
 
 
 class Queue:
@@ -128,6 +127,8 @@ class Queue:
             "mine": votes.get(who),
             "votes": [[name, vote] for name, vote in votes.items() if name != who],
         }
+        if not self.known.missing[i] and abs(self.now.codes[i]) != 1:
+            found["range"] = [float(self.now.least[i]), float(self.now.most[i])]
         if self.rows.store is None:
             found["columns"] = self.rows.columns(row)
         return found
@@ -185,7 +186,7 @@ class Queue:
             for votes in list(self.decisions.votes.values())
         ]
         several = [votes for votes in judged if len(votes) > 1]
-        ahead = {kind: now.expect_next(_AHEAD, missing=kind == "missing") for kind in KINDS}
+        ahead = {kind: now.expect_next(AHEAD, missing=kind == "missing") for kind in KINDS}
         left, wrong = now.missing_left.total, now.wrong_left.total
         return {
             "version": self.decisions.version,
@@ -198,8 +199,10 @@ class Queue:
             "left": {"estimate": left.value, "low": left.low, "high": left.high},
             "wrong_left": {"estimate": wrong.value, "low": wrong.low, "high": wrong.high},
             "ahead": {
-                kind: {"count": count, "expected": value} for kind, (count, value) in ahead.items()
+                kind: {"count": count, "expected": one.value, "low": one.low, "high": one.high}
+                for kind, (count, one) in ahead.items()
             },
+            "wrong_words": now.describe_wrong(),
             "annotators": self.decisions.annotators(),
             "judged_twice": len(several),
             "agreed": sum(len({*votes}) == 1 for votes in several),

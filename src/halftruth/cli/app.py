@@ -10,10 +10,11 @@ import typer
 
 from halftruth import __version__
 from halftruth.cli import options as o
-from halftruth.cli.audit_commands import audit, import_verdicts, plan, repair, review
+from halftruth.cli.audit_commands import audit, plan
 from halftruth.cli.bench_commands import app as bench_app
 from halftruth.cli.hub_commands import app as hub_app
 from halftruth.cli.plot_commands import app as plot_app
+from halftruth.cli.review_commands import import_verdicts, repair, review
 from halftruth.cli.run_commands import evaluate, export, predict
 from halftruth.cli.serve_commands import serve
 from halftruth.cli.terminal import say, show_methods

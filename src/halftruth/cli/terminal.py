@@ -142,3 +142,8 @@ def show_estimates(estimated: dict[str, list[float]], cells: int = 0) -> None:
     Console().print(table)
     if cells:
         say(f"The estimates use {cells:,} verified cells.")
+
+
+def tell(text: str) -> None:
+    """Print a message; a warning stands out."""
+    say(text, style="bold yellow" if text.startswith("WARNING") else None)

@@ -25,7 +25,7 @@ _DOUBT_OF_ANY = 0.005
 
 @dataclass(frozen=True)
 class Calibration:
-    """P(present) of every label, P(wrong) of every PRESENT label, and counts.
+    """P(present) of every label, P(wrong) of every PRESENT label with its range, and counts.
 
     `missing` has one estimate per class and `wrong` one number; the totals are over all classes.
     """
@@ -37,6 +37,8 @@ class Calibration:
     wrong: list[float]
     wrong_total: Estimate
     selection: str
+    wrong_least: np.ndarray
+    wrong_most: np.ndarray
 
 
 def calibrate(
@@ -96,6 +98,8 @@ def calibrate(
             0.0,
         ),
         selection=fitted.selection,
+        wrong_least=np.where(verdicts == 0, suspect.least, wrong),
+        wrong_most=np.where(verdicts == 0, suspect.most, wrong),
     )
 
 

@@ -23,6 +23,8 @@ from halftruth.presence.labelling_model import logit, sigmoid
 SPREAD, CLASS_SPREAD = 0.5, 0.5
 # Relative standard deviation of the number of missing labels that the scores do not show.
 _UNSEEN = 0.5
+# Ends of a range that are nearer to 0 or 1 count as this near when verdicts narrow it.
+_SURE = 0.005
 
 
 @dataclass(frozen=True)
@@ -98,9 +100,14 @@ def fit_shift(
 
 @dataclass(frozen=True)
 class Remaining:
-    """Probabilities after the verdicts (1 or 0 where there is one), and what is left to find."""
+    """Probabilities after the verdicts (1 or 0 where there is one), and what is left to find.
+
+    `least` and `most` are the range of the probabilities, where it is known.
+    """
 
     probability: np.ndarray
+    least: np.ndarray
+    most: np.ndarray
     total: Estimate
     per_class: list[Estimate]
 
@@ -108,8 +115,9 @@ class Remaining:
 class VerdictModel:
     """Updates the probabilities and counts of an audit by the verdicts on its candidates.
 
-    `before` holds the counts of the audit per class and `total` those over all classes. Without
-    verdicts the counts stay exactly these; verdicts move the estimates and narrow the intervals.
+    `before` holds the counts of the audit per class and `total` those over all classes; `ends` the
+    range of every probability, if there is one. Without verdicts counts and ranges stay exactly
+    these; verdicts move the estimates and narrow the intervals and ranges.
     """
 
     def __init__(
@@ -119,20 +127,23 @@ class VerdictModel:
         before: Sequence[Estimate],
         total: Estimate,
         *,
+        ends: tuple[np.ndarray, np.ndarray] | None = None,
         spreads: Spreads = MISSING_SPREADS,
     ) -> None:
         self._p, self._column, self._spreads = probability, column, spreads
+        self._ranged = ends is not None
+        self._ends = (probability, probability) if ends is None else ends
         self._before, self._total = [*before], total
         listed = np.bincount(column, probability, minlength=len(self._before))
         # What the audit counts and does not list: decisions on candidates are no evidence about it.
         self._unlisted = np.maximum([count.value for count in before] - listed, 0.0)
         self._last: Shift | None = None
         nobody = np.zeros(len(probability), dtype=np.int8)
-        self._first_spread = self._estimate(nobody)[2]
+        _, _, self._first_spread, self._first_shift = self._estimate(nobody)
 
     def update(self, verdicts: np.ndarray) -> Remaining:
         """Take account of verdicts: +1 right, -1 wrong, 0 none, one per candidate."""
-        p, expected, spread = self._estimate(verdicts)
+        p, expected, spread, shift = self._estimate(verdicts)
         ratio = spread / np.maximum(self._first_spread, 1e-12)
         probability = np.where(verdicts == 0, p, verdicts > 0)
         most = np.full(len(ratio), np.inf)
@@ -144,10 +155,35 @@ class VerdictModel:
             _scale(*one)
             for one in zip([*self._before, self._total], expected, ratio, most, strict=True)
         ]
-        return Remaining(probability, counts[-1], counts[:-1])
+        least, highest = (
+            self._move(end, p, shift / self._first_shift) if verdicts.any() else end
+            for end in self._ends
+        )
+        if verdicts.any() and self._ranged:
+            # The ends of what is listed and open, and of what the audit does not list, as before.
+            left = verdicts == 0
+            low = max(self._total.low - self._ends[0].sum(), 0.0) + least[left].sum()
+            high = max(self._total.high - self._ends[1].sum(), 0.0) + highest[left].sum()
+            value = counts[-1].value
+            counts[-1] = Estimate(value, float(min(low, value)), float(max(high, value)))
+        return Remaining(
+            probability,
+            np.where(verdicts == 0, least, verdicts > 0),
+            np.where(verdicts == 0, highest, verdicts > 0),
+            counts[-1],
+            counts[:-1],
+        )
 
-    def _estimate(self, verdicts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """P(present) per candidate; labels left per class and in all, with relative spreads."""
+    def _move(self, end: np.ndarray, p: np.ndarray, ratio: float) -> np.ndarray:
+        """An end of the range around new probabilities, nearer by `ratio` on the logit scale."""
+        away = logit(np.clip(end, _SURE, 1 - _SURE)) - logit(np.clip(self._p, _SURE, 1 - _SURE))
+        return sigmoid(logit(p) + ratio * away)
+
+    def _estimate(self, verdicts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        """P(present) per candidate; labels left per class and in all, with relative spreads.
+
+        And the standard deviation of the mean shift of the open candidates, on the logit scale.
+        """
         classes = len(self._before)
         known, left = verdicts != 0, verdicts == 0
         self._last = fit_shift(
@@ -166,10 +202,11 @@ class VerdictModel:
         variance = self._last.variance_of(
             np.vstack([np.diag(slopes), slopes]), np.vstack([shared, shared.sum(axis=0)])
         )
+        shift = float(np.sqrt(variance[-1])) / max(float(slopes.sum()), 1e-12)
         unseen = np.append(self._unlisted, self._unlisted.sum())
         variance = variance + np.append(slopes, slopes.sum()) + (_UNSEEN * unseen) ** 2
         expected = np.append(expected, expected.sum())
-        return p, expected, np.sqrt(variance) / np.maximum(expected, 1e-9)
+        return p, expected, np.sqrt(variance) / np.maximum(expected, 1e-9), shift
 
 
 def _scale(before: Estimate, estimate: float, ratio: float, most: float) -> Estimate:

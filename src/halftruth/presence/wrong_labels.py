@@ -11,8 +11,10 @@ sum over a grid, so that P(wrong) is averaged over everything that the labels le
 
 ε also holds hard examples: correct labels that the model does not see at all. Labels alone cannot
 tell them from wrong ones. Their share is taken off, on average over its prior: it grows with how
-many correct labels have low scores. The verdicts of a review can tell: they correct P(wrong) of
-all other labels (`halftruth.presence.remaining`).
+many correct labels have low scores. So P(wrong) has a range. Its low end takes off as many hard
+examples as are likely, its high end none: there every label that could be wrong is. The verdicts of
+a review tell more: they correct P(wrong) of all other labels and narrow the range
+(`halftruth.presence.remaining`).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
-from halftruth.presence.estimate import Estimate
+from halftruth.presence.estimate import Z90, Estimate
 from halftruth.presence.labelling_model import sigmoid
 from halftruth.presence.remaining import WRONG_SPREADS, VerdictModel
 
@@ -37,13 +39,22 @@ _CENTRE, _CENTRE_SPREAD, _SPREAD_MEAN, _SHARE_MEAN = 1.15, 0.4, 0.3, 0.4
 # scores among correct labels. Chosen, as the prior of ε, on fifteen data sets (docs/audit.md).
 _LOW, _HARD, _HARD_LEAST = 0.7, 1.25, 0.004
 _LEVELS = -np.log((np.arange(40) + 0.5) / 40)
+# The low end of the range allows for at least this share of hard examples, the high end for at most
+# this share of wrong labels.
+_MAY_BE_HARD, MOST_WRONG = 0.05, 0.2
+_TENTHS = 10
 
 
 @dataclass(frozen=True)
 class WrongLabels:
-    """(N, K) P(wrong) of PRESENT labels, 0 elsewhere, and the 90 % interval of their number."""
+    """(N, K) P(wrong) of PRESENT labels, 0 elsewhere, its range, and the interval of their number.
+
+    The ends of the range belong together: a list of labels has a precision between their means.
+    """
 
     probability: np.ndarray
+    least: np.ndarray
+    most: np.ndarray
     low: float
     high: float
 
@@ -58,7 +69,8 @@ class _Class:
     count: np.ndarray
     odds: np.ndarray
     likelihood: np.ndarray
-    low: int
+    # The share of absent rows with lower scores, per shown label.
+    below: np.ndarray
 
 
 def find_wrong(
@@ -73,13 +85,13 @@ def find_wrong(
     with it. `verdicts` (N, K) are ABSENT or PRESENT for reviewed labels, else 0; reviewed labels
     are neither in the probabilities nor in the number.
     """
-    wrong = np.zeros(labels.shape)
+    wrong, least, most = np.zeros((3, *labels.shape))
     parts = [
         part for k in map(int, np.flatnonzero((labels == PRESENT).any(axis=0)))
         if (part := _describe(k, labels[:, k], logits[:, k], present[:, k])) is not None
     ]  # fmt: skip
     if not parts:
-        return WrongLabels(wrong, 0.0, 0.0)
+        return WrongLabels(wrong, least, most, 0.0, 0.0)
     # (B, C, S) prior of a slope given centre and spread; (C, S) prior of those.
     away = np.log(_SLOPES[:, None, None] / _CENTRES[:, None]) / _SPREADS
     prior = np.exp(-0.5 * away**2)
@@ -100,27 +112,37 @@ def find_wrong(
     of_share = weight.sum(axis=(0, 1))
     given = weight / np.maximum(of_share, 1e-300)
     labels_shown = sum(int(part.count.sum()) for part in parts)
-    low = sum(part.low for part in parts) / labels_shown
+    below = np.concatenate([part.below for part in parts])
+    low = np.count_nonzero(below < _LOW) / labels_shown
     correct_low = np.maximum(low - _LOW * _SHARES, 0.0) / (1 - _SHARES)
     # (M, H): which part of ε is wrong, for levels of the share of hard examples.
     hard = _HARD_LEAST + _HARD * correct_low**2
     part_wrong = np.maximum(1 - np.outer(hard / _SHARES, _LEVELS), 0.0)
-    expected = np.zeros(len(_SHARES))
+    # Per class (bins, M): P(not seen by the model | label), wrong or hard.
+    unseen = []
     for part, top, one in zip(parts, tops, inside, strict=True):
         slopes = np.einsum("csm,bcs->bm", given / one, prior) * np.exp(part.likelihood - top)
-        # (bins, M): P(not seen by the model | label), wrong or hard.
-        unseen = np.stack(
-            [slopes[:, m] @ _share_of_wrong(part.odds, share).T for m, share in enumerate(_SHARES)],
-            axis=1,
-        )
-        expected += part.count @ unseen
-        found = unseen @ (of_share * part_wrong.mean(axis=1))
-        wrong[part.rows, part.column] = found[part.bins]
-    counts = (expected[:, None] * part_wrong).ravel()
-    chance = np.repeat(of_share / len(_LEVELS), len(_LEVELS))
-    order = np.argsort(counts)
-    ends = np.interp((0.05, 0.95), np.cumsum(chance[order]), counts[order])
-    found = WrongLabels(wrong, float(ends[0]), float(ends[1]))
+        by_share = [
+            slopes[:, m] @ _share_of_wrong(part.odds, share).T for m, share in enumerate(_SHARES)
+        ]
+        unseen.append(np.stack(by_share, axis=1))
+    expected = sum(part.count @ one for part, one in zip(parts, unseen, strict=True))
+    counts = (np.asarray(expected)[:, None] * part_wrong).ravel()
+    order = np.argsort(counts, kind="stable")
+    chance = np.cumsum(np.repeat(of_share / len(_LEVELS), len(_LEVELS))[order])
+    ends = np.interp((0.05, 0.95), chance, counts[order])
+    # The share and the level of hard examples at both ends of the interval.
+    states = order[np.minimum(np.searchsorted(chance, (0.05, 0.95)), len(order) - 1)]
+    for part, one in zip(parts, unseen, strict=True):
+        at = part.rows, part.column
+        wrong[at] = (one @ (of_share * part_wrong.mean(axis=1)))[part.bins]
+        for end, state in zip((least, most), states, strict=True):
+            share = state // len(_LEVELS)
+            end[at] = (one[:, share] * part_wrong.ravel()[state])[part.bins]
+        most[at] = np.maximum(most[at], _limit(part.below, below))
+    sure = max(1 - _MAY_BE_HARD / _SHARES[states[0] // len(_LEVELS)], 0.0)
+    least, most = np.minimum(least, sure * wrong), np.maximum(most, wrong)
+    found = WrongLabels(wrong, least, most, float(ends[0]), float(max(ends[1], most.sum())))
     return found if verdicts is None else _correct(found, labels, verdicts)
 
 
@@ -134,12 +156,36 @@ def _correct(found: WrongLabels, labels: np.ndarray, verdicts: np.ndarray) -> Wr
     sums = np.bincount(at[1], p, minlength=labels.shape[1])
     per_class = [Estimate(float(x), 0.0, float(spread * x)) for x in sums]
     total = Estimate(float(p.sum()), min(found.low, float(p.sum())), float(spread * p.sum()))
-    model = VerdictModel(p, at[1], per_class, total, spreads=WRONG_SPREADS)
+    model = VerdictModel(
+        p, at[1], per_class, total, ends=(found.least[at], found.most[at]), spreads=WRONG_SPREADS
+    )
     # In that model +1 is a candidate that was right: here a label that is wrong.
     left = model.update(-reviewed)
-    wrong = np.zeros(labels.shape)
-    wrong[at] = np.where(reviewed == 0, left.probability, 0.0)
-    return WrongLabels(wrong, left.total.low, left.total.high)
+    wrong, least, most = np.zeros((3, *labels.shape))
+    for one, values in ((wrong, left.probability), (least, left.least), (most, left.most)):
+        one[at] = np.where(reviewed == 0, values, 0.0)
+    return WrongLabels(wrong, least, most, left.total.low, left.total.high)
+
+
+def _limit(below: np.ndarray, all_below: np.ndarray) -> np.ndarray:
+    """P(wrong) at most, for labels with this share of absent rows below them.
+
+    Wrong labels have the scores of absent rows, so each tenth of these holds a tenth of them. There
+    are no more than the labels with the lowest scores allow, and no more than `MOST_WRONG`.
+
+    >>> _limit(np.array([0.05, 0.95]), np.r_[np.full(10, 0.05), np.full(990, 0.95)]).round(2)
+    array([0.18, 0.  ])
+    """
+    count = len(all_below)
+    place = np.minimum((all_below * _TENTHS).astype(int), _TENTHS - 1)
+    held = np.bincount(place, minlength=_TENTHS)
+    lower = np.cumsum(held)[:-1]
+    shares = np.arange(1, _TENTHS) / _TENTHS
+    most = (lower + Z90 * np.sqrt(lower) + Z90**2 / 2) / (count * shares)
+    share = min(MOST_WRONG, float(most.min()))
+    limit = np.minimum(share * count / _TENTHS / np.maximum(held, 1e-9), 1.0)
+    limit = np.minimum.accumulate(limit)
+    return np.asarray(limit[np.minimum((below * _TENTHS).astype(int), _TENTHS - 1)])
 
 
 def _share_of_wrong(odds: np.ndarray, share: float) -> np.ndarray:
@@ -179,6 +225,4 @@ def _describe(
         place[shown], 1 - present[shown], minlength=_BINS
     )
     below = np.cumsum(absent) / max(absent.sum(), 1e-12)
-    return _Class(
-        column, shown, bins, count, odds, likelihood, int((below[place[shown]] < _LOW).sum())
-    )
+    return _Class(column, shown, bins, count, odds, likelihood, below[place[shown]])

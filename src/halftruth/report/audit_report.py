@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
+from typing import Any
 
 import pandas as pd
 
@@ -40,7 +41,9 @@ def write_audit_report(audit: AuditFolder, path: str | Path | None = None, each:
         ),
     ]
     warnings = [*info["warnings"], *describe_limits(audit, current)]
-    table = audit.candidates.assign(probability=current.shown)
+    table = audit.candidates.assign(
+        probability=current.shown, at_least=current.least, at_most=current.most
+    )
     likely = table.iloc[current.undecided()]
     doubtful = table.iloc[current.undecided(missing=False)]
     template = Template(
@@ -59,6 +62,7 @@ def write_audit_report(audit: AuditFolder, path: str | Path | None = None, each:
         precision="".join(_precision_rows(current.precision_table())),
         classes="".join(_class_rows(_count_classes(audit, current))),
         missing="".join(_groups(likely, rows, each)),
+        wrong_words=escape(current.describe_wrong() or "None is listed."),
         wrong="".join(_cards(doubtful.head(3 * each), rows)),
     )
     write_text(path, text)
@@ -141,9 +145,17 @@ def _cards(table: pd.DataFrame, rows: Rows) -> Iterator[str]:
     for one in table.to_dict("records"):
         yield (
             f"<figure>{_content(one['item'], one['row'], rows)}<figcaption>"
-            f"<span>{100 * one['probability']:.0f} %</span><b>{escape(str(one['class']))}</b>"
+            f"<span>{_likely(one)} %</span><b>{escape(str(one['class']))}</b>"
             f"<small>{escape(str(one['item']))}</small></figcaption></figure>"
         )
+
+
+def _likely(one: Mapping[Any, Any]) -> str:
+    """The probability in percent: for a wrong label a range, since hard examples look the same."""
+    ends = [f"{100 * one[name]:.0f}" for name in ("at_least", "at_most")]
+    if one["kind"] == "missing" or ends[0] == ends[1]:
+        return f"{100 * one['probability']:.0f}"
+    return " to ".join(ends)
 
 
 def _content(item: str, row: int, rows: Rows) -> str:
