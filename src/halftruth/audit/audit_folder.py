@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import zipfile
 from dataclasses import dataclass
@@ -14,23 +13,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from PIL import Image
 
 from halftruth.audit.candidates import missing_labels, per_class, precision_table, wrong_labels
 from halftruth.audit.csv_cells import find_problem
-from halftruth.data import BadImage, DataError, ImageStore
+from halftruth.data import DataError
 from halftruth.data.decisions import Decisions
-from halftruth.data.features import FEATURE_KEYS
-from halftruth.data.readers.label_table import PROVENANCE, Roles, assign_roles
-from halftruth.data.readers.numpy_file import find_matrix, load_arrays
+from halftruth.data.readers.label_table import Roles, assign_roles
 from halftruth.data.readers.text_table import (
-    SUFFIXES,
     TEXT_SUFFIXES,
     Table,
-    read_table,
     table_options,
 )
-from halftruth.data.shards import exists
 from halftruth.data.verdicts import (
     CANDIDATES,
     DECISIONS,
@@ -54,8 +47,6 @@ _FIRST_WRONG = 20
 # The number of wrong labels is known up to this factor, and may be 0; from data sets with 0, 2 and
 # 10 % wrong labels.
 _WRONG_FACTOR = 5.0
-# A wide row shows this many columns, and a long text this many characters.
-_MOST_COLUMNS, _MOST_TEXT = 12, 600
 _CANDIDATE_COLUMNS = ["id", "kind", "row", "item", "class", "score", "probability"]
 # The reading options that say which column of a table is what.
 _ROLE_OPTIONS = ("image_column", "label_column", "split_column", "drop_columns", "classes")
@@ -300,81 +291,3 @@ def digest(path: Path) -> str:
         return ""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-class Rows:
-    """The rows of the audited file as a reviewer sees them: an image, or columns of text."""
-
-    def __init__(self, audit: AuditFolder) -> None:
-        self.audit = audit
-        sources = [Path(path) for path in audit.info["images"]]
-        # Where the images were removed, the columns are still there.
-        self.store = ImageStore(sources) if sources and all(map(exists, sources)) else None
-
-    def image(self, item: str, side: int) -> bytes:
-        """The image as a JPEG of at most `side` pixels; `BadImage` if the row has none."""
-        if self.store is None:
-            raise BadImage(item, "the audit has no images")
-        image = self.store.read(item, side)
-        image.thumbnail((side, side), Image.Resampling.LANCZOS)
-        file = io.BytesIO()
-        image.save(file, "JPEG", quality=85)
-        return file.getvalue()
-
-    @property
-    def feature_matrix(self) -> np.ndarray | None:
-        """The features of all rows of the file, where they are one array."""
-        return self._features if isinstance(self._features, np.ndarray) else None
-
-    def columns(self, row: int) -> list[tuple[str, str]]:
-        """Name and text of the columns that are not labels, features included."""
-        found = self._cells(self._table, self._line(row)) + self._cells(self._features, row)
-        if isinstance(self._features, np.ndarray):
-            some = self._features[row][:_MOST_COLUMNS]
-            found += [(f"feature {k}", f"{value:.4g}") for k, value in enumerate(some)]
-        return [(name, text[:_MOST_TEXT]) for name, text in found[:_MOST_COLUMNS]]
-
-    def _line(self, row: int) -> int:
-        """The row of the table, which differs where rows of an item were combined."""
-        return row if self._lines is None else self._lines.get(row, len(self._lines))
-
-    @cached_property
-    def _lines(self) -> dict[int, int] | None:
-        reading, table = self.audit.info["reading"], self._table
-        if table is None or not find_reading_problem(reading):
-            return None
-        name = find_roles(table, reading).item
-        if name is None:
-            return None
-        first: dict[str, int] = {}
-        for line, item in enumerate(table.columns[name]):
-            first.setdefault(str(item), line)
-        scored = self.audit.scored
-        pairs = zip(scored["rows"].tolist(), scored["items"].tolist(), strict=True)
-        return {row: first.get(item, table.rows) for row, item in pairs}
-
-    def _cells(self, table: object, row: int) -> list[tuple[str, str]]:
-        if not isinstance(table, Table) or row >= table.rows:
-            return []
-        labels = {*self.audit.classes, *PROVENANCE}
-        names = [name for name in table.columns if name not in labels]
-        return [(name, str(table.columns[name][row])) for name in names]
-
-    @cached_property
-    def _table(self) -> Table | None:
-        path = self.audit.labels_file
-        if not path.name.lower().endswith(SUFFIXES) or not path.is_file():
-            return None
-        return read_table(path, **table_options(self.audit.info["reading"]))
-
-    @cached_property
-    def _features(self) -> Table | np.ndarray | None:
-        path = Path(self.audit.info["features"] or "")
-        if not path.is_file() or path == self.audit.labels_file:
-            return None
-        try:
-            if path.name.lower().endswith(SUFFIXES):
-                return read_table(path)
-            return find_matrix(load_arrays(path), FEATURE_KEYS, None, path)[0]
-        except DataError:
-            return None

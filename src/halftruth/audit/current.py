@@ -144,16 +144,14 @@ class Current:
         count, found = self.expect_next(AHEAD, missing=False)
         if not count:
             return ""
-        low, high = math.floor(found.low), math.ceil(found.high)
-        share = f"{100 * low / count:.0f} to {100 * high / count:.0f} %"
-        first = "next" if decided else "first"
+        ends = math.floor(found.low), math.ceil(found.high)
+        share = " to ".join(f"{100 * end / count:.0f}" for end in ends)
+        some = f"Of the {'next' if decided else 'first'} {count} labels that may be wrong,"
         if decided >= ENOUGH_WRONG:
-            text = f"about {found.value:.0f} ({low} to {high}, {share})"
-            return f"Of the {first} {count} labels that may be wrong, {text} are expected to be."
+            return f"{some} about {100 * found.value / count:.0f} % are ({share} %)."
         return (
-            f"Of the {first} {count} labels that may be wrong, {low} to {high} are ({share}). Hard "
-            "examples look like wrong labels, so labels and scores cannot tell more. "
-            f"{ENOUGH_WRONG} decisions narrow it (so far: {decided})."
+            f"{some} {share} % are: hard examples look the same. {ENOUGH_WRONG} decisions narrow "
+            f"this (so far: {decided})."
         )
 
 

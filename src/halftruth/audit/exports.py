@@ -11,10 +11,11 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from halftruth.audit.audit_folder import AuditFolder, Rows, open_audit
+from halftruth.audit.audit_folder import AuditFolder, open_audit
 from halftruth.audit.current import read_current
 from halftruth.audit.imports import ASKED_KEY, ROW_KEY
 from halftruth.audit.repair import apply_changes, find_changes, read_audited
+from halftruth.audit.rows import Rows
 from halftruth.data import BadImage, DataError
 from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.train.run_folder import write_text

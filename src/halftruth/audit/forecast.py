@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from halftruth.audit.audit_folder import AuditFolder, Rows
+from halftruth.audit.audit_folder import AuditFolder
+from halftruth.audit.rows import Rows
 from halftruth.data.splits import fold_of_rows
 from halftruth.labels import PRESENT, UNKNOWN
 from halftruth.metrics import roc_auc

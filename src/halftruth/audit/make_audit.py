@@ -20,25 +20,22 @@ from halftruth.audit.audit_folder import (
     read_earlier_verdicts,
     write_audit,
 )
+from halftruth.audit.audit_inputs import AuditInputs, read_audit_inputs
 from halftruth.audit.cross_scores import cross_scores
 from halftruth.audit.score_sources import (
     check_ranking,
     read_scores,
-    run_reading_options,
     run_scores,
     trained_on,
 )
-from halftruth.data import DataError, named_splits, read_column, read_labels
-from halftruth.data.complete_rows import add_complete_rows
-from halftruth.data.readers.text_table import table_options
+from halftruth.data import DataError
 from halftruth.data.verdicts import place_verdicts
 from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.presence.calibration import calibrate
 from halftruth.presence.probabilities import SELECTIONS, Selection
 from halftruth.train.auto.label_bias import choose_propensities, describe_bias
 from halftruth.train.config import Config, check_device
-from halftruth.train.inputs.feature_encoder import FeatureEncoder
-from halftruth.train.inputs.feature_inputs import Files, list_files, read_inputs, read_matrix
+from halftruth.train.inputs.feature_inputs import Files, list_files
 from halftruth.train.results.trained_run import TrainedRun
 
 _IN_SAMPLE = (
@@ -66,23 +63,6 @@ _WITHOUT_EFFECT = {
     "decide": "an audit uses scores, not decisions",
     "labels_per_row": "an audit uses scores, not decisions",
 }
-_WEIGHTS = ("label_weights", "weight_column")
-
-
-@dataclass
-class _Inputs:
-    """The files of an audit after reading: labels, the chosen rows, images or features."""
-
-    source: Path
-    file: Path
-    reading: dict[str, Any]
-    whole: LabelMatrix
-    rows: np.ndarray
-    labels: LabelMatrix
-    images: list[str]
-    features: list[Path]
-    matrix: np.ndarray | None
-    groups: np.ndarray | None
 
 
 @dataclass
@@ -147,7 +127,7 @@ def make_audit(
             "the label file to train by folds"
         )
     config.complete_rows = None if complete_rows is None else str(complete_rows)
-    inputs = _read_inputs(source, labels, run, images, config, split, group_column, reading)
+    inputs = read_audit_inputs(source, labels, run, images, config, split, group_column, reading)
     log(inputs.whole.describe())
     if inputs.whole.weights is not None and (~inputs.whole.weights.any(axis=1)).any():
         count = int((~inputs.whole.weights.any(axis=1)).sum())
@@ -193,7 +173,7 @@ def make_audit(
     return write_audit(out, part, values, known, rows=inputs.rows[good], info=info, most=most)
 
 
-def _place(inputs: _Inputs, verdicts: pd.DataFrame | None, out: Path) -> np.ndarray:
+def _place(inputs: AuditInputs, verdicts: pd.DataFrame | None, out: Path) -> np.ndarray:
     """(N, K) verdicts on the audited rows: +1 present, -1 absent, 0 none."""
     whole = np.zeros(inputs.whole.values.shape, dtype=np.int8)
     if verdicts is not None:
@@ -241,104 +221,7 @@ def _is_run(source: Path) -> bool:
     return (source / "config.yaml").is_file()
 
 
-def _read_inputs(
-    source: Path,
-    labels: str | Path | None,
-    run: TrainedRun | None,
-    images: Sequence[str | Path] | None,
-    config: Config,
-    split: str | None,
-    group_column: str | None,
-    reading: dict[str, Any] | None,
-) -> _Inputs:
-    """Read the labels, choose their rows, and read the features if there are any."""
-    file = Path(labels or (source if run is None else run.config.labels))
-    stores = [str(Path(path)) for path in images or ()]
-    options, complete = dict(reading or {}), config.complete_rows
-    if run is not None:
-        if complete is None and Path(run.config.labels).resolve() == file.resolve():
-            complete = run.config.complete_rows
-        options = {**run_reading_options(run, file), **options}
-        stores = stores or list(run.config.images)
-        config = dataclasses.replace(
-            run.config,
-            features=config.features or run.config.features,
-            images=stores,
-            reading_features=config.reading_features or run.config.reading_features,
-        )
-    features, others = config.features, [name for name in (group_column, config.text) if name]
-    # First, so that a misspelt column is reported as --group-column, not as a dropped column.
-    groups = None
-    if group_column:
-        groups = read_column(file, group_column, option="group_column", **table_options(options))
-    if others:
-        options["drop_columns"] = [*dict.fromkeys([*options.get("drop_columns", ()), *others])]
-    given = read_labels(file, **options)
-    if groups is not None and len(groups) != len(given):
-        raise DataError(
-            f"{file}: group_column (--group-column) has {len(groups):,} cells for {len(given):,} "
-            "items, since rows of the same item were combined or files joined; keep one row per "
-            "item in one file"
-        )
-    if complete is not None:
-        given, _ = add_complete_rows(given, complete, options)
-    _check_weights(given, reading or {}, trains=run is None and labels is None)
-    given = given.ignore_weightless()
-    rows = np.arange(len(given)) if split is None else _rows_of(given.split, split, file)
-    if given.weights is not None:
-        rows = rows[given.weights[rows].any(axis=1)]
-    part = given.select(rows)
-    if not (part.values == PRESENT).any():
-        raise DataError(
-            f"{file}: none of the labels of its {len(part):,} rows is present (1), so there is "
-            "nothing to learn from; check the columns and the coding (--zero, --blank)"
-        )
-    matrix = None
-    if config.on_features and (run is not None or labels is None):
-        config.reading = {**config.reading, **options}
-        if run is not None:
-            matrix = read_matrix(config, run.encoder, given, file, features, options)[rows]
-        else:
-            if images:
-                raise DataError(
-                    "images, features (--images, --features): expected one of the two for an audit "
-                    "by folds; train a run on both, and audit that"
-                )
-            sources, texts, _ = read_inputs(config, given, file, features, options)
-            # Without labels, since every row is scored by a model that must not know its label.
-            fitted = FeatureEncoder.fit(sources, texts, None, rows, config.encoder)
-            matrix = fitted.transform(sources, texts)[rows]
-    groups = None if groups is None else groups[rows]
-    paths = [Path(path) for path in features]
-    return _Inputs(source, file, options, given, rows, part, stores, paths, matrix, groups)
-
-
-def _check_weights(labels: LabelMatrix, reading: dict[str, Any], *, trains: bool) -> None:
-    """Refuse weights that change nothing: without training, only weights of 0 do."""
-    named = [name for name in _WEIGHTS if name in reading]
-    if named and not trains and labels.weights is not None and (labels.weights > 0).all():
-        flag = named[0].replace("_", "-")
-        raise DataError(
-            f"{named[0]} (--{flag}): no effect, since nothing is trained and no weight is 0 (a "
-            "label of weight 0 is unknown); leave it out"
-        )
-
-
-def _rows_of(column: np.ndarray | None, split: str, file: Path) -> np.ndarray:
-    if split not in ("train", "val", "test"):
-        raise DataError(f"split: expected train, val or test, got {split!r}")
-    if column is None:
-        raise DataError(
-            f"{file}: there is no split column, so the part {split!r} cannot be chosen; leave out "
-            "--split, or name the column with --split-column"
-        )
-    rows: np.ndarray = getattr(named_splits(column), split)
-    if not len(rows):
-        raise DataError(f"{file}: no row of the split column is in the part {split!r}")
-    return rows
-
-
-def _score_by_run(run: TrainedRun, inputs: _Inputs) -> _Scores:
+def _score_by_run(run: TrainedRun, inputs: AuditInputs) -> _Scores:
     if inputs.matrix is None and not inputs.images:
         raise DataError("expected --images or --features, the inputs that the run should score")
     if (run.folder / "result.json").exists():
@@ -357,14 +240,14 @@ def _score_by_run(run: TrainedRun, inputs: _Inputs) -> _Scores:
     return scores
 
 
-def _read_given(inputs: _Inputs) -> _Scores:
+def _read_given(inputs: AuditInputs) -> _Scores:
     values, named = read_scores(inputs.source, inputs.whole)
     origin = f"probabilities {inputs.source.name}"
     return _Scores(values[inputs.rows], origin, [], [_MUST_BE_OUT_OF_SAMPLE], named)
 
 
 def _score_by_folds(
-    inputs: _Inputs, verified: np.ndarray, folder: Path, folds: int, **options: Any
+    inputs: AuditInputs, verified: np.ndarray, folder: Path, folds: int, **options: Any
 ) -> _Scores:
     if inputs.matrix is None and not inputs.images:
         raise DataError(
@@ -390,7 +273,7 @@ def _read_facts(file: Path) -> dict[str, Any]:
     return dict(found or {})
 
 
-def _check_scores(inputs: _Inputs, scores: _Scores) -> np.ndarray:
+def _check_scores(inputs: AuditInputs, scores: _Scores) -> np.ndarray:
     """(N,) True for rows with scores; adds warnings about bad images and about the ranking."""
     good = ~np.isnan(scores.values).any(axis=1)
     if not good.any():

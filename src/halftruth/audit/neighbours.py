@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from halftruth.audit.audit_folder import AuditFolder, Rows
+from halftruth.audit.audit_folder import AuditFolder
+from halftruth.audit.rows import Rows
 from halftruth.presence.labelling_model import logit
 
 # Wider features are projected to this many directions, which keeps the nearest rows near.

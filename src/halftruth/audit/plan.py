@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from halftruth.audit.audit_folder import CANDIDATES, CLASSES, INFO, SCORES, AuditFolder, Rows
+from halftruth.audit.audit_folder import CANDIDATES, CLASSES, INFO, SCORES, AuditFolder
 from halftruth.audit.current import read_current
 from halftruth.audit.forecast import METRICS, Forecast, Gain, find_features, measure_rate
 from halftruth.audit.neighbours import Neighbours
+from halftruth.audit.rows import Rows
 from halftruth.data import DataError
 from halftruth.data.verdicts import DECISIONS, VERDICTS, place_verdicts, read_verdicts
 from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix

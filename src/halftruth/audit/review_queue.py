@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from halftruth.audit.audit_folder import DECISIONS, AuditFolder, Rows
+from halftruth.audit.audit_folder import DECISIONS, AuditFolder
 from halftruth.audit.current import AHEAD, CODES, Candidates, Current
 from halftruth.audit.neighbours import Neighbours
+from halftruth.audit.rows import Rows
 from halftruth.data import DataError
 from halftruth.data.decisions import CONFLICT, Decisions
 from halftruth.labels import ABSENT, PRESENT

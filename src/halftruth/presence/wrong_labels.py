@@ -142,7 +142,9 @@ def find_wrong(
         most[at] = np.maximum(most[at], _limit(part.below, below))
     sure = max(1 - _MAY_BE_HARD / _SHARES[states[0] // len(_LEVELS)], 0.0)
     least, most = np.minimum(least, sure * wrong), np.maximum(most, wrong)
-    found = WrongLabels(wrong, least, most, float(ends[0]), float(max(ends[1], most.sum())))
+    found = WrongLabels(
+        wrong, least, most, float(min(ends[0], least.sum())), float(max(ends[1], most.sum()))
+    )
     return found if verdicts is None else _correct(found, labels, verdicts)
 
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import pandas as pd
 
-from halftruth.audit.audit_folder import CLASSES, AuditFolder, Rows
+from halftruth.audit.audit_folder import CLASSES, AuditFolder
 from halftruth.audit.current import CODES, Current, read_current
 from halftruth.audit.repair import describe_doubt
+from halftruth.audit.rows import Rows
 from halftruth.data import BadImage
 from halftruth.train.run_folder import write_text
 
