@@ -150,8 +150,8 @@ class Current:
         if decided >= ENOUGH_WRONG:
             return f"{some} about {100 * found.value / count:.0f} % are ({share} %)."
         return (
-            f"{some} {share} % are: hard examples look the same. {ENOUGH_WRONG} decisions narrow "
-            f"this (so far: {decided})."
+            f"{some} {share} % are: hard examples look the same. "
+            f"{min(ENOUGH_WRONG, int(wrong.sum()))} decisions narrow this (so far: {decided})."
         )
 
 
