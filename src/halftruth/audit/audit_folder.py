@@ -184,10 +184,10 @@ def _write_candidates(
     tables = {kind: one[_is_listed(kind, one)] for kind, one in tables.items()}
     not_listed = {kind: max(len(one) - most, 0) for kind, one in tables.items()}
     tables = {kind: one[:most] for kind, one in tables.items()}
-    shown = ["item", "class", "rank", "row", "score", "probability", "expected_precision"]
+    shown = ["item", "class", "rank", "row", "score", "probability"]
+    more = {"missing": ["expected_precision"], "wrong": ["at_least", "at_most"]}
     for kind, table in tables.items():
-        columns = [*shown, *(["at_least", "at_most"] if kind == "wrong" else [])]
-        listed = table.assign(row=rows[table["row"]] + 1)[columns]
+        listed = table.assign(row=rows[table["row"]] + 1)[shown + more[kind]]
         write_text(path / f"{kind}.csv", to_csv_text(listed))
     both = pd.concat([table.assign(kind=kind) for kind, table in tables.items()])
     both["row"] = rows[both["row"].to_numpy()]

@@ -98,17 +98,18 @@ def wrong_labels(
     calibration: Calibration | None = None,
     **options: Any,
 ) -> pd.DataFrame:
-    """Rank the PRESENT labels by the probability that they are wrong; columns as above.
+    """Rank the PRESENT labels by the probability that they are wrong.
 
-    Hard examples look like wrong labels, so that the probability has a range: `at_least` and
-    `at_most`, whose means over a list are the ends of its expected precision.
+    Columns as above, but hard examples look like wrong labels, so that there is no expected
+    precision, only its range: between the means of `at_least` and of `at_most` over a list.
     """
     data = match_scores(labels, scores, classes=classes, items=items)
     known = calibration or calibrate(data.labels, data.scores, **options)
     table = _rank(data, data.labels == PRESENT, known.wrong_probability, most, sign=-1)
     place = {name: k for k, name in enumerate(data.classes)}
     at = table["row"].to_numpy(), table["class"].map(place).to_numpy(dtype=np.intp)
-    return table.assign(at_least=known.wrong_least[at], at_most=known.wrong_most[at])
+    ends = {"at_least": known.wrong_least[at], "at_most": known.wrong_most[at]}
+    return table.drop(columns="expected_precision").assign(**ends)
 
 
 def missing_mask(labels: Any, scores: Any, *, precision: float = 0.9, **options: Any) -> np.ndarray:
