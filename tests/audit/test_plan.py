@@ -91,8 +91,9 @@ def test_bad_options_are_errors(example: Example, options: dict, message: str) -
 def test_the_command_plans_exports_and_refuses_options_without_effect(example: Example) -> None:
     audit, out = example.audit(), example.folder / "plan"
     command = ["plan", str(audit.path), "--budget", "20", "--out", str(out)]
-    bad = CliRunner().invoke(app, [*command, "--images", str(example.folder / "photos")])
-    assert "no effect" in bad.output + str(bad.exception)
+    for unused in (["--images", str(example.folder / "photos")], ["--zero", "absent"]):
+        bad = CliRunner().invoke(app, [*command, *unused])
+        assert "no effect" in bad.output + str(bad.exception)
     done = CliRunner().invoke(app, [*command, "--export", "label-studio", "--versus", "10"])
     assert done.exit_code == 0, done.exception
     assert "20 answers in" in done.output

@@ -1,5 +1,6 @@
 """What reviewers do on the page: batches, large view, wrong labels, two annotators, restarts."""
 
+import re
 import threading
 from collections.abc import Iterator
 from importlib.resources import files
@@ -58,6 +59,8 @@ def test_buttons_say_what_happens_to_a_wrong_label(page: Any, review: Review) ->
     playwright.expect(card.locator(".yes")).to_have_text("remove label")
     playwright.expect(card.locator(".no")).to_have_text("keep label")
     playwright.expect(page.locator("#what")).to_have_text("labels still wrong")
+    playwright.expect(page.locator("#advice")).to_have_text(review.queue.now.describe_wrong())
+    playwright.expect(card.locator(".words p span")).to_have_text(re.compile(r"^\d+ to \d+ %$"))
     first = focused(page)
     card.locator(".no").click()
     wait_for(page, rejected=1)

@@ -144,13 +144,15 @@ def audit(
     _show(found)
 
 
+@o.with_options(reading=o.READING_OPTIONS)
 def plan(
     source: Annotated[Path, typer.Argument(help="Folder of an audit, or a label file.")],
     budget: Annotated[int, typer.Option(min=1, help="Number of labels (or rows) to ask for.")],
+    reading: dict[str, Any],
     images: o.Images = None,
-    features: Annotated[
-        Path | None, typer.Option(help="Features to train on, with a label file.")
-    ] = None,
+    features: o.Features = None,
+    text: o.Text = None,
+    encoder: o.Encoder = None,
     unit: Annotated[
         Literal["labels", "rows"],
         typer.Option(help="What the budget counts: single labels, or rows labelled completely."),
@@ -190,16 +192,18 @@ def plan(
 
     o.check_folder(out)
     if source.is_dir() or (source / INFO).exists():
-        if images or features:
+        inputs = o.given(images=images, features=features, text=text, encoder=encoder, **reading)
+        if inputs:
             raise DataError(
-                f"--images, --features: no effect, since the scores come from the audit {source}"
+                f"{', '.join(inputs)}: no effect, since labels and scores come from the audit "
+                f"{source}"
             )
         audited = open_audit(source)
     else:
         folder = out.with_name(f"{out.name}-audit")
         audited = make_audit(
-            source, out=folder, images=images or None, features=features, seed=seed, quiet=False,
-            log=tell,
+            source, out=folder, images=images or None, features=features or None, text=text,
+            encoder=encoder, reading=reading, seed=seed, quiet=False, log=tell,
         )  # fmt: skip
     found = plan_labels(audited, out, budget=budget, unit=unit, goal=goal, versus=versus, seed=seed)
     tell(found.describe())
