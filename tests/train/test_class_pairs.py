@@ -8,8 +8,17 @@ from hypothesis import strategies as st
 
 from halftruth.metrics import mean_average_precision
 from halftruth.train.ensemble import member_fits
-from halftruth.train.ensemble.class_pairs import can_pair, count_as_absent, weigh_similar
+from halftruth.train.ensemble.class_pairs import (
+    ScoreSums,
+    can_pair,
+    count_as_absent,
+    fit_similar,
+)
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
+
+
+def weigh_similar(labels, scores):
+    return ScoreSums.of(labels, scores).weigh()
 
 
 def draw_nested(rows, seed=0):
@@ -84,3 +93,27 @@ def test_a_class_without_labels_changes_nothing():
     assert weights[3] == pytest.approx(1)
     known = weigh_similar(torch.from_numpy(shown), scores[:, :3])
     assert weights[:3, :3] == pytest.approx(known)
+
+
+@pytest.mark.parametrize("folds", [4, 1])
+def test_the_table_of_a_fold_does_not_depend_on_its_labels(folds):
+    x, _, shown = draw_nested(400)
+    fold = np.arange(400) % 4 if folds == 4 else np.where(np.arange(400) % 4, -1, 0)
+    changed = shown.copy()
+    changed[fold == 0] = np.roll(shown[fold == 0], 1, axis=1)
+    first, second = (
+        fit_similar(torch.from_numpy(x), torch.from_numpy(labels), fold)
+        for labels in (shown, changed)
+    )
+    assert np.array_equal(first[0], second[0])
+    assert first[0].min() < 0.5
+    if folds == 4:
+        assert not np.array_equal(first[1], second[1])
+        assert not np.array_equal(first[None], second[None])
+
+
+def test_each_row_counts_once_in_the_table_of_all_rows():
+    labels = torch.eye(3, dtype=torch.int8).repeat(4, 1)
+    scores = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
+    one = ScoreSums.of(labels, scores)
+    assert np.allclose(ScoreSums.join([one, one, one], times=3).weigh(), one.weigh())

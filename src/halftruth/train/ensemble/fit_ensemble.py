@@ -22,7 +22,6 @@ from halftruth.models.ensemble import (
 from halftruth.presence.propensity import LabelBias
 from halftruth.train.auto.shown_first import find_label_bias
 from halftruth.train.ensemble.class_links import fit_links, hold_out_links
-from halftruth.train.ensemble.class_pairs import count_as_absent
 from halftruth.train.ensemble.member_fits import (
     FittedMember,
     Log,
@@ -154,10 +153,9 @@ def fit_ensemble(
     bias, counts = find_label_bias(x if wide is None else wide.rows, labels, seed), None
     biased = bias is not None and bias.found
     fits = MemberFits(x, given, fold, seed, groups is None, trust, shares, wide, biased)
-    fits.find_pairs()
-    if biased and fits.pairs is not None:
+    if biased:
         # By the shown labels alone, a member that has learnt the bias would score best.
-        counts = count_as_absent(given.cpu(), fits.pairs)
+        counts = fits.count_as_absent()
     if trust is not None and bool((trust <= 0).any()):
         counted = (trust > 0).float().expand(given.shape).cpu()
         counts = counted if counts is None else counts * counted
@@ -193,9 +191,11 @@ def _combine_members(
     best = {name: int(np.argmax(values)) for name, values in scores.items()}
     chosen = {name: fitted[name][i] for name, i in best.items()}
     standard = torch.stack([one.scores[rows] for one in chosen.values()])
-    similar = None if fits.counts is None else fits.counts[torch.from_numpy(rows)]
-    both = [one for one in (counts, similar) if one is not None]
-    share = find_weights(standard, known, math.prod(both[1:], start=both[0]) if both else None)
+    absent = counts
+    if not fits.biased and (similar := fits.count_as_absent()) is not None:
+        similar = similar[torch.from_numpy(rows)]
+        absent = similar if counts is None else counts * similar
+    share = find_weights(standard, known, absent)
     kept = share.mean(dim=1) >= LEAST_WEIGHT
     value = torch.tensor([scores[name][i] for name, i in best.items()])
     share = mix_with_scores(share, value, kept, known)

@@ -17,7 +17,7 @@ from halftruth.train.ensemble.class_pairs import (
     can_pair,
     count_as_absent,
     find_pairs,
-    weigh_similar,
+    fit_similar,
 )
 from halftruth.train.ensemble.members import (
     RIDGE,
@@ -40,8 +40,6 @@ MANY_ROWS, HELD_OUT = 20_000, 5_000
 _WORK_OF_STEP = 100
 # A forest of which only the scores are needed.
 HALF_FOREST = "half a forest"
-# A linear member of which only the scores are needed.
-ONE_RIDGE = "linear with one ridge"
 Log = Callable[[str], None]
 
 
@@ -93,59 +91,62 @@ class MemberFits:
         # With one held-out part, the model fitted without it is the final one.
         self.once = len(self.folds) == 1
         self.out_of_bag = out_of_bag and not self.once
-        # How much a row that shows one class counts as one without another, and how much each
-        # unknown label counts (N, K), for members that take a weight per label.
-        self.pairs: np.ndarray | None = None
-        self.counts: Tensor | None = None
+        # Where rows show one class each: how much they count as rows without another, by the fold
+        # whose labels have no part in it.
+        self.similar: dict[int | None, np.ndarray] = {}
+        if not biased and can_pair(labels.cpu().numpy()):
+            rows = self._inputs("linear")
+            with limit_threads(rows.numel() * labels.shape[1] / _WORK_OF_STEP, labels.device):
+                self.similar = fit_similar(rows, labels, fold, weights)
 
-    def find_pairs(self) -> None:
-        """Find out how much rows that show one class count as rows without another."""
-        if self.biased:
-            # Members that take a weight per label have the propensities in their loss.
-            self.pairs = find_pairs(self.labels)
-        elif can_pair(self.labels.cpu().numpy()):
-            rows = torch.from_numpy(self.fold >= 0)
-            labels = self.labels.cpu()
-            self.pairs = weigh_similar(labels[rows], self.fit(ONE_RIDGE)[0].scores[rows])
-            self.counts = count_as_absent(labels, self.pairs)
+    def weigh_pairs(self, held: int | None = None) -> np.ndarray | None:
+        """Return how much a row that shows one class counts as one without another, or None.
 
-    def fit(
-        self, name: str, log: Log = lambda text: None, scored: bool = True
-    ) -> "list[FittedMember]":
+        `held`: the fold whose labels have no part in it; for biased labels it hardly matters.
+        """
+        return find_pairs(self.labels) if self.biased else self.similar.get(held)
+
+    def count_as_absent(self, held: int | None = None) -> Tensor | None:
+        """Return how much each unknown label counts, (N, K); None where all of them do."""
+        pairs = self.weigh_pairs(held)
+        return None if pairs is None else count_as_absent(self.labels.cpu(), pairs)
+
+    def fit(self, name: str, log: Log, scored: bool = True) -> "list[FittedMember]":
         """Return the fitted member; the linear one once per ridge.
 
         `scored`: whether its out-of-sample scores are needed.
         """
         started = time.monotonic()
-        weights = None if self.weights is None else self.weights.cpu().numpy()
-        soft = None if self.soft is None else self.soft.cpu().numpy()
-        if self.counts is not None and name in ("linear", "mlp"):
-            weights = np.asarray(self.counts * (1.0 if weights is None else weights))
         inputs = self._inputs(name)
         x: Any = inputs if isinstance(inputs, WideRows) else inputs.cpu().numpy()
         if self.wide is not None and not isinstance(x, WideRows) and not self.once:
             x = self.wide.matrix
-        corrections = self.biased, self.pairs
-        data = x, self.labels.cpu().numpy(), self.fold, self.seed, weights, soft, *corrections
+        labels = self.labels.cpu().numpy()
+        soft = None if self.soft is None else self.soft.cpu().numpy()
+        same = x, labels, self.fold, self.seed, soft, self.biased, str(self.x.device)
+
+        def data(held: int | None) -> tuple[Any, ...]:
+            return *same, *self._weigh(name, held)
+
         if name == "forest" and self.out_of_bag:
             found = [self._fit_forest()]
             if self.wide is not None and scored:
                 # Columns were chosen by the labels of all rows: they are held out from that, too.
                 parts = [
-                    (_fit_part(HALF_FOREST, held, *data)[1][0], self.fold == held)
+                    (_fit_part(HALF_FOREST, held, *data(held))[1][0], self.fold == held)
                     for held in self.folds
                 ]
                 found = [self._finish(found[0].module, parts, (found[0].mean, found[0].std))]
         else:
             tasks: list[int | None] = [*self.folds] if self.once else [*self.folds, None]
-            results = [_fit_part(name, tasks[0], *data, str(self.x.device))]
+            results = [_fit_part(name, tasks[0], *data(tasks[0]))]
             left = (time.monotonic() - started) * (len(tasks) - 1)
             jobs = 1 if self.x.device.type != "cpu" else count_processes(left, len(tasks) - 1)
-            rest = [(name, task, *data) for task in tasks[1:]]
+            rest = [(name, task, *data(task)) for task in tasks[1:]]
             if jobs > 1:
                 results += run_in_processes(jobs, _fit_part, rest)
             else:
-                results += [_fit_part(*task, str(self.x.device)) for task in rest]
+                results += [_fit_part(*task) for task in rest]
             found = self._combine(name, results)
         for one in found:
             one.seconds = time.monotonic() - started
@@ -172,18 +173,26 @@ class MemberFits:
         self.soft = None
         return replace(again, scores=first.scores, seconds=first.seconds + again.seconds)
 
+    def _weigh(self, name: str, held: int | None) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Return weights of labels and of pairs of classes, as a member takes them."""
+        weights = None if self.weights is None else self.weights.cpu().numpy()
+        if name not in ("linear", "mlp"):
+            return weights, self.weigh_pairs(held)
+        # For biased labels, the losses of these members have the propensities of the classes.
+        if not self.biased and (counts := self.count_as_absent(held)) is not None:
+            weights = np.asarray(counts * (1.0 if weights is None else weights))
+        return weights, None
+
     def _inputs(self, name: str) -> Tensor | WideRows:
         """Return what a member is fitted to: of many sparse columns, the linear one takes all."""
-        if self.wide is not None and name in ("linear", ONE_RIDGE):
-            return self.wide.rows
-        return self.x
+        return self.wide.rows if name == "linear" and self.wide is not None else self.x
 
     def _fit_forest(self) -> FittedMember:
         """Return a forest with its out-of-bag scores: no fold has to be fitted."""
         threads = torch.get_num_threads()
         module, shares = fit_forest(
             self.x, self.labels, self.seed, threads,
-            weights=self.weights, soft=self.soft, pairs=self.pairs,
+            weights=self.weights, soft=self.soft, pairs=self.weigh_pairs(),
         )  # fmt: skip
         # A row that all trees have seen gets the mean.
         shares = np.where(np.isnan(shares), np.nanmean(shares, axis=0), shares)
@@ -237,11 +246,11 @@ def _fit_part(
     labels: np.ndarray,
     fold: np.ndarray,
     seed: int,
-    weights: np.ndarray | None = None,
-    soft: np.ndarray | None = None,
-    biased: bool = False,
-    pairs: np.ndarray | None = None,
-    device: str = "cpu",
+    soft: np.ndarray | None,
+    biased: bool,
+    device: str,
+    weights: np.ndarray | None,
+    pairs: np.ndarray | None,
 ) -> tuple[list[nn.Module], list[Tensor]]:
     """Fit a member without the rows of one fold, and return it with the logits of those rows."""
     if isinstance(x, WideMatrix):
@@ -274,10 +283,9 @@ def _fit_member(
     pairs: np.ndarray | None,
 ) -> list[nn.Module]:
     """Return a member fitted to some rows; the linear one once per ridge."""
-    if name in ("linear", ONE_RIDGE):
+    if name == "linear":
         # The more rows, the less the prior matters.
-        compare = name == "linear" and len(inside) <= MANY_ROWS
-        ridges = RIDGES if compare else (RIDGE,)
+        ridges = RIDGES if len(inside) <= MANY_ROWS else (RIDGE,)
         e = find_propensity(inside_labels) if biased else None
         found = fit_linear_path(inside, inside_labels, ridges, weights, e, soft)
         return [*found.values()]
