@@ -117,3 +117,15 @@ def test_each_row_counts_once_in_the_table_of_all_rows():
     scores = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
     one = ScoreSums.of(labels, scores)
     assert np.allclose(ScoreSums.join([one, one, one], times=3).weigh(), one.weigh())
+
+
+def test_a_run_says_that_classes_may_occur_together():
+    x, _, shown = draw_nested(300)
+    lines = []
+    fit_ensemble(x, shown, members=["linear"], log=lines.append)
+    assert any("pairs of classes may occur together" in line for line in lines)
+    lines.clear()
+    labels = np.eye(3, dtype=np.int8)[np.arange(300) % 3]
+    far_apart = (labels + 0.1 * np.random.default_rng(0).normal(size=labels.shape)).astype("f4")
+    fit_ensemble(far_apart, labels, members=["linear"], log=lines.append)
+    assert not any("occur together" in line for line in lines)

@@ -153,6 +153,11 @@ def fit_ensemble(
     bias, counts = find_label_bias(x if wide is None else wide.rows, labels, seed), None
     biased = bias is not None and bias.found
     fits = MemberFits(x, given, fold, seed, groups is None, trust, shares, wide, biased)
+    if similar := fits.count_similar():
+        log(
+            f"auto: {similar:,} {'pair' if similar == 1 else 'pairs'} of classes may occur together: "
+            "a row that shows one of them counts less as a row without the other"
+        )
     if biased:
         # By the shown labels alone, a member that has learnt the bias would score best.
         counts = fits.count_as_absent()

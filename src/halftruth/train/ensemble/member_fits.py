@@ -106,6 +106,11 @@ class MemberFits:
         """
         return find_pairs(self.labels) if self.biased else self.similar.get(held)
 
+    def count_similar(self) -> int:
+        """Return how many pairs of classes seem to occur together, in rows that show one class."""
+        pairs = self.similar.get(None)
+        return 0 if pairs is None else int((np.minimum(pairs, pairs.T) < 0.5).sum()) // 2
+
     def count_as_absent(self, held: int | None = None) -> Tensor | None:
         """Return how much each unknown label counts, (N, K); None where all of them do."""
         pairs = self.weigh_pairs(held)
