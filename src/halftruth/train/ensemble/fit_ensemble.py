@@ -154,9 +154,10 @@ def fit_ensemble(
     biased = bias is not None and bias.found
     fits = MemberFits(x, given, fold, seed, groups is None, trust, shares, wide, biased)
     if similar := fits.count_similar():
+        pairs = "pair" if similar == 1 else "pairs"
         log(
-            f"auto: {similar:,} {'pair' if similar == 1 else 'pairs'} of classes may occur together: "
-            "a row that shows one of them counts less as a row without the other"
+            f"auto: {similar:,} {pairs} of classes may occur together: a row that shows one of "
+            "them counts less as a row without the other"
         )
     if biased:
         # By the shown labels alone, a member that has learnt the bias would score best.
