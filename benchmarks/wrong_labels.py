@@ -20,11 +20,12 @@ import torch
 
 from halftruth.audit import calibrate
 from halftruth.audit.cross_scores import align_folds
+from halftruth.audit.current import expect_right
 from halftruth.data.splits import fold_of_rows
 from halftruth.labels import PRESENT
 from halftruth.labels.hiding import single_positive
 from halftruth.presence import calibration, wrong_labels
-from halftruth.presence.estimate import Z90, Estimate
+from halftruth.presence.estimate import Estimate
 from halftruth.presence.remaining import WRONG_SPREADS, VerdictModel
 from halftruth.presence.wrong_labels import find_wrong
 from halftruth.train.ensemble.members import fit_linear_path
@@ -71,12 +72,10 @@ def score(x: np.ndarray, labels: np.ndarray, seed: int, path: Path) -> np.ndarra
 
 
 def describe(found: list[np.ndarray], mistaken: np.ndarray) -> Found:
-    """Expected and true precision of some labels; the range as in `Current.expect_next`."""
-    p, least, most = found
-    low = least.sum() - Z90 * np.sqrt((least * (1 - least)).sum())
-    high = most.sum() + Z90 * np.sqrt((most * (1 - most)).sum())
-    ends = max(np.floor(low), 0), min(np.ceil(high), len(p))
-    return 100 * p.mean(), 100 * mistaken.mean(), *(100 * end / len(p) for end in ends)
+    """Expected and true precision of some labels, and the range of the expected one."""
+    count, expected = len(mistaken), expect_right(*found)
+    ends = np.floor(expected.low), np.ceil(expected.high)
+    return 100 * expected.value / count, 100 * mistaken.mean(), *(100 * e / count for e in ends)
 
 
 def compare(found: list[np.ndarray], mistaken: np.ndarray) -> list[Found]:

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halftruth.labels import single_positive
 from halftruth.metrics import mean_average_precision
 from halftruth.train.ensemble import member_fits
 from halftruth.train.ensemble.class_pairs import (
@@ -27,15 +28,7 @@ def draw_nested(rows, seed=0):
     value = random.normal(size=rows)
     x = value[:, None] + 0.7 * random.normal(size=(rows, 6))
     truth = (value[:, None] > [-0.5, 0.3, 1.0]).astype(np.int8)
-    return x.astype(np.float32), truth, show_one(truth, random)
-
-
-def show_one(truth, random):
-    order = np.where(truth > 0, random.random(truth.shape), -1)
-    shown = np.zeros_like(truth)
-    rows = np.flatnonzero(truth.any(axis=1))
-    shown[rows, order.argmax(axis=1)[rows]] = 1
-    return shown
+    return x.astype(np.float32), truth, single_positive(truth, seed=seed)
 
 
 def test_nested_classes_with_one_label_per_row_are_ranked_better_with_pairs(monkeypatch):
@@ -47,7 +40,7 @@ def test_nested_classes_with_one_label_per_row_are_ranked_better_with_pairs(monk
         model = fit_ensemble(x[:400], shown[:400], members=["linear", "forest"]).model
         with torch.no_grad():
             found[name] = mean_average_precision(model(torch.from_numpy(x[400:])), truth[400:])
-    # Seeds 0 to 4: 3.0 to 5.8 points.
+    # Seeds 0 to 4: 3.3 to 4.5 points.
     assert found["pairs"] > found["none"] + 0.02
 
 

@@ -132,10 +132,7 @@ class Current:
         The interval is that of the range and of chance; for missing labels of chance alone.
         """
         ids = self.undecided(missing=missing)[:count]
-        p, least, most = self.probability[ids], self.least[ids], self.most[ids]
-        low = least.sum() - Z90 * np.sqrt((least * (1 - least)).sum())
-        high = most.sum() + Z90 * np.sqrt((most * (1 - most)).sum())
-        return len(ids), Estimate(float(p.sum()), max(float(low), 0.0), min(float(high), len(ids)))
+        return len(ids), expect_right(self.probability[ids], self.least[ids], self.most[ids])
 
     def describe_wrong(self) -> str:
         """How many of the next labels that may be wrong are wrong; as a range before decisions."""
@@ -149,10 +146,18 @@ class Current:
         some = f"Of the {'next' if decided else 'first'} {count} labels that may be wrong,"
         if decided >= ENOUGH_WRONG:
             return f"{some} about {100 * found.value / count:.0f} % are ({share} %)."
+        enough = min(ENOUGH_WRONG, int(wrong.sum()))
         return (
-            f"{some} {share} % are: hard examples look the same. "
-            f"{min(ENOUGH_WRONG, int(wrong.sum()))} decisions narrow this (so far: {decided})."
+            f"{some} {share} % are: correct labels that the model does not recognise look the "
+            f"same. {enough} decisions narrow this (so far: {decided})."
         )
+
+
+def expect_right(p: np.ndarray, least: np.ndarray, most: np.ndarray) -> Estimate:
+    """How many candidates are expected right; the interval is that of the range and of chance."""
+    low = least.sum() - Z90 * np.sqrt((least * (1 - least)).sum())
+    high = most.sum() + Z90 * np.sqrt((most * (1 - most)).sum())
+    return Estimate(float(p.sum()), max(float(low), 0.0), min(float(high), len(p)))
 
 
 def read_current(audit: AuditFolder) -> Current:

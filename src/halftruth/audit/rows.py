@@ -79,11 +79,9 @@ class Rows:
     @cached_property
     def _item(self) -> str | None:
         """The column that names the items, which the page shows anyway."""
-        return (
-            None
-            if self._table is None
-            else find_roles(self._table, self.audit.info["reading"]).item
-        )
+        if self._table is None:
+            return None
+        return find_roles(self._table, self.audit.info["reading"]).item
 
     @cached_property
     def _names(self) -> list[str]:

@@ -147,9 +147,10 @@ class MemberFits:
             results = [_fit_part(name, tasks[0], *data(tasks[0]))]
             left = (time.monotonic() - started) * (len(tasks) - 1)
             jobs = 1 if self.x.device.type != "cpu" else count_processes(left, len(tasks) - 1)
-            rest = [(name, task, *data(task)) for task in tasks[1:]]
+            # A generator: the weights of one fold at a time, where there are no processes.
+            rest = ((name, task, *data(task)) for task in tasks[1:])
             if jobs > 1:
-                results += run_in_processes(jobs, _fit_part, rest)
+                results += run_in_processes(jobs, _fit_part, [*rest])
             else:
                 results += [_fit_part(*task) for task in rest]
             found = self._combine(name, results)
