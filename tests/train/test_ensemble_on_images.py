@@ -7,7 +7,7 @@ from tiny_data import IMAGES
 from halftruth import fit
 from halftruth.data.images import ImageStore
 from halftruth.models.ensemble import EnsembleHead
-from halftruth.train.auto.resolve import uses_ensemble_on_images
+from halftruth.train.auto.plan import uses_ensemble_on_images
 from halftruth.train.config import Config
 from halftruth.train.results.evaluate import evaluate
 from halftruth.train.results.trained_run import TrainedRun

@@ -105,18 +105,22 @@ def choose_splits(
 ) -> Splits:
     """Split the rows for training: by the split column, without one a random validation part.
 
-    If a column has no validation rows, they are drawn from its training rows.
+    If a column has no validation rows, they are drawn from its training rows; with `val` 0 there
+    are none.
     """
     nothing = np.empty(0, dtype=np.intp)
+    if groups is not None:
+        groups = _check_groups(groups, n)
     if column is None:
-        return Splits(*split_rows(n, val=val, seed=seed, groups=groups), nothing)
-    if len(column) != n:
+        parts = Splits(np.arange(n), nothing, nothing)
+    elif len(column) != n:
         raise DataError(f"the split column has {len(column):,} entries for {n:,} rows")
-    parts = named_splits(column, names)
+    else:
+        parts = named_splits(column, names)
     if not len(parts.train):
         raise DataError("the split column has no training rows: no row is called 'train'")
-    if not len(parts.val):
-        inside = None if groups is None else _check_groups(groups, n)[parts.train]
+    if not len(parts.val) and val:
+        inside = None if groups is None else groups[parts.train]
         train, held_out = split_rows(len(parts.train), val=val, seed=seed, groups=inside)
         parts = Splits(parts.train[train], parts.train[held_out], parts.test)
     if groups is not None:

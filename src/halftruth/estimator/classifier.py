@@ -21,7 +21,7 @@ from halftruth.presence.decisions import Decisions, decide
 from halftruth.presence.labelling_model import logit, sigmoid
 from halftruth.presence.probabilities import fit_probabilities
 from halftruth.presence.propensity import LabelBias, choose_possible, choose_propensity
-from halftruth.train.auto.resolve import uses_ensemble
+from halftruth.train.auto.plan import uses_ensemble
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.ensemble.hints import HintWeights, describe_hints, fit_hints
 from halftruth.train.inputs.batches import apply_in_blocks, is_sparse

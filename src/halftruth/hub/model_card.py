@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 import halftruth
+from halftruth.train.results.held_out_rows import PARTS
 from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.run_folder import RESULT
 
@@ -118,7 +119,7 @@ def _read_result(run: TrainedRun) -> dict[str, Any]:
 
 def _scores(run: TrainedRun, result: dict[str, Any]) -> str:
     rows = []
-    for part, title in (("val", "validation"), ("test", "test")):
+    for part, title in PARTS.items():
         for name, value in (result.get(part) or {}).items():
             text = _number(value)
             if text is not None:

@@ -23,6 +23,7 @@ from halftruth.plots.style import (
     styled,
 )
 from halftruth.train.records import GROUPS
+from halftruth.train.results.held_out_rows import PARTS
 
 _NAMES = {
     "labelled": "labelled positives",
@@ -32,7 +33,7 @@ _NAMES = {
     "unknown": "unknown",
 }
 _DRAWN_BINS = 25
-ROWS_OF = {"train": "training rows", "val": "validation rows", "test": "test rows"}
+ROWS_OF = {"train": "training rows"} | {part: f"{name} rows" for part, name in PARTS.items()}
 
 
 def first_and_last(run: Record) -> list[int]:
@@ -97,8 +98,8 @@ def draw_class_distributions(runs: Sequence[Record], classes: Sequence[str] = ()
 
 
 def _class_counts(run: Record) -> tuple[str, np.ndarray]:
-    """The rows ("test" or "val") and their counts: test rows, if they have labels."""
-    found = {part: run.class_counts(part) for part in ("test", "val")}
+    """The part and its counts: test rows, if they have labels."""
+    found = {part: run.class_counts(part) for part in reversed(PARTS)}
     kept = {part: counts for part, counts in found.items() if counts is not None}
     if not kept or run.classes is None:
         raise NotRecorded(

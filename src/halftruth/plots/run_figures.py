@@ -35,11 +35,12 @@ from halftruth.plots.style import (
     shared_legend,
     styled,
 )
+from halftruth.train.results.held_out_rows import PARTS
 
 
 @styled
 def draw_classes(runs: Sequence[Record]) -> Drawing:
-    """Draw AP per class over its labelled positives, on test rows or else on validation rows."""
+    """Draw AP per class over its labelled positives: on test, out-of-sample or validation rows."""
     tables = []
     for run in runs:
         if run.classes is None:
@@ -47,7 +48,7 @@ def draw_classes(runs: Sequence[Record]) -> Drawing:
                 f"{run.folder} has no classes.csv: the run is not finished, or is from an older "
                 "version"
             )
-        part = "test" if "test_AP" in run.classes else "val"
+        part = next(part for part in reversed(PARTS) if f"{part}_AP" in run.classes)
         table = run.classes[["class", "train_present", f"{part}_AP"]]
         tables.append(
             table.set_axis(["class", "labelled", "AP"], axis=1).assign(run=run.name, part=part)

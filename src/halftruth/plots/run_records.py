@@ -18,6 +18,7 @@ from halftruth.data import DataError
 from halftruth.train.config import read_settings
 from halftruth.train.journal import HISTOGRAMS, METRICS
 from halftruth.train.records import GROUPS
+from halftruth.train.results.held_out_rows import PARTS
 
 NO_EPOCHS = "its model is an ensemble, which is not trained by epochs"
 
@@ -177,7 +178,8 @@ def _read_classes(path: Path) -> pd.DataFrame | None:
         table = pd.read_csv(path)
     except (ValueError, pd.errors.ParserError) as error:
         raise _broken(path, str(error)) from error
-    if not {"class", "train_present", "val_AP"} <= set(table):
+    measured = any(f"{part}_AP" in table for part in PARTS)
+    if not {"class", "train_present"} <= set(table) or not measured:
         raise _broken(path, "expected the columns class, train_present and val_AP")
     return table
 

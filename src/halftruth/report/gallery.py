@@ -22,7 +22,7 @@ _SIDE, _MOST_LETTERS = 150, 300
 class HeldOut:
     """Rows that a model was not trained on, with its probabilities and their labels.
 
-    `complete` are the complete labels, where they are known. `store` has the images and `texts` the
+    `part`: what these rows are called, such as validation. `complete` are the complete labels, where they are known. `store` has the images and `texts` the
     texts of the rows, if they have any.
     """
 
@@ -33,6 +33,7 @@ class HeldOut:
     complete: np.ndarray | None
     store: ImageStore | None
     texts: Sequence[str] | None = None
+    part: str = "validation"
 
     @property
     def can_be_seen(self) -> bool:

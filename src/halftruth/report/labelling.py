@@ -12,12 +12,12 @@ from halftruth.data.errors import some
 from halftruth.presence.probabilities import Probabilities
 from halftruth.report.page import table
 from halftruth.train.auto.label_bias import describe_bias, looks_biased, read_test
+from halftruth.train.results.held_out_rows import PARTS
 from halftruth.train.results.run_result import AS_ABSENT, ESTIMATED, VERIFIED, Result
 from halftruth.train.run_folder import write_text
 
 # The section of scores after a verification lies between these marks.
 _BEGIN, _END = "<!-- verified -->", "<!-- /verified -->"
-_PARTS = {"val": "validation", "test": "test"}
 _RULES = {
     "f1": "highest expected F1 per class",
     "f2": "highest expected F2 per class, which weighs recall more",
@@ -39,7 +39,7 @@ def describe_footing(result: Result) -> str:
     text = ""
     for footing in (VERIFIED, ESTIMATED):
         parts = [
-            name for part, name in _PARTS.items()
+            name for part, name in PARTS.items()
             if result.get_observed(part) and result.footing[part] == footing
         ]  # fmt: skip
         if not parts:

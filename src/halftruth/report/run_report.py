@@ -44,6 +44,7 @@ from halftruth.report.labelling import (
 from halftruth.report.page import Raw, document, facts, table
 from halftruth.train.auto.label_bias import choose_propensities
 from halftruth.train.config import Config
+from halftruth.train.results.held_out_rows import PARTS
 from halftruth.train.results.run_result import SHOWN, Result
 from halftruth.train.run_folder import write_text
 from halftruth.train.task import Task
@@ -90,15 +91,17 @@ def write_report(result: Result) -> Path:
     details = result.details
     assert details is not None, "the result must come from fit, not from result.json"
     config, task, seconds = details.config, details.task, details.seconds
-    run, rows, items = read_run(result.folder), task.splits.val, task.labels.items
+    part, items = details.held, task.labels.items
+    run, rows = read_run(result.folder), details.parts[part]
     held_out = HeldOut(
         names=[f"row {row}" if items is None else str(items[row]) for row in rows],
         classes=task.classes,
-        probabilities=details.probabilities["val"],
+        probabilities=details.probabilities[part],
         labels=task.labels.values[rows],
         complete=None if task.truth is None else task.truth[rows],
         store=task.store,
         texts=None if task.texts is None else [task.texts[row] for row in rows],
+        part=PARTS[part],
     )
     parts = [
         _head(result, config, task, seconds),
@@ -107,7 +110,7 @@ def write_report(result: Result) -> Path:
         show_decisions(result),
         show_label_bias(result),
         _classes(result, run, details.classes),
-        _images(held_out, details.classes),
+        _images(held_out, details.classes, f"{part}_AP"),
         _missing(held_out, choose_propensities(result.label_bias, task.labels.values)),
         _bad_images(result.bad_images),
         _time(run, seconds),
@@ -126,9 +129,9 @@ def _head(result: Result, config: Config, task: Task, seconds: float) -> str:
     ]
     numbers += [
         (f"{100 * scores[key]:.1f}", f"{key}, %, {name}, {result.footing[part]}")
-        for part, name, scores in (("test", "test", result.test), ("val", "validation", result.val))
+        for part, name in reversed(PARTS.items())
         for key in SHOWN
-        if scores
+        if (scores := getattr(result, part))
     ]
     if not result.members:
         numbers.append((f"{result.best_epoch}", f"best epoch, stage {result.best_stage}"))
@@ -172,16 +175,16 @@ def inline_svg(drawing: Drawing, text: str) -> Raw:
 
 
 def _classes(result: Result, run: Record, classes: pd.DataFrame) -> str:
-    part = "test" if "test_AP" in classes else "val"
+    part = next(name for name in reversed(PARTS) if f"{name}_AP" in classes)
     order = classes.sort_values(f"{part}_AP", ascending=False, kind="stable")
     columns = {
         "class": "class",
         "train_present": "labelled",
         "train_true": "present",
     }
-    for name in ("val", "test"):
+    for name in PARTS:
         shares = ("AP", "precision", "recall", "F1")
-        columns |= {f"{name}_{key}": f"{key}, {name}" for key in shares}
+        columns |= {f"{name}_{key}": f"{key}, {name.replace('_', ' ')}" for key in shares}
     used = {key: text for key, text in columns.items() if key in classes}
     rows = [[_cell(key, value) for key, value in zip(used, row, strict=True)]
             for row in order[list(used)].itertuples(index=False)]  # fmt: skip
@@ -196,8 +199,8 @@ def _classes(result: Result, run: Record, classes: pd.DataFrame) -> str:
 
 
 def _describe_parts(result: Result) -> str:
-    parts = [part for part in ("val", "test") if result.get_observed(part)]
-    return ", ".join(f"{part} {result.footing[part]}" for part in parts)
+    parts = [part for part in PARTS if result.get_observed(part)]
+    return ", ".join(f"{part.replace('_', ' ')} {result.footing[part]}" for part in parts)
 
 
 def _cell(key: str, value: float | str) -> str:
@@ -210,7 +213,7 @@ def _cell(key: str, value: float | str) -> str:
     return f"{100 * value:.1f}"
 
 
-def _images(held_out: HeldOut, classes: pd.DataFrame) -> str:
+def _images(held_out: HeldOut, classes: pd.DataFrame, ap: str) -> str:
     if not held_out.can_be_seen:
         return ""
     kind = "images" if held_out.store is not None else "texts"
@@ -221,10 +224,10 @@ def _images(held_out: HeldOut, classes: pd.DataFrame) -> str:
         else ""
     )
     return (
-        f"<h2>Best and worst {kind}</h2><p>Validation rows, which the model was not trained on: "
-        "for each class the positives with the highest and the lowest score, and the other "
+        f"<h2>Best and worst {kind}</h2><p>{held_out.part.capitalize()} rows, scored by models that "
+        "were not trained on them: for each class the positives with the highest and the lowest score, and the other "
         f"{kind} with the highest score{unlabelled}.{some}</p>"
-        + best_and_worst(held_out, classes["val_AP"].to_numpy(dtype=float))
+        + best_and_worst(held_out, classes[ap].to_numpy(dtype=float))
     )
 
 
@@ -235,9 +238,11 @@ def _missing(held_out: HeldOut, choice: dict[str, Any]) -> str:
     rows = len(held_out.names)
     some = "the" if rows == every else f"{rows:,} of {every:,}"
     if not (held_out.labels == UNKNOWN).any():
-        return f"{title}<p>The validation rows have no unknown labels.</p>"
+        return f"{title}<p>The {held_out.part} rows have no unknown labels.</p>"
     if not (held_out.labels == PRESENT).any():
-        return f"{title}<p>The validation rows have no positive labels to estimate them from.</p>"
+        return (
+            f"{title}<p>The {held_out.part} rows have no positive labels to estimate them from.</p>"
+        )
     known = calibrate(held_out.labels, held_out.probabilities, **choice)
     found = missing_labels(
         held_out.labels,
@@ -250,7 +255,7 @@ def _missing(held_out: HeldOut, choice: dict[str, Any]) -> str:
     total = known.missing_total
     count = int((held_out.labels == UNKNOWN).sum())
     text = (
-        f"<p>Of the {count:,} unknown labels of {some} validation rows, an estimated "
+        f"<p>Of the {count:,} unknown labels of {some} {held_out.part} rows, an estimated "
         f"<b>{total.value:,.0f}</b> are present (90 % interval {total.low:,.0f} to "
         f"{total.high:,.0f}). The estimate does not use complete labels. The most probable come "
         "first; <code>halftruth audit</code> checks all rows.</p>"

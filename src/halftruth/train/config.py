@@ -122,7 +122,7 @@ class Config(Settings):
                 found[name] = f"{name}: expected {expected}, got {value!r}"
         checks = [
             (("images", "features", "text", "labels", "truth", "hints"), self._check_files),
-            (("weights", "images", "select", "truth"), self._check_choices),
+            (("weights", "images", "select", "truth", "val"), self._check_choices),
             (("reading", "reading_truth", "reading_features"), self._check_reading),
             (("device", "precision"), self._check_device_and_precision),
             (("method", "options", "images", "features", "head"), self._check_method),
@@ -178,12 +178,21 @@ class Config(Settings):
         return found
 
     def _check_choices(self) -> list[str]:
+        from halftruth.train.auto.plan import needs_validation
+
         found = []
         named = self.weights in ("pretrained", "none")
         if self.images and not named and not Path(self.weights).is_file():
             found.append(f'weights: expected "pretrained", "none" or a file, got {self.weights!r}')
         if self.cache == "none" and self.on_features:
             found.append("cache: none is for `images`; expected auto, memory or disk")
+        if self.val == 0 and needs_validation(self):
+            found.append(
+                "val: expected more than 0 for a model that is trained by epochs, got 0: its "
+                "validation rows choose the epoch and give probabilities and decisions. Only the "
+                "ensemble of `method` auto (on `features` or `text`, or on `images` with `tune` "
+                "head; with the usual settings of training) needs none"
+            )
         if self.select == "truth" and not self.truth:
             found.append('select: "truth" needs the complete labels (`truth`)')
         return found

@@ -23,14 +23,8 @@ from halftruth.models import Classifier
 from halftruth.models.heads import registry as heads
 from halftruth.presence.propensity import shows_one
 from halftruth.train.auto.label_bias import ROWS_TO_LABEL
-from halftruth.train.auto.resolve import (
-    Budget,
-    Choice,
-    resolve_auto,
-    search_settings,
-    uses_ensemble,
-    uses_ensemble_on_images,
-)
+from halftruth.train.auto.plan import uses_ensemble, uses_ensemble_on_images
+from halftruth.train.auto.resolve import Budget, Choice, resolve_auto, search_settings
 from halftruth.train.auto.shown_first import find_label_bias
 from halftruth.train.config import AUTO, Config, load_settings
 from halftruth.train.devices import (
@@ -73,7 +67,13 @@ from halftruth.train.run_folder import (
 )
 from halftruth.train.scoring import extract_features
 from halftruth.train.stages import Stages, build_model
-from halftruth.train.task import check_parts, has_many_classes, load_task, remove_rows
+from halftruth.train.task import (
+    check_parts,
+    has_many_classes,
+    load_task,
+    release_validation,
+    remove_rows,
+)
 from halftruth.train.teacher import (
     ESTIMATES,
     TEACHER,
@@ -230,7 +230,7 @@ class Run:
     def _report_unused_val(self) -> None:
         """Warn where `val` was set, but the label file names the validation rows."""
         column = self.task.labels.split
-        if column is None or self.config.val == Config.val or not len(named_splits(column).val):
+        if column is None or self.config.val is None or not len(named_splits(column).val):
             return
         self.journal.log(
             "warning: --val has no effect, since the split column names the validation rows; "
@@ -309,6 +309,9 @@ class Run:
             "em trains the network anyway)"
         )
         self.config = head
+        if head.val is None:
+            # An ensemble needs no rows to choose an epoch.
+            task.splits = release_validation(task)
 
     def _get_features_for_search(
         self, model: Classifier, inputs: Inputs, choice: Choice
@@ -468,11 +471,11 @@ class Run:
         model, given = load_ensemble(best, matrix.shape[1], len(task.classes))
         result = evaluate_run(config, task, model, inputs, best, self.accelerator, given)
         result.members, result.bad_images = best["members"], list(bad)
-        result.criterion, result.best_score = (
-            "val_mAP",
-            result.get_observed("val").get("mAP", math.nan),
-        )
-        journal.write({"stage": ENSEMBLE, "epoch": 1, "val_mAP": result.best_score})
+        assert result.details is not None
+        held = result.details.held
+        result.criterion = f"{held}_mAP"
+        result.best_score = result.get_observed(held).get("mAP", math.nan)
+        journal.write({"stage": ENSEMBLE, "epoch": 1, result.criterion: result.best_score})
         journal.close()
         self._write_results(result, time.perf_counter() - started)
         journal.log(result.describe())

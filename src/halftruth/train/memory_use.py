@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from halftruth.data.memory import check_memory, format_bytes, get_free_memory
 from halftruth.data.wide_matrix import WideMatrix
 from halftruth.models import Classifier
-from halftruth.train.auto.resolve import uses_ensemble
+from halftruth.train.auto.plan import uses_ensemble
 from halftruth.train.config import Config
 from halftruth.train.task import Task
 

@@ -269,9 +269,14 @@ class Settings:
         dict, DATA, "How the features are read: arguments of `read_feature_columns`.",
         on_resume=FREE, only=(FEATURE_FILES,), nested=True,
     )  # fmt: skip
-    val: float = _declare(
-        0.2, DATA, "Share of rows held out for validation, where no split column assigns them.",
-        more_than=0, less_than=1, on_resume=FREE, first=True,
+    val: float | None = _declare(
+        None, DATA,
+        "Share of rows held out for validation, where no split column assigns them. The ensemble "
+        "of auto needs none (0): its scores, probabilities and decisions are out of sample by "
+        "folds.",
+        default_words="chosen by the plan: 0 for the ensemble of auto, 0.02 to 0.1 with many "
+        "classes, else 0.2",
+        at_least=0, less_than=1, on_resume=FREE, first=True,
     )  # fmt: skip
     group_column: str | None = _declare(
         None, DATA, "Rows with the same value in this column (a patient) stay in one part.",

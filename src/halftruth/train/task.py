@@ -8,7 +8,14 @@ import numpy as np
 from accelerate import Accelerator
 
 from halftruth import losses
-from halftruth.data import DataError, ImageStore, Splits, choose_splits, read_column
+from halftruth.data import (
+    DataError,
+    ImageStore,
+    Splits,
+    choose_splits,
+    named_splits,
+    read_column,
+)
 from halftruth.data import read_labels as read
 from halftruth.data.complete_rows import add_complete_rows
 from halftruth.data.decode_images import describe_bad
@@ -25,6 +32,7 @@ from halftruth.labels import (
 )
 from halftruth.labels.soft_labels import scale_weights
 from halftruth.losses import Loss
+from halftruth.train.auto.plan import choose_val, fits_many, needs_validation
 from halftruth.train.config import Config
 from halftruth.train.devices import let_main_go_first
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
@@ -101,8 +109,9 @@ class Task:
     def describe(self) -> str:
         """Return a description of the data."""
         parts = ", ".join(
-            f"{len(getattr(self.splits, part)):,} {name}"
+            f"{len(rows):,} {name}"
             for part, name in (("train", "training"), ("val", "validation"), ("test", "test"))
+            if len(rows := getattr(self.splits, part)) or part != "val"
         )
         lines = [self.labels.describe(), f"rows: {parts}"]
         if self.encoder is not None:
@@ -219,7 +228,7 @@ def _leave_out_weightless(config: Config, labels: Any, splits: Splits) -> Splits
             f"{config.labels}: every weight of the {len(splits.train):,} training rows is 0, so "
             "there is nothing to learn from"
         )
-    if not len(kept.val) and len(splits.val):
+    if not len(kept.val) and len(splits.val) and needs_validation(config):
         raise DataError(
             f"{config.labels}: every weight of the {len(splits.val):,} validation rows is 0, so "
             "no epoch can be chosen; give some of them another weight"
@@ -238,9 +247,17 @@ def _leave_out_bad(task: Task, config: Config, bad: list[tuple[str, str]]) -> No
 
 def choose_parts(config: Config, labels: LabelMatrix, groups: np.ndarray | None) -> Splits:
     """Return the rows for training, validation and test."""
-    return choose_splits(
-        len(labels), column=labels.split, val=config.val, seed=config.seed, groups=groups
+    val = choose_val(config, labels)
+    parts = choose_splits(
+        len(labels), column=labels.split, val=val, seed=config.seed, groups=groups
     )
+    if not len(parts.val) and fits_many(config, labels):
+        raise DataError(
+            f"val (--val): expected more than 0 with more than {MANY_CLASSES:,} classes, got 0: "
+            "probabilities and decisions of so many classes are found on rows that the model is "
+            "not fitted to; leave it out"
+        )
+    return parts
 
 
 def read_groups(config: Config) -> np.ndarray | None:
@@ -253,7 +270,7 @@ def read_groups(config: Config) -> np.ndarray | None:
 
 
 def check_parts(task: Task, config: Config) -> None:
-    """Refuse training rows or validation rows without a present label."""
+    """Refuse training rows without a present label, and validation rows that must show one."""
     train, val = task.splits.train, task.splits.val
     if not task.labels.select(train).positives_per_row().any():
         raise DataError(
@@ -262,13 +279,16 @@ def check_parts(task: Task, config: Config) -> None:
         )
     if has_many_classes(task.labels):
         present = task.labels.select(val).positives_per_row().any()
-    else:
+        purpose = "probabilities cannot be found"
+    elif needs_validation(config):
         present = (task.get_selection_labels(config)[val] > 0).any()
+        purpose = "no epoch can be chosen"
+    else:
+        return
     if not present:
         raise DataError(
-            f"{config.labels}: no label of the {len(val):,} validation rows is present (1), so no "
-            "epoch can be chosen; give more rows to validation (--val) or name others in the "
-            "split column"
+            f"{config.labels}: no label of the {len(val):,} validation rows is present (1), so "
+            f"{purpose}; give more rows to validation (--val) or name others in the split column"
         )
 
 
@@ -364,3 +384,11 @@ def _check_images_named(task: Task) -> None:
 def remove_rows(splits: Splits, rows: np.ndarray) -> Splits:
     """Return the parts without some rows (of unreadable images)."""
     return Splits(*(np.setdiff1d(part, rows) for part in (splits.train, splits.val, splits.test)))
+
+
+def release_validation(task: Task) -> Splits:
+    """Return the parts with validation rows that were drawn, not named, among the training rows."""
+    column, parts = task.labels.split, task.splits
+    if column is not None and len(named_splits(column).val):
+        return parts
+    return Splits(np.union1d(parts.train, parts.val), parts.val[:0], parts.test)

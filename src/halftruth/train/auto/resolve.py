@@ -41,30 +41,6 @@ PARTS, ENOUGH_ROWS = 5, 500
 # The numbers of rows for which a network gets a teacher: fewer say little, and with more the
 # ensemble holds out only some rows, so that most would have no estimate.
 FEWEST_TAUGHT, MOST_TAUGHT = 200, 20_000
-# Settings of a training by steps: with one of them, auto trains one model, not the ensemble.
-_OF_ONE_MODEL = (
-    "batch_size", "budget", "clip", "dropout", "ema", "epochs", "head", "head_lr", "hidden", "l1",
-    "lr", "optimizer", "patience", "ridge", "schedule", "select", "warmup", "weight_decay",
-)  # fmt: skip
-
-
-def uses_ensemble(config: Config, defaults: dict[str, Any] | None = None) -> bool:
-    """Return whether auto fits the ensemble: on features, with no setting of a single model.
-
-    `defaults`: those of the caller, where they differ from the defaults on features.
-    """
-    usual = vars(Config(**{**DEFAULTS_ON_FEATURES, "features": "x"})) | (defaults or {})
-    same = all(getattr(config, name) == usual[name] for name in _OF_ONE_MODEL)
-    on_matrix = config.on_features and not config.tunes_encoder
-    return config.method == AUTO and on_matrix and same
-
-
-def uses_ensemble_on_images(config: Config) -> bool:
-    """Return whether auto fits the ensemble to frozen features of images (`tune` head)."""
-    usual = vars(Config(images=["x"]))
-    same = all(getattr(config, name) == usual[name] for name in (*_OF_ONE_MODEL, "head_epochs"))
-    alone = bool(config.images) and not config.on_features
-    return config.method == AUTO and alone and config.tune == "head" and same
 
 
 @dataclass(frozen=True)

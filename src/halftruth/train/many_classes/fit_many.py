@@ -29,7 +29,6 @@ _DRAWN_SHARE, _LEAST_DRAWN = 1 / 32, 300
 # The learning rate is for the largest batch.
 _LEARNING_RATE, _RIDGE = 0.01, 0.1
 # Held-out rows on which the share of the neighbours and the curve are found.
-HELD_OUT = 5_000
 _TUNING_CELLS = 30_000_000
 _SHARES = (0.0, 0.2, 0.4, 0.6, 0.8)
 # The number of logits that are held at once.

@@ -8,7 +8,8 @@ import torch
 from halftruth.data.splits import split_rows
 from halftruth.labels import SparseLabels
 from halftruth.presence.decisions import Decisions
-from halftruth.train.many_classes.fit_many import HELD_OUT, FittedMany, Log, fit_many_classes
+from halftruth.train.auto.plan import share_of_many
+from halftruth.train.many_classes.fit_many import FittedMany, Log, fit_many_classes
 from halftruth.train.many_classes.many_run import (
     ManyScores,
     choose,
@@ -39,15 +40,14 @@ class ManyClassModel:
         log: Log = lambda text: None,
     ) -> "ManyClassModel":
         """Fit the model to all rows but a few, on which probabilities and decisions are fitted."""
-        count = len(labels)
-        share = min(max(HELD_OUT / count, 0.02), 0.1)
-        train, held = split_rows(count, val=share, seed=seed, groups=groups)
+        share = share_of_many(len(labels))
+        train, held = split_rows(len(labels), val=share, seed=seed, groups=groups)
         fitted = fit_many_classes(
             features, labels, train, held, seed=seed, weights=weights, log=log
         )
         set_labels_per_row(fitted.head, features, labels, held, labels_per_row, log)
         pooled = pool_probabilities(fitted.head, features, held)
-        return cls(fitted, decide_many(pooled, labels.count_per_class(), rule))
+        return cls(fitted, decide_many(pooled, labels.select(train).count_per_class(), rule))
 
     def predict_proba(self, features: Any) -> np.ndarray:
         """Return the dense probabilities; refused without enough memory."""

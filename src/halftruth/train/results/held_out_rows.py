@@ -11,6 +11,11 @@ import numpy as np
 from halftruth.labels import LabelMatrix
 from halftruth.train.run_folder import OUT_OF_SAMPLE, CheckpointError
 
+# The parts of a run that have scores, and what their rows are called. An ensemble without
+# validation rows has scores of its training rows instead, by members that were not fitted to them.
+HELD_OUT = "out_of_sample"
+PARTS = {"val": "validation", HELD_OUT: "out-of-sample", "test": "test"}
+
 
 @dataclass(frozen=True)
 class OutOfSample:

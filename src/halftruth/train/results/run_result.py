@@ -34,7 +34,7 @@ from halftruth.train.ensemble.hints import combine_with_hints
 from halftruth.train.inputs.batches import Inputs
 from halftruth.train.knowledge import check_knowledge
 from halftruth.train.records import count_class_histograms
-from halftruth.train.results.held_out_rows import OutOfSample
+from halftruth.train.results.held_out_rows import HELD_OUT, PARTS, OutOfSample
 from halftruth.train.run_folder import to_json
 from halftruth.train.scoring import score_rows
 from halftruth.train.task import Task
@@ -53,7 +53,8 @@ class Details:
 
     config: Config
     task: Task
-    # (rows, K) of each part.
+    # The rows of each part, and their probabilities (rows, K).
+    parts: dict[str, np.ndarray]
     probabilities: dict[str, np.ndarray]
     classes: pd.DataFrame
     # (K, groups, bins) counts of probabilities of each part.
@@ -63,6 +64,11 @@ class Details:
     seconds: float = 0.0
     # Rows whose complete labels would settle whether labels are biased.
     rows_to_label: np.ndarray | None = None
+
+    @property
+    def held(self) -> str:
+        """The part that the model was not fitted on: validation or out-of-sample rows."""
+        return "val" if "val" in self.parts else HELD_OUT
 
 
 @dataclass
@@ -90,12 +96,14 @@ class Result:
     # The key of metrics.jsonl by which epochs are compared, and its value in the kept epoch.
     criterion: str = ""
     best_score: float = math.nan
-    # Scores of rows with complete labels; empty where labels are unknown.
+    # Scores of rows with complete labels; empty where labels are unknown. An ensemble without
+    # validation rows has those of out-of-sample rows instead.
     val: dict[str, float] = field(default_factory=dict)
+    out_of_sample: dict[str, float] = field(default_factory=dict)
     test: dict[str, float] = field(default_factory=dict)
-    # The scores that "val" and "test" would have if unknown labels were absent; never shown.
+    # The scores that these parts would have if unknown labels were absent; never shown.
     counting_unknown_as_absent: dict[str, dict[str, float]] = field(default_factory=dict)
-    # What is known of "val" and "test": "on complete labels", or "estimated".
+    # What is known of each part: "on complete labels", or "estimated".
     footing: dict[str, str] = field(default_factory=dict)
     # Where labels are unknown: the scores that complete labels would give, each as value, low and
     # high end of the 90 % interval, estimated on the rows of out_of_sample.npz.
@@ -109,7 +117,10 @@ class Result:
     details: Details | None = field(default=None, repr=False, compare=False)
 
     def get_observed(self, part: str) -> dict[str, float]:
-        """Return the scores of a part on its labels, where unknown ones count as absent."""
+        """Return the scores of a part on its labels, where unknown ones count as absent.
+
+        `part`: val, out_of_sample or test; {} if the run has no such rows.
+        """
         return getattr(self, part) or self.counting_unknown_as_absent.get(part, {})
 
     def to_dict(self) -> dict[str, Any]:
@@ -126,7 +137,7 @@ class Result:
         if self.many_classes:
             return "\n".join([*self.many_classes, f"everything is in {self.folder}"])
         lines = [f"best: stage {self.best_stage}, epoch {self.best_epoch}"] * (not self.members)
-        for part, name in (("val", "validation"), ("test", "test")):
+        for part, name in PARTS.items():
             scores = getattr(self, part)
             if scores and not math.isfinite(scores["mAP"]):
                 lines.append(f"{name}: not measured, no label of these rows is present")
@@ -173,20 +184,23 @@ def evaluate_run(
     """Evaluate the best weights on validation and test rows, on complete labels where known.
 
     Probabilities are calibrated and decisions are made on rows the model was not fitted on: those
-    given, or the validation rows.
+    given, or the validation rows. Without validation rows, those given are evaluated, too.
     """
     model.to(accelerator.device).eval()
 
     def predict(rows: np.ndarray) -> np.ndarray:
         logits = score_rows(model, inputs, rows, accelerator, 2 * config.batch_size)
-        # Also without rows, as many runs have no test part.
-        return logits.double().cpu().numpy().reshape(len(rows), len(task.classes))
+        return logits.double().cpu().numpy()
 
     reference = task.labels.values if task.truth is None else task.truth
-    val, test = task.splits.val, task.splits.test
-    logits = {"val": predict(val), "test": predict(test)}
-    given = out_of_sample or OutOfSample(val, logits["val"])
+    named = {"val": task.splits.val, "test": task.splits.test}
+    parts = {part: rows for part, rows in named.items() if len(rows)}
+    logits = {part: predict(rows) for part, rows in parts.items()}
+    given = out_of_sample or OutOfSample(parts["val"], logits["val"])
     given, logits, hints = combine_with_hints(task, given, logits)
+    if "val" not in parts:
+        parts = {HELD_OUT: given.rows, **parts}
+        logits = {HELD_OUT: given.logits, **logits}
     bias = read_label_bias(best)
     probabilities, decisions, present = decide_without_complete_labels(config, task, given, bias)
     scores = {part: probabilities(values) for part, values in logits.items()}
@@ -195,16 +209,15 @@ def evaluate_run(
         part: count_class_histograms(
             scores[part], task.labels.values[at], None if task.truth is None else task.truth[at]
         )
-        for part, at in (("val", val), ("test", test))
-        if len(at)
+        for part, at in parts.items()
     }
     footing = {
         part: VERIFIED
         if task.truth is not None or not (reference[at] == UNKNOWN).any()
         else ESTIMATED
-        for part, at in (("val", val), ("test", test))
+        for part, at in parts.items()
     }
-    table = make_class_table(task, reference, scores, decisions, footing)
+    table = make_class_table(task, reference, parts, scores, decisions, footing, present)
     result = Result(
         folder=Path(config.out),
         method=config.method,
@@ -221,16 +234,14 @@ def evaluate_run(
         footing=footing,
         hints=hints,
         details=Details(
-            config, task, scores, table, histograms, given, accelerator.is_main_process
+            config, task, parts, scores, table, histograms, given, accelerator.is_main_process
         ),
     )
     with warnings.catch_warnings():
         # `data check` reports classes without a positive; here they are left out of the means.
         warnings.simplefilter("ignore", UndefinedMetricWarning)
         warnings.filterwarnings("ignore", message="No class has")
-        for part, at in (("val", val), ("test", test)):
-            if not len(at):
-                continue
+        for part, at in parts.items():
             found = score_decisions(scores[part], decisions, reference[at])
             if footing[part] == VERIFIED:
                 setattr(result, part, found)
@@ -349,22 +360,23 @@ def score_decisions(
 def make_class_table(
     task: Task,
     reference: np.ndarray,
+    parts: dict[str, np.ndarray],
     scores: dict[str, np.ndarray],
     decisions: Decisions,
     footing: dict[str, str],
+    present: PresenceRange,
 ) -> pd.DataFrame:
     """Return one row per class: its counts, its threshold, and its metrics per part.
+
+    `parts`: the rows of each. `present`: P(present) of the labels of the out-of-sample rows.
 
     `*_true` counts use the complete labels, where they are known. Metrics are estimated on parts
     with unknown labels. AP and recall are NaN for a class without a positive in a part, precision
     is NaN where nothing was predicted.
     """
     limits = np.where(decisions.predicted, decisions.thresholds, 1.0)
-    rows = {"train": task.splits.train, "val": task.splits.val, "test": task.splits.test}
     columns: dict[str, Any] = {"class": list(task.classes), "threshold": limits}
-    for part, at in rows.items():
-        if not len(at):
-            continue
+    for part, at in {"train": task.splits.train, **parts}.items():
         columns[f"{part}_present"] = (task.labels.values[at] > 0).sum(axis=0)
         if task.truth is not None:
             columns[f"{part}_true"] = (task.truth[at] > 0).sum(axis=0)
@@ -373,7 +385,8 @@ def make_class_table(
         if footing[part] == VERIFIED:
             found = _score_classes(scores[part], reference[at], limits)
         else:
-            found = _estimate_classes(scores[part], reference[at], decisions)
+            known = present if part == HELD_OUT and task.truth is None else None
+            found = _estimate_classes(scores[part], reference[at], decisions, known)
         columns |= {f"{part}_{name}": values for name, values in found.items()}
     return pd.DataFrame(columns)
 
@@ -390,9 +403,9 @@ def _score_classes(p: np.ndarray, labels: np.ndarray, limits: np.ndarray) -> dic
 
 
 def _estimate_classes(
-    p: np.ndarray, labels: np.ndarray, decisions: Decisions
+    p: np.ndarray, labels: np.ndarray, decisions: Decisions, present: PresenceRange | None
 ) -> dict[str, np.ndarray]:
-    found, none = estimate(p, labels, decisions), np.full(labels.shape[1], np.nan)
+    found, none = estimate(p, labels, decisions, present), np.full(labels.shape[1], np.nan)
     if found is None:
         return dict.fromkeys(("AP", "precision", "recall", "F1"), none)
     chosen, shown = decisions(p).any(axis=0), (labels == PRESENT).any(axis=0)
