@@ -36,7 +36,7 @@ _BATCH = 128
 
 @dataclass(frozen=True)
 class Matrix:
-    """Standardised features (N, D), and the visible labels.
+    """Features (N, D), standardised and as they are, and the visible labels.
 
     In training rows these are the labels that the label setting shows: no training process has a
     hidden label in memory. In other rows they are complete, for selection and evaluation.
@@ -46,6 +46,7 @@ class Matrix:
     labels: Tensor
     splits: Splits
     prior: float
+    features: np.ndarray
     groups: np.ndarray | None = None
 
 
@@ -76,7 +77,7 @@ def load_matrix(
     splits = read.splits
     x = apply_in_blocks(fit_standardization(features[splits.train]), features).float()
     seen = torch.from_numpy(seen_labels(read))
-    return Matrix(x.to(device), seen.to(device), splits, prior_of(read), read.groups)
+    return Matrix(x.to(device), seen.to(device), splits, prior_of(read), features, read.groups)
 
 
 def seen_labels(read: Benchmark) -> np.ndarray:

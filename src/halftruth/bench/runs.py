@@ -56,13 +56,14 @@ def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
         config = Config(**defaults, seed=job.seed, budget=job.training.get("budget"))
         shown = matrix.labels[torch.as_tensor(matrix.splits.train)].cpu().numpy()
         if config.budget is None:
-            groups = None if matrix.groups is None else matrix.groups[matrix.splits.train]
-            features = matrix.x[torch.as_tensor(matrix.splits.train)].cpu().numpy()
+            # It prepares the features itself, as in `train`.
+            rows, device = matrix.splits.train, matrix.x.device
+            groups = None if matrix.groups is None else matrix.groups[rows]
             fitted = fit_ensemble(
-                features, shown, seed=job.seed, groups=groups, device=matrix.x.device
+                matrix.features[rows], shown, seed=job.seed, groups=groups, device=device
             )
-            model = fitted.model.to(matrix.x.device)
-            return {"epoch": 1, **compute_metrics(job, model, matrix)}
+            own = dataclasses.replace(matrix, x=torch.as_tensor(matrix.features).float().to(device))
+            return {"epoch": 1, **compute_metrics(job, fitted.model.to(device), own)}
         config, choice = resolve_auto(config, shown, matrix.x.shape[1])
         accelerator: Any = OneProcess(str(matrix.x.device))
         rows = matrix.splits.train

@@ -17,10 +17,10 @@ from halftruth.estimator import targets, training
 from halftruth.estimator.training import Fitted, TrainingData
 from halftruth.labels import MANY_CLASSES, UNKNOWN
 from halftruth.metrics import mean_average_precision
-from halftruth.presence.decisions import Decisions, decide
+from halftruth.presence.decisions import Decisions
+from halftruth.presence.fit_decisions import fit_decisions
 from halftruth.presence.labelling_model import logit, sigmoid
-from halftruth.presence.probabilities import fit_probabilities
-from halftruth.presence.propensity import LabelBias, choose_possible, choose_propensity
+from halftruth.presence.propensity import LabelBias
 from halftruth.train.auto.plan import uses_ensemble
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.ensemble.hints import HintWeights, describe_hints, fit_hints
@@ -75,7 +75,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     complete_classes : list, default=None
         Classes of which every present label is shown, so that their zeros are absent.
     random_state : int, RandomState or None, default=0
-        Seed of initial weights, row order and held-out rows.
+        Seed of initial weights, row order and held-out rows; a number is the `seed` of
+        `halftruth train`.
     device : {"cpu", "cuda", "mps", "auto"}, default="cpu"
         Where to train. Predictions are made on the CPU in double precision.
     verbose : bool, default=False
@@ -242,7 +243,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_iter_, self.best_epoch_ = fitted.epochs, fitted.best_epoch
         self.classes_ = names
         logits = self._fit_hints(y, replace(fitted, rows=counted[fitted.rows]), hints)
-        self._fit_decisions(data.y, fitted.rows, logits, shares, complete)
+        self._fit_decisions(data.y, fitted.rows, logits, shares, complete, config.seed)
         return self
 
     def decision_function(self, X: Any, hints: Any = None) -> np.ndarray:
@@ -306,10 +307,13 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         given = {name: _to_python(value) for name, value in self.get_params().items()}
         for name in ("verbose", "prevalence", "complete_classes"):
             given.pop(name)
-        random = check_random_state(given.pop("random_state"))
+        state = given.pop("random_state")
+        random = check_random_state(state)
+        # A number is the seed itself, as in `halftruth train --seed`.
+        seed = state if type(state) is int else int(random.randint(2**31 - 1))
         problems = targets.find_problems(given.pop("members"), given.pop("val"), given["patience"])
         settings = {**given, "options": given["options"] or {}, "head_lr": given["lr"]}
-        config = Config(**settings, features=["X"], seed=int(random.randint(2**31 - 1)))
+        config = Config(**settings, features=["X"], seed=seed)
         problems += [text for text in config.problems() if text.split(":")[0] in given]
         if problems:
             raise ConfigError(problems)
@@ -402,15 +406,14 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         logits: np.ndarray,
         shares: dict[int, float],
         complete: np.ndarray | None,
+        seed: int,
     ) -> None:
         """Fit the model of labelling to out-of-sample logits, and choose thresholds."""
-        self.probabilities_ = fit_probabilities(
-            y[rows], logits, labels_per_row=self.labels_per_row, prevalence=shares,
-            complete=complete, propensity=choose_propensity(y, self.label_bias_),
-            possible=choose_possible(y, self.label_bias_), seed=0,
+        self.probabilities_, decisions, _ = fit_decisions(
+            y, rows, logits, shown=(y > 0).sum(axis=0), rule=self.decide, bias=self.label_bias_,
+            labels_per_row=self.labels_per_row, prevalence=shares, complete=complete, seed=seed,
         )  # fmt: skip
-        shown = (y > 0).sum(axis=0)
-        self._set_decisions(decide(self.probabilities_(logits), shown, self.decide))
+        self._set_decisions(decisions)
 
     def _set_decisions(self, decisions: Decisions) -> None:
         self.decisions_ = decisions

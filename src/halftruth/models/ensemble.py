@@ -74,6 +74,8 @@ class EnsembleHead(Head):
         self.register_buffer("bias", torch.zeros(num_classes))
 
     def forward(self, features: Tensor) -> Tensor:
+        # Members are fitted to float32: in double precision, a tree would see other digits.
+        features = features.float().to(self.bias.dtype)
         dense = features if self.columns is None else take_columns(features, self.columns)
         prepared = self.prepare(dense)
         total = torch.zeros_like(self.bias)

@@ -22,8 +22,8 @@ _SIDE, _MOST_LETTERS = 150, 300
 class HeldOut:
     """Rows that a model was not trained on, with its probabilities and their labels.
 
-    `part`: what these rows are called, such as validation. `complete` are the complete labels, where they are known. `store` has the images and `texts` the
-    texts of the rows, if they have any.
+    `complete` are the complete labels, where they are known. `store` has the images and `texts` the
+    texts of the rows, if they have any. `part`: what these rows are called.
     """
 
     names: Sequence[str]

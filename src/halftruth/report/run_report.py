@@ -224,9 +224,9 @@ def _images(held_out: HeldOut, classes: pd.DataFrame, ap: str) -> str:
         else ""
     )
     return (
-        f"<h2>Best and worst {kind}</h2><p>{held_out.part.capitalize()} rows, scored by models that "
-        "were not trained on them: for each class the positives with the highest and the lowest score, and the other "
-        f"{kind} with the highest score{unlabelled}.{some}</p>"
+        f"<h2>Best and worst {kind}</h2><p>{held_out.part.capitalize()} rows, scored by models "
+        "that were not trained on them: for each class the positives with the highest and the "
+        f"lowest score, and the other {kind} with the highest score{unlabelled}.{some}</p>"
         + best_and_worst(held_out, classes[ap].to_numpy(dtype=float))
     )
 

@@ -1,4 +1,4 @@
-"""What a configuration trains: the ensemble of auto or one model, and so which rows it holds out."""
+"""What a configuration trains, the ensemble of auto or one model, and which rows it holds out."""
 
 from typing import Any
 

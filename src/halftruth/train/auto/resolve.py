@@ -20,7 +20,7 @@ from halftruth.data.splits import fold_of_rows, split_rows
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.metrics import mean_roc_auc
 from halftruth.models import set_standardization
-from halftruth.train.config import AUTO, Config, ConfigError
+from halftruth.train.config import Config, ConfigError
 from halftruth.train.devices import OneProcess, count_processes, run_in_processes
 from halftruth.train.inputs.batches import Features
 from halftruth.train.settings import DEFAULTS_ON_FEATURES, parse_budget

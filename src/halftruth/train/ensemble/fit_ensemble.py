@@ -39,9 +39,9 @@ from halftruth.train.ensemble.members import RIDGE, RIDGES, fit_linear_path
 from halftruth.train.ensemble.preparation import choose_dense, fit_preparation
 from halftruth.train.ensemble.second_round import estimate_unknown
 from halftruth.train.ensemble.sparse_linear import WideFit
-from halftruth.train.inputs.batches import apply_in_blocks
+from halftruth.train.inputs.batches import apply_in_blocks, to_dense
 
-# With fewer rows, nothing can be held out: the linear member is used alone.
+# With fewer rows, members cannot be compared: the linear member is used alone.
 FEW_ROWS = 20
 # With fewer rows, an MLP is worse than the other members, and the slowest by far.
 MLP_ROWS = 1_000
@@ -133,9 +133,12 @@ def fit_ensemble(
         weights = ~unasked * np.float32(1 if weights is None else weights)
         log(f"auto: {unasked.sum():,} labels do not count: some sources do not know the class")
     count = len(labels)
-    fold = draw_folds(count, seed, groups) if count >= FEW_ROWS else np.zeros(count)
+    fold = draw_folds(count, seed, groups)
     matrix = WideMatrix.from_sparse(features)
-    if matrix is not None:
+    if matrix is None:
+        # The same digits from a file, in memory, dense and sparse.
+        features = np.asarray(to_dense(features), np.float32)
+    else:
         # With many rows, the model is not fitted to those that are held out.
         matrix = choose_dense(matrix, labels, fold < 0 if (fold < 0).any() else fold >= 0)
         one_scale, features = matrix.one_scale, np.asarray(matrix)
@@ -148,7 +151,7 @@ def fit_ensemble(
         # A mean of 1 where labels count, so that weights do not change the strength of the prior.
         trust = torch.from_numpy(weights / weights[weights > 0].mean()).float().to(device)
     if count < FEW_ROWS:
-        return _fit_linear_alone(prepare, x, given, trust, shares, wide)
+        return _fit_linear_alone(prepare, x, given, fold, trust, shares, wide)
     # Columns that were chosen by the labels would hide a bias.
     bias, counts = find_label_bias(x if wide is None else wide.rows, labels, seed), None
     biased = bias is not None and bias.found
@@ -284,14 +287,24 @@ def _fit_linear_alone(
     prepare: list[nn.Module],
     x: Tensor,
     labels: Tensor,
+    fold: np.ndarray,
     weights: Tensor | None,
     soft: Tensor | None,
     wide: WideFit | None = None,
 ) -> FittedEnsemble:
-    """Return the linear member alone, with its own logits: nothing was held out."""
-    inputs = x if wide is None else wide.rows
-    layer = fit_linear_path(inputs, labels, (RIDGE,), weights, soft=soft)[RIDGE]
+    """Return the linear member alone, and logits of layers that were fitted without a fold."""
+    inputs: Any = x if wide is None else wide.rows
+
+    def fit(rows: Tensor) -> nn.Module:
+        some = (None if values is None else values[rows] for values in (weights, soft))
+        trust, shares = some
+        return fit_linear_path(inputs[rows], labels[rows], (RIDGE,), trust, soft=shares)[RIDGE]
+
+    parts = [torch.from_numpy(fold == one).to(x.device) for one in np.unique(fold)]
+    layer = fit(torch.ones(len(x), dtype=torch.bool, device=x.device))
     logits = apply_member(layer, inputs)
+    for held in parts if len(parts) > 1 else ():
+        logits[held.cpu()] = apply_member(fit(~held), inputs[held])
     ones = torch.ones(labels.shape[1])
     fitted = FittedMember(layer, logits, 0 * ones, ones)
     model = _assemble(prepare, {"linear": fitted}, ones[None], 0 * ones, wide=wide)

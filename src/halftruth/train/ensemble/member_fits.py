@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from halftruth.data.errors import DataError
 from halftruth.data.splits import fold_of_rows, split_rows
 from halftruth.data.wide_matrix import WideMatrix
 from halftruth.models.forest import share_to_logit
@@ -58,11 +59,23 @@ class FittedMember:
 
 
 def draw_folds(count: int, seed: int, groups: np.ndarray | None) -> np.ndarray:
-    """Return the fold of each row; −1 for rows that are always used for fitting."""
-    if groups is not None and len(np.unique(groups)) < FOLDS:
-        groups = None
+    """Return the fold of each row; −1 for rows that are always used for fitting.
+
+    It depends on which rows are of one group, not on the names of the groups.
+    """
+    units = count
+    if groups is not None:
+        _, first, which = np.unique(groups, return_index=True, return_inverse=True)
+        units, groups = len(first), first.argsort().argsort()[which.ravel()]
+    if units < 2:
+        if groups is not None and count > 1:
+            raise DataError(
+                f"groups: expected at least 2, got one group of all {count:,} rows, so no row can "
+                "be scored by a model that was not fitted to its group; leave the groups out"
+            )
+        return np.zeros(count)
     if count <= MANY_ROWS:
-        return fold_of_rows(count, FOLDS, seed, groups)
+        return fold_of_rows(count, min(FOLDS, units), seed, groups)
     fold = np.full(count, -1)
     fold[split_rows(count, val=min(HELD_OUT / count, 0.2), seed=seed, groups=groups)[1]] = 0
     return fold

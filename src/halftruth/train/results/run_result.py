@@ -18,12 +18,13 @@ from halftruth.metrics import average_precision, count
 from halftruth.metrics import evaluate as score_labels
 from halftruth.metrics.counts import UndefinedMetricWarning
 from halftruth.models import Classifier
-from halftruth.presence.decisions import Decisions, decide
+from halftruth.presence.decisions import Decisions
 from halftruth.presence.estimated_scores import EstimatedScores, estimate_scores
+from halftruth.presence.fit_decisions import fit_decisions
 from halftruth.presence.posterior import PresenceRange
 from halftruth.presence.preference import find_preference
-from halftruth.presence.probabilities import Probabilities, fit_probabilities
-from halftruth.presence.propensity import LabelBias, choose_possible, choose_propensity
+from halftruth.presence.probabilities import Probabilities
+from halftruth.presence.propensity import LabelBias
 from halftruth.train.auto.label_bias import (
     collect_bias_facts,
     describe_details,
@@ -329,14 +330,14 @@ def decide_without_complete_labels(
         task.labels.values, task.classes, config.prevalence, config.complete_classes,
         config.labels_per_row,
     )  # fmt: skip
-    propensity = choose_propensity(labels, bias, exponent)
-    probabilities = fit_probabilities(
-        labels[given.rows], given.logits, verified=verified, prevalence=shares, complete=complete,
-        propensity=propensity, possible=choose_possible(labels, bias, exponent),
+    # Labels of test rows say nothing about the others.
+    learnt = np.union1d(task.splits.train, task.splits.val)
+    probabilities, decisions, propensity = fit_decisions(
+        labels[learnt], np.searchsorted(learnt, given.rows), given.logits,
+        shown=(task.labels.values[task.splits.train] == PRESENT).sum(axis=0), rule=config.decide,
+        bias=bias, exponent=exponent, verified=verified, prevalence=shares, complete=complete,
         labels_per_row=config.labels_per_row, seed=config.seed,
     )  # fmt: skip
-    shown = (task.labels.values[task.splits.train] == PRESENT).sum(axis=0)
-    decisions = decide(probabilities(given.logits), shown, config.decide)
     present = probabilities.infer(
         labels[given.rows], given.logits, verified=verified, propensity=propensity
     )
