@@ -37,6 +37,8 @@ class AuditInputs:
     features: list[Path]
     matrix: np.ndarray | None
     groups: np.ndarray | None
+    # The place of each row among those that the run has out-of-sample scores of; −1 if none.
+    held: np.ndarray
 
 
 def read_audit_inputs(
@@ -91,11 +93,13 @@ def read_audit_inputs(
             f"{file}: none of the labels of its {len(part):,} rows is present (1), so there is "
             "nothing to learn from; check the columns and the coding (--zero, --blank)"
         )
-    matrix = None
+    matrix, held = None, np.full(len(rows), -1)
     if config.on_features and (run is not None or labels is None):
         config.reading = {**config.reading, **options}
         if run is not None:
-            matrix = read_matrix(config, run.encoder, given, file, features, options)[rows]
+            matrix = read_matrix(config, run.encoder, given, file, features, options)
+            held = run.find_held_out(given, rows, matrix=matrix)
+            matrix = matrix[rows]
         else:
             if images:
                 raise DataError(
@@ -106,9 +110,13 @@ def read_audit_inputs(
             # Without labels, since every row is scored by a model that must not know its label.
             fitted = FeatureEncoder.fit(sources, texts, None, rows, config.encoder)
             matrix = fitted.transform(sources, texts)[rows]
+    elif run is not None and stores:
+        held = run.find_held_out(given, rows, images=stores)
     groups = None if groups is None else groups[rows]
     paths = [Path(path) for path in features]
-    return AuditInputs(source, file, options, given, rows, part, stores, paths, matrix, groups)
+    return AuditInputs(
+        source, file, options, given, rows, part, stores, paths, matrix, groups, held
+    )
 
 
 def _check_weights(labels: LabelMatrix, reading: dict[str, Any], *, trains: bool) -> None:

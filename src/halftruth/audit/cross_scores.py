@@ -17,10 +17,13 @@ from halftruth.data import DataError, fold_of_rows, split_rows, write_labels
 from halftruth.data.verdicts import VERDICTS, write_verdicts
 from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.presence.labelling_model import logit, sigmoid
+from halftruth.train.auto.plan import needs_validation
+from halftruth.train.config import Config
 from halftruth.train.devices import count_processes, run_in_processes
 from halftruth.train.fit import train
 from halftruth.train.journal import Journal
 from halftruth.train.results.trained_run import TrainedRun
+from halftruth.train.settings import SETTINGS, get_defaults
 
 # The share of the training rows of a fold that chooses its epoch.
 _VALIDATION = 0.1
@@ -68,11 +71,15 @@ def cross_scores(
         settings["features"] = str(folder / "features.npy")
     scores = np.full(labels.values.shape, np.nan)
     bad: list[tuple[str, str]] = []
+    known = {key: value for key, value in settings.items() if key in SETTINGS}
+    chooses = needs_validation(Config(**{**get_defaults(settings), **known}))
     positive = (np.where(verified == 0, labels.values, verified) == PRESENT).any(axis=1)
     journal = Journal(None, quiet=quiet)
     trainings = [
         (
-            replace(labels, items=items, split=_split_rows(fold, one, seed, groups, positive)),
+            replace(
+                labels, items=items, split=_split_rows(fold, one, seed, groups, positive, chooses)
+            ),
             folder / f"fold{one}",
             settings,
         )
@@ -175,9 +182,16 @@ def _check_same(
 
 
 def _split_rows(
-    fold: np.ndarray, number: int, seed: int, groups: np.ndarray | None, positive: np.ndarray
-) -> np.ndarray:
-    """train, val or test per row; the fold is the test part, which is not used for selection."""
+    fold: np.ndarray, number: int, seed: int, groups: np.ndarray | None, positive: np.ndarray,
+    chooses: bool,
+) -> np.ndarray:  # fmt: skip
+    """train, val or test per row; the fold is the test part, which is not used for selection.
+
+    `chooses`: whether training chooses an epoch; otherwise there is no validation part.
+    """
+    parts = np.where(fold == number, "test", "train").astype("<U5")
+    if not chooses:
+        return parts
     rest = np.flatnonzero(fold != number)
     inside = None if groups is None else groups[rest]
     for attempt in range(100):
@@ -186,6 +200,5 @@ def _split_rows(
         _, held_out = split_rows(len(rest), val=_VALIDATION, seed=draw, groups=inside)
         if positive[rest[held_out]].any():
             break
-    parts = np.where(fold == number, "test", "train").astype("<U5")
     parts[rest[held_out]] = "val"
     return parts

@@ -57,7 +57,7 @@ _MUST_BE_OUT_OF_SAMPLE = (
 _FLAGS = {"options": "--set"}
 # Settings of training that would do nothing in an audit by folds.
 _WITHOUT_EFFECT = {
-    "val": "each fold holds out a tenth of its training rows",
+    "val": "each fold holds out a tenth of its training rows, or none for an ensemble",
     "verdicts": "an audit continues with the verdicts in its own folder (--out); add others with "
     "`halftruth import-verdicts`",
     "decide": "an audit uses scores, not decisions",
@@ -227,15 +227,20 @@ def _score_by_run(run: TrainedRun, inputs: AuditInputs) -> _Scores:
     if (run.folder / "result.json").exists():
         # A broken result.json or thresholds of another length: files of different runs.
         _ = run.thresholds
-    values, bad = run_scores(run, inputs.labels, images=inputs.images, features=inputs.matrix)
-    scores = _Scores(values, f"run {inputs.source.name}", bad)
+    values, bad = run_scores(
+        run, inputs.labels, images=inputs.images, features=inputs.matrix, held=inputs.held
+    )
+    own = inputs.held >= 0
+    origin = f"run {inputs.source.name}" + ", out-of-sample" * bool(own.all())
+    scores = _Scores(values, origin, bad)
     if Path(run.config.labels).resolve() == inputs.file.resolve():
         scores.label_bias = _read_facts(run.folder / "result.json")
     memorised = trained_on(run, inputs.labels)
     if memorised is None:
-        scores.warnings.append(_NOT_KNOWN.format(labels=run.config.labels))
-    elif memorised.any():
-        count = int(memorised.sum())
+        if not own.all():
+            scores.warnings.append(_NOT_KNOWN.format(labels=run.config.labels))
+    elif (memorised & ~own).any():
+        count = int((memorised & ~own).sum())
         scores.warnings.append(_IN_SAMPLE.format(count=count, rows=len(inputs.labels)))
     return scores
 

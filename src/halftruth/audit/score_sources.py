@@ -140,8 +140,12 @@ def run_scores(
     *,
     images: list[str] | None = None,
     features: np.ndarray | None = None,
+    held: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[tuple[str, str]]]:
-    """(N, K) scores for the classes of the labels, NaN in rows of bad images, and those images."""
+    """(N, K) scores for the classes of the labels, NaN in rows of bad images, and those images.
+
+    `held`: see `TrainedRun.find_held_out`; these rows have their out-of-sample scores.
+    """
     missing = [name for name in labels.classes if name not in run.classes]
     if missing:
         raise DataError(
@@ -158,6 +162,8 @@ def run_scores(
         found = run.score(images=images, items=items)
         lost = {name for name, _ in found.bad}
         good = np.array([item not in lost for item in items], dtype=bool)
+    if held is not None:
+        found = run.use_held_out(found, held[good])
     scores = np.full(labels.values.shape, np.nan)
     scores[good] = found.probabilities[:, columns]
     check_probabilities(scores[good], labels.select(good), run.folder)

@@ -115,6 +115,11 @@ def show_evaluation(found: "Evaluation") -> None:
             overall.add_row(key, "-" if pd.isna(value) else f"{100 * value:.2f}")
         console.print(overall)
         say(f"These scores are measured {found.footing}.")
+    if found.out_of_sample:
+        say(
+            f"{found.out_of_sample:,} rows are training rows: their scores are out of sample, by "
+            "members of the ensemble that were not fitted on them."
+        )
     show_estimates(found.estimated, found.verified_cells)
     if not found.metrics and not found.estimated:
         say(

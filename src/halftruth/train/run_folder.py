@@ -317,13 +317,14 @@ def identify(config: Config, task: "Task") -> dict[str, Any]:
     return {
         "classes": list(task.classes),
         "inputs": None if features is None else features.shape[1],
-        "features": None if features is None else _digest_features(features),
+        "features": None if features is None else digest_features(features),
         "labels": digest_labels(task),
         "settings": settings,
     }
 
 
-def _digest_features(features: Any) -> str:
+def digest_features(features: Any) -> str:
+    """Return a digest of the features of all rows."""
     parts = features.parts if isinstance(features, WideMatrix) else (features,)
     return digest(*(np.ascontiguousarray(part).data for part in parts))
 

@@ -27,9 +27,10 @@ def fit_ensemble_to_task(
     """
     log("auto: fitting the members of an ensemble (docs/auto.md)")
     rows, labels = task.splits.train, task.labels
+    # All rows are not copied: they may be mapped from a file.
+    own = matrix if len(rows) == len(matrix) else matrix[rows]
     fitted = fit_ensemble(
-        # All rows are not copied: they may be mapped from a file.
-        matrix if len(rows) == len(matrix) else matrix[rows], labels.values[rows], seed=seed, device=device, log=log,
+        own, labels.values[rows], seed=seed, device=device, log=log,
         groups=None if task.groups is None else task.groups[rows],
         one_scale=None if task.encoder is None else task.encoder.one_scale,
         weights=None if labels.weights is None else labels.weights[rows],

@@ -49,6 +49,8 @@ class Evaluation(NamedTuple):
     estimated: dict[str, list[float]]
     # How many cells people have verified for the estimate.
     verified_cells: int = 0
+    # How many rows are training rows, with scores of models that were not fitted on them.
+    out_of_sample: int = 0
 
 
 def evaluate(
@@ -86,7 +88,7 @@ def evaluate(
         return _evaluate_held_out(run, decisions, left_out, unknown)
     if run.has_many_classes:
         return _evaluate_many(run, Path(labels), features, split, reading, decisions, left_out)
-    truth, scores = _score_file(run, Path(labels), images, features, split, reading, hints)
+    truth, scores, held = _score_file(run, Path(labels), images, features, split, reading, hints)
     p = scores.probabilities
     complete = not (truth == UNKNOWN).any()
     footing = VERIFIED if complete else AS_ABSENT if unknown == "absent" else ESTIMATED
@@ -106,7 +108,9 @@ def evaluate(
             for k, name in enumerate(("AP", "AP_low", "AP_high")):
                 table[name] = np.where(shown, ends[:, k], np.nan)
     frame = pd.DataFrame({**table, "threshold": decisions.thresholds})
-    return Evaluation(metrics, frame, scores.bad, footing, left_out, list_estimates(found))
+    return Evaluation(
+        metrics, frame, scores.bad, footing, left_out, list_estimates(found), out_of_sample=held
+    )
 
 
 def _evaluate_many(
@@ -184,8 +188,11 @@ def _score_file(
     split: str | None,
     reading: dict[str, Any] | None,
     hints: Any = None,
-) -> tuple[np.ndarray, Scores]:
-    """The labels of the chosen rows of a file, and the run's scores of them."""
+) -> tuple[np.ndarray, Scores, int]:
+    """The labels of the chosen rows of a file, and the run's scores of them.
+
+    Rows that an ensemble was fitted on have their out-of-sample scores; also how many these are.
+    """
     options_of_file = {**_get_reading_options(run, labels), **(reading or {})}
     given = read_labels(labels, **options_of_file).ignore_weightless()
     missing = [name for name in run.classes if name not in given.classes]
@@ -201,8 +208,9 @@ def _score_file(
     rows = _choose_rows(run, given, labels, split)
     items = None if given.items is None else [str(given.items[row]) for row in rows]
     if features is not None or (run.config.text and images is None):
-        matrix = run.read_features(features or (), given, labels, options_of_file)[rows]
-        scores = run.score(features=matrix, items=items, hints=hints)
+        matrix = run.read_features(features or (), given, labels, options_of_file)
+        scores = run.score(features=matrix[rows], items=items, hints=hints)
+        place = run.find_held_out(given, rows, matrix=matrix)
     else:
         if items is None:
             raise DataError(f"{labels}: there is no column with image names")
@@ -211,7 +219,8 @@ def _score_file(
         rows = rows[[item not in lost for item in items]]
         if not len(rows):
             raise DataError(f"{labels}: none of its {len(items):,} images can be read")
-    return values[rows], scores
+        place = run.find_held_out(given, rows, images=images)
+    return values[rows], run.use_held_out(scores, place), int((place >= 0).sum())
 
 
 def _same_file(one: str | Path | None, other: str | Path) -> bool:

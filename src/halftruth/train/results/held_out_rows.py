@@ -52,6 +52,12 @@ class HeldOutRows:
     labels: np.ndarray
     logits: np.ndarray
 
+    def find(self, keys: np.ndarray, names: bool = False) -> np.ndarray:
+        """Return the place here of rows, by their numbers or by the names of items; −1 if none."""
+        own = self.items if names else self.rows
+        place = {key: k for k, key in enumerate(own.tolist())}
+        return np.array([place.get(key, -1) for key in keys.tolist()], dtype=np.intp)
+
 
 def read_held_out_rows(folder: Path) -> HeldOutRows:
     """Read out_of_sample.npz of a run folder."""

@@ -48,6 +48,7 @@ from halftruth.train.run_folder import (
     OUT_OF_SAMPLE,
     RESULT,
     CheckpointError,
+    digest_features,
     load_checkpoint,
     read_result,
 )
@@ -368,6 +369,44 @@ class TrainedRun:
         file = table or self.config.labels
         return read_matrix(self.config, self.encoder, labels, file, paths, reading)
 
+    def find_held_out(
+        self,
+        labels: LabelMatrix,
+        rows: np.ndarray,
+        *,
+        matrix: Any = None,
+        images: Any = None,
+    ) -> np.ndarray:
+        """Return the place of rows of a label file among those of `held_out`; −1 if they have none.
+
+        `matrix`: the features of all rows of the file; they must be those of training. `images`:
+        the folders or zip files of images; they must be those of training.
+        """
+        nowhere, identity = np.full(len(rows), -1), self.saved["identity"]
+        # Only an ensemble has scores of its training rows by models that were not fitted on them.
+        if "out_of_sample" not in self.saved or self.result is None:
+            return nowhere
+        if self.inputs is not None:
+            same = matrix is not None and digest_features(matrix) == identity["features"]
+            return self.held_out.find(rows) if same else nowhere
+        given = [images] if isinstance(images, str | Path) else list(images)
+        files = all(isinstance(one, str | Path) for one in given)
+        if not files or [*map(_locate, given)] != [*map(_locate, self.config.images)]:
+            return nowhere
+        assert labels.items is not None
+        return self.held_out.find(np.asarray(labels.items[rows], dtype=str), names=True)
+
+    def use_held_out(self, scores: Scores, place: np.ndarray) -> Scores:
+        """Return scores where rows of `held_out` have those of a model not fitted on them.
+
+        `place`: see `find_held_out`.
+        """
+        if (place < 0).all():
+            return scores
+        logits = np.where((place >= 0)[:, None], self.held_out.logits[place], scores.logits)
+        found = self._make_scores(scores.items, logits, scores.bad)
+        return dataclasses.replace(found, texts=scores.texts)
+
     def _score_matrix(
         self,
         matrix: Any,
@@ -438,6 +477,10 @@ class TrainedRun:
         forward = average_over_mirror(self.model) if self.flip else self.model
         logits = score_rows(forward, inputs, rows, self.accelerator, 2 * self.config.batch_size)
         return logits.double().cpu().numpy()
+
+
+def _locate(path: str | Path) -> Path:
+    return Path(path).resolve()
 
 
 def join_scores(parts: Iterable[Scores]) -> Scores:
