@@ -7,7 +7,6 @@ import torch
 from tiny_data import outcome, records
 
 from halftruth import fit
-from halftruth.data import DataError
 from halftruth.losses import create
 from halftruth.models import build_feature_model, build_image_model
 from halftruth.train import Config
@@ -220,15 +219,6 @@ def test_groups_stay_together(data, tmp_path):
     assert len(splits.val) > 0
     assert not set(patients[splits.train]) & set(patients[splits.val])
     assert run.task.classes == ("red", "green", "blue")
-
-
-def test_validation_rows_without_a_label_are_refused_before_training(data, tmp_path):
-    table = pd.read_csv(data / "labels.csv")
-    table.loc[table["split"] == "val", ["red", "green", "blue"]] = 0
-    table.to_csv(tmp_path / "labels.csv", index=False)
-    with pytest.raises(DataError, match="no label of the 9 validation rows is present"):
-        fit(tmp_path / "labels.csv", features=str(data / "features.npy"), out=tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
 
 def test_precision_and_recall_of_pseudo_labels_with_complete_labels(on_features, data, tmp_path):

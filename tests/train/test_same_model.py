@@ -45,7 +45,7 @@ def weights_of(model):
 
 
 def assert_same(run, model, x):
-    """Equal parameters, and equal probabilities and decisions up to the precision of predictions."""
+    """Equal parameters and thresholds; probabilities up to the precision of predictions."""
     ours, theirs = weights_of(run.model), weights_of(model.model_)
     assert ours.keys() == theirs.keys()
     for name, value in ours.items():
@@ -71,7 +71,9 @@ def test_files_memory_estimator_and_bench_give_one_model(tmp_path, quick, monkey
     none, kept = np.arange(0), []
     splits = Splits(np.arange(ROWS), none, none)
     matrix = Matrix(torch.zeros(ROWS, 5), torch.from_numpy(shown), splits, 1.0, x)
-    monkeypatch.setattr(runs, "compute_metrics", lambda job, model, matrix: kept.append(model) or {})
+    monkeypatch.setattr(
+        runs, "compute_metrics", lambda job, model, matrix: kept.append(model) or {}
+    )
     runs.run_on_features(SimpleNamespace(loss="auto", seed=seed, training={}), matrix)
     for name, value in weights_of(kept[0]).items():
         assert torch.equal(value, weights_of(model.model_)[name]), name
@@ -148,9 +150,7 @@ def test_text_by_the_command_equals_its_sparse_matrix_in_the_estimator(
     ]
     table = pd.DataFrame(shown, columns=CLASSES).assign(comment=texts)
     table.to_csv(tmp_path / "comments.csv", index=False)
-    halftruth.fit(
-        tmp_path / "comments.csv", text="comment", out=tmp_path / "run", seed=5, **QUIET
-    )
+    halftruth.fit(tmp_path / "comments.csv", text="comment", out=tmp_path / "run", seed=5, **QUIET)
     run = halftruth.load(tmp_path / "run", device="cpu")
     matrix = run.encoder.transform([], texts)
     assert matrix.shape[1] > 16

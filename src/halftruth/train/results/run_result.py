@@ -195,6 +195,9 @@ def evaluate_run(
 
     reference = task.labels.values if task.truth is None else task.truth
     named = {"val": task.splits.val, "test": task.splits.test}
+    if out_of_sample is not None and not (reference[named["val"]] == PRESENT).any():
+        # Nothing can be measured or estimated on them.
+        del named["val"]
     parts = {part: rows for part, rows in named.items() if len(rows)}
     logits = {part: predict(rows) for part, rows in parts.items()}
     given = out_of_sample or OutOfSample(parts["val"], logits["val"])
