@@ -20,6 +20,7 @@ from halftruth.train.config import Config, ConfigError
 from halftruth.train.ensemble import fit_ensemble as module
 from halftruth.train.results.evaluate import evaluate
 from halftruth.train.run_folder import load_checkpoint
+from halftruth.train.settings import DEFAULTS_ON_FEATURES
 
 QUIET = {"device": "cpu", "report": False, "quiet": True}
 
@@ -110,12 +111,13 @@ def test_the_share_of_validation_rows_follows_from_what_is_trained():
     few, many = (
         LabelMatrix(np.zeros((9, k), np.int8), [f"c{n}" for n in range(k)]) for k in (3, 1001)
     )
-    on_features, on_images = Config(features=["x"]), Config(images=["x"], tune="head")
+    usual = {**DEFAULTS_ON_FEATURES, "features": ["x"]}
+    on_features, on_images = Config(**usual), Config(images=["x"], tune="head")
     assert choose_val(on_features, few) == choose_val(on_images, few) == 0
     assert choose_val(on_features, many) == share_of_many(9) == 0.1
-    assert choose_val(Config(features=["x"], method="em"), few) == 0.2
+    assert choose_val(Config(**usual, method="em"), few) == 0.2
     assert choose_val(Config(images=["x"]), few) == 0.2
-    assert choose_val(Config(features=["x"], val=0.3), few) == 0.3
+    assert choose_val(Config(**usual, val=0.3), few) == 0.3
     assert [share_of_many(rows) for rows in (100_000, 1_000_000)] == [0.05, 0.02]
 
 
