@@ -73,7 +73,7 @@ def test_options_replace_keys_of_the_grid(command, grid, root, tmp_path):
     ("words", "message"),
     [
         (["--methods", "gone"], "none matches 'gone'"),
-        (["--seeds", "a"], "expected integers"),
+        (["--seeds", "a"], "each a whole number from 0 to 2^32 - 1"),
         (["--labels", "half"], "is not a label setting"),
         (["--data", "nowhere"], "there is no such folder"),
         (["--device", "cuda:99"], "device: cuda:99 is not available"),

@@ -68,8 +68,8 @@ def test_arrays_lists_and_tensors_give_the_same(hide, complete):
 def test_bad_labels_and_seeds_are_refused(hide, complete):
     with pytest.raises(ValueError, match=r"labels\[0, 1\] is 2"):
         hide([[1, 2]], 0)
-    for seed in (None, 0.5, "1"):
-        with pytest.raises(TypeError, match="seed to be a whole number"):
+    for seed in (None, 0.5, "1", -1, 2**32):
+        with pytest.raises(ValueError, match="seed: expected a whole number from 0 to"):
             hide(complete, seed)
 
 

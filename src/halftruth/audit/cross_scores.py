@@ -196,7 +196,7 @@ def _split_rows(
     inside = None if groups is None else groups[rest]
     for attempt in range(100):
         # With few rows, the validation part may have no positive, and no epoch can be selected.
-        draw = seed + number + 1000 * attempt
+        draw = (seed + number + 1000 * attempt) % 2**32
         _, held_out = split_rows(len(rest), val=_VALIDATION, seed=draw, groups=inside)
         if positive[rest[held_out]].any():
             break

@@ -33,6 +33,7 @@ from halftruth.data.verdicts import place_verdicts
 from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.presence.calibration import calibrate
 from halftruth.presence.probabilities import SELECTIONS, Selection
+from halftruth.seeds import check_seed
 from halftruth.train.auto.label_bias import choose_propensities, describe_bias
 from halftruth.train.config import Config, check_device
 from halftruth.train.inputs.feature_inputs import Files, list_files
@@ -113,7 +114,7 @@ def make_audit(
     `log` receives messages; `quiet=False` shows progress bars in a terminal. The report of an audit
     is written by `halftruth.report.audit_report.write_audit_report`.
     """
-    source, out = Path(source), Path(out)
+    source, out, seed = Path(source), Path(out), check_seed(seed)
     _check_options(source, labels, selection, most, device, training)
     verdicts = read_earlier_verdicts(out)
     run = TrainedRun(source, device=device, quiet=quiet) if _is_run(source) else None

@@ -26,6 +26,7 @@ from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix
 from halftruth.presence.calibration import calibrate
 from halftruth.presence.estimate import Z90, Estimate
 from halftruth.presence.labelling_model import logit, sigmoid
+from halftruth.seeds import check_seed
 from halftruth.train.auto.label_bias import choose_propensities
 from halftruth.train.run_folder import write_text
 
@@ -135,7 +136,7 @@ def plan_labels(
 
     `versus`: also forecast this many of the other unit ("500 rows or 5,000 single labels?").
     """
-    out = Path(out)
+    out, seed = Path(out), check_seed(seed)
     _check(audit, out, budget, unit, goal, versus)
     cells, present, labels = _unknown_labels(audit)
     p = present[tuple(cells.T)]

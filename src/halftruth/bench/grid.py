@@ -17,6 +17,7 @@ from halftruth.bench.label_settings import find_setting
 from halftruth.bench.search_space import parse, space_of
 from halftruth.data import DataError
 from halftruth.models.heads import registry as heads
+from halftruth.seeds import SEED_RANGE, is_seed
 from halftruth.train.config import AUTO, Config, ConfigError, collect
 from halftruth.train.settings import is_rule
 
@@ -241,13 +242,13 @@ class Grid:
         """Everything that is wrong with the values; files are not read."""
         found = [f"data {name}: {text}" for name in self.data for text in self._data_problems(name)]
         found += self._check_method()
-        if not self.seeds or not all(type(seed) is int and seed >= 0 for seed in self.seeds):
-            found.append(f"seeds: expected integers >= 0, got {self.seeds}")
+        if not self.seeds or not all(type(s) is int and is_seed(s) for s in self.seeds):
+            found.append(f"seeds: expected a list, each {SEED_RANGE}, got {self.seeds}")
         if type(self.trials) is not int or self.trials < 1:
             found.append(f"trials: expected an integer >= 1, got {self.trials!r}")
         found += threshold_problems(self.threshold) + decide_problems(vars(self))
-        if not (self.label_seed == "seed" or type(self.label_seed) is int):
-            found.append(f'label_seed: expected a number or "seed", got {self.label_seed!r}')
+        if not (self.label_seed == "seed" or is_seed(self.label_seed)):
+            found.append(f'label_seed: expected {SEED_RANGE} or "seed", got {self.label_seed!r}')
         for setting in self.labels:
             try:
                 find_setting(setting)

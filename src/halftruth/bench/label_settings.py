@@ -11,6 +11,7 @@ import numpy as np
 from halftruth.data.errors import DataError
 from halftruth.labels.biased_hiding import centre_weights, frequency_weights, keep_by_weight
 from halftruth.labels.hiding import drop_positives, keep_known, single_positive_published
+from halftruth.seeds import check_seed
 
 # The settings of Zhang et al. (Hill, SPLC) and their r: the share left depends on the data.
 _LEFT = {"left-75": 0.5, "left-40": 0.8}
@@ -94,7 +95,7 @@ def hide(
     >>> hide(np.array([[1, -1, 1], [-1, 1, -1]]), "single").tolist()
     [[1, 0, 0], [0, 1, 0]]
     """
-    return find_setting(setting)(complete, seed, measures or {})
+    return find_setting(setting)(complete, check_seed(seed), measures or {})
 
 
 def find_setting(setting: str) -> Callable[[np.ndarray, int, Measures], np.ndarray]:

@@ -128,7 +128,7 @@ def _open_study(
         made.sampler = library.samplers.TPESampler(
             n_startup_trials=5,
             n_ei_candidates=24,
-            seed=config.seed + len(made.trials),
+            seed=(config.seed + len(made.trials)) % 2**32,
             multivariate=False,
         )
     except Exception as error:

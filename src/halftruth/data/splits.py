@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from halftruth.data.errors import DataError, nearest, some
+from halftruth.seeds import check_seed
 
 SPLIT_NAMES = {
     "train": "train", "training": "train", "trn": "train", "trainval": "train",
@@ -39,7 +40,7 @@ def split_rows(
     """
     if not 0.0 < val < 1.0:
         raise DataError(f"val must be a fraction between 0 and 1, got {val}")
-    random = np.random.RandomState(seed)
+    random = np.random.RandomState(check_seed(seed))
     wanted = round(val * n)
     if groups is None:
         order = random.permutation(n)
@@ -62,7 +63,7 @@ def fold_of_rows(n: int, folds: int, seed: int = 0, groups: np.ndarray | None = 
     >>> np.bincount(fold_of_rows(10, 3))
     array([4, 3, 3])
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(check_seed(seed))
     which = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1].ravel()
     units = int(which.max(initial=-1)) + 1
     if not 2 <= folds <= units:

@@ -33,6 +33,7 @@ from halftruth.demo.demo_page import (
 )
 from halftruth.demo.scenes import make_scenes
 from halftruth.labels import PRESENT
+from halftruth.seeds import check_seed
 
 DEPTHS = (20, 100, 500)
 # Written first: a folder that holds it was made by the demo, and the demo may replace it.
@@ -119,6 +120,7 @@ def run_demo(
     small that is faster than several threads, also on a busy machine. A script calls this under
     `if __name__ == "__main__":`, because the processes import it.
     """
+    check_seed(seed)
     started, out, console = time.perf_counter(), Path(out), Console()
     _prepare_folder(out)
     training = {**TRAINING, **(QUICK_TRAINING if quick else {}), "seed": seed}

@@ -15,6 +15,7 @@ from halftruth.data import write_labels
 from halftruth.data.errors import DataError
 from halftruth.labels import ABSENT, PRESENT, LabelMatrix
 from halftruth.labels.hiding import single_positive
+from halftruth.seeds import check_seed
 
 CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 # How often each digit is drawn: the most frequent three times as often as the rarest.
@@ -51,9 +52,9 @@ def make_scenes(
         raise DataError(f"expected a size of {SIDES[0]} to {SIDES[1]} pixels, got {size}")
     if count < 20:
         raise DataError(f"expected at least 20 images, so that no split is empty, got {count}")
+    rng = np.random.default_rng(check_seed(seed))
     folder = Path(folder)
     (folder / "images").mkdir(parents=True, exist_ok=True)
-    rng = np.random.default_rng(seed)
     shapes = _digits_by_split(rng)
 
     ends = np.round(np.cumsum([0, *SPLITS.values()]) * count).astype(int)

@@ -21,6 +21,7 @@ from halftruth.presence.decisions import Decisions
 from halftruth.presence.fit_decisions import fit_decisions
 from halftruth.presence.labelling_model import logit, sigmoid
 from halftruth.presence.propensity import LabelBias
+from halftruth.seeds import check_seed
 from halftruth.train.auto.plan import uses_ensemble
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.ensemble.hints import HintWeights, describe_hints, fit_hints
@@ -308,9 +309,11 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for name in ("verbose", "prevalence", "complete_classes"):
             given.pop(name)
         state = given.pop("random_state")
-        random = check_random_state(state)
-        # A number is the seed itself, as in `halftruth train --seed`.
-        seed = state if type(state) is int else int(random.randint(2**31 - 1))
+        if state is None or isinstance(state, np.random.RandomState):
+            seed = int(check_random_state(state).randint(2**31 - 1))
+        else:
+            # A number is the seed itself, as in `halftruth train --seed`.
+            seed = check_seed(state, "random_state")
         problems = targets.find_problems(given.pop("members"), given.pop("val"), given["patience"])
         settings = {**given, "options": given["options"] or {}, "head_lr": given["lr"]}
         config = Config(**settings, features=["X"], seed=seed)

@@ -7,13 +7,13 @@ returns new int8 arrays, and depends only on its arguments: same seed, same resu
 # Annotations stay text: evaluating np.random.Generator would load numpy.random with the core.
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 
 from halftruth.labels.checks import row_blocks
 from halftruth.labels.codes import PRESENT, as_array
+from halftruth.seeds import check_seed
 
 
 def single_positive(labels: Any, seed: int = 0) -> np.ndarray:
@@ -45,7 +45,7 @@ def single_positive_published(labels: Any, seed: int = 1200) -> np.ndarray:
     """
     values = _table(labels)
     width = values.shape[1]
-    stream = np.random.RandomState(_seed(seed))
+    stream = np.random.RandomState(check_seed(seed))
     rank = np.zeros(len(values), dtype=np.int64)
     column = np.arange(width)
     for rows in row_blocks(values):
@@ -164,12 +164,5 @@ def _keep_nth(values: np.ndarray, rank: np.ndarray) -> np.ndarray:
     return kept
 
 
-def _seed(seed: int) -> int:
-    try:
-        return operator.index(seed)
-    except TypeError:
-        raise TypeError(f"expected seed to be a whole number, got {seed!r}") from None
-
-
 def _rng(seed: int) -> np.random.Generator:
-    return np.random.default_rng(_seed(seed))
+    return np.random.default_rng(check_seed(seed))

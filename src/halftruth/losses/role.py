@@ -15,6 +15,7 @@ from halftruth.losses._engine.one_pass import compute_dtype
 from halftruth.losses.base import Loss, register, require
 from halftruth.losses.curves import Curve
 from halftruth.losses.memory import Memory, checked_index
+from halftruth.seeds import check_seed
 
 # The first estimate of a known label, and the distance of loaded estimates from 0 and 1.
 SURE, CLAMP = 0.995, 1e-5
@@ -75,7 +76,7 @@ class ROLE(Loss):
                 f"expected rate only with light=True, got {rate}: otherwise the estimates are "
                 "trained with lr_mult times the learning rate of the optimiser"
             )
-        self.light, self.seed = light, seed
+        self.light, self.seed = light, check_seed(seed)
         self.memory = Memory(memory_dtype or "float16") if light else None
         if self.memory is None:
             kind = Memory(memory_dtype or "float32").dtype

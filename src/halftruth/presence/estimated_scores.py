@@ -46,6 +46,7 @@ from halftruth.presence.rank_bins import (
     count_classes,
     ratio,
 )
+from halftruth.seeds import check_seed
 
 # Standard deviations, fitted on data sets with complete labels (docs/decisions.md): of the error of
 # logit w that all classes share and of one class; _FEW adds to the variance of the first, per shown
@@ -128,6 +129,7 @@ def estimate_scores(
         >>> score_as_if_complete(scores, shown, 0.5).OF1.high < truth
         np.True_
     """
+    check_seed(seed)
     points, values, predicted = check_scored_rows(scores, labels, decisions)
     if draws < 20:
         raise ValueError(f"expected draws of at least 20, got {draws}")

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from halftruth.labels import PRESENT, find_complete_rows
+from halftruth.seeds import check_seed
 
 # A preference is certain enough from this p-value on.
 LEVEL = 0.03
@@ -83,6 +84,7 @@ def find_preference(shown: Any, complete: Any, *, seed: int = 0) -> Preference:
     >>> found.share[:2].tolist(), found.p_value < 0.001
     ([1.0, 0.0], True)
     """
+    check_seed(seed)
     truth, seen = np.asarray(complete), np.asarray(shown)
     if truth.ndim != 2 or seen.shape != truth.shape:
         raise ValueError(
@@ -168,7 +170,7 @@ def choose_rows_to_complete(probabilities: Any, *, seed: int = 0) -> np.ndarray:
     p = np.clip(np.asarray(probabilities, dtype=np.float64), 1e-9, 1 - 1e-9)
     none = np.exp(np.log1p(-p).sum(axis=1))
     several = np.clip(1 - none - none * (p / (1 - p)).sum(axis=1), 1e-12, 1.0)
-    waiting = np.random.default_rng(seed).standard_exponential(len(p)) / several
+    waiting = np.random.default_rng(check_seed(seed)).standard_exponential(len(p)) / several
     order = np.argsort(waiting, kind="stable")
     # n rows with two present classes tell the logarithm of the factor up to 2 / sqrt(n).
     enough = (2 * _ERRORS / np.log(_FACTOR)) ** 2

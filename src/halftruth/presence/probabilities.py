@@ -41,6 +41,7 @@ from halftruth.presence.labelling_model import (
 )
 from halftruth.presence.posterior import PresenceRange, infer_presence
 from halftruth.presence.share_grid import fit_shares
+from halftruth.seeds import check_seed
 
 Selection = Literal["auto", "random", "one"]
 SELECTIONS: tuple[str, ...] = get_args(Selection)
@@ -171,6 +172,7 @@ def fit_probabilities(
     >>> fitted([[3.0], [-3.0]]).round().ravel().tolist()
     [1.0, 0.0]
     """
+    check_seed(seed)
     values, z = np.asarray(labels), np.asarray(logits, dtype=np.float64)
     for given in (propensity, possible):
         _check_knowledge(z.shape[1], selection, labels_per_row, prevalence or {}, given)

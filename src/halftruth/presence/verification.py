@@ -46,6 +46,7 @@ from halftruth.presence.labelling_model import logit
 from halftruth.presence.posterior import PresenceRange
 from halftruth.presence.probabilities import Selection
 from halftruth.presence.remaining import Spreads, fit_shift
+from halftruth.seeds import check_seed
 
 # What a plan can be made for, and what verdicts estimate.
 METRICS = ("mAP", "CF1", "OF1")
@@ -124,6 +125,7 @@ def plan_verification(
     >>> bool(found.low < exact < found.high)
     True
     """
+    check_seed(seed)
     points, values, predicted = check_scored_rows(scores, labels, decisions)
     if metric not in (*METRICS, "all"):
         raise ValueError(f"metric: expected {', '.join(METRICS)} or all, got {metric!r}")

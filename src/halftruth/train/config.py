@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from halftruth.seeds import is_seed
 from halftruth.train.auto.named_methods import expand_named_method
 from halftruth.train.settings import (
     SETTINGS,
@@ -68,6 +69,8 @@ class Config(Settings):
             value = getattr(self, name)
             if isinstance(value, Path):
                 setattr(self, name, str(value))
+            elif name == "seed" and is_seed(value):
+                self.seed = int(value)
             elif setting.kind in (float, float | None):
                 setattr(self, name, parse_number(value))
 

@@ -19,6 +19,8 @@ from typing import Any
 
 import yaml
 
+from halftruth.seeds import SEED_RANGE, is_seed
+
 DATA, METHOD, MODEL, TRAINING = "Data", "Method", "Model", "Training"
 MACHINE = "Machine and run folder"
 
@@ -154,6 +156,8 @@ class Setting:
 
     def expected(self, value: Any) -> str | None:
         """Return what was expected if `value` is invalid, else None."""
+        if self.name == "seed":
+            return None if is_seed(value) else SEED_RANGE
         if not _is_of_kind(value, self.kind):
             return _describe_kind(self.kind)
         if value is None or isinstance(value, bool):
@@ -440,9 +444,7 @@ class Settings:
         "auto", TRAINING, "How the best epoch is chosen, see docs/training.md.",
         choices=("auto", "both", "auc", "observed", "truth", "last"),
     )  # fmt: skip
-    seed: int = _declare(
-        0, TRAINING, "Seed of all random numbers.", at_least=0, less_than=2**32, on_resume=FIXED
-    )
+    seed: int = _declare(0, TRAINING, f"Seed of all random numbers: {SEED_RANGE}.", on_resume=FIXED)
 
     # ------------------------------------------------------------------ machine and run folder
     device: str = _declare(
@@ -677,7 +679,7 @@ def _format_value(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, float):
         return f"{value:g}"
-    return "" if value is None else "2^32" if value == 2**32 else str(value)
+    return "" if value is None else str(value)
 
 
 def _is_of_kind(value: Any, kind: Any) -> bool:

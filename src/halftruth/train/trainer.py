@@ -19,7 +19,7 @@ from halftruth.models.cuda_graphs import Captured
 from halftruth.train.config import Config
 from halftruth.train.devices import keep_freed_memory, limit_threads
 from halftruth.train.expected_time import StageClock
-from halftruth.train.inputs.batches import Batches, Inputs, seed_step
+from halftruth.train.inputs.batches import Batches, Inputs, make_keys, seed_step
 from halftruth.train.journal import Journal
 from halftruth.train.records import choose_criterion, make_epoch_record, measure_validation
 from halftruth.train.run_folder import BEST, HEAD, Checkpoints
@@ -195,9 +195,7 @@ class Stage:
     def _step(self, raw: Tensor, rows: Tensor) -> Tensor:
         at, config, steps = self.progress, self.config, self.batches.steps
         seed_step(config.seed, at.epoch, at.step, self.rank, self.device)
-        # The augmentation of a row depends on its key only: the same in any batch and process.
-        epoch = config.seed * 1_000_003 + at.epoch
-        keys = epoch * len(self.labels) + rows
+        keys = make_keys(config.seed, at.epoch, rows, len(self.labels))
         x = self.prepare(raw, keys)
         return self.learner.step(
             x,

@@ -18,6 +18,7 @@ from halftruth.data.errors import DataError
 from halftruth.data.images import ImageStore
 from halftruth.data.splits import Splits, choose_splits, named_splits
 from halftruth.labels import PRESENT, LabelMatrix
+from halftruth.seeds import check_seed
 
 
 class BenchmarkWarning(UserWarning):
@@ -170,6 +171,8 @@ def load(
     `BenchmarkWarning` reports statistics that differ from the papers; `Benchmark.check()` lists
     them.
     """
+    check_seed(seed)
+    check_seed(split_seed, "split_seed")
     dataset = registry.create(name, **options)
     name = registry.resolve(name)
     contents = dataset.read(Path(root))

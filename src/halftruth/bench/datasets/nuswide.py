@@ -22,6 +22,7 @@ from halftruth.data.readers.label_lists import matrix_of_lists
 from halftruth.data.readers.numpy_file import load_arrays
 from halftruth.data.readers.text_table import read_csv
 from halftruth.labels import ABSENT, PRESENT, LabelMatrix
+from halftruth.seeds import check_seed
 
 CONCEPTS = (
     "airport", "animal", "beach", "bear", "birds", "boats", "book", "bridge", "buildings", "cars",
@@ -94,7 +95,7 @@ split='asl' the file linked from MODEL_ZOO.md of Alibaba-MIIL/ASL"
         if split not in get_args(NusSplit):
             raise DataError(f"split must be one of {get_args(NusSplit)}, got {split!r}")
         self.split: NusSplit = split
-        self.draw_seed = draw_seed
+        self.draw_seed = check_seed(draw_seed, "draw_seed")
 
     def read(self, root: Path) -> Contents:
         if not root.exists():

@@ -17,6 +17,7 @@ from halftruth.bench.datasets.dataset import (
 )
 from halftruth.data.errors import DataError
 from halftruth.labels import ABSENT, PRESENT, LabelMatrix
+from halftruth.seeds import check_seed
 
 CODES = (
     "RB", "OB", "PF", "DE", "FS", "IS", "RO", "IN", "AF", "BE", "FO", "GR", "PH", "PB", "OS", "OP",
@@ -67,7 +68,7 @@ gives access; annotations and images"
             raise DataError(
                 f"expected positives >= 1 and negatives >= 0, got {positives} and {negatives}"
             )
-        self.split, self.subset_seed = split, int(subset_seed)
+        self.split, self.subset_seed = split, check_seed(subset_seed, "subset_seed")
         self.subset = None if positives is None else (int(positives), float(negatives or 0))
 
     def read(self, root: Path) -> Contents:
