@@ -87,7 +87,7 @@ class Command:
 
 
 def ranks(count, machines=1):
-    """The environment that `accelerate launch --cpu` gives each of its processes.
+    """The environment that `torchrun` gives each of its processes.
 
     With several machines it is that of `torchrun --nnodes`, all on this host.
     """
@@ -95,7 +95,7 @@ def ranks(count, machines=1):
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     shared = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    shared |= {"ACCELERATE_USE_CPU": "true", "LOCAL_WORLD_SIZE": str(count // machines)}
+    shared["LOCAL_WORLD_SIZE"] = str(count // machines)
     # Where there is one GPU, the second process would look for a second one.
     shared["CUDA_VISIBLE_DEVICES"] = ""
     local = count // machines

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 
 from halftruth.data import DataError
 from halftruth.data.text_encoder import TextEncoder, check_texts
 from halftruth.data.wide_matrix import measure_association
-from halftruth.models.language_model import LanguageModel
+from halftruth.models.language_model import LanguageModel, load_model
 from halftruth.models.weights import ModelError
 from halftruth.train.inputs.batches import fit_standardization, share_scale
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
@@ -133,3 +134,13 @@ def test_rare_terms_do_not_outweigh_common_ones():
     before, after = (float(scale.std[0] / scale.std[1]) for scale in (alone, shared))
     assert after == pytest.approx(np.sqrt(before))
     assert share_scale(fit_standardization(x), None).std.equal(alone.std)
+
+
+def test_a_language_model_computes_in_float32_whatever_its_file_holds(language_model, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    tokenizer, model = load_model(str(language_model))
+    tokenizer.save_pretrained(tmp_path)
+    transformers.AutoModel.from_pretrained(language_model).bfloat16().save_pretrained(tmp_path)
+    again = load_model(str(tmp_path))[1]
+    assert {tensor.dtype for tensor in again.parameters()} == {torch.float32}
+    assert {tensor.dtype for tensor in model.parameters()} == {torch.float32}

@@ -21,12 +21,12 @@ from halftruth.train.scoring import score_rows
 def train(tmp_path):
     """Start a run in one or several processes; return their commands."""
 
-    def start(settings, out, *more, count=1, machines=1):
+    def start(settings, out, *more, count=1, machines=1, **launcher):
         options = {name: value for name, value in settings.items() if name != "labels"}
         line = ["train", settings["labels"], *arguments(options), "--out", tmp_path / out, *more]
         places = ranks(count, machines) if count > 1 else [{}]
         return [
-            Command(*line, log=tmp_path / f"{out}{rank}.log", **environment)
+            Command(*line, log=tmp_path / f"{out}{rank}.log", **environment, **launcher)
             for rank, environment in enumerate(places)
         ]
 
@@ -83,6 +83,20 @@ def test_two_processes_get_the_same_metrics(without_batch_norm, data, tmp_path, 
     # Only the main process shows messages.
     assert "everything is in" in commands[0].output()
     assert "everything is in" not in commands[1].output()
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [{}, {"ACCELERATE_USE_CPU": "true"}, {"SLURM_NTASKS": "2", "SLURM_JOB_ID": "1"}],
+    ids=["torchrun", "accelerate", "srun"],
+)
+def test_without_a_gpu_processes_work_together_unasked(on_features, tmp_path, train, launcher):
+    """Each launcher sets RANK and its relatives; nobody has to write `--device cpu`."""
+    settings = {**on_features, "epochs": 1, "device": "auto"}
+    commands = train(settings, "run", count=2, **launcher)
+    finish(commands)
+    assert "the launcher asked" not in commands[0].output()
+    assert commands[1].output() == ""
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 5])

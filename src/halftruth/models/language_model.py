@@ -107,7 +107,8 @@ def load_model(source: str) -> tuple[Any, Any]:
         raise ModelError(f"encoder {source}: expected an encoder, got a model with a decoder")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
-    return tokenizer, model.eval().requires_grad_(False)
+    # transformers may load the precision of the file; scores are float32, on any device.
+    return tokenizer, model.float().eval().requires_grad_(False)
 
 
 def find_transformer(path: Path) -> Path:
@@ -272,9 +273,9 @@ def build_text_model(
     model = (
         load_model(encoder.source)[1]
         if pretrained
-        else transformers.AutoModel.from_config(encoder.config)
+        else transformers.AutoModel.from_config(encoder.config).float()
     )
-    backbone = TextBackbone(model.float().requires_grad_(True), encoder.pooling)
+    backbone = TextBackbone(model.requires_grad_(True), encoder.pooling)
     _freeze_unused(backbone)
     width = int(model.config.hidden_size)
     return Classifier(

@@ -4,6 +4,7 @@ import ctypes
 import itertools
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ import torch
 from accelerate import Accelerator, DistributedType
 from accelerate.state import AcceleratorState
 
-from halftruth.train.config import Config
+from halftruth.train.config import Config, ConfigError
 
 # Multiply-adds per step that keep one thread busy. With much less, as in a small head, OpenMP's
 # threads mostly wait for each other at the end of every operation.
@@ -28,17 +29,43 @@ WORTH_PROCESSES = 12.0
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _TRIM_AT, _MMAP_FROM = (1 << 31) - 1, 1 << 30
 
+# Forward and backward passes of the layers that have kernels of their own for bfloat16.
+_BFLOAT16 = """
+import torch
+model = torch.nn.Sequential(
+    torch.nn.Conv2d(16, 32, 3), torch.nn.Flatten(), torch.nn.Linear(32 * 6 * 6, 64)
+)
+with torch.autocast("cpu", torch.bfloat16):
+    loss = model(torch.ones(32, 16, 8, 8)).float().sum()
+loss.backward()
+"""
+
 
 def make_accelerator(config: Config) -> Accelerator:
     """Return the Accelerator; precision auto is bf16 on a GPU that supports it, else float32."""
-    precision = config.precision
-    on_cpu = config.device == "cpu" or not torch.cuda.is_available()
+    precision, cuda = config.precision, torch.cuda.is_available()
+    # Accelerate lets processes on a CPU work together only if it is told that they are on one.
+    on_cpu = config.device == "cpu" or not torch.accelerator.is_available()
     if precision == "auto":
-        precision = "bf16" if not on_cpu and torch.cuda.is_bf16_supported() else "no"
+        precision = "bf16" if not on_cpu and cuda and torch.cuda.is_bf16_supported() else "no"
+    if precision == "bf16" and on_cpu and not runs_bfloat16_on_cpu():
+        raise ConfigError(
+            ["precision: bf16 ends the process on this CPU (PyTorch was tried); use auto or no"]
+        )
     # Accelerate keeps one state per process, and a second run may ask for another precision.
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     AcceleratorState._reset_state(reset_partial_state=not distributed)
-    return Accelerator(mixed_precision=precision, cpu=config.device == "cpu")
+    return Accelerator(mixed_precision=precision, cpu=on_cpu)
+
+
+@cache
+def runs_bfloat16_on_cpu() -> bool:
+    """Return whether PyTorch computes in bfloat16 on this CPU; tried in a process of its own.
+
+    Some virtual machines announce instructions (AMX) that end the process.
+    """
+    done = subprocess.run([sys.executable, "-c", _BFLOAT16], capture_output=True, check=False)
+    return done.returncode == 0
 
 
 def find_unused_processes(running: int) -> str | None:
