@@ -1,5 +1,6 @@
 """The packages that an import loads, and the public names."""
 
+import re
 import subprocess
 import sys
 
@@ -49,20 +50,57 @@ def test_the_core_loads_torch_and_numpy_only():
     assert set(loaded.split()) <= {"halftruth", "numpy", "torch"}
 
 
-def test_the_core_works_without_the_extras():
-    """As after `pip install halftruth`: an import of anything else fails."""
-    code = f"""
+def block(packages: str) -> str:
+    """Code after which an import of these packages fails as if they were not installed."""
+    return f"""
 import sys
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {EXTRAS.split()!r}:
+        if name.split(".")[0] in {packages.split()!r}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Missing())
+"""
+
+
+def test_the_core_works_without_the_extras():
+    """As after `pip install halftruth`: an import of anything else fails."""
+    code = f"""
+{block(EXTRAS)}
 {CORE}
 {USE}
 print("fine")
 """
     assert python(code).strip() == "fine"
+
+
+@pytest.mark.parametrize("missing", [EXTRAS, "pandas", "accelerate timm"])
+def test_every_public_name_says_what_it_needs(missing):
+    """The sentence names the missing package and the command; a name that works is fine."""
+    pytest.importorskip("accelerate", reason="a part of the extra 'train'")
+    code = f"""
+{block(missing)}
+import importlib, pkgutil, halftruth
+rooms = [room.name for room in pkgutil.iter_modules(halftruth.__path__)]
+rooms = [name for name in rooms if name not in ("__main__", "api", "cli")]
+names = [(halftruth, name) for name in halftruth.__all__]
+def use(what, load):
+    try:
+        return load()
+    except ImportError as error:
+        print(what, "|", error)
+for name in [*rooms, "bench.datasets", "plots.loss_figures"]:
+    room = use(name, lambda: importlib.import_module("halftruth." + name))
+    names += [(room, one) for one in getattr(room, "__all__", ())]
+for room, name in names:
+    use(name, lambda: getattr(room, name))
+"""
+    pattern = rf'.* needs ({"|".join(missing.split())}): pip install "halftruth\[train\]"'
+    said = [line.split(" | ") for line in python(code).splitlines()]
+    assert {"fit", "load", "TrainedRun", "HalftruthClassifier"} <= {name for name, _ in said}
+    for name, sentence in said:
+        assert re.fullmatch(pattern, sentence), (name, sentence)
+    if "pandas" in missing.split():
+        assert {"audit", "serve", "plots", "hub"} <= {name for name, _ in said}
 
 
 @pytest.mark.parametrize("name", halftruth.__all__)

@@ -11,6 +11,8 @@ These need torch and numpy only. `pip install "halftruth[train]"` adds `fit`, `l
 import importlib
 from typing import Any
 
+from halftruth.extras import needs_extras
+
 __version__ = "0.1.0"
 
 # The module of each public name; imported on first use.
@@ -30,10 +32,11 @@ __all__ = ["__version__", *sorted([*_MODULES, *_NAMES])]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f"halftruth.{name}")
-    if name in _NAMES:
-        return getattr(importlib.import_module(f"halftruth.{_NAMES[name]}"), name)
+    with needs_extras(f"halftruth.{name}"):
+        if name in _MODULES:
+            return importlib.import_module(f"halftruth.{name}")
+        if name in _NAMES:
+            return getattr(importlib.import_module(f"halftruth.{_NAMES[name]}"), name)
     raise AttributeError(f"module 'halftruth' has no attribute {name!r}")
 
 

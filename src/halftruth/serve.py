@@ -16,12 +16,15 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+from halftruth.extras import needs_extras
 
-from halftruth.data import BadImage, DataError
-from halftruth.data.image_file import decode_image
-from halftruth.data.readers.label_lists import split_names
-from halftruth.train.results.trained_run import TrainedRun
+with needs_extras("halftruth.serve"):
+    import pandas as pd
+
+    from halftruth.data import BadImage, DataError
+    from halftruth.data.image_file import decode_image
+    from halftruth.data.readers.label_lists import split_names
+    from halftruth.train.results.trained_run import TrainedRun
 
 MOST_ROWS = 256
 MOST_BYTES = 32 << 20
@@ -67,7 +70,8 @@ def make_app(run: TrainedRun, most_rows: int = MOST_ROWS) -> Any:
 
     app = halftruth.serve.make_app(halftruth.load("runs/first"))
     """
-    flask = _import_flask()
+    with needs_extras("the server"):
+        import flask
     app = flask.Flask("halftruth.serve", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MOST_BYTES
     # One request at a time: the model has its own threads, and memory for one batch.
@@ -201,11 +205,3 @@ def _decode(data: bytes, name: str) -> Any:
         return decode_image(data, name)
     except BadImage as error:
         raise DataError(f"image {error.name}: {error.reason}") from None
-
-
-def _import_flask() -> Any:
-    try:
-        import flask
-    except ImportError as error:
-        raise DataError('the server needs Flask: pip install "halftruth[train]"') from error
-    return flask

@@ -1,16 +1,19 @@
 """Find missing and wrong labels: ranked candidates, estimated counts, a review, a repaired file."""
 
-from halftruth.audit.candidates import (
-    missing_labels,
-    missing_mask,
-    per_class,
-    precision_table,
-    rank_unknown,
-    summary,
-    wrong_labels,
-)
-from halftruth.presence.calibration import Calibration, calibrate
-from halftruth.presence.estimate import Estimate
+from halftruth.extras import needs_extras
+
+with needs_extras("halftruth.audit"):
+    from halftruth.audit.candidates import (
+        missing_labels,
+        missing_mask,
+        per_class,
+        precision_table,
+        rank_unknown,
+        summary,
+        wrong_labels,
+    )
+    from halftruth.presence.calibration import Calibration, calibrate
+    from halftruth.presence.estimate import Estimate
 
 __all__ = [
     "Calibration",

@@ -18,6 +18,7 @@ from typing import Any
 from halftruth.audit.audit_folder import open_audit
 from halftruth.audit.review_queue import Queue
 from halftruth.data import BadImage, DataError
+from halftruth.extras import needs_extras
 
 HOST = "127.0.0.1"
 _THUMB, _LARGE = 320, 1600
@@ -291,9 +292,7 @@ def _name(asked: Any, key: str) -> str:
 
 
 def import_flask() -> Any:
-    """Flask, or an error with the command that installs it."""
-    try:
+    """Return Flask, which takes time to import."""
+    with needs_extras("the page"):
         import flask
-    except ImportError as error:
-        raise DataError('the review page needs Flask: pip install "halftruth[train]"') from error
     return flask

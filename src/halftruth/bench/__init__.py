@@ -3,6 +3,8 @@
 import importlib
 from typing import Any
 
+from halftruth.extras import needs_extras
+
 # The module of each public name; loaded on first use, so that recipes are found quickly.
 _NAMES = {
     "Grid": "grid",
@@ -18,5 +20,6 @@ __all__ = sorted(_NAMES)
 
 def __getattr__(name: str) -> Any:
     if name in _NAMES:
-        return getattr(importlib.import_module(f"halftruth.bench.{_NAMES[name]}"), name)
+        with needs_extras(f"halftruth.bench.{name}"):
+            return getattr(importlib.import_module(f"halftruth.bench.{_NAMES[name]}"), name)
     raise AttributeError(f"module 'halftruth.bench' has no attribute {name!r}")

@@ -2,11 +2,14 @@
 
 import sys
 
+from halftruth.extras import needs_extras
+
 try:
-    from halftruth.cli.app import app, main
-except ModuleNotFoundError as error:
-    if error.name not in ("typer", "rich"):
+    with needs_extras("the command"):
+        from halftruth.cli.app import app, main
+except ImportError as error:
+    if "pip install" not in str(error):
         raise
-    sys.exit('error: the command needs more packages: pip install "halftruth[train]"')
+    sys.exit(f"error: {error}")
 
 __all__ = ["app", "main"]

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from halftruth.extras import needs_extras
 from halftruth.models.classifier import Classifier
 from halftruth.models.heads import create_head
 from halftruth.models.timm_support import import_torchvision
@@ -302,10 +303,6 @@ def _import_transformers() -> Any:
     if importlib.util.find_spec("torchvision") is not None:
         # transformers imports it, too, and fails where its compiled operators are missing.
         import_torchvision()
-    try:
+    with needs_extras("encoder"):
         import transformers
-    except ImportError as error:
-        raise ModelError(
-            'encoder: needs Hugging Face transformers: pip install "halftruth[text]"'
-        ) from error
     return transformers

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from halftruth.extras import needs_extras
+
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 # Keys under which training scripts store weights, and prefixes that wrappers add to names.
 _CONTAINERS = ("state_dict_ema", "model_ema", "state_dict", "model")
@@ -129,11 +131,9 @@ def _converted(state: State, backbone: nn.Module) -> State | None:
 
 
 def _read_safetensors(path: Path) -> State:
-    try:
+    with needs_extras(str(path)):
         from safetensors import SafetensorError
         from safetensors.torch import load_file
-    except ModuleNotFoundError as error:
-        raise ImportError(f'{path}: needs safetensors: pip install "halftruth[train]"') from error
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
