@@ -3,6 +3,8 @@
 import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -133,3 +135,16 @@ import halftruth.cli
     assert done.returncode == 1
     assert done.stderr.strip().endswith('pip install "halftruth[train]"')
     assert "Traceback" not in done.stderr
+
+
+def test_the_supported_systems_are_stated_once():
+    """What is promised is what CI runs: Linux."""
+    root = Path(__file__).parents[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    systems = [text for text in project["classifiers"] if text.startswith("Operating System")]
+    assert systems == ["Operating System :: POSIX :: Linux"]
+    for file in (root / ".github" / "workflows").glob("*.yml"):
+        used = set(re.findall(r"(?:ubuntu|macos|windows)-[\w.]+", file.read_text(encoding="utf-8")))
+        assert used == {"ubuntu-latest"}, file
+    for name in ("README.md", "docs/get-started.md"):
+        assert re.search(r"newer[.,] Linux", (root / name).read_text(encoding="utf-8")), name

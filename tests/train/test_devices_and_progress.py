@@ -80,6 +80,9 @@ def test_a_launcher_that_asked_for_more_processes_is_reported(monkeypatch, name)
     monkeypatch.setenv(name, "2")
     assert f"asked for 2 processes ({name}), and 1 takes part" in find_unused_processes(1)
     assert find_unused_processes(2) is None
+    # On a CPU and on CUDA, the command that is recommended needs no option.
+    assert find_unused_processes(1).endswith("-m halftruth train ...`")
+    assert find_unused_processes(1, "mps").endswith("-m halftruth train ... --device cpu`")
 
 
 @pytest.mark.parametrize(

@@ -62,13 +62,13 @@ def make_accelerator(config: Config) -> Accelerator:
 def runs_bfloat16_on_cpu() -> bool:
     """Return whether PyTorch computes in bfloat16 on this CPU; tried in a process of its own.
 
-    Some virtual machines announce instructions (AMX) that end the process.
+    Some virtual machines announce instructions (AMX) and then end a process that uses them.
     """
     done = subprocess.run([sys.executable, "-c", _BFLOAT16], capture_output=True, check=False)
     return done.returncode == 0
 
 
-def find_unused_processes(running: int) -> str | None:
+def find_unused_processes(running: int, device: str = "cpu") -> str | None:
     """Return a warning if a launcher was asked for more processes than take part in the run."""
     names = ("WORLD_SIZE", "ACCELERATE_NUM_PROCESSES", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
     asked = {name: os.environ.get(name, "") for name in names}
@@ -77,10 +77,12 @@ def find_unused_processes(running: int) -> str | None:
     if not more:
         return None
     name, count = next(iter(more.items()))
+    # On other devices than these, each process would train alone.
+    on_cpu = "" if device in ("cpu", "cuda") else " --device cpu"
     return (
         f"warning: the launcher asked for {count} processes ({name}), and {running} takes part in "
         "this run: the batch is not divided. Start several with `torchrun --nproc_per_node N -m "
-        "halftruth train ...`"
+        f"halftruth train ...{on_cpu}`"
     )
 
 

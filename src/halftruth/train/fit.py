@@ -163,7 +163,9 @@ class Run:
         if self.whole == self.folder:
             if resume and saved is None and not (self.folder / TEACHER / LAST).exists():
                 self.journal.log("there is no checkpoint yet: training starts from the beginning")
-            if warning := find_unused_processes(self.accelerator.num_processes):
+            if warning := find_unused_processes(
+                self.accelerator.num_processes, self.accelerator.device.type
+            ):
                 self.journal.log(warning)
             self.journal.log(self.task.describe())
             self._hint_at_complete_labels()
