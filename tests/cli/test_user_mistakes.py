@@ -45,6 +45,13 @@ def halftruth(monkeypatch, capsys, tmp_path):
     ("words", "message"),
     [
         ((*FEATURES, "--lr", "0.5"), "--lr: has no effect, since it is for a network"),
+        ((*FEATURES, "--seed", "4294967296"), "--seed: expected a whole number from 0 to 2^32 - 1"),
+        (("demo", "-o", "d", "--seed", "-1"), "--seed: expected a whole number from 0 to"),
+        (("audit", *FEATURES[1:], "--seed", "-1"), "--seed: expected a whole number from 0 to"),
+        (
+            ("plot", "data", "labels.csv", "--hide", "single", "--seed", "-1"),
+            "--seed: expected a whole number from 0 to",
+        ),
         ((*FEATURES, "--lr", "0.5"), "--text with an --encoder and --tune; set --head-lr"),
         ((*FEATURES, "--backbone", "resnet9999"), "--backbone: has no effect"),
         ((*FEATURES, "--read-truth", "zero=absent"), "--read-truth: has no effect"),

@@ -61,7 +61,7 @@ def test_all_mistakes_are_reported_at_once(data):
         "there is no setting 'batchsize'; did you mean batch_size?",
         "reading: there is no argument 'zeros'",
         "method: no loss is called 'hil': did you mean 'hill'",
-        "seed: expected at least 0 and less than 2^32, got -1",
+        "seed: expected a whole number from 0 to 2^32 - 1, got -1",
         "patience: expected at least 1, got 0",
         "workers: expected a whole number, got True",
         "track: expected text or nothing, got 3",
