@@ -206,7 +206,7 @@ def test_decisions_do_not_depend_on_the_level_of_a_loss(data, method):
     X, Y = data
     model = HalftruthClassifier(method, epochs=20, lr=0.01).fit(X, single_positive(Y, seed=0))
     assert 0.5 < model.predict(X).sum() / Y.sum() < 1.6
-    assert 0.6 < model.predict_proba(X).sum() / Y.sum() < 1.4
+    assert 0.5 < model.predict_proba(X).sum() / Y.sum() < 1.4
 
 
 def test_auto_fits_an_ensemble_and_lists_its_members(data):

@@ -190,7 +190,7 @@ def test_auto_cannot_be_searched(settings):
     [
         ({"method": "hill"}, "method was 'em', now 'hill'"),
         ({"select": "last"}, "select was 'auto', now 'last'"),
-        ({"val": 0.3}, "val was 0.2, now 0.3"),
+        ({"val": 0.3}, "val was None, now 0.3"),
         ({"epochs": 2}, "epochs was 1, now 2"),
         ({"labels": "other.csv"}, "content of labels differs"),
         ({"features": "other.npy"}, "content of features differs"),
