@@ -161,6 +161,23 @@ def test_text_by_the_command_equals_its_sparse_matrix_in_the_estimator(
     np.testing.assert_allclose(found, model.predict_proba(matrix.sparse), atol=TOLERANCE)
 
 
+def test_many_classes_give_one_model(tmp_path):
+    from scipy import sparse
+
+    random = np.random.default_rng(0)
+    x = random.normal(size=(ROWS, 5)).astype(np.float32)
+    labels = sparse.csr_matrix((random.random((ROWS, 1001)) < 0.01).astype(np.int8))
+    sparse.save_npz(tmp_path / "labels.npz", labels)
+    model = HalftruthClassifier(random_state=4).fit(x, labels)
+    halftruth.fit(tmp_path / "labels.npz", features=x, out=tmp_path / "run", seed=4, **QUIET)
+    run = halftruth.load(tmp_path / "run", device="cpu")
+    for name, value in weights_of(run.model).items():
+        assert torch.equal(value, weights_of(model.model_)[name]), name
+    predicted = model.decisions_.predicted
+    np.testing.assert_array_equal(run.decisions.predicted, predicted)
+    np.testing.assert_allclose(run.thresholds[predicted], model.thresholds_[predicted], rtol=1e-6)
+
+
 def test_dense_and_sparse_features_give_one_model(quick):
     from scipy import sparse
 
