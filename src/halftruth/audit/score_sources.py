@@ -11,7 +11,7 @@ import pandas as pd
 from halftruth.data import DataError, read_labels
 from halftruth.data.errors import nearest, some
 from halftruth.data.readers.numpy_file import find_matrix, load_arrays
-from halftruth.data.readers.text_table import ITEM_COLUMNS, Table, plain, read_table
+from halftruth.data.readers.text_table import Table, find_item_column, read_table
 from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.presence.calibration import find_invalid
 from halftruth.train.results.output_tables import escape_formula
@@ -103,16 +103,15 @@ def _number(cell: object, place: str, name: str) -> float:
 
 def _match_rows(table: Table, labels: LabelMatrix, path: Path) -> np.ndarray:
     """The row of the table for each row of the labels."""
-    usual = [name for name in table.columns if plain(name) in ITEM_COLUMNS]
-    usual = [name for name in usual if name not in labels.classes]
-    if labels.items is None or not usual:
+    own = find_item_column({k: v for k, v in table.columns.items() if k not in labels.classes})
+    if labels.items is None or own is None:
         if table.rows != len(labels):
             raise DataError(
                 f"{path}: has {table.rows:,} rows, the labels have {len(labels):,}, and they "
                 "cannot be matched by name; add a column `image`"
             )
         return np.arange(len(labels))
-    items = table.texts(min(usual, key=lambda name: ITEM_COLUMNS.index(plain(name))), "item")
+    items = table.texts(own, "item")
     place = {item.removeprefix("'"): row for row, item in enumerate(items)}
     place |= {item: row for row, item in enumerate(items)}
     if len(set(items)) < len(items):

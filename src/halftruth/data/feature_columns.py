@@ -18,9 +18,11 @@ from halftruth.data.readers.cell_codes import BLANK, TRUTH_WORDS
 from halftruth.data.readers.label_table import SPLIT_COLUMNS
 from halftruth.data.readers.numpy_file import find_items, find_matrix, load_arrays
 from halftruth.data.readers.text_table import (
+    INDEX_COLUMNS,
     ITEM_COLUMNS,
     SUFFIXES,
     Table,
+    find_item_column,
     index_ids,
     plain,
     read_table,
@@ -187,10 +189,14 @@ def choose_columns(
                     f"{nearest(name, columns)}; the columns are {some(list(columns), 12)}"
                 )
     kept = {name: column for name, column in columns.items() if name not in drop_columns}
-    named = [name for name in kept if plain(name) in ITEM_COLUMNS and kept[name].ndim == 1]
-    item = min(named, key=lambda name: ITEM_COLUMNS.index(plain(name)), default=None)
+    scalars = {name: column for name, column in kept.items() if column.ndim == 1}
+    # Whether an index only counts the rows cannot be told from some of them.
+    item = find_item_column(
+        {name: column for name, column in scalars.items() if not (part and name in INDEX_COLUMNS)}
+    )
     ids = None if item is None else _as_ids(kept[item], item, places)
-    skipped = {*named, *(name for name in kept if plain(name) in SPLIT_COLUMNS)}
+    skipped = {name for name in scalars if plain(name) in ITEM_COLUMNS}
+    skipped |= {name for name in kept if plain(name) in SPLIT_COLUMNS or name in INDEX_COLUMNS}
     chosen: dict[str, np.ndarray] = {}
     for name, column in kept.items():
         if name in skipped:
@@ -229,14 +235,14 @@ def as_numbers(column: np.ndarray, name: str, place: str) -> np.ndarray:
     """The values of a column that must hold numbers."""
     if column.dtype != object:
         return column
-    found = numbers_if_all(column)
-    if found.dtype == object:
-        row = next(k for k, cell in enumerate(column) if _number(cell) is None)
+    numbers = [_number(cell) for cell in column]
+    if None in numbers:
+        row = numbers.index(None)
         raise DataError(
             f"{place} row {row + 1}, column {name!r}: expected a number, as in training, got "
             f"{column[row]!r}"
         )
-    return found
+    return np.array(numbers, dtype=np.float64)
 
 
 def _number(cell: str | None) -> float | None:

@@ -15,9 +15,11 @@ from halftruth.data.readers.duplicates import repeated_rows
 from halftruth.data.readers.label_table import SPLIT_COLUMNS
 from halftruth.data.readers.numpy_file import find_items, find_matrix, load_arrays
 from halftruth.data.readers.text_table import (
+    INDEX_COLUMNS,
     ITEM_COLUMNS,
     SUFFIXES,
     Table,
+    find_item_column,
     index_ids,
     is_number,
     plain,
@@ -117,11 +119,13 @@ def features_from_frame(frame: Any) -> tuple[np.ndarray, np.ndarray | None]:
     >>> features_from_frame(pd.DataFrame({"f0": [0.5], "f1": [1.0]}, index=["a"]))
     (array([[0.5, 1. ]], dtype=float32), array(['a'], dtype='<U1'))
     """
-    plain_names = [plain(str(name)) for name in frame.columns]
+    names = [str(name) for name in frame.columns]
+    plain_names = [plain(name) for name in names]
     numeric = all(isinstance(kind, np.dtype) and kind.kind in "biuf" for kind in frame.dtypes)
-    if len(frame) and numeric and not {*plain_names} & {*ITEM_COLUMNS, *SPLIT_COLUMNS}:
+    special = {*plain_names} & {*ITEM_COLUMNS, *SPLIT_COLUMNS} or {*names} & {*INDEX_COLUMNS}
+    if len(frame) and numeric and not special:
         # Without the detour over text that a table of mixed columns takes.
-        names, values, ids = [str(name) for name in frame.columns], frame.to_numpy(), None
+        values, ids = frame.to_numpy(), None
     else:
         names, values, ids = _numbers(table_from_frame(frame), ())
     check_features(values, place="DataFrame", names=names)
@@ -238,10 +242,10 @@ def _numbers(
     for name in drop_columns:
         table.column(name, "drop_columns")
     kept = [name for name in table.columns if name not in drop_columns]
-    named = [name for name in kept if plain(name) in ITEM_COLUMNS]
-    item = min(named, key=lambda name: ITEM_COLUMNS.index(plain(name)), default=None)
+    item = find_item_column({name: table.columns[name] for name in kept})
     ids = None if item is None else np.array(table.texts(item, "image_column"), dtype=str)
     names = [name for name in kept if plain(name) not in (*ITEM_COLUMNS, *SPLIT_COLUMNS)]
+    names = [name for name in names if name not in INDEX_COLUMNS]
     columns = []
     for name in names:
         cells = table.columns[name]

@@ -13,7 +13,14 @@ from halftruth.data.errors import DataError, nearest, some
 from halftruth.data.feature_columns import MATRIX, read_feature_columns
 from halftruth.data.readers.duplicates import repeated_rows
 from halftruth.data.readers.numpy_file import find_items, find_matrix, load_arrays
-from halftruth.data.readers.text_table import ITEM_COLUMNS, index_ids, plain, read_table
+from halftruth.data.readers.text_table import (
+    INDEX_COLUMNS,
+    ITEM_COLUMNS,
+    find_item_column,
+    index_ids,
+    plain,
+    read_table,
+)
 
 # Arrays of an .npz file that may hold the scores.
 _KEYS = ("scores", "hints", "logits", "probabilities", "predictions")
@@ -155,10 +162,10 @@ def _read(source: Any) -> tuple[dict[str, Any], np.ndarray | None, str]:
         return dict(found.columns), found.ids, str(path)
     if hasattr(source, "columns"):
         names = {str(name): source[name].to_numpy() for name in source.columns}
-        named = [name for name in names if plain(name) in ITEM_COLUMNS]
-        chosen = min(named, key=lambda name: ITEM_COLUMNS.index(plain(name)), default=None)
+        chosen = find_item_column(names)
         ids = index_ids(source) if chosen is None else names[chosen].astype(str)
-        return {name: v for name, v in names.items() if name not in named}, ids, "hints"
+        skipped = [name for name in names if plain(name) in ITEM_COLUMNS or name in INDEX_COLUMNS]
+        return {name: v for name, v in names.items() if name not in skipped}, ids, "hints"
     try:
         return {MATRIX: np.asarray(source, dtype=float)}, None, "hints"
     except (TypeError, ValueError) as error:

@@ -24,6 +24,7 @@ from halftruth.data.readers.text_table import (
     Table,
     index_ids,
     is_number,
+    is_row_counter,
     plain,
     read_table,
     table_from_frame,
@@ -197,7 +198,7 @@ def assign_roles(
     for name in drop_columns:
         table.column(name, "drop_columns")
     free = [name for name in table.columns if name not in {*drop_columns, *PROVENANCE}]
-    free = [name for name in free if not _is_row_counter(name, table)]
+    free = [name for name in free if not is_row_counter(name, table.columns[name])]
 
     split = split_column if split_column is not None else _find_split(table, free)
     if split is not None:
@@ -241,11 +242,6 @@ def assign_roles(
                 f"{table.where(0)}: column {number} has no name; name it in the header or remove it"
             )
     return Roles(item, split, None, tuple(free))
-
-
-def _is_row_counter(name: str, table: Table) -> bool:
-    """Whether a column is the unnamed 0, 1, 2, ... that pandas writes in front of a table."""
-    return name in ("", "Unnamed: 0") and table.columns[name] == list(map(str, range(table.rows)))
 
 
 def _find_split(table: Table, free: list[str]) -> str | None:

@@ -37,6 +37,8 @@ ITEM_COLUMNS = [
     "image", "imagename", "imagepath", "imagefile", "imageindex", "imageid", "file", "filename",
     "filepath", "path", "item", "itemid", "name", "id",
 ]  # fmt: skip
+# The column in front of a table in which pandas writes its index, and its name when read again.
+INDEX_COLUMNS = ("", "Unnamed: 0")
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,26 @@ def index_ids(frame: Any) -> np.ndarray | None:
     if index.tolist() == list(range(len(index))):
         return None
     return np.array([str(label) for label in index], dtype=str)
+
+
+def is_row_counter(name: str, cells: Sequence[Any]) -> bool:
+    """Whether a column is the unnamed 0, 1, 2, ... that pandas writes in front of a table."""
+    return name in INDEX_COLUMNS and all(
+        is_number(cell) and float(cell) == row for row, cell in enumerate(cells)
+    )
+
+
+def find_item_column(columns: Mapping[str, Any]) -> str | None:
+    """The column that names the items: one with a usual name, or else an index that pandas wrote.
+
+    >>> find_item_column({"f0": [0.5], "name": ["a"]}), find_item_column({"": [0, 1]})
+    ('name', None)
+    """
+    usual = [name for name in columns if plain(name) in ITEM_COLUMNS]
+    index = (name for name in INDEX_COLUMNS if name in columns)
+    index = (name for name in index if not is_row_counter(name, columns[name]))
+    first = next(index, None)
+    return min(usual, key=lambda name: ITEM_COLUMNS.index(plain(name)), default=first)
 
 
 def read_column(

@@ -15,10 +15,9 @@ from halftruth.data.feature_columns import MATRIX, FeatureColumns, feature_colum
 from halftruth.data.features import features_from_frame, find_rows, read_features_and_ids
 from halftruth.data.given_images import open_images
 from halftruth.data.readers.text_table import (
-    ITEM_COLUMNS,
     SUFFIXES,
+    find_item_column,
     index_ids,
-    plain,
     read_table,
     table_options,
 )
@@ -248,10 +247,9 @@ def _read_texts(config: Config, source: Any) -> tuple[list[str], np.ndarray | No
             return check_texts([source], "text"), None
         table = read_table(path, **table_options(config.reading))
         texts = list(table.column(config.text, "text"))
-        named = [name for name in table.columns if plain(name) in ITEM_COLUMNS]
         chosen = config.reading.get("image_column")
         if chosen not in table.columns:
-            chosen = min(named, key=lambda n: ITEM_COLUMNS.index(plain(n)), default=None)
+            chosen = find_item_column(table.columns)
         ids = None if chosen is None else np.array(table.texts(chosen, "image_column"))
         return check_texts(texts, f"{path} column {config.text!r}"), ids
     return check_texts(list(source), "text"), None
