@@ -122,9 +122,15 @@ def test_a_known_number_of_labels_per_row_is_kept(data):
     assert gaps[0] < gaps[1]
 
 
-def test_more_labels_per_row_than_classes_are_refused(data):
-    with pytest.raises(ValueError, match=r"labels_per_row: expected at most 5, .* got 7"):
-        fit_probabilities(data.show(), data.logits, labels_per_row=7)
+@pytest.mark.parametrize(
+    ("count", "known", "ends"),
+    [(7, {}, "0 and less than 5"), (5, {}, "0 and less than 5"),
+     (4.5, {0: 0.4}, "the known prevalences add up to, 0.4, and less than 4.4")],
+)  # fmt: skip
+def test_labels_per_row_that_no_probabilities_add_up_to_are_refused(data, count, known, ends):
+    """All classes in all rows, too: no probability is 1."""
+    with pytest.raises(ValueError, match=f"labels_per_row.*: expected more than {ends}, .* got"):
+        fit_probabilities(data.show(), data.logits, labels_per_row=count, prevalence=known)
 
 
 def test_a_known_prevalence_is_kept(data):

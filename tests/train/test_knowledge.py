@@ -72,6 +72,7 @@ def test_the_estimator_keeps_what_is_known(data):
         (("--prevalence", "cat=2"), "expected a share of the rows between 0 and 1 for 'cat'"),
         (("--prevalence", "cat=0.4", "--complete-classes", "cat"), "no effect for 'cat'"),
         (("--prevalence", "cat=0.4", "--labels-per-row", "0.3"), "expected more than the known"),
+        (("--labels-per-row", "3"), "expected more than 0 and less than 3"),
         (("--complete-classes", "cow"), "there is no class 'cow'"),
         (("--complete-classes", "cat", "--zero", "absent"), "no label of 'cat' is unknown"),
         (("--prevalence", "cat=0.4", "--zero", "absent"), "its labels are complete"),

@@ -281,26 +281,34 @@ def _check_knowledge(
 ) -> None:
     if selection not in SELECTIONS:
         raise ValueError(f"selection: expected {' or '.join(SELECTIONS)}, got {selection!r}")
-    if labels_per_row is not None and labels_per_row > classes:
-        raise ValueError(
-            f"labels_per_row: expected at most {classes}, the number of classes, got "
-            f"{labels_per_row:g}"
-        )
     wrong = [share for share in prevalence.values() if not 0 < share < 1]
     if wrong:
         raise ValueError(f"prevalence: expected shares between 0 and 1, got {wrong[0]:g}")
-    known = sum(prevalence.values())
-    if labels_per_row is not None and not known < labels_per_row < known + classes:
-        raise ValueError(
-            f"labels_per_row: expected more than the known prevalences add up to, {known:g}, got "
-            f"{labels_per_row:g}"
-        )
+    check_labels_per_row(labels_per_row, classes, prevalence)
     if propensity is not None:
         given = np.asarray(propensity, float)
         if given.shape != (classes,) or not (given > 0).all() or not np.isfinite(given).all():
             raise ValueError(
                 f"propensity: expected {classes} positive numbers, one per class, got {propensity}"
             )
+
+
+def check_labels_per_row(
+    labels_per_row: float | None, classes: int, prevalence: Mapping[int, float]
+) -> None:
+    """Refuse a mean number of present classes that no probabilities between 0 and 1 add up to.
+
+    `prevalence`: the known shares of rows, by class number.
+    """
+    low = sum(prevalence.values())
+    high = low + classes - len(prevalence)
+    if labels_per_row is None or low < labels_per_row < high:
+        return
+    least = f"the known prevalences add up to, {low:g}," if prevalence else "0"
+    raise ValueError(
+        f"labels_per_row (--labels-per-row): expected more than {least} and less than {high:g}, "
+        f"which would be every class in every row, got {labels_per_row:g}"
+    )
 
 
 def _are_empty(blank: np.ndarray, z: np.ndarray) -> bool:

@@ -10,6 +10,7 @@ from halftruth.data import DataError
 from halftruth.data.errors import nearest
 from halftruth.data.readers.text_table import SUFFIXES, read_table
 from halftruth.labels import UNKNOWN
+from halftruth.presence.probabilities import check_labels_per_row
 
 
 def read_prevalence(given: Sequence[str] | Mapping[Any, float], classes: Any) -> dict[int, float]:
@@ -81,11 +82,10 @@ def check_knowledge(
                 f"prevalence (--prevalence): no effect for {classes[k]!r}, since its labels are "
                 "complete"
             )
-    if labels_per_row is not None and labels_per_row <= sum(shares.values()):
-        raise DataError(
-            f"labels_per_row (--labels-per-row): expected more than the known prevalences add up "
-            f"to, {sum(shares.values()):g}, got {labels_per_row:g}"
-        )
+    try:
+        check_labels_per_row(labels_per_row, len(classes), shares)
+    except ValueError as error:
+        raise DataError(str(error)) from error
     return shares, complete
 
 

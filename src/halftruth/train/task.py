@@ -153,16 +153,12 @@ def load_task(
         labels = _keep_sparse(config, labels)
     if len(labels) == 0:
         raise DataError(f"{config.labels}: there are no rows")
-    if (config.labels_per_row or 0) > len(labels.classes):
-        raise DataError(
-            f"labels_per_row (--labels-per-row): expected at most {len(labels.classes)}, the "
-            f"number of classes in {config.labels}, got {config.labels_per_row:g}"
-        )
-    if config.prevalence or config.complete_classes:
-        # Reported before training; the result is used after it.
+    if config.prevalence or config.complete_classes or config.labels_per_row:
+        # Reported before training; the result is used after it. No class of many is known.
+        known = config.prevalence or config.complete_classes
         check_knowledge(
-            labels.values, labels.classes, config.prevalence, config.complete_classes,
-            config.labels_per_row,
+            labels.values if known else None, labels.classes, config.prevalence,
+            config.complete_classes, config.labels_per_row,
         )  # fmt: skip
     given = None
     if config.complete_rows:

@@ -20,7 +20,7 @@ from halftruth.presence.decisions import Decisions
 from halftruth.presence.estimate import Estimate
 from halftruth.presence.estimated_scores import estimate_scores
 from halftruth.presence.labelling_model import sigmoid
-from halftruth.presence.probabilities import fit_probabilities
+from halftruth.presence.probabilities import check_labels_per_row, fit_probabilities
 from halftruth.train.many_classes.fit_many import row_blocks
 
 # Rows on which the number of labels per row is found, the classes that tell it, and their labels.
@@ -53,6 +53,7 @@ def set_labels_per_row(
 
     `rows`: that the model was not fitted on. `known`: labels per row that the user knows.
     """
+    check_labels_per_row(known, head.num_classes, {})
     if known is not None:
         return match_labels_per_row(head, features, rows, known)
     if labels.rest != UNKNOWN:
