@@ -24,6 +24,7 @@ with needs_extras("halftruth.serve"):
     from halftruth.data import BadImage, DataError
     from halftruth.data.image_file import decode_image
     from halftruth.data.readers.label_lists import split_names
+    from halftruth.train.results.output_tables import avoid_names
     from halftruth.train.results.trained_run import TrainedRun
 
 MOST_ROWS = 256
@@ -160,10 +161,11 @@ def read_request(request: Any, run: TrainedRun, kind: str, most_rows: int) -> tu
 
 def to_records(table: pd.DataFrame, classes: tuple[str, ...]) -> list[dict[str, Any]]:
     """Return one record per row: its name, the decided labels, the probability per class."""
+    item, labels = (avoid_names(name, classes) for name in ("item", "labels"))
     return [
         {
-            "item": str(row["item"]),
-            "labels": split_names(row["labels"], "|") if row["labels"] else [],
+            "item": str(row[item]),
+            "labels": split_names(row[labels], "|") if row[labels] else [],
             "probabilities": {name: round(float(row[name]), 6) for name in classes},
         }
         for row in table.to_dict(orient="records")

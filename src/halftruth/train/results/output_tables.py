@@ -1,7 +1,7 @@
 """Tables that a run writes: predictions, classes, images that could not be read."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,17 @@ def write_bad_images(path: Path, bad: Sequence[tuple[str, str]]) -> None:
         csv.writer(file).writerows([("image", "reason"), *lines])
 
 
+def avoid_names(name: str, taken: Collection[str]) -> str:
+    """Return a name for a column, with as many underscores as make it differ from others.
+
+    >>> avoid_names("item", ["cat"]), avoid_names("item", ["item", "item_"])
+    ('item', 'item__')
+    """
+    while name in taken:
+        name += "_"
+    return name
+
+
 def make_prediction_table(
     items: Sequence[str],
     scores: np.ndarray,
@@ -38,11 +49,13 @@ def make_prediction_table(
 ) -> pd.DataFrame:
     """Return one row per item: name, predicted labels (joined by |), score per class.
 
-    `chosen` (N, K): which labels are predicted.
+    `chosen` (N, K): which labels are predicted. A class has its own name, so that with a class
+    called "item" the column of items is called "item_".
     """
     names = np.array(classes, dtype=object)
     labels = [join_names(list(names[row])) for row in chosen]
-    table = pd.DataFrame({"item": list(items), "labels": labels}, dtype=object)
+    item, listed = (avoid_names(name, classes) for name in ("item", "labels"))
+    table = pd.DataFrame({item: list(items), listed: labels}, dtype=object)
     return pd.concat([table, pd.DataFrame(scores, columns=list(classes))], axis=1)
 
 

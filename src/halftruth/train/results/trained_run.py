@@ -41,7 +41,7 @@ from halftruth.train.inputs.image_inputs import Images
 from halftruth.train.journal import Journal
 from halftruth.train.many_classes.many_run import MANY, ManyScores, decide_many, make_top_table
 from halftruth.train.results.held_out_rows import HeldOutRows, read_held_out_rows
-from halftruth.train.results.output_tables import make_prediction_table
+from halftruth.train.results.output_tables import avoid_names, make_prediction_table
 from halftruth.train.results.saved_model import build_saved_model, load_weights
 from halftruth.train.run_folder import (
     BEST,
@@ -242,8 +242,8 @@ class TrainedRun:
             scores.items, scores.raw if raw else shown, self.classes, chosen
         )
         column = self.config.text
-        if scores.texts is not None and column is not None and column not in table.columns:
-            table.insert(1, column, scores.texts)
+        if scores.texts is not None and column is not None:
+            table.insert(1, avoid_names(column, table.columns), scores.texts)
         return table
 
     def score(
