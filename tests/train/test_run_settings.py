@@ -4,14 +4,16 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 import yaml
 from tiny_data import arguments, command, outcome, records
 
+import halftruth
 from halftruth import fit
 from halftruth.cli.app import app
 from halftruth.train import CheckpointError, Config, ConfigError, load_settings
-from halftruth.train.run_folder import load_checkpoint
+from halftruth.train.run_folder import load_checkpoint, save_checkpoint
 from halftruth.train.settings import SETTINGS, make_settings_page
 
 
@@ -292,6 +294,30 @@ def test_files_that_are_not_checkpoints_are_refused(on_features, tmp_path, capsy
     save_file({}, last)
     with pytest.raises(CheckpointError, match="was not written by halftruth"):
         load_checkpoint(last)
+
+
+def test_every_flipped_bit_of_a_checkpoint_is_noticed(tmp_path):
+    path = tmp_path / "best.safetensors"
+    tensors = [torch.arange(6, dtype=torch.bfloat16), torch.tensor(3), torch.zeros(0, 2)]
+    save_checkpoint(path, {"stage": "all", "epoch": 7, "model": tensors})
+    whole = path.read_bytes()
+    assert [t.dtype for t in load_checkpoint(path)["model"]] == [t.dtype for t in tensors]
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(CheckpointError, match=r"best\.safetensors"):
+            load_checkpoint(path)
+
+
+def test_flipped_bytes_in_the_weights_of_an_ensemble_are_reported(on_features, data, tmp_path):
+    run = tmp_path / "run"
+    keep = ("labels", "features", "device", "report")
+    fit(**{name: on_features[name] for name in keep}, out=run, quiet=True)
+    path = run / "best.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"the checksum differs.* start again in another"):
+        halftruth.load(run).predict(features=str(data / "features.npy"))
 
 
 @pytest.mark.parametrize("words", [("--resume",), (), ("--resume", "--out", "nowhere")])

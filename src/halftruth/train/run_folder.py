@@ -10,11 +10,13 @@ import hashlib
 import json
 import math
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -131,7 +133,8 @@ def read_result(folder: Path, classes: int) -> dict[str, Any]:
 def save_checkpoint(path: Path, tree: Any) -> None:
     """Write a tree of dicts, lists, numbers and tensors; on failure the old file is kept."""
     tensors: dict[str, Tensor] = {}
-    header = {"format": "halftruth-1", "tree": json.dumps(_pack(tree, tensors))}
+    text = json.dumps(_pack(tree, tensors))
+    header = {"format": "halftruth-1", "tree": text, "checksum": _compute_checksum(text, tensors)}
     try:
         with replace_file(path) as new:
             save_file(_copy_shared_memory(tensors), new, metadata=header)
@@ -151,12 +154,24 @@ def load_checkpoint(path: Path) -> Any:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if header.get("format") != "halftruth-1":
             raise CheckpointError(f"{path} was not written by halftruth (or by a newer version)")
+        if header["checksum"] != _compute_checksum(header["tree"], tensors):
+            raise ValueError("its bytes are not those that were written (the checksum differs)")
         return _unpack(json.loads(header["tree"]), tensors)
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"cannot read the checkpoint {path}: {error}. The file is damaged or incomplete; "
             "start again in another folder (--out)"
         ) from error
+
+
+def _compute_checksum(text: str, tensors: dict[str, Tensor]) -> str:
+    """Return the CRC-32 of the content of a checkpoint, in hexadecimal digits."""
+    found = zlib.crc32(text.encode())
+    for name, tensor in sorted(tensors.items()):
+        found = zlib.crc32(f"{name} {tensor.dtype} {list(tensor.shape)}".encode(), found)
+        # As bytes, since NumPy has no bfloat16.
+        found = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, found)
+    return f"{found:08x}"
 
 
 def _pack(node: Any, tensors: dict[str, Tensor]) -> Any:
