@@ -35,7 +35,7 @@ from halftruth.presence.calibration import calibrate
 from halftruth.presence.probabilities import SELECTIONS, Selection
 from halftruth.seeds import check_seed
 from halftruth.train.auto.label_bias import choose_propensities, describe_bias
-from halftruth.train.config import Config, check_device
+from halftruth.train.config import Config, check_device, resolve_method
 from halftruth.train.inputs.feature_inputs import Files, list_files
 from halftruth.train.results.trained_run import TrainedRun
 
@@ -115,6 +115,7 @@ def make_audit(
     is written by `halftruth.report.audit_report.write_audit_report`.
     """
     source, out, seed = Path(source), Path(out), check_seed(seed)
+    training = resolve_method(training)
     _check_options(source, labels, selection, most, device, training)
     verdicts = read_earlier_verdicts(out)
     run = TrainedRun(source, device=device, quiet=quiet) if _is_run(source) else None

@@ -16,7 +16,7 @@ from halftruth.bench.search_space import Axis, Space, search_space, space_of
 from halftruth.labels import UNKNOWN
 from halftruth.metrics import SEWER_ML_WEIGHTS, evaluate
 from halftruth.metrics.counts import UndefinedMetricWarning
-from halftruth.train.config import Config, load_settings
+from halftruth.train.config import AUTO, Config, load_settings
 from halftruth.train.settings import DEFAULTS_ON_FEATURES
 
 if TYPE_CHECKING:
@@ -201,7 +201,12 @@ def _count_finished(study: "optuna.Study") -> int:
 def _fill_required_options(settings: dict[str, Any]) -> dict[str, Any]:
     """Fill in required arguments that are searched, from the middle of their range."""
     method = settings.get("method")
-    if method not in losses.names():
+    if not isinstance(method, str) or method == AUTO:
+        return settings
+    try:
+        losses.registry.resolve(method)
+    except ValueError:
+        # `Config` reports it.
         return settings
     space, options = space_of(method), dict(settings.get("options") or {})
     for name, parameter in losses.registry.signature(method).items():

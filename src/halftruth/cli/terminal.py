@@ -35,7 +35,7 @@ def show_methods(pattern: str) -> None:
     for name in names:
         cls = losses.registry.get(name)
         shown = "\n".join([name, *(f"({alias})" for alias in losses.registry.aliases(name))])
-        about = [cls.paper, f"unknown: {cls.unknown_is}"]
+        about = [*filter(None, [cls.paper]), f"unknown: {cls.unknown_is}"]
         if needed := needs(name):
             about.append(f"needs: {', '.join(needed)}")
         listed = [
@@ -57,7 +57,7 @@ def needs(name: str) -> list[str]:
 
     arguments = losses.registry.signature(name)
     found = [key for key, p in arguments.items() if p.default is inspect.Parameter.empty]
-    loss = losses.create(name, **dict.fromkeys(found, 1))
+    loss = losses.create(name, **dict.fromkeys(found, losses.registry.find_example(name)))
     if loss.needs_index:
         found.append("sample index (memory)")
     if loss.needs_scores:

@@ -23,7 +23,7 @@ from halftruth.presence.labelling_model import logit, sigmoid
 from halftruth.presence.propensity import LabelBias
 from halftruth.seeds import check_seed
 from halftruth.train.auto.plan import uses_ensemble
-from halftruth.train.config import Config, ConfigError
+from halftruth.train.config import Config, ConfigError, resolve_method
 from halftruth.train.ensemble.hints import HintWeights, describe_hints, fit_hints
 from halftruth.train.inputs.batches import apply_in_blocks, is_sparse
 from halftruth.train.knowledge import check_knowledge
@@ -44,11 +44,12 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    method : str, default="auto"
-        Loss, see `halftruth.losses.names()`. "auto" chooses it, its learning rate and the number of
+    method : str, Loss or subclass of Loss, default="auto"
+        Loss: a name in `halftruth.losses.names()`, "package.module:Class", a class, or a loss
+        that was created with its arguments. "auto" chooses it, its learning rate and the number of
         epochs from the labels, and writes the reasons to `reasons_`.
     options : dict, default=None
-        Arguments of the loss.
+        Arguments of the loss, where `method` is not built yet.
     budget : int or str, default=None
         None: "auto" fits an ensemble. A number: "auto" trains one model instead, and tries this
         many settings on held-out training rows first; also a time such as "2 minutes".
@@ -119,7 +120,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        method: str = "auto",
+        method: Any = "auto",
         *,
         options: dict[str, Any] | None = None,
         budget: str | int | None = None,
@@ -315,6 +316,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             # A number is the seed itself, as in `halftruth train --seed`.
             seed = check_seed(state, "random_state")
         problems = targets.find_problems(given.pop("members"), given.pop("val"), given["patience"])
+        given = resolve_method(given, stored=False)
         settings = {**given, "options": given["options"] or {}, "head_lr": given["lr"]}
         config = Config(**settings, features=["X"], seed=seed)
         problems += [text for text in config.problems() if text.split(":")[0] in given]

@@ -15,12 +15,12 @@ from halftruth.losses._engine.one_pass import Task, compute_dtype, measure, one_
 from halftruth.losses._engine.programs import Watched
 from halftruth.losses.curves import Curve
 from halftruth.losses.memory import Exchange, Memory, take_sizes
-from halftruth.registry import Registry
+from halftruth.registry import Described, Registry
 
 REDUCTIONS = ("mean", "sum", "batch", "none")
 
 
-class Loss(Watched):
+class Loss(Described, Watched):
     """A loss over (B, K) logits and labels in {+1 present, 0 unknown, -1 absent}.
 
     `reduction`: "mean" over all B·K entries, "sum", "batch" (sum over classes, mean over rows) or

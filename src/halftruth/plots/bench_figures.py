@@ -64,7 +64,9 @@ def tried_settings(records: Iterable[dict[str, Any]], method: str, metric: str) 
 
 
 def _defaults(loss: str) -> dict[str, Any]:
-    """Default values of the arguments of a loss."""
+    """Default values of the arguments of a loss; auto has none, and other classes stay unread."""
+    if loss not in registry.names():
+        return {}
     arguments = registry.signature(loss).items()
     return {name: one.default for name, one in arguments if one.default is not one.empty}
 

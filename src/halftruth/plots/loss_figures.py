@@ -31,10 +31,15 @@ LABEL_PAIRS = ((1, 1), (0, 1), (0, 0))
 def parse_method(text: str) -> tuple[str, dict[str, Any]]:
     """Split `name:key=value,key=value` into the name and its arguments, values read as YAML.
 
+    The name may be package.module:Class.
+
     >>> parse_method("gr:w=[0, 1e1],b=[-2, -8]")
     ('gr', {'w': [0, 10.0], 'b': [-2, -8]})
     """
     name, _, rest = text.partition(":")
+    if rest and name not in losses.names():
+        own, _, rest = rest.partition(":")
+        name = f"{name}:{own}"
     options = {}
     # Commas inside brackets belong to a value.
     for pair in re.split(r",(?![^\[{]*[\]}])", rest) if rest else ():

@@ -11,7 +11,6 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from halftruth import losses
 from halftruth.data import DataError
 from halftruth.plots.run_records import NotRecorded, Record
 from halftruth.plots.style import (
@@ -180,7 +179,7 @@ def _draw_shares(axes: Axes, table: pd.DataFrame) -> None:
 
 
 def _k(run: Record, epoch: int, p: np.ndarray) -> np.ndarray:
-    loss = losses.create(run.method, **run.config.get("options", {}))
+    loss = run.create_loss()
     at = run.epochs.iloc[epoch]
     planned = run.config["head_epochs" if at["stage"] == "head" else "epochs"]
     loss.start_epoch(int(at["epoch"]) - 1, int(planned))

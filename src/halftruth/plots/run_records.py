@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,11 +50,24 @@ class Record:
         """Whether the model is the ensemble of auto, which has no epochs to draw."""
         return "loss" not in self.epochs
 
+    def create_loss(self) -> losses.Loss:
+        """Create the loss of the run; a class that nobody has imported stays so.
+
+        The folder may come from somebody else, and importing runs code.
+        """
+        options = self.config.get("options", {})
+        for module, name in re.findall(r"([\w.]+):([A-Za-z_]\w*)", f"{self.method} {options}"):
+            if module not in sys.modules:
+                raise NotRecorded(
+                    f"{self.folder}: the figure needs {module}:{name}, which is not imported for a "
+                    "figure; import it and draw in Python, with halftruth.plots"
+                )
+        return losses.create(self.method, **options)
+
     @cached_property
     def threshold(self) -> float:
         """The probability above which the method counts an unknown label as present."""
-        loss = losses.create(self.method, **self.config.get("options", {}))
-        return loss.pseudo_label_threshold
+        return self.create_loss().pseudo_label_threshold
 
     def counts(self, part: str, group: str) -> np.ndarray:
         """(epochs, bins) number of labels of a group with a probability in each bin."""

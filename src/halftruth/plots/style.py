@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -144,7 +145,8 @@ def save_all(drawings: Sequence[Drawing], out: str | Path) -> list[Path]:
     if out.suffix:
         names = [out.with_name(f"{out.stem}-{one.name}{out.suffix}") for one in drawings]
     else:
-        names = [out / one.name for one in drawings]
+        # A method such as package.module:Class has a dot, which would begin the ending.
+        names = [out / re.sub(r"[^\w-]", "-", one.name) for one in drawings]
     return [path for one, name in zip(drawings, names, strict=True) for path in save(one, name)]
 
 

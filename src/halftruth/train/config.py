@@ -105,6 +105,7 @@ class Config(Settings):
 
     def with_changes(self, settings: Mapping[str, Any]) -> "Config":
         """Return a checked copy with other values for some settings."""
+        settings = resolve_method(settings)
         usual = type(self)(**get_defaults(self.to_dict())).to_dict()
         own = {k: v for k, v in self.to_dict().items() if v != usual[k]}
         return type(self).of({**self.effective(), **own, **settings})
@@ -257,10 +258,11 @@ class Config(Settings):
             if parameter.default is parameter.empty and name not in self.options
         ]
         if missing and not self.options.keys() - arguments.keys():
+            example = losses.registry.find_example(self.method, **self.options)
             raise ConfigError(
                 [
                     f"options: the method {self.method} needs {name}, for instance "
-                    f'options={{"{name}": {self._find_example(name, missing)}}}'
+                    f'options={{"{name}": {example}}}'
                     for name in missing
                 ]
             )
@@ -268,18 +270,6 @@ class Config(Settings):
             return losses.create(self.method, **self.options)
         except (ValueError, TypeError) as error:
             raise ConfigError([f"options: {error}"]) from error
-
-    def _find_example(self, name: str, missing: list[str]) -> float:
-        """Return a value that the method accepts for an argument."""
-        from halftruth import losses
-
-        for value in (1.5, 0.5, 1):
-            try:
-                losses.create(self.method, **self.options, **dict.fromkeys(missing, value))
-            except (ValueError, TypeError):
-                continue
-            return value
-        return 1
 
     def _check_budget(self) -> list[str]:
         if self.budget is None or self.method == AUTO:
@@ -421,11 +411,11 @@ def load_settings(source: Path | Mapping[str, Any] | None, settings: Mapping[str
     effect because of `settings` are left out, with a warning; any other setting without effect is
     an error.
     """
-    settings = expand_named_method(settings)
+    settings = expand_named_method(resolve_method(settings))
     if source is None:
         return Config.of(settings)
     if isinstance(source, Mapping):
-        recipe = collect(source)
+        recipe = resolve_method(collect(source))
         if settings.get("labels", recipe.get("labels")) != recipe.get("labels"):
             recipe = _drop_data(recipe)
     else:
@@ -447,6 +437,30 @@ def load_settings(source: Path | Mapping[str, Any] | None, settings: Mapping[str
             stacklevel=2,
         )
     return config
+
+
+def resolve_method(settings: Mapping[str, Any], stored: bool = True) -> dict[str, Any]:
+    """Return settings in which a loss, or its class, is replaced by its name and its arguments.
+
+    stored: config.yaml must hold them.
+    """
+    method, given = settings.get("method"), settings.get("options")
+    if method is None or isinstance(method, str):
+        return dict(settings)
+    from halftruth.losses import Loss, registry
+
+    if isinstance(method, Loss) and given:
+        raise ConfigError(
+            [
+                f"options: have no effect, since the method is a built {type(method).__name__}; "
+                "set its arguments when you create it, or give its class"
+            ]
+        )
+    try:
+        name, options = registry.describe(method, stored)
+    except (ValueError, TypeError) as error:
+        raise ConfigError([f"method: {error}"]) from error
+    return {**settings, "method": name, "options": {**options, **(given or {})}}
 
 
 def _drop_data(recipe: dict[str, Any]) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def find_complete_classes(
 
 
 def check_knowledge(
-    labels: np.ndarray,
+    labels: Any,
     classes: Any,
     prevalence: Sequence[str] | Mapping[Any, float],
     complete_classes: Any,

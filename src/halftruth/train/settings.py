@@ -293,7 +293,9 @@ class Settings:
 
     # ------------------------------------------------------------------ method
     method: str = _declare(
-        "auto", METHOD, "auto chooses by the labels; or a name from `halftruth methods`.",
+        "auto", METHOD,
+        "auto chooses by the labels; or a name from `halftruth methods`; or package.module:Class, "
+        "a loss of your own.",
         on_resume=FIXED, first=True, flags=("--method", "-m"),
     )  # fmt: skip
     budget: str | int | None = _declare(
