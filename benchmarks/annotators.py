@@ -18,9 +18,9 @@ import numpy as np
 import pandas as pd
 import torch
 
+from common import add_task_options, key_of, load_split, read_lines, run_tasks, start
 from halftruth.metrics import class_and_overall, count, mean_average_precision
-from joined_files import load, train_and_predict, write_features, write_labels
-from result_lines import add_task_options, key_of, read_lines, run_tasks
+from joined_files import train_and_predict, write_features, write_labels
 
 # Per annotator: the share of present labels that are found, the share of absent ones that are
 # called present, and the share of the rows that are labelled.
@@ -49,7 +49,7 @@ def measure(path, setting, seed, case, method):
     """Return a line with the scores of one run."""
     torch.set_num_threads(1)
     started = time.monotonic()
-    x, y, test, truth = load(path)
+    x, y, test, truth = load_split(path)
     votes, labelled = draw_votes(y, setting, seed)
     every = np.arange(y.shape[1])
     options = {"zero": "absent", "seed": seed, "method": method}
@@ -80,14 +80,14 @@ def measure(path, setting, seed, case, method):
     }  # fmt: skip
 
 
-def main():
+def main(argv):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path, nargs="+")
     parser.add_argument("--settings", default=",".join(SETTINGS))
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--method", default="auto")
     add_task_options(parser)
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
     done = {key_of(line) for line in read_lines(given.out)}
     tasks = [
         (str(path), setting, seed, case, given.method)
@@ -97,12 +97,9 @@ def main():
         for case in given.cases.split(",")
         if (path.stem, setting, seed, f"{case} {given.method}") not in done
     ]
-
-    def describe(line):
-        return ", ".join(f"{name} {line[name]:.2f}" for name in ("mAP", "CF1", "OF1"))
-
-    run_tasks(measure, tasks, given.out, describe, jobs=given.jobs, minutes=given.minutes)
+    names = ("mAP", "CF1", "OF1")
+    run_tasks(measure, tasks, given, lambda line: ", ".join(f"{n} {line[n]:.2f}" for n in names))
 
 
 if __name__ == "__main__":
-    main()
+    start(main, "DATA/tabular/yeast.npz --settings poor --cases soft,vote --method em --seeds 0")

@@ -11,7 +11,6 @@ installed: its filter then gets the same scores. Finished seeds are not repeated
 import argparse
 import json
 import shutil
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 import torch
 
 import halftruth
+from common import add_image_options, flag_by_cleanlab, image_settings, show_mean, start
 from halftruth.audit import calibrate, missing_labels
 from halftruth.audit.cross_scores import cross_scores
 from halftruth.data import read_labels, split_rows, write_labels
@@ -33,30 +33,17 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 BEST = "wan"
 FIRST, CLICKS = (100, 500, 1000), (250, 500, 1000)
-# The filter of cleanlab per class, ranked over all classes by self-confidence.
-CLEANLAB = """
-import json, sys
-import numpy as np
-from cleanlab.multilabel_classification.filter import find_multilabel_issues_per_class as find
-labels, scores = json.load(open(sys.argv[1])), np.load(sys.argv[2])
-masks = find(labels, scores)
-masks = masks[0] if isinstance(masks, tuple) else masks
-np.save(sys.argv[3], np.asarray(masks).reshape(len(labels), -1))
-"""
 
 
-def features(data: Path, out: Path) -> np.ndarray:
-    """Frozen features of all images, extracted once."""
-    found = list((out / "cache").glob("features-*.npy"))
-    if not found:
-        halftruth.fit(
-            data / "labels.csv", [str(path) for path in sorted(data.glob("*.zip"))],
-            reading={"label_column": "observed", "split_column": "split"}, method="bce",
-            backbone="tf_efficientnet_lite0", weights=data / "tf_efficientnet_lite0.safetensors",
-            tune="head", head_epochs=1, cache="disk", cache_dir=out / "cache", out=out / "extract",
-        )  # fmt: skip
-        found = list((out / "cache").glob("features-*.npy"))
-    return np.load(found[0])
+def extract_features(given: argparse.Namespace) -> np.ndarray:
+    """Frozen features of all images."""
+    data, out = given.data, given.out
+    halftruth.fit(
+        data / "labels.csv", reading={"label_column": "observed", "split_column": "split"},
+        method="bce", tune="head", head_epochs=1, out=out / "extract", workers=given.workers,
+        **image_settings(given, data, out / "cache"),
+    )  # fmt: skip
+    return np.load(next((out / "cache").glob("features-*.npy")))
 
 
 def train_head(
@@ -110,7 +97,7 @@ def run(seed: int, data: Path, out: Path, matrix: Path, cleanlab: str | None) ->
         place = {label: k for k, label in enumerate(part.classes)}
         order = np.stack([table["row"], table["class"].map(place)], axis=1).astype(int)
         total = known.missing_total
-        firsts = (*FIRST, round(total.value))
+        firsts = [n for n in (*FIRST, round(total.value)) if n <= len(table)]
         expected = {str(n): float(table["expected_precision"][n - 1]) for n in firsts}
         truth = (present & (part.values == UNKNOWN)).sum(axis=0)
         inside = [c.low <= t <= c.high for c, t in zip(known.missing, truth, strict=True)]
@@ -123,7 +110,7 @@ def run(seed: int, data: Path, out: Path, matrix: Path, cleanlab: str | None) ->
             "seconds": round(time.time() - started),
         }
         if cleanlab:
-            flagged = _cleanlab(cleanlab, part.values, scores, folder) & (part.values == UNKNOWN)
+            flagged = flag_by_cleanlab(cleanlab, part.values, scores) & (part.values == UNKNOWN)
             ranked = by_score(scores, flagged)
             counts = [n for n in firsts if n <= len(ranked)]
             record["cleanlab"] = precision(ranked, present, [*counts, len(ranked)])
@@ -196,7 +183,7 @@ def run_dropped(seed: int, data: Path, out: Path, matrix: Path) -> dict[str, Any
     table = missing_labels(part.values, scores, calibration=known, classes=part.classes)
     place = {label: k for k, label in enumerate(part.classes)}
     order = np.stack([table["row"], table["class"].map(place)], axis=1).astype(int)
-    firsts = (*FIRST, round(total.value))
+    firsts = [n for n in (*FIRST, round(total.value)) if n <= len(table)]
     return {
         "hidden": int((present & ~kept).sum()),
         "estimate": [total.value, total.low, total.high],
@@ -205,27 +192,20 @@ def run_dropped(seed: int, data: Path, out: Path, matrix: Path) -> dict[str, Any
     }
 
 
-def _cleanlab(python: str, labels: np.ndarray, scores: np.ndarray, folder: Path) -> np.ndarray:
-    lists = [[int(k) for k in np.flatnonzero(row == PRESENT)] for row in labels]
-    (folder / "lists.json").write_text(json.dumps(lists))
-    np.save(folder / "scores.npy", scores)
-    names = [str(folder / name) for name in ("lists.json", "scores.npy", "issues.npy")]
-    subprocess.run([python, "-c", CLEANLAB, *names], check=True)
-    return np.load(folder / "issues.npy").astype(bool)
-
-
-def main() -> None:
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--features", type=Path)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--cleanlab", help="Python executable with cleanlab installed.")
-    options = parser.parse_args()
+    parser.add_argument("--workers", type=int, default=2)
+    add_image_options(parser)
+    options = parser.parse_args(argv)
     options.out.mkdir(parents=True, exist_ok=True)
     matrix = options.features or options.out / "features.npy"
     if not matrix.exists():
-        np.save(matrix, features(options.data, options.out))
+        np.save(matrix, extract_features(options))
     for seed in options.seeds:
         path = options.out / f"seed{seed}.json"
         if not path.exists():
@@ -243,10 +223,6 @@ def main() -> None:
 def table(records: list[dict[str, Any]]) -> None:
     """Means over seeds, with standard deviations."""
 
-    def cell(values: list[float], digits: int = 1) -> str:
-        spread = f" ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
-        return f"{np.mean(values):.{digits}f}{spread}"
-
     print("| scores of | ranking | 100 | 500 | 1,000 | all estimated (or flagged) |")
     print("|---|---|---|---|---|---|")
     for name in METHODS:
@@ -255,25 +231,30 @@ def table(records: list[dict[str, Any]]) -> None:
             if any(row is None for row in rows):
                 continue
             cells = [
-                cell([100 * list(row.values())[k] for row in rows])
+                show_mean([100 * list(row.values())[k] for row in rows])
                 for k in range(min(4, *(len(row) for row in rows)))
             ]
             print(f"| {name} | {way} | {' | '.join(cells)} |")
     for name in METHODS:
         parts = [r["audit"][name] for r in records]
-        ends = [cell([p["estimate"][k] for p in parts], 0) for k in range(3)]
+        ends = [show_mean([p["estimate"][k] for p in parts], 0) for k in range(3)]
         flags = [p.get("cleanlab flags", np.nan) for p in parts]
         print(
             f"{name}: estimated missing {ends[0]} ({ends[1]} to {ends[2]}), "
-            f"true {records[0]['hidden']:,}; cleanlab flags {cell(flags, 0)}; classes whose "
-            f"interval holds: {cell([100 * p['classes covered'] for p in parts])} %"
+            f"true {records[0]['hidden']:,}; cleanlab flags {show_mean(flags, 0)}; classes whose "
+            f"interval holds: {show_mean([100 * p['classes covered'] for p in parts])} %"
         )
     for key in records[0]["loop"]:
         values = [r["loop"][key] for r in records]
         several = np.ndim(values) > 1
-        shown = [cell(list(v), 0) for v in np.transpose(values)] if several else cell(values, 2)
+        shown = (
+            [show_mean(list(v), 0) for v in np.transpose(values)]
+            if several
+            else show_mean(values, 2)
+        )
         print(f"{key}: {shown}")
 
 
 if __name__ == "__main__":
-    main()
+    network = "--backbone test_resnet --weights none --size 32 --workers 0"
+    start(main, f"DATA/voc2012 --out OUT --seeds 0 {network}")

@@ -21,6 +21,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from common import start
+
 FIT = """
 import numpy as np
 from halftruth import HalftruthClassifier
@@ -104,14 +106,14 @@ def run(arguments: list[str], source: Path, busy: bool) -> tuple[float, float, f
     return wall, after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime
 
 
-def main() -> None:
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--against", type=Path, help="the src folder of an older tree")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--only", default="", help="commands whose name contains this")
     parser.add_argument("--voc", type=Path, help="a folder with labels.csv and zips of VOC 2012")
     parser.add_argument("--weights", type=Path, help="ImageNet weights of tf_efficientnet_lite0")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     trees = {"now": Path(__file__).parents[1] / "src"}
     if args.against:
         trees = {"before": args.against, **trees}
@@ -134,4 +136,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main, "--only=--help --repeat 1")

@@ -22,19 +22,23 @@ complete labels of the test rows:
 """
 
 import argparse
-import json
-import os
 import time
 import warnings
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import torch
 
-from ensemble import calibration_error, hide, load_rows, predict
+from common import (
+    add_task_options,
+    group_by,
+    print_header,
+    print_row,
+    read_lines,
+    run_tasks,
+    start,
+)
+from ensemble import hide, load_rows, predict
 from halftruth.bench.label_settings import BIASES, needs_measure
 from halftruth.bench.label_settings import hide as show_by_bias
 from halftruth.metrics import evaluate, thresholds
@@ -46,6 +50,13 @@ from halftruth.presence.verification import METRICS, plan_verification, score_ve
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 
 RULES = ("naive", "ours", "complete", "told")
+
+
+def calibration_error(p: np.ndarray, truth: np.ndarray) -> float:
+    """Expected calibration error over 15 bins of equal width."""
+    p, y = p.ravel(), (truth > 0).ravel()
+    bins = np.clip((p * 15).astype(int), 0, 14)
+    return float(sum(abs((p - y)[bins == b].sum()) for b in range(15)) / len(p))
 
 
 def get_scores(folder: str, name: str, setting: str, seed: int, fits: str | None) -> dict:
@@ -136,7 +147,7 @@ def measure(folder: str, name: str, setting: str, seed: int, fits: str | None) -
         for key, one in ((key, getattr(found, key)) for key in METRICS)
     }
     line["verified"] = verify(p, truth, setting, seed, rule)
-    line["seconds"] = [float(got["seconds"]), time.perf_counter() - started]
+    line["seconds"] = round(time.perf_counter() - started, 1)
     return line
 
 
@@ -161,25 +172,24 @@ def verify(p: np.ndarray, truth: np.ndarray, setting: str, seed: int, rule) -> d
 def print_tables(lines: list[dict]) -> None:
     """Print the means over seeds as Markdown."""
     names = ", ".join(RULES)
-    print(f"| set | CF1 {names} | OF1 {names} | macro F1 | labels per row predicted (true) "
-          "| sum of probabilities | inside | ECE |")  # fmt: skip
-    print("|" + "---|" * 8)
-    cases: dict[tuple[str, str], list[dict]] = {}
-    for line in lines:
-        cases.setdefault((line["set"], line["setting"]), []).append(line)
-    for (name, setting), some in [*cases.items(), (("**all**", ""), lines)]:
+    print_header("set", f"CF1 {names}", f"OF1 {names}", "macro F1",
+                 "labels per row predicted (true)", "sum of probabilities", "inside",
+                 "ECE")  # fmt: skip
+    cases = [*group_by(lines, "set", "setting").items(), (("**all**", ""), lines)]
+    for case, some in cases:
         got = {key: np.mean([one[key] for one in some], axis=0) for key in (*RULES, "labels")}
         inside = [one["interval"][0] <= one["labels"][0] <= one["interval"][1] for one in some]
-        cf1, of1, macro = (
-            ", ".join(f"{100 * got[rule][k]:.1f}" for rule in RULES) for k in (0, 1, 3)
-        )
+        cells = [", ".join(f"{100 * got[rule][k]:.1f}" for rule in RULES) for k in (0, 1, 3)]
         count = ", ".join(f"{got[rule][2]:.2f}" for rule in RULES)
-        print(f"| {name} {setting} | {cf1} | {of1} | {macro} | {count} ({got['labels'][0]:.2f}) "
-              f"| {got['labels'][1]:.2f} | {sum(inside)}/{len(inside)} "
-              f"| {np.mean([one['ece'] for one in some]):.3f} |")  # fmt: skip
+        print_row(
+            " ".join(case), *cells, f"{count} ({got['labels'][0]:.2f})",
+            f"{got['labels'][1]:.2f}", f"{sum(inside)}/{len(inside)}",
+            f"{np.mean([one['ece'] for one in some]):.3f}",
+        )  # fmt: skip
     what = "true, estimate, width, inside; 200 cells: width before and after, bias, inside"
-    print(f"\n| set | {' | '.join(f'{key}: {what}' for key in METRICS)} |\n|" + "---|" * 4)
-    for (name, setting), some in [*cases.items(), (("**all**", ""), lines)]:
+    print()
+    print_header("set", *(f"{key}: {what}" for key in METRICS))
+    for case, some in cases:
         cells = []
         for key in METRICS:
             e = np.array([one["estimated"][key] for one in some])
@@ -191,41 +201,33 @@ def print_tables(lines: list[dict]) -> None:
                 f"{100 * v[:, 0].mean():.1f} to {100 * v[:, 1].mean():.1f}, "
                 f"{100 * v[:, 2].mean():+.1f}, {100 * v[:, 4].mean():.0f} %"
             )
-        print(f"| {name} {setting} | {' | '.join(cells)} |")
+        print_row(" ".join(case), *cells)
 
 
-def main() -> None:
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", nargs="?")
     parser.add_argument("--sets", default="birds,medical,emotions,scene,yeast")
     parser.add_argument("--settings", default="one,40")
-    parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--fits", help="folder that keeps the scores of each fit")
-    parser.add_argument("--out", type=Path, help="file of lines to add to; tables are printed")
     parser.add_argument("--tables", type=Path, nargs="+", help="only print the tables of files")
-    given = parser.parse_args()
+    add_task_options(parser)
+    given = parser.parse_args(argv)
     if given.tables:
-        texts = [text for path in given.tables for text in path.read_text().splitlines()]
-        return print_tables([json.loads(text) for text in texts])
+        return print_tables(read_lines(*given.tables))
+    done = read_lines(given.out)
+    there = {(line["set"], line["setting"], line["seed"]) for line in done}
     tasks = [
         (given.folder, name, setting, int(seed), given.fits)
         for seed in given.seeds.split(",")
         for name in given.sets.split(",")
         for setting in given.settings.split(",")
+        if (name, setting, int(seed)) not in there
     ]
-    lines = []
-    with ProcessPoolExecutor(given.jobs) as pool:
-        for future in as_completed([pool.submit(measure, *task) for task in tasks]):
-            lines.append(future.result())
-            text = json.dumps(lines[-1])
-            if given.out is None:
-                print(text, flush=True)
-            else:
-                with given.out.open("a") as file:
-                    file.write(text + "\n")
-    print_tables(lines)
+    lines = run_tasks(measure, tasks, given, lambda line: f"ours {line['ours']}")
+    print_tables([*done, *lines])
 
 
 if __name__ == "__main__":
-    main()
+    data = "DATA/tabular --sets yeast --settings one --seeds 0 --fits OUT/fits"
+    start(main, f"{data} --out OUT/lines.jsonl", "--tables OUT/lines.jsonl")

@@ -12,10 +12,7 @@ of the table, with its test mAP and seconds; lines that are there already are no
 
 Rows: `auto`; scikit-learn with unknown = absent; `assume negative`: the ensemble of auto, told that
 unknown is absent; `complete`: the same ensemble on complete labels; `complete, linear`: its linear
-member alone. The line of auto also has CF1, OF1 and predicted labels per row with thresholds fitted
-to incomplete labels as if they were complete ("naive"), with ours, and with thresholds fitted to
-complete labels; the sum of the probabilities per row with its interval; the expected calibration
-error (15 bins).
+member alone.
 
 --methods adds published methods, trained on the same features: 1,500 steps, three learning rates,
 of which the best *on test* is reported. This is more than a user can know.
@@ -26,28 +23,34 @@ first, small sets before large ones.
 """
 
 import argparse
-import os
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import torch
 
+from common import (
+    add_task_options,
+    group_by,
+    key_of,
+    print_header,
+    print_row,
+    read_lines,
+    run_tasks,
+    show_mean,
+    start,
+)
 from halftruth import losses
-from halftruth.metrics import evaluate, mean_average_precision, thresholds
+from halftruth.metrics import mean_average_precision
 from halftruth.models import build_feature_model, set_standardization
-from halftruth.presence.decisions import decide
-from halftruth.presence.probabilities import fit_probabilities
 from halftruth.train.config import Config
 from halftruth.train.devices import OneProcess
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 from halftruth.train.inputs.batches import Features
 from halftruth.train.trainer import Stage
-from result_lines import add_task_options, key_of, read_lines, run_tasks
 
 COSTS = (0.001, 0.01, 0.1, 1.0, 10.0)
 STEPS, RATES = 1500, (3e-4, 1e-3, 3e-3)
@@ -68,13 +71,6 @@ def hide(truth: np.ndarray, setting: str, seed: int) -> np.ndarray:
     rows = np.flatnonzero((truth > 0).any(axis=1))
     shown[rows, order.argmax(axis=1)[rows]] = 1
     return shown
-
-
-def calibration_error(p: np.ndarray, truth: np.ndarray) -> float:
-    """Expected calibration error over 15 bins of equal width."""
-    p, y = p.ravel(), (truth > 0).ravel()
-    bins = np.clip((p * 15).astype(int), 0, 14)
-    return float(sum(abs((p - y)[bins == b].sum()) for b in range(15)) / len(p))
 
 
 # ---------------------------------------------------------------------- scikit-learn
@@ -129,22 +125,14 @@ def fit_plain_logistic(x: np.ndarray, y: np.ndarray, test: np.ndarray, seed: int
     return test @ weight + bias
 
 
-def fit_random_forest(x: np.ndarray, y: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
-    from sklearn.ensemble import RandomForestClassifier
-
-    return _fit_trees(RandomForestClassifier, x, y, test, seed)
-
-
-def fit_extra_trees(x: np.ndarray, y: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
-    from sklearn.ensemble import ExtraTreesClassifier
-
-    return _fit_trees(ExtraTreesClassifier, x, y, test, seed)
-
-
-def _fit_trees(kind: type, x: np.ndarray, y: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
+def fit_random_forest(
+    x: np.ndarray, y: np.ndarray, test: np.ndarray, seed: int, kind: str = "RandomForestClassifier"
+) -> np.ndarray:
     """300 trees with the defaults of scikit-learn; 100 with more than 60 classes."""
-    model = kind(100 if y.shape[1] > 60 else 300, random_state=seed).fit(x, y)
-    return _stack(model.predict_proba(test))
+    from sklearn import ensemble as forests
+
+    trees = 100 if y.shape[1] > 60 else 300
+    return _stack(getattr(forests, kind)(trees, random_state=seed).fit(x, y).predict_proba(test))
 
 
 def fit_neighbours(x: np.ndarray, y: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
@@ -179,7 +167,7 @@ SKLEARN: dict[str, Callable[..., np.ndarray | None]] = {
     "logistic regression": fit_logistic,
     "logistic, C = 0.01": fit_plain_logistic,
     "random forest": fit_random_forest,
-    "extra trees": fit_extra_trees,
+    "extra trees": partial(fit_random_forest, kind="ExtraTreesClassifier"),
     "gradient boosting": fit_boosting,
     "kNN": fit_neighbours,
 }
@@ -197,34 +185,18 @@ def predict(model: torch.nn.Module, x: np.ndarray) -> np.ndarray:
         return torch.cat([model(part) for part in parts]).double().numpy()
 
 
-def measure_decisions(fitted: object, logits: np.ndarray, shown: np.ndarray, y: np.ndarray,
-                      truth: np.ndarray) -> dict:  # fmt: skip
-    """Return what the line of auto has beside its mAP."""
-    line: dict = {"members": {one.name: round(one.weight, 2) for one in fitted.table}}
-    curves = fit_probabilities(shown[fitted.rows], fitted.logits)
-    p = curves(logits)
-    ours = decide(curves(fitted.logits), (shown > 0).sum(axis=0))
-    held = fitted.rows
-    for rule, chosen in (
-        ("naive", logits > thresholds.best(fitted.logits, shown[held])),
-        ("ours", ours(p)),
-        ("complete", logits > thresholds.best(fitted.logits, np.where(y[held] > 0, 1, -1))),
-    ):
-        metrics = evaluate(chosen.astype(float), truth, 0.5)
-        line[rule] = [metrics["CF1"], metrics["OF1"], float(chosen.sum(axis=1).mean())]
-    count = curves.labels_per_row
-    line["labels"] = [float((truth > 0).sum(axis=1).mean()), float(p.sum(axis=1).mean())]
-    line["interval"] = [count.low, count.high]
-    line["ece"] = calibration_error(p, truth)
-    return line
-
-
 def train_method(
-    method: str, x: np.ndarray, shown: np.ndarray, test: np.ndarray, truth: np.ndarray, seed: int
+    method: str,
+    x: np.ndarray,
+    shown: np.ndarray,
+    test: np.ndarray,
+    truth: np.ndarray,
+    seed: int,
+    steps: int = STEPS,
 ) -> float:
     """Return the best test mAP of a published method over the learning rates."""
     size = int(2 ** round(np.log2(min(max(len(x) / 50, 16), 128))))
-    epochs = max(round(STEPS / np.ceil(len(x) / size)), 3)
+    epochs = max(round(steps / np.ceil(len(x) / size)), 3)
     needed = losses.registry.signature(method)
     # Some methods are told the true number of positives per row, as in their papers.
     positives = float(max((truth > 0).sum(axis=1).mean(), 1.01))
@@ -270,7 +242,13 @@ def load_rows(
 
 
 def run(
-    folder: str, name: str, setting: str, seed: int, row: str, most_rows: int = MOST_ROWS
+    folder: str,
+    name: str,
+    setting: str,
+    seed: int,
+    row: str,
+    most_rows: int = MOST_ROWS,
+    steps: int = STEPS,
 ) -> dict:
     """Measure one row of the table on one data set, setting and seed."""
     warnings.simplefilter("ignore")
@@ -286,10 +264,8 @@ def run(
         fitted = fit_ensemble(x, known, seed=seed, members=members, groups=groups)
         scores = predict(fitted.model, test)
         line["seconds"] = round(time.perf_counter() - started, 1)
-        if row == "auto":
-            line |= measure_decisions(fitted, scores, shown, y, truth)
     else:
-        line["mAP"] = train_method(row, x, shown, test, truth, seed)
+        line["mAP"] = train_method(row, x, shown, test, truth, seed, steps)
         scores = None
     line.setdefault("seconds", round(time.perf_counter() - started, 1))
     if scores is not None:
@@ -299,99 +275,76 @@ def run(
     return line
 
 
-def guess_seconds(folder: str, name: str, row: str) -> float:
-    """Return a rough cost, by which small tasks start first."""
+def guess_seconds(folder: str, name: str) -> float:
+    """Return a rough cost, by which small sets start first."""
     with np.load(Path(folder) / f"{name}.npz") as file:
         (n, d), k = file["X_train"].shape, file["Y_train"].shape[1]
     n = min(n, MOST_ROWS)
-    cells = n * d * min(k, 64) / 1e6
-    if row in OWN:
-        return 10 + n / 100 + cells / 3
-    return {"logistic regression": cells / 8, "gradient boosting": n * d * k / 1e7}.get(
-        row, n * np.sqrt(d) * min(k, 64) / 4e5
-    )
+    return 10 + n / 100 + n * d * min(k, 64) / 3e6
 
 
 # ---------------------------------------------------------------------- all lines
 
 
-def make_table(lines: list[dict]) -> str:
-    """Return a Markdown table: mean ± standard deviation over seeds, and the share of the gap.
+def print_table(lines: list[dict]) -> None:
+    """Print mean ± standard deviation over seeds, and the share of the gap.
 
     "lead": auto against the best other row (by its mean), over the seeds that both have. It counts
     as equal within one standard error of the difference, and is marked where auto is behind.
     """
-    values: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
-    sizes = {}
-    for line in lines:
-        if line["mAP"] is not None:
-            at = values.setdefault((line["set"], line["setting"]), {})
-            at.setdefault(line["row"], {})[line["seed"]] = 100 * line["mAP"]
-            sizes[line["set"]] = line.get("rows", "")
-    rows = list(dict.fromkeys([*ROWS, *(line["row"] for line in lines)]))
-    rows = [row for row in rows if any(line["row"] == row for line in lines)]
-    out = ["| data (training rows) | " + " | ".join(rows) + " | gap closed | lead |"]
-    out.append("|" + "---|" * (len(rows) + 3))
+    lines = [line for line in lines if line["mAP"] is not None]
+    there = [line["row"] for line in lines]
+    rows = [row for row in dict.fromkeys([*ROWS, *there]) if row in there]
+    print_header("data (training rows)", *rows, "gap closed", "lead")
     shares, behind = [], []
-    for (name, setting), found in sorted(values.items()):
+    cases = group_by(lines, "set", "setting")
+    for (name, setting), some in sorted(cases.items()):
         if setting == "complete":
             continue
-        found = {**values.get((name, "complete"), {}), **found}
-        cells = [describe_seeds(found.get(row, {})) for row in rows]
+        found: dict[str, dict[int, float]] = {}
+        for line in [*cases.get((name, "complete"), []), *some]:
+            found.setdefault(line["row"], {})[line["seed"]] = 100 * line["mAP"]
         gap, lead = "", ""
         if {"auto", "assume negative", "complete"} <= found.keys():
-            low, own, high = (found[row] for row in ("assume negative", "auto", "complete"))
-            seeds = low.keys() & own.keys() & high.keys()
-            if seeds:
-                a, b, c = (np.mean([v[s] for s in seeds]) for v in (low, own, high))
-                if c - a > 1:
-                    shares.append((b - a) / (c - a))
-                    gap = f"{shares[-1]:.0%}"
+            ends = [found[row] for row in ("assume negative", "auto", "complete")]
+            seeds = set.intersection(*map(set, ends))
+            a, b, c = (np.mean([v[s] for s in seeds]) if seeds else 0 for v in ends)
+            if c - a > 1:
+                shares.append((b - a) / (c - a))
+                gap = f"{shares[-1]:.0%}"
         others = {r: np.mean(list(v.values())) for r, v in found.items() if r not in OWN}
-        if others and "auto" in found:
-            best = max(others, key=lambda r: others[r])
-            # Differences per seed: all rows have the same hidden labels.
-            seeds = found["auto"].keys() & found[best].keys()
+        best = max(others, key=lambda r: others[r], default="")
+        # Differences per seed: all rows have the same hidden labels.
+        seeds = found.get("auto", {}).keys() & found.get(best, {}).keys()
+        if seeds:
             difference = np.array([found["auto"][s] - found[best][s] for s in seeds])
-            if len(difference):
-                error = difference.std(ddof=1) / len(seeds) ** 0.5 if len(seeds) > 1 else np.nan
-                lead = f"{best}: {difference.mean():+.1f} ± {error:.1f}"
-                if difference.mean() < 0:
-                    equal = difference.mean() >= -error
-                    lead += " (equal)" if equal else " **behind**"
-                    behind += [] if equal else [f"{name}, {setting}"]
-        size = f"{sizes[name]:,}" if sizes[name] else ""
-        out.append(f"| {name} ({size}), {setting} | " + " | ".join(cells) + f" | {gap} | {lead} |")
+            error = difference.std(ddof=1) / len(seeds) ** 0.5 if len(seeds) > 1 else np.nan
+            lead = f"{best}: {difference.mean():+.1f} ± {error:.1f}"
+            if difference.mean() < 0:
+                equal = difference.mean() >= -error
+                lead += " (equal)" if equal else " **behind**"
+                behind += [] if equal else [f"{name}, {setting}"]
+        cells = [show_mean(found.get(row, {}).values()) for row in rows]
+        print_row(f"{name} ({some[-1]['rows']:,}), {setting}", *cells, gap, lead)
     if shares:
-        out.append(f"\nmean share of the gap closed: {np.mean(shares):.0%} of {len(shares)} cases")
-    out.append(
-        f"\nauto is behind by more than one standard error: {'; '.join(behind) or 'nowhere'}"
-    )
-    return "\n".join(out)
+        print(f"\nmean share of the gap closed: {np.mean(shares):.0%} of {len(shares)} cases")
+    print(f"\nauto is behind by more than one standard error: {'; '.join(behind) or 'nowhere'}")
 
 
-def describe_seeds(scores: dict[int, float]) -> str:
-    """Return mean ± standard deviation over seeds."""
-    v = list(scores.values())
-    if len(v) < 2:
-        return f"{v[0]:.1f}" if v else "–"
-    return f"{np.mean(v):.1f} ± {np.std(v, ddof=1):.1f}"
-
-
-def main() -> None:
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?", default=".")
     parser.add_argument("--sets", default="all")
     parser.add_argument("--settings", default="one,40")
     parser.add_argument("--rows", default="all", help=f"some of: {'; '.join(ROWS)} (';' between)")
     parser.add_argument("--methods", default="", help="published methods, as em,role,gr")
+    parser.add_argument("--steps", type=int, default=STEPS, help="of published methods")
     parser.add_argument("--most-rows", type=int, default=MOST_ROWS, help="training rows per set")
     parser.add_argument("--table", type=Path, help="print the table of a file of results")
     add_task_options(parser)
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
     if given.table:
-        print(make_table(read_lines(given.table)))
-        return
+        return print_table(read_lines(given.table))
     sets = given.sets.split(",")
     if given.sets == "all":
         sets = sorted(path.stem for path in Path(given.folder).glob("*.npz"))
@@ -399,21 +352,26 @@ def main() -> None:
     rows += [name for name in given.methods.split(",") if name]
     done = {key_of(line) for line in read_lines(given.out)}
     tasks = [
-        (given.folder, name, setting, int(seed), row, given.most_rows)
+        (given.folder, name, setting, int(seed), row, given.most_rows, given.steps)
         for seed in given.seeds.split(",")
         for name in sets
         for row in rows
         for setting in (["complete"] if row in OWN[2:] else given.settings.split(","))
     ]
     tasks = [task for task in tasks if task[1:5] not in done]
-    cost = {name: guess_seconds(given.folder, name, "auto") for name in sets}
+    cost = {name: guess_seconds(given.folder, name) for name in sets}
     tasks.sort(key=lambda task: (task[3], cost[task[1]]))
     run_tasks(
-        run, tasks, given.out,
+        run, tasks, given,
         lambda line: "left out" if line["mAP"] is None else f"{100 * line['mAP']:.2f}",
-        jobs=given.jobs, minutes=given.minutes,
     )  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    rows = "complete, linear; logistic, C = 0.01; kNN; assume negative"
+    start(
+        main,
+        f"DATA/tabular --sets yeast --settings 40 --seeds 0 --rows '{rows}' --methods em "
+        "--steps 20 --out OUT/lines.jsonl",
+        "--table OUT/lines.jsonl",
+    )

@@ -24,9 +24,9 @@ import numpy as np
 import pandas as pd
 
 import halftruth
+from common import add_task_options, group_by, key_of, read_lines, run_tasks, show_mean, start
 from halftruth.labels import single_positive
 from halftruth.metrics import class_and_overall, count, mean_average_precision
-from result_lines import add_task_options, key_of, read_lines, run_tasks
 
 CLASSES = 28
 COLUMNS = ["text", "labels", "id"]
@@ -107,6 +107,7 @@ def run_sklearn(folder, train, texts, which, seed, name, device):
     from sklearn.model_selection import GridSearchCV, cross_val_predict
     from sklearn.multiclass import OneVsRestClassifier
 
+    warnings.filterwarnings("ignore", message="Label not")
     table, shown = train
     kinds = [{"ngram_range": (1, 2)}]
     if name == "logistic-chars":
@@ -152,19 +153,14 @@ def describe(line):
 
 def show(lines):
     """Print means and standard deviations over the seeds."""
-    table = pd.DataFrame(lines).drop(columns=["members", "seed"], errors="ignore")
-    keys = [key for key in table if key[:3] in ("mAP", "CF1", "OF1")]
-    grouped = table.groupby(["setting", "row"])
-    for (setting, row), some in grouped:
-        values = ", ".join(
-            f"{key} {some[key].mean():.1f} ± {some[key].std(ddof=0):.1f}"
-            for key in keys
-            if some[key].notna().any()
-        )
-        print(f"{setting:<10}{row:<16}{len(some)} seeds: {values}; {some['seconds'].mean():.0f} s")
+    for (setting, row), some in sorted(group_by(lines, "setting", "row").items()):
+        keys = [key for key in some[0] if key[:3] in ("mAP", "CF1", "OF1")]
+        values = ", ".join(f"{key} {show_mean((one[key] for one in some), ddof=0)}" for key in keys)
+        seconds = np.mean([one["seconds"] for one in some])
+        print(f"{setting:<10}{row:<16}{len(some)} seeds: {values}; {seconds:.0f} s")
 
 
-def main():
+def main(argv):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder")
     parser.add_argument("--models", default=",".join(MODELS))
@@ -173,11 +169,10 @@ def main():
     parser.add_argument("--device", default="cpu", help="for auto")
     parser.add_argument("--show", action="store_true", help="print the means of --out")
     add_task_options(parser)
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
     done = {key_of(line) for line in read_lines(given.out)}
     if given.show:
-        show(read_lines(given.out))
-        return
+        return show(read_lines(given.out))
     tasks = [
         (given.folder, which, seed, name, given.rows, given.device)
         for seed in map(int, given.seeds.split(","))
@@ -185,8 +180,9 @@ def main():
         for which in given.labels.split(",")
         if ("goemotions", which, seed, name) not in done
     ]
-    run_tasks(run_cell, tasks, given.out, describe, jobs=given.jobs, minutes=given.minutes)
+    run_tasks(run_cell, tasks, given, describe)
 
 
 if __name__ == "__main__":
-    main()
+    data = "DATA/goemotions --out OUT/lines.jsonl"
+    start(main, f"{data} --seeds 0 --labels complete --models auto,logistic", f"{data} --show")

@@ -1,19 +1,23 @@
 """Seconds to check and hide the labels of 1,000,000 x 80: python benchmarks/hiding.py"""
 
+import argparse
 import time
 from collections.abc import Callable
 
 import numpy as np
 
+from common import start
 from halftruth import labels
 from halftruth.labels import hiding
 
-ROWS, CLASSES, SHARE_PRESENT = 1_000_000, 80, 0.036  # COCO's 2.9 present labels per row
+CLASSES, SHARE_PRESENT = 80, 0.036  # COCO's 2.9 present labels per row
 
 
-def main() -> None:
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
     rng = np.random.default_rng(0)
-    complete = np.full((ROWS, CLASSES), labels.ABSENT, dtype=np.int8)
+    complete = np.full((parser.parse_args(argv).rows, CLASSES), labels.ABSENT, dtype=np.int8)
     for rows in np.array_split(complete, 20):
         rows[rng.random(rows.shape, dtype=np.float32) < SHARE_PRESENT] = labels.PRESENT
     zero_one = (complete == labels.PRESENT).astype(np.float32)
@@ -40,4 +44,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main, "--rows 5000")

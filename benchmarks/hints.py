@@ -12,24 +12,20 @@ hint is a rule per class: does the text hold one of a few words?
 """
 
 import argparse
-import gzip
-import json
-import os
 import re
+import time
 import warnings
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import torch
 
+from common import add_task_options, group_by, load_split, read_lines, run_tasks, start
 from ensemble import fit_random_forest, hide, predict
+from goemotions import read_part
 from halftruth.metrics import mean_average_precision
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 from halftruth.train.ensemble.hints import fit_hints
-from result_lines import read_lines
 
 # Words that a person would write down for each class, without looking at the data.
 WORDS = {
@@ -63,11 +59,6 @@ WORDS = {
 }
 
 
-def read_texts(path: Path) -> list[str]:
-    with gzip.open(path, "rt", encoding="utf8") as file:
-        return [line.rstrip("\n").split("\t")[0].lower() for line in file]
-
-
 def make_keyword_hint(texts: list[str], classes: list[str]) -> np.ndarray:
     """Return how many of the words of each class a text has; NaN for classes without words."""
     sets = [set(re.findall(r"[a-z]+", text)) for text in texts]
@@ -81,39 +72,23 @@ def make_keyword_hint(texts: list[str], classes: list[str]) -> np.ndarray:
 
 def load(folder: str, name: str, keywords: str | None, seed: int) -> tuple:
     """Return features, complete labels and the hint, of training rows and of test rows."""
-    with np.load(Path(folder) / f"{name}.npz") as file:
-        x, y, test, truth = (file[k] for k in ("X_train", "Y_train", "X_test", "Y_test"))
-    x, test = x.astype(np.float32), test.astype(np.float32)
     random = np.random.default_rng(seed)
     if keywords is not None:
         from sklearn.feature_extraction.text import TfidfVectorizer
 
-        base = Path(keywords)
-        texts, tests = read_texts(base / "train.tsv.gz"), read_texts(base / "test.tsv.gz")
-        classes = (base / "labels.txt").read_text().split()
-        labels = [read_labels(base / f"{part}.tsv.gz", len(classes)) for part in ("train", "test")]
-        rows = random.choice(len(texts), 4000, replace=False)
-        texts = [texts[row] for row in rows]
-        encoder = TfidfVectorizer(max_features=1000, sublinear_tf=True)
-        x, test = (encoder.fit_transform(texts), encoder.transform(tests))
-        own, other = make_keyword_hint(texts, classes), make_keyword_hint(tests, classes)
-        x, test = (part.toarray().astype(np.float32) for part in (x, test))
-        return x, labels[0][rows], test, labels[1], own, other
+        classes = (Path(keywords) / "labels.txt").read_text().split()
+        (train, y), (other, truth) = (read_part(keywords, part) for part in ("train", "test"))
+        rows = random.choice(len(train), min(4000, len(train)), replace=False)
+        texts = [list(part["text"].str.lower()) for part in (train.iloc[rows], other)]
+        encoder = TfidfVectorizer(max_features=1000, sublinear_tf=True).fit(texts[0])
+        x, test = (encoder.transform(part).toarray().astype(np.float32) for part in texts)
+        own, hint = (make_keyword_hint(part, classes) for part in texts)
+        return x, y[rows], test, truth, own, hint
+    x, y, test, truth = load_split(Path(folder) / f"{name}.npz")
     order = random.permutation(len(x))
     own, elsewhere = order[::2], order[1::2]
-    both = fit_random_forest(
-        x[elsewhere], (y[elsewhere] > 0).astype(int), np.concatenate([x[own], test]), seed
-    )
+    both = fit_random_forest(x[elsewhere], y[elsewhere], np.concatenate([x[own], test]), seed)
     return x[own], y[own], test, truth, both[: len(own)], both[len(own) :]
-
-
-def read_labels(path: Path, classes: int) -> np.ndarray:
-    with gzip.open(path, "rt", encoding="utf8") as file:
-        lists = [[int(k) for k in line.rstrip("\n").split("\t")[1].split(",")] for line in file]
-    out = np.zeros((len(lists), classes), np.int8)
-    for row, found in enumerate(lists):
-        out[row, found] = 1
-    return out
 
 
 def vary(hint: np.ndarray, kind: str, seed: int) -> np.ndarray:
@@ -142,6 +117,7 @@ KINDS = (
 def run(folder: str, name: str, setting: str, seed: int, keywords: str | None,
         cache: str | None) -> dict:  # fmt: skip
     """Measure one data set, setting and seed."""
+    started = time.perf_counter()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     path = Path(cache or "") / f"{name}-{setting}-{seed}.npz"
@@ -165,16 +141,13 @@ def run(folder: str, name: str, setting: str, seed: int, keywords: str | None,
         own, other = vary(hint, kind, seed)[rows], vary(test_hint, kind, seed)
         weights = fit_hints(out, shown[rows], [own])
         line[kind] = mean_average_precision(weights(logits, [other]), truth)
-    return line
+    return {**line, "seconds": round(time.perf_counter() - started, 1)}
 
 
 def print_table(lines: list[dict]) -> None:
     """Print gains per data set and setting: mean, lowest and highest over seeds."""
-    groups: dict[tuple[str, str], list[dict]] = {}
-    for line in lines:
-        groups.setdefault((line["set"], line["setting"]), []).append(line)
     shares = []
-    for (name, setting), some in sorted(groups.items()):
+    for (name, setting), some in sorted(group_by(lines, "set", "setting").items()):
         mean = {k: 100 * np.mean([one[k] for one in some]) for k in ("auto", "hint", "best")}
         room = max(mean["best"], mean["hint"]) - mean["auto"]
         print(f"{name}, {setting}: auto {mean['auto']:.1f}, hint alone {mean['hint']:.1f}, "
@@ -188,35 +161,32 @@ def print_table(lines: list[dict]) -> None:
     print(f"mean share of the headroom: {np.mean(shares):.0%}, lowest {min(shares):.0%}")
 
 
-def main() -> None:
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder")
     parser.add_argument("--sets", required=True)
     parser.add_argument("--settings", default="one,40")
-    parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--keywords", help="folder of GoEmotions, for the set goemo")
     parser.add_argument("--cache", help="folder that keeps the fitted ensembles")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--out", type=Path, help="file of results; lines in it are not repeated")
-    given = parser.parse_args()
+    add_task_options(parser)
+    given = parser.parse_args(argv)
     lines = read_lines(given.out)
     done = {(line["set"], line["setting"], line["seed"]) for line in lines}
     tasks = [
-        (given.folder, name, setting, int(seed), given.keywords if name == "goemo" else None)
+        (given.folder, name, setting, int(seed), given.keywords if name == "goemo" else None,
+         given.cache)
         for seed in given.seeds.split(",")
         for name in given.sets.split(",")
         for setting in given.settings.split(",")
         if (name, setting, int(seed)) not in done
-    ]
-    with ProcessPoolExecutor(given.jobs) as pool:
-        for future in as_completed([pool.submit(run, *task, given.cache) for task in tasks]):
-            lines.append(future.result())
-            print(json.dumps(lines[-1]), flush=True)
-            if given.out:
-                with given.out.open("a") as file:
-                    file.write(json.dumps(lines[-1]) + "\n")
+    ]  # fmt: skip
+    lines += run_tasks(run, tasks, given, lambda line: f"useful {100 * line['useful']:.2f}")
     print_table(lines)
 
 
 if __name__ == "__main__":
-    main()
+    start(
+        main,
+        "DATA/tabular --sets yeast --settings 40 --seeds 0",
+        "DATA/tabular --sets goemo --settings 40 --seeds 0 --keywords DATA/goemotions",
+    )

@@ -13,6 +13,8 @@ import subprocess
 import sys
 import time
 
+from common import print_header, print_row, start
+
 AIM = 0.15
 IMPORTS = {
     "torch": "import torch",
@@ -28,25 +30,25 @@ def seconds(code: str) -> float:
     return time.perf_counter() - start
 
 
-def main(argv: list[str] | None = None) -> None:
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=15, help="processes of each kind (15)")
     options = parser.parse_args(argv)
-    for code in IMPORTS.values():
-        seconds(code)  # compiles modules that were never imported, and reads them into memory
     times: dict[str, list[float]] = {name: [] for name in IMPORTS}
-    for _ in range(options.rounds):
+    # The first round compiles modules that were never imported, and reads them into memory.
+    for _ in range(options.rounds + 1):
         for name, code in IMPORTS.items():
             times[name].append(seconds(code))
+    times = {name: found[-options.rounds :] for name, found in times.items()}
     plain = statistics.median(times["torch"])
-    print("| import of | median, s | fastest, s | above torch, s |\n|---|---:|---:|---:|")
+    print_header("import of", "median, s", "fastest, s", "above torch, s")
     for name, found in times.items():
         median = statistics.median(found)
-        print(f"| {name} | {median:.3f} | {min(found):.3f} | {median - plain:+.3f} |")
+        print_row(name, f"{median:.3f}", f"{min(found):.3f}", f"{median - plain:+.3f}")
     above = statistics.median(times["torch, then the core"]) - plain
     verdict = "met" if above <= AIM else "missed"
     print(f"\n{options.rounds} processes each. At most {AIM} s above torch: {verdict}.")
 
 
 if __name__ == "__main__":
-    main()
+    start(main, "--rounds 0")

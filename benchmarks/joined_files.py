@@ -23,9 +23,9 @@ import pandas as pd
 import torch
 
 import halftruth
+from common import add_task_options, key_of, load_split, read_lines, run_tasks, start
 from halftruth.metrics import mean_average_precision
 from halftruth.train.ensemble.members import fit_linear_path
-from result_lines import add_task_options, key_of, read_lines, run_tasks
 
 RIDGE = 2.0
 RUNS = ("joined", "all", "half")
@@ -37,13 +37,6 @@ ORACLES = (
     "joined, unknown is absent",
     "joined, told all that is absent",
 )
-
-
-def load(path):
-    """Return features and complete labels (0 and 1) of the training and the test rows."""
-    data = np.load(path)
-    x, y, test, truth = (data[key] for key in ("X_train", "Y_train", "X_test", "Y_test"))
-    return x.astype(np.float32), (y > 0).astype(int), test.astype(np.float32), (truth > 0) * 1
 
 
 def write_labels(path, items, labels, columns):
@@ -89,7 +82,7 @@ def measure_run(path, method, seed, case):
     """Return a line with the test mAP of a whole run."""
     torch.set_num_threads(1)
     started = time.monotonic()
-    x, y, test, truth = load(path)
+    x, y, test, truth = load_split(path)
     (first, second), (one, other) = draw_halves(*y.shape, seed)
     every, also = np.arange(y.shape[1]), {}
     with tempfile.TemporaryDirectory() as name:
@@ -116,7 +109,7 @@ def measure_oracle(path, method, seed, case):
     """Return a line with the test mAP of a linear layer that is told different things."""
     torch.set_num_threads(1)
     started = time.monotonic()
-    x, y, test, truth = load(path)
+    x, y, test, truth = load_split(path)
     mean, std = x.mean(axis=0), np.maximum(x.std(axis=0), 1e-6)
     inputs, test = (torch.from_numpy((part - mean) / std) for part in (x, test))
     complete = torch.from_numpy(np.where(y > 0, 1, -1).astype(np.int8))
@@ -144,13 +137,13 @@ def measure_oracle(path, method, seed, case):
             "seconds": seconds}  # fmt: skip
 
 
-def main():
+def main(argv):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path, nargs="+")
     parser.add_argument("--method", default="auto")
     parser.add_argument("--oracles", action="store_true")
     add_task_options(parser)
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
     run, cases = (measure_oracle, ORACLES) if given.oracles else (measure_run, RUNS)
     setting = "linear" if given.oracles else given.method
     done = {key_of(line) for line in read_lines(given.out)}
@@ -161,11 +154,12 @@ def main():
         for case in cases
         if (path.stem, setting, seed, case) not in done
     ]
-    run_tasks(
-        run, tasks, given.out, lambda line: f"mAP {line['mAP']:.2f}", jobs=given.jobs,
-        minutes=given.minutes,
-    )  # fmt: skip
+    run_tasks(run, tasks, given, lambda line: f"mAP {line['mAP']:.2f}")
 
 
 if __name__ == "__main__":
-    main()
+    start(
+        main,
+        "DATA/tabular/yeast.npz --method em --seeds 0",
+        "DATA/tabular/yeast.npz --oracles --seeds 0",
+    )

@@ -1,6 +1,6 @@
 """The generated kernels on a GPU: against the definition, the published code style and the floor.
 
-    python benchmarks/kernels.py [--quick] [--out results.json]
+    python benchmarks/kernels.py [--out results.json]
 
 The floor is a kernel that reads logits and int8 labels once and writes one float32 per entry: no
 loss with a gradient can move fewer bytes. Times are medians of CUDA events; ours and theirs take
@@ -26,11 +26,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from common import start
 from halftruth import losses
 from halftruth.losses._engine.one_pass import walk
-from losses import EPOCH, EPOCHS, cases
+from losses import EPOCH, EPOCHS, cases, parse
 
-SHAPES = ((4096, 10000), (16, 80), (256, 567))
 # Alternating turns of our form and the published one.
 TURNS = 30
 COLUMNS = {
@@ -194,19 +194,17 @@ def show(row: dict[str, Any]) -> None:
     print("| " + " | ".join(shown) + " |", flush=True)
 
 
-def main(argv: list[str] | None = None) -> None:
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--quick", action="store_true", help="only the largest and the smallest shape"
-    )
+    parser.add_argument("--shapes", nargs="+", default=["4096x10000", "16x80", "256x567"])
     parser.add_argument("--out", help="JSON file for the results")
     options = parser.parse_args(argv)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Triton {triton.__version__}")
-    results = [row for shape in SHAPES[: 2 if options.quick else 3] for row in measure(shape)]
+    results = [row for shape in map(parse, options.shapes) for row in measure(shape)]
     if options.out:
         with open(options.out, "w") as file:
             json.dump(results, file, indent=1)
 
 
 if __name__ == "__main__":
-    main()
+    start(main, "--shapes 16x80")

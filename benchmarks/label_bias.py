@@ -19,10 +19,9 @@ validation.
 
 Every line of the output is one data set, setting, seed and row, with its test mAP; lines that are
 there already are not computed again. The labels shown depend on the seed. Rows beside those of the
-table: `auto, N complete rows` (N random training rows have all their labels), `auto, no mlp` (the
-ensemble without that member), and `--rows oracles`: the linear member alone, which is told what no
-method can know, to see what costs. `--most` uses that many random training rows of each data set at
-most.
+table: `auto, N complete rows` (N random training rows have all their labels), and `--rows oracles`:
+the linear member alone, which is told what no method can know, to see what costs. `--most` uses
+that many random training rows of each data set at most.
 
 --detect measures instead how often labels are found to be biased: from the labels alone (frequent
 classes first), and by the test of 100 random rows with complete labels. --audit measures how well
@@ -31,7 +30,6 @@ scores of `auto` for --audit and for benchmarks/decisions.py, which measures dec
 """
 
 import argparse
-import os
 import re
 import tempfile
 import time
@@ -41,18 +39,29 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import numpy as np
 import torch
 
+from common import (
+    add_image_options,
+    add_task_options,
+    group_by,
+    image_settings,
+    key_of,
+    load_split,
+    print_header,
+    print_row,
+    read_lines,
+    run_tasks,
+    show_mean,
+    start,
+)
 from decisions import fit_scores, get_scores
 from ensemble import predict, train_method
 from halftruth.bench import datasets as benchmarks
 from halftruth.bench.label_settings import hide
 from halftruth.data import write_labels
 from halftruth.metrics import mean_average_precision
-from halftruth.models.ensemble import MEMBERS
 from halftruth.presence.calibration import calibrate
 from halftruth.presence.labelling_model import sigmoid
 from halftruth.presence.preference import find_preference
@@ -61,7 +70,6 @@ from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 from halftruth.train.ensemble.members import RIDGE, fit_linear_path
 from halftruth.train.ensemble.preparation import fit_preparation, prepare_features
 from halftruth.train.inputs.batches import apply_in_blocks
-from result_lines import add_task_options, key_of, read_lines, run_tasks
 
 # The name of the uniform draw among the label settings.
 UNIFORM = {"uniform": "single"}
@@ -116,15 +124,14 @@ def load_measures(voc: Path, labels: np.ndarray) -> dict[str, np.ndarray]:
 
 def load_features(given: dict[str, Any], name: str, setting: str) -> tuple[np.ndarray, ...]:
     """Return features and complete labels of training rows, of test rows, and measures."""
-    with np.load(Path(given["folder"]) / f"{name}.npz") as file:
-        x, y, test, truth = (file[k] for k in ("X_train", "Y_train", "X_test", "Y_test"))
+    x, y, test, truth = load_split(Path(given["folder"]) / f"{name}.npz")
     measures = load_measures(Path(given["voc"]), y) if setting in ON_BOXES else {}
     complete = np.where(y > 0, 1, -1).astype(np.int8)
     if len(x) > (most := given["most"]):
         rows = np.sort(np.random.default_rng(0).choice(len(x), most, replace=False))
         x, complete = x[rows], complete[rows]
         measures = {key: value[rows] for key, value in measures.items()}
-    return x.astype(np.float32), complete, test.astype(np.float32), truth, measures
+    return x, complete, test, truth, measures
 
 
 def run_features(given: dict[str, Any], name: str, setting: str, seed: int, row: str) -> dict:
@@ -151,8 +158,7 @@ def run_features(given: dict[str, Any], name: str, setting: str, seed: int, row:
     else:
         rows = draw_complete_rows(len(x), seed, count_complete_rows(row))
         shown[rows] = complete[rows]
-        members = [name for name in MEMBERS if name != "mlp"] if "no mlp" in row else None
-        fitted = fit_ensemble(x, shown, seed=seed, members=members)
+        fitted = fit_ensemble(x, shown, seed=seed)
         line["mAP"] = mean_average_precision(predict(fitted.model, test), truth)
     return {**line, "seconds": round(time.perf_counter() - started, 1)}
 
@@ -206,25 +212,20 @@ def run_audit(given: dict[str, Any], name: str, setting: str, seed: int, row: st
             "seconds": round(time.perf_counter() - started, 1)}  # fmt: skip
 
 
-def make_audit_table(lines: list[dict]) -> str:
-    """Return a Markdown table of --audit: means over seeds, by row."""
-    out = ["| data | audit | found biased | missing | estimated | interval | inside "
-           "| precision of the first 200 | of the first n, n missing |"]  # fmt: skip
-    out.append("|" + "---|" * 9)
-    cases: dict[tuple[str, str, str], list[dict]] = {}
-    for line in sorted(lines, key=lambda line: (line["set"], line["setting"], line["row"])):
-        cases.setdefault((line["set"], line["setting"], line["row"]), []).append(line)
-    for (name, setting, row), some in cases.items():
+def print_audit_table(lines: list[dict]) -> None:
+    """Print a table of --audit: means over seeds, by row."""
+    print_header("data", "audit", "found biased", "missing", "estimated", "interval", "inside",
+                 "precision of the first 200", "of the first n, n missing")  # fmt: skip
+    for (name, setting, row), some in sorted(group_by(lines, "set", "setting", "row").items()):
         value, low, high = np.mean([one["estimated"] for one in some], axis=0)
         inside = sum(one["estimated"][1] <= one["missing"] <= one["estimated"][2] for one in some)
         first, all_of_them = 100 * np.mean([one["precision"] for one in some], axis=0)
-        out.append(
-            f"| {name}, {setting} | {row} | {sum(one['biased'] for one in some)} of {len(some)} "
-            f"| {np.mean([one['missing'] for one in some]):,.0f} | {value:,.0f} "
-            f"| {low:,.0f} to {high:,.0f} | {inside} of {len(some)} "
-            f"| {first:.1f} | {all_of_them:.1f} |"
-        )
-    return "\n".join(out)
+        print_row(
+            f"{name}, {setting}", row, f"{sum(one['biased'] for one in some)} of {len(some)}",
+            f"{np.mean([one['missing'] for one in some]):,.0f}", f"{value:,.0f}",
+            f"{low:,.0f} to {high:,.0f}", f"{inside} of {len(some)}", f"{first:.1f}",
+            f"{all_of_them:.1f}",
+        )  # fmt: skip
 
 
 def run_detection(given: dict[str, Any], name: str, setting: str, seed: int, row: str) -> dict:
@@ -250,33 +251,30 @@ def run_detection(given: dict[str, Any], name: str, setting: str, seed: int, row
     return {**line, "seconds": round(time.perf_counter() - started, 1)}
 
 
-def make_detection_table(lines: list[dict]) -> str:
-    """Return a Markdown table: in how many draws labels were found to be biased."""
-    out = [f"| data | {' | '.join(TESTS)} |", "|---|---|---|"]
-    counts: dict[tuple[str, str], dict[str, list[bool | None]]] = {}
-    for line in lines:
-        at = counts.setdefault((line["set"], line["setting"]), {})
-        # "cannot be told" is no alarm, and is counted beside.
-        told = line.get("tells", True)
-        at.setdefault(line["row"], []).append(bool(line["found"]) if told else None)
-    order = {setting: at for at, setting in enumerate(SETTINGS)}
-    for (name, setting), found in sorted(
-        counts.items(), key=lambda item: (item[0][0], order.get(item[0][1], 99))
-    ):
-        cells = [
-            f"{sum(v is True for v in some)} of {len(some)} ({some.count(None)} cannot be told)"
-            if some
-            else "–"
-            for some in (found.get(test, []) for test in TESTS)
-        ]
-        out.append(f"| {name}, {setting} | {' | '.join(cells)} |")
-    return "\n".join(out)
+def print_detection_table(lines: list[dict]) -> None:
+    """Print in how many draws labels were found to be biased."""
+    print_header("data", *TESTS)
+    cases = group_by(lines, "set", "setting")
+    for name, setting in sorted(cases, key=place_of):
+        cells = []
+        for test in TESTS:
+            some = [line for line in cases[name, setting] if line["row"] == test]
+            # "cannot be told" is no alarm, and is counted beside.
+            told = [line for line in some if line.get("tells", True)]
+            count = f"{sum(line['found'] for line in told)} of {len(some)}"
+            cells.append(f"{count} ({len(some) - len(told)} cannot be told)" if some else "–")
+        print_row(f"{name}, {setting}", *cells)
+
+
+def place_of(case: tuple[str, str]) -> tuple[str, int]:
+    """Return the place of a data set and setting in a table."""
+    return case[0], SETTINGS.index(case[1]) if case[1] in SETTINGS else 99
 
 
 # ---------------------------------------------------------------------- images, end to end
 
 # What auto chooses on images, for the other rows of the table.
-RECIPE = {"head_epochs": 20, "epochs": 6, "head_lr": 1.1e-3, "ridge": 2.0, "select": "last"}
+RECIPE = {"head_lr": 1.1e-3, "ridge": 2.0, "select": "last"}
 # VOC's number of positives per image, which role is told, as in its paper.
 OPTIONS = {"role": {"expected_positives": 1.46}}
 
@@ -303,7 +301,7 @@ def run_images(given: dict[str, Any], name: str, setting: str, seed: int, row: s
     from halftruth.train.fit import train
 
     warnings.simplefilter("ignore")
-    torch.set_num_threads(2)
+    torch.set_num_threads(given["threads"])
     data, started = Path(given["images"]), time.perf_counter()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -311,15 +309,11 @@ def run_images(given: dict[str, Any], name: str, setting: str, seed: int, row: s
         settings: dict[str, Any] = write_files(data, folder, shown, seed, row)
         if row in METHODS or row == "complete":
             method = METHODS.get(row, "bce")
-            settings |= {"method": method, "options": OPTIONS.get(row, {}), **RECIPE}
+            epochs = {key: given[key] for key in ("head_epochs", "epochs")}
+            settings |= {"method": method, "options": OPTIONS.get(row, {}), **RECIPE, **epochs}
         settings |= {
-            "images": [str(path) for path in sorted(data.glob("*.zip"))],
-            "backbone": "tf_efficientnet_lite0",
-            "weights": str(data / "tf_efficientnet_lite0.safetensors"),
-            "image_size": 224,
+            **image_settings(argparse.Namespace(**given), data, given["cache"]),
             "seed": seed,
-            "cache": "disk",
-            "cache_dir": given["cache"],
             "workers": 0,
             "report": False,
             "out": str(folder / "run"),
@@ -333,45 +327,38 @@ def run_images(given: dict[str, Any], name: str, setting: str, seed: int, row: s
 # ---------------------------------------------------------------------- all lines
 
 
-def make_table(lines: list[dict]) -> str:
-    """Return a Markdown table: mean ± standard deviation over seeds; the best row of a column bold.
+def print_table(lines: list[dict]) -> None:
+    """Print mean ± standard deviation over seeds; the best row of a column is bold.
 
     `behind` is the best published method minus auto; `back` the share of what the bias costs auto
     that 100 complete rows bring back.
     """
-    values: dict[tuple[str, str], dict[str, list[float]]] = {}
-    for line in lines:
-        at = values.setdefault((line["set"], line["setting"]), {})
-        at.setdefault(line["row"], []).append(100 * line["mAP"])
-    rows = list(dict.fromkeys([*ROWS, *ORACLES, *(line["row"] for line in lines)]))
-    rows = [row for row in rows if any(line["row"] == row for line in lines)]
-    out = ["| data | " + " | ".join(rows) + " | auto behind the best method | back |"]
-    out.append("|" + "---|" * (len(rows) + 3))
-    order = {setting: at for at, setting in enumerate(SETTINGS)}
-    for name, setting in sorted(values, key=lambda key: (key[0], order.get(key[1], 99))):
+    cases = group_by(lines, "set", "setting")
+    there = [line["row"] for line in lines]
+    rows = [row for row in dict.fromkeys([*ROWS, *ORACLES, *there]) if row in there]
+
+    def collect(*case: str) -> dict[str, list[float]]:
+        rows = group_by(cases.get(case, []), "row").items()
+        return {row: [100 * line["mAP"] for line in some] for (row,), some in rows}
+
+    print_header("data", *rows, "auto behind the best method", "back")
+    for name, setting in sorted(cases, key=place_of):
         if setting == "complete":
             continue
-        found = {**values.get((name, "complete"), {}), **values[name, setting]}
-        mean = {row: float(np.mean(found[row])) for row in rows if row in found}
+        found = {**collect(name, "complete"), **collect(name, setting)}
+        mean = {row: float(np.mean(values)) for row, values in found.items()}
         best = max((v for row, v in mean.items() if row != "complete"), default=np.nan)
-        cells = []
-        for row in rows:
-            if row not in found:
-                cells.append("–")
-                continue
-            spread = np.std(found[row], ddof=1) if len(found[row]) > 1 else 0
-            text = f"{mean[row]:.1f} ± {spread:.1f}"
-            cells.append(f"**{text}**" if mean[row] == best else text)
+        cells = [show_mean(found.get(row, [])) for row in rows]
+        cells = [f"**{c}**" if mean.get(r) == best else c for r, c in zip(rows, cells, strict=True)]
         behind = back = ""
         published = [mean[row] for row in METHODS if row in mean]
         if "auto" in mean and published:
             behind = f"{max(published) - mean['auto']:+.1f}"
-        uniform = values.get((name, "uniform"), {}).get("auto")
+        uniform = collect(name, "uniform").get("auto")
         if uniform and {"auto", WITH_COMPLETE_ROWS} <= mean.keys() and setting != "uniform":
             cost = float(np.mean(uniform)) - mean["auto"]
             back = f"{(mean[WITH_COMPLETE_ROWS] - mean['auto']) / cost:.0%} of {cost:.1f}"
-        out.append(f"| {name}, {setting} | " + " | ".join(cells) + f" | {behind} | {back} |")
-    return "\n".join(out)
+        print_row(f"{name}, {setting}", *cells, behind, back)
 
 
 def make_tasks(given: argparse.Namespace) -> list[tuple[str, str, int, str]]:
@@ -400,13 +387,16 @@ def describe(line: dict) -> str:
     return f"{100 * line['mAP']:.2f}" if "mAP" in line else f"biased: {line['found']}"
 
 
-def main() -> None:
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?", default=".")
     parser.add_argument("--sets", default="voc,coco,corel5k,bibtex,yeast")
     parser.add_argument("--voc", default="voc2012", help="folder with labels.csv and boxes.npz")
     parser.add_argument("--images", help="folder of VOC 2012: train end to end")
     parser.add_argument("--cache", default="cache", help="folder of decoded images (--images)")
+    parser.add_argument("--head-epochs", type=int, default=20, help="of published methods")
+    parser.add_argument("--epochs", type=int, default=6, help="of published methods")
+    parser.add_argument("--threads", type=int, default=2, help="of a run on images")
     parser.add_argument("--detect", action="store_true", help="test whether labels are biased")
     parser.add_argument("--audit", action="store_true", help="count and rank missing labels")
     parser.add_argument("--fits", help="folder that keeps the scores of auto")
@@ -414,26 +404,33 @@ def main() -> None:
     parser.add_argument("--settings", default=",".join(SETTINGS))
     parser.add_argument("--rows", default="all", help=f"some of: {'; '.join(ROWS)} (';' between)")
     parser.add_argument("--table", type=Path, help="print the table of a file of results")
+    add_image_options(parser)
     add_task_options(parser)
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
     if given.table:
         lines = read_lines(given.table)
         if any("found" in line for line in lines):
-            return print(make_detection_table(lines))
+            return print_detection_table(lines)
         audits = any("missing" in line for line in lines)
-        return print(make_audit_table(lines) if audits else make_table(lines))
+        return print_audit_table(lines) if audits else print_table(lines)
     if given.audit and not given.fits:
         parser.error("--audit needs --fits, a folder")
     tasks, run = make_tasks(given), run_images if given.images else run_features
     run = run_detection if given.detect else run_audit if given.audit else run
-    run_tasks(
-        partial(run, vars(given)), tasks, given.out,
-        describe,
-        jobs=given.jobs, minutes=given.minutes,
-        # On images the first run decodes the images for all.
-        first_alone=bool(given.images),
-    )  # fmt: skip
+    # On images the first run decodes the images for all.
+    run_tasks(partial(run, vars(given)), tasks, given, describe, first_alone=bool(given.images))
 
 
 if __name__ == "__main__":
-    main()
+    voc = "DATA/tabular --sets voc --voc DATA/voc2012 --seeds 0 --settings rare,size"
+    images = "--images DATA/voc2012 --cache OUT/cache --backbone test_resnet --weights none"
+    oracles = "linear; linear, present ones left out"
+    start(
+        main,
+        f"{voc} --rows '{oracles}' --out OUT/maps.jsonl",
+        "--table OUT/maps.jsonl",
+        f"{voc} --detect --out OUT/tests.jsonl",
+        "--table OUT/tests.jsonl",
+        f"{images} --size 32 --seeds 0 --settings size --rows em --epochs 1 --head-epochs 1 "
+        "--threads 1",
+    )

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from common import start
 from halftruth.audit.forecast import Forecast, measure_rate
 from halftruth.audit.plan import discount, raise_to
 from halftruth.labels import PRESENT, UNKNOWN
@@ -123,7 +124,7 @@ def fit_quickly(
     return {"mAP": mean_ap, "OF1": f1, "decided": np.nan, "present": int(right.sum())}
 
 
-def main() -> None:
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", nargs="+")
     parser.add_argument("--out", type=Path, required=True)
@@ -132,7 +133,7 @@ def main() -> None:
     parser.add_argument("--strategies", nargs="+", default=list(STRATEGIES))
     parser.add_argument("--members", nargs="+", help="members of the ensemble (default: auto)")
     parser.add_argument("--quick", action="store_true", help="refit linear layers only")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     if options.quick:
         options.members = ["linear"]
     options.out.mkdir(parents=True, exist_ok=True)
@@ -215,4 +216,5 @@ def show(done: list[list[Any]]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    quick = "DATA/tabular/yeast.npz --out OUT --seeds 0 --quick"
+    start(main, f"{quick} --shares 0.1 --strategies random plan")

@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 import published
+from common import start
 from halftruth import losses
 
 Shape = tuple[int, int]
@@ -218,7 +219,7 @@ def parse(text: str) -> Shape:
     return int(rows), int(columns)
 
 
-def main(argv: list[str] | None = None) -> None:
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--shapes", nargs="+", default=["256x567", "4096x10000"], metavar="BxK")
     parser.add_argument("--methods", nargs="+", choices=list(cases(8)), metavar="NAME")
@@ -236,4 +237,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main, "--shapes 16x80 --methods asl em --seconds 0.01 --threads 1")

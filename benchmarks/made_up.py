@@ -10,14 +10,15 @@ tuned), of `auto` without trials, of `auto`, and of complete labels with a linea
 """
 
 import argparse
-import statistics
 import warnings
 from collections.abc import Callable
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 import torch
 
+from common import print_header, print_row, start
 from halftruth.estimator import HalftruthClassifier
 from halftruth.labels import drop_positives, from_zero_absent, keep_known, single_positive
 from halftruth.metrics import mean_average_precision
@@ -79,28 +80,27 @@ def score(method: str, x: np.ndarray, shown: np.ndarray, truth: np.ndarray, seed
     return 100 * mean_average_precision(model.decision_function(x[rows:]), truth[rows:])
 
 
-def main(argv: list[str] | None = None) -> None:
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1000, help="for training (1000)")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", message="No class has")
-    print(f"| {options.rows:,} rows | " + " | ".join(METHODS) + " |")
-    print("|---|" + "---:|" * len(METHODS))
+    print_header(f"{options.rows:,} rows", *options.methods)
     for kind in options.kinds:
         for how, hide in HIDDEN.items():
-            found: dict[str, list[float]] = {method: [] for method in METHODS}
+            found: dict[str, list[float]] = {method: [] for method in options.methods}
             for seed in options.seeds:
                 made, there = KINDS[kind](options.rows + TEST, np.random.default_rng(seed))
                 x, truth = made.astype(np.float32), from_zero_absent(there.astype(np.int8))
                 shown = hide(truth[: options.rows], seed)
-                for method in METHODS:
-                    found[method].append(score(method, x, shown, truth, seed))
-            means = " | ".join(f"{statistics.fmean(values):.1f}" for values in found.values())
-            print(f"| {kind}, {how} | {means} |", flush=True)
+                for method, values in found.items():
+                    values.append(score(method, x, shown, truth, seed))
+            print_row(f"{kind}, {how}", *(f"{fmean(values):.1f}" for values in found.values()))
 
 
 if __name__ == "__main__":
-    main()
+    start(main, "--rows 60 --kinds lines --seeds 0 --methods bce complete")

@@ -21,12 +21,14 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from scipy import sparse
 from torch.nn import functional as F
 
+from common import start
 from halftruth.labels import SparseLabels
 from halftruth.metrics import precision_at_k, propensities, propensity_scored_precision_at_k
 from halftruth.train.many_classes import fit_many
@@ -123,18 +125,19 @@ def measure_sizes(only, out):
                     file.write(json.dumps(found) + "\n")
 
 
-def measure_growth():
+def measure_growth(only):
     """CPU time of one epoch of the linear layer at 1x, 4x and 16x rows and classes, one thread."""
     torch.set_num_threads(1)
-    fit_many._LEAST_EPOCHS = fit_many._MOST_EPOCHS = 1
     print("rows x classes: CPU seconds per epoch, rows per CPU second", flush=True)
     sizes = [(4_000, 16_000), (16_000, 16_000), (64_000, 16_000)]
-    for rows, classes in [*sizes, (16_000, 4_000), (16_000, 64_000)]:
+    asked = [tuple(map(int, text.split("x"))) for text in only or ()]
+    for rows, classes in asked or [*sizes, (16_000, 4_000), (16_000, 64_000)]:
         x, shown, _ = simulate(rows, classes)
         labels, train = SparseLabels.from_scipy(shown), np.arange(rows)
         prepare = fit_many._fit_preparation(x, train, 0, None)
         started = time.process_time()
-        fit_many.fit_sampled_linear(x, labels, train, prepare, 0)
+        with patch.multiple(fit_many, _LEAST_EPOCHS=1, _MOST_EPOCHS=1):
+            fit_many.fit_sampled_linear(x, labels, train, prepare, 0)
         seconds = time.process_time() - started
         print(f"{rows:,} x {classes:,}: {seconds:.1f} s, {rows / seconds:,.0f}", flush=True)
 
@@ -211,7 +214,7 @@ def measure_quality(rows, classes, seeds, out):
         report("halftruth, many classes", fitted.model(torch.from_numpy(x[test])), seconds)
 
 
-def main():
+def main(argv):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["sizes", "growth", "quality"])
     parser.add_argument("--only", action="append", help="rows x classes, such as 200000x30000")
@@ -219,11 +222,11 @@ def main():
     parser.add_argument("--classes", type=int, default=3_000)
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--out", type=Path, help="append each result to this .jsonl file")
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
     if given.what == "sizes":
         measure_sizes(given.only, given.out)
     elif given.what == "growth":
-        measure_growth()
+        measure_growth(given.only)
     else:
         seeds = [int(seed) for seed in given.seeds.split(",")]
         measure_quality(given.rows, given.classes, seeds, given.out)
@@ -232,4 +235,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    start(
+        main, "sizes --only 200x1200", "growth --only 200x100",
+        "quality --rows 200 --classes 40 --seeds 0",
+    )  # fmt: skip

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from common import start
 from halftruth import losses
 from halftruth.losses.memory import Memory
 
@@ -160,7 +161,7 @@ def compare_places(shape: tuple[int, int], batch: int, device: torch.device, rou
             )
 
 
-def main(argv: list[str] | None = None) -> None:
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -207,4 +208,5 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    size = "--samples 50 --classes 4 --batch 8 --rounds 1"
+    start(main, f"{size} --steps 2", f"{size} --places")

@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from common import start
 from halftruth.metrics import average_precision, evaluate, thresholds
+from halftruth.models import import_timm
 
 
 def make(samples: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -113,32 +115,20 @@ def peer_calls(
     return {"scikit-learn": sklearn_ap, "torchmetrics": lambda: torchmetrics_ap(*on_device)}
 
 
-def declare_torchvision_ops() -> None:
-    """torchmetrics imports torchvision, whose ops are missing where its build is not torch's."""
-    try:
-        import torchvision  # noqa: F401
-    except ImportError:
-        return
-    except RuntimeError:
-        global _ops
-        _ops = torch.library.Library("torchvision", "DEF")
-        for name in ("nms", "qnms"):
-            _ops.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-
-
-def main(argv: list[str] | None = None) -> None:
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="only 40,000 x 80")
+    parser.add_argument("--rows", type=int, default=40_000, help="compared with others")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--threads", type=int, default=2, help="CPU threads (2)")
     options = parser.parse_args(argv)
     torch.set_num_threads(options.threads)
     warnings.filterwarnings("ignore", module="sklearn|torchmetrics")
-    declare_torchvision_ops()
-    compare(40_000, 80, options.device, peers=True)
+    import_timm()  # torchmetrics imports torchvision, whose build may not fit torch
+    compare(options.rows, 80, options.device, peers=True)
     if not options.quick:
         compare(1_000_000, 80, options.device, peers=False)
 
 
 if __name__ == "__main__":
-    main()
+    start(main, "--quick --rows 300 --threads 1")

@@ -4,12 +4,12 @@ One figure per paper: the gradient of a label that is not annotated, over the pr
 (paper 000: the probability that any class is present).
 """
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from common import start
 from halftruth.plots.loss_figures import loss_curves
 from halftruth.plots.style import Drawing, line_look, panels, save, styled
 
@@ -78,11 +78,16 @@ def draw_any_class() -> Drawing:
     return Drawing("000-any-class", figure, pd.concat(tables, ignore_index=True))
 
 
-if __name__ == "__main__":
-    folder = Path(sys.argv[1])
+def main(argv: list[str]) -> None:
+    folder = Path(argv[0])
     folder.mkdir(parents=True, exist_ok=True)
     for drawing in [draw_any_class(), *map(draw_gradients, GRADIENTS)]:
         for path in save(drawing, folder / f"{drawing.name}.svg"):
             # The numbers follow from the formulas: only the figure is kept.
             if path.suffix == ".csv":
                 path.unlink()
+        print(f"{folder}/{drawing.name}.svg")
+
+
+if __name__ == "__main__":
+    start(main, "OUT")

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from common import print_row, show_mean, start
 from halftruth import fit
 from halftruth.data import read_labels
 from halftruth.train.results.trained_run import TrainedRun
@@ -71,26 +72,22 @@ def precision_of_highest(folder: Path, features: str, share: float, labels: str)
     return float((truth[called] > 0).mean())
 
 
-def shown(values: list[float]) -> str:
-    found = [100 * v for v in values if v is not None]
-    if len(found) < len(values):
-        return "–"
-    return f"{np.mean(found):.2f} ± {np.std(found, ddof=1) if len(found) > 1 else 0:.2f}"
+def shown(values: list[float | None]) -> str:
+    return "–" if None in values else show_mean((100 * v for v in values), 2)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("labels")
     parser.add_argument("features")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    chosen = parser.parse_args()
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    chosen = parser.parse_args(argv)
     torch.set_num_threads(1)
     series: dict[str, list[list[dict[str, Any]]]] = {}
     high = []
-    for name in METHODS:
+    for name in chosen.methods:
         for seed in chosen.seeds:
             folder = run(chosen.labels, chosen.features, chosen.out, name, seed)
             lines = (folder / "metrics.jsonl").read_text().splitlines()
@@ -99,26 +96,25 @@ def main() -> None:
             series.setdefault(name, []).append(records)
             if name == "em-apl":
                 high.append(precision_of_highest(folder, chosen.features, 0.1, chosen.labels))
-    keys = ("pseudo_negative_precision", "pseudo_negative_recall")
     print("em-apl, negative pseudo-labels after each epoch: precision, recall")
     for epoch in range(4, 9):
-        cells = [shown([one[epoch][key] for one in series["em-apl"]]) for key in keys]
-        print(f"| {epoch + 1} | {' | '.join(cells)} |")
+        keys = ("pseudo_negative_precision", "pseudo_negative_recall")
+        print_row(epoch + 1, *(shown([r[epoch].get(k) for r in series["em-apl"]]) for k in keys))
     print(f"the highest 10 % of each class as positives: precision {shown(high)}")
-    keys = ("missing_precision", "missing_recall")
-    print(
-        "| method | missing labels found after epoch 2, 5, 10 | filled in or corrected | test mAP |"
-    )
+    print_row("method", "missing labels found after epoch 2, 5, 10", "filled in or corrected",
+              "test mAP")  # fmt: skip
     for name, runs in series.items():
         cells = [
-            ", ".join(shown([one[e][f"train_{key}"] for one in runs]) for e in (1, 4, 9))
-            for key in keys
+            ", ".join(shown([one[e][f"train_missing_{key}"] for one in runs]) for e in (1, 4, 9))
+            for key in ("precision", "recall")
         ]
-        own = [f"pseudo_positive_{key}" for key in ("precision", "recall")]
-        given = [shown([one[-1].get(key) for one in runs]) for key in own]
-        cells += [*given, shown([one[-1]["test_mAP"] for one in runs])]
-        print(f"| {name} | {' | '.join(cells)} |")
+        for key in ("pseudo_positive_precision", "pseudo_positive_recall", "test_mAP"):
+            cells.append(shown([one[-1].get(key) for one in runs]))
+        print_row(name, *cells)
 
 
 if __name__ == "__main__":
-    main()
+    start(
+        main,
+        "DATA/voc2012/labels.csv DATA/features.npy --out OUT --seeds 0 --methods em-apl bce",
+    )

@@ -11,12 +11,15 @@ does nothing. The floor is an empty autograd node: the cost of `backward()` alon
 import argparse
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
+from common import start
 from halftruth import labels, losses
 from halftruth.losses._engine import fused
 from losses import EPOCH, EPOCHS, cases
@@ -54,12 +57,16 @@ class Nothing(torch.autograd.Function):
         return ctx.slopes
 
 
-def replace_device() -> None:
+@contextmanager
+def as_on_gpu() -> Iterator[None]:
     """Let CPU tensors take the code path of a GPU: no launches, no checks of label values."""
-    fused.fits = lambda logits: logits.dtype != torch.float64 and logits.numel() > 0
-    fused.kernel_from = lambda text: NoLaunch()
-    torch._C._cuda_getCurrentRawStream = lambda device: 0
-    labels.check = lambda values: values
+    with (
+        patch.object(fused, "fits", lambda z: z.dtype != torch.float64 and z.numel() > 0),
+        patch.object(fused, "kernel_from", lambda text: NoLaunch()),
+        patch.object(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, create=True),
+        patch.object(labels, "check", lambda values: values),
+    ):
+        yield
 
 
 def microseconds(step: Callable[[], None], steps: int, rounds: int) -> float:
@@ -72,13 +79,13 @@ def microseconds(step: Callable[[], None], steps: int, rounds: int) -> float:
     return min(found[1:])
 
 
-def main(argv: list[str] | None = None) -> None:
+@as_on_gpu()
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--steps", type=int, default=2000, help="steps per round (2000)")
     parser.add_argument("--rounds", type=int, default=8)
     options = parser.parse_args(argv)
     warnings.filterwarnings("ignore", message="em-apl|role|epoch")
-    replace_device()
     draw = torch.Generator().manual_seed(0)
     z = torch.randn(ROWS, CLASSES, generator=draw) * 2 - 3
     y = (torch.rand(ROWS, CLASSES, generator=draw) < 0.03).to(torch.int8)
@@ -106,4 +113,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main, "--steps 2 --rounds 1")

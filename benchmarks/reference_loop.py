@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 import published
+from common import start
 from halftruth.data import ImageStore, decode_all
 from halftruth.models import build_image_model
 from halftruth.models.timm_support import create_backbone
@@ -29,6 +30,7 @@ from halftruth.train.config import Config
 from training import CLASSES, labels_of, loop, wait
 
 WARM = 1
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 class Files(Dataset[Any]):
@@ -53,26 +55,26 @@ def reference(files: list[Path], backbone: str, size: int, batch: int, workers: 
     """Images per second of the reference loop."""
     model = torch.nn.Sequential(
         body := create_backbone(backbone, "none"), torch.nn.Linear(body.num_features, CLASSES)
-    ).cuda()
+    ).to(DEVICE)
     optimizer = torch.optim.Adam(model.parameters(), 1e-4, foreach=False)
     loader = DataLoader(
-        Files(files, size), batch, shuffle=True, num_workers=workers, pin_memory=True,
-        drop_last=True, persistent_workers=True,
+        Files(files, size), batch, shuffle=True, num_workers=workers, drop_last=True,
+        pin_memory=DEVICE.type == "cuda", persistent_workers=workers > 0,
     )  # fmt: skip
     model.train()
     for _ in range(WARM + 1):
-        wait(torch.device("cuda"))
+        wait(DEVICE)
         started = time.perf_counter()
         for pixels, targets in loader:
-            loss = published.asl(model(pixels.cuda()), targets.cuda())
+            loss = published.asl(model(pixels.to(DEVICE)), targets.to(DEVICE))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        wait(torch.device("cuda"))
+        wait(DEVICE)
     return len(loader) * batch / (time.perf_counter() - started)
 
 
-def main(argv: list[str] | None = None) -> None:
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", type=Path, required=True)
     parser.add_argument("--backbone", default="resnet50")
@@ -87,7 +89,7 @@ def main(argv: list[str] | None = None) -> None:
     names = [str(path.relative_to(options.images)) for path in files]
     build_image_model(options.backbone, CLASSES, weights="none")
     started = time.perf_counter()
-    pixels = decode_all(store, names, options.size, workers=options.workers).pixels
+    pixels = decode_all(store, names, options.size, workers=max(options.workers, 1)).pixels
     print(f"{options.backbone}, {options.size} px; {len(files)} images decoded once, ", end="")
     print(f"in {time.perf_counter() - started:.1f} s\n\n| batch | loop | images/s | ratio |")
     print("|---|---|---:|---:|", flush=True)
@@ -102,10 +104,11 @@ def main(argv: list[str] | None = None) -> None:
                 compile="compile" in mode, graphs="graphs" in mode, freeze_bn="frozen" in mode,
             )  # fmt: skip
             with tempfile.TemporaryDirectory() as folder:
-                ours = loop(config, options.size, pixels, Path(folder), True)
+                ours = loop(config, options.size, pixels, Path(folder), DEVICE.type == "cuda")
             ratio = f"{ours / theirs:.2f}" if theirs else ""
             print(f"| {batch} | {mode} | {ours:,.0f} | {ratio} |", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    small = "--backbone test_resnet --size 32 --batches 16 --workers 0"
+    start(main, f"--images DATA/photos {small} --modes plain")

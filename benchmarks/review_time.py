@@ -20,26 +20,27 @@ from pathlib import Path
 
 import numpy as np
 
+from common import start
 from halftruth.audit.make_audit import make_audit
 from halftruth.data import write_labels
 from halftruth.labels import LabelMatrix
 from halftruth.labels.hiding import single_positive
 
-ROWS, CLASSES, CANDIDATES = 100_000, 20, 100_000
+CLASSES = 20
 
 
-def make(folder: Path) -> None:
-    """An audit with as many candidates as asked for."""
+def make(folder: Path, rows: int) -> None:
+    """An audit with as many candidates as rows."""
     random = np.random.default_rng(0)
-    truth = (random.random((ROWS, CLASSES)) < 0.15).astype(np.int8)
+    truth = (random.random((rows, CLASSES)) < 0.15).astype(np.int8)
     scores = 1 / (1 + np.exp(2.5 - 2.5 * truth - 1.5 * random.normal(size=truth.shape)))
     names = [f"c{k}" for k in range(CLASSES)]
     folder.mkdir(parents=True)
     write_labels(LabelMatrix(single_positive(truth, 0), names), folder / "labels.parquet")
     np.savez(folder / "scores.npz", scores=scores, classes=np.array(names))
     labels = folder / "labels.parquet"
-    made = make_audit(folder / "scores.npz", labels, out=folder / "audit", most=CANDIDATES)
-    assert len(made.candidates) >= CANDIDATES, len(made.candidates)
+    made = make_audit(folder / "scores.npz", labels, out=folder / "audit", most=rows)
+    assert len(made.candidates) >= rows, len(made.candidates)
 
 
 def ask(address: str, body: dict[str, object] | None = None) -> tuple[float, dict[str, object]]:
@@ -51,13 +52,14 @@ def ask(address: str, body: dict[str, object] | None = None) -> tuple[float, dic
     return time.perf_counter() - started, json.loads(content)
 
 
-def main() -> None:
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--decisions", type=int, default=40)
-    options = parser.parse_args()
+    parser.add_argument("--rows", type=int, default=100_000, help="and candidates")
+    options = parser.parse_args(argv)
     if not options.out.exists():
-        make(options.out)
+        make(options.out, options.rows)
     (options.out / "audit" / "decisions.jsonl").unlink(missing_ok=True)
     command = [sys.executable, "-m", "halftruth", "review", str(options.out / "audit")]
     server = subprocess.Popen([*command, "--no-browser"], stdout=subprocess.PIPE, text=True)
@@ -89,4 +91,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main, "--out OUT/review --rows 300 --decisions 4")

@@ -9,13 +9,12 @@ imports; the pages of a matrix on disk are part of it, though the system can dro
 
 import argparse
 import json
-import os
 import resource
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
+
+from common import print_header, print_row, run_case, start
 
 BASE = {"rows": 10_000, "classes": 80, "features": 64}
 CASES = {
@@ -74,26 +73,24 @@ def measure(rows: int, classes: int, features: int, text: bool = False) -> dict[
         }
 
 
-def main() -> None:
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--case", help="only this one, as JSON in this process")
-    given = parser.parse_args()
+    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--part", type=float, default=1, help="of the rows")
+    parser.add_argument("--case", type=json.loads, help=argparse.SUPPRESS)
+    given = parser.parse_args(argv)
     if given.case:
-        print(json.dumps(measure(**json.loads(given.case))))
-        return
-    print("case | rows | classes | train, CPU s | predict, CPU s | MB above the imports")
-    print("---|---|---|---|---|---")
-    for name, sizes in CASES.items():
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, __file__, "--case", json.dumps(sizes)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        found = json.loads(done.stdout.strip().splitlines()[-1])
-        print(
-            f"{name} | {sizes['rows']:,} | {sizes['classes']:,} | {found['train']:.1f} | "
-            f"{found['predict']:.1f} | {found['peak']:.0f}",
-            flush=True,
-        )
+        return print(json.dumps(measure(*given.case)))
+    print_header("case", "rows", "classes", "train, CPU s", "predict, CPU s",
+                 "MB above the imports")  # fmt: skip
+    for name in given.only:
+        sizes = {**CASES[name], "rows": round(given.part * CASES[name]["rows"])}
+        found = run_case(__file__, measure, *sizes.values())
+        print_row(
+            name, f"{sizes['rows']:,}", f"{sizes['classes']:,}", f"{found['train']:.1f}",
+            f"{found['predict']:.1f}", f"{found['peak']:.0f}",
+        )  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    start(main, "--part 0.02 --only '1x rows' '1x texts'")

@@ -11,12 +11,12 @@ Finished cases in OUT are not repeated; several processes may share it, each wit
 
 import argparse
 import itertools
-import json
 import math
 import sys
 import time
 import warnings
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from common import add_line, print_header, print_row, read_lines, start
 from halftruth import losses
 from halftruth.bench.run_data import frozen_features, load_benchmark
 from halftruth.metrics import average_precision, mean_average_precision, roc_auc
@@ -249,38 +250,28 @@ def compute_regrets(runs: Runs) -> Regrets:
     return found
 
 
-def read_finished(path: Path) -> dict[tuple[str, str, int], Runs]:
-    """Read the finished cases of a file."""
-    if not path.exists():
-        return {}
-    lines = map(json.loads, path.read_text().splitlines())
-    return {(name, labels, seed): runs for name, labels, seed, runs in lines}
+def print_table(words: str, header: Iterable[str], rows: list[list[str]]) -> None:
+    print(f"\n{words}\n")
+    print_header("by", *header)
+    for row in rows:
+        print_row(*row)
 
 
-def table(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def main() -> None:
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument(
-        "--out", type=Path, required=True, help="file of all runs, one line per case"
-    )
+    parser.add_argument("--out", type=Path, required=True, help="file of all runs")
     parser.add_argument("--sets", nargs="+", default=list(SOURCES), choices=list(SOURCES))
     parser.add_argument("--labels", nargs="+", default=["single", "left-40"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=15)
-    parser.add_argument(
-        "--cache", type=Path, default=Path("cache"), help="folder for frozen features"
-    )
+    parser.add_argument("--cache", type=Path, default=Path("cache"), help="for frozen features")
     parser.add_argument("--whole", action="store_true", help="large sets with all rows and seeds")
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
     warnings.filterwarnings("ignore", message="No class")
 
     found: dict[Case, list[Regrets]] = defaultdict(list)
-    done = read_finished(given.out)
+    done = {(one["set"], one["setting"], one["seed"]): one["runs"] for one in read_lines(given.out)}
     for name, labels in itertools.product(given.sets, given.labels):
         large = name in LARGE and not given.whole
         for seed in given.seeds[:2] if large else given.seeds:
@@ -288,14 +279,12 @@ def main() -> None:
                 started = time.perf_counter()
                 data = load(name, labels, seed, given.data, given.cache, large)
                 rates = RATES[::2] if large else RATES
-                runs = train_all(data, rates, given.epochs, seed)
-                done[name, labels, seed] = runs
-                with given.out.open("a") as file:
-                    file.write(json.dumps([name, labels, seed, runs]) + "\n")
+                done[name, labels, seed] = runs = train_all(data, rates, given.epochs, seed)
+                line = {"set": name, "setting": labels, "seed": seed, "runs": runs}
+                add_line(given.out, line)
                 spent = time.perf_counter() - started
                 print(f"{name} {labels} seed {seed}: {spent:.0f} s", file=sys.stderr, flush=True)
             found[name, labels].append(compute_regrets(done[name, labels, seed]))
-
     report(found)
 
 
@@ -317,20 +306,21 @@ def report(found: dict[Case, list[Regrets]]) -> None:
         error = [m.std(ddof=1) / math.sqrt(len(m)) if len(m) > 1 else math.nan for m in more]
         shown = zip(values, error, strict=True)
         rows.append([words, *(f"{v.mean():.2f} ± {e:.2f}" for v, e in shown)])
-    print("\nMean regret; ±: standard error, over cases, of the distance to complete labels\n")
-    print(table(["by", *LEVELS.values()], rows))
+    words = "Mean regret; ±: standard error, over cases, of the distance to complete labels"
+    print_table(words, LEVELS.values(), rows)
     for what, words in LEVELS.items():
         rows = [[w, *(f"{v:.2f}" for v in by_case(c, what))] for c, w in CRITERIA.items()]
-        print(f"\nRegret of the {words}\n")
-        print(table(["by", *(" ".join(case) for case in found)], rows))
+        print_table(f"Regret of the {words}", (" ".join(case) for case in found), rows)
     for what in ("epoch", "settings"):
         rows = [
             [w, *(f"{np.mean([mean(k, c, what, [m]) for k in found]):.2f}" for m in SETTINGS)]
             for c, w in CRITERIA.items()
         ]
-        print(f"\nRegret of the {LEVELS[what]}, by method\n")
-        print(table(["by", *SETTINGS], rows))
+        print_table(f"Regret of the {LEVELS[what]}, by method", SETTINGS, rows)
 
 
 if __name__ == "__main__":
-    main()
+    start(
+        main,
+        "--data DATA --out OUT/lines.jsonl --sets yeast --labels single --seeds 0 --epochs 2",
+    )

@@ -16,14 +16,13 @@ memory.
 import argparse
 import io
 import json
-import os
-import subprocess
-import sys
 import tarfile
 import tempfile
 import threading
 import time
 from pathlib import Path
+
+from common import print_header, print_row, run_case, start
 
 CLASSES, WIDTH, SHARD = 20, 256, 500
 
@@ -107,7 +106,7 @@ def make_shards(folder, rows):
                     archive.addfile(info, io.BytesIO(data))
 
 
-def run_case(case, rows, folder):
+def measure(case, folder):
     """Run one case in this process; return seconds and bytes."""
     import pyarrow.parquet as pq
     import torch
@@ -119,6 +118,7 @@ def run_case(case, rows, folder):
 
     torch.set_num_threads(1)
     import_timm()
+    folder = Path(folder)
     common = {"label_column": "labels", "device": "cpu", "report": False, "quiet": True}
     table = {"features": folder / "table.parquet", "method": "swan", "cache": "disk"}
     if case == "predict":
@@ -145,35 +145,28 @@ def run_case(case, rows, folder):
     return {"seconds": seconds, "all": peak.all - before[0], "own": peak.own - before[1]}
 
 
-def main():
+def main(argv):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", choices=("features", "predict", "tar"))
     parser.add_argument("--base", type=int, help="rows at 1x (default: 12,500; tar: 500)")
-    parser.add_argument("--case", help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    parser.add_argument("--factors", type=int, nargs="+", default=[1, 4, 16])
+    parser.add_argument("--case", type=json.loads, help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
     if args.case:
-        case, rows, folder = args.case.split(":", 2)
-        print(json.dumps(run_case(case, int(rows), Path(folder))))
-        return
-    print("case | rows | CPU seconds | rows per second | memory | without pages of files")
-    print("---|---|---|---|---|---")
+        return print(json.dumps(measure(*args.case)))
+    print_header("case", "rows", "CPU seconds", "rows per second", "memory",
+                 "without pages of files")  # fmt: skip
     for case in [args.only] if args.only else ["features", "predict", "tar"]:
         base = args.base or (500 if case == "tar" else 12_500)
-        for factor in (1, 4, 16):
-            rows = base * factor
+        for rows in (base * factor for factor in args.factors):
             with tempfile.TemporaryDirectory() as folder:
                 (make_shards if case == "tar" else make_table)(Path(folder), rows)
                 for part in ["features", "predict"] if case == "predict" else [case]:
-                    line = [sys.executable, __file__, "--case", f"{part}:{rows}:{folder}"]
-                    found = subprocess.run(
-                        line, check=True, capture_output=True, text=True,
-                        env={**os.environ, "OMP_NUM_THREADS": "1"},
-                    ).stdout  # fmt: skip
-            got = json.loads(found.strip().splitlines()[-1])
-            speed = rows / got["seconds"]
-            sizes = " | ".join(f"{got[name] / 1e6:.0f} MB" for name in ("all", "own"))
-            print(f"{case} | {rows:,} | {got['seconds']:.1f} | {speed:,.0f} | {sizes}", flush=True)
+                    got = run_case(__file__, measure, part, folder)
+            sizes = (f"{got[name] / 1e6:.0f} MB" for name in ("all", "own"))
+            seconds = got["seconds"]
+            print_row(case, f"{rows:,}", f"{seconds:.1f}", f"{rows / seconds:,.0f}", *sizes)
 
 
 if __name__ == "__main__":
-    main()
+    start(main, "--base 60 --factors 1")

@@ -14,18 +14,21 @@ import json
 import tempfile
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from common import start
 from halftruth import losses
 from halftruth.data import ImageStore
 from halftruth.data.transforms import Augment
 from halftruth.models import Classifier, build_image_model, freeze_batchnorm
 from halftruth.train.config import Config
 from halftruth.train.devices import make_accelerator
-from halftruth.train.inputs import image_inputs as inputs_module
+from halftruth.train.expected_time import StageClock
+from halftruth.train.inputs import image_inputs
 from halftruth.train.inputs.image_inputs import Images
 from halftruth.train.step import Learner
 from halftruth.train.trainer import Stage
@@ -63,7 +66,7 @@ def bare(config: Config, size: int, steps: int) -> float:
     index = torch.arange(config.batch_size, device=device)
     learner.forward.train()
     # The first steps run without a graph; then passes and optimiser step are captured.
-    for count in (20, steps):
+    for count in (min(20, steps), steps):
         wait(device)
         started = time.perf_counter()
         for _ in range(count):
@@ -76,7 +79,6 @@ def loop(
     config: Config, size: int, pixels: np.ndarray, folder: Path, on_device: bool = False
 ) -> float:
     """Images per second of whole epochs."""
-    inputs_module._has_room = lambda device, pixels: on_device
     accelerator = make_accelerator(config)
     model = build_model(config, size)
     names = [str(row) for row in range(len(pixels))]
@@ -102,25 +104,30 @@ def loop(
         lr=1e-4,
         head_lr=1e-4,
     )
+    stage.clock = StageClock(
+        "all", stage.batches.steps, 3, validation=0, device=accelerator.device, log=print
+    )
     times = []
     for epoch in range(3):
         stage.progress.epoch, stage.progress.step = epoch, 0
         wait(accelerator.device)
         started = time.perf_counter()
-        stage._train_epoch()
+        with patch.object(image_inputs, "_has_room", lambda device, pixels: on_device):
+            stage._train_epoch()
         wait(accelerator.device)
         times.append(time.perf_counter() - started)
     return len(pixels) / min(times[1:])
 
 
-def main() -> None:
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--backbone", default="resnet50")
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--batches", type=int, nargs="+", default=[32, 128])
     parser.add_argument("--images", type=int, default=4096)
     parser.add_argument("--workers", type=int, default=8)
-    options = parser.parse_args()
+    parser.add_argument("--steps", type=int, default=60, help="of the bare step")
+    options = parser.parse_args(argv)
     shape = (options.images, options.size, options.size, 3)
     pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
     with tempfile.TemporaryDirectory() as temporary:
@@ -132,7 +139,7 @@ def main() -> None:
                 backbone=options.backbone, batch_size=batch, ema=0.0, workers=options.workers
             )
             row = {"backbone": options.backbone, "size": options.size, "batch": batch}
-            row["bare img/s"] = bare(config, options.size, 60)
+            row["bare img/s"] = bare(config, options.size, options.steps)
             on_device = torch.cuda.is_available()
             for name, source, there in (
                 ("device", mapped, on_device),
@@ -145,4 +152,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    small = "--backbone test_resnet --size 32 --batches 8 --images 16 --workers 0"
+    start(main, f"{small} --steps 2")

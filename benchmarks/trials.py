@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from common import add_line, print_header, print_row, read_lines, start
 from halftruth.bench.grid import load_grid
 from halftruth.bench.workers import Bench, Place
 from halftruth.metrics import mean_average_precision, mean_roc_auc
@@ -92,7 +93,10 @@ def evaluate_setting(config: Config, matrix: Any) -> Found:
 
 def run_missing(options: argparse.Namespace) -> Iterator[Found]:
     """Run the settings that are not in the file yet."""
-    done = {tuple(run[key] for key in ("data", "labels", "seed", "rival")) for run in read(options)}
+    done = {
+        tuple(run[key] for key in ("data", "labels", "seed", "rival"))
+        for run in read_lines(options.out)
+    }
     place = Place(options.data, options.cache or options.out.with_suffix(".cache"), "cpu")
     bench = Bench(place)
     for name, labels in LABELS.items():
@@ -114,12 +118,6 @@ def run_missing(options: argparse.Namespace) -> Iterator[Found]:
                         }
 
 
-def read(options: argparse.Namespace) -> list[Found]:
-    if not options.out.is_file():
-        return []
-    return [json.loads(line) for line in options.out.read_text().splitlines()]
-
-
 def show(found: list[Found]) -> None:
     """Print the gain on test per rule and data set."""
     draws: dict[tuple[str, int, str], dict[str, Found]] = defaultdict(dict)
@@ -127,8 +125,7 @@ def show(found: list[Found]) -> None:
         draws[run["data"], run["seed"], run["labels"]][run["rival"]] = run
     sets = list(dict.fromkeys(data for data, *_ in draws))
     count = {name: sum(data == name for data, *_ in draws) for name in sets}
-    print("| rule | " + " | ".join(f"{name} ({count[name]} draws)" for name in sets) + " |")
-    print("|---|" + "---|" * len(sets))
+    print_header("rule", *(f"{name} ({count[name]} draws)" for name in sets))
     for title, (allowed, key) in RULES.items():
         gains = defaultdict(list)
         for (data, *_), tried in draws.items():
@@ -139,11 +136,10 @@ def show(found: list[Found]) -> None:
                 default=first,
             )
             gains[data].append(100 * (chosen["test"] - first["test"]))
-        cells = (f"{fmean(gains[name]):+.2f}, {min(gains[name]):+.2f}" for name in sets)
-        print(f"| {title} | " + " | ".join(cells) + " |")
+        print_row(title, *(f"{fmean(gains[n]):+.2f}, {min(gains[n]):+.2f}" for n in sets))
 
 
-def main(argv: list[str] | None = None) -> None:
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="as for the grids")
     parser.add_argument("--out", type=Path, required=True, help="file of results (.jsonl)")
@@ -154,10 +150,9 @@ def main(argv: list[str] | None = None) -> None:
     warnings.simplefilter("ignore")
     for run in run_missing(options):
         print(json.dumps(run), flush=True)
-        with options.out.open("a") as file:
-            file.write(json.dumps(run) + "\n")
-    show(read(options))
+        add_line(options.out, run)
+    show(read_lines(options.out))
 
 
 if __name__ == "__main__":
-    main()
+    start(main, "--data DATA --out OUT/lines.jsonl --only yeast --seeds 0")

@@ -15,13 +15,18 @@ from pathlib import Path
 import numpy as np
 from sklearn import datasets
 
+from common import start
+
+# Features, labels, and how many rows are for training.
+Made = tuple[np.ndarray, np.ndarray, int]
+
 
 def above(columns: np.ndarray, shares: np.ndarray) -> np.ndarray:
     """Return labels: whether a value is among the highest share of its column."""
     return columns > np.quantile(columns, 1 - shares, axis=0).diagonal()
 
 
-def make_digits(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]:
+def make_digits(random: np.random.Generator) -> Made:
     """Images of digits, 8 x 8; ten digits and six properties of numbers."""
     x, digit = datasets.load_digits(return_X_y=True)
     properties = ("02468", "2357", "56789", "0689", "147", "038")
@@ -30,7 +35,7 @@ def make_digits(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, in
     return x, y, 700
 
 
-def make_digit_pairs(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]:
+def make_digit_pairs(random: np.random.Generator) -> Made:
     """Two or three digits laid over each other: which are there?"""
     x, digit = datasets.load_digits(return_X_y=True)
     rows = random.integers(len(x), size=(3000, 3))
@@ -39,7 +44,7 @@ def make_digit_pairs(random: np.random.Generator) -> tuple[np.ndarray, np.ndarra
     return images, (np.eye(10)[digit[rows]] * use[..., None]).max(axis=1), 1500
 
 
-def make_wine(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]:
+def make_wine(random: np.random.Generator) -> Made:
     """178 wines: three growers, and four measurements that were taken out of the features."""
     x, grower = datasets.load_wine(return_X_y=True)
     out = [0, 6, 9, 12]
@@ -47,14 +52,14 @@ def make_wine(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]
     return np.delete(x, out, axis=1), y, 110
 
 
-def make_breast_cancer(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]:
+def make_breast_cancer(random: np.random.Generator) -> Made:
     """569 tumours: malignant, and ten measurements that were taken out of the features."""
     x, benign = datasets.load_breast_cancer(return_X_y=True)
     y = np.concatenate([benign[:, None] == 0, above(x[:, 20:], np.linspace(0.08, 0.4, 10))], axis=1)
     return x[:, :20], y, 300
 
 
-def make_counts(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]:
+def make_counts(random: np.random.Generator) -> Made:
     """scikit-learn's generator: 150 rows of word counts."""
     x, y = datasets.make_multilabel_classification(
         1150, 40, n_classes=8, n_labels=2, length=40, allow_unlabeled=False, random_state=3
@@ -62,7 +67,7 @@ def make_counts(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, in
     return x, y, 150
 
 
-def make_wide(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]:
+def make_wide(random: np.random.Generator) -> Made:
     """300 rows of 2,000 correlated columns; ten labels are linear in 30 hidden factors."""
     factors = random.normal(size=(1300, 30))
     x = factors @ random.normal(size=(30, 2000)) / 5.5 + random.normal(size=(1300, 2000))
@@ -70,7 +75,7 @@ def make_wide(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]
     return x, above(score, np.linspace(0.08, 0.35, 10)), 300
 
 
-def make_topics(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]:
+def make_topics(random: np.random.Generator) -> Made:
     """Texts of about 30 words out of 1,500, from one to four of 25 topics; TF-IDF."""
     base = 1 / np.arange(1, 1501)
     topics = base * random.gamma(0.15, size=(25, 1500)) ** 1.0
@@ -87,7 +92,7 @@ def make_topics(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, in
     return x / np.linalg.norm(x, axis=1, keepdims=True).clip(1e-9), y, 1500
 
 
-def make_many_rows(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]:
+def make_many_rows(random: np.random.Generator) -> Made:
     """32,000 rows; twelve labels by a random network on 25 skewed columns."""
     z = random.normal(size=(32_000, 25))
     hidden = np.tanh(z @ random.normal(size=(25, 40)) / 2)
@@ -95,7 +100,7 @@ def make_many_rows(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray,
     return np.exp(z * np.linspace(0.2, 1.5, 25)), above(score, np.linspace(0.03, 0.4, 12)), 28_000
 
 
-def make_rare(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]:
+def make_rare(random: np.random.Generator) -> Made:
     """Classes from 0.4 % to 2 % of the rows, beside one with 60 %; clusters in 40 columns."""
     z = random.normal(size=(8000, 40))
     centres = random.normal(size=(10, 40))
@@ -105,7 +110,7 @@ def make_rare(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]
     return z, np.concatenate([rare, common], axis=1), 4000
 
 
-def make_categories(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]:
+def make_categories(random: np.random.Generator) -> Made:
     """Twelve categorical columns, one-hot: effects of levels and of pairs of levels."""
     level = random.integers(8, size=(3000, 12))
     score = np.zeros((3000, 9))
@@ -117,7 +122,7 @@ def make_categories(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray
     return np.eye(8)[level].reshape(3000, 96), above(score, np.linspace(0.1, 0.4, 9)), 1200
 
 
-def make_interactions(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]:
+def make_interactions(random: np.random.Generator) -> Made:
     """Labels are signs of products of two columns out of fifteen: no column helps alone."""
     z = random.normal(size=(3000, 15))
     pairs = [random.choice(15, 2, replace=False) for _ in range(6)]
@@ -125,7 +130,7 @@ def make_interactions(random: np.random.Generator) -> tuple[np.ndarray, np.ndarr
     return z, above(score + 0.3 * random.normal(size=score.shape), np.linspace(0.15, 0.4, 6)), 1500
 
 
-def make_diabetes(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]:
+def make_diabetes(random: np.random.Generator) -> Made:
     """442 patients: progression in three grades, and two blood values taken out of the features."""
     x, progress = datasets.load_diabetes(return_X_y=True)
     grades = np.stack([progress > np.quantile(progress, q) for q in (0.5, 0.75, 0.9)], axis=1)
@@ -140,19 +145,20 @@ SETS = {
 }
 
 
-def main() -> None:
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, function in SETS.items():
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
+    given = parser.parse_args(argv)
+    given.folder.mkdir(parents=True, exist_ok=True)
+    for name in given.sets:
         random = np.random.default_rng(11)
-        x, y, count = function(random)
+        x, y, count = SETS[name](random)
         order = random.permutation(len(x))
         train, test = order[:count], order[count : count + 4000]
         x, y = x.astype(np.float32), (y > 0).astype(np.int8)
         np.savez_compressed(
-            folder / f"{name}.npz",
+            given.folder / f"{name}.npz",
             X_train=x[train], Y_train=y[train], X_test=x[test], Y_test=y[test],
         )  # fmt: skip
         print(f"{name}: {len(train):,} + {len(test):,} rows, {x.shape[1]:,} features, "
@@ -161,4 +167,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    small = "digits wine breast-cancer counts wide categories interactions diabetes"
+    start(main, f"OUT/sets --sets {small}")

@@ -9,8 +9,6 @@ labels, 0, 2 and 10 % of the shown labels move to a class that is absent. Scores
 """
 
 import argparse
-import json
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from common import flag_by_cleanlab, show_mean, start
 from halftruth.audit import calibrate
 from halftruth.audit.cross_scores import cross_scores
 from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix
@@ -27,15 +26,6 @@ from halftruth.presence.remaining import VerdictModel
 FIRST, REVIEWED, STEP = (50, 100, 200, 400), (0, 100, 400), 20
 FLIPPED, WRONG_FIRST = (0.0, 0.02, 0.1), (50, 150, 400)
 LEAST = 0.01
-CLEANLAB = """
-import json, sys
-import numpy as np
-from cleanlab.multilabel_classification.filter import find_multilabel_issues_per_class as find
-labels, scores = json.load(open(sys.argv[1])), np.load(sys.argv[2])
-masks = find(labels, scores)
-masks = masks[0] if isinstance(masks, tuple) else masks
-np.save(sys.argv[3], np.asarray(masks).reshape(len(labels), -1))
-"""
 
 
 def load(spec: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -84,17 +74,6 @@ def describe(order: np.ndarray, right: np.ndarray) -> list[float]:
     return [*firsts, 100 * average_precision(order, right)]
 
 
-def flag(python: str, labels: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """(N, K) what the multi-label filter of cleanlab flags."""
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [f"{folder}/{name}" for name in ("labels.json", "scores.npy", "flags.npy")]
-        lists = [np.flatnonzero(row == PRESENT).tolist() for row in labels]
-        Path(paths[0]).write_text(json.dumps(lists))
-        np.save(paths[1], scores)
-        subprocess.run([python, "-c", CLEANLAB, *paths], check=True)
-        return np.load(paths[2]).astype(bool)
-
-
 def review(spec: str, seed: int, out: Path, cleanlab: str | None) -> dict[str, Any]:
     """One audit and its review."""
     x, truth = load(spec, seed)
@@ -109,7 +88,7 @@ def review(spec: str, seed: int, out: Path, cleanlab: str | None) -> dict[str, A
     }
     found["rankings"]["score"] = describe(np.argsort(-given, kind="stable"), right)
     if cleanlab:
-        flags = flag(cleanlab, labels, scores)[row, column]
+        flags = flag_by_cleanlab(cleanlab, labels, scores)[row, column]
         found["rankings"]["cleanlab"] = describe(np.lexsort((-given, ~flags)), right)
     listed = np.flatnonzero(p >= LEAST)
     p, column, right, given = p[listed], column[listed], right[listed], given[listed]
@@ -118,7 +97,7 @@ def review(spec: str, seed: int, out: Path, cleanlab: str | None) -> dict[str, A
     per_class = ((truth == 1) & (labels == UNKNOWN)).sum(axis=0)
     verdicts = np.zeros(len(p), dtype=np.int8)
     for count in REVIEWED:
-        while np.count_nonzero(verdicts) < count:
+        while np.count_nonzero(verdicts) < min(count, len(p) - STEP):
             now = model.update(verdicts).probability
             some = np.argsort(-np.where(verdicts == 0, now, -1), kind="stable")[:STEP]
             verdicts[some] = np.where(right[some], 1, -1)
@@ -153,18 +132,17 @@ def find_wrong(spec: str, seed: int, share: float, out: Path) -> list[list[float
 
 
 def show(values: list[Any]) -> str:
-    mean, spread = np.mean(values, axis=0), np.std(values, axis=0, ddof=1 if len(values) > 1 else 0)
-    return " | ".join(f"{a:.1f} ± {b:.1f}" for a, b in zip(mean, spread, strict=True))
+    return " | ".join(show_mean(column) for column in zip(*values, strict=True))
 
 
-def main() -> None:
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", nargs="+")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--wrong-seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--cleanlab", help="Python executable with cleanlab installed.")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     options.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     for spec in options.data:
@@ -189,4 +167,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main, "DATA/pool.npz:60 --out OUT --seeds 0")

@@ -1,6 +1,6 @@
 """VOC 2012 with one positive per image: every method, one recipe, several seeds, one table.
 
-    python benchmarks/voc.py DATA --out results/ [--methods wan em ...] [--seeds 0 1 2] [--jobs 8]
+    python benchmarks/voc.py DATA --out results/ [--methods wan em ...] [--seeds 0,1,2] [--jobs 8]
     python benchmarks/voc.py DATA --out results/ --table        # print the finished runs
 
 DATA holds labels.csv (image, split in train/val/test, observed, one 0/1 column per class), the
@@ -11,13 +11,28 @@ mAP on complete labels is kept. Finished runs are not repeated.
 """
 
 import argparse
-import json
-import multiprocessing
-import statistics
 import time
-from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import torch
+
+import halftruth
+from common import (
+    add_image_options,
+    add_task_options,
+    group_by,
+    image_settings,
+    key_of,
+    print_header,
+    print_row,
+    read_lines,
+    run_tasks,
+    show_mean,
+    start,
+)
 
 # Arguments of the papers for VOC, where published; otherwise the defaults of the library.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -43,91 +58,62 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def run(data: Path, out: Path, name: str, seed: int) -> None:
-    """Train once, and append the results to results.jsonl."""
-    import torch
-
-    import halftruth
-
-    torch.set_num_threads(2)
+def run(given: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
+    """Train once."""
+    torch.set_num_threads(given.threads)
     method, options = METHODS[name]
     observed = {"label_column": "observed"}
     complete = {"zero": "absent", "drop_columns": ["observed"]}
     started = time.time()
     result = halftruth.fit(
-        data / "labels.csv",
-        [str(path) for path in sorted(data.glob("*.zip"))],
-        truth=data / "labels.csv",
+        given.data / "labels.csv", truth=given.data / "labels.csv",
         reading={"split_column": "split", **(complete if name == "complete" else observed)},
-        reading_truth={"split_column": "split", **complete},
-        method=method,
-        options=options,
-        backbone="tf_efficientnet_lite0",
-        weights=data / "tf_efficientnet_lite0.safetensors",
-        epochs=6,
-        seed=seed,
-        cache="disk",
-        cache_dir=out / "cache",
-        workers=0,
-        out=out / f"{name}-{seed}",
-        quiet=True,
-    )
-    record = {"name": name, "seed": seed, "seconds": round(time.time() - started, 1)}
-    record |= {"stage": result.best_stage, "epoch": result.best_epoch}
-    record |= {"val": result.val, "test": result.test}
-    with (out / "results.jsonl").open("a") as file:
-        file.write(json.dumps(record) + "\n")
-    print(
-        name, seed, f"test mAP {100 * result.test['mAP']:.2f}", record["seconds"], "s", flush=True
-    )
+        reading_truth={"split_column": "split", **complete}, method=method, options=options,
+        epochs=given.epochs, seed=seed, workers=0, out=given.folder / f"{name}-{seed}", quiet=True,
+        **image_settings(given, given.data, given.folder / "cache"),
+    )  # fmt: skip
+    return {
+        "set": "voc", "setting": "one", "seed": seed, "row": name, "val": result.val,
+        "test": result.test, "stage": result.best_stage, "epoch": result.best_epoch,
+        "seconds": round(time.time() - started, 1),
+    }  # fmt: skip
 
 
-def records(out: Path) -> list[dict[str, Any]]:
-    path = out / "results.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+def print_table(lines: list[dict[str, Any]]) -> None:
+    """Print mean and standard deviation over seeds, best first."""
+    rows = group_by(lines, "row").items()
+    print_header("method", "test mAP", "CF1", "OF1", "seeds")
+    for (name,), some in sorted(rows, key=lambda r: -np.mean([one["test"]["mAP"] for one in r[1]])):
+        cells = [show_mean((100 * x["test"][k] for x in some), 2) for k in ("mAP", "CF1", "OF1")]
+        print_row(name, *cells, len(some))
 
 
-def table(out: Path) -> None:
-    """Mean and standard deviation over seeds, best first."""
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for record in records(out):
-        rows.setdefault(record["name"], []).append(record["test"])
-
-    def cell(tests: list[dict[str, float]], key: str) -> str:
-        values = [100 * test[key] for test in tests]
-        spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-        return f"{statistics.mean(values):.2f}{spread}"
-
-    print("| method | test mAP | CF1 | OF1 | seeds |\n|---|---|---|---|---|")
-    for name, tests in sorted(
-        rows.items(), key=lambda item: -statistics.mean(test["mAP"] for test in item[1])
-    ):
-        cells = " | ".join(cell(tests, key) for key in ("mAP", "CF1", "OF1"))
-        print(f"| {name} | {cells} | {len(tests)} |")
-
-
-def main() -> None:
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--table", action="store_true")
-    options = parser.parse_args()
-    if not options.table:
-        options.out.mkdir(parents=True, exist_ok=True)
-        done = {(record["name"], record["seed"]) for record in records(options.out)}
-        jobs = [(n, s) for s in options.seeds for n in options.methods if (n, s) not in done]
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(options.jobs, mp_context=context) as pool:
-            # The first run alone: it decodes the images and extracts the features for all.
-            for job in jobs[:1]:
-                pool.submit(run, options.data, options.out, *job).result()
-            for future in [pool.submit(run, options.data, options.out, *job) for job in jobs[1:]]:
-                future.result()
-    table(options.out)
+    add_image_options(parser)
+    add_task_options(parser)
+    given = parser.parse_args(argv)
+    given.folder, given.out = given.out, given.out / "results.jsonl"
+    given.folder.mkdir(parents=True, exist_ok=True)
+    done = {key_of(line) for line in read_lines(given.out)}
+    tasks = [(name, int(s)) for s in given.seeds.split(",") for name in given.methods]
+    tasks = [(n, s) for n, s in tasks if ("voc", "one", s, n) not in done and not given.table]
+    # The first run decodes the images and extracts the features for all.
+    run_tasks(
+        partial(run, given), tasks, given, lambda line: f"{100 * line['test']['mAP']:.2f}",
+        first_alone=True,
+    )  # fmt: skip
+    print_table(read_lines(given.out))
 
 
 if __name__ == "__main__":
-    main()
+    start(
+        main,
+        "DATA/voc2012 --out OUT --methods wan --seeds 0 --backbone test_resnet --weights none "
+        "--size 32 --epochs 1 --threads 1",
+    )

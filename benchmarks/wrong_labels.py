@@ -18,6 +18,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
+from common import start
 from halftruth.audit import calibrate
 from halftruth.audit.cross_scores import align_folds
 from halftruth.audit.current import expect_right
@@ -116,12 +117,12 @@ def show(found: list[Found]) -> str:
     return ", ".join(f"{a:.0f} ({low:.0f} to {high:.0f}) / {b:.0f}" for a, b, low, high in found)
 
 
-def main() -> None:
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", nargs="+")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     options.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     results: dict[tuple[str, float], list[Found]] = defaultdict(list)
@@ -164,4 +165,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main, "DATA/tabular/yeast.npz:60 --out OUT")

@@ -1,5 +1,6 @@
 """Shards: WebDataset tar files, Parquet and Arrow files of images, and their bad inputs."""
 
+import importlib
 import io
 import json
 import tarfile
@@ -174,9 +175,15 @@ def test_bad_tables_of_images_are_refused(tmp_path):
         ImageStore(path).read("0.png")
 
 
-def test_hugging_face_data_sets_are_read_from_disk(tmp_path):
+@pytest.fixture
+def datasets():
+    """The package of Hugging Face; another one of this name has no such module."""
+    pytest.importorskip("datasets.arrow_dataset", reason="needs datasets of Hugging Face")
+    return importlib.import_module("datasets")
+
+
+def test_hugging_face_data_sets_are_read_from_disk(datasets, tmp_path):
     """A folder that `save_to_disk` wrote, with labels as a list of names."""
-    datasets = pytest.importorskip("datasets")
     images = [Image.fromarray(np.full((6, 6, 3), 10 * row, np.uint8)) for row in range(4)]
     made = datasets.Dataset.from_dict({"image": images, "labels": [["a"], ["a", "b"], [], ["b"]]})
     made = made.cast_column("image", datasets.Image())
@@ -188,9 +195,8 @@ def test_hugging_face_data_sets_are_read_from_disk(tmp_path):
 
 
 @pytest.fixture
-def hugging_face():
+def hugging_face(datasets):
     """A data set with numbers of classes, whose names it knows."""
-    datasets = pytest.importorskip("datasets")
     kinds = datasets.Features(
         {
             "image": datasets.Image(),

@@ -1,7 +1,7 @@
 """Run by test_fused: every loss through its generated kernel, against its definition.
 
 Triton's interpreter has to be chosen (TRITON_INTERPRET=1) before Triton is imported, so this is a
-process of its own, with this folder on the path.
+process of its own.
 """
 
 import itertools
