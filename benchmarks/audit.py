@@ -133,7 +133,7 @@ def run(seed: int, data: Path, out: Path, matrix: Path, cleanlab: str | None) ->
         return value
 
     loop = found["loop"]
-    loop["complete labels"] = test("complete", full, method="bce")
+    loop["complete labels"] = test("complete", full, **METHODS["assume negative"])
 
     def reviewed(ranking: np.ndarray, clicks: int, absent: int = UNKNOWN) -> LabelMatrix:
         """The labels after a perfect reviewer has decided on the first `clicks` candidates."""
@@ -200,9 +200,12 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--cleanlab", help="Python executable with cleanlab installed.")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--epochs", type=int, help="of every fit (default: that of halftruth)")
     add_image_options(parser)
     options = parser.parse_args(argv)
     options.out.mkdir(parents=True, exist_ok=True)
+    for settings in METHODS.values() if options.epochs else ():
+        settings["epochs"] = options.epochs
     matrix = options.features or options.out / "features.npy"
     if not matrix.exists():
         np.save(matrix, extract_features(options))
@@ -256,5 +259,5 @@ def table(records: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    network = "--backbone test_resnet --weights none --size 32 --workers 0"
+    network = "--backbone test_resnet --weights none --size 32 --workers 0 --epochs 1"
     start(main, f"DATA/voc2012 --out OUT --seeds 0 {network}")

@@ -235,7 +235,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    start(
-        main, "sizes --only 200x1200", "growth --only 200x100",
-        "quality --rows 200 --classes 40 --seeds 0",
-    )  # fmt: skip
+    start(main, "growth --only 200x100", "quality --rows 200 --classes 40 --seeds 0")

@@ -26,6 +26,7 @@ from halftruth.presence.remaining import VerdictModel
 FIRST, REVIEWED, STEP = (50, 100, 200, 400), (0, 100, 400), 20
 FLIPPED, WRONG_FIRST = (0.0, 0.02, 0.1), (50, 150, 400)
 LEAST = 0.01
+FIT: dict[str, Any] = {"method": "wan"}
 
 
 def load(spec: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -58,7 +59,7 @@ def score(
     if not path.exists():
         matrix = LabelMatrix(labels, [f"c{k}" for k in range(labels.shape[1])])
         with tempfile.TemporaryDirectory() as folder:
-            found, _ = cross_scores(matrix, Path(folder), features=x, seed=seed, method="wan")
+            found, _ = cross_scores(matrix, Path(folder), features=x, seed=seed, **FIT)
         np.save(path, found)
     return np.load(path).astype(np.float64)
 
@@ -142,8 +143,11 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--wrong-seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--cleanlab", help="Python executable with cleanlab installed.")
+    parser.add_argument("--epochs", type=int, help="of every fit (default: that of halftruth)")
     options = parser.parse_args(argv)
     options.out.mkdir(parents=True, exist_ok=True)
+    if options.epochs:
+        FIT["epochs"] = options.epochs
     torch.set_num_threads(1)
     for spec in options.data:
         print(f"\n{spec}: precision at {FIRST}, AP", flush=True)
@@ -167,4 +171,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    start(main, "DATA/pool.npz:60 --out OUT --seeds 0")
+    start(main, "DATA/pool.npz:60 --out OUT --seeds 0 --epochs 1")

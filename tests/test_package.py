@@ -148,3 +148,19 @@ def test_the_supported_systems_are_stated_once():
         assert used == {"ubuntu-latest"}, file
     for name in ("README.md", "docs/get-started.md"):
         assert re.search(r"newer[.,] Linux", (root / name).read_text(encoding="utf-8")), name
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from halftruth.serve import Service; Service('run')",
+        "from halftruth.audit.review_server import Review; Review('audit')",
+        "from halftruth.bench.tune import import_optuna; import_optuna()",
+    ],
+)
+def test_what_needs_a_package_says_how_to_install_it(code):
+    pytest.importorskip("accelerate", reason="a part of the extra 'train'")
+    missing = "import sys\nfor name in ('flask', 'werkzeug', 'werkzeug.serving', 'optuna'):\n"
+    code = f"{missing}    sys.modules[name] = None\n{code}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert 'pip install "halftruth[train]"' in done.stderr.splitlines()[-1]

@@ -42,6 +42,7 @@ class Service:
         port: int = 8000,
         most_rows: int = MOST_ROWS,
     ) -> None:
+        _import_flask()
         from werkzeug.serving import make_server
 
         trained = run if isinstance(run, TrainedRun) else TrainedRun(run)

@@ -17,6 +17,8 @@ from halftruth.data import DataError
 from halftruth.presence.estimate import Estimate
 from halftruth.presence.remaining import VerdictModel
 
+pytest.importorskip("flask")
+
 TOKEN = "s3cret"
 
 

@@ -84,6 +84,7 @@ def queue(trained: Trained) -> Iterator[VerificationQueue]:
 
 
 def ask(queue: VerificationQueue, path: str, **options: Any) -> Any:
+    pytest.importorskip("flask")
     client = make_app(queue, "t").test_client()
     method = client.post if "json" in options else client.get
     answer = method(f"/t/{path}", base_url="http://127.0.0.1:5000", **options)
@@ -174,6 +175,7 @@ def test_a_plan_of_another_training_is_refused(trained, queue):
 def test_confirmed_answers_survive_a_killed_server(trained, queue):
     queue.decisions.close()
     code = "from halftruth.cli import main; main()"
+    pytest.importorskip("flask")
     command = [sys.executable, "-c", code, "review", trained.run, "--purpose", "evaluate"]
     server = subprocess.Popen(
         [*map(str, command), "--no-browser"], stdout=subprocess.PIPE, text=True,
@@ -211,6 +213,7 @@ def test_images_are_shown_to_the_reviewer(tmp_path):
         device="cpu", quiet=True,
     )  # fmt: skip
     queue = open_verification(load(tmp_path / "run"), cells=20)
+    pytest.importorskip("flask")
     client = make_app(queue, "t").test_client()
     answer = client.get("/t/image/0", base_url="http://127.0.0.1:5000")
     assert (answer.status_code, answer.mimetype) == (200, "image/jpeg")
