@@ -235,4 +235,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    start(main, "growth --only 200x100", "quality --rows 300 --classes 40 --seeds 0")
+    start(main, "growth --only 200x100", "quality --rows 1100 --classes 40 --seeds 0")
