@@ -42,8 +42,10 @@ class Service:
         port: int = 8000,
         most_rows: int = MOST_ROWS,
     ) -> None:
-        _import_flask()
-        from werkzeug.serving import make_server
+        with needs_extras("the server"):
+            # werkzeug comes with it, and alone would be named as what is missing.
+            import flask  # noqa: F401
+            from werkzeug.serving import make_server
 
         trained = run if isinstance(run, TrainedRun) else TrainedRun(run)
         try:
