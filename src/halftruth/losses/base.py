@@ -64,7 +64,7 @@ class Loss(Described, Watched):
 
     def absent(self, s: Logit) -> Curve:
         """... ABSENT."""
-        return curves.mirrored(curves.log_loss, s)
+        return curves.absent_log_loss(s)
 
     def unknown(self, s: Logit) -> Curve:
         """... UNKNOWN; the same as ABSENT unless a method overrides it."""
@@ -337,7 +337,7 @@ class Loss(Described, Watched):
         if torch.compiler.is_compiling():
             return logits, labels
         # On an accelerator, reading values waits for the queue: only the first batch is checked.
-        if logits.device.type == "cpu" or not self._seen_batch:
+        if labels.is_cpu or not self._seen_batch:
             labels = label_codes.check(labels)
             if not self._seen_batch:
                 self._warn_of_probabilities(logits)

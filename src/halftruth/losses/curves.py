@@ -3,8 +3,11 @@
 A curve is a pair (value, slope): the cost of the logit z, and its derivative. Values and slopes are
 written in p = sigmoid(z), q = 1 - p and their logarithms, which `Logit` computes without
 cancellation, so that both stay finite for every finite z. Curves are written for a PRESENT label;
-`mirrored` turns one into the curve of an ABSENT label. No other code holds the two tensors of a
-curve, so the next operation may work in place.
+`mirrored` turns one into the curve of an ABSENT label.
+
+No function here writes into a tensor that it was given, or that `Logit` keeps: an operation in
+place is only on a tensor made in the same function. So a curve may be used twice, and a method may
+return the tensors of a `Logit` as its curve.
 """
 
 from collections.abc import Callable
@@ -21,12 +24,17 @@ Curve = tuple[Tensor, Tensor]
 def mirrored(curve: Callable[..., Curve], s: Logit, *arguments: float | bool) -> Curve:
     """The curve of an absent label, f(-z), with slope -f'(-z)."""
     value, slope = curve(s.mirror(), *arguments)
-    return value, slope.neg_()
+    return value, -slope
 
 
 def log_loss(s: Logit) -> Curve:
     """-log p, slope -(1 - p)."""
-    return -s.log_p, -s.slope_log_p
+    return s.loss_p, -s.slope_log_p
+
+
+def absent_log_loss(s: Logit) -> Curve:
+    """-log(1 - p), slope p: `log_loss` mirrored, without its two changes of sign."""
+    return s.loss_q, -s.slope_log_q if s.eps else s.p
 
 
 def focal(s: Logit, gamma: float, detach_weight: bool = False) -> Curve:
@@ -37,10 +45,10 @@ def focal(s: Logit, gamma: float, detach_weight: bool = False) -> Curve:
     if gamma == 0:
         return log_loss(s)
     weight = power(s.q, gamma)
-    slope = -s.slope_log_p
+    steep = s.slope_log_p
     if not detach_weight:
-        slope = slope.addcmul_(s.p, s.log_p, value=gamma)
-    return (weight * s.log_p).neg_(), slope.mul_(weight)
+        steep = torch.addcmul(steep, s.p, s.loss_p, value=gamma)
+    return weight * s.loss_p, (steep * weight).neg_()
 
 
 def shifted_focal(s: Logit, gamma: float, margin: float, detach_weight: bool = False) -> Curve:
@@ -71,11 +79,11 @@ def hill(s: Logit, lam: float) -> Curve:
 
 def entropy(s: Logit) -> Curve:
     """H(p) = -p log p - (1-p) log(1-p), slope -z p (1-p)."""
-    value = -(s.p * s.log_p + s.q * s.log_q)
+    value = torch.addcmul(s.p * s.loss_p, s.q, s.loss_q)
     if s.eps:
         slope = s.pq * (s.log_q - s.log_p) - s.p * s.slope_log_p - s.q * s.slope_log_q
     else:
-        slope = -s.z * s.pq
+        slope = s.minus_z * s.pq
     return value, slope
 
 
@@ -84,7 +92,7 @@ def robust_log(s: Logit, q: float) -> Curve:
     if q == 0:
         return log_loss(s)
     if q == 1:
-        return s.q.clone(), (s.p * s.q).neg_()
+        return s.q, -s.pq
     log_p = torch.nn.functional.logsigmoid(s.z) if s.eps else s.log_p
     exponent = log_p * q
     shrink = torch.expm1(exponent)
@@ -113,7 +121,7 @@ def squared(s: Logit) -> Curve:
 def toward(s: Logit, target: Tensor) -> Curve:
     """-t log p - (1-t) log(1-p), slope p - t; the target t has no gradient."""
     rest = 1 - target
-    value = -(target * s.log_p + rest * s.log_q)
+    value = torch.addcmul(target * s.loss_p, rest, s.loss_q)
     if s.eps:
         return value, -(target * s.slope_log_p + rest * s.slope_log_q)
     return value, s.p - target
@@ -121,17 +129,17 @@ def toward(s: Logit, target: Tensor) -> Curve:
 
 def scaled(curve: Curve, weight: float | Tensor) -> Curve:
     """weight · curve; the weight has no gradient."""
-    return curve[0].mul_(weight), curve[1].mul_(weight)
+    return curve[0] * weight, curve[1] * weight
 
 
 def added(a: Curve, b: Curve) -> Curve:
     """The sum of two curves."""
-    return a[0].add_(b[0]), a[1].add_(b[1])
+    return a[0] + b[0], a[1] + b[1]
 
 
 def mixed(share: Tensor, a: Curve, b: Curve) -> Curve:
     """share · a + (1 - share) · b; the share has no gradient."""
-    return b[0].lerp_(a[0], share), b[1].lerp_(a[1], share)
+    return torch.lerp(b[0], a[0], share), torch.lerp(b[1], a[1], share)
 
 
 def patched(curve: Curve, where: Tensor, other: Callable[[Logit], Curve], s: Logit) -> Curve:
@@ -145,8 +153,10 @@ def patched(curve: Curve, where: Tensor, other: Callable[[Logit], Curve], s: Log
         mask = where.to(value.dtype)
         return mixed(mask, other(s), curve)
     at = torch.from_numpy(np.flatnonzero(where.numpy()))
+    if not len(at):
+        return curve
     new_value, new_slope = other(s.like(s.z.take(at)))
-    return value.put_(at, new_value), slope.put_(at, new_slope)
+    return value.put(at, new_value), slope.put(at, new_slope)
 
 
 def _by_numpy(x: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""A logit with p, 1 - p and their logarithms, computed without cancellation."""
+"""A logit with p, 1 - p and their log losses, computed without cancellation."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +30,7 @@ def softplus(z: Tensor) -> Tensor:
 
 
 class Logit:
-    """z, p, 1 - p and their logarithms, each computed on first use.
+    """z, p, 1 - p and their logarithms, each computed on first use; nobody writes into them.
 
     `eps` is the guard of some published codes inside the logarithms, log(p + eps). It is for
     comparison only: it removes the gradient of confident mistakes (at z = -15 a guard of 1e-5
@@ -48,7 +48,11 @@ class Logit:
     @once
     def q(self) -> Tensor:
         """1 - p, exact where p rounds to 1."""
-        return torch.sigmoid_(-self.z)
+        return torch.sigmoid(self.minus_z)
+
+    @once
+    def minus_z(self) -> Tensor:
+        return -self.z
 
     @once
     def pq(self) -> Tensor:
@@ -56,16 +60,22 @@ class Logit:
         return self.p * self.q
 
     @once
+    def loss_p(self) -> Tensor:
+        """-log p."""
+        return -torch.log(self.p + self.eps) if self.eps else softplus(self.minus_z)
+
+    @once
+    def loss_q(self) -> Tensor:
+        """-log(1 - p)."""
+        return -torch.log(self.q + self.eps) if self.eps else softplus(self.z)
+
+    @once
     def log_p(self) -> Tensor:
-        if self.eps:
-            return torch.log(self.p + self.eps)
-        return softplus(-self.z).neg_()
+        return -self.loss_p
 
     @once
     def log_q(self) -> Tensor:
-        if self.eps:
-            return torch.log(self.q + self.eps)
-        return softplus(self.z).neg_()
+        return -self.loss_q
 
     @once
     def slope_log_p(self) -> Tensor:
@@ -95,9 +105,13 @@ class _Mirror(Logit):
         self.front = front
         self.eps = front.eps
 
-    @once
+    @property
     def z(self) -> Tensor:  # type: ignore[override]
-        return -self.front.z
+        return self.front.minus_z
+
+    @property
+    def minus_z(self) -> Tensor:  # type: ignore[override]
+        return self.front.z
 
     @property
     def p(self) -> Tensor:  # type: ignore[override]
@@ -110,6 +124,14 @@ class _Mirror(Logit):
     @property
     def pq(self) -> Tensor:  # type: ignore[override]
         return self.front.pq
+
+    @property
+    def loss_p(self) -> Tensor:  # type: ignore[override]
+        return self.front.loss_q
+
+    @property
+    def loss_q(self) -> Tensor:  # type: ignore[override]
+        return self.front.loss_p
 
     @property
     def log_p(self) -> Tensor:  # type: ignore[override]

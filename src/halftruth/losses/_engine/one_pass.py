@@ -13,7 +13,6 @@ from torch import Tensor
 from halftruth.losses._engine import fused, native
 from halftruth.losses._engine.logit import Logit
 from halftruth.losses._engine.tracing import Untraceable
-from halftruth.losses.curves import Curve
 
 if TYPE_CHECKING:
     from halftruth.losses.base import Loss
@@ -27,52 +26,54 @@ def compute_dtype(logits: Tensor) -> torch.dtype:
     return torch.float64 if logits.dtype == torch.float64 else torch.float32
 
 
-def block_curve(loss: "Loss", logits: Tensor, labels: Tensor, context: Any, rows: slice) -> Curve:
-    """Value and slope of some rows."""
-    z = logits[rows].to(compute_dtype(logits))
-    return loss.terms(Logit(z, loss.eps), labels[rows], context, rows)
-
-
 def blocks(logits: Tensor) -> list[slice]:
     """Whole rows in blocks on a CPU, everything at once elsewhere."""
     count, width = logits.shape
-    if logits.device.type != "cpu":
-        return [slice(0, count)] if count else []
+    if not logits.is_cpu or count * width <= BLOCK:
+        return [slice(0, count)]
     # Of equal size: a short last block would cost as many calls as a full one.
-    number = -(-count // max(BLOCK // max(width, 1), 1))
-    step = -(-count // max(number, 1))
-    return [slice(at, min(at + step, count)) for at in range(0, count, max(step, 1))]
+    number = -(-count // max(BLOCK // width, 1))
+    step = -(-count // number)
+    return [slice(at, min(at + step, count)) for at in range(0, count, step)]
 
 
 def walk(
-    loss: "Loss", logits: Tensor, labels: Tensor, context: Any, unit: str, want_slope: bool
+    loss: "Loss",
+    logits: Tensor,
+    labels: Tensor,
+    context: Any,
+    unit: str,
+    want_slope: bool,
+    scale: float = 1.0,
 ) -> tuple[Tensor, Tensor | None]:
-    """The sum, or one value per `unit`, and, if wanted, the slope of every entry."""
+    """`scale` times the sum, or one value per `unit`, and, if wanted, the slope of every entry.
+
+    The slopes are a new tensor, whatever the method returned.
+    """
     dtype = compute_dtype(logits)
     every = blocks(logits)
-    if len(every) == 1 and unit == "all":
-        value, slope = block_curve(loss, logits, labels, context, every[0])
-        return value.sum().double(), slope if want_slope else None
+    if len(every) == 1:
+        z = logits if logits.dtype == dtype else logits.to(dtype)
+        value, slope = loss.terms(Logit(z, loss.eps), labels, context, every[0])
+        return _reduced(value, unit) * scale, slope * scale if want_slope else None
     slopes = torch.empty_like(logits, dtype=dtype) if want_slope else None
-    sums: list[Tensor] = []
+    parts: list[Tensor] = []
     for rows in every:
-        value, slope = block_curve(loss, logits, labels, context, rows)
+        s = Logit(logits[rows].to(dtype), loss.eps)
+        value, slope = loss.terms(s, labels[rows], context, rows)
         if slopes is not None:
-            slopes[rows] = slope
-        if unit == "entry":
-            sums.append(value)
-        elif unit == "row":
-            sums.append(value.sum(dim=1))
-        else:
-            # Blocks are added up in float64: neither rounding nor overflow grows with the batch.
-            sums.append(value.sum().double())
-        # Otherwise both would be held while the next block is computed.
-        del value, slope
-    if unit == "all":
-        total = torch.stack(sums).sum() if sums else logits.new_zeros((), dtype=torch.float64)
-        return total, slopes
-    shape = logits.shape if unit == "entry" else logits.shape[:1]
-    return torch.cat(sums) if sums else logits.new_zeros(shape, dtype=dtype), slopes
+            torch.mul(slope, scale, out=slopes[rows])
+        # Blocks are added up in float64: neither rounding nor overflow grows with the batch.
+        part = _reduced(value, unit)
+        parts.append(part.double() if unit == "all" else part)
+        # Otherwise all of it would be held while the next block is computed.
+        del s, value, slope
+    total = torch.stack(parts).sum() if unit == "all" else torch.cat(parts)
+    return (total if scale == 1 else total * scale).to(dtype), slopes
+
+
+def _reduced(value: Tensor, unit: str) -> Tensor:
+    return value if unit == "entry" else value.sum() if unit == "all" else value.sum(dim=1)
 
 
 class Task(NamedTuple):
@@ -128,11 +129,7 @@ def measure(logits: Tensor, task: Task, want_slope: bool) -> tuple[Tensor, Tenso
                 return native.run(loss, logits, labels, context, scale, want_slope)
         except Untraceable:
             pass
-    value, slopes = walk(loss, logits, labels, context, unit, want_slope)
-    if scale != 1:
-        value = value * scale
-        slopes = None if slopes is None else slopes.mul_(scale)
-    return value.to(compute_dtype(logits)), slopes
+    return walk(loss, logits, labels, context, unit, want_slope, scale)
 
 
 def one_pass(

@@ -275,6 +275,14 @@ class KernelLogit(Logit):
             return torch.log(self.q + self.eps)
         return _call("-tl.maximum({a}, 0.0) - {b}", self.z, self.log1p_tail)
 
+    @once
+    def loss_p(self) -> Any:
+        return -self.log_p
+
+    @once
+    def loss_q(self) -> Any:
+        return -self.log_q
+
 
 def _expm1(x: Any) -> Symbol:
     """By its series near 0, where exp(x) - 1 would cancel."""
