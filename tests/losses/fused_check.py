@@ -48,14 +48,16 @@ for shape in ((4, 5), (11, 33), (3, 2100)):
             print(f"{case!r}: {error}")
             continue
         wanted_value, wanted_slope = walk(loss, z, y, context, "all", True)
-        near = torch.allclose(value.double(), wanted_value * 0.5, rtol=2e-6, atol=1e-6)
+        near = torch.allclose(value.double(), wanted_value.double() * 0.5, rtol=2e-6, atol=1e-6)
         near &= torch.allclose(slope, wanted_slope * 0.5, rtol=4e-6, atol=1e-6)
         near &= bool(torch.isfinite(slope).all())
         compared += 1
         if not near:
             failures += 1
             worst = (slope - wanted_slope * 0.5).abs().max()
-            print(f"{case!r} {shape}: {value} for {wanted_value * 0.5}, slopes differ by {worst}")
+            print(
+                f"{case!r} {shape}: {value} for {wanted_value.double() * 0.5}, slopes differ by {worst}"
+            )
 
 # A whole step as on a device, with one program and with many, twice through one graph.
 fused.fits = lambda logits: True
@@ -65,7 +67,7 @@ for shape, dtype in itertools.product(((4, 7), (3, 2100)), (torch.float32, torch
     loss = losses.create("any-class", base="hill", reduction="batch")
     value = loss(z, y)
     wanted_value, wanted_slope = walk(loss, z.detach(), y, None, "all", True)
-    near = torch.allclose(value.double(), wanted_value / shape[0], rtol=2e-6, atol=1e-6)
+    near = torch.allclose(value.double(), wanted_value.double() / shape[0], rtol=2e-6, atol=1e-6)
     for _ in range(2):
         (grad,) = torch.autograd.grad(value * 3, z, retain_graph=True)
         wanted = (wanted_slope * 3 / shape[0]).to(dtype)
@@ -73,6 +75,6 @@ for shape, dtype in itertools.product(((4, 7), (3, 2100)), (torch.float32, torch
     compared += 1
     if not near:
         failures += 1
-        print(f"a step of {shape} {dtype}: {value} for {wanted_value / shape[0]}")
+        print(f"a step of {shape} {dtype}: {value} for {wanted_value.double() / shape[0]}")
 print(f"{compared} compared, {failures} failed")
 sys.exit(1 if failures or not compared else 0)

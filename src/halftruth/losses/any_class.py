@@ -1,6 +1,6 @@
 """Any-class presence: a term for whether a row has any class at all."""
 
-from typing import Any
+from typing import Any, Unpack
 
 from torch import Tensor
 
@@ -8,7 +8,7 @@ from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
 from halftruth.losses.base import register, require
 from halftruth.losses.curves import Curve
-from halftruth.losses.wrapper import Wrapper
+from halftruth.losses.wrapper import Wrapper, WrapperOptions
 
 
 def positives_and_empty_rows(labels: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ class AnyClass(Wrapper):
         lam: float = 0.1,
         empty_rows: str = "all",
         normalizer: str = "mean",
-        **options: Any,
+        **options: Unpack[WrapperOptions],
     ) -> None:
         super().__init__(base, **options)
         self.alpha = require(alpha >= 0, alpha, "alpha", ">= 0")

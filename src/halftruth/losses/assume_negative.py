@@ -1,10 +1,10 @@
 """Assume negative (AN): cross-entropy with unknown labels as negatives; AN-LS and WAN soften it."""
 
-from typing import Any
+from typing import Unpack
 
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
-from halftruth.losses.base import Loss, register, require
+from halftruth.losses.base import Loss, Options, register, require
 from halftruth.losses.curves import Curve
 
 
@@ -27,7 +27,7 @@ class BCE(Loss):
     paper = "Cole et al. 2021"
     unknown_is = "negative (or ignored)"
 
-    def __init__(self, unknown: str = "negative", **options: Any) -> None:
+    def __init__(self, unknown: str = "negative", **options: Unpack[Options]) -> None:
         super().__init__(**options)
         allowed = ("negative", "ignore")
         self.unknown_as = require(unknown in allowed, unknown, "unknown", f"in {allowed}")
@@ -52,7 +52,11 @@ class LabelSmoothing(Loss):
     unknown_is = "smoothed negative"
 
     def __init__(
-        self, smoothing: float = 0.1, sides: str = "both", halve: bool = False, **options: Any
+        self,
+        smoothing: float = 0.1,
+        sides: str = "both",
+        halve: bool = False,
+        **options: Unpack[Options],
     ) -> None:
         super().__init__(**options)
         self.smoothing = require(0 <= smoothing < 1, smoothing, "smoothing", "in [0, 1)")
@@ -87,7 +91,7 @@ class WeakNegative(Loss):
     paper = "Cole et al. 2021"
     unknown_is = "weak negative"
 
-    def __init__(self, weight: float | None = None, **options: Any) -> None:
+    def __init__(self, weight: float | None = None, **options: Unpack[Options]) -> None:
         super().__init__(**options)
         self.weight = require(weight is None or weight >= 0, weight, "weight", ">= 0 or None")
 

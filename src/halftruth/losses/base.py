@@ -1,9 +1,11 @@
 """The base class of all losses: checks, precision, the three curves, reduction, hooks."""
 
+import inspect
 import math
+import reprlib
 import warnings
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self, TypedDict
 
 import torch
 from torch import Tensor
@@ -20,6 +22,13 @@ from halftruth.registry import Described, Registry
 REDUCTIONS = ("mean", "sum", "batch", "none")
 
 
+class Options(TypedDict, total=False):
+    """The arguments that every loss takes, for type checkers."""
+
+    reduction: str
+    eps: float
+
+
 class Loss(Described, Watched):
     """A loss over (B, K) logits and labels in {+1 present, 0 unknown, -1 absent}.
 
@@ -29,7 +38,9 @@ class Loss(Described, Watched):
 
     A method overrides the three curves `present`, `absent` and `unknown`; or `terms` where the
     entries of a row depend on each other, `prepare` where they depend on the whole batch, and
-    `extra` for a regulariser that is added to the sum over entries.
+    `extra` for a regulariser that is added to the sum over entries. A curve is a pair (value,
+    slope), or the value alone: autograd then finds the slope, which takes longer.
+    `halftruth.testing.check_loss` checks a method.
     """
 
     paper: ClassVar[str] = ""
@@ -43,8 +54,35 @@ class Loss(Described, Watched):
     ridge: float = 0.0
     # Whether the teacher is an ensemble on the features of the model before it is trained.
     teacher_on_features: ClassVar[bool] = False
+    # Whether the cost depends on the epoch, so that a loop must call `start_epoch`; and what the
+    # method does where no epoch was started.
+    depends_on_epoch: bool = False
+    without_epochs: str = ""
     # Whether the entries of a row depend on each other: "none" then gives one value per row.
     couples_rows: bool = False
+
+    _arguments: dict[str, str]
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        for name in ("present", "absent", "unknown", "corrected", "terms"):
+            if name in vars(cls):
+                setattr(cls, name, curves.with_slope(vars(cls)[name]))
+
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        """Keep the arguments as text, for `repr`: a loss does not keep them under their names."""
+        loss = super().__new__(cls)
+        object.__setattr__(loss, "_arguments", _as_text(cls, given, named))
+        return loss
+
+    def __repr__(self) -> str:
+        shown = dict(self._arguments)
+        if self.reduction != "mean":
+            shown["reduction"] = repr(self.reduction)
+        # That of a wrapper is that of its base.
+        if self.eps and "base" not in shown:
+            shown["eps"] = repr(self.eps)
+        return f"{type(self).__name__}({', '.join(f'{k}={v}' for k, v in shown.items())})"
 
     def __init__(self, *, reduction: str = "mean", eps: float = 0.0) -> None:
         super().__init__()
@@ -55,6 +93,8 @@ class Loss(Described, Watched):
         self.epoch = 0
         self.epochs = 1
         self._seen_batch = False
+        # The training batches so far without `start_epoch`; None once it was called.
+        self._batches_before_epoch: int | None = 0
 
     # The curves: the cost of the logit z where the label is ...
 
@@ -124,10 +164,46 @@ class Loss(Described, Watched):
         return []
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
-        """Called before each epoch, 0-based; schedules depend on it."""
+        """Called before each epoch, 0-based; schedules depend on it (`depends_on_epoch`)."""
         if not 0 <= epoch < epochs:
             raise ValueError(f"expected 0 <= epoch < epochs, got epoch {epoch} of {epochs}")
         self.epoch, self.epochs = epoch, epochs
+        self._batches_before_epoch = None
+
+    def _count_batch_before_epoch(self, logits: Tensor, stacklevel: int) -> None:
+        """Warn at the second training batch without `start_epoch`: then it is a loop, not a try."""
+        training = self.training and torch.is_grad_enabled()
+        if torch.compiler.is_compiling() or not (training and logits.requires_grad):
+            return
+        assert self._batches_before_epoch is not None
+        self._batches_before_epoch += 1
+        if self._batches_before_epoch == 2:
+            parts = [part for part in self.modules() if isinstance(part, Loss)]
+            now = {part.without_epochs for part in parts if part.depends_on_epoch} - {""}
+            warnings.warn(
+                f"{type(self).__name__} depends on the epoch, and start_epoch() was not called: "
+                f"every batch is one of epoch 0 of 1{', so ' if now else ''}"
+                f"{' and '.join(sorted(now))}. {self._how_to_start_epochs()}",
+                stacklevel=stacklevel,
+            )
+
+    def _how_to_start_epochs(self) -> str:
+        ends = any(isinstance(part, Loss) and part.ends_epochs for part in self.modules())
+        then = ", and loss.end_epoch() after it" if ends else ""
+        return f"Call loss.start_epoch(epoch, epochs) before each epoch, counted from 0{then}"
+
+    @property
+    def ends_epochs(self) -> bool:
+        """Whether the method itself does something in `end_epoch`."""
+        return type(self).end_epoch is not Loss.end_epoch
+
+    def _require_epoch(self) -> None:
+        """For an `end_epoch` that depends on which epoch has ended."""
+        if self._batches_before_epoch is not None:
+            raise ValueError(
+                f"{type(self).__name__}.end_epoch() cannot know which epoch has ended, since "
+                f"start_epoch() was not called. {self._how_to_start_epochs()}"
+            )
 
     def observe(self, logits: Tensor, index: Tensor) -> None:
         """Called after an epoch where `needs_scores`, with the logits of some samples.
@@ -230,6 +306,9 @@ class Loss(Described, Watched):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def forward(self, logits: Tensor, labels: Tensor, index: Tensor | None = None) -> Tensor:
+        if self.depends_on_epoch and self._batches_before_epoch is not None:
+            # Past torch's module call, to the line that called the loss.
+            self._count_batch_before_epoch(logits, stacklevel=5)
         logits, labels = self._checked(logits, labels, index)
         if self.has_extra:
             # The gradients of both parts are added in full precision, and the sum is rounded once,
@@ -261,6 +340,8 @@ class Loss(Described, Watched):
             value.backward()
             assert leaf.grad is not None
             return value.detach(), leaf.grad
+        if self.depends_on_epoch and self._batches_before_epoch is not None:
+            self._count_batch_before_epoch(logits, stacklevel=3)
         logits, labels = self._checked(logits.detach(), labels, index)
         return self._outside_autocast(self._measured, logits, labels, index)  # type: ignore[no-any-return]
 
@@ -355,6 +436,29 @@ class Loss(Described, Watched):
                 "the logits, before the sigmoid; halftruth applies it itself",
                 stacklevel=6,  # past torch's module call, to the line that called the loss
             )
+
+
+def _as_text(cls: type, given: tuple[Any, ...], named: dict[str, Any]) -> dict[str, str]:
+    """The arguments of a class as text, defaults included; those shared by all losses left out."""
+    try:
+        bound = inspect.signature(cls).bind(*given, **named)
+    except TypeError:
+        return {}  # `__init__` raises the error; a copy gets the text of its original
+    bound.apply_defaults()
+    found = dict(bound.arguments)
+    for name, parameter in bound.signature.parameters.items():
+        if parameter.kind == parameter.VAR_KEYWORD:
+            found |= found.pop(name)
+    shared = ("reduction", "eps")
+    return {name: _text(value) for name, value in found.items() if name not in shared}
+
+
+def _text(value: Any) -> str:
+    """The repr of a value; of a table its shape, of a long list its first entries."""
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        return f"<{type(value).__name__} of shape {tuple(shape)}>"
+    return reprlib.repr(value) if isinstance(value, list) else repr(value)
 
 
 registry: Registry[Loss] = Registry("loss", Loss)

@@ -1,6 +1,6 @@
 """Class-balanced weights by the effective number of samples, for rows with several labels."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from halftruth.losses._engine.logit import Logit
 from halftruth.losses.any_class import positives_and_empty_rows
 from halftruth.losses.base import register, require
 from halftruth.losses.curves import Curve
-from halftruth.losses.wrapper import Wrapper
+from halftruth.losses.wrapper import Wrapper, WrapperOptions
 
 
 def effective_weights(counts: Tensor, beta: float) -> Tensor:
@@ -54,7 +54,7 @@ class ClassBalanced(Wrapper):
         counts: Any = None,
         negatives: int | None = None,
         normalizer: str = "mean",
-        **options: Any,
+        **options: Unpack[WrapperOptions],
     ) -> None:
         super().__init__(base, **options)
         self.beta = require(0 <= beta < 1, beta, "beta", "in [0, 1)")

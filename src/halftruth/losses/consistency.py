@@ -1,15 +1,15 @@
 """Consistency: of views of the same rows (consistency, lagc), of class maps over epochs (scl)."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from halftruth import labels as label_codes
 from halftruth.losses._engine.one_pass import compute_dtype
-from halftruth.losses.base import Loss, register, registry, require
+from halftruth.losses.base import Loss, Options, register, registry, require
 from halftruth.losses.memory import Memory
-from halftruth.losses.wrapper import Wrapper
+from halftruth.losses.wrapper import Wrapper, WrapperOptions
 
 # The largest table of maps.
 MOST_BYTES = 2.5e9
@@ -32,7 +32,11 @@ class Consistency(Wrapper):
     unknown_is = "as the base"
 
     def __init__(
-        self, base: Any = "lasd", weight: float | None = None, views: int = 3, **options: Any
+        self,
+        base: Any = "lasd",
+        weight: float | None = None,
+        views: int = 3,
+        **options: Unpack[WrapperOptions],
     ) -> None:
         super().__init__(base, **options)
         self.weight = require(weight is None or weight >= 0, weight, "weight", ">= 0 or None")
@@ -67,7 +71,7 @@ class PseudoLabelConsistency(Loss):
     unknown_is = "negative, as predicted on a second view"
     views = 2
 
-    def __init__(self, weight: float = 1.0, tau: float = 0.6, **options: Any) -> None:
+    def __init__(self, weight: float = 1.0, tau: float = 0.6, **options: Unpack[Options]) -> None:
         super().__init__(**options)
         self.weight = require(weight >= 0, weight, "weight", ">= 0")
         self.tau = require(0.5 <= tau <= 1, tau, "tau", "in [0.5, 1]")
@@ -96,11 +100,14 @@ class SpatialConsistency(Wrapper):
     `side` × `side` cells per class. It is cropped and flipped like the image. Verelst et al.,
     WACV 2023. None of our papers defines it, and there is no public code: distance, decay and grid
     are our reading. The maps are a second input: `loss(...) + loss.map_term(maps, index, boxes)`.
-    UNKNOWN: as in the base. Needs: index, begin(), a head that keeps its maps, the crop boxes.
+    UNKNOWN: as in the base. Needs: index, begin(), start_epoch(), a head that keeps its maps, the
+    crop boxes.
     """
 
     paper = "Verelst et al. 2023"
     unknown_is = "as the base, with stable maps"
+    depends_on_epoch = True
+    without_epochs = "the term of the class maps is 0"
     needs_index = True
     needs_maps = True
 
@@ -111,7 +118,7 @@ class SpatialConsistency(Wrapper):
         decay: float = 0.8,
         side: int = 7,
         start: int = 1,
-        **options: Any,
+        **options: Unpack[WrapperOptions],
     ) -> None:
         super().__init__(base, **options)
         require(self.base.views == 1, self.base.views, "a base with one view, not", "more")
@@ -120,6 +127,10 @@ class SpatialConsistency(Wrapper):
         self.side = require(side >= 1, side, "side", ">= 1")
         self.start = require(start >= 0, start, "start", ">= 0")
         self.needs_index = self.needs_maps = True
+        if start == 0:
+            self.depends_on_epoch, self.without_epochs = self.base.depends_on_epoch, ""
+        else:
+            self.depends_on_epoch = True
         # One byte per cell: a probability as 1 to 255, or 0 for a cell not seen yet.
         self.memory = Memory("uint8")
 

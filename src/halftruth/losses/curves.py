@@ -11,6 +11,8 @@ return the tensors of a `Logit` as its curve.
 """
 
 from collections.abc import Callable
+from functools import wraps
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +21,24 @@ from torch import Tensor
 from halftruth.losses._engine.logit import Logit
 
 Curve = tuple[Tensor, Tensor]
+
+
+def with_slope(method: Callable[..., Any]) -> Callable[..., Curve]:
+    """A method of a loss that may return its value alone; the slope is then left to autograd."""
+
+    @wraps(method)
+    def curve(loss: Any, s: Logit, *rest: Any) -> Curve:
+        found = method(loss, s, *rest)
+        if isinstance(found, tuple):
+            return found
+        with torch.inference_mode(False), torch.enable_grad():
+            z = s.z.clone().detach().requires_grad_()
+            value = method(loss, s.like(z), *rest)
+            # The sum: an entry of a row may depend on the logits of the whole row.
+            (slope,) = torch.autograd.grad(value.sum(), z)
+        return found.detach(), slope
+
+    return curve
 
 
 def mirrored(curve: Callable[..., Curve], s: Logit, *arguments: float | bool) -> Curve:
@@ -161,7 +181,7 @@ def patched(curve: Curve, where: Tensor, other: Callable[[Logit], Curve], s: Log
 
 def _by_numpy(x: Tensor) -> bool:
     """Whether numpy can read x: its comparisons and searches are five times as fast as torch's."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+    return x.device.type == "cpu" and not torch.compiler.is_compiling() and not x.requires_grad
 
 
 def above(x: Tensor, threshold: float) -> Tensor:

@@ -1,7 +1,7 @@
 """Entropy of unknown labels: maximised (EM, EM-APL) or minimised (EntMin)."""
 
 import warnings
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from halftruth import labels as label_codes
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
 from halftruth.losses._engine.one_pass import compute_dtype
-from halftruth.losses.base import Loss, register, require
+from halftruth.losses.base import Loss, Options, register, require
 from halftruth.losses.curves import Curve
 from halftruth.losses.memory import Memory
 from halftruth.losses.memory_loss import MemoryLoss, lowest, up_to
@@ -20,6 +20,12 @@ from halftruth.losses.memory_loss import MemoryLoss, lowest, up_to
 KNOWN = 2.0
 NOT_SCORED = -2.0
 POSITIVE = 3.0
+
+
+class EMOptions(Options, total=False):
+    """Those of `em`, for type checkers."""
+
+    shift: bool
 
 
 @register("em")
@@ -39,7 +45,7 @@ class EM(Loss):
     paper = "Zhou et al. 2022"
     unknown_is = "kept undecided"
 
-    def __init__(self, alpha: float = 0.1, shift: bool = False, **options: Any) -> None:
+    def __init__(self, alpha: float = 0.1, shift: bool = False, **options: Unpack[Options]) -> None:
         super().__init__(**options)
         self.alpha = require(alpha >= 0, alpha, "alpha", ">= 0")
         self.shift = shift
@@ -63,7 +69,7 @@ class EntropyMin(Loss):
     paper = "Grandvalet & Bengio 2004"
     unknown_is = "pushed to the nearer end"
 
-    def __init__(self, weight: float = 0.01, **options: Any) -> None:
+    def __init__(self, weight: float = 0.01, **options: Unpack[Options]) -> None:
         super().__init__(**options)
         self.weight = require(weight >= 0, weight, "weight", ">= 0")
 
@@ -90,6 +96,8 @@ class EMAPL(MemoryLoss, EM):
     """
 
     unknown_is = "kept undecided, the lowest soft negatives"
+    depends_on_epoch = True
+    without_epochs = "no pseudo-label is given, which is em"
     needs_scores = True
     initial = KNOWN
     unknown_labels: Tensor
@@ -103,7 +111,7 @@ class EMAPL(MemoryLoss, EM):
         hard: bool = False,
         theta_pos: float = 0.0,
         memory_dtype: str = "float16",
-        **options: Any,
+        **options: Unpack[EMOptions],
     ) -> None:
         super().__init__(alpha, **options)
         self.beta = require(beta >= 0, beta, "beta", ">= 0")
@@ -156,6 +164,7 @@ class EMAPL(MemoryLoss, EM):
         self.memory.write(index, torch.where(old < 0, -p.clamp(min=least).to(old.dtype), old))
 
     def end_epoch(self, scores: Tensor | None = None) -> None:
+        self._require_epoch()
         if self.epoch + 1 < self.warmup or self.epochs <= self.warmup:
             return
         if scores is None and not self.needs_scores:

@@ -1,6 +1,6 @@
 """EM with a teacher: unknown labels stay undecided, and lean towards the estimates of a teacher."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from torch import Tensor
 from halftruth import labels as label_codes
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
-from halftruth.losses.base import register, require
+from halftruth.losses.base import Options, register, require
 from halftruth.losses.curves import Curve
 from halftruth.losses.em import EM
 from halftruth.losses.memory import Memory
@@ -52,7 +52,7 @@ class EMTeacher(MemoryLoss, EM):
         weight: float = 0.1,
         shift: bool = False,
         memory_dtype: str = "float16",
-        **options: Any,
+        **options: Unpack[Options],
     ) -> None:
         super().__init__(alpha, shift, **options)
         self.weight = require(weight >= 0, weight, "weight", ">= 0")

@@ -1,6 +1,6 @@
 """Expected positive regularisation: the expected number of positives per row, on average."""
 
-from typing import Any
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from torch import Tensor
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
 from halftruth.losses._engine.one_pass import compute_dtype
-from halftruth.losses.base import Loss, register, require
+from halftruth.losses.base import Loss, Options, register, require
 from halftruth.losses.curves import Curve
 
 
@@ -33,7 +33,7 @@ class EPR(Loss):
         expected_positives: float,
         weight: float = 1.0,
         positive_sum: bool = False,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> None:
         super().__init__(**options)
         self.expected_positives = require(

@@ -1,7 +1,7 @@
 """EN: the expected number of negatives per class, those with the lowest predictions."""
 
 import warnings
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from torch import Tensor
 from halftruth import labels as label_codes
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
-from halftruth.losses.base import register, require
+from halftruth.losses.base import Options, register, require
 from halftruth.losses.curves import Curve
 from halftruth.losses.memory import Memory
 from halftruth.losses.memory_loss import MemoryLoss, lowest, running_average, up_to
@@ -28,11 +28,14 @@ class ExpectedNegative(MemoryLoss):
     not seen yet counts as negative (all samples in the first epoch); labelled samples are ranked,
     too. `expected_positives` is N_i per class, (K,), or the average number of positives per row,
     which is then distributed over the classes in proportion to their labelled positives.
-    UNKNOWN: negative if ranked low, else ignored. Needs: index, begin(), end_epoch().
+    UNKNOWN: negative if ranked low, else ignored.
+    Needs: index, begin(), start_epoch(), end_epoch().
     """
 
     paper = "Verelst et al. 2023"
     unknown_is = "negative if ranked low, else ignored"
+    depends_on_epoch = True
+    without_epochs = "every unknown label is a negative until end_epoch() ranks the samples"
     initial = -1.0  # not seen yet
     expected_negatives: Tensor
     bound: Tensor
@@ -43,7 +46,7 @@ class ExpectedNegative(MemoryLoss):
         expected_positives: Any,
         decay: float = 0.8,
         memory_dtype: str = "float16",
-        **options: Any,
+        **options: Unpack[Options],
     ) -> None:
         super().__init__(**options)
         expected = torch.as_tensor(expected_positives, dtype=torch.float64)

@@ -1,11 +1,11 @@
 """Focal loss and the losses derived from it: ASL, focal margin, Hill."""
 
 import math
-from typing import Any
+from typing import Unpack
 
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
-from halftruth.losses.base import Loss, register, require
+from halftruth.losses.base import Loss, Options, register, require
 from halftruth.losses.curves import Curve
 
 
@@ -21,7 +21,9 @@ class Focal(Loss):
 
     paper = "Lin et al. 2017"
 
-    def __init__(self, gamma: float = 2.0, alpha: float | None = None, **options: Any) -> None:
+    def __init__(
+        self, gamma: float = 2.0, alpha: float | None = None, **options: Unpack[Options]
+    ) -> None:
         super().__init__(**options)
         self.gamma = require(gamma >= 0, gamma, "gamma", ">= 0")
         self.alpha = require(alpha is None or 0 <= alpha <= 1, alpha, "alpha", "in [0, 1] or None")
@@ -55,7 +57,7 @@ class ASL(Loss):
         gamma_neg: float = 4.0,
         margin: float = 0.05,
         detach_weight: bool = False,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> None:
         super().__init__(**options)
         self.gamma_pos = require(gamma_pos >= 0, gamma_pos, "gamma_pos", ">= 0")
@@ -84,7 +86,7 @@ class FocalMargin(Loss):
 
     paper = "Zhang et al. 2021"
 
-    def __init__(self, margin: float = 1.0, gamma: float = 2.0, **options: Any) -> None:
+    def __init__(self, margin: float = 1.0, gamma: float = 2.0, **options: Unpack[Options]) -> None:
         super().__init__(**options)
         self.margin = require(math.isfinite(margin), margin, "margin", "to be finite")
         self.gamma = require(gamma >= 0, gamma, "gamma", ">= 0")
@@ -113,7 +115,7 @@ class Hill(FocalMargin):
     unknown_is = "hill-shaped negative"
 
     def __init__(
-        self, lam: float = 1.5, margin: float = 1.0, gamma: float = 2.0, **options: Any
+        self, lam: float = 1.5, margin: float = 1.0, gamma: float = 2.0, **options: Unpack[Options]
     ) -> None:
         super().__init__(margin=margin, gamma=gamma, **options)
         self.lam = require(lam > 0, lam, "lam", "> 0")

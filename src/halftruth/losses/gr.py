@@ -1,6 +1,6 @@
 """Generalised robust loss: soft pseudo-labels, weights and robust curves with a schedule."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
 from halftruth.losses._engine.one_pass import compute_dtype
-from halftruth.losses.base import Loss, register, require
+from halftruth.losses.base import Loss, Options, register, require
 from halftruth.losses.curves import Curve
 from halftruth.losses.schedule import Span, check_span, value_at
 
@@ -37,6 +37,8 @@ class GR(Loss):
 
     paper = "Chen et al. 2024"
     unknown_is = "soft pseudo-label"
+    depends_on_epoch = True
+    without_epochs = "k(p) and v(p) stay at their start values"
 
     def __init__(
         self,
@@ -49,7 +51,7 @@ class GR(Loss):
         q3: float | Span = 1.0,
         schedule: str = "paper",
         trainable: bool = False,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> None:
         super().__init__(**options)
         spans = {"w": w, "b": b, "mu": mu, "sigma": sigma}
@@ -64,6 +66,11 @@ class GR(Loss):
         known = ("paper", "code")
         self.schedule = require(schedule in known, schedule, "schedule", f"in {known}")
         self.trainable = trainable
+        self.depends_on_epoch = any(
+            start != end
+            for name, (start, end) in self.spans.items()
+            if not (trainable and name in SCHEDULED)
+        )
         if trainable:
             # In double precision, so that a step of a small learning rate is not rounded away.
             start = [self.spans[name][0] for name in SCHEDULED]

@@ -2,7 +2,7 @@
 
 import math
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch import Tensor
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
 from halftruth.losses._engine.one_pass import compute_dtype
-from halftruth.losses.base import Loss, register, require
+from halftruth.losses.base import Loss, Options, register, require
 from halftruth.losses.curves import Curve
 from halftruth.losses.memory import Memory
 from halftruth.losses.memory_loss import MemoryLoss
@@ -21,13 +21,16 @@ class LargestLosses(Loss):
 
     paper = "Kim et al. 2022"
     unknown_is = "negative, largest dropped or corrected"
+    depends_on_epoch = True
+    without_epochs = "no label is changed, which is cross-entropy with unknown labels as negatives"
     mode: str = "correct"
     # The share of a batch's entries that change; it depends on the epoch.
     share = 0.0
 
-    def __init__(self, delta: float = 0.002, **options: Any) -> None:
+    def __init__(self, delta: float = 0.002, **options: Unpack[Options]) -> None:
         super().__init__(**options)
         self.delta = require(0 <= delta <= 1, delta, "delta", "in [0, 1]")
+        self.depends_on_epoch = delta > 0
         self.share = 0.0
 
     def exact_share(self, steps: int) -> float:
@@ -90,7 +93,11 @@ class LargeLoss(LargestLosses):
     known_modes: ClassVar[tuple[str, ...]] = ("reject", "correct")
 
     def __init__(
-        self, mode: str, delta: float = 0.002, peer_rounding: bool = False, **options: Any
+        self,
+        mode: str,
+        delta: float = 0.002,
+        peer_rounding: bool = False,
+        **options: Unpack[Options],
     ) -> None:
         super().__init__(delta, **options)
         self.mode = require(mode in self.known_modes, mode, "mode", f"in {self.known_modes}")
@@ -120,7 +127,9 @@ class LargeLossPermanent(MemoryLoss, LargestLosses):
     UNKNOWN: negative, the largest taken as positive. Needs: index, begin(), start_epoch().
     """
 
-    def __init__(self, delta: float = 0.002, strict: bool = False, **options: Any) -> None:
+    def __init__(
+        self, delta: float = 0.002, strict: bool = False, **options: Unpack[Options]
+    ) -> None:
         super().__init__(delta, **options)
         self.strict = strict
         # One bit per entry: whether it was corrected.

@@ -1,10 +1,10 @@
 """Leveraged asymmetric losses: LAS, and LASD with disambiguation."""
 
-from typing import Any
+from typing import Unpack
 
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
-from halftruth.losses.base import Loss, register, require
+from halftruth.losses.base import Loss, Options, register, require
 from halftruth.losses.curves import Curve
 
 
@@ -29,7 +29,9 @@ class Leveraged(Loss):
 
     paper = "LASD, ICLR 2023 submission"
 
-    def __init__(self, gamma_pos: float = 0.0, gamma_neg: float = 4.0, **options: Any) -> None:
+    def __init__(
+        self, gamma_pos: float = 0.0, gamma_neg: float = 4.0, **options: Unpack[Options]
+    ) -> None:
         super().__init__(**options)
         self.gamma_pos = require(gamma_pos >= 0, gamma_pos, "gamma_pos", ">= 0")
         self.gamma_neg = require(gamma_neg >= 0, gamma_neg, "gamma_neg", ">= 0")
@@ -59,7 +61,7 @@ class LAS(Leveraged):
         lam: float | None = None,
         gamma_pos: float = 0.0,
         gamma_neg: float = 4.0,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> None:
         super().__init__(gamma_pos, gamma_neg, **options)
         self.lam = require(lam is None or lam >= 0, lam, "lam", ">= 0 or None")
@@ -92,7 +94,7 @@ class LASD(Leveraged):
         tau: float = 0.9,
         gamma_pos: float = 0.0,
         gamma_neg: float = 4.0,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> None:
         super().__init__(gamma_pos, gamma_neg, **options)
         positive = expected_positives is None or expected_positives > 0

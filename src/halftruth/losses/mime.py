@@ -1,6 +1,6 @@
 """MIME: confident predictions become positive labels and stay so."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from halftruth import labels as label_codes
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
 from halftruth.losses._engine.one_pass import compute_dtype
-from halftruth.losses.base import register, require
+from halftruth.losses.base import Options, register, require
 from halftruth.losses.curves import Curve
 from halftruth.losses.memory import Memory
 from halftruth.losses.memory_loss import MemoryLoss
@@ -32,9 +32,11 @@ class MIME(MemoryLoss):
 
     paper = "Liu et al. 2023"
     unknown_is = "negative, positive once above a threshold"
+    depends_on_epoch = True
+    without_epochs = "no pseudo-label is given"
     needs_scores = True
 
-    def __init__(self, theta: float = 0.95, warmup: int = 2, **options: Any) -> None:
+    def __init__(self, theta: float = 0.95, warmup: int = 2, **options: Unpack[Options]) -> None:
         super().__init__(**options)
         self.theta = require(0 <= theta <= 1, theta, "theta", "in [0, 1]")
         self.warmup = require(warmup >= 1, warmup, "warmup", ">= 1")
@@ -53,6 +55,7 @@ class MIME(MemoryLoss):
         self._observed = True
 
     def end_epoch(self, scores: Tensor | None = None) -> None:
+        self._require_epoch()
         if self.epoch + 1 < self.warmup:
             return
         if scores is not None:

@@ -1,10 +1,10 @@
 """Losses for wrong labels, applied per label: GCE, SCE, Taylor cross-entropy, squared error."""
 
-from typing import Any
+from typing import Unpack
 
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
-from halftruth.losses.base import Loss, register, require
+from halftruth.losses.base import Loss, Options, register, require
 from halftruth.losses.curves import Curve
 
 
@@ -49,7 +49,11 @@ class SymmetricCrossEntropy(Loss):
     unknown_is = "robust negative"
 
     def __init__(
-        self, alpha: float = 0.1, beta: float = 1.0, log_zero: float = -4.0, **options: Any
+        self,
+        alpha: float = 0.1,
+        beta: float = 1.0,
+        log_zero: float = -4.0,
+        **options: Unpack[Options],
     ) -> None:
         super().__init__(**options)
         self.alpha = require(alpha >= 0, alpha, "alpha", ">= 0")

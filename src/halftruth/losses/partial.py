@@ -1,7 +1,7 @@
 """Partial ASL (CSL): separate focusing for known and unknown labels; likely ones are left out."""
 
 import math
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from torch import Tensor
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
 from halftruth.losses._engine.one_pass import compute_dtype
-from halftruth.losses.base import Loss, register, require
+from halftruth.losses.base import Loss, Options, register, require
 from halftruth.losses.curves import Curve
 
 
@@ -40,7 +40,7 @@ class PartialASL(Loss):
         gamma_neg: float = 1.0,
         gamma_unknown: float = 2.0,
         alpha: float = 1.0,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> None:
         super().__init__(**options)
         known = ("selective", "negative", "ignore")

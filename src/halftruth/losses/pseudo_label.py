@@ -1,6 +1,6 @@
 """Two-stage pseudo-labels: train, label the training set with the trained model, train again."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from torch import Tensor
 from halftruth import labels as label_codes
 from halftruth.losses.base import register, require
 from halftruth.losses.memory import Memory
-from halftruth.losses.wrapper import Wrapper
+from halftruth.losses.wrapper import Wrapper, WrapperOptions
 
 
 @register("pseudo-label")
@@ -38,7 +38,11 @@ class PseudoLabel(Wrapper):
     outermost = True
 
     def __init__(
-        self, tau: float, base: Any = "bce", tau_neg: float | None = None, **options: Any
+        self,
+        tau: float,
+        base: Any = "bce",
+        tau_neg: float | None = None,
+        **options: Unpack[WrapperOptions],
     ) -> None:
         super().__init__(base, **options)
         self.tau = require(0 <= tau <= 1, tau, "tau", "in [0, 1]")

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from halftruth import labels as label_codes
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
 from halftruth.losses._engine.one_pass import compute_dtype
-from halftruth.losses.base import Loss, register, require
+from halftruth.losses.base import Loss, Options, register, require
 from halftruth.losses.curves import Curve
 from halftruth.losses.memory import Memory, checked_index
 from halftruth.seeds import check_seed
@@ -62,7 +62,7 @@ class ROLE(Loss):
         rate: float | None = None,
         memory_dtype: str | None = None,
         seed: int = 0,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> None:
         super().__init__(**options)
         self.expected_positives = require(

@@ -1,6 +1,6 @@
 """SMILE: label enhancement, a soft label per entry from a prior and the model's predictions."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from torch import Tensor
 from halftruth import labels as label_codes
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
-from halftruth.losses.base import register, require
+from halftruth.losses.base import Options, register, require
 from halftruth.losses.curves import Curve
 from halftruth.losses.memory import Memory
 from halftruth.losses.memory_loss import MemoryLoss, running_average
@@ -42,7 +42,7 @@ class SMILE(MemoryLoss):
         rate: float | None = None,
         decay: float = 0.9,
         memory_dtype: str = "float16",
-        **options: Any,
+        **options: Unpack[Options],
     ) -> None:
         super().__init__(**options)
         self.mu = require(0 <= mu <= 1, mu, "mu", "in [0, 1]")

@@ -1,6 +1,6 @@
 """Self-paced loss correction over any base."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
 from halftruth.losses.base import register, require
 from halftruth.losses.curves import Curve
-from halftruth.losses.wrapper import Wrapper
+from halftruth.losses.wrapper import Wrapper, WrapperOptions
 
 
 @register("splc")
@@ -27,6 +27,8 @@ class SPLC(Wrapper):
 
     paper = "Zhang et al. 2021"
     unknown_is = "corrected above a threshold"
+    depends_on_epoch = True
+    without_epochs = "no label is corrected"
 
     def __init__(
         self,
@@ -34,7 +36,7 @@ class SPLC(Wrapper):
         tau: float | list[float] = 0.6,
         start: int = 1,
         margin_on_corrected: bool = False,
-        **options: Any,
+        **options: Unpack[WrapperOptions],
     ) -> None:
         super().__init__(base, **options)
         if self.base.couples_rows or isinstance(self.base, Wrapper):
@@ -49,6 +51,10 @@ class SPLC(Wrapper):
         self.start = require(start >= 0, start, "start", ">= 0")
         self.margin_on_corrected = margin_on_corrected
         self.correcting = start == 0
+        if start == 0:
+            self.depends_on_epoch, self.without_epochs = self.base.depends_on_epoch, ""
+        else:
+            self.depends_on_epoch = True
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
         super().start_epoch(epoch, epochs)

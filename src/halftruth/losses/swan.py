@@ -1,6 +1,6 @@
 """SWAN, share-weighted assume-negative: the default method of halftruth."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from halftruth import labels as label_codes
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
 from halftruth.losses.assume_negative import WeakNegative
-from halftruth.losses.base import register, require
+from halftruth.losses.base import Options, register, require
 from halftruth.losses.curves import Curve
 
 FREQUENCY = "frequency"
@@ -46,7 +46,9 @@ class Swan(WeakNegative):
     # Of each class; empty as long as all classes are equal or the labels are not known.
     propensities: Tensor
 
-    def __init__(self, weight: float | None = None, propensity: Any = None, **options: Any) -> None:
+    def __init__(
+        self, weight: float | None = None, propensity: Any = None, **options: Unpack[Options]
+    ) -> None:
         super().__init__(weight, **options)
         by_name = propensity is None or isinstance(propensity, str)
         given = torch.empty(0) if by_name else torch.as_tensor(propensity, dtype=torch.float32)

@@ -1,14 +1,14 @@
 """The general loss of paper 002: pseudo-labels k(p), weights v(p) and three exchangeable losses."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
-from halftruth.losses.base import Loss, register, registry, require
+from halftruth.losses.base import Loss, Options, register, registry, require
 from halftruth.losses.curves import Curve
 from halftruth.losses.schedule import check_span, value_at
 
@@ -38,6 +38,7 @@ class Unified(Loss):
 
     paper = "Chen et al. 2024"
     unknown_is = "soft pseudo-label, as set"
+    without_epochs = "every number stays at its start value"
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class Unified(Loss):
         corrected: Any = None,
         k: Any = 0.0,
         v: Any = 1.0,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> None:
         super().__init__(**options)
         given = {"positive": positive, "negative": negative, "corrected": corrected}
@@ -64,6 +65,9 @@ class Unified(Loss):
             require(min(v_number) >= 0, v, "v", ">= 0, or one of its mappings")
         if "v.sigma" in self.spans:
             require(min(self.spans["v.sigma"]) > 0, v, "sigma of v", "> 0")
+        self.depends_on_epoch = any(start != end for start, end in self.spans.values()) or any(
+            part.depends_on_epoch for part in self.parts.values()
+        )
         self.numbers: dict[str, float] = {}
         self.go_to(0.0)
 

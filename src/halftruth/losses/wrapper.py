@@ -1,12 +1,18 @@
 """The base class of losses that wrap another loss."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 from torch import Tensor
 
 from halftruth.losses._engine.logit import Logit
 from halftruth.losses.base import Loss, registry
 from halftruth.losses.curves import Curve
+
+
+class WrapperOptions(TypedDict, total=False):
+    """The argument that every wrapper takes, for type checkers."""
+
+    reduction: str
 
 
 class Wrapper(Loss):
@@ -29,9 +35,11 @@ class Wrapper(Loss):
                 f"goes around {type(self).__name__}, not inside"
             )
         super().__init__(reduction=reduction, eps=built.eps)
+        self._arguments["base"] = repr(built)
         self.base = built
         self.needs_index, self.needs_scores = built.needs_index, built.needs_scores
         self.views, self.couples_rows = built.views, built.couples_rows
+        self.depends_on_epoch = built.depends_on_epoch
         self.needs_maps = built.needs_maps
         self.ridge = built.ridge
 
@@ -70,6 +78,10 @@ class Wrapper(Loss):
         super().start_epoch(epoch, epochs)
         self.base.start_epoch(epoch, epochs)
         self.needs_scores = self.base.needs_scores
+
+    @property
+    def ends_epochs(self) -> bool:
+        return self.base.ends_epochs
 
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
         return self.base.parameter_groups(lr)
