@@ -55,9 +55,7 @@ for shape in ((4, 5), (11, 33), (3, 2100)):
         if not near:
             failures += 1
             worst = (slope - wanted_slope * 0.5).abs().max()
-            print(
-                f"{case!r} {shape}: {value} for {wanted_value.double() * 0.5}, slopes differ by {worst}"
-            )
+            print(f"{case!r} {shape}: {value} for {wanted_value * 0.5}, slopes differ by {worst}")
 
 # A whole step as on a device, with one program and with many, twice through one graph.
 fused.fits = lambda logits: True

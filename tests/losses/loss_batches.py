@@ -22,12 +22,11 @@ def every_method() -> Any:
     return pytest.mark.parametrize("name", METHODS)
 
 
-def every_variant(with_constants: bool = True) -> Any:
+def every_variant() -> Any:
     """Every method with its defaults and with each of the settings its case lists."""
     found = [
         CASES[name](**settings) for name in METHODS for settings in ({}, *CASES[name].variants)
     ]
-    found = [case for case in found if with_constants or not case.has_constants]
     return pytest.mark.parametrize("case", found, ids=repr)
 
 

@@ -388,6 +388,12 @@ class Loss(Described, Watched):
     def _checked(
         self, logits: Tensor, labels: Tensor, index: Tensor | None
     ) -> tuple[Tensor, Tensor]:
+        if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+            raise RuntimeError(
+                "halftruth losses do not work inside torch.func (grad, vmap, vjp, ...): expected "
+                "loss(logits, labels).backward() or torch.autograd.grad; loss.value_and_grad("
+                "logits, labels) gives value and gradient without autograd"
+            )
         if not isinstance(logits, Tensor) or not logits.is_floating_point():
             kind = getattr(logits, "dtype", type(logits).__name__)
             raise TypeError(f"expected floating-point logits, got {kind}")

@@ -138,12 +138,6 @@ def one_pass(
     """scale · the loss, summed over everything, per row or not at all (`unit` all, row, entry)."""
     if torch.compiler.is_compiling():
         return traced(loss, logits, labels, context, unit) * scale
-    if torch._C._are_functorch_transforms_active():
-        raise RuntimeError(
-            "halftruth losses do not work inside torch.func (grad, vmap, vjp, ...): expected "
-            "loss(logits, labels).backward() or torch.autograd.grad; loss.value_and_grad(logits, "
-            "labels) gives value and gradient without autograd"
-        )
     return OnePass.apply(  # type: ignore[no-any-return]
         logits, Task(loss, labels, context, unit, scale)
     )
