@@ -37,7 +37,9 @@ def test_the_c_loop_equals_the_curves(name):
             value, slope = native.run(loss, z, y, context, 0.5, True)
         alone, none = native.run(loss, z, y, context, 0.5, False)
         wanted_value, wanted_slope = walk(loss, z, y, context, "all", True)
-        torch.testing.assert_close(value.double(), wanted_value.double() * 0.5, rtol=2e-6, atol=1e-6)
+        torch.testing.assert_close(
+            value.double(), wanted_value.double() * 0.5, rtol=2e-6, atol=1e-6
+        )
         torch.testing.assert_close(slope, wanted_slope * 0.5, rtol=4e-6, atol=1e-6)
         assert none is None
         torch.testing.assert_close(alone, value, rtol=2e-6, atol=1e-6)
