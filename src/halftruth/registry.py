@@ -17,6 +17,8 @@ T = TypeVar("T")
 class Described:
     """Remembers the arguments of its constructor, from which it can be built again."""
 
+    _given: tuple[tuple[Any, ...], dict[str, Any]]
+
     def __new__(cls, *given: Any, **named: Any) -> Self:
         made = super().__new__(cls)
         # Beside __init__, which a subclass writes as it likes; a copy takes it from the original.
@@ -26,7 +28,7 @@ class Described:
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments by name."""
-        given, named = self._given  # type: ignore[attr-defined]
+        given, named = self._given
         if not given:
             return dict(named)
         names = list(inspect.signature(type(self).__init__).parameters)[1 : 1 + len(given)]

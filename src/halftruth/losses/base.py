@@ -5,7 +5,7 @@ import math
 import reprlib
 import warnings
 from collections.abc import Callable
-from typing import Any, ClassVar, Self, TypedDict
+from typing import Any, ClassVar, TypedDict
 
 import torch
 from torch import Tensor
@@ -61,22 +61,16 @@ class Loss(Described, Watched):
     # Whether the entries of a row depend on each other: "none" then gives one value per row.
     couples_rows: bool = False
 
-    _arguments: dict[str, str]
-
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
         for name in ("present", "absent", "unknown", "corrected", "terms"):
             if name in vars(cls):
                 setattr(cls, name, curves.with_slope(vars(cls)[name]))
 
-    def __new__(cls, *given: Any, **named: Any) -> Self:
-        """Keep the arguments as text, for `repr`: a loss does not keep them under their names."""
-        loss = super().__new__(cls)
-        object.__setattr__(loss, "_arguments", _as_text(cls, given, named))
-        return loss
-
     def __repr__(self) -> str:
-        shown = dict(self._arguments)
+        shown = _as_text(type(self), *self._given)
+        if "base" in shown:
+            shown["base"] = repr(self.base)
         if self.reduction != "mean":
             shown["reduction"] = repr(self.reduction)
         # That of a wrapper is that of its base.
@@ -455,10 +449,7 @@ def _is_int8_codes(labels: Tensor) -> bool:
 
 def _as_text(cls: type, given: tuple[Any, ...], named: dict[str, Any]) -> dict[str, str]:
     """The arguments of a class as text, defaults included; those shared by all losses left out."""
-    try:
-        bound = inspect.signature(cls).bind(*given, **named)
-    except TypeError:
-        return {}  # `__init__` raises the error; a copy gets the text of its original
+    bound = inspect.signature(cls).bind(*given, **named)
     bound.apply_defaults()
     found = dict(bound.arguments)
     for name, parameter in bound.signature.parameters.items():

@@ -35,7 +35,6 @@ class Wrapper(Loss):
                 f"goes around {type(self).__name__}, not inside"
             )
         super().__init__(reduction=reduction, eps=built.eps)
-        self._arguments["base"] = repr(built)
         self.base = built
         self.needs_index, self.needs_scores = built.needs_index, built.needs_scores
         self.views, self.couples_rows = built.views, built.couples_rows
