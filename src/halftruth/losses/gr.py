@@ -82,6 +82,8 @@ class GR(Loss):
         weight = share if weight is None else weight
         for name, span in self.spans.items():
             setattr(self, name, value_at(span, weight if name in ("mu", "sigma") else share))
+        # For torch.compile: each new number would be compiled anew, what a tensor holds is not.
+        self.numbers = torch.tensor([getattr(self, name) for name in SCHEDULED], dtype=torch.float64)
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
         super().start_epoch(epoch, epochs)
@@ -121,7 +123,11 @@ class GR(Loss):
         return [{"params": [self.trained], "lr": lr, "weight_decay": 0.0}]
 
     def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
-        return self._trained(compute_dtype(logits)) if self.trainable else None
+        if self.trainable:
+            return self._trained(compute_dtype(logits))
+        if torch.compiler.is_compiling():
+            return self.numbers.to(logits.device, compute_dtype(logits)).unbind()
+        return None
 
     def terms(self, s: Logit, labels: Tensor, context: Any, rows: slice) -> Curve:
         if context is None:

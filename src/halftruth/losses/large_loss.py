@@ -31,7 +31,11 @@ class LargestLosses(Loss):
         super().__init__(**options)
         self.delta = require(0 <= delta <= 1, delta, "delta", "in [0, 1]")
         self.depends_on_epoch = delta > 0
-        self.share = 0.0
+        self._set_share(0.0)
+
+    def _set_share(self, share: float) -> None:
+        # In a tensor: with a number, torch.compile would compile anew in every epoch.
+        self.share = torch.tensor(share, dtype=torch.float64)
 
     def exact_share(self, steps: int) -> float:
         """δ · steps, a little below the exact number, so that rounding up never adds an entry."""
@@ -39,7 +43,7 @@ class LargestLosses(Loss):
 
     def count(self, entries: int) -> int:
         """The number of entries of a batch that change in this epoch."""
-        return min(math.ceil(entries * self.share), entries)
+        return min(math.ceil(entries * self.share.item()), entries)
 
     def threshold(self, z: Tensor) -> Tensor | None:
         """The smallest of the largest z, from which on entries change: −log(1−p) grows with z."""
@@ -50,8 +54,8 @@ class LargestLosses(Loss):
         return torch.topk(z, count, sorted=False).values.min() if count else None
 
     def _traced_threshold(self, z: Tensor) -> Tensor:
-        """The same with a tensor as count: with a number, every epoch would be compiled anew."""
-        count = (torch.full_like(z[0], len(z), dtype=torch.float64) * self.share).ceil()
+        """The same with a tensor as count."""
+        count = (len(z) * self.share.to(z.device)).ceil()
         place = (count.clamp(max=len(z)).long() - 1).clamp(min=0)
         return torch.where(count > 0, z.sort(descending=True).values.take(place), math.inf)
 
@@ -106,12 +110,12 @@ class LargeLoss(LargestLosses):
     def start_epoch(self, epoch: int, epochs: int) -> None:
         super().start_epoch(epoch, epochs)
         if not self.peer_rounding:
-            self.share = self.exact_share(epoch)
+            self._set_share(self.exact_share(epoch))
             return
         clean = 1.0
         for _ in range(epoch):
             clean -= self.delta
-        self.share = 1 - clean
+        self._set_share(1 - clean)
 
 
 @register("ll-cp")
@@ -137,7 +141,7 @@ class LargeLossPermanent(MemoryLoss, LargestLosses):
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
         super().start_epoch(epoch, epochs)
-        self.share = self.exact_share(min(epoch, 1))
+        self._set_share(self.exact_share(min(epoch, 1)))
 
     def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
         assert index is not None

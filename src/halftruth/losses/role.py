@@ -81,7 +81,8 @@ class ROLE(Loss):
         if self.memory is None:
             kind = Memory(memory_dtype or "float32").dtype
             self.estimator = nn.Parameter(torch.empty(0, dtype=kind))
-        self._rest: Tensor | None = None
+        # From `prepare` to `extra`. A list: a changed attribute would be a new trace in every step.
+        self._rest: list[Tensor] = []
 
     # The table of estimates, as logits g.
 
@@ -178,7 +179,7 @@ class ROLE(Loss):
         elif self.training:
             step = self._checked_rate() * half / (ROOT * half.abs() + GUARD)
             self.memory.write(index, g - step)
-        self._rest = rest
+        self._rest[:] = [rest]
         return g.detach()
 
     def _rows(self, index: Tensor) -> Tensor:
@@ -213,5 +214,4 @@ class ROLE(Loss):
         predicted = torch.sigmoid(logits.to(compute_dtype(logits))).sum() / max(rows, 1)
         term = 0.5 * ((predicted - self.expected_positives) / classes) ** 2
         term = term if rows else term * 0
-        rest, self._rest = self._rest, None
-        return term if rest is None else term + rest
+        return term + self._rest.pop() if self._rest else term

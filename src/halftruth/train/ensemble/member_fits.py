@@ -286,9 +286,7 @@ def _fit_part(
     )
     with limit_threads(inside.numel() * labels.shape[1] / _WORK_OF_STEP, features.device):
         modules = _fit_member(name, inside, inside_labels, seed, trust, shares, biased, pairs)
-        return [module.cpu() for module in modules], [
-            apply_member(m, features[out]) for m in modules
-        ]
+        return modules, [apply_member(module, features[out]) for module in modules]
 
 
 def _fit_member(
@@ -319,10 +317,15 @@ def _fit_member(
 
 @torch.no_grad()
 def apply_member(module: Any, x: Tensor | WideRows) -> Tensor:
-    """Return the logits of all rows, on the CPU, computed in blocks."""
-    module = module.to(x.device).eval()
+    """Return the logits of all rows, computed in blocks on their device, on the CPU.
+
+    The module stays on the CPU, where members are put together.
+    """
     if not len(x):
         return torch.zeros(0)
     if isinstance(x, WideRows):
         return x.apply(module)
-    return torch.cat([module(part).float().cpu() for part in x.split(2048)])
+    module.to(x.device).eval()
+    logits = torch.cat([module(part).float().cpu() for part in x.split(2048)])
+    module.cpu()
+    return logits

@@ -188,7 +188,9 @@ class TrainedRun:
         """The network with the best weights, in evaluation mode."""
         model = build_saved_model(self.config, self.saved, self.encoder)
         load_weights(model, self.saved["model"], self.folder / BEST)
-        return model.to(self.accelerator.device).eval()
+        # Thousands of classes are fitted and scored on the CPU, in blocks.
+        device = "cpu" if self.has_many_classes else self.accelerator.device
+        return model.to(device).eval()
 
     def predict(
         self,
