@@ -2,6 +2,7 @@
 #             it ends with the tests that were skipped, and why
 # make demo   the main job on data made on the spot
 # make docs   the documentation site, in site/
+# make test-gpu    the same tests on a machine with a GPU, in 14 processes
 # make notebooks   runs the tutorials and stores their outputs
 # They create .venv first, from PyPI alone.
 
@@ -10,7 +11,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: test lint types unit docs notebooks demo format clean
+.PHONY: test test-gpu lint types unit docs notebooks demo format clean
 
 test: lint types docs unit
 
@@ -29,6 +30,9 @@ types: $(READY)
 
 unit: $(READY)
 	$(BIN)/python -m pytest -n 2 -rs tests src --doctest-modules
+
+test-gpu: $(READY)
+	HALFTRUTH_TEST_DEVICE=cuda $(BIN)/python -m pytest -n 14 -rs tests src --doctest-modules
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

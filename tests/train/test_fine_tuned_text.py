@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from tiny_data import SAME
 
 import halftruth
 from halftruth.audit.make_audit import make_audit
@@ -98,7 +99,7 @@ def test_predictions_do_not_depend_on_the_batch_or_the_padding(run):
     texts = ["so happy", "they furious well the a so", "scared"]
     together = halftruth.predict(run, texts)
     alone = pd.concat([halftruth.predict(run, [text]) for text in texts])
-    np.testing.assert_allclose(together[[*WORDS]], alone[[*WORDS]], atol=1e-5)
+    np.testing.assert_allclose(together[[*WORDS]], alone[[*WORDS]], atol=SAME)
 
 
 def test_a_run_needs_the_encoder_folder_no_more(comments, language_model, tmp_path):

@@ -73,7 +73,7 @@ def test_all_terms_reach_the_prediction(run):
 
 
 def test_predictions_do_not_depend_on_blocks_or_on_the_kind_of_matrix(run, monkeypatch):
-    trained = halftruth.load(run / "run")
+    trained = halftruth.load(run / "run", device="cpu")
     texts, _ = make_texts()
     whole = trained.score(texts).logits
     monkeypatch.setattr("halftruth.train.inputs.feature_inputs.TEXTS_AT_ONCE", 17)

@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from tiny_data import SAME
 
 import halftruth
 from halftruth.audit.make_audit import make_audit
@@ -63,7 +64,8 @@ def test_a_run_learns_from_text(run):
     table = halftruth.predict(run, ["so happy and glad", "mad, furious they"])
     assert table["joy"][0] > table["joy"][1]
     assert table["anger"][1] > table["anger"][0]
-    assert halftruth.predict(run, "so happy and glad")["joy"][0] == pytest.approx(table["joy"][0])
+    alone = halftruth.predict(run, "so happy and glad")
+    assert alone["joy"][0] == pytest.approx(table["joy"][0], abs=SAME)
 
 
 def test_text_is_predicted_from_files_and_frames(run, data, tmp_path):

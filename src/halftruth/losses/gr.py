@@ -83,7 +83,9 @@ class GR(Loss):
         for name, span in self.spans.items():
             setattr(self, name, value_at(span, weight if name in ("mu", "sigma") else share))
         # For torch.compile: each new number would be compiled anew, what a tensor holds is not.
-        self.numbers = torch.tensor([getattr(self, name) for name in SCHEDULED], dtype=torch.float64)
+        self.numbers = torch.tensor(
+            [getattr(self, name) for name in SCHEDULED], dtype=torch.float64
+        )
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
         super().start_epoch(epoch, epochs)
