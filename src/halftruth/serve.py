@@ -170,7 +170,7 @@ def to_records(table: pd.DataFrame, classes: tuple[str, ...]) -> list[dict[str, 
 
     item, labels = (avoid_names(name, classes) for name in ("item", "labels"))
 
-    def list_probabilities(row: dict[str, Any]) -> dict[str, float]:
+    def list_probabilities(row: Any) -> dict[str, float]:
         if classes[0] in table.columns:
             return {name: round(float(row[name]), 6) for name in classes}
         names, values = split_names(row["top"], "|"), row["probabilities"].split("|")

@@ -25,7 +25,7 @@ class LargestLosses(Loss):
     without_epochs = "no label is changed, which is cross-entropy with unknown labels as negatives"
     mode: str = "correct"
     # The share of a batch's entries that change; it depends on the epoch.
-    share = 0.0
+    share: Tensor
 
     def __init__(self, delta: float = 0.002, **options: Unpack[Options]) -> None:
         super().__init__(**options)
