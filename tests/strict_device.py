@@ -129,7 +129,6 @@ class _Hook(_DummyPrivateUse1Hook):
         return False
 
 
-@functools.cache
 def register() -> list[Any]:
     """Make the device known to torch, once per process."""
     _setup_privateuseone_for_python_backend(NAME, _Backend(), _Hook())
@@ -145,15 +144,20 @@ def register() -> list[Any]:
                 op.name(), "CompositeImplicitAutograd"
             ):
                 factories.impl(op.name(), functools.partial(compute, op), "PrivateUse1")
+    # torch counts devices once, when a process differentiates for the first time.
+    StrictTensor(torch.ones(1)).requires_grad_().sum().backward()
     # torch.tensor copies behind the back of Python. `with torch.device(...)` must still know it.
     torch.utils._device._device_constructors()
     return [everything, factories]
 
 
+# When tests are collected: no test has differentiated anything yet.
+_LIBRARIES = register()
+
+
 @contextmanager
 def as_accelerator() -> Iterator[torch.device]:
     """Within the block, every run of halftruth in this process takes the device for its GPU."""
-    register()
     make = torch.tensor
 
     def tensor(data: Any, *, device: Any = None, **more: Any) -> torch.Tensor:

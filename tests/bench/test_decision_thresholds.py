@@ -74,6 +74,6 @@ def test_without_a_test_part_results_are_those_of_the_validation_part():
     labels = torch.tensor([[1, -1], [-1, 1], [1, -1], [-1, 1]], dtype=torch.int8)
     splits = Splits(np.arange(2), np.arange(2, 4), np.arange(0))
     job = next(iter(tiny_grid(threshold=0.5).cells())).job(0)
-    found = compute_metrics(job, nn.Linear(4, 2), Matrix(x, labels, splits, 1.0))
+    found = compute_metrics(job, nn.Linear(4, 2), Matrix(x, labels, splits, 1.0, x.numpy()))
     assert found["test"] == found["val"]
     assert 0 <= found["test"]["mAP"] <= 1

@@ -1,9 +1,6 @@
 """The papers' data sets, read from their official files and compared with published statistics.
 
->>> from halftruth.extras import needs_extras
-
-with needs_extras("halftruth.bench.datasets"):
-    from halftruth.bench import datasets as benchmarks
+>>> from halftruth.bench import datasets as benchmarks
 >>> benchmarks.names("c*")
 ['chestxray14', 'coco-41', 'coco2014', 'coco2014-features', 'corel5k', 'cub']
 """

@@ -220,7 +220,7 @@ def _score_file(
         if not len(rows):
             raise DataError(f"{labels}: none of its {len(items):,} images can be read")
         place = run.find_held_out(given, rows, images=images)
-    return values[rows], run.use_held_out(scores, place), int((place >= 0).sum())
+    return values[rows], run.use_held_out(scores, place, hints), int((place >= 0).sum())
 
 
 def _same_file(one: str | Path | None, other: str | Path) -> bool:

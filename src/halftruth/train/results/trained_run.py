@@ -40,7 +40,7 @@ from halftruth.train.inputs.feature_inputs import (
 from halftruth.train.inputs.image_inputs import Images
 from halftruth.train.journal import Journal
 from halftruth.train.many_classes.many_run import MANY, ManyScores, decide_many, make_top_table
-from halftruth.train.results.held_out_rows import HeldOutRows, read_held_out_rows
+from halftruth.train.results.held_out_rows import HeldOutRows, OutOfSample, read_held_out_rows
 from halftruth.train.results.output_tables import avoid_names, make_prediction_table
 from halftruth.train.results.saved_model import build_saved_model, load_weights
 from halftruth.train.run_folder import (
@@ -398,14 +398,18 @@ class TrainedRun:
         assert labels.items is not None
         return self.held_out.find(np.asarray(labels.items[rows], dtype=str), names=True)
 
-    def use_held_out(self, scores: Scores, place: np.ndarray) -> Scores:
+    def use_held_out(self, scores: Scores, place: np.ndarray, hints: Any = None) -> Scores:
         """Return scores where rows of `held_out` have those of a model not fitted on them.
 
-        `place`: see `find_held_out`.
+        `place`: see `find_held_out`; `hints`: those that the scores were made with.
         """
         if (place < 0).all():
             return scores
-        logits = np.where((place >= 0)[:, None], self.held_out.logits[place], scores.logits)
+        # The logits of the ensemble alone: those of `held_out` have the hints of training.
+        held = OutOfSample.from_checkpoint(self.saved).logits[place]
+        if list_hints(hints):
+            held = self._with_hints(self._make_scores(scores.items, held, scores.bad), hints).logits
+        logits = np.where((place >= 0)[:, None], held, scores.logits)
         found = self._make_scores(scores.items, logits, scores.bad)
         return dataclasses.replace(found, texts=scores.texts)
 
