@@ -1,6 +1,5 @@
 """The command itself: help, methods, check, exit codes, what it prints and where."""
 
-import inspect
 import io
 import re
 import shlex
@@ -15,9 +14,9 @@ from rich.console import Console
 from halftruth import losses
 from halftruth.cli import main
 from halftruth.cli.app import app
-from halftruth.cli.options import READING
+from halftruth.cli.options import READING_PANEL
 from halftruth.cli.terminal import needs
-from halftruth.data import read_labels
+from halftruth.reading import READING
 from halftruth.train.journal import Journal
 
 COMMANDS = [
@@ -72,14 +71,13 @@ def test_a_label_file_is_read_with_the_same_options_everywhere():
         at = typer.main.get_command(app)
         for word in words.split():
             at = at.commands[word]
-        options = [p for p in at.params if getattr(p, "rich_help_panel", None) == READING]
+        options = [p for p in at.params if getattr(p, "rich_help_panel", None) == READING_PANEL]
         found[words] = {p.name: p.help for p in options}
     extra = {"group_column", "bad_images"}
     train = {name: text for name, text in found["train"].items() if name not in extra}
     assert len(train) == 18
     assert all(options == train for name, options in found.items() if name != "train")
-    own = {"drop_columns" if name == "drop_column" else name for name in train} - {"read"}
-    assert own <= set(inspect.signature(read_labels).parameters)
+    assert train.keys() - {"read"} == {name for name, option in READING.items() if option.flag}
 
 
 @pytest.mark.parametrize(

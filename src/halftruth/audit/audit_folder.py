@@ -22,7 +22,6 @@ from halftruth.data.readers.label_table import Roles, assign_roles
 from halftruth.data.readers.text_table import (
     TEXT_SUFFIXES,
     Table,
-    table_options,
 )
 from halftruth.data.verdicts import (
     CANDIDATES,
@@ -34,6 +33,7 @@ from halftruth.data.verdicts import (
 from halftruth.labels import LabelMatrix
 from halftruth.presence.calibration import Calibration
 from halftruth.presence.estimate import Estimate
+from halftruth.reading import column_options, text_options
 from halftruth.train.results.output_tables import to_csv_text
 from halftruth.train.run_folder import replace_file, write_text
 
@@ -48,8 +48,6 @@ _FIRST_WRONG = 20
 # 10 % wrong labels.
 _WRONG_FACTOR = 5.0
 _CANDIDATE_COLUMNS = ["id", "kind", "row", "item", "class", "score", "probability"]
-# The reading options that say which column of a table is what.
-_ROLE_OPTIONS = ("image_column", "label_column", "split_column", "drop_columns", "classes")
 # The fields of audit.json that the commands after `audit` need, with their types.
 _FIELDS: dict[str, type | tuple[type, ...]] = {
     "labels": str, "sha256": str, "reading": dict, "images": list, "features": (str, type(None)),
@@ -207,7 +205,7 @@ def _is_listed(kind: str, table: pd.DataFrame) -> np.ndarray:
 
 def find_roles(table: Table, reading: dict[str, Any]) -> Roles:
     """Which column of the audited table is what."""
-    options = {name: reading[name] for name in _ROLE_OPTIONS if name in reading}
+    options = column_options(reading)
     if weights := reading.get("weight_column"):
         options["drop_columns"] = [*options.get("drop_columns", ()), weights]
     return assign_roles(table, **options)
@@ -235,7 +233,7 @@ def _find_repair_problem(info: dict[str, Any]) -> str:
     file = Path(info["labels"])
     if not file.name.lower().endswith(TEXT_SUFFIXES) or not file.is_file():
         return ""
-    return find_problem(file, **table_options(info["reading"]))
+    return find_problem(file, **text_options(info["reading"]))
 
 
 def read_earlier_verdicts(path: Path) -> pd.DataFrame | None:

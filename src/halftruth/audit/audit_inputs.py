@@ -13,8 +13,8 @@ import numpy as np
 from halftruth.audit.score_sources import run_reading_options
 from halftruth.data import DataError, named_splits, read_column, read_labels
 from halftruth.data.complete_rows import add_complete_rows
-from halftruth.data.readers.text_table import table_options
 from halftruth.labels import PRESENT, LabelMatrix
+from halftruth.reading import text_options
 from halftruth.train.config import Config
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
 from halftruth.train.inputs.feature_inputs import read_inputs, read_matrix
@@ -70,7 +70,7 @@ def read_audit_inputs(
     # First, so that a misspelt column is reported as --group-column, not as a dropped column.
     groups = None
     if group_column:
-        groups = read_column(file, group_column, option="group_column", **table_options(options))
+        groups = read_column(file, group_column, option="group_column", **text_options(options))
     if others:
         options["drop_columns"] = [*dict.fromkeys([*options.get("drop_columns", ()), *others])]
     given = read_labels(file, **options)

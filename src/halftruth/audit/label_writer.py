@@ -15,8 +15,9 @@ from halftruth.data import DataError
 from halftruth.data.readers.cell_codes import Coding, kind_of
 from halftruth.data.readers.label_lists import detect_separator, join_names, split_names
 from halftruth.data.readers.label_table import PROVENANCE, Roles
-from halftruth.data.readers.text_table import TEXT_SUFFIXES, Table, read_table, table_options
+from halftruth.data.readers.text_table import TEXT_SUFFIXES, Table, read_table
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
+from halftruth.reading import text_options
 from halftruth.train.results.output_tables import escape_formula
 
 # The cells of soft labels, which are probabilities.
@@ -34,7 +35,7 @@ def write_repaired(
 ) -> LabelMatrix:
     """Write the file; returns the labels as written: UNKNOWN for ABSENT if it has no code."""
     source, reading = audit.labels_file, audit.info["reading"]
-    table = read_table(source, **table_options(reading))
+    table = read_table(source, **text_options(reading))
     roles = find_roles(table, reading)
     coding = Coding(**{k: v for k, v in reading.items() if k in ("zero", "blank", "minus_one")})
     if roles.listing is None:
@@ -49,7 +50,7 @@ def write_repaired(
         new = _new_lists(table, roles.listing, before, written, reading)
     extra = _provenance(before, written, changes) if provenance else {}
     if table_suffix(source) in TEXT_SUFFIXES:
-        _write_text(source, table_options(reading), out, new, extra)
+        _write_text(source, text_options(reading), out, new, extra)
     else:
         _write_parquet(source, out, new, extra)
     return written

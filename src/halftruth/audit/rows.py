@@ -14,8 +14,9 @@ from halftruth.data import BadImage, DataError, ImageStore
 from halftruth.data.features import FEATURE_KEYS
 from halftruth.data.readers.label_table import PROVENANCE
 from halftruth.data.readers.numpy_file import find_matrix, load_arrays
-from halftruth.data.readers.text_table import SUFFIXES, Table, read_table, table_options
+from halftruth.data.readers.text_table import SUFFIXES, Table, read_table
 from halftruth.data.shards import exists
+from halftruth.reading import text_options
 
 # A wide row shows this many columns, and a long text this many characters.
 _MOST_COLUMNS, _MOST_TEXT = 12, 600
@@ -104,7 +105,7 @@ class Rows:
         path = self.audit.labels_file
         if not path.name.lower().endswith(SUFFIXES) or not path.is_file():
             return None
-        return read_table(path, **table_options(self.audit.info["reading"]))
+        return read_table(path, **text_options(self.audit.info["reading"]))
 
     @cached_property
     def _features(self) -> Table | np.ndarray | None:

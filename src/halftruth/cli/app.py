@@ -19,6 +19,7 @@ from halftruth.cli.run_commands import evaluate, export, predict
 from halftruth.cli.serve_commands import serve
 from halftruth.cli.terminal import say, show_methods
 from halftruth.cli.train_commands import train, tune
+from halftruth.reading import READING
 
 if TYPE_CHECKING:
     from halftruth.labels import LabelMatrix
@@ -208,9 +209,9 @@ def suggest_method(labels: "LabelMatrix", dim: int | None = None) -> str:
 
 def _keep_duplicates(labels: Path) -> dict[str, Any]:
     """Several rows of an item go into the report instead of ending the check."""
-    from halftruth.data.readers import READERS, format_of
+    from halftruth.data.readers import format_of
 
-    return {"duplicates": "keep"} if "duplicates" in READERS[format_of(labels)][1] else {}
+    return {"duplicates": "keep"} if format_of(labels) in READING["duplicates"].formats else {}
 
 
 def main() -> None:

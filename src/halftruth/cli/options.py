@@ -12,9 +12,11 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from halftruth.reading import READING, Option
 from halftruth.train.settings import SETTINGS, Setting, read_yaml
 
-READING = "How the label file is read"
+READING_PANEL = "How the label file is read"
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def _parameter(setting: Setting, panel: str | None, help: str | None) -> inspect
     option = typer.Option(*flags, help=help or _help(setting), rich_help_panel=panel)
     return inspect.Parameter(
         setting.name,
-        inspect.Parameter.KEYWORD_ONLY,
+        _KEYWORD,
         default=None,
         annotation=Annotated[kind, option],
     )
@@ -164,103 +166,58 @@ def check_folder(path: Path, option: str = "--out") -> None:
 # ---------------------------------------------------------------------- the label file
 
 
-def _reading(text: str) -> Any:
-    return typer.Option(help=text, rich_help_panel=READING)
+def _reading_parameter(name: str, option: Option) -> inspect.Parameter:
+    several = option.default == ()
+    # One value per use of the option.
+    flag = "--" + name.replace("_", "-").removesuffix("s" if several else "")
+    kind: Any = bool if option.default is False else list[str] if several else str
+    default = (
+        option.default
+        if isinstance(option.default, str)
+        else option.found and f"found {option.found}"
+    )
+    text = option.help + (f" (default: {default})" if default else "")
+    declared = typer.Option(flag, help=text, rich_help_panel=READING_PANEL)
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[kind | None, declared],
+    )
 
 
-def _gather_reading(
-    zero: Annotated[
-        str | None, _reading("What 0 means: unknown or absent. (default: unknown)")
-    ] = None,
-    blank: Annotated[
-        str | None, _reading("What an empty cell means: unknown or absent. (default: unknown)")
-    ] = None,
-    minus_one: Annotated[
-        str | None, _reading("What -1 means: absent or unknown. (default: absent)")
-    ] = None,
-    soft: Annotated[
-        bool | None,
+_READ = inspect.Parameter(
+    "read",
+    _KEYWORD,
+    default=None,
+    annotation=Annotated[
+        list[str] | None,
         typer.Option(
-            "--soft",
-            help="The label file has probabilities of presence (0 to 1), blank is unknown.",
-            rich_help_panel=READING,
+            help="key=value: any other argument of read_labels "
+            f"({', '.join(name for name, option in READING.items() if not option.flag)}).",
+            rich_help_panel=READING_PANEL,
         ),
-    ] = None,
-    also: Annotated[
-        list[str] | None,
-        _reading("Another label file, with other items or other classes; may be repeated."),
-    ] = None,
-    label_weights: Annotated[
-        str | None,
-        _reading("File with how much each label (one column per class) or each row counts."),
-    ] = None,
-    weight_column: Annotated[
-        str | None, _reading("The column with how much the labels of a row count.")
-    ] = None,
-    hierarchy: Annotated[
-        str | None, _reading("Table with the columns child and parent: a class hierarchy.")
-    ] = None,
-    image_column: Annotated[
-        str | None, _reading("The column that names the image. (default: found by its name)")
-    ] = None,
-    label_column: Annotated[
-        str | None, _reading("The column that lists the labels, if there is one.")
-    ] = None,
-    sep: Annotated[
-        str | None, _reading("What separates labels in that column. (default: found)")
-    ] = None,
-    nothing: Annotated[
-        str | None, _reading('The name in that column that means no label ("No Finding").')
-    ] = None,
-    split_column: Annotated[
-        str | None,
-        _reading("The column that holds train, val or test. (default: found by its name)"),
-    ] = None,
-    drop_column: Annotated[
-        list[str] | None, _reading("A column that is not a label; may be repeated.")
-    ] = None,
-    delimiter: Annotated[
-        str | None, _reading("Delimiter of the CSV file. (default: found)")
-    ] = None,
-    duplicates: Annotated[
-        str | None,
-        _reading(
-            "Several rows of the same item: error, merge, keep, or vote (several annotators). "
-            "(default: error)"
-        ),
-    ] = None,
-    key: Annotated[str | None, _reading("The label matrix in an .npz file.")] = None,
-    read: Annotated[
-        list[str] | None,
-        _reading("key=value: any other argument of read_labels (classes, arff_labels, ...)."),
-    ] = None,
-) -> dict[str, Any]:
+    ],
+)
+
+
+def _gather_reading(read: list[str] | None, **options: Any) -> dict[str, Any]:
     """The options that were given, as arguments of `halftruth.data.read_labels`."""
-    found = given(
-        zero=zero, blank=blank, minus_one=minus_one, soft=soft or None, also=also,
-        label_weights=label_weights, weight_column=weight_column, hierarchy=hierarchy,
-        image_column=image_column,
-        label_column=label_column, sep=sep, nothing=nothing, split_column=split_column,
-        drop_columns=drop_column, delimiter=delimiter, duplicates=duplicates, key=key,
-    )  # fmt: skip
+    found = {k: v for k, v in given(**options).items() if v is not False}
     return {**found, **check_reading(assignments(read, "--read"), "--read")}
 
 
 def check_reading(reading: dict[str, Any], option: str) -> dict[str, Any]:
     """The same; an error if `read_labels` has no such argument."""
-    if not reading:
-        return reading
-    from halftruth.train.config import list_reading_arguments
-
-    known = list_reading_arguments()
-    if unknown := sorted(reading.keys() - set(known)):
+    if unknown := sorted(reading.keys() - READING.keys()):
         raise typer.BadParameter(
-            f"there is no {', '.join(unknown)}; expected one of {', '.join(known)}",
+            f"there is no {', '.join(unknown)}; expected one of {', '.join(READING)}",
             param_hint=option,
         )
     return reading
 
 
 READING_OPTIONS = OptionGroup(
-    list(inspect.signature(_gather_reading).parameters.values()), _gather_reading
+    [_reading_parameter(name, option) for name, option in READING.items() if option.flag] + [_READ],
+    _gather_reading,
 )

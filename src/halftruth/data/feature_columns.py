@@ -11,7 +11,7 @@ import numpy as np
 
 from halftruth.data.errors import DataError, nearest, some
 from halftruth.data.features import FEATURE_KEYS
-from halftruth.data.readers.arff import ArffLabels, read_arff_features
+from halftruth.data.readers.arff import read_arff_features
 from halftruth.data.readers.arrow_columns import table_to_arrays
 from halftruth.data.readers.arrow_file import ArrowFile
 from halftruth.data.readers.cell_codes import BLANK, TRUTH_WORDS
@@ -29,6 +29,7 @@ from halftruth.data.readers.text_table import (
 )
 from halftruth.data.shards import ARROW, PARQUET, expand_shards
 from halftruth.labels.checks import row_blocks
+from halftruth.reading import ArffLabels
 
 # The name of the only column of a file that is a bare matrix.
 MATRIX = ""

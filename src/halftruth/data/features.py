@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from halftruth.data.errors import DataError, nearest, option, some
-from halftruth.data.readers.arff import ArffLabels, read_arff_features
+from halftruth.data.readers.arff import read_arff_features
 from halftruth.data.readers.duplicates import repeated_rows
 from halftruth.data.readers.label_table import SPLIT_COLUMNS
 from halftruth.data.readers.numpy_file import find_items, find_matrix, load_arrays
@@ -27,6 +27,7 @@ from halftruth.data.readers.text_table import (
     table_from_frame,
 )
 from halftruth.labels import PRESENT, LabelMatrix, SparseLabelMatrix
+from halftruth.reading import ArffLabels
 
 FEATURE_KEYS = ("X", "features", "feats", "embeddings")
 

@@ -3,78 +3,65 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
-from halftruth.data.errors import DataError, option, some
+from halftruth.data.errors import DataError, nearest, option, some
 from halftruth.data.feature_columns import MATRIX, read_feature_columns
 from halftruth.data.features import match_rows
 from halftruth.data.readers import read_label_file
 from halftruth.data.readers.duplicates import repeated_rows, resolve_duplicates
 from halftruth.data.readers.text_table import plain, read_table
 from halftruth.labels import UNKNOWN, Hierarchy, LabelMatrix, SparseLabelMatrix, SparseLabels
+from halftruth.reading import READING, Reading, describe_options
 
 
 def read_labels(
-    source: str | Path,
-    *,
-    also: str | Path | Sequence[str | Path] = (),
-    label_weights: str | Path | None = None,
-    hierarchy: str | Path | None = None,
-    **options: Any,
+    source: str | Path, *, sparse: bool = False, **reading: Unpack[Reading]
 ) -> LabelMatrix:
     """Read a label file or folder of any known format into a `LabelMatrix`.
 
-    also: more label files, read with the same options: other items, or other classes of the same
-        items. A class that a file does not have is unknown for its items. With duplicates="vote"
-        the files are the labels of several annotators.
-    label_weights: a file with how much labels count in training: one column per class, or one
-        column called `weight`; matched to the items by id, without ids by position.
-    hierarchy: a table with the columns child and parent. A present class implies its parents, an
-        absent class excludes its children.
-    options: those of `halftruth.data.readers.read_label_file`: zero, blank, minus_one, soft,
-        image_column, label_column, split_column, weight_column, drop_columns, classes, delimiter,
-        columns, quotes, sep, nothing, duplicates, keep_empty, difficult, key, arff_labels. With
-        sparse=True, labels of more than `halftruth.labels.MANY_CLASSES` classes are returned as a
+    sparse: labels of more than `halftruth.labels.MANY_CLASSES` classes are returned as a
         `SparseLabelMatrix`, where the format allows it.
+    reading: 1 and "yes" are present; all else is said by these options.
     """
+    options: dict[str, Any] = _check_options(reading)
+    also, hierarchy = options.pop("also", ()), options.pop("hierarchy", None)
+    weights = options.pop("label_weights", None)
     others = [also] if isinstance(also, str | Path) else list(also)
-    labels = read_label_file(source, **_with_votes_kept(options, others, hierarchy))
+    first = _with_votes_kept(options, others, hierarchy)
+    labels = read_label_file(source, first, sparse)
     parts = [labels]
     if others:
         kept = _with_votes_kept(options, others, None)
-        parts += [read_label_file(path, **kept) for path in others]
+        parts += [read_label_file(path, kept, sparse) for path in others]
         labels = _join([source, *others], parts, options)
     if hierarchy is not None:
         labels = _complete(labels, hierarchy)
     if _votes(options) and (others or hierarchy is not None):
         labels = _resolve(labels, "vote", source)
-    if label_weights is not None:
-        labels = _with_weights(labels, Path(label_weights))
+    if weights is not None:
+        labels = _with_weights(labels, Path(weights))
     if others and isinstance(labels, LabelMatrix):
         labels = _leave_out_unasked(labels, parts)
     return labels
 
 
-read_labels.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-    [
-        *(
-            parameter
-            for parameter in inspect.signature(read_label_file).parameters.values()
-            # Not a setting of a run, which decides by the number of classes.
-            if parameter.name != "sparse"
-        ),
-        *(
-            parameter
-            for parameter in inspect.signature(read_labels).parameters.values()
-            if parameter.name in ("also", "label_weights", "hierarchy")
-        ),
-    ]
-)
+read_labels.__doc__ = f"{read_labels.__doc__}\n{describe_options()}\n"
+
+
+def _check_options(reading: Mapping[str, Any]) -> dict[str, Any]:
+    """The options; an unknown name is an error, as for any other argument."""
+    for name in reading:
+        if name not in READING:
+            raise TypeError(
+                f"read_labels() got an unexpected argument {name!r}{nearest(name, READING)}; it "
+                f"takes {', '.join(READING)}"
+            )
+    return dict(reading)
 
 
 def _votes(options: dict[str, Any]) -> bool:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import difflib
-import functools
 import inspect
 import warnings
 from collections.abc import Collection, Mapping
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from halftruth.reading import READING
 from halftruth.seeds import is_seed
 from halftruth.train.auto.named_methods import expand_named_method
 from halftruth.train.settings import (
@@ -79,7 +79,7 @@ class Config(Settings):
         """Return a checked configuration; all mistakes are reported together."""
         problems = []
         for key in values.keys() - SETTINGS.keys():
-            close = difflib.get_close_matches(key, [*SETTINGS, *list_reading_arguments()], n=1)
+            close = difflib.get_close_matches(key, [*SETTINGS, *READING], n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             problems.append(f"there is no setting {key!r}{hint}")
         defaults = get_defaults(values)
@@ -203,7 +203,7 @@ class Config(Settings):
 
     def _check_reading(self) -> list[str]:
         groups = [name for name in ("reading", "reading_truth") if getattr(self, name)]
-        known = dict.fromkeys(groups, list_reading_arguments()) if groups else {}
+        known = dict.fromkeys(groups, tuple(READING))
         if self.reading_features:
             known["reading_features"] = _list_feature_arguments()
         return [
@@ -351,14 +351,6 @@ def check_device(device: str) -> None:
 # ---------------------------------------------------------------------- reading and writing
 
 
-@functools.cache
-def list_reading_arguments() -> tuple[str, ...]:
-    """Return the names of the arguments of `read_labels`, which are allowed among the settings."""
-    from halftruth.data import read_labels
-
-    return tuple(inspect.signature(read_labels).parameters)[1:]
-
-
 def _list_feature_arguments() -> tuple[str, ...]:
     from halftruth.data.feature_columns import read_feature_columns
 
@@ -370,7 +362,7 @@ def collect(settings: Mapping[str, Any]) -> dict[str, Any]:
     values = dict(settings)
     if not values.keys() - SETTINGS.keys():
         return values
-    names = [name for name in list_reading_arguments() if name in values]
+    names = [name for name in READING if name in values]
     found = {name: _to_text(values.pop(name)) for name in names}
     if found:
         reading = values.get("reading")

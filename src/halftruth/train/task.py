@@ -21,7 +21,6 @@ from halftruth.data.complete_rows import add_complete_rows
 from halftruth.data.decode_images import describe_bad
 from halftruth.data.errors import some
 from halftruth.data.hints import Hint, read_hint_names, read_hints
-from halftruth.data.readers.text_table import table_options
 from halftruth.data.verdicts import apply_verdicts
 from halftruth.labels import (
     MANY_CLASSES,
@@ -32,6 +31,7 @@ from halftruth.labels import (
 )
 from halftruth.labels.soft_labels import scale_weights
 from halftruth.losses import Loss
+from halftruth.reading import text_options
 from halftruth.train.auto.plan import choose_val, fits_many, needs_validation
 from halftruth.train.config import Config
 from halftruth.train.devices import let_main_go_first
@@ -261,7 +261,7 @@ def read_groups(config: Config) -> np.ndarray | None:
     if not config.group_column:
         return None
     return read_column(
-        config.labels, config.group_column, option="group_column", **table_options(config.reading)
+        config.labels, config.group_column, option="group_column", **text_options(config.reading)
     )
 
 
@@ -301,7 +301,7 @@ def truth_options(config: Config) -> dict[str, Any]:
     """Return the options for reading the complete labels, in which 0 means absent."""
     options = {"zero": "absent", **config.reading_truth}
     if config.truth == config.labels:
-        kept = ("image_column", "split_column", "delimiter", "columns", "quotes", "duplicates")
+        kept = {*text_options(config.reading), "image_column", "split_column", "duplicates"}
         options = {**{k: v for k, v in config.reading.items() if k in kept}, **options}
         others = [config.reading.get("label_column"), config.group_column, config.text]
         dropped = [*config.reading.get("drop_columns", ()), *(name for name in others if name)]

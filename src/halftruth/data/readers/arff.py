@@ -14,12 +14,12 @@ from halftruth.data.errors import DataError, nearest
 from halftruth.data.readers.cell_codes import Coding, decode
 from halftruth.data.readers.text_table import read_text
 from halftruth.labels import LabelMatrix
+from halftruth.reading import ArffLabels
 
 _QUOTED = r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\""
 _DECLARATION = re.compile(rf"@attribute\s+({_QUOTED}|[^\s{{]+)\s*(.+)$", re.IGNORECASE)
 _FIELD = re.compile(rf"\s*({_QUOTED}|[^,'\"]*?)\s*(,|$)")
 _SPARSE_FIELD = re.compile(rf"\s*(\d{{1,9}})\s+({_QUOTED}|[^,'\"\s]+)\s*(,|$)")
-ArffLabels = int | Sequence[str] | str | Path | None
 
 
 @dataclass(frozen=True)

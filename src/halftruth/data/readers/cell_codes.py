@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 
 from halftruth.data.errors import DataError, check_choice, option
 from halftruth.data.splits import SPLIT_NAMES
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
+from halftruth.reading import Meaning
 
-Meaning = Literal["unknown", "absent"]
+# The options that make up a `Coding`.
+CODES = ("zero", "blank", "minus_one")
 _CODE = {"unknown": UNKNOWN, "absent": ABSENT, "present": PRESENT}
 BLANK = {"", "nan", "na", "n/a", "<na>", "null", "none", "?"}
 TRUTH_WORDS = {

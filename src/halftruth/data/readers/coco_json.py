@@ -11,10 +11,11 @@ import numpy as np
 
 from halftruth.data.errors import DataError
 from halftruth.data.readers.cell_codes import Coding
-from halftruth.data.readers.duplicates import Duplicates, resolve_duplicates
+from halftruth.data.readers.duplicates import resolve_duplicates
 from halftruth.data.readers.label_lists import matrix_of_lists
 from halftruth.data.readers.text_table import read_text
 from halftruth.labels import ABSENT, PRESENT, LabelMatrix
+from halftruth.reading import Duplicates
 
 
 def read_coco(

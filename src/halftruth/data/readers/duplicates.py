@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -18,8 +18,7 @@ from halftruth.labels import (
     count_votes,
     harden,
 )
-
-Duplicates = Literal["error", "merge", "keep", "vote"]
+from halftruth.reading import Duplicates
 
 
 def repeated_rows(items: np.ndarray) -> np.ndarray:

@@ -12,12 +12,11 @@ import numpy as np
 from halftruth.data.errors import DataError, nearest, option, some
 from halftruth.data.readers.cell_codes import (
     Coding,
-    Meaning,
     decode,
     decode_soft,
     holds_codes,
 )
-from halftruth.data.readers.duplicates import Duplicates, resolve_duplicates
+from halftruth.data.readers.duplicates import resolve_duplicates
 from halftruth.data.readers.label_lists import matrix_of_lists, split_cells
 from halftruth.data.readers.text_table import (
     ITEM_COLUMNS,
@@ -31,6 +30,7 @@ from halftruth.data.readers.text_table import (
 )
 from halftruth.data.splits import SPLIT_NAMES
 from halftruth.labels import LabelMatrix, SparseLabelMatrix, SparseLabels, harden
+from halftruth.reading import Duplicates, Meaning
 
 # fmt: off
 LABEL_COLUMNS = [

@@ -14,7 +14,7 @@ import numpy as np
 from halftruth.data.errors import DataError, class_names, nearest
 from halftruth.data.memory import check_memory
 from halftruth.data.readers.cell_codes import Coding, which_is_unknown
-from halftruth.data.readers.duplicates import Duplicates, resolve_duplicates
+from halftruth.data.readers.duplicates import resolve_duplicates
 from halftruth.data.splits import SPLIT_NAMES
 from halftruth.labels import (
     MANY_CLASSES,
@@ -24,6 +24,7 @@ from halftruth.labels import (
     check_soft,
     harden,
 )
+from halftruth.reading import Duplicates
 
 # What NumPy raises for a damaged file; the header of an array is read as Python.
 _DAMAGED = (

@@ -9,7 +9,7 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,12 +109,6 @@ def read_table(
     return Table(cells, [f"{path} {unit} {line}" for line in lines])
 
 
-def table_options(reading: Mapping[str, Any]) -> dict[str, Any]:
-    """Those arguments of `read_labels` that say how the text of a table is read."""
-    names = ("delimiter", "columns", "quotes")
-    return {name: reading[name] for name in names if reading.get(name) is not None}
-
-
 def table_from_frame(frame: Any) -> Table:
     """The columns of a pandas DataFrame as cells; missing values are blank."""
     names = [str(name) for name in frame.columns]
@@ -171,7 +165,7 @@ def read_column(
 ) -> np.ndarray:
     """Read one more column of a label table as text: patients, sites, dates.
 
-    `options` are those of `table_options`.
+    `options` are those of `text_options`.
     """
     cells = read_table(path, **options).column(column, option)
     return np.array([str(cell) for cell in cells], dtype=str)

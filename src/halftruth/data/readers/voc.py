@@ -5,7 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 
@@ -15,8 +15,7 @@ from halftruth.data.readers.duplicates import resolve_duplicates
 from halftruth.data.readers.label_lists import matrix_of_lists, sort_names
 from halftruth.data.readers.text_table import read_text
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
-
-Difficult = Literal["unlisted", "unknown", "absent", "present"]
+from halftruth.reading import Difficult
 
 
 def read_voc(

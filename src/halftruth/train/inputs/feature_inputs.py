@@ -19,11 +19,11 @@ from halftruth.data.readers.text_table import (
     find_item_column,
     index_ids,
     read_table,
-    table_options,
 )
 from halftruth.data.text_encoder import check_texts
 from halftruth.data.wide_matrix import WideMatrix
 from halftruth.labels import LabelMatrix
+from halftruth.reading import text_options
 from halftruth.train.config import Config
 from halftruth.train.inputs.feature_encoder import FeatureEncoder, options_for, read_sources
 
@@ -70,7 +70,7 @@ def read_inputs(
 
 def read_texts(table: str | Path, column: str, reading: Mapping[str, Any]) -> list[str]:
     """Return the texts of a table, which may be long."""
-    cells = read_table(Path(table), **table_options(reading)).column(column, "text")
+    cells = read_table(Path(table), **text_options(reading)).column(column, "text")
     return [str(cell) for cell in cells]
 
 
@@ -245,7 +245,7 @@ def _read_texts(config: Config, source: Any) -> tuple[list[str], np.ndarray | No
         path = Path(source)
         if not path.is_file() and isinstance(source, str) and path.suffix not in SUFFIXES:
             return check_texts([source], "text"), None
-        table = read_table(path, **table_options(config.reading))
+        table = read_table(path, **text_options(config.reading))
         texts = list(table.column(config.text, "text"))
         chosen = config.reading.get("image_column")
         if chosen not in table.columns:
