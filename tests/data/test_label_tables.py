@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from halftruth.data import DataError, read_column, read_labels, write_labels
+from halftruth.data.readers import text_table
 from halftruth.labels import LabelMatrix
 
 CODES = "image,cat,dog\na.jpg,1,0\nb.jpg,-1,\n"
@@ -290,3 +291,40 @@ def test_tables_with_one_label_per_row_are_merged(table):
     moved = table("image,split,label\nb,train,dog\nb,test,cat\n")
     with pytest.raises(DataError, match="'b': splits differ"):
         read_labels(moved, duplicates="merge")
+
+
+def write_codes(path, rows, end="\n", blank_line=False):
+    """A table of more than the size from which pyarrow splits the lines."""
+    lines = ["image,cat, dog ,note"]
+    lines += [f"photo {n}.jpg,{n % 2},{('', '-1', '1')[n % 3]},0" for n in range(rows)]
+    lines[5:5] = [""] * blank_line
+    path.write_bytes((end.join(lines) + end).encode())
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("blank_line", [False, True])
+def test_large_files_are_read_as_small_ones(tmp_path, monkeypatch, end, blank_line):
+    path = tmp_path / "labels.csv"
+    write_codes(path, 500, end, blank_line)
+    small = read_labels(path)
+    monkeypatch.setattr(text_table, "_LARGE", 1)
+    large = read_labels(path)
+    assert small.classes == large.classes == ("cat", "dog", "note")
+    assert small.items.tolist() == large.items.tolist()
+    assert (small.values == large.values).all()
+
+
+@pytest.mark.parametrize("cell", ["0,1", '"0', "maybe"])
+def test_errors_of_large_files_name_the_same_line(tmp_path, monkeypatch, cell):
+    path = tmp_path / "labels.csv"
+    write_codes(path, 40)
+    text = path.read_text().splitlines()
+    text[30] = f"one.jpg,{cell},1,0"
+    path.write_text("\n".join(text))
+    with pytest.raises(DataError) as small:
+        read_labels(path)
+    monkeypatch.setattr(text_table, "_LARGE", 1)
+    with pytest.raises(DataError) as large:
+        read_labels(path)
+    assert str(small.value) == str(large.value)
+    assert "line 31" in str(small.value)

@@ -9,6 +9,7 @@ from typing import get_args
 import numpy as np
 
 from halftruth.data.errors import DataError, check_choice, option
+from halftruth.data.readers.cells import distinct_of, holds_lists, map_cells
 from halftruth.data.splits import SPLIT_NAMES
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.reading import Meaning
@@ -87,9 +88,9 @@ def kind_of(cell: object) -> str | None:
 
 def holds_codes(cells: Sequence[object]) -> bool:
     """Whether every cell of a column is a label code, and at least one is not blank."""
-    if any(isinstance(cell, list) for cell in cells):
+    if holds_lists(cells):
         return False
-    kinds = {kind_of(cell) for cell in set(cells)}
+    kinds = {kind_of(cell) for cell in distinct_of(cells)}
     return None not in kinds and kinds != {"blank"}
 
 
@@ -107,16 +108,14 @@ def decode(
     seen: dict[str, tuple[int, str, str]] = {}
     values = np.empty((len(columns[0]) if columns else 0, len(names)), dtype=np.int8)
     for position, (name, cells) in enumerate(zip(names, columns, strict=True)):
-        kinds = {cell: kind_of(cell) for cell in set(cells)}
+        kinds = {cell: kind_of(cell) for cell in distinct_of(cells)}
         for cell, kind in kinds.items():
             if kind is None:
                 _refuse(name, cells, kinds, where)
             elif kind not in seen:
                 seen[kind] = (cells.index(cell), name, cell.strip())
         table = {cell: meanings[kind] for cell, kind in kinds.items() if kind is not None}
-        values[:, position] = np.fromiter(
-            map(table.__getitem__, cells), dtype=np.int8, count=len(cells)
-        )
+        values[:, position] = map_cells(cells, table)
     _check_mixture(seen, coding, where)
     word_of = {code: word for word, code in _CODE.items()}
     read = [

@@ -16,6 +16,7 @@ from halftruth.data.readers.cell_codes import (
     decode_soft,
     holds_codes,
 )
+from halftruth.data.readers.cells import holds_lists
 from halftruth.data.readers.duplicates import resolve_duplicates
 from halftruth.data.readers.label_lists import matrix_of_lists, split_cells
 from halftruth.data.readers.text_table import (
@@ -303,12 +304,12 @@ def _may_name(table: Table, name: str) -> bool:
 
 
 def _lists(table: Table, name: str) -> bool:
-    return any(isinstance(cell, list) for cell in table.columns[name])
+    return holds_lists(table.columns[name])
 
 
 def _texts(table: Table, names: Sequence[str]) -> list[list[str]]:
     for name in names:
-        if any(isinstance(cell, list) for cell in table.columns[name]):
+        if holds_lists(table.columns[name]):
             raise DataError(
                 f"{table.where(0)}: column {name!r} holds lists; pass "
                 f"{option('label_column', name)} if it lists the labels, otherwise "
