@@ -5,7 +5,10 @@ import math
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import combinations
+
+import numpy as np
+from scipy.stats import permutation_test, ttest_1samp
 
 from halftruth.bench.result_tables import REFERENCES, one_setting
 from halftruth.bench.results import Record
@@ -95,11 +98,9 @@ def paired_t(differences: list[float]) -> float:
     >>> round(paired_t([1.0, 2.0, 3.0]), 4)
     0.0742
     """
-    spread = statistics.stdev(differences)
-    mean, count = statistics.fmean(differences), len(differences)
-    if spread == 0:
-        return 1.0 if mean == 0 else 0.0
-    return student_tail(abs(mean) / (spread / math.sqrt(count)), count - 1)
+    if statistics.stdev(differences) == 0:
+        return 1.0 if differences[0] == 0 else 0.0
+    return float(ttest_1samp(differences, 0).pvalue)
 
 
 def sign_flips(differences: list[float]) -> float:
@@ -112,35 +113,11 @@ def sign_flips(differences: list[float]) -> float:
     """
     if len(differences) > MOST_EXACT:
         return paired_t(differences)
-    seen = abs(sum(differences)) - 1e-12
-    patterns = list(product((1, -1), repeat=len(differences)))
-    sums = (abs(sum(s * d for s, d in zip(p, differences, strict=True))) for p in patterns)
-    return sum(total >= seen for total in sums) / len(patterns)
-
-
-def student_tail(t: float, freedom: int) -> float:
-    """P(|T| > t) for Student's distribution with a whole number of degrees of freedom.
-
-    The closed form of Abramowitz and Stegun, 26.7.3 and 26.7.4.
-
-    >>> [round(student_tail(t, f), 4) for t, f in ((12.706, 1), (2.776, 4), (2.262, 9))]
-    [0.05, 0.05, 0.05]
-    """
-    angle = math.atan(t / math.sqrt(freedom))
-    cos, sin = math.cos(angle), math.sin(angle)
-    if freedom % 2:
-        term, total = cos, cos if freedom > 1 else 0.0
-        for k in range(3, freedom - 1, 2):
-            term *= cos * cos * (k - 1) / k
-            total += term
-        inside = 2 / math.pi * (angle + sin * total)
-    else:
-        term = total = 1.0
-        for k in range(2, freedom - 1, 2):
-            term *= cos * cos * (k - 1) / k
-            total += term
-        inside = sin * total
-    return max(1 - inside, 0.0)
+    # Without a limit of resamples, every sign pattern is counted.
+    found = permutation_test(
+        (np.array(differences),), np.sum, permutation_type="samples", n_resamples=np.inf
+    )
+    return float(found.pvalue)
 
 
 def correct(tested: list[Comparison]) -> list[Comparison]:
