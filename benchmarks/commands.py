@@ -33,7 +33,7 @@ shown = np.zeros(present.shape, dtype=int)
 for row, classes in enumerate(present):
     if classes.any():
         shown[row, rng.choice(np.flatnonzero(classes))] = 1
-HalftruthClassifier(budget=0).fit(X, shown)
+HalftruthClassifier("swan").fit(X, shown)
 """
 
 

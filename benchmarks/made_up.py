@@ -66,14 +66,14 @@ HIDDEN: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
     "40 % left": lambda y, seed: drop_positives(y, 0.6, seed=seed),
     "half known": lambda y, seed: keep_known(y, 0.5, seed=seed),
 }
-METHODS = ("bce", "wan", "em", "auto-0", "auto", "complete")
+METHODS = ("bce", "wan", "em", "swan", "auto", "complete")
 
 
 def score(method: str, x: np.ndarray, shown: np.ndarray, truth: np.ndarray, seed: int) -> float:
     """Test mAP in percent."""
     usual: dict[str, Any] = {"lr": 0.04 / np.sqrt(x.shape[1]), "ema": 0.99}
-    ours: dict[str, dict[str, Any]] = {"auto": {}, "auto-0": {"budget": 0}}
-    settings = ours.get(method, {"method": "bce" if method == "complete" else method, **usual})
+    named = {"method": "bce" if method == "complete" else method, **usual}
+    settings = {} if method == "auto" else named
     rows = len(shown)
     labels = truth[:rows] if method == "complete" else shown
     model = HalftruthClassifier(**settings, random_state=seed).fit(x[:rows], labels)

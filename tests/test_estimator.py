@@ -21,7 +21,6 @@ from halftruth import losses
 from halftruth.estimator import HalftruthClassifier, training
 from halftruth.labels import from_zero_absent, single_positive
 from halftruth.metrics import mean_average_precision
-from halftruth.train.auto import resolve as trying
 
 CODES = "uses labels 1 and 2; halftruth uses 1, 0 and -1 (run on recoded labels below)"
 TWO_COLUMNS = "expects two probabilities for one class, present and absent"
@@ -54,7 +53,7 @@ class Recoded(HalftruthClassifier):
 
 @parametrize_with_checks(
     # The checks of scikit-learn expect a class to be predicted above 0.5.
-    [HalftruthClassifier(budget=0, epochs=5, decide="threshold=0.5")],
+    [HalftruthClassifier("swan", epochs=5, decide="threshold=0.5")],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
     xfail_strict=True,
 )
@@ -64,7 +63,7 @@ def test_scikit_learn_checks(estimator, check):
 
 @pytest.mark.parametrize("name", [name for name, why in EXPECTED_FAILURES.items() if why is CODES])
 def test_scikit_learn_checks_with_other_label_codes(name):
-    getattr(estimator_checks, name)("Recoded", Recoded(budget=0, epochs=5))
+    getattr(estimator_checks, name)("Recoded", Recoded("swan", epochs=5))
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +77,7 @@ def data():
 @pytest.fixture(scope="module")
 def fitted(data):
     X, Y = data
-    model = HalftruthClassifier(budget=2, epochs=8, lr=0.01)
+    model = HalftruthClassifier("swan", epochs=8, lr=0.01)
     return model.fit(X, single_positive(Y, seed=0))
 
 
@@ -131,7 +130,7 @@ def test_survives_pickling(data, fitted):
 def test_sparse_features_and_labels_give_what_dense_ones_give(data, container):
     X, Y = data
     X = np.where(X > 4, X, 0.0)
-    model = HalftruthClassifier(budget=0, epochs=3, val=0.2)
+    model = HalftruthClassifier("swan", epochs=3, val=0.2)
     whole = model.fit(X, Y).predict_proba(X)
     thin = container(X)
     part = model.fit(thin, sparse.csr_array(Y)).predict_proba(thin)
@@ -142,13 +141,13 @@ def test_sparse_features_with_long_indices(data):
     X, Y = data
     thin = sparse.csr_array(X)
     thin.indices, thin.indptr = thin.indices.astype(np.int64), thin.indptr.astype(np.int64)
-    assert HalftruthClassifier(budget=0, epochs=1).fit(thin, Y).predict(thin).shape == Y.shape
+    assert HalftruthClassifier("swan", epochs=1).fit(thin, Y).predict(thin).shape == Y.shape
 
 
 def test_columns_far_from_zero_keep_their_digits(data):
     X, Y = data
     shifted = X + 1.7e9
-    model = HalftruthClassifier(budget=0, epochs=3)
+    model = HalftruthClassifier("swan", epochs=3)
     near, far = model.fit(X, Y).predict_proba(X), model.fit(shifted, Y).predict_proba(shifted)
     np.testing.assert_allclose(far, near, atol=1e-4)
 
@@ -157,7 +156,7 @@ def test_dataframes_give_class_and_feature_names(data):
     X, Y = data
     table = pd.DataFrame(X, columns=[f"x{k}" for k in range(X.shape[1])])
     labels = pd.DataFrame(Y, columns=["sky", "sea", "sand", "sun", "ship"])
-    model = HalftruthClassifier(budget=0, epochs=1).fit(table, labels)
+    model = HalftruthClassifier("swan", epochs=1).fit(table, labels)
     assert model.classes_.tolist() == ["sky", "sea", "sand", "sun", "ship"]
     assert model.feature_names_in_.tolist() == list(table.columns)
     assert 0 < model.score(table, labels) <= 1
@@ -167,7 +166,7 @@ def test_dataframes_give_class_and_feature_names(data):
 
 def test_grid_search_in_a_pipeline(data):
     X, Y = data
-    pipeline = make_pipeline(StandardScaler(), HalftruthClassifier(epochs=2, val=0.2))
+    pipeline = make_pipeline(StandardScaler(), HalftruthClassifier("swan", epochs=2, val=0.2))
     grid = {
         "halftruthclassifier__method": ["bce", "wan"],
         "halftruthclassifier__hidden": np.array([0, 4]),
@@ -192,7 +191,7 @@ def test_texts_and_tags_in_a_pipeline():
 
 def test_held_out_rows_choose_the_epoch_and_calibrate(data):
     X, Y = data
-    model = HalftruthClassifier(budget=0, epochs=30, lr=0.1, val=0.3, patience=2).fit(X, Y)
+    model = HalftruthClassifier("swan", epochs=30, lr=0.1, val=0.3, patience=2).fit(X, Y)
     assert model.n_iter_ < 30
     assert model.n_iter_ == model.best_epoch_ + 2
     assert model.probabilities_.rows == 90
@@ -319,7 +318,7 @@ def test_a_wrong_setting_is_named(data, settings, message):
 )
 def test_data_that_cannot_be_used_is_refused(data, change, message):
     with pytest.raises(ValueError, match=message):
-        HalftruthClassifier(epochs=1).fit(*change(*data))
+        HalftruthClassifier("swan", epochs=1).fit(*change(*data))
 
 
 @pytest.mark.filterwarnings("ignore:em-apl with warmup")
@@ -342,23 +341,47 @@ def test_every_method_learns_from_features(data, method):
 
 
 def test_groups_are_held_out_together(monkeypatch):
-    """Rows of one group are on one side only, in the search and for thresholds."""
+    """Rows of one group are on one side only."""
     x, y = make_multilabel_classification(n_samples=90, n_classes=4, random_state=0)
     groups, seen = np.arange(90) // 3, []
-    real_score, real_parts = trying._score_trial, training.split_rows
-
-    def score(stage):
-        seen.append(np.isin(groups[stage.val_rows], groups[stage.train_rows]).any())
-        return real_score(stage)
+    real = training.split_rows
 
     def parts(count, **options):
-        train, val = real_parts(count, **options)
+        train, val = real(count, **options)
         seen.append(np.isin(groups[val], groups[train]).any())
         return train, val
 
-    monkeypatch.setattr(trying, "_score_trial", score)
     monkeypatch.setattr(training, "split_rows", parts)
-    HalftruthClassifier(epochs=1, budget="1", val=0.3).fit(x, y, groups=groups)
-    assert seen == [False] * 6
+    HalftruthClassifier("swan", epochs=1, val=0.3).fit(x, y, groups=groups)
+    assert seen == [False]
     with pytest.raises(ValueError, match="inconsistent"):
-        HalftruthClassifier(epochs=1, budget="0").fit(x, y, groups=groups[:-1])
+        HalftruthClassifier("swan", epochs=1).fit(x, y, groups=groups[:-1])
+
+
+@pytest.mark.parametrize("method", ["auto", "ensemble"])
+@pytest.mark.parametrize(
+    "setting", [{"epochs": 21}, {"val": 0.1}, {"batch_size": 64}, {"lr": 0.01}, {"hidden": 8}]
+)
+def test_a_setting_of_one_model_never_changes_what_is_fitted(data, method, setting):
+    with pytest.raises(ConfigError, match="an ensemble is fitted here; name a `method`"):
+        HalftruthClassifier(method, **setting).fit(*data)
+
+
+@pytest.mark.parametrize(
+    ("given", "plan"),
+    [
+        ({"members": ["linear"]}, {"method": "ensemble", "options": None}),
+        ({"method": "bce", "epochs": 3}, {"method": "bce", "epochs": 3, "options": None}),
+        (
+            {"method": "wan", "options": {"gamma": 0.3}, "epochs": 20},
+            {"method": "wan", "options": {"gamma": 0.3}},
+        ),
+    ],
+)
+def test_the_plan_fits_the_same_again(data, given, plan):
+    X, Y = data
+    model = HalftruthClassifier(**given).fit(X, Y)
+    assert model.plan_ == plan
+    members = {"members": given["members"]} if "members" in given else {}
+    again = HalftruthClassifier(**model.plan_, **members).fit(X, Y)
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))

@@ -28,38 +28,52 @@ CHECKED = np.where(SEVERAL == 1, 1, -1).astype(np.int8)
 
 
 @pytest.mark.parametrize(
-    ("labels", "features", "method"),
+    ("labels", "method"),
     [
-        (ONE, True, "swan"),
-        (ONE, False, "em"),
-        (SEVERAL, True, "swan"),
-        (SEVERAL, False, "em"),
-        (CHECKED, True, "bce"),
-        (np.concatenate([CHECKED, -np.ones_like(CHECKED)]), True, "any-class"),
+        (ONE, "em"),
+        (SEVERAL, "em"),
+        (CHECKED, "bce"),
+        (np.concatenate([CHECKED, -np.ones_like(CHECKED)]), "any-class"),
     ],
 )
-def test_the_labels_decide_the_method(labels, features, method):
-    choice = choose(labels, 50, features=features)
+def test_the_labels_decide_the_method_of_a_network(labels, method):
+    choice = choose(labels, 50)
     assert choice.settings["method"] == method
     losses.create(method, **choice.settings["options"])
     assert all(choice.reasons)
+    assert all("ridge" in one for one in choice.alternatives)
 
 
-def test_a_head_alone_on_images_gets_the_method_of_features():
-    for tune, method in (("head", "swan"), ("head-first", "em"), ("all", "em")):
-        config, _ = resolve_auto(Config(method="auto", images=["x"], tune=tune), SEVERAL, 50)
-        assert (config.method, config.head, config.select) == (method, "linear", "last")
+@pytest.mark.parametrize(
+    ("inputs", "expected"),
+    [
+        ({"features": ["x"]}, True),
+        ({"text": "t"}, True),
+        ({"text": "t", "encoder": "e", "tune": "head"}, True),
+        ({"text": "t", "encoder": "e"}, False),
+        ({"images": ["x"], "tune": "head"}, True),
+        ({"images": ["x"], "features": ["x"]}, True),
+        ({"images": ["x"]}, False),
+    ],
+)
+def test_the_inputs_decide_whether_an_ensemble_is_fitted(inputs, expected):
+    """And no setting does: those of one model are then an error."""
+    assert Config(**inputs).fits_ensemble is expected
+    assert Config(**inputs, epochs=21, hidden=3, val=0.1).fits_ensemble is expected
+    assert not Config(**inputs, method="em").fits_ensemble
+    assert bool(Config(**inputs, method="ensemble")._check_method()) is not expected
 
 
-def test_alternatives_tried_by_default():
-    """Priors are always tried, weights only with a larger budget."""
-    for labels in (ONE, SEVERAL, CHECKED):
-        for features in (True, False):
-            choice = choose(labels, 50, features=features)
-            usual = choice.alternatives[: choice.budget - 1]
-            assert all("ridge" in alternative for alternative in usual[: len(usual) - features])
-            assert ("hidden" in usual[-1]) == features
-    assert "weight" in choose(ONE, 50, features=True).alternatives[-1]["options"]
+@pytest.mark.parametrize("method", ["auto", "ensemble"])
+def test_a_setting_without_effect_on_an_ensemble_is_an_error(tmp_path, method):
+    (tmp_path / "l.csv").write_text("id,a\n1,1\n")
+    np.save(tmp_path / "x.npy", np.zeros((1, 2)))
+    files = {"labels": str(tmp_path / "l.csv"), "features": str(tmp_path / "x.npy")}
+    for name, value in (("epochs", 21), ("ridge", 1.0), ("budget", 3), ("hidden", 4)):
+        with pytest.raises(ConfigError, match=f"{name}: has no effect, .* an ensemble is fitted"):
+            Config.of({**files, "method": method, name: value})
+    with pytest.raises(ConfigError, match="last chooses an epoch, and an ensemble has none"):
+        Config.of({**files, "method": method, "select": "last"})
 
 
 def test_noisy_features_get_a_stronger_prior():
@@ -68,7 +82,7 @@ def test_noisy_features_get_a_stronger_prior():
     x = np.concatenate([common, draw.normal(size=(400, 140))], axis=1)
     rule = common @ draw.normal(size=(10, 5)) + 3 * draw.normal(size=(400, 5))
     labels = torch.from_numpy(np.where(rule > 1, 1, -1).astype(np.int8))
-    config, choice = resolve_auto(Config(method="auto", features="x"), labels.numpy(), x.shape[1])
+    config, choice = resolve_auto(Config(method="auto", images=["x"]), labels.numpy(), x.shape[1])
     choice = dataclasses.replace(
         choice, alternatives=[r for r in choice.alternatives if "ridge" in r]
     )
@@ -93,7 +107,7 @@ def test_an_alternative_must_be_better_in_the_criterion_and_not_worse_in_auc(
     monkeypatch, alternatives, taken
 ):
     x, labels = data(complete=True)
-    config, choice = resolve_auto(Config(method="auto", features="x"), labels, 8)
+    config, choice = resolve_auto(Config(method="auto", images=["x"]), labels, 8)
     choice = dataclasses.replace(
         choice, alternatives=[{"ridge": r} for r in alternatives], budget="3"
     )
@@ -114,24 +128,17 @@ def quadrants() -> tuple[np.ndarray, np.ndarray]:
     return x, np.eye(4, dtype=np.int8)[ring]
 
 
-def test_a_hidden_layer_set_by_the_user_replaces_the_ensemble():
-    _, labels = quadrants()
-    given, choice = resolve_auto(Config(method="auto", features="x", hidden=8), labels, 4)
-    assert (given.hidden, given.head) == (8, "linear")
-    assert not any("hidden" in alternative for alternative in choice.alternatives)
-
-
 def test_settings_of_the_user_stay():
-    given = Config(method="auto", features="x", ridge=8.0, batch_size=7, epochs=30, head_lr=1e-3)
+    given = Config(method="auto", images=["x"], ridge=8.0, head_epochs=7)
     config, choice = resolve_auto(given, SEVERAL, 64)
-    assert (config.ridge, config.batch_size) == (8.0, 7)
-    assert (config.method, config.epochs, config.head_lr) == ("swan", 20, 0.005)
-    assert "batch_size, ridge" in choice.reasons[-1]
+    assert (config.ridge, config.head_epochs) == (8.0, 7)
+    assert (config.method, config.epochs, config.head_lr) == ("em", 6, 0.005)
+    assert "head_epochs, ridge" in choice.reasons[-1]
     assert not any("ridge" in alternative for alternative in choice.alternatives)
 
 
 def test_with_early_stopping_the_best_epoch_is_kept():
-    config, _ = resolve_auto(Config(method="auto", features="x", patience=3), ONE, 10)
+    config, _ = resolve_auto(Config(method="auto", images=["x"], patience=3), ONE, 10)
     assert config.select == "auto"
 
 
@@ -198,9 +205,9 @@ def data(complete: bool) -> tuple[torch.Tensor, np.ndarray]:
 
 def test_the_search_uses_training_rows_only():
     x, labels = data(complete=True)
-    config, choice = resolve_auto(Config(method="auto", features="x"), labels, 8)
+    config, choice = resolve_auto(Config(method="auto", images=["x"]), labels, 8)
     rows = np.arange(300)
-    config = dataclasses.replace(config, epochs=4)
+    config = dataclasses.replace(config, head_epochs=4)
     choice = dataclasses.replace(choice, budget="3")
     found, words = search_settings(
         config, choice, x, torch.from_numpy(labels), rows, OneProcess("cpu")
@@ -214,31 +221,32 @@ def test_the_search_uses_training_rows_only():
     assert words[0].startswith("tried 3 settings on 300 held-out training rows")
 
 
-def test_a_run_logs_and_stores_what_auto_chose(tmp_path, capsys):
-    x, labels = data(complete=False)
+def write_files(folder, x, labels) -> dict[str, str]:
+    names = "abcdef"[: labels.shape[1]]
     lines = [f"{i}," + ",".join(map(str, row)) for i, row in enumerate(labels)]
-    (tmp_path / "labels.csv").write_text("\n".join(["id,a,b,c,d,e,f", *lines]) + "\n")
-    np.save(tmp_path / "x.npy", x.numpy())
-    settings = {"features": str(tmp_path / "x.npy"), "budget": "2", "epochs": 3, "report": False}
-    fit(str(tmp_path / "labels.csv"), out=str(tmp_path / "run"), **settings)
-    shown = "".join(capsys.readouterr())
-    assert "auto: " in shown
-    assert "tried 2 settings" in shown
+    (folder / "labels.csv").write_text("\n".join([f"id,{','.join(names)}", *lines]) + "\n")
+    np.save(folder / "x.npy", x)
+    return {"labels": str(folder / "labels.csv"), "features": str(folder / "x.npy")}
+
+
+def test_what_auto_chose_is_stored_and_can_be_typed(tmp_path):
+    x, labels = data(complete=False)
+    files = write_files(tmp_path, x.numpy(), labels)
+    settings = {**files, "report": False, "quiet": True}
+    fit(**settings, out=str(tmp_path / "run"))
     written = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
-    assert written["method"] == "swan"
-    assert written["epochs"] == 3
-    # A named method tries nothing: a resumed run uses the stored method.
-    assert written["budget"] is None
-    assert load_settings(tmp_path / "run", {}).method == "swan"
-    for more in ({}, {"budget": "2"}, {"method": "auto", "budget": "2"}):
-        result = fit(out=str(tmp_path / "run"), resume=True, **more)
-        assert result.method == "swan"
-        noted = "nothing more is tried" in "".join(capsys.readouterr())
-        assert noted == ("budget" in more)
+    assert written["method"] == "ensemble"
+    assert not written.keys() & {"epochs", "ridge", "lr", "budget", "batch_size"}
+    assert load_settings(tmp_path / "run", {}).method == "ensemble"
+    assert fit(out=str(tmp_path / "run"), resume=True, method="auto").method == "ensemble"
+    fit(**settings, method="ensemble", out=str(tmp_path / "typed"))
+    found = [TrainedRun(tmp_path / name, device="cpu") for name in ("run", "typed")]
+    with torch.no_grad():
+        assert torch.equal(*(run.model(x) for run in found))
     with pytest.raises(
         ConfigError, match="budget: limits the settings that method auto tries; em tries none"
     ):
-        fit(str(tmp_path / "labels.csv"), method="em", **settings)
+        fit(**settings, method="em", budget=2, out=str(tmp_path / "other"))
 
 
 def test_a_budget_belongs_to_auto():
@@ -247,7 +255,7 @@ def test_a_budget_belongs_to_auto():
     assert override(recipe, {"method": "em"}) == {"method": "em"}
     assert override({"budget": 5}, {"method": "em"}) == {"method": "em"}
     assert override(recipe, {"method": "auto"}) == recipe
-    config, choice = resolve_auto(Config(method="auto", features="x", budget="10 min"), ONE, 10)
+    config, choice = resolve_auto(Config(method="auto", images=["x"], budget="10 min"), ONE, 10)
     assert (config.budget, choice.budget) == (None, "10 min")
     assert "budget" in Config(method="em", budget=0).problems()[-1]
 
@@ -255,11 +263,8 @@ def test_a_budget_belongs_to_auto():
 def test_auto_finds_curved_boundaries(tmp_path):
     """By the forest and the neighbours of the ensemble."""
     x, labels = quadrants()
-    lines = [f"{i}," + ",".join(map(str, row)) for i, row in enumerate(labels)]
-    (tmp_path / "labels.csv").write_text("\n".join(["id,a,b,c,d", *lines]) + "\n")
-    np.save(tmp_path / "x.npy", x)
-    settings = {"features": str(tmp_path / "x.npy"), "report": False, "quiet": True}
-    fit(str(tmp_path / "labels.csv"), out=str(tmp_path / "run"), **settings)
+    settings = {**write_files(tmp_path, x, labels), "report": False, "quiet": True}
+    fit(**settings, out=str(tmp_path / "run"))
     model = TrainedRun(tmp_path / "run", device="cpu").model
     with torch.no_grad():
         found = model(torch.from_numpy(x)).argmax(dim=1).numpy()
@@ -267,21 +272,10 @@ def test_auto_finds_curved_boundaries(tmp_path):
     assert (found == labels.argmax(axis=1)).mean() > 0.6
 
 
-def test_the_search_finds_a_hidden_layer_for_curved_boundaries():
-    x, labels = quadrants()
-    config, choice = resolve_auto(Config(method="auto", features="x", budget=2), labels, 4)
-    with_layer = [one for one in choice.alternatives if "hidden" in one]
-    assert with_layer
-    choice = dataclasses.replace(choice, alternatives=with_layer)
-    rows, values = np.arange(len(x)), torch.from_numpy(labels)
-    found, _ = search_settings(config, choice, torch.from_numpy(x), values, rows, OneProcess("cpu"))
-    assert (config.hidden, found.hidden) == (0, with_layer[0]["hidden"])
-
-
 def test_a_trial_that_diverges_ranks_last():
     x, labels = data(complete=True)
-    config, choice = resolve_auto(Config(method="auto", features="x"), labels, 8)
-    config = dataclasses.replace(config, epochs=2)
+    config, choice = resolve_auto(Config(method="auto", images=["x"]), labels, 8)
+    config = dataclasses.replace(config, head_epochs=2)
     choice = dataclasses.replace(choice, alternatives=[{"head_lr": 1e30}], budget="2")
     found, _ = search_settings(
         config, choice, x, torch.from_numpy(labels), np.arange(400), OneProcess("cpu")
@@ -310,7 +304,7 @@ def test_rows_of_one_group_are_held_out_together(monkeypatch):
         return 0.5, 0.5
 
     monkeypatch.setattr("halftruth.train.auto.resolve._score_trial", score)
-    config, choice = resolve_auto(Config(method="auto", features="x"), labels, x.shape[1])
+    config, choice = resolve_auto(Config(method="auto", images=["x"]), labels, x.shape[1])
     rows = np.arange(20, len(x))
     given = (x, torch.from_numpy(labels), rows, OneProcess("cpu"))
     search_settings(config, choice, *given, groups=groups)
@@ -320,7 +314,7 @@ def test_rows_of_one_group_are_held_out_together(monkeypatch):
 def test_too_few_groups_are_reported(monkeypatch):
     x, labels = data(complete=True)
     monkeypatch.setattr("halftruth.train.auto.resolve._score_trial", lambda *_: (0.5, 0.5))
-    config, choice = resolve_auto(Config(method="auto", features="x"), labels, x.shape[1])
+    config, choice = resolve_auto(Config(method="auto", images=["x"]), labels, x.shape[1])
     messages: list[str] = []
     given = (x, torch.from_numpy(labels), np.arange(len(x)), OneProcess("cpu"), messages.append)
     _, words = search_settings(config, choice, *given, groups=np.arange(len(x)) % 3)

@@ -148,7 +148,9 @@ def test_trials_give_the_same_in_one_process_and_in_several(monkeypatch, four_th
     x = torch.from_numpy(draw.normal(size=(120, 6)).astype(np.float32))
     labels = torch.from_numpy((draw.random((120, 3)) < 0.3).astype(np.int8))
     changes = [{"ridge": 8.0}, {"ridge": 0.5}]
-    config, choice = resolve_auto(Config(method="auto", features="x", epochs=2), labels.numpy(), 6)
+    config, choice = resolve_auto(
+        Config(method="auto", images=["x"], head_epochs=2), labels.numpy(), 6
+    )
     choice = dataclasses.replace(choice, alternatives=changes, budget="3")
     found = []
     torch.set_num_threads(2)

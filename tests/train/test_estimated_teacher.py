@@ -37,7 +37,6 @@ def one_label_per_row(rows: int) -> np.ndarray:
         (FEWEST_TAUGHT, {}, "em-teacher"),
         (FEWEST_TAUGHT - 1, {}, "em"),
         (FEWEST_TAUGHT, {"tune": "all"}, "em"),
-        (FEWEST_TAUGHT, {"tune": "head"}, "swan"),
     ],
 )
 def test_auto_gives_a_network_a_teacher_where_the_rows_are_enough(rows, settings, method):
@@ -54,7 +53,7 @@ def test_probabilities_as_labels_get_no_teacher():
 
 def test_complete_labels_need_no_teacher():
     labels = np.where(one_label_per_row(ROWS) > 0, 1, -1).astype(np.int8)
-    assert choose(labels, 8, features=False).settings["method"] == "bce"
+    assert choose(labels, 8).settings["method"] == "bce"
 
 
 def test_a_loss_gets_the_estimates_of_the_file_by_row(tmp_path):

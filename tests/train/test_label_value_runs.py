@@ -237,7 +237,7 @@ def test_auto_uses_weights(data):
     frame.loc[wrong, CLASSES] = 1 - frame.loc[wrong, CLASSES]
     frame["trust"] = np.where(wrong, 0.0, 1.0)
     frame.to_csv(data / "labels.csv", index=False)
-    settings = {**SHORT, "method": "auto", "budget": 0, "features": data / "x.npy"}
+    settings = {**SHORT, "method": "auto", "features": data / "x.npy"}
     del settings["head_lr"], settings["epochs"]
     halftruth.fit(
         data / "labels.csv", zero="absent", weight_column="trust", out=data / "run", **settings

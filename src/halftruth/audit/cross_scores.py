@@ -17,7 +17,6 @@ from halftruth.data import DataError, fold_of_rows, split_rows, write_labels
 from halftruth.data.verdicts import VERDICTS, write_verdicts
 from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.presence.labelling_model import logit, sigmoid
-from halftruth.train.auto.plan import needs_validation
 from halftruth.train.config import Config
 from halftruth.train.devices import count_processes, run_in_processes
 from halftruth.train.fit import train
@@ -72,7 +71,7 @@ def cross_scores(
     scores = np.full(labels.values.shape, np.nan)
     bad: list[tuple[str, str]] = []
     known = {key: value for key, value in settings.items() if key in SETTINGS}
-    chooses = needs_validation(Config(**{**get_defaults(settings), **known}))
+    chooses = not Config(**{**get_defaults(settings), **known}).fits_ensemble
     positive = (np.where(verified == 0, labels.values, verified) == PRESENT).any(axis=1)
     journal = Journal(None, quiet=quiet)
     trainings = [

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from halftruth import losses
 from halftruth.bench.jobs import PRIOR, Job
 from halftruth.bench.run_data import Matrix, load_benchmark, prior_of, seen_labels, source_key
-from halftruth.data import Splits, read_labels, write_labels
+from halftruth.data import read_labels, write_labels
 from halftruth.labels import ABSENT, PRESENT
 from halftruth.metrics import evaluate, thresholds
 from halftruth.metrics.counts import UndefinedMetricWarning
@@ -24,7 +24,6 @@ from halftruth.models import Classifier
 from halftruth.presence.decisions import decide
 from halftruth.presence.labelling_model import logit
 from halftruth.presence.probabilities import fit_probabilities
-from halftruth.train.auto.resolve import resolve_auto, search_settings
 from halftruth.train.config import AUTO, Config
 from halftruth.train.devices import OneProcess
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
@@ -50,28 +49,16 @@ def run_on_features(job: Job, matrix: Matrix) -> dict[str, Any]:
     and not at all in a trial.
     """
     if job.loss == AUTO:
-        # auto uses only the shown labels: of the grid's settings it takes the budget, and it
-        # selects nothing on validation rows.
-        defaults: dict[str, Any] = {**DEFAULTS_ON_FEATURES, "method": AUTO, "features": ["X"]}
-        config = Config(**defaults, seed=job.seed, budget=job.training.get("budget"))
-        shown = matrix.labels[torch.as_tensor(matrix.splits.train)].cpu().numpy()
-        if config.budget is None:
-            # It prepares the features itself, as in `train`.
-            rows, device = matrix.splits.train, matrix.x.device
-            groups = None if matrix.groups is None else matrix.groups[rows]
-            fitted = fit_ensemble(
-                matrix.features[rows], shown, seed=job.seed, groups=groups, device=device
-            )
-            own = dataclasses.replace(matrix, x=torch.as_tensor(matrix.features).float().to(device))
-            return {"epoch": 1, **compute_metrics(job, fitted.model.to(device), own)}
-        config, choice = resolve_auto(config, shown, matrix.x.shape[1])
-        accelerator: Any = OneProcess(str(matrix.x.device))
-        rows = matrix.splits.train
-        given = (matrix.x, matrix.labels, rows, accelerator)
-        config, _ = search_settings(config, choice, *given, groups=matrix.groups)
-        alone = dataclasses.replace(matrix, splits=Splits(matrix.splits.train, NONE, NONE))
-        model, epoch = train_head(config, alone)
-        return {"epoch": epoch, **compute_metrics(job, model, matrix)}
+        # It uses only the shown labels, selects nothing on validation rows, and prepares the
+        # features itself, as in `train`.
+        rows, device = matrix.splits.train, matrix.x.device
+        groups = None if matrix.groups is None else matrix.groups[rows]
+        shown = matrix.labels[torch.as_tensor(rows)].cpu().numpy()
+        fitted = fit_ensemble(
+            matrix.features[rows], shown, seed=job.seed, groups=groups, device=device
+        )
+        own = dataclasses.replace(matrix, x=torch.as_tensor(matrix.features).float().to(device))
+        return {"epoch": 1, **compute_metrics(job, fitted.model.to(device), own)}
     config = Config(
         **{**DEFAULTS_ON_FEATURES, **_LEAN, **job.training},
         method=job.loss,

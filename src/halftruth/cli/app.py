@@ -24,6 +24,8 @@ from halftruth.reading import READING
 if TYPE_CHECKING:
     from halftruth.labels import LabelMatrix
 
+BASELINE = "bce"
+
 app = typer.Typer(
     help="Multi-label learning when many labels are missing.",
     no_args_is_help=True,
@@ -194,15 +196,16 @@ def suggest_method(labels: "LabelMatrix", dim: int | None = None) -> str:
     from halftruth.train.auto.resolve import choose
     from halftruth.train.config import AUTO
 
-    choice = choose(training_part(labels).values, dim or 1, features=dim is not None)
+    if dim is not None:
+        return f"try first: {AUTO}, the default, which fits an ensemble; to compare: {BASELINE}"
     # The last reason is about learning rates and steps, which depend on the features.
-    reasons = choice.reasons if dim is not None else choice.reasons[:-1]
+    choice = choose(training_part(labels).values, 1)
+    reasons = choice.reasons[:-1]
     chosen = choice.settings["method"]
     options = "".join(f" --set {key}={value}" for key, value in choice.settings["options"].items())
-    compare = "" if chosen == "bce" else "; to compare: bce"
-    what = ", which fits an ensemble to features; as a single model it" if dim else ", which"
+    compare = "" if chosen == BASELINE else f"; to compare: {BASELINE}"
     return (
-        f"try first: {AUTO}, the default{what} would choose {chosen}{options} "
+        f"try first: {AUTO}, the default, which would choose {chosen}{options} "
         f"({'; '.join(reasons)}){compare}"
     )
 

@@ -22,17 +22,18 @@ from halftruth.presence.fit_decisions import fit_decisions
 from halftruth.presence.labelling_model import logit, sigmoid
 from halftruth.presence.propensity import LabelBias
 from halftruth.seeds import check_seed
-from halftruth.train.auto.plan import uses_ensemble
 from halftruth.train.config import Config, ConfigError, resolve_method
 from halftruth.train.ensemble.hints import HintWeights, describe_hints, fit_hints
 from halftruth.train.inputs.batches import apply_in_blocks, is_sparse
 from halftruth.train.knowledge import check_knowledge
 from halftruth.train.many_classes.many_model import ManyClassModel
+from halftruth.train.settings import ENSEMBLE, ONE_MODEL, SETTINGS
 
 _FLOATS = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
 # Members need dense features, except the linear one: with few columns but very many rows, a sparse
 # matrix is trained by batches instead.
 _MOST_DENSE = 200_000_000
+_OF_MANY_ROWS: dict[str, Any] = {"method": "swan", "batch_size": 1024, "ema": 0.99}
 
 
 class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -46,13 +47,11 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     method : str, Loss or subclass of Loss, default="auto"
         Loss: a name in `halftruth.losses.names()`, "package.module:Class", a class, or a loss
-        that was created with its arguments. "auto" chooses it, its learning rate and the number of
-        epochs from the labels, and writes the reasons to `reasons_`.
+        that was created with its arguments. "auto" and "ensemble" fit an ensemble, in which the
+        settings of one model have no effect; a sparse matrix of too many rows for one is trained
+        with "swan". `plan_` says which it was.
     options : dict, default=None
         Arguments of the loss, where `method` is not built yet.
-    budget : int or str, default=None
-        None: "auto" fits an ensemble. A number: "auto" trains one model instead, and tries this
-        many settings on held-out training rows first; also a time such as "2 minutes".
     hidden : int, default=0
         Width of a hidden layer. 0: a linear model.
     dropout : float, default=0.0
@@ -99,8 +98,10 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         What the hints of `fit` are worth per class.
     label_bias_ : LabelBias or None
         The test of whether frequent classes are named first; None where labels cannot tell.
+    plan_ : dict
+        What was fitted: `HalftruthClassifier(**plan_)` fits the same again.
     reasons_ : list of str
-        What "auto" chose and why; for the ensemble, the table of its members.
+        For the ensemble, the table of its members.
     best_epoch_ : int
         Epoch whose weights are used, counted from 1.
     n_iter_ : int
@@ -123,7 +124,6 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         method: Any = "auto",
         *,
         options: dict[str, Any] | None = None,
-        budget: str | int | None = None,
         hidden: int = 0,
         dropout: float = 0.0,
         epochs: int = 20,
@@ -146,7 +146,6 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.method = method
         self.options = options
-        self.budget = budget
         self.hidden = hidden
         self.dropout = dropout
         self.epochs = epochs
@@ -217,7 +216,9 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         # Rows of weight 0 count nowhere, not in folds and not in the model of labelling either.
         counted = np.arange(X.shape[0]) if weights is None else targets.find_counted(weights)
         config = self._make_config()
-        members = self._uses_ensemble(config, X, y.shape[1] if np.ndim(y) == 2 else 1)
+        config = self._choose_plan(config, X, y.shape[1] if np.ndim(y) == 2 else 1)
+        members = config.method == ENSEMBLE
+        self.plan_ = self._describe_plan(config)
         if members and np.ndim(y) == 2 and y.shape[1] > MANY_CLASSES:
             targets.refuse_with_many_classes(
                 hints=hints, complete_rows=complete_rows, members=self.members,
@@ -237,7 +238,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if members:
             fitted = training.fit_members(data, config, self.members, self._log)
         else:
-            fitted = training.fit_one_model(data, config, self.val, self._get_defaults())
+            fitted = training.fit_one_model(data, config, self.val)
         self.many_: ManyClassModel | None = None
         self.model_: Any = fitted.model
         self.reasons_ = fitted.reasons
@@ -320,28 +321,51 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         settings = {**given, "options": given["options"] or {}, "head_lr": given["lr"]}
         config = Config(**settings, features=["X"], seed=seed)
         problems += [text for text in config.problems() if text.split(":")[0] in given]
+        problems += self._find_unused(config)
         if problems:
             raise ConfigError(problems)
         return config
 
-    def _uses_ensemble(self, config: Config, X: Any, classes: int) -> bool:
-        """Return whether "auto" fits the ensemble: unless a setting of one model was changed."""
+    def _find_unused(self, config: Config) -> list[str]:
+        """Return a problem for each parameter that has no effect with the plan of `config`."""
+        if not config.fits_ensemble:
+            if self.members is None:
+                return []
+            return [f"members: has no effect, since method {config.method!r} fits no ensemble"]
+        usual = inspect.signature(type(self)).parameters
+        reason = config.without_effect("epochs")
+        return [
+            f"{name}: has no effect, since {reason}"
+            for name in SETTINGS
+            if name in usual
+            and (name == "val" or config.without_effect(name))
+            and getattr(self, name) != usual[name].default
+        ]
+
+    def _describe_plan(self, config: Config) -> dict[str, Any]:
+        """Return the parameters that fit the same again: the method, and what is not usual."""
+        usual = inspect.signature(type(self)).parameters
+        own = [name for name in usual if name in SETTINGS and ONE_MODEL in SETTINGS[name].only]
+        changed = {name: getattr(config, name) for name in own if not config.fits_ensemble}
+        changed = {name: v for name, v in changed.items() if v != usual[name].default}
+        return {"method": config.method, **changed, "options": config.options or None}
+
+    def _choose_plan(self, config: Config, X: Any, classes: int) -> Config:
+        """Replace "auto" by the name and settings of what is fitted."""
+        if not config.fits_ensemble:
+            return config
         wide = is_sparse(X) and X.shape[1] > MOST_FEATURES and classes <= MANY_CLASSES
-        small = not is_sparse(X) or wide or math.prod(X.shape) <= _MOST_DENSE
-        alone = uses_ensemble(config, self._get_defaults()) and not self.val and small
-        if self.members is not None and not alone:
+        if not is_sparse(X) or wide or math.prod(X.shape) <= _MOST_DENSE:
+            return replace(config, method=ENSEMBLE)
+        if config.method == ENSEMBLE:
             raise ConfigError(
                 [
-                    'members: has no effect, since only method "auto" with the default settings '
-                    "of training fits an ensemble"
+                    "method: an ensemble needs dense features, and "
+                    f"{X.shape[0]:,} x {X.shape[1]:,} are too many; give fewer rows, or name a "
+                    "loss such as swan"
                 ]
             )
-        return alone
-
-    def _get_defaults(self) -> dict[str, Any]:
-        parameters = inspect.signature(type(self)).parameters.items()
-        defaults = {key: one.default for key, one in parameters}
-        return {**defaults, "head_lr": defaults["lr"], "lr": defaults["lr"]}
+        return replace(config, **_OF_MANY_ROWS)
 
     @property
     def _log(self) -> Callable[[str], None]:

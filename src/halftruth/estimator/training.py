@@ -17,8 +17,8 @@ from halftruth.labels import SparseLabels
 from halftruth.labels.soft_labels import scale_weights
 from halftruth.models import Classifier
 from halftruth.presence.propensity import LabelBias
-from halftruth.train.auto.resolve import hold_out_rows, resolve_auto, search_settings
-from halftruth.train.config import AUTO, Config
+from halftruth.train.auto.resolve import hold_out_rows
+from halftruth.train.config import Config
 from halftruth.train.devices import OneProcess
 from halftruth.train.ensemble.fit_ensemble import FEW_ROWS, fit_ensemble
 from halftruth.train.inputs.batches import apply_in_blocks, fit_standardization, standardize_inputs
@@ -104,15 +104,12 @@ def fit_many_classes(
 # ---------------------------------------------------------------------- one model
 
 
-def fit_one_model(
-    data: TrainingData, config: Config, val: float, defaults: dict[str, Any]
-) -> Fitted:
-    """Train one model; "auto" is replaced by settings for these labels first.
+def fit_one_model(data: TrainingData, config: Config, val: float) -> Fitted:
+    """Train one model.
 
     The rows with out-of-sample logits are the held-out ones (`val`). Without these, models trained
     on parts of the rows score the other rows; few rows are scored by the model itself.
     """
-    config, reasons = _resolve_auto(data, config, defaults)
     rows = np.arange(len(data.y))
     if val:
         train, rows = split_rows(len(rows), val=val, seed=config.seed, groups=data.groups)
@@ -131,26 +128,7 @@ def fit_one_model(
             # counts.
             _, mean, std = _standardize(logits)
             rows, logits = np.concatenate(parts), np.concatenate(standard) * std + mean
-    return Fitted(
-        trained.model, rows, logits, reasons, epochs=trained.epochs, best_epoch=trained.best_epoch
-    )
-
-
-def _resolve_auto(
-    data: TrainingData, config: Config, defaults: dict[str, Any]
-) -> tuple[Config, list[str]]:
-    """Replace "auto" by settings for these labels, and return them with the reasons."""
-    if config.method != AUTO:
-        return config, []
-    config, choice = resolve_auto(config, data.y, data.X.shape[1], defaults)
-    x = apply_in_blocks(fit_standardization(data.X), data.X).float()
-    process: Any = OneProcess(config.device)
-    rows, labels = np.arange(len(data.y)), torch.from_numpy(data.y)
-    with keep_random_state():
-        config, found = search_settings(
-            config, choice, x, labels, rows, process, groups=data.groups
-        )
-    return config, [*choice.reasons, *found]
+    return Fitted(trained.model, rows, logits, epochs=trained.epochs, best_epoch=trained.best_epoch)
 
 
 @dataclass(frozen=True)

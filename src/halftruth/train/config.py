@@ -15,6 +15,8 @@ from halftruth.reading import READING
 from halftruth.seeds import is_seed
 from halftruth.train.auto.named_methods import expand_named_method
 from halftruth.train.settings import (
+    AUTO,
+    ENSEMBLE,
     SETTINGS,
     Settings,
     as_options,
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from halftruth.losses import Loss
     from halftruth.models.heads import Head
 
-AUTO = "auto"
 # Settings that are mappings: a caller's values are merged with those of a recipe, key by key.
 _NESTED = ("reading", "reading_truth", "reading_features", "options")
 
@@ -182,20 +183,23 @@ class Config(Settings):
         return found
 
     def _check_choices(self) -> list[str]:
-        from halftruth.train.auto.plan import needs_validation
-
         found = []
         named = self.weights in ("pretrained", "none")
         if self.images and not named and not Path(self.weights).is_file():
             found.append(f'weights: expected "pretrained", "none" or a file, got {self.weights!r}')
         if self.cache == "none" and self.on_features:
             found.append("cache: none is for `images`; expected auto, memory or disk")
-        if self.val == 0 and needs_validation(self):
+        if self.val == 0 and not self.fits_ensemble:
             found.append(
                 "val: expected more than 0 for a model that is trained by epochs, got 0: its "
                 "validation rows choose the epoch and give probabilities and decisions. Only the "
                 "ensemble of `method` auto (on `features` or `text`, or on `images` with `tune` "
-                "head; with the usual settings of training) needs none"
+                "head) needs none"
+            )
+        if self.fits_ensemble and self.select not in ("auto", "observed", "truth"):
+            found.append(
+                f"select: {self.select} chooses an epoch, and an ensemble has none; expected auto, "
+                "observed or truth (the labels that probabilities and decisions are fitted to)"
             )
         if self.select == "truth" and not self.truth:
             found.append('select: "truth" needs the complete labels (`truth`)')
@@ -222,7 +226,12 @@ class Config(Settings):
         return found
 
     def _check_method(self) -> list[str]:
-        if self.method == AUTO:
+        if self.method == ENSEMBLE and not self.fits_ensemble:
+            return [
+                "method: the ensemble is fitted to features: of `features`, of `text` with TF-IDF "
+                "or a frozen `encoder`, or of `images` with `tune` head"
+            ]
+        if self.method in (AUTO, ENSEMBLE):
             given = ", ".join(map(str, self.options))
             return [f"options: auto chooses them, got {given}; name a `method`"] * bool(given)
         try:
@@ -272,7 +281,7 @@ class Config(Settings):
             raise ConfigError([f"options: {error}"]) from error
 
     def _check_budget(self) -> list[str]:
-        if self.budget is None or self.method == AUTO:
+        if self.budget is None or self.method in (AUTO, ENSEMBLE):
             return []
         return [
             f"budget: limits the settings that method auto tries; {self.method} tries none. "
@@ -280,7 +289,7 @@ class Config(Settings):
         ]
 
     def _check_memory(self) -> list[str]:
-        if self.memory != "host" or self.method == AUTO:
+        if self.memory != "host" or self.method in (AUTO, ENSEMBLE):
             return []
         try:
             loss = self._create_loss()

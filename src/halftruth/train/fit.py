@@ -23,10 +23,10 @@ from halftruth.models import Classifier
 from halftruth.models.heads import registry as heads
 from halftruth.presence.propensity import shows_one
 from halftruth.train.auto.label_bias import ROWS_TO_LABEL
-from halftruth.train.auto.plan import uses_ensemble, uses_ensemble_on_images
 from halftruth.train.auto.resolve import Budget, Choice, resolve_auto, search_settings
 from halftruth.train.auto.shown_first import find_label_bias
 from halftruth.train.config import AUTO, Config, load_settings
+from halftruth.train.config import ENSEMBLE as ENSEMBLE_METHOD
 from halftruth.train.devices import (
     catch_stop_signals,
     find_unused_processes,
@@ -135,10 +135,10 @@ class Run:
         keep_freed_memory()
         self._refuse_overwriting(resume)
         encoder = FeatureEncoder.load(self.folder) if resume else None
+        on_matrix = self.config.on_features and self.config.fits_ensemble
         self.task = load_task(
             self.config, encoder,
-            sparse=uses_ensemble(self.config), accelerator=self.accelerator,
-            lower_absent=not uses_ensemble(self.config),
+            sparse=on_matrix, accelerator=self.accelerator, lower_absent=not on_matrix,
         )  # fmt: skip
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.task.encoder is not None and self.main:
@@ -178,15 +178,16 @@ class Run:
             self.journal.log(line)
         inputs, bad = self._load_inputs(model)
         self._test_label_bias(model, inputs)
-        if uses_ensemble(self.config):
-            return self._fit_ensemble(inputs, saved, started, bad=bad)
-        if uses_ensemble_on_images(self.config):
+        if self.config.fits_ensemble:
+            self.config = dataclasses.replace(self.config, method=ENSEMBLE_METHOD)
+            if self.config.on_features:
+                return self._fit_ensemble(inputs, saved, started, bad=bad)
             found = extract_features(
                 self.config, self.task, model, inputs, self.journal, self.accelerator
             )
             return self._fit_ensemble(Features(found.float()), saved, started, bad, model)
         try:
-            model = self._resolve_auto(model, inputs)
+            self._resolve_auto(model, inputs)
             if saved is None or not (self.folder / ESTIMATES).exists():
                 self._estimate_labels(model, inputs)
         except KeyboardInterrupt as stop:
@@ -268,16 +269,16 @@ class Run:
         last = self.folder / LAST
         return load_checkpoint(last) if last.exists() else None
 
-    def _resolve_auto(self, model: Classifier, inputs: Inputs) -> Classifier:
-        """Replace "auto" by a method and settings, log the reasons, return the model for them."""
+    def _resolve_auto(self, model: Classifier, inputs: Inputs) -> None:
+        """Replace "auto" by a method and settings for a network, and log the reasons."""
         if self.config.method != AUTO:
-            return model
+            return
         task = self.task
         labels = task.labels.values
-        dim = model.feature_dim if model.is_network else int(task.features.shape[1])  # type: ignore[union-attr]
         self.config, choice = resolve_auto(
-            self.config, labels[task.splits.train], dim, plain=task.labels.soft is None
-        )
+            self.config, labels[task.splits.train], model.feature_dim,
+            plain=task.labels.soft is None,
+        )  # fmt: skip
         found: list[str] = []
         if (features := self._get_features_for_search(model, inputs, choice)) is not None:
             self.config, found = search_settings(
@@ -285,7 +286,6 @@ class Run:
                 task.splits.train, self.accelerator, log=self.journal.log, groups=task.groups,
             )  # fmt: skip
         self.journal.log("auto: " + "\n      ".join([*choice.reasons, *found]))
-        return model if model.is_network else build_model(self.config, task)
 
     def _test_label_bias(self, model: Classifier, inputs: Inputs) -> None:
         """Train only a head on images if frequent classes are named first.
@@ -296,7 +296,7 @@ class Run:
         config, task = self.config, self.task
         head = dataclasses.replace(config, tune="head")
         rows = task.splits.train
-        if config.tune != "head-first" or not uses_ensemble_on_images(head):
+        if config.tune != "head-first" or not head.fits_ensemble:
             return
         if task.labels.soft is not None or not shows_one(task.labels.values[rows]):
             return
@@ -307,8 +307,8 @@ class Run:
             return
         self.journal.log(
             "auto: frequent classes are named first in these labels. A network would learn that, "
-            "so the backbone stays as it is and an ensemble on its features is fitted (--method "
-            "em trains the network anyway)"
+            "so the backbone stays as it is and an ensemble on its features is fitted, for which "
+            "settings of training have no effect (--method em trains the network anyway)"
         )
         self.config = head
         if head.val is None:
@@ -319,10 +319,10 @@ class Run:
         self, model: Classifier, inputs: Inputs, choice: Choice
     ) -> Tensor | None:
         """Return the features of all rows, if settings of a head on features may be tried."""
-        config, given = self.config, self.task.features
+        config = self.config
         if not heads.get(config.head).has_linear_layer or not Budget(choice.budget).allows(0):
             return None
-        if (given is None or config.tunes_encoder) and config.tune == "all":
+        if config.tune == "all":
             return None
         return self._extract_features(model, inputs).float()
 

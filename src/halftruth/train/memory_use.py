@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from halftruth.data.memory import check_memory, format_bytes, get_free_memory
 from halftruth.data.wide_matrix import WideMatrix
 from halftruth.models import Classifier
-from halftruth.train.auto.plan import uses_ensemble
 from halftruth.train.config import Config
 from halftruth.train.task import Task
 
@@ -88,7 +87,7 @@ def estimate_memory(config: Config, task: Task, model: Classifier) -> dict[str, 
     else:
         assert features is not None
         width = features.shape[1]
-        if uses_ensemble(config) and not isinstance(features, WideMatrix):
+        if config.fits_ensemble and not isinstance(features, WideMatrix):
             parts["members"] = _COPIES * 4 * len(task.splits.train) * width
         elif isinstance(features, WideMatrix):
             # The sparse matrix scaled, without a fold and turned; the steps of the solver.

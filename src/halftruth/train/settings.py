@@ -23,6 +23,8 @@ from halftruth.seeds import SEED_RANGE, is_seed
 
 DATA, METHOD, MODEL, TRAINING = "Data", "Method", "Model", "Training"
 MACHINE = "Machine and run folder"
+# Chooses a plan by the labels and inputs; on features, the ensemble.
+AUTO, ENSEMBLE = "auto", "ensemble"
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Condition:
     otherwise: str
     # For the docs table.
     words: str
+    # What to do about it, where that is not to leave it out.
+    advice: str = ""
 
 
 # A recipe without images and features may have settings for both.
@@ -91,6 +95,12 @@ RIDGE = Condition(
     "a ridge prior is for a linear head without `weight_decay` and `hidden`, and not for the "
     "`optimizer` adamw",
     "without `weight_decay` and `hidden`",
+)
+ONE_MODEL = Condition(
+    lambda s: not s.fits_ensemble,
+    "it is for the training of one model, and an ensemble is fitted here",
+    "not with the ensemble of `auto`",
+    "name a `method`, such as swan, or leave it out",
 )
 WITH_HINTS = Condition(
     lambda s: bool(s.hints), "there are no `hints` whose columns it could name", "`hints`"
@@ -294,13 +304,16 @@ class Settings:
     # ------------------------------------------------------------------ method
     method: str = _declare(
         "auto", METHOD,
-        "auto chooses by the labels; or a name from `halftruth methods`; or package.module:Class, "
-        "a loss of your own.",
+        "auto chooses by the labels: on features the ensemble, for a network a loss. Or ensemble; "
+        "or a name from `halftruth methods`; or package.module:Class, a loss of your own.",
         on_resume=FIXED, first=True, flags=("--method", "-m"),
     )  # fmt: skip
     budget: str | int | None = _declare(
-        None, METHOD, "How much auto may try: a number of trials, or a time (10 minutes).",
+        None, METHOD,
+        "How many settings of the head auto may try for a network: a number of trials, or a time "
+        "(10 minutes).",
         default_words="chosen by the labels",
+        only=(ONE_MODEL,),
     )  # fmt: skip
     options: dict[str, Any] = _declare(
         dict, METHOD, "Arguments of the method.", on_resume=FIXED, nested=True
@@ -342,15 +355,18 @@ class Settings:
     )  # fmt: skip
     hidden: int = _declare(
         0, MODEL, "Width of a hidden layer before the head; 0: none.", at_least=0,
-        only=(FEATURES,), on_resume=FIXED,
+        only=(ONE_MODEL, FEATURES), on_resume=FIXED,
     )  # fmt: skip
     head: str = _declare(
         "linear", MODEL,
         "On images also cam, boostlu, label-query, variational (with tune all); on features also "
         "variational.",
         on_resume=FIXED,
+        only=(ONE_MODEL,),
     )  # fmt: skip
-    dropout: float = _declare(0.0, MODEL, "Dropout before the head.", at_least=0, less_than=1)
+    dropout: float = _declare(
+        0.0, MODEL, "Dropout before the head.", at_least=0, less_than=1, only=(ONE_MODEL,)
+    )
     tune: str = _declare(
         "head-first", MODEL,
         "What is trained: the head alone, the whole network (all), or first one and then the "
@@ -367,23 +383,25 @@ class Settings:
     # ------------------------------------------------------------------ training
     epochs: int = _declare(
         10, TRAINING, "Epochs of the whole network, or on features.", at_least=1,
-        default_on_features=30, default_on_text=4, only=(WHOLE_NETWORK,), instead="head_epochs",
+        default_on_features=30, default_on_text=4, only=(ONE_MODEL, WHOLE_NETWORK),
+        instead="head_epochs",
         first=True,
     )  # fmt: skip
     head_epochs: int = _declare(
-        12, TRAINING, "Epochs of the head alone.", at_least=1, only=(NETWORK, HEAD_ALONE),
-        instead="epochs",
+        12, TRAINING, "Epochs of the head alone.", at_least=1,
+        only=(ONE_MODEL, NETWORK, HEAD_ALONE), instead="epochs",
     )  # fmt: skip
     batch_size: int = _declare(
-        32, TRAINING, "Rows per step, over all processes.", at_least=1, on_resume=FIXED
-    )
+        32, TRAINING, "Rows per step, over all processes.", at_least=1, on_resume=FIXED,
+        only=(ONE_MODEL,),
+    )  # fmt: skip
     lr: float = _declare(
         1e-4, TRAINING, "Learning rate of the whole network.", more_than=0,
-        only=(NETWORK, WHOLE_NETWORK), instead="head_lr", default_on_text=3e-5,
+        only=(ONE_MODEL, NETWORK, WHOLE_NETWORK), instead="head_lr", default_on_text=3e-5,
     )  # fmt: skip
     head_lr: float = _declare(
         3e-4, TRAINING, "Learning rate of the head alone, and on features.", more_than=0,
-        default_on_features=1e-3, default_on_text=1e-3, only=(HEAD_ALONE,), instead="lr",
+        default_on_features=1e-3, default_on_text=1e-3, only=(ONE_MODEL, HEAD_ALONE), instead="lr",
     )  # fmt: skip
     head_lr_mult: float = _declare(
         1.0, TRAINING,
@@ -393,30 +411,36 @@ class Settings:
     optimizer: str = _declare(
         "adam", TRAINING, "Optimizer; sgd has momentum 0.9.", choices=("adam", "adamw", "sgd"),
         on_resume=FIXED,
+        only=(ONE_MODEL,),
     )  # fmt: skip
     weight_decay: float = _declare(
-        0.0, TRAINING, "L2 penalty on weights; not on biases and norms.", at_least=0
+        0.0, TRAINING, "L2 penalty on weights; not on biases and norms.", at_least=0,
+        only=(ONE_MODEL,),
+    )  # fmt: skip
+    l1: float = _declare(
+        0.0, TRAINING, "L1 penalty on all parameters.", at_least=0, only=(ONE_MODEL,)
     )
-    l1: float = _declare(0.0, TRAINING, "L1 penalty on all parameters.", at_least=0)
     ridge: float | None = _declare(
         None, TRAINING,
         "Prior variance of a logit, for a linear head trained on features; 0: no prior.",
         at_least=0, default_words="chosen by the method: 2 for swan and auto, else 0",
-        only=(HEAD_ALONE, RIDGE),
+        only=(ONE_MODEL, HEAD_ALONE, RIDGE),
     )  # fmt: skip
     schedule: str = _declare(
         "one-cycle", TRAINING, "Learning rate over the steps.",
         choices=("one-cycle", "cosine", "constant"),
+        only=(ONE_MODEL,),
     )  # fmt: skip
     warmup: float = _declare(
         0.2, TRAINING, "Share of the steps in which the learning rate rises.", at_least=0,
-        less_than=1, only=(WARMING_UP,),
+        less_than=1, only=(ONE_MODEL, WARMING_UP),
     )  # fmt: skip
     ema: float = _declare(
         0.999, TRAINING,
         "Decay of the moving average of the weights, which is evaluated and kept; at most "
         "(1+t)/(10+t) in step t. 0: no average.",
         at_least=0, less_than=1,
+        only=(ONE_MODEL,),
     )  # fmt: skip
     interpolate: bool = _declare(
         False, TRAINING,
@@ -431,7 +455,9 @@ class Settings:
         "twice as long.",
         only=(NETWORK, IMAGES, BOTH_STAGES), on_resume=FREE,
     )  # fmt: skip
-    clip: float = _declare(0.0, TRAINING, "Largest norm of the gradient; 0: no limit.", at_least=0)
+    clip: float = _declare(
+        0.0, TRAINING, "Largest norm of the gradient; 0: no limit.", at_least=0, only=(ONE_MODEL,)
+    )
     augment: str = _declare(
         "weak", TRAINING,
         "Image augmentation; weak: crop, flip, brightness; strong: also contrast, saturation, "
@@ -441,6 +467,7 @@ class Settings:
     patience: int | None = _declare(
         None, TRAINING, "Stop a stage after this many epochs without improvement.", at_least=1,
         default_words="never",
+        only=(ONE_MODEL,),
     )  # fmt: skip
     select: str = _declare(
         "auto", TRAINING, "How the best epoch is chosen, see docs/training.md.",
@@ -513,14 +540,26 @@ class Settings:
         """Whether a language model is fine-tuned on the text."""
         return bool(self.text and self.encoder) and self.tune != "head"
 
+    @property
+    def fits_ensemble(self) -> bool:
+        """Whether an ensemble is fitted to features: of files, of text, or of images (tune head).
+
+        It has no epochs, and no setting changes that: those of a single model have no effect.
+        """
+        frozen = bool(self.images) and not self.on_features and self.tune == "head"
+        on_matrix = self.on_features and not self.tunes_encoder
+        return self.method in (AUTO, ENSEMBLE) and (on_matrix or frozen)
+
     def without_effect(self, name: str) -> str | None:
         """Return why a setting has no effect, and what to do; None if it has an effect."""
         setting = SETTINGS[name]
-        reason = next((c.otherwise for c in setting.only if not c.holds(self)), None)
-        if reason is None:
+        broken = next((c for c in setting.only if not c.holds(self)), None)
+        if broken is None:
             return None
+        if broken.advice:
+            return f"{broken.otherwise}; {broken.advice}"
         usable = setting.instead and self.without_effect(setting.instead) is None
-        return f"{reason}; " + (f"set `{setting.instead}`" if usable else "leave it out")
+        return f"{broken.otherwise}; " + (f"set `{setting.instead}`" if usable else "leave it out")
 
 
 _KINDS = typing.get_type_hints(Settings)

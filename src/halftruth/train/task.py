@@ -32,7 +32,7 @@ from halftruth.labels import (
 from halftruth.labels.soft_labels import scale_weights
 from halftruth.losses import Loss
 from halftruth.reading import text_options
-from halftruth.train.auto.plan import choose_val, fits_many, needs_validation
+from halftruth.train.auto.plan import choose_val, fits_many
 from halftruth.train.config import Config
 from halftruth.train.devices import let_main_go_first
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
@@ -224,7 +224,7 @@ def _leave_out_weightless(config: Config, labels: Any, splits: Splits) -> Splits
             f"{config.labels}: every weight of the {len(splits.train):,} training rows is 0, so "
             "there is nothing to learn from"
         )
-    if not len(kept.val) and len(splits.val) and needs_validation(config):
+    if not len(kept.val) and len(splits.val) and not config.fits_ensemble:
         raise DataError(
             f"{config.labels}: every weight of the {len(splits.val):,} validation rows is 0, so "
             "no epoch can be chosen; give some of them another weight"
@@ -276,7 +276,7 @@ def check_parts(task: Task, config: Config) -> None:
     if has_many_classes(task.labels):
         present = task.labels.select(val).positives_per_row().any()
         purpose = "probabilities cannot be found"
-    elif needs_validation(config):
+    elif not config.fits_ensemble:
         present = (task.get_selection_labels(config)[val] > 0).any()
         purpose = "no epoch can be chosen"
     else:

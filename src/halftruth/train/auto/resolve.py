@@ -1,4 +1,6 @@
-"""`method="auto"`: choose method and settings by the labels, give reasons, try a few alternatives.
+"""What `auto` trains where a network is trained: method and settings by the labels, with reasons.
+
+A few alternatives are tried on the features before training. On features, `auto` is the ensemble.
 
 docs/auto.md has the measurements behind every number here.
 """
@@ -23,16 +25,13 @@ from halftruth.models import set_standardization
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.devices import OneProcess, count_processes, run_in_processes
 from halftruth.train.inputs.batches import Features
-from halftruth.train.settings import DEFAULTS_ON_FEATURES, parse_budget
+from halftruth.train.settings import parse_budget
 from halftruth.train.stages import build_head
 from halftruth.train.trainer import Stage, TrainingStopped
 
-# Steps per epoch on features: more steps cost time and do not improve the result.
-STEPS = 300
 # The share of rows without any class from which the any-class term helps.
 MANY_EMPTY = 0.2
 RIDGE = 2.0
-MLP_ALONE = {"hidden": 512, "dropout": 0.8, "head_lr": 1e-3}
 # Noisy features need a stronger prior than 2, many exact features a weaker one.
 PRIORS = (0.5, 8.0, 0.125)
 MORE_PRIORS = (32.0, 0.03)
@@ -53,16 +52,14 @@ class Choice:
     budget: str | int = 0
 
 
-def choose(
-    labels: np.ndarray, dim: int, *, features: bool, frozen: bool = False, teacher: bool = True
-) -> Choice:
-    """Choose method and settings by the labels (N, K) of the training rows and the D features.
+def choose(labels: np.ndarray, dim: int, *, teacher: bool = True) -> Choice:
+    """Choose method and settings of a network by the labels (N, K) of the training rows.
 
-    `frozen`: the inputs are images, and only a head is trained. `teacher`: the features of a
-    network before training may be used for estimates of its labels.
+    `dim`: the number of its features. `teacher`: its features before training may be used for
+    estimates of its labels.
 
-    >>> choose(np.eye(4, dtype=np.int8), 100, features=True).settings["method"]
-    'swan'
+    >>> choose(np.eye(4, dtype=np.int8), 100).settings["method"]
+    'em'
     """
     positives = (labels == PRESENT).sum(axis=1)
     unknown = float((labels == UNKNOWN).mean())
@@ -74,17 +71,11 @@ def choose(
         if verified := int((labels == ABSENT).sum()):
             reasons.append(f"{verified:,} labels are verified as absent and keep their full weight")
         teacher = teacher and FEWEST_TAUGHT <= len(labels) <= MOST_TAUGHT
-        method, reason = _choose_for_missing_labels(features or frozen, teacher)
+        method, reason = _choose_for_missing_labels(teacher)
         reasons.append(reason)
-    alternatives: list[dict[str, Any]] = [{"ridge": v} for v in PRIORS]
-    alternatives += [dict(MLP_ALONE)] if features else []
-    trials = 1 + len(alternatives)
-    alternatives += [{"ridge": v} for v in MORE_PRIORS]
-    if method["method"] == "swan":
-        small = _round_to_two_digits(1 / math.sqrt(2 * labels.shape[1]))
-        alternatives += [{"options": {"weight": w}} for w in (small, 1.0)]
-    recipe, reason = _choose_recipe(len(labels), dim, features)
-    return Choice({**method, **recipe}, [*reasons, reason], alternatives, trials)
+    alternatives: list[dict[str, Any]] = [{"ridge": v} for v in (*PRIORS, *MORE_PRIORS)]
+    recipe, reason = _choose_recipe(len(labels), dim)
+    return Choice({**method, **recipe}, [*reasons, reason], alternatives, 1 + len(PRIORS))
 
 
 def _choose_for_complete_labels(empty: float) -> tuple[dict[str, Any], list[str]]:
@@ -99,14 +90,8 @@ def _choose_for_complete_labels(empty: float) -> tuple[dict[str, Any], list[str]
     return {"method": "any-class", "options": {"base": "bce"}}, [reason]
 
 
-def _choose_for_missing_labels(head_alone: bool, teacher: bool) -> tuple[dict[str, Any], str]:
-    """Return a method and the reason; a network memorises missing labels, a head hardly does."""
-    if head_alone:
-        return {"method": "swan", "options": {}}, (
-            "method swan: unknown labels count as absent, down-weighted by the estimated "
-            "probability that a present label would have been annotated; rows in which the model "
-            "expects more positives than are labelled get a lower weight"
-        )
+def _choose_for_missing_labels(teacher: bool) -> tuple[dict[str, Any], str]:
+    """Return a method and the reason: a network memorises which labels are missing."""
     reason = (
         "an unknown label counts neither as present nor as absent, the model is only kept "
         "undecided about it. This is best where the whole network is trained, since it would "
@@ -120,46 +105,30 @@ def _choose_for_missing_labels(head_alone: bool, teacher: bool) -> tuple[dict[st
     )
 
 
-def _choose_recipe(rows: int, dim: int, features: bool) -> tuple[dict[str, Any], str]:
-    """Choose learning rate, prior and steps by the sizes alone."""
-    rate = _round_to_two_digits(0.04 / math.sqrt(dim))
-    recipe: dict[str, Any] = {"ridge": RIDGE, "head_lr": rate}
-    reason = (
+def _choose_recipe(rows: int, dim: int) -> tuple[dict[str, Any], str]:
+    """Choose learning rate, prior and epochs by the sizes alone."""
+    rate = float(f"{0.04 / math.sqrt(dim):.2g}")
+    recipe = {"ridge": RIDGE, "head_lr": rate, "head_epochs": 20, "epochs": 6, "select": "last"}
+    return recipe | {"interpolate": True}, (
         f"a head on {dim} standardised features: its weights are kept small (ridge {RIDGE:g}; the "
-        f"more rows, the less: {rows:,} here), learning rate {rate:g} (0.04/√{dim})"
-    )
-    if features:
-        size = 2 ** round(math.log2(min(max(rows / STEPS, 32), 1024)))
-        recipe |= {"batch_size": int(size), "ema": 0.99, "epochs": 20, "select": "last"}
-        return recipe, f"{reason}; it does not overfit much, so the last epoch is used"
-    recipe |= {"head_epochs": 20, "epochs": 6, "select": "last", "interpolate": True}
-    return recipe, (
-        f"{reason}; then the whole network at a low learning rate, with random crops, fixed "
-        "batch-norm statistics and averaged weights; the last epoch is used, averaged with the "
-        "weights from before it (interpolate) if that scores better on the validation rows"
+        f"more rows, the less: {rows:,} here), learning rate {rate:g} (0.04/√{dim}); then the "
+        "whole network at a low learning rate, with random crops, fixed batch-norm statistics and "
+        "averaged weights; the last epoch is used, averaged with the weights from before it "
+        "(interpolate) if that scores better on the validation rows"
     )
 
 
 def resolve_auto(
-    config: Config,
-    labels: np.ndarray,
-    dim: int,
-    defaults: dict[str, Any] | None = None,
-    plain: bool = True,
+    config: Config, labels: np.ndarray, dim: int, plain: bool = True
 ) -> tuple[Config, Choice]:
     """Return the configuration with "auto" replaced by the choice for these labels, and the choice.
 
-    Settings that differ from the `defaults` (of `Config` unless given) were set by the user and
-    stay. The budget moves to the choice, since a named method tries nothing. `plain`: labels are
-    present, absent or unknown, not probabilities.
+    Settings that differ from the defaults were set by the user and stay. The budget moves to the
+    choice, since a named method tries nothing. `plain`: labels are present, absent or unknown, not
+    probabilities.
     """
-    features = config.on_features and not config.tunes_encoder
-    choice = choose(
-        labels, dim, features=features, frozen=config.tune == "head",
-        teacher=plain and config.tune == "head-first",
-    )  # fmt: skip
-    every = {f.name: f.default for f in dataclasses.fields(Config) if f.default is not MISSING}
-    usual = every | (DEFAULTS_ON_FEATURES if features else {}) | (defaults or {})
+    choice = choose(labels, dim, teacher=plain and config.tune == "head-first")
+    usual = {f.name: f.default for f in dataclasses.fields(Config) if f.default is not MISSING}
     if config.patience is not None:
         # Early stopping needs the choice of an epoch.
         choice.settings.pop("select", None)
@@ -169,11 +138,7 @@ def resolve_auto(
         for name, value in choice.settings.items()
         if name in ("method", "options") or getattr(config, name) == usual[name]
     }
-    set_by_user = {
-        name
-        for name, value in usual.items()
-        if getattr(config, name, value) not in (value, every.get(name, value))
-    }
+    set_by_user = {name for name, value in usual.items() if getattr(config, name) != value}
     alternatives = [one for one in choice.alternatives if not one.keys() & set_by_user]
     reasons = choice.reasons
     if stays := sorted(set(choice.settings) - set(kept)):
@@ -198,10 +163,6 @@ class Budget:
     def allows(self, done: int) -> bool:
         """Return whether another trial may start after `done` trials."""
         return done < self.trials and time.monotonic() - self.started < self.seconds
-
-
-def _round_to_two_digits(value: float) -> float:
-    return float(f"{value:.2g}")
 
 
 # ---------------------------------------------------------------------- the search
