@@ -21,6 +21,7 @@ from halftruth import losses
 from halftruth.estimator import HalftruthClassifier, training
 from halftruth.labels import from_zero_absent, single_positive
 from halftruth.metrics import mean_average_precision
+from halftruth.train.config import ConfigError
 
 CODES = "uses labels 1 and 2; halftruth uses 1, 0 and -1 (run on recoded labels below)"
 TWO_COLUMNS = "expects two probabilities for one class, present and absent"
@@ -286,7 +287,7 @@ def test_all_wrong_settings_are_in_one_error(data):
         ({"labels_per_row": 0}, "labels_per_row"),
         ({"members": "linear"}, "members: expected a list"),
         ({"members": ["tree"]}, "members: expected a list"),
-        ({"members": ["linear"], "epochs": 3}, "members: has no effect"),
+        ({"members": ["linear"], "method": "em"}, "members: has no effect"),
         ({"method": "consistency"}, "views"),
         ({"options": {"wait": 1}}, "wait"),
         pytest.param(
@@ -373,8 +374,8 @@ def test_a_setting_of_one_model_never_changes_what_is_fitted(data, method, setti
         ({"members": ["linear"]}, {"method": "ensemble", "options": None}),
         ({"method": "bce", "epochs": 3}, {"method": "bce", "epochs": 3, "options": None}),
         (
-            {"method": "wan", "options": {"gamma": 0.3}, "epochs": 20},
-            {"method": "wan", "options": {"gamma": 0.3}},
+            {"method": "wan", "options": {"weight": 0.3}, "epochs": 20},
+            {"method": "wan", "options": {"weight": 0.3}},
         ),
     ],
 )

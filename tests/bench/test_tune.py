@@ -179,10 +179,10 @@ def test_rates_without_effect_are_not_searched(given, rates):
             search_space(config, {idle: [1e-3]})
 
 
-def test_auto_cannot_be_searched(settings):
-    config = load_settings(None, {**settings, "method": "auto", "options": {}})
+@pytest.mark.parametrize("method", ["auto", "ensemble"])
+def test_auto_cannot_be_searched(method):
     with pytest.raises(ConfigError, match="name one"):
-        search_space(config, {})
+        search_space(Config(method=method, features=["x"]), {})
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ def test_mistakes_end_with_2_and_one_message(command, table, monkeypatch, words,
 def test_a_run_prints_plain_lines_where_there_is_no_terminal(command, table):
     folder = table.parent
     line = ("train", table, "--features", folder / "x.npy", "--out", folder / "run")
-    code, out, err = command(*line, "--epochs", 2, "--device", "cpu", "--val", 0.4)
+    code, out, err = command(*line, "-m", "em", "--epochs", 2, "--device", "cpu", "--val", 0.4)
     assert code == 0
     assert out == ""
     assert "all epoch 2/2: loss" in err
@@ -212,7 +212,7 @@ def test_a_run_prints_plain_lines_where_there_is_no_terminal(command, table):
 @pytest.mark.parametrize(
     ("where", "options", "words"),
     [
-        ("search_settings", ("--epochs", 3), "with --budget 0 auto tries no settings"),
+        ("Run._resolve_auto", ("--method", "em"), "with --budget 0 auto tries no settings"),
         ("fit_ensemble_to_task", (), "nothing is saved yet. The same command starts again"),
         ("load_task", (), "stopped at once"),
     ],

@@ -44,7 +44,10 @@ def halftruth(monkeypatch, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((*FEATURES, "--lr", "0.5"), "--lr: has no effect, since it is for a network"),
+        (
+            (*FEATURES, "--method", "em", "--lr", "0.5"),
+            "--lr: has no effect, since it is for a network",
+        ),
         ((*FEATURES, "--seed", "4294967296"), "--seed: expected a whole number from 0 to 2^32 - 1"),
         (("demo", "-o", "d", "--seed", "-1"), "--seed: expected a whole number from 0 to"),
         (("audit", *FEATURES[1:], "--seed", "-1"), "--seed: expected a whole number from 0 to"),
@@ -52,7 +55,15 @@ def halftruth(monkeypatch, capsys, tmp_path):
             ("plot", "data", "labels.csv", "--hide", "single", "--seed", "-1"),
             "--seed: expected a whole number from 0 to",
         ),
-        ((*FEATURES, "--lr", "0.5"), "--text with an --encoder and --tune; set --head-lr"),
+        (
+            (*FEATURES, "--method", "em", "--lr", "0.5"),
+            "--text with an --encoder and --tune; set --head-lr",
+        ),
+        (
+            (*FEATURES, "--epochs", "21"),
+            "--epochs: has no effect, since it is for the training of one model, and an ensemble "
+            "is fitted here; name a --method, such as swan, or leave it out",
+        ),
         ((*FEATURES, "--backbone", "resnet9999"), "--backbone: has no effect"),
         ((*FEATURES, "--read-truth", "zero=absent"), "--read-truth: has no effect"),
         ((*FEATURES, "--method", "role"), "for instance --set expected_positives=1.5"),

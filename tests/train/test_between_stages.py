@@ -153,7 +153,5 @@ def test_the_network_alone_is_kept_if_the_frozen_ensemble_does_not_help(
     assert len(TrainedRun(tmp_path / "run", device="cpu").score(on_images["images"]).items) == 44
 
 
-def test_auto_averages_weights_on_images_only():
-    labels = torch.eye(4, dtype=torch.int8).numpy()
-    assert choose(labels, 8, features=False).settings["interpolate"]
-    assert "interpolate" not in choose(labels, 8, features=True).settings
+def test_auto_averages_weights_of_a_network():
+    assert choose(torch.eye(4, dtype=torch.int8).numpy(), 8).settings["interpolate"]

@@ -163,7 +163,9 @@ def test_a_run_predicts_and_evaluates_with_hints_and_without(run_with_hints):
 
 def test_hints_for_a_run_without_hints_are_refused(tmp_path):
     x, labels, _, hint = make_data(60)
-    halftruth.fit(labels, features=x, out=tmp_path / "run", report=False, quiet=True, epochs=1)
+    halftruth.fit(
+        labels, features=x, out=tmp_path / "run", report=False, quiet=True, method="em", epochs=1
+    )
     run = halftruth.load(tmp_path / "run", device="cpu")
     with pytest.raises(DataError, match="trained without hints"):
         run.predict(x, hints=hint)
@@ -174,7 +176,7 @@ def test_commands_train_and_predict_with_hints(run_with_hints, tmp_path, capsys)
     options = ("--hints", folder / "scores.csv", "--features", folder / "features.csv")
     command(
         "train", folder / "labels.csv", *options, "--hint-names", folder / "names.csv",
-        "--out", tmp_path / "run", "--no-report", "--epochs", "2",
+        "--out", tmp_path / "run", "--no-report", "--method", "em", "--epochs", "2",
     )  # fmt: skip
     assert "scores of 3 of 3 classes for 240 of 240 rows" in capsys.readouterr().err
     command("predict", tmp_path / "run", *options, "--out", tmp_path / "with.csv")

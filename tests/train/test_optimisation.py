@@ -190,6 +190,7 @@ def test_without_a_split_column_there_is_no_test(data, tmp_path):
         tmp_path / "labels.csv",
         features=str(data / "features.npy"),
         device="cpu",
+        method="em",
         epochs=1,
         val=0.25,
         out=tmp_path / "run",
@@ -209,6 +210,7 @@ def test_groups_stay_together(data, tmp_path):
             "features": str(data / "features.npy"),
             "group_column": "patient",
             "device": "cpu",
+            "method": "em",
             "epochs": 1,
             "out": str(tmp_path / "run"),
         }

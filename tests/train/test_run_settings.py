@@ -141,21 +141,33 @@ def test_settings_override_a_recipe(data, tmp_path):
 
 WITHOUT_EFFECT = [
     (
-        {"features": "features.npy", "lr": 0.5},
+        {"features": "features.npy", "method": "em", "lr": 0.5},
         "lr: has no effect, since it is for a network that is trained: `images` alone",
     ),
-    ({"features": "features.npy", "lr": 1e-4}, "; set `head_lr`"),
+    ({"features": "features.npy", "method": "em", "lr": 1e-4}, "; set `head_lr`"),
     ({"features": "features.npy", "backbone": "resnet9999"}, "backbone: has no effect"),
     ({"features": "features.npy", "tune": "head"}, "tune: has no effect"),
-    ({"features": "features.npy", "head_epochs": 3}, "; set `epochs`"),
+    ({"features": "features.npy", "method": "em", "head_epochs": 3}, "; set `epochs`"),
     ({"features": "features.npy", "workers": 2}, "workers: has no effect"),
     ({"features": "features.npy", "reading_truth": {"zero": "absent"}}, "no complete labels"),
-    ({"features": "features.npy", "schedule": "constant", "warmup": 0.1}, "has no warm-up"),
-    ({"features": "features.npy", "ridge": 2.0, "weight_decay": 0.1}, "ridge: has no effect"),
-    ({"features": "features.npy", "ridge": 2.0, "optimizer": "adamw"}, "ridge: has no effect"),
+    (
+        {"features": "features.npy", "method": "em", "schedule": "constant", "warmup": 0.1},
+        "has no warm-up",
+    ),
+    (
+        {"features": "features.npy", "method": "em", "ridge": 2.0, "weight_decay": 0.1},
+        "ridge: has no effect",
+    ),
+    (
+        {"features": "features.npy", "method": "em", "ridge": 2.0, "optimizer": "adamw"},
+        "ridge: has no effect",
+    ),
     ({"images": "photos", "hidden": 4}, "hidden: has no effect, since it is for `features`"),
-    ({"images": "photos", "tune": "head", "lr": 0.1}, "only the head is trained; set `head_lr`"),
-    ({"images": "photos", "tune": "head", "epochs": 3}, "; set `head_epochs`"),
+    (
+        {"images": "photos", "tune": "head", "method": "em", "lr": 0.1},
+        "only the head is trained; set `head_lr`",
+    ),
+    ({"images": "photos", "tune": "head", "method": "em", "epochs": 3}, "; set `head_epochs`"),
     ({"images": "photos", "tune": "head", "augment": "strong"}, "augment: has no effect"),
     ({"images": "photos", "tune": "all", "head_lr": 0.1}, "not trained alone; set `lr`"),
 ]
@@ -179,12 +191,14 @@ def test_empty_settings_count_as_not_given(data):
 
 def test_settings_of_a_recipe_that_lose_their_effect_are_left_out(data, tmp_path):
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("backbone: resnet18\nweights: none\nlr: 1e-3\nhead_lr: 0.01\nseed: 3\n")
+    recipe.write_text(
+        "backbone: resnet18\nweights: none\nlr: 1e-3\nhead_lr: 0.01\nseed: 3\nmethod: em\n"
+    )
     paths = {"labels": str(data / "labels.csv"), "features": str(data / "features.npy")}
     with pytest.warns(UserWarning, match="are left out: backbone, lr, weights"):
         config = load_settings(recipe, paths)
     assert (config.head_lr, config.seed, config.backbone) == (0.01, 3, "resnet50")
-    recipe.write_text(f"features: {data / 'features.npy'}\nlr: 0.1\n")
+    recipe.write_text(f"features: {data / 'features.npy'}\nlr: 0.1\nmethod: em\n")
     with pytest.raises(ConfigError, match="lr: has no effect"):
         load_settings(recipe, {"labels": paths["labels"]})
     # The same with a mapping, like recipes by name.

@@ -30,7 +30,13 @@ def images_run(data, tmp_path_factory):
 @pytest.fixture(scope="module")
 def features_run(data, tmp_path_factory):
     out = tmp_path_factory.mktemp("features") / "run"
-    settings = {"features": data / "features.npy", "hidden": 5, "dropout": 0.2, "head_lr": 0.05}
+    settings = {
+        "features": data / "features.npy",
+        "hidden": 5,
+        "dropout": 0.2,
+        "head_lr": 0.05,
+        "method": "em",
+    }
     settings |= {"report": False}
     fit(data / "labels.csv", **settings, device="cpu", batch_size=6, epochs=4, out=out, quiet=True)
     return out
@@ -78,7 +84,15 @@ def test_the_label_file_of_training_is_read_and_split_as_in_training(data, tmp_p
     settings = {"features": data / "features.npy", "zero": "absent", "seed": 5, "val": 0.3}
     settings |= {"report": False}
     run = tmp_path / "run"
-    fit(tmp_path / "labels.csv", **settings, device="cpu", epochs=1, out=run, quiet=True)
+    fit(
+        tmp_path / "labels.csv",
+        **settings,
+        device="cpu",
+        method="em",
+        epochs=1,
+        out=run,
+        quiet=True,
+    )
     found = halftruth.evaluate(
         run, tmp_path / "labels.csv", features=data / "features.npy", split="val"
     )

@@ -56,7 +56,8 @@ def make_data(folder: Path, rows: int = 44, seed: int = 0) -> Path:
 def with_tune(settings: dict, tune: str) -> dict:
     """Settings of images for one stage alone, without those of the other stage."""
     other = {"all": ("head_epochs", "head_lr"), "head": ("epochs", "lr")}[tune]
-    return {name: value for name, value in settings.items() if name not in other} | {"tune": tune}
+    kept = {name: value for name, value in settings.items() if name not in other}
+    return {"method": "em", **kept, "tune": tune}
 
 
 def arguments(settings: dict) -> list[str]:

@@ -14,7 +14,7 @@ import yaml
 
 from halftruth.losses import registry
 from halftruth.train.config import Config, ConfigError
-from halftruth.train.settings import parse_number
+from halftruth.train.settings import AUTO, ENSEMBLE, parse_number
 
 # Searched together with the method's arguments, where they have an effect.
 RATES: dict[str, Any] = {
@@ -99,11 +99,11 @@ def space_of(method: str) -> Space:
 
 def search_space(config: Config, given: dict[str, Any]) -> Space:
     """The learning rates, the method's declared space, and the given axes, which replace both."""
-    if config.method == "auto":
+    if config.method in (AUTO, ENSEMBLE):
         raise ConfigError(
             [
                 "method: tune searches the arguments of one method, so name one (em, hill, ...); "
-                "auto searches while it trains: halftruth train --budget 20"
+                "auto chooses its own"
             ]
         )
     used = _rates_used(config)
