@@ -18,6 +18,7 @@ def test_the_head_trains_on_one_view_and_the_network_on_several(on_images, tmp_p
     fit(**on_images, method="consistency", out=tmp_path / "run", quiet=True)
     assert views == {"head": 1, "all": 3}
     heads = [r for r in records(tmp_path / "run") if r["stage"] == "head"]
-    fit(**with_tune(on_images, "head"), method="lasd", out=tmp_path / "base", quiet=True)
+    base = {**with_tune(on_images, "head"), "method": "lasd"}
+    fit(**base, out=tmp_path / "base", quiet=True)
     base = records(tmp_path / "base")
     assert [r["loss"] for r in heads] == pytest.approx([r["loss"] for r in base], rel=0, abs=0)
