@@ -260,7 +260,10 @@ class Config(Settings):
         try:
             arguments = losses.registry.signature(self.method)
         except ValueError as error:
-            raise ConfigError([f"method: {error}"]) from error
+            # Plans of the data, not losses.
+            close = difflib.get_close_matches(self.method, (AUTO, ENSEMBLE), n=1, cutoff=0.75)
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise ConfigError([f"method: {hint}{error}"]) from error
         missing = [
             name
             for name, parameter in arguments.items()
