@@ -17,12 +17,16 @@ SHARED = {"common", "published"}
 SCRIPTS = [path for path in sorted(FOLDER.glob("*.py")) if path.stem not in SHARED]
 # Its floor is a compiled kernel.
 ON_GPU = {"kernels"}
+# It measures the server of the review.
+OF_FLASK = {"review_time"}
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_a_benchmark_runs_in_its_tiny_form(script, tmp_path, monkeypatch, capfd):
     if script.stem in ON_GPU and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
+    if script.stem in OF_FLASK:
+        pytest.importorskip("flask")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.setattr(sys, "argv", [str(script), "--tiny"])

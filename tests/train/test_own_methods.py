@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import importlib.util
 import json
 import shutil
 import site
@@ -161,7 +162,10 @@ def call_all(lines, package, mark):
     for words in lines:
         result = CliRunner().invoke(app, [str(word) for word in words])
         assert result.exit_code == 0, (words, result.output, result.exception)
-    serve = pytest.importorskip("halftruth.serve")
+    if importlib.util.find_spec("flask") is None:
+        return  # the commands were called, and there is no server to ask
+    from halftruth import serve
+
     answer = serve.make_app(halftruth.load(lines[0][1], device="cpu")).test_client()
     row = np.zeros((1, 3)).tolist()
     assert answer.post("/predict", json={"features": row}).status_code == 200
