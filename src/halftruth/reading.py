@@ -169,11 +169,10 @@ class Reading(TypedDict, total=False):
     ]
 
 
-# What each option means and its type, by name.
-READING: dict[str, Option] = {}
-KINDS: dict[str, Any] = {}
-for _name, _kind in get_type_hints(Reading, include_extras=True).items():
-    KINDS[_name], READING[_name] = get_args(_kind)
+# What each option means, by name.
+READING: dict[str, Option] = {
+    name: get_args(kind)[1] for name, kind in get_type_hints(Reading, include_extras=True).items()
+}
 
 
 def text_options(reading: Mapping[str, Any]) -> dict[str, Any]:
