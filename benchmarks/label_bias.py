@@ -298,7 +298,7 @@ def write_files(data: Path, folder: Path, setting: str, seed: int, row: str) -> 
 
 def run_images(given: dict[str, Any], name: str, setting: str, seed: int, row: str) -> dict:
     """Train once end to end on VOC 2012, and measure one row of the table."""
-    from halftruth.train.fit import train
+    from halftruth.train.run import train
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(given["threads"])

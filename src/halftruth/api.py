@@ -10,11 +10,11 @@ import pandas as pd
 from halftruth.data import DataError
 from halftruth.data.readers.text_table import ITEM_COLUMNS, index_ids, plain
 from halftruth.train.config import Config, collect
-from halftruth.train.fit import Run, train
 from halftruth.train.inputs.batches import to_dense
 from halftruth.train.journal import Journal
 from halftruth.train.results.run_result import Result
 from halftruth.train.results.trained_run import TrainedRun
+from halftruth.train.run import Run, train
 from halftruth.train.run_folder import LAST, CheckpointError, replace_file
 
 

@@ -21,7 +21,7 @@ from halftruth.data import DataError, read_labels
 from halftruth.data.verdicts import read_verdicts
 from halftruth.presence import fit_decisions
 from halftruth.train.config import Config
-from halftruth.train.fit import train
+from halftruth.train.run import train
 from halftruth.train.task import load_task
 
 

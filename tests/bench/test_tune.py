@@ -13,7 +13,7 @@ from halftruth.bench.search_space import RATES, search_space
 from halftruth.bench.tune import TuneError, tune, with_values
 from halftruth.cli import main
 from halftruth.train import Config, ConfigError, load_settings
-from halftruth.train.fit import Run
+from halftruth.train.run import Run
 
 optuna = pytest.importorskip("optuna")
 

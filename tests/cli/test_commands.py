@@ -212,16 +212,20 @@ def test_a_run_prints_plain_lines_where_there_is_no_terminal(command, table):
 @pytest.mark.parametrize(
     ("where", "options", "words"),
     [
-        ("Run._resolve_auto", ("--method", "em"), "with --budget 0 auto tries no settings"),
-        ("fit_ensemble_to_task", (), "nothing is saved yet. The same command starts again"),
-        ("load_task", (), "stopped at once"),
+        ("run.choose_plan", ("--method", "em"), "with --budget 0 auto tries no settings"),
+        (
+            "plans.ensemble.fit_ensemble_to_run",
+            (),
+            "nothing is saved yet. The same command starts again",
+        ),
+        ("run.load_task", (), "stopped at once"),
     ],
 )
 def test_ctrl_c_before_training(command, table, monkeypatch, where, options, words):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"halftruth.train.fit.{where}", interrupt)
+    monkeypatch.setattr(f"halftruth.train.{where}", interrupt)
     run = table.parent / "run"
     line = ("train", table, "--features", table.parent / "x.npy", "--out", run, "--val", 0.3)
     code, _, err = command(*line, *options)

@@ -7,9 +7,9 @@ from tiny_data import outcome, records
 from halftruth import fit, losses
 from halftruth.train.auto.resolve import choose
 from halftruth.train.config import ConfigError
+from halftruth.train.plans.stages import SHARES, find_least_biases, mix_weights
 from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.run_folder import load_checkpoint
-from halftruth.train.stages import SHARES, find_least_biases, mix_weights
 from halftruth.train.trainer import Stage
 
 

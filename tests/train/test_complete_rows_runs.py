@@ -8,7 +8,7 @@ from tiny_data import CLASSES, command, outcome
 from halftruth.data import DataError
 from halftruth.estimator import HalftruthClassifier
 from halftruth.train.config import Config
-from halftruth.train.fit import train
+from halftruth.train.run import train
 from halftruth.train.task import load_task
 
 

@@ -12,10 +12,11 @@ from halftruth import losses
 from halftruth.train.auto.resolve import FEWEST_TAUGHT, choose, resolve_auto
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.devices import OneProcess
-from halftruth.train.ensemble import ensemble_run
-from halftruth.train.ensemble.ensemble_run import fit_ensemble_to_task
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
-from halftruth.train.fit import train
+from halftruth.train.journal import Journal
+from halftruth.train.plans import ensemble as plan
+from halftruth.train.plans.plan import Work
+from halftruth.train.run import train
 from halftruth.train.task import load_task
 from halftruth.train.teacher import (
     ESTIMATES,
@@ -92,7 +93,8 @@ def test_estimates_know_which_labels_are_missing(tmp_path):
         labels=str(tmp_path / "labels.csv"), features=[str(tmp_path / "x.npy")], method="em"
     )
     task = load_task(config)
-    _, fitted = fit_ensemble_to_task(x, task, 0, torch.device("cpu"), lambda text: None)
+    work = Work(config, task, OneProcess("cpu"), Journal(None, quiet=True), tmp_path)
+    _, fitted = plan.fit_ensemble_to_run(work, x)
     found = estimate_labels(config, task, fitted)
     at = task.splits.train
     assert found.shape == (len(at), CLASSES)
@@ -108,7 +110,7 @@ def finished(data, tmp_path_factory):
         "head_epochs": 1, "epochs": 1, "method": "em-teacher", "frozen_ensemble": True,
         "out": str(tmp_path_factory.mktemp("taught") / "run"),
     }  # fmt: skip
-    with patch.object(ensemble_run, "fit_ensemble", wraps=fit_ensemble) as fits:
+    with patch.object(plan, "fit_ensemble", wraps=fit_ensemble) as fits:
         train(settings, quiet=True)
     assert fits.call_count == 1, "the teacher and the frozen ensemble are the same ensemble"
     return settings
@@ -126,7 +128,7 @@ def test_a_continued_run_does_not_estimate_again(finished, monkeypatch):
     def refuse(*given, **more):
         raise AssertionError("the estimates are in the run folder")
 
-    monkeypatch.setattr("halftruth.train.fit.estimate_labels", refuse)
+    monkeypatch.setattr("halftruth.train.plans.network.estimate_labels", refuse)
     train({**finished, "epochs": finished["epochs"] + 1}, resume=True, quiet=True)
 
 

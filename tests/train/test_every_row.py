@@ -14,10 +14,10 @@ from halftruth.data import DataError
 from halftruth.labels import LabelMatrix
 from halftruth.plots.run_figures import draw_runs
 from halftruth.presence.propensity import LabelBias
-from halftruth.train import fit as run_module
 from halftruth.train.auto.plan import choose_val, share_of_many
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.ensemble import fit_ensemble as module
+from halftruth.train.plans import choose
 from halftruth.train.results.evaluate import evaluate
 from halftruth.train.run_folder import load_checkpoint
 from halftruth.train.settings import DEFAULTS_ON_FEATURES
@@ -190,8 +190,8 @@ def test_folds_of_an_audit_hold_nothing_out_for_an_ensemble(files, tmp_path):
 def test_frozen_features_of_images_use_every_row(files, data, tmp_path, monkeypatch, tune):
     """With `head-first` the labels look biased, which leads to the same ensemble."""
     found = LabelBias(z=5.0, gain=0.1, rows=900)
-    monkeypatch.setattr(run_module, "find_label_bias", lambda *_: found)
-    monkeypatch.setattr(run_module, "shows_one", lambda labels: True)
+    monkeypatch.setattr(choose, "find_label_bias", lambda *_: found)
+    monkeypatch.setattr(choose, "shows_one", lambda labels: True)
     settings = {key: value for key, value in IMAGES.items() if key != "batch_size"}
     result = fit(
         files["labels"], data / "photos", **settings | QUIET, tune=tune, out=tmp_path / "run"

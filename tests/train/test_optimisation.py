@@ -11,8 +11,8 @@ from halftruth.losses import create
 from halftruth.models import build_feature_model, build_image_model
 from halftruth.train import Config
 from halftruth.train.devices import OneProcess
-from halftruth.train.fit import Run
 from halftruth.train.inputs.batches import Batches, seed_step
+from halftruth.train.run import Run
 from halftruth.train.run_folder import load_checkpoint
 from halftruth.train.step import (
     Learner,
@@ -215,12 +215,11 @@ def test_groups_stay_together(data, tmp_path):
             "out": str(tmp_path / "run"),
         }
     )
-    run = Run(config, quiet=True)
-    run.go()
-    splits, patients = run.task.splits, table["patient"].to_numpy()
+    task = Run(config, quiet=True).go().details.task
+    splits, patients = task.splits, table["patient"].to_numpy()
     assert len(splits.val) > 0
     assert not set(patients[splits.train]) & set(patients[splits.val])
-    assert run.task.classes == ("red", "green", "blue")
+    assert task.classes == ("red", "green", "blue")
 
 
 def test_precision_and_recall_of_pseudo_labels_with_complete_labels(on_features, data, tmp_path):

@@ -57,11 +57,11 @@ def test_a_crash_around_any_write_of_both_trainings(settings, tmp_path, monkeypa
 def test_images_are_read_once_and_every_stage_uses_the_new_labels(
     on_images, data, tmp_path, monkeypatch
 ):
-    from halftruth.train import fit as run
+    from halftruth.train.plans import plan
 
     read = []
-    original = run.read_images
-    monkeypatch.setattr(run, "read_images", lambda *a: read.append(1) or original(*a))
+    original = plan.read_images
+    monkeypatch.setattr(plan, "read_images", lambda *a: read.append(1) or original(*a))
     options = {"tau": 0.3, "tau_neg": 0.2, "base": {"name": "role", "expected_positives": 1.5}}
     truth = {"truth": str(data / "truth.csv"), "reading_truth": {"zero": "absent"}}
     method = {"method": "pseudo-label", "options": options}

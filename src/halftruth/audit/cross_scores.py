@@ -19,9 +19,9 @@ from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.presence.labelling_model import logit, sigmoid
 from halftruth.train.config import Config
 from halftruth.train.devices import count_processes, run_in_processes
-from halftruth.train.fit import train
 from halftruth.train.journal import Journal
 from halftruth.train.results.trained_run import TrainedRun
+from halftruth.train.run import train
 from halftruth.train.settings import SETTINGS, get_defaults
 
 # The share of the training rows of a fold that chooses its epoch.

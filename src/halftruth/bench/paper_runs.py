@@ -184,7 +184,7 @@ def run_settings(
 def _train(values: dict[str, Any], say: Say, keep: Iterable[int] = ()) -> list[Path]:
     """Train, or continue; return the run folder, after copies of it at the epochs to keep."""
     from halftruth.train.config import load_settings
-    from halftruth.train.fit import Run, train
+    from halftruth.train.run import Run, train
     from halftruth.train.run_folder import BEST, RESULT
 
     folder, kept = Path(values["out"]), {}

@@ -24,13 +24,13 @@ from halftruth.models import Classifier
 from halftruth.presence.decisions import decide
 from halftruth.presence.labelling_model import logit
 from halftruth.presence.probabilities import fit_probabilities
+from halftruth.train.build_models import build_head
 from halftruth.train.config import AUTO, Config
 from halftruth.train.devices import OneProcess
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 from halftruth.train.inputs.batches import Features
 from halftruth.train.results.run_result import score_decisions
 from halftruth.train.settings import DEFAULTS_ON_FEATURES
-from halftruth.train.stages import build_head
 from halftruth.train.teacher import make_teacher, make_teacher_config
 from halftruth.train.trainer import Stage, Teacher
 
@@ -170,7 +170,7 @@ def run_on_images(job: Job, root: Path, cache: Path, device: str) -> dict[str, A
 
     An interrupted run continues from its last checkpoint. The folder of a finished run is removed.
     """
-    from halftruth.train.fit import train
+    from halftruth.train.run import train
 
     files = write_label_files(job, root, cache)
     folder = cache / "runs" / job.id

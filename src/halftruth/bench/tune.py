@@ -256,7 +256,7 @@ def _evaluate(
     trial: "optuna.Trial", config: Config, space: Space, out: Path, objective: str
 ) -> float:
     """Train with the suggested settings; the validation score of the selected epoch."""
-    from halftruth.train.fit import Run
+    from halftruth.train.run import Run
     from halftruth.train.trainer import TrainingStopped
 
     library = import_optuna()

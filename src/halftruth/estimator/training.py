@@ -18,12 +18,12 @@ from halftruth.labels.soft_labels import scale_weights
 from halftruth.models import Classifier
 from halftruth.presence.propensity import LabelBias
 from halftruth.train.auto.resolve import hold_out_rows
+from halftruth.train.build_models import build_head
 from halftruth.train.config import Config
 from halftruth.train.devices import OneProcess
 from halftruth.train.ensemble.fit_ensemble import FEW_ROWS, fit_ensemble
 from halftruth.train.inputs.batches import apply_in_blocks, fit_standardization, standardize_inputs
 from halftruth.train.many_classes.many_model import ManyClassModel
-from halftruth.train.stages import build_head
 from halftruth.train.teacher import make_teacher, make_teacher_config
 from halftruth.train.trainer import Stage, Teacher
 

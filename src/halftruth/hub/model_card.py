@@ -7,9 +7,9 @@ from typing import Any
 import pandas as pd
 
 import halftruth
-from halftruth.train.results.held_out_rows import PARTS
 from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.run_folder import RESULT
+from halftruth.train.scored_rows import PARTS
 
 _PIPELINES = {"images": "image-classification", "text": "text-classification", "features": None}
 _LIMITS = """\

@@ -22,7 +22,7 @@ from halftruth.plots.style import (
     styled,
 )
 from halftruth.train.records import GROUPS
-from halftruth.train.results.held_out_rows import PARTS
+from halftruth.train.scored_rows import PARTS
 
 _NAMES = {
     "labelled": "labelled positives",

@@ -35,7 +35,7 @@ from halftruth.plots.style import (
     shared_legend,
     styled,
 )
-from halftruth.train.results.held_out_rows import PARTS
+from halftruth.train.scored_rows import PARTS
 
 
 @styled

@@ -20,7 +20,7 @@ from halftruth.data import DataError
 from halftruth.train.config import read_settings
 from halftruth.train.journal import HISTOGRAMS, METRICS
 from halftruth.train.records import GROUPS
-from halftruth.train.results.held_out_rows import PARTS
+from halftruth.train.scored_rows import PARTS
 
 NO_EPOCHS = "its model is an ensemble, which is not trained by epochs"
 

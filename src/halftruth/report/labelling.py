@@ -12,9 +12,9 @@ from halftruth.data.errors import some
 from halftruth.presence.probabilities import Probabilities
 from halftruth.report.page import table
 from halftruth.train.auto.label_bias import describe_bias, looks_biased, read_test
-from halftruth.train.results.held_out_rows import PARTS
 from halftruth.train.results.run_result import AS_ABSENT, ESTIMATED, VERIFIED, Result
 from halftruth.train.run_folder import write_text
+from halftruth.train.scored_rows import PARTS
 
 # The section of scores after a verification lies between these marks.
 _BEGIN, _END = "<!-- verified -->", "<!-- /verified -->"

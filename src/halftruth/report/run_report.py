@@ -44,9 +44,9 @@ from halftruth.report.labelling import (
 from halftruth.report.page import Raw, document, facts, table
 from halftruth.train.auto.label_bias import choose_propensities
 from halftruth.train.config import Config
-from halftruth.train.results.held_out_rows import PARTS
 from halftruth.train.results.run_result import SHOWN, Result
 from halftruth.train.run_folder import write_text
+from halftruth.train.scored_rows import PARTS
 from halftruth.train.task import Task
 
 # Estimating the missing labels of this many labels takes about a second.

@@ -15,9 +15,9 @@ from halftruth.losses import Loss
 from halftruth.models import Classifier
 from halftruth.train.config import AUTO, ENSEMBLE, Config
 from halftruth.train.inputs.batches import Inputs
-from halftruth.train.results.held_out_rows import OutOfSample
 from halftruth.train.results.run_result import decide_without_complete_labels, read_label_bias
 from halftruth.train.run_folder import replace_file
+from halftruth.train.scored_rows import ScoredRows
 from halftruth.train.scoring import send_scores
 from halftruth.train.task import Task
 from halftruth.train.trainer import Teacher
@@ -66,13 +66,13 @@ def make_teacher(
     return teach
 
 
-def estimate_labels(config: Config, task: Task, fitted: Mapping[str, Any]) -> np.ndarray:
+def estimate_labels(config: Config, task: Task, facts: Mapping[str, Any]) -> np.ndarray:
     """Return P(present | x, label) (N, K) of the training rows.
 
-    `fitted`: what `fit_ensemble_to_task` returns beside the model. The members of the ensemble were
-    not fitted on the rows that they score.
+    `facts`: what the checkpoint of an ensemble has. Its members were not fitted on the rows that
+    they score.
     """
-    given, bias = OutOfSample.from_checkpoint(fitted), read_label_bias(fitted)
+    given, bias = ScoredRows.from_checkpoint(facts, task.labels), read_label_bias(facts)
     present = decide_without_complete_labels(config, task, given, bias)[2]
     estimates = np.full(task.labels.values.shape, np.nan, np.float32)
     estimates[given.rows] = present.middle

@@ -22,11 +22,11 @@ from halftruth.data.splits import fold_of_rows, split_rows
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.metrics import mean_roc_auc
 from halftruth.models import set_standardization
+from halftruth.train.build_models import build_head
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.devices import OneProcess, count_processes, run_in_processes
 from halftruth.train.inputs.batches import Features
 from halftruth.train.settings import parse_budget
-from halftruth.train.stages import build_head
 from halftruth.train.trainer import Stage, TrainingStopped
 
 # The share of rows without any class from which the any-class term helps.

@@ -18,7 +18,7 @@ from halftruth.metrics import mean_roc_auc
 from halftruth.train.ensemble.member_weights import fit_curve
 
 if TYPE_CHECKING:
-    from halftruth.train.results.held_out_rows import OutOfSample
+    from halftruth.train.scored_rows import ScoredRows
     from halftruth.train.task import Task
 
 # Scores between 0 and 1 are probabilities: their log-odds are used, within these bounds.
@@ -238,8 +238,8 @@ def describe_hints(
 
 
 def combine_with_hints(
-    task: "Task", given: "OutOfSample", logits: dict[str, np.ndarray]
-) -> tuple["OutOfSample", dict[str, np.ndarray], dict[str, Any]]:
+    task: "Task", given: "ScoredRows", logits: dict[str, np.ndarray]
+) -> tuple["ScoredRows", dict[str, np.ndarray], dict[str, Any]]:
     """Return logits of out-of-sample rows and of the parts with the hints of a run, and a record.
 
     The record is what `TrainedRun` needs to do the same with new rows.
@@ -247,7 +247,7 @@ def combine_with_hints(
     if not task.hints:
         return given, logits, {}
     scores = [hint.scores for hint in task.hints]
-    own, labels = [one[given.rows] for one in scores], task.labels.values[given.rows]
+    own, labels = [one[given.rows] for one in scores], given.labels
     weights = fit_hints(given.logits, labels, own)
     places = [hint.place for hint in task.hints]
     record = {

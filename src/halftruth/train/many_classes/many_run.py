@@ -31,7 +31,9 @@ from halftruth.train.many_classes.missing_labels import (
     score_blocks,
     set_labels_per_row,
 )
+from halftruth.train.results.output_tables import to_csv_text
 from halftruth.train.results.run_result import AS_ABSENT, VERIFIED, Result
+from halftruth.train.run_folder import OUT_OF_SAMPLE
 from halftruth.train.task import Task
 
 # The stage and the key of the layout of a run with many classes.
@@ -69,14 +71,13 @@ def fit_many_to_task(
     return fitted.model, {"layout": {MANY: fitted.head.layout}, "rows": len(task.splits.train)}
 
 
-def load_many(best: dict[str, Any], task: Task) -> ManyClassHead:
+def load_many(best: dict[str, Any], task: Task) -> Classifier:
     """Return the model of many classes of a checkpoint."""
     assert task.features is not None
     dim, count = task.features.shape[1], len(task.classes)
     model = build_many_classes(dim, count, best["layout"][MANY])
     model.load_state_dict(best["model"])
-    head: Any = model.eval().requires_grad_(False).head
-    return head
+    return model.eval().requires_grad_(False)
 
 
 # ---------------------------------------------------------------------- decisions
@@ -170,10 +171,8 @@ def measure_average_precision(
     return ap
 
 
-def evaluate_many(
-    config: Config, task: Task, head: ManyClassHead
-) -> tuple[Result, np.ndarray, pd.DataFrame]:
-    """Return the result, the probabilities by which decisions are made, and a table of classes."""
+def evaluate_many(config: Config, task: Task, head: ManyClassHead) -> Result:
+    """Return the result, with the probabilities by which decisions are made and a class table."""
     given: Any = task.labels
     reference: Any = given.sparse if task.truth is None else task.truth
     train, features = task.splits.train, task.features
@@ -215,9 +214,9 @@ def evaluate_many(
     if not complete and reference.rest == UNKNOWN:
         text = estimate_frequent(head, features, reference, task.splits.val, decisions)
         result.many_classes += [f"validation, {text}"] if text else []
-    result.criterion = "val_mAP"
-    result.best_score = result.get_observed("val").get("mAP", float("nan"))
-    return result, pooled, pd.DataFrame(columns)
+    classes = to_csv_text(pd.DataFrame(columns))
+    result.files = {"classes.csv": classes, OUT_OF_SAMPLE: {"pooled": pooled}}
+    return result
 
 
 def describe_metrics(metrics: dict[str, float], complete: bool) -> list[str]:

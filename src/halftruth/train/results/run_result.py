@@ -17,7 +17,6 @@ from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.metrics import average_precision, count
 from halftruth.metrics import evaluate as score_labels
 from halftruth.metrics.counts import UndefinedMetricWarning
-from halftruth.models import Classifier
 from halftruth.presence.decisions import Decisions
 from halftruth.presence.estimated_scores import EstimatedScores, estimate_scores
 from halftruth.presence.fit_decisions import fit_decisions
@@ -26,17 +25,19 @@ from halftruth.presence.preference import find_preference
 from halftruth.presence.probabilities import Probabilities
 from halftruth.presence.propensity import LabelBias
 from halftruth.train.auto.label_bias import (
+    ROWS_TO_LABEL,
     collect_bias_facts,
     describe_details,
     find_rows_to_label,
 )
 from halftruth.train.config import Config
 from halftruth.train.ensemble.hints import combine_with_hints
-from halftruth.train.inputs.batches import Inputs
+from halftruth.train.fitted import FittedModel
 from halftruth.train.knowledge import check_knowledge
 from halftruth.train.records import count_class_histograms
-from halftruth.train.results.held_out_rows import HELD_OUT, PARTS, OutOfSample
-from halftruth.train.run_folder import to_json
+from halftruth.train.results.output_tables import to_csv_text
+from halftruth.train.run_folder import OUT_OF_SAMPLE, to_json
+from halftruth.train.scored_rows import HELD_OUT, PARTS, ScoredRows
 from halftruth.train.scoring import score_rows
 from halftruth.train.task import Task
 
@@ -60,11 +61,9 @@ class Details:
     classes: pd.DataFrame
     # (K, groups, bins) counts of probabilities of each part.
     histograms: dict[str, np.ndarray]
-    out_of_sample: OutOfSample
+    out_of_sample: ScoredRows
     is_main_process: bool = True
     seconds: float = 0.0
-    # Rows whose complete labels would settle whether labels are biased.
-    rows_to_label: np.ndarray | None = None
 
     @property
     def held(self) -> str:
@@ -114,7 +113,8 @@ class Result:
     bad_images: list[tuple[str, str]] = field(default_factory=list)
     # With many classes: what was measured, as lines of text.
     many_classes: list[str] = field(default_factory=list)
-    # Not written to result.json.
+    # Not written to result.json: the files beside it (a text, or arrays), and data for the report.
+    files: dict[str, str | dict[str, Any]] = field(default_factory=dict, repr=False, compare=False)
     details: Details | None = field(default=None, repr=False, compare=False)
 
     def get_observed(self, part: str) -> dict[str, float]:
@@ -126,7 +126,7 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         values = {**vars(self), "folder": str(self.folder), "classes": list(self.classes)}
-        del values["details"]
+        del values["details"], values["files"]
         return values
 
     def to_json(self) -> str:
@@ -174,23 +174,19 @@ def read_label_bias(best: Mapping[str, Any]) -> LabelBias | None:
 
 
 def evaluate_run(
-    config: Config,
-    task: Task,
-    model: Classifier,
-    inputs: Inputs,
-    best: dict[str, Any],
-    accelerator: Accelerator,
-    out_of_sample: OutOfSample | None = None,
+    config: Config, task: Task, fitted: FittedModel, accelerator: Accelerator
 ) -> Result:
-    """Evaluate the best weights on validation and test rows, on complete labels where known.
+    """Evaluate a fitted model on validation and test rows, on complete labels where known.
 
     Probabilities are calibrated and decisions are made on rows the model was not fitted on: those
-    given, or the validation rows. Without validation rows, those given are evaluated, too.
+    that it comes with, or the validation rows. Without validation rows, the former are evaluated,
+    too.
     """
+    best, model, out_of_sample = fitted.facts, fitted.model, fitted.scored_rows
     model.to(accelerator.device).eval()
 
     def predict(rows: np.ndarray) -> np.ndarray:
-        logits = score_rows(model, inputs, rows, accelerator, 2 * config.batch_size)
+        logits = score_rows(model, fitted.inputs, rows, accelerator, 2 * config.batch_size)
         return logits.double().cpu().numpy()
 
     reference = task.labels.values if task.truth is None else task.truth
@@ -200,7 +196,7 @@ def evaluate_run(
         del named["val"]
     parts = {part: rows for part, rows in named.items() if len(rows)}
     logits = {part: predict(rows) for part, rows in parts.items()}
-    given = out_of_sample or OutOfSample(parts["val"], logits["val"])
+    given = out_of_sample or ScoredRows.of(task.labels, parts["val"], logits["val"])
     given, logits, hints = combine_with_hints(task, given, logits)
     if "val" not in parts:
         parts = {HELD_OUT: given.rows, **parts}
@@ -208,7 +204,7 @@ def evaluate_run(
     bias = read_label_bias(best)
     probabilities, decisions, present = decide_without_complete_labels(config, task, given, bias)
     scores = {part: probabilities(values) for part, values in logits.items()}
-    fitted = np.where(decisions.predicted, decisions.thresholds, 1.0)
+    limits = np.where(decisions.predicted, decisions.thresholds, 1.0)
     histograms = {
         part: count_class_histograms(
             scores[part], task.labels.values[at], None if task.truth is None else task.truth[at]
@@ -228,15 +224,21 @@ def evaluate_run(
         classes=task.classes,
         best_epoch=int(best["epoch"]) + 1,
         best_stage=best["stage"],
-        thresholds=[float(value) for value in fitted],
+        thresholds=[float(value) for value in limits],
         decide=str(decisions.rule),
         probabilities=probabilities.to_dict(),
         not_predicted=[
             name for name, is_in in zip(task.classes, decisions.predicted, strict=True) if not is_in
         ],
         shown=[int(n) for n in table["train_present"]],
+        members=best.get("members", []),
         footing=footing,
         hints=hints,
+        files={
+            "classes.csv": to_csv_text(table),
+            "class_histograms.npz": dict(histograms),
+            OUT_OF_SAMPLE: given.to_arrays(),
+        },
         details=Details(
             config, task, parts, scores, table, histograms, given, accelerator.is_main_process
         ),
@@ -252,31 +254,31 @@ def evaluate_run(
             else:
                 result.counting_unknown_as_absent[part] = found
         p = probabilities(given.logits)
-        labels = task.labels.values[given.rows]
-        result.estimated = list_estimates(estimate(p, labels, decisions, present))
-    _add_label_bias(result, task, labels, p, decisions, bias)
+        result.estimated = list_estimates(estimate(p, given.labels, decisions, present))
+    _add_label_bias(result, task, given, p, decisions, bias)
     return result
 
 
 def _add_label_bias(
     result: Result,
     task: Task,
-    labels: np.ndarray,
+    given: ScoredRows,
     p: np.ndarray,
     decisions: Decisions,
     bias: LabelBias | None,
 ) -> None:
     """Add whether labels look biased, and the rows that would settle it.
 
-    `labels`, `p`: of the rows that the model was not fitted on.
+    `given`, `p`: the rows that the model was not fitted on, and their probabilities.
     """
-    assert result.details is not None
-    chosen = decisions(p)
+    chosen, labels = decisions(p), given.labels
     facts = collect_bias_facts(task.classes, task.labels.values, task.given, labels, chosen, bias)
     rows = find_rows_to_label(facts, labels, p)
     if len(rows):
         facts["rows_to_label"] = len(rows)
-        result.details.rows_to_label = result.details.out_of_sample.rows[rows]
+        items, at = task.labels.items, given.rows[rows]
+        names = at + 1 if items is None else items[at]
+        result.files[ROWS_TO_LABEL] = "".join(f"{name}\n" for name in names)
     result.label_bias = facts
 
 
@@ -316,7 +318,7 @@ def describe_estimates(estimated: dict[str, list[float]], names: tuple[str, ...]
 
 
 def decide_without_complete_labels(
-    config: Config, task: Task, given: OutOfSample, bias: LabelBias | None = None
+    config: Config, task: Task, given: ScoredRows, bias: LabelBias | None = None
 ) -> tuple[Probabilities, Decisions, PresenceRange]:
     """Fit the model of labelling to out-of-sample rows, and choose thresholds by the rule.
 

@@ -10,11 +10,11 @@ from halftruth.models.averaged import build_averaged
 from halftruth.models.ensemble import build_ensemble, put_on_backbone
 from halftruth.models.language_model import build_text_model
 from halftruth.models.many_classes import build_many_classes
+from halftruth.train.build_models import build_head
 from halftruth.train.config import Config
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
 from halftruth.train.many_classes.many_run import MANY
 from halftruth.train.run_folder import ENSEMBLE, CheckpointError
-from halftruth.train.stages import build_head
 
 
 def build_saved_model(

@@ -40,7 +40,6 @@ from halftruth.train.inputs.feature_inputs import (
 from halftruth.train.inputs.image_inputs import Images
 from halftruth.train.journal import Journal
 from halftruth.train.many_classes.many_run import MANY, ManyScores, decide_many, make_top_table
-from halftruth.train.results.held_out_rows import HeldOutRows, OutOfSample, read_held_out_rows
 from halftruth.train.results.output_tables import avoid_names, make_prediction_table
 from halftruth.train.results.saved_model import build_saved_model, load_weights
 from halftruth.train.run_folder import (
@@ -52,6 +51,7 @@ from halftruth.train.run_folder import (
     load_checkpoint,
     read_result,
 )
+from halftruth.train.scored_rows import HELD_OUT, ScoredRows
 from halftruth.train.scoring import average_over_mirror, score_rows
 
 # Decoded pixels that are held in memory at once.
@@ -155,14 +155,14 @@ class TrainedRun:
         return choose_thresholds(probabilities, shown, parsed)
 
     @cached_property
-    def held_out(self) -> HeldOutRows:
+    def held_out(self) -> ScoredRows:
         """The rows that the model was not fitted on: labels and logits."""
         if self.has_many_classes:
             raise DataError(
                 f"{self.folder}: was trained on {len(self.classes):,} classes, for which this is "
                 "not available (docs/data.md, Many classes)"
             )
-        return read_held_out_rows(self.folder)
+        return ScoredRows.read(self.folder)
 
     @cached_property
     def curves(self) -> tuple[np.ndarray, np.ndarray]:
@@ -386,7 +386,7 @@ class TrainedRun:
         """
         nowhere, identity = np.full(len(rows), -1), self.saved["identity"]
         # Only an ensemble has scores of its training rows by models that were not fitted on them.
-        if "out_of_sample" not in self.saved or self.result is None:
+        if HELD_OUT not in self.saved or self.result is None:
             return nowhere
         if self.inputs is not None:
             same = matrix is not None and digest_features(matrix) == identity["features"]
@@ -406,7 +406,7 @@ class TrainedRun:
         if (place < 0).all():
             return scores
         # The logits of the ensemble alone: those of `held_out` have the hints of training.
-        held = OutOfSample.from_checkpoint(self.saved).logits[place]
+        held = self.saved[HELD_OUT]["logits"].double().numpy()[place]
         if list_hints(hints):
             held = self._with_hints(self._make_scores(scores.items, held, scores.bad), hints).logits
         logits = np.where((place >= 0)[:, None], held, scores.logits)

@@ -1,103 +1,45 @@
-"""The stages of a run: the head on extracted features, the whole network, or both."""
+"""The stages of a network: the head on extracted features, the whole network, or both."""
 
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
 from torch import Tensor
 
 from halftruth import losses
-from halftruth.data.wide_matrix import WideMatrix
 from halftruth.losses import Loss
-from halftruth.models import (
-    Classifier,
-    build_feature_model,
-    build_image_model,
-    freeze_batchnorm,
-    set_standardization,
-    transfer_head,
-)
+from halftruth.models import Classifier, freeze_batchnorm, transfer_head
 from halftruth.models.averaged import average_classifiers, build_averaged
-from halftruth.models.language_model import build_text_model
-from halftruth.train.config import Config
-from halftruth.train.ensemble.ensemble_run import fit_ensemble_to_task
-from halftruth.train.inputs.batches import Features, Inputs, share_scale
-from halftruth.train.journal import Journal
+from halftruth.train.build_models import build_head, build_standardized_head
+from halftruth.train.inputs.batches import Features, Inputs
+from halftruth.train.plans.plan import Work
 from halftruth.train.records import CRITERIA
-from halftruth.train.run_folder import HEAD, Checkpoints, load_checkpoint
-from halftruth.train.scoring import extract_features
-from halftruth.train.task import Task
+from halftruth.train.run_folder import HEAD, load_checkpoint
 from halftruth.train.trainer import Progress, Stage, Teacher
 
-PLANS = {"head": ("head",), "all": ("all",), "head-first": ("head", "all")}
+STAGES = {"head": ("head",), "all": ("all",), "head-first": ("head", "all")}
 # The weights that are kept: this share of the trained network, the rest of the network before.
 SHARES = (0.25, 0.5, 0.75)
 # Biases are fitted on at most so many labels.
 _MOST_LABELS = 1 << 22
 
 
-def build_model(config: Config, task: Task) -> Classifier:
-    """Return the untrained model of a run."""
-    torch.manual_seed(config.seed)
-    if config.tunes_encoder:
-        assert task.encoder is not None
-        return build_text_model(
-            task.encoder.text, len(task.classes), head=config.head, dropout=config.dropout
-        )
-    if isinstance(task.features, WideMatrix):
-        # Only an ensemble is fitted to it, which makes its own model.
-        return build_head(config, len(task.features.columns), len(task.classes))
-    if task.features is not None:
-        return build_standardized_head(config, task, torch.from_numpy(task.features))
-    return build_image_model(
-        config.backbone,
-        len(task.classes),
-        weights=config.weights,
-        image_size=config.image_size,
-        head=config.head,
-        dropout=config.dropout,
-    )
-
-
-def build_head(config: Config, dim: int, classes: int) -> Classifier:
-    """Return a head on features, initialised from torch's random state."""
-    return build_feature_model(
-        dim, classes, hidden=config.hidden, head=config.head, dropout=config.dropout
-    )
-
-
-def build_standardized_head(config: Config, task: Task, features: Tensor) -> Classifier:
-    """Return a head on features that are standardised by the training rows."""
-    torch.manual_seed(config.seed)
-    model = build_head(config, features.shape[1], len(task.classes))
-    set_standardization(model, features, torch.from_numpy(task.splits.train))
-    if task.encoder is not None and not config.tunes_encoder:
-        share_scale(model.backbone[0], task.encoder.one_scale)  # type: ignore[index, arg-type]
-    return model
-
-
 @dataclass
 class Stages:
     """The stages of a run: `train` runs them, `load_best` returns the best model."""
 
-    config: Config
-    task: Task
-    accelerator: Accelerator
-    journal: Journal
-    folder: Path
-    identity: dict[str, Any]
+    work: Work
     stop_asked: Callable[[], bool]
     teacher: Teacher | None = None
-    # The ensemble on the features before training, where a teacher has fitted it.
-    frozen: tuple[Classifier, dict[str, Any]] | None = None
+    # Fits an ensemble to features before training; with `quality` best, it is averaged with.
+    fit_frozen: Callable[[Tensor], tuple[Classifier, dict[str, Any]]] | None = None
 
-    def train(self, model: Classifier, inputs: Inputs, saved: dict[str, Any] | None) -> Progress:
+    def train(self, model: Classifier, inputs: Inputs) -> Progress:
         """Run all stages, from the checkpoint on if there is one."""
-        plan = PLANS[self.config.tune if self._trains_network else "all"]
+        saved, config = self.work.saved, self.work.config
+        plan = STAGES[config.tune if self._trains_network else "all"]
         reached = 0 if saved is None else plan.index(saved["progress"]["stage"])
         before, head, start = Progress(""), dict[str, Any](), dict[str, Tensor]()
         for number, name in enumerate(plan):
@@ -117,16 +59,16 @@ class Stages:
             before = stage.run()
             if name == "head":
                 head = self._transfer_head(stage, model)
-            elif start and self.config.interpolate:
+            elif start and config.interpolate:
                 self._interpolate(stage, model, start)
-            if start and self.config.frozen_ensemble:
-                self._average_with_frozen(stage, model, start)
+            if start and self.fit_frozen is not None:
+                self._average_with_frozen(stage, model, start, self.fit_frozen)
         return before
 
     @property
     def _trains_network(self) -> bool:
         """Whether a network is trained, on images or text, not only a head on features."""
-        return self.task.features is None or self.config.tunes_encoder
+        return self.work.task.features is None or self.work.config.tunes_encoder
 
     def load_best(
         self, model: Classifier, inputs: Inputs
@@ -135,31 +77,31 @@ class Stages:
 
         A head alone is evaluated on the features extracted before, not on the images again.
         """
-        best = self._open_checkpoints().best()
+        best = self.work.open_checkpoints().best()
         if "layout" in best:
             model = build_averaged(model, best["layout"])
         model.load_state_dict(best["model"])
         if best["stage"] != "head":
             return best, model, inputs
-        features = self._extract_features(model, inputs)
-        small = build_standardized_head(self.config, self.task, features)
-        small.load_state_dict(load_checkpoint(self.folder / HEAD)["model"])
+        features = self.work.extract_features(model, inputs)
+        small = build_standardized_head(self.work.config, self.work.task, features)
+        small.load_state_dict(load_checkpoint(self.work.folder / HEAD)["model"])
         return best, small, Features(features)
 
     # ------------------------------------------------------------------ one stage
 
     def _make_head_stage(self, model: Classifier, inputs: Inputs) -> Stage:
-        features = self._extract_features(model, inputs)
-        small = build_standardized_head(self.config, self.task, features)
+        features = self.work.extract_features(model, inputs)
+        small = build_standardized_head(self.work.config, self.work.task, features)
         return self._make_stage("head", small, Features(features))
 
     def _make_full_stage(self, model: Classifier, inputs: Inputs) -> Stage:
-        if self.config.freeze_bn and self.task.features is None:
+        if self.work.config.freeze_bn and self.work.task.features is None:
             freeze_batchnorm(model)
         return self._make_stage("all", model, inputs)
 
     def _make_stage(self, name: str, model: Classifier, inputs: Inputs) -> Stage:
-        config, task = self.config, self.task
+        work, config, task = self.work, self.work.config, self.work.task
         on_features = name == "head" or not self._trains_network
         lr = config.head_lr if on_features else config.lr
         loss = losses.create(config.method, **config.options)
@@ -174,14 +116,14 @@ class Stages:
             train_rows=task.splits.train,
             val_rows=task.splits.val,
             config=config,
-            accelerator=self.accelerator,
-            journal=self.journal,
-            folder=self.folder,
+            accelerator=work.accelerator,
+            journal=work.journal,
+            folder=work.folder,
             epochs=config.head_epochs if name == "head" else config.epochs,
             lr=lr,
             head_lr=lr if on_features else lr * config.head_lr_mult,
             select_on_truth=config.selects_on_truth,
-            identity=self.identity,
+            identity=work.identity,
             stop_asked=self.stop_asked,
             teacher=self.teacher,
         )
@@ -198,7 +140,7 @@ class Stages:
             more = {name: value for name, value in best.items() if name not in kept}
             stage.checkpoints.save_best(stage.model, "head", epoch, {**more, "fitted": True})
         transfer_head(stage.model, model)
-        self._open_checkpoints().save_best(model, "head", epoch)
+        self.work.open_checkpoints().save_best(model, "head", epoch)
         return best
 
     @torch.no_grad()
@@ -212,7 +154,7 @@ class Stages:
         if stage.loss.innermost.needs_index:
             # Such a loss remembers the rows it is called with.
             return
-        count = max(_MOST_LABELS // len(self.task.classes), 1)
+        count = max(_MOST_LABELS // len(self.work.task.classes), 1)
         rows = stage.train_rows[:: -(-len(stage.train_rows) // count)]
         at = torch.as_tensor(rows, device=stage.device)
         logits = stage.score_with(stage.model.to(stage.device), rows)
@@ -221,8 +163,8 @@ class Stages:
 
     def _load_start(self, model: Classifier) -> dict[str, Tensor]:
         """Give the untrained network the best head, and return a copy of its weights."""
-        small = build_head(self.config, model.feature_dim, len(self.task.classes))
-        small.load_state_dict(load_checkpoint(self.folder / HEAD)["model"])
+        small = build_head(self.work.config, model.feature_dim, len(self.work.task.classes))
+        small.load_state_dict(load_checkpoint(self.work.folder / HEAD)["model"])
         transfer_head(small, model)
         return {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
 
@@ -248,21 +190,18 @@ class Stages:
         model.load_state_dict(mix_weights(start, best["model"], chosen))
         more = {"share": chosen, "kept": stage.progress.kept}
         stage.checkpoints.save_best(model, stage.name, int(best["epoch"]), more)
-        self.journal.log(
+        self.work.journal.log(
             f"weights: {chosen:.0%} from after and {1 - chosen:.0%} from before this stage; "
             f"{CRITERIA[stage.criterion]}: {100 * stage.progress.kept:.2f} ({100 * alone:.2f} with "
             "all from after it)"
         )
 
-    def _extract_features(self, model: Classifier, inputs: Inputs) -> Tensor:
-        task, config = self.task, self.config
-        return extract_features(config, task, model, inputs, self.journal, self.accelerator)
-
-    def _open_checkpoints(self) -> Checkpoints:
-        return Checkpoints(self.folder, self.accelerator, self.identity)
-
     def _average_with_frozen(
-        self, stage: Stage, model: Classifier, start: dict[str, Tensor]
+        self,
+        stage: Stage,
+        model: Classifier,
+        start: dict[str, Tensor],
+        fit: Callable[[Tensor], tuple[Classifier, dict[str, Any]]],
     ) -> None:
         """Average the network with an ensemble on frozen features, if that scores better.
 
@@ -276,10 +215,8 @@ class Stages:
             return
         backbone = deepcopy(model)
         backbone.load_state_dict(start)
-        features = self._extract_features(backbone, stage.inputs)
-        fitted = self.frozen or fit_ensemble_to_task(
-            features.numpy(), self.task, self.config.seed, stage.device, self.journal.log
-        )
+        features = self.work.extract_features(backbone, stage.inputs)
+        fitted = fit(features)
         model.load_state_dict(best["model"])
         alone = stage.score_with(model.to(stage.device), stage.val_rows)
         frozen = fitted[0].to(stage.device).eval()
@@ -289,7 +226,7 @@ class Stages:
         both = average_classifiers(model, frozen)
         both.head.set_scales(alone, others)  # type: ignore[operator]
         score, before = stage.measure(both), stage.progress.kept
-        self.journal.log(
+        self.work.journal.log(
             f"network averaged with an ensemble on frozen features; {CRITERIA[stage.criterion]}: "
             f"{100 * score:.2f} ({100 * before:.2f} without; the better is kept)"
         )
