@@ -1,6 +1,5 @@
 """The three ways in which the estimator fits: an ensemble, one model, a model of many classes."""
 
-import copy
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,23 +8,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
-from halftruth import losses
 from halftruth.data.splits import split_rows
 from halftruth.labels import SparseLabels
-from halftruth.labels.soft_labels import scale_weights
 from halftruth.models import Classifier
 from halftruth.presence.propensity import LabelBias
 from halftruth.train.auto.resolve import hold_out_rows
-from halftruth.train.build_models import build_head
 from halftruth.train.config import Config
 from halftruth.train.devices import OneProcess
 from halftruth.train.ensemble.fit_ensemble import FEW_ROWS, fit_ensemble
+from halftruth.train.fit_head import FittedHead, HeadData, fit_head
 from halftruth.train.inputs.batches import apply_in_blocks, fit_standardization, standardize_inputs
 from halftruth.train.many_classes.many_model import ManyClassModel
-from halftruth.train.teacher import make_teacher, make_teacher_config
-from halftruth.train.trainer import Stage, Teacher
 
 # Training seeds the random state of torch; there is one per process.
 _training_lock = threading.Lock()
@@ -110,91 +104,33 @@ def fit_one_model(data: TrainingData, config: Config, val: float) -> Fitted:
     The rows with out-of-sample logits are the held-out ones (`val`). Without these, models trained
     on parts of the rows score the other rows; few rows are scored by the model itself.
     """
-    rows = np.arange(len(data.y))
+    rows, held = np.arange(len(data.y)), _NO_ROWS
     if val:
-        train, rows = split_rows(len(rows), val=val, seed=config.seed, groups=data.groups)
-        trained = _train(data, config, train, rows)
-        logits = _score(trained.model, data.X[rows])
-    else:
-        parts = hold_out_rows(rows, config.seed, data.groups) if len(rows) >= FEW_ROWS else []
-        standard = []
-        for held in parts:
-            part = _train(data, config, np.setdiff1d(rows, held), _NO_ROWS)
-            standard.append(_standardize(_score(part.model, data.X[held]))[0])
-        trained = _train(data, config, rows, _NO_ROWS)
-        logits = _score(trained.model, data.X)
-        if parts:
-            # Models of the parts differ in level from the final one; the order of rows is what
-            # counts.
-            _, mean, std = _standardize(logits)
-            rows, logits = np.concatenate(parts), np.concatenate(standard) * std + mean
-    return Fitted(trained.model, rows, logits, epochs=trained.epochs, best_epoch=trained.best_epoch)
-
-
-@dataclass(frozen=True)
-class _Trained:
-    """A trained model, in double precision on the CPU, and how long it was trained."""
-
-    model: Classifier
-    epochs: int
-    best_epoch: int
-
-
-def _train(data: TrainingData, config: Config, train: np.ndarray, val: np.ndarray) -> _Trained:
-    """Train one model on some rows, after the teacher that its method may need."""
-    with keep_random_state():
-        first, teacher = make_teacher_config(config), None
-        if first is not None:
-            _, teacher = _run_stage(data, first, train, val)
-        return _run_stage(data, config, train, val, teacher)[0]
-
-
-def _run_stage(
-    data: TrainingData,
-    config: Config,
-    train: np.ndarray,
-    val: np.ndarray,
-    teacher: Teacher | None = None,
-) -> tuple[_Trained, Teacher]:
-    """Train one model; return it, also as a teacher that can label the rows for another model."""
-    torch.manual_seed(config.seed)
-    model = build_head(config, data.X.shape[1], data.y.shape[1])
+        rows, held = split_rows(len(rows), val=val, seed=config.seed, groups=data.groups)
     # Standardised once before training, in double precision: float32 cannot hold the digits of
     # a column such as a date in seconds.
-    scale = fit_standardization(data.X[train] if len(val) else data.X)
-    model.backbone[0] = nn.Identity()  # type: ignore[operator]
-    inputs = standardize_inputs(data.X, scale)
-    process: Any = OneProcess(config.device)
-    stage = Stage(
-        name="all",
-        model=model,
-        inputs=inputs,
-        loss=_make_loss(config, data.weights, train),
-        labels=torch.from_numpy(data.y),
-        train_rows=train,
-        val_rows=val,
-        config=config,
-        accelerator=process,
-        epochs=config.epochs,
-        lr=config.head_lr,
-        head_lr=config.head_lr,
-        teacher=teacher,
+    scale = fit_standardization(data.X[rows] if val else data.X)
+    given = HeadData(
+        standardize_inputs(data.X, scale), data.X.shape[1], torch.from_numpy(data.y), data.weights
     )
-    epochs = stage.run().epoch
-    best = stage.best()
-    model.load_state_dict(best["model"])
-    labeller = make_teacher(copy.deepcopy(model), inputs, process, 2 * config.batch_size)
-    model.cpu().double().eval().requires_grad_(False)
-    model.backbone[0] = scale  # type: ignore[operator]
-    return _Trained(model, epochs, int(best["epoch"]) + 1), labeller
 
+    def fit(train: np.ndarray) -> FittedHead:
+        with keep_random_state():
+            fitted = fit_head(config, given, train, held)
+        fitted.model.cpu().double().requires_grad_(False)
+        fitted.model.backbone[0] = scale  # type: ignore[operator]
+        return fitted
 
-def _make_loss(config: Config, weights: np.ndarray | None, train: np.ndarray) -> losses.Loss:
-    """Return the loss of a method, with the weights of the training rows."""
-    loss = losses.create(config.method, **config.options)
-    if weights is None:
-        return loss
-    return losses.LabelValues(loss, weights=scale_weights(weights[train]))
+    parts = [] if val or len(rows) < FEW_ROWS else hold_out_rows(rows, config.seed, data.groups)
+    standard = [_standardize(_score(fit(np.setdiff1d(rows, p)).model, data.X[p]))[0] for p in parts]
+    fitted = fit(rows)
+    scored = held if val else rows
+    logits = _score(fitted.model, data.X[scored])
+    if parts:
+        # Models of the parts differ in level from the final one; the order of rows is what counts.
+        _, mean, std = _standardize(logits)
+        scored, logits = np.concatenate(parts), np.concatenate(standard) * std + mean
+    return Fitted(fitted.model, scored, logits, epochs=fitted.epochs, best_epoch=fitted.best_epoch)
 
 
 def _score(model: Classifier, X: Any) -> np.ndarray:

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from halftruth import losses
 from halftruth.data.splits import fold_of_rows, split_rows
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.metrics import mean_roc_auc
@@ -25,6 +24,7 @@ from halftruth.models import set_standardization
 from halftruth.train.build_models import build_head
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.devices import OneProcess, count_processes, run_in_processes
+from halftruth.train.fit_head import HeadData, make_head_stage
 from halftruth.train.inputs.batches import Features
 from halftruth.train.settings import parse_budget
 from halftruth.train.trainer import Stage, TrainingStopped
@@ -291,17 +291,6 @@ def make_trial(
     torch.manual_seed(config.seed)
     model = build_head(config, features.shape[1], labels.shape[1])
     set_standardization(model, features[torch.from_numpy(train)])
-    return Stage(
-        name="trial",
-        model=model,
-        inputs=Features(features),
-        loss=losses.create(config.method, **config.options),
-        labels=labels,
-        train_rows=train,
-        val_rows=held,
-        config=config,
-        accelerator=accelerator,
-        epochs=config.epochs if config.on_features else config.head_epochs,
-        lr=config.head_lr,
-        head_lr=config.head_lr,
-    )
+    epochs = config.epochs if config.on_features else config.head_epochs
+    data = HeadData(Features(features), features.shape[1], labels)
+    return make_head_stage(config, model, data, train, held, accelerator, epochs=epochs)

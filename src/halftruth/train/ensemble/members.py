@@ -19,8 +19,8 @@ from halftruth.presence.propensity import frequency_propensities, shows_one
 from halftruth.train.config import Config
 from halftruth.train.devices import OneProcess
 from halftruth.train.ensemble.solver import minimise
+from halftruth.train.fit_head import HeadData, make_head_stage
 from halftruth.train.inputs.batches import Features
-from halftruth.train.trainer import Stage
 
 # Variances of the prior on linear weights: from noisy features to many exact ones.
 RIDGES = (0.125, 0.5, 2.0, 8.0, 32.0)
@@ -127,12 +127,8 @@ def fit_mlp(
     )  # fmt: skip
     torch.manual_seed(seed)
     model = build_feature_model(x.shape[1], labels.shape[1], hidden=MLP_WIDTH, dropout=0.8)
-    process: Any = OneProcess(x.device.type)
-    stage = Stage(
-        name="mlp", model=model, inputs=Features(x), loss=loss, labels=labels,
-        train_rows=np.arange(len(x)), val_rows=np.arange(0), config=config, accelerator=process,
-        epochs=epochs, lr=1e-3, head_lr=1e-3,
-    )  # fmt: skip
+    data, every, none = HeadData(Features(x), x.shape[1], labels), np.arange(len(x)), np.arange(0)
+    stage = make_head_stage(config, model, data, every, none, OneProcess(x.device.type), loss)
     stage.run()
     state = stage.best()["model"]
     mlp = build_mlp(x.shape[1], labels.shape[1])
