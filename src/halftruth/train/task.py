@@ -140,6 +140,30 @@ def load_task(
     of a text a `WideMatrix`.
     `lower_absent`: see `apply_verdicts`.
     """
+    labels, groups = _read_rows(config, sparse)
+    labels, given = _add_verified_labels(config, labels, lower_absent)
+    splits = choose_parts(config, labels, groups)
+    labels, given, splits = _leave_out_weightless(config, labels, given, splits)
+    task = Task(labels=labels, splits=splits, groups=groups, given=given)
+    if config.truth:
+        truth = read(config.truth, **truth_options(config), sparse=sparse)
+        task.truth = align_truth(labels, truth, config.truth)
+    if config.hint_names:
+        task.hint_names = read_hint_names(config.hint_names, labels.classes)
+    task.hints = read_hints(
+        config.hints, labels.classes, labels.items, len(labels), task.hint_names
+    )
+    if config.on_features:
+        _read_features(task, config, encoder, sparse, accelerator)
+    else:
+        task.store = ImageStore([Path(path) for path in config.images])
+        _check_images_named(task)
+    check_parts(task, config)
+    return task
+
+
+def _read_rows(config: Config, sparse: bool) -> tuple[Any, np.ndarray | None]:
+    """Return the labels of all rows, and the group of each row, if there are groups."""
     # First, so that a misspelt column is reported as --group-column, not as a dropped column.
     groups = read_groups(config)
     try:
@@ -160,76 +184,81 @@ def load_task(
             labels.values if known else None, labels.classes, config.prevalence,
             config.complete_classes, config.labels_per_row,
         )  # fmt: skip
+    return labels, groups
+
+
+def _add_verified_labels(
+    config: Config, labels: Any, lower_absent: bool
+) -> tuple[Any, np.ndarray | None]:
+    """Return labels with complete rows and verdicts, and those of the file where they changed."""
     given = None
     if config.complete_rows:
         labels, given = add_complete_rows(labels, config.complete_rows, reading_options(config))
     if config.verdicts:
         given = labels.values if given is None else given
         labels = apply_verdicts(labels, config.verdicts, lower_absent=lower_absent)
-    splits = choose_parts(config, labels, groups)
-    if (weights := labels.weights) is not None:
-        splits = _leave_out_weightless(config, labels, splits)
-        if not has_many_classes(labels):
-            labels = labels.ignore_weightless()
-            given = None if given is None else np.where(weights > 0, given, UNKNOWN)
-        if not np.ptp(weights[splits.train]):
-            # Equal weights say nothing.
-            labels = replace(labels, weights=None)
-    task = Task(labels=labels, splits=splits, groups=groups, given=given)
-    if config.truth:
-        truth = read(config.truth, **truth_options(config), sparse=sparse)
-        task.truth = align_truth(labels, truth, config.truth)
-    if config.hint_names:
-        task.hint_names = read_hint_names(config.hint_names, labels.classes)
-    task.hints = read_hints(
-        config.hints, labels.classes, labels.items, len(labels), task.hint_names
-    )
-    if config.on_features:
-        rows = task.splits.train
-        values = get_frequent_labels(labels) if has_many_classes(labels) else labels.values
-        images = None if encoder is None else encoder.images
-        if config.images and images is None:
-            images = ImageFeatures.create(config)
-        on_disk = belongs_on_disk(config, len(labels))
-        # The others wait for the files that the main process makes.
-        with let_main_go_first(accelerator if on_disk or images is not None else None):
-            if on_disk:
-                task.features, encoder, task.texts = encode_on_disk(
-                    config, labels, values, rows, encoder, images
-                )
-            else:
-                found = read_inputs(config, labels, config.labels, config.features, images=images)
-                if encoder is None:
-                    encoder = FeatureEncoder.fit(
-                        *found[:2], values, rows, config.encoder, config.tunes_encoder, images,
-                        wide=sparse and not has_many_classes(labels) and labels.soft is None,
-                    )  # fmt: skip
-                task.features, task.texts = encoder.transform(*found), found[1]
-        if images is not None:
-            task.store = ImageStore([Path(path) for path in config.images])
-            _leave_out_bad(task, config, images.bad)
-        task.encoder = None if encoder.is_plain else encoder
-    else:
+    return labels, given
+
+
+def _leave_out_weightless(
+    config: Config, labels: Any, given: np.ndarray | None, splits: Splits
+) -> tuple[Any, np.ndarray | None, Splits]:
+    """Leave out labels and rows of weight 0; an error if training or validation loses all rows."""
+    if (weights := labels.weights) is None:
+        return labels, given, splits
+    kept = remove_rows(splits, np.flatnonzero(~weights.any(axis=1)))
+    for part, reason in (
+        ("train", "there is nothing to learn from"),
+        ("val", "no epoch can be chosen"),
+    ):
+        count, needed = len(getattr(splits, part)), part == "train" or not config.fits_ensemble
+        if needed and (count or part == "train") and not len(getattr(kept, part)):
+            name = {"train": "training", "val": "validation"}[part]
+            raise DataError(
+                f"{config.labels}: every weight of the {count:,} {name} rows is 0, so "
+                f"{reason}; give some of them another weight"
+            )
+    if not has_many_classes(labels):
+        labels = labels.ignore_weightless()
+        given = None if given is None else np.where(weights > 0, given, UNKNOWN)
+    if not np.ptp(weights[kept.train]):
+        # Equal weights say nothing.
+        labels = replace(labels, weights=None)
+    return labels, given, kept
+
+
+def _read_features(
+    task: Task,
+    config: Config,
+    encoder: FeatureEncoder | None,
+    sparse: bool,
+    accelerator: Accelerator | None,
+) -> None:
+    """Add the features of all rows: of tables, of text, and of the images beside these."""
+    labels, rows = task.labels, task.splits.train
+    values = get_frequent_labels(labels) if has_many_classes(labels) else labels.values
+    images = None if encoder is None else encoder.images
+    if config.images and images is None:
+        images = ImageFeatures.create(config)
+    on_disk = belongs_on_disk(config, len(labels))
+    # The others wait for the files that the main process makes.
+    with let_main_go_first(accelerator if on_disk or images is not None else None):
+        if on_disk:
+            task.features, encoder, task.texts = encode_on_disk(
+                config, labels, values, rows, encoder, images
+            )
+        else:
+            found = read_inputs(config, labels, config.labels, config.features, images=images)
+            if encoder is None:
+                encoder = FeatureEncoder.fit(
+                    *found[:2], values, rows, config.encoder, config.tunes_encoder, images,
+                    wide=sparse and not has_many_classes(labels) and labels.soft is None,
+                )  # fmt: skip
+            task.features, task.texts = encoder.transform(*found), found[1]
+    if images is not None:
         task.store = ImageStore([Path(path) for path in config.images])
-        _check_images_named(task)
-    check_parts(task, config)
-    return task
-
-
-def _leave_out_weightless(config: Config, labels: Any, splits: Splits) -> Splits:
-    """Return the parts without rows of weight 0; an error if training or validation loses all."""
-    kept = remove_rows(splits, np.flatnonzero(~labels.weights.any(axis=1)))
-    if not len(kept.train):
-        raise DataError(
-            f"{config.labels}: every weight of the {len(splits.train):,} training rows is 0, so "
-            "there is nothing to learn from"
-        )
-    if not len(kept.val) and len(splits.val) and not config.fits_ensemble:
-        raise DataError(
-            f"{config.labels}: every weight of the {len(splits.val):,} validation rows is 0, so "
-            "no epoch can be chosen; give some of them another weight"
-        )
-    return kept
+        _leave_out_bad(task, config, images.bad)
+    task.encoder = None if encoder.is_plain else encoder
 
 
 def _leave_out_bad(task: Task, config: Config, bad: list[tuple[str, str]]) -> None:
