@@ -207,17 +207,16 @@ def _leave_out_weightless(
     if (weights := labels.weights) is None:
         return labels, given, splits
     kept = remove_rows(splits, np.flatnonzero(~weights.any(axis=1)))
-    for part, reason in (
-        ("train", "there is nothing to learn from"),
-        ("val", "no epoch can be chosen"),
-    ):
-        count, needed = len(getattr(splits, part)), part == "train" or not config.fits_ensemble
-        if needed and (count or part == "train") and not len(getattr(kept, part)):
-            name = {"train": "training", "val": "validation"}[part]
-            raise DataError(
-                f"{config.labels}: every weight of the {count:,} {name} rows is 0, so "
-                f"{reason}; give some of them another weight"
-            )
+    if not len(kept.train):
+        raise DataError(
+            f"{config.labels}: every weight of the {len(splits.train):,} training rows is 0, so "
+            "there is nothing to learn from"
+        )
+    if len(splits.val) and not len(kept.val) and not config.fits_ensemble:
+        raise DataError(
+            f"{config.labels}: every weight of the {len(splits.val):,} validation rows is 0, so "
+            "no epoch can be chosen; give some of them another weight"
+        )
     if not has_many_classes(labels):
         labels = labels.ignore_weightless()
         given = None if given is None else np.where(weights > 0, given, UNKNOWN)
