@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from halftruth.data import DataError, read_features, read_features_and_ids
+from halftruth.data import DataError, read_features
+from halftruth.data.feature_columns import read_feature_columns
 from halftruth.labels import LabelMatrix
 
 
@@ -57,7 +58,7 @@ def test_tables_with_other_columns_are_refused(tmp_path):
         read_features(path)
     assert read_features(path, drop_columns=["sex"]).tolist() == [[1], [2]]
     path.write_text("image,f0\na,1\nb,\n")
-    with pytest.raises(DataError, match=r"line 3, column 'f0': expected a number, got ''"):
+    with pytest.raises(DataError, match=r"line 3, column 'f0': expected a number, got no value"):
         read_features(path)
     with pytest.raises(DataError, match=r"expected \.npy"):
         read_features(tmp_path / "f.mat")
@@ -83,7 +84,8 @@ def test_rows_with_ids_follow_the_items_of_the_labels(tmp_path, suffix, ids):
     path = write_features(tmp_path, suffix, ids, [[2.0, 0.5], [3.0, 0.5], [1.0, 0.5]])
     features = read_features(path, labels=labels_of(*sorted(map(str, ids))))
     assert features[:, 0].tolist() == [1, 2, 3]
-    values, found = read_features_and_ids(path)
+    source = read_feature_columns(path)
+    values, found = source.to_matrix(), source.ids
     assert values[:, 0].tolist() == [2, 3, 1]
     assert found.tolist() == list(map(str, ids))
 

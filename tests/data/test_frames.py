@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from halftruth.data import DataError, features_from_frame, labels_from_frame
+from halftruth.data import DataError, labels_from_frame, read_features
+from halftruth.data.feature_columns import feature_columns_from_frame
 
 
 def test_columns_are_classes_and_the_index_names_the_items():
@@ -59,29 +60,31 @@ def test_bad_label_frames_are_refused(frame, message):
 
 def test_features_keep_the_index_as_ids():
     frame = pd.DataFrame({"x": [1, 2], "y": [0.5, 1.5]}, index=[7, 9])
-    values, ids = features_from_frame(frame)
+    source = feature_columns_from_frame(frame)
+    values, ids = source.to_matrix(), source.ids
     assert values.dtype == np.float32
     assert values.tolist() == [[1, 0.5], [2, 1.5]]
     assert ids.tolist() == ["7", "9"]
 
 
 def test_an_id_column_of_a_feature_frame_is_not_a_feature():
-    values, ids = features_from_frame(pd.DataFrame({"id": ["a", "b"], "x": [1.0, 2.0]}))
+    source = feature_columns_from_frame(pd.DataFrame({"id": ["a", "b"], "x": [1.0, 2.0]}))
+    values, ids = source.to_matrix(), source.ids
     assert values.tolist() == [[1], [2]]
     assert ids.tolist() == ["a", "b"]
 
 
 def test_the_default_index_gives_no_ids():
-    assert features_from_frame(pd.DataFrame({"x": [1.0, 2.0]}))[1] is None
+    assert feature_columns_from_frame(pd.DataFrame({"x": [1.0, 2.0]})).ids is None
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
 def test_features_that_are_not_finite_are_refused_with_row_and_column(value):
     frame = pd.DataFrame({"x": [1.0, 2.0], "y": [0.0, value]})
     with pytest.raises(DataError, match=r"row 1, column (1 \()?'y'"):
-        features_from_frame(frame)
+        read_features(frame)
 
 
 def test_features_that_are_text_are_refused():
     with pytest.raises(DataError, match="column 'colour': expected a number, got 'red'"):
-        features_from_frame(pd.DataFrame({"x": [1.0], "colour": ["red"]}))
+        read_features(pd.DataFrame({"x": [1.0], "colour": ["red"]}))

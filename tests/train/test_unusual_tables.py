@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 import halftruth
 from halftruth.cli.app import app
-from halftruth.data import DataError, read_features_and_ids
+from halftruth.data import DataError
 from halftruth.data.feature_columns import feature_columns_from_frame, read_feature_columns
 from halftruth.data.hints import read_hint
 from halftruth.data.table_encoder import TableEncoder
@@ -68,7 +68,8 @@ def test_an_unnamed_column_is_row_numbers_or_names(tmp_path, name):
         for source in sources[:2]:
             assert list(source.columns) == ["f0"]
             assert (None if source.ids is None else source.ids.tolist()) == ids
-        values, found = read_features_and_ids(path)
+        source = read_feature_columns(path)
+        values, found = source.to_matrix(), source.ids
         assert values.tolist() == [[0.5], [1.5]]
         assert (None if found is None else found.tolist()) == ids
 

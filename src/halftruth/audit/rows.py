@@ -11,7 +11,7 @@ from PIL import Image
 
 from halftruth.audit.audit_folder import AuditFolder, find_reading_problem, find_roles
 from halftruth.data import BadImage, DataError, ImageStore
-from halftruth.data.features import FEATURE_KEYS
+from halftruth.data.feature_columns import FEATURE_KEYS
 from halftruth.data.readers.label_table import PROVENANCE
 from halftruth.data.readers.numpy_file import find_matrix, load_arrays
 from halftruth.data.readers.text_table import SUFFIXES, Table, read_table

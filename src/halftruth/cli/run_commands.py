@@ -137,7 +137,7 @@ def predict(
     from halftruth.train.results.predictions import write_predictions
 
     source: Any = inputs or None
-    if inputs and trained.inputs is not None and (trained.config.text or trained.encoder is None):
+    if inputs and trained.inputs is not None and (trained.config.text or trained.encoder.is_plain):
         kind = "table with text" if trained.config.text else "file of features"
         if len(inputs) > 1:
             raise typer.BadParameter(f"expected one {kind}, got {len(inputs)} paths")

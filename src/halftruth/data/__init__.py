@@ -6,13 +6,7 @@ with needs_extras("halftruth.data"):
     from halftruth.data.check import ClassCount, Report, check_data, training_part
     from halftruth.data.decode_images import Decoded, check_images, decode_all
     from halftruth.data.errors import DataError
-    from halftruth.data.features import (
-        align_features,
-        check_features,
-        features_from_frame,
-        read_features,
-        read_features_and_ids,
-    )
+    from halftruth.data.feature_columns import read_features
     from halftruth.data.image_file import BadImage
     from halftruth.data.images import ImageStore
     from halftruth.data.label_files import read_labels
@@ -35,19 +29,15 @@ __all__ = [
     "ImageStore",
     "Report",
     "Splits",
-    "align_features",
     "check_data",
-    "check_features",
     "check_images",
     "choose_splits",
     "decode_all",
-    "features_from_frame",
     "fold_of_rows",
     "labels_from_frame",
     "named_splits",
     "read_column",
     "read_features",
-    "read_features_and_ids",
     "read_labels",
     "split_rows",
     "training_part",

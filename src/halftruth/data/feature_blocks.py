@@ -11,6 +11,7 @@ import numpy as np
 
 from halftruth.data.errors import DataError, nearest, some
 from halftruth.data.feature_columns import (
+    FEATURE_KEYS,
     MATRIX,
     FeatureColumns,
     Places,
@@ -20,7 +21,6 @@ from halftruth.data.feature_columns import (
     read_feature_columns,
     refuse_other_columns,
 )
-from halftruth.data.features import FEATURE_KEYS
 from halftruth.data.readers.arrow_columns import table_to_arrays
 from halftruth.data.readers.arrow_file import ArrowFile
 from halftruth.data.readers.numpy_file import find_matrix, load_arrays

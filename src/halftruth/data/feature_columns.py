@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from halftruth.data.errors import DataError, nearest, some
-from halftruth.data.features import FEATURE_KEYS
+from halftruth.data.features import align_features, check_features
 from halftruth.data.readers.arff import read_arff_features
 from halftruth.data.readers.arrow_columns import table_to_arrays
 from halftruth.data.readers.arrow_file import ArrowFile
@@ -28,9 +28,11 @@ from halftruth.data.readers.text_table import (
     read_table,
 )
 from halftruth.data.shards import ARROW, PARQUET, expand_shards
+from halftruth.labels import LabelMatrix
 from halftruth.labels.checks import row_blocks
 from halftruth.reading import ArffLabels
 
+FEATURE_KEYS = ("X", "features", "feats", "embeddings")
 # The name of the only column of a file that is a bare matrix.
 MATRIX = ""
 
@@ -48,6 +50,8 @@ class FeatureColumns:
     place: str
     # The names of all columns of the file.
     header: tuple[str, ...] = ()
+    # The place of each row, for messages.
+    places: Sequence[str] | None = None
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -62,6 +66,54 @@ class FeatureColumns:
         ids = None if self.ids is None else self.ids[rows]
         columns = {name: column[rows] for name, column in self.columns.items()}
         return FeatureColumns(columns, ids, self.place, self.header)
+
+    def to_matrix(self) -> np.ndarray:
+        """Return the columns as a float32 matrix (N, D); every value must be a finite number."""
+        for name, column in self.columns.items():
+            is_text = column.dtype == object
+            if is_text or (name != MATRIX and np.isnan(column).any()):
+                wrong = (k for k, cell in enumerate(column) if is_text or np.isnan(cell).any())
+                row = next(wrong)
+                place = f"{self.place} row {row + 1}" if self.places is None else self.places[row]
+                got = repr(str(column[row])) if is_text else "no value"
+                raise DataError(
+                    f"{place}, column {name!r}: expected a number, got {got}; fill it in, or, if "
+                    f"the column is not a feature, drop it with drop_columns=[{name!r}]"
+                )
+        parts = [c if c.ndim > 1 else c[:, None] for c in self.columns.values()]
+        matrix = parts[0] if len(parts) == 1 else np.hstack(parts)
+        check_features(matrix, place=self.place, names=self.names)
+        return matrix.astype(np.float32, copy=False)
+
+
+def read_features(
+    source: Any,
+    key: str | None = None,
+    *,
+    labels: LabelMatrix | None = None,
+    drop_columns: Sequence[str] = (),
+    arff_labels: ArffLabels = None,
+) -> np.ndarray:
+    """Read features as a float32 matrix (N, D), from a file or a DataFrame.
+
+    Every value must be a finite number. With `labels`, there is one row per row of the labels: by
+    id where the features have ids, otherwise in the same order. A .npz with `X_train` and `X_test`
+    is joined in this order, as `read_labels` joins `Y_train` and `Y_test`.
+
+    >>> import pandas as pd
+    >>> read_features(pd.DataFrame({"f0": [0.5], "f1": [1.0]}, index=["a"]))
+    array([[0.5, 1. ]], dtype=float32)
+    """
+    if hasattr(source, "columns"):
+        found = feature_columns_from_frame(source, drop_columns=drop_columns)
+    else:
+        found = read_feature_columns(
+            source, key, drop_columns=drop_columns, arff_labels=arff_labels
+        )
+    matrix = found.to_matrix()
+    if labels is None:
+        return matrix
+    return align_features(matrix, found.ids, labels, place=found.place, names=found.names)
 
 
 def read_feature_columns(
@@ -211,7 +263,7 @@ def choose_columns(
         chosen[name] = column
     if not chosen:
         raise DataError(f"{place}: expected columns of features, but none is left")
-    return FeatureColumns(chosen, ids, place, tuple(columns))
+    return FeatureColumns(chosen, ids, place, tuple(columns), places)
 
 
 def has_gaps(values: np.ndarray) -> bool:

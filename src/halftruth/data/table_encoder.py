@@ -168,7 +168,12 @@ class TableEncoder:
         return [column.name for column in self.columns] == [MATRIX] and not self.columns[0].missing
 
     def transform(self, source: FeatureColumns) -> np.ndarray:
-        """Return the matrix of a source; columns are found by name, others are not used."""
+        """Return the matrix of a source; columns are found by name, others are not used.
+
+        A matrix that stays as it is may also come as columns of numbers, in their order.
+        """
+        if self.is_plain and source.names is not None:
+            return source.to_matrix()
         lost = [column.name for column in self.columns if column.name not in source.columns]
         if lost and MATRIX in (*lost, *source.columns):
             got = "a matrix" if source.names is None else f"the columns {some(source.names)}"

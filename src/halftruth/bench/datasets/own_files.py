@@ -15,7 +15,8 @@ from halftruth.bench.datasets.dataset import Contents, Dataset, Published, publi
 from halftruth.bench.label_settings import MEASURES
 from halftruth.data import read_column, read_labels
 from halftruth.data.errors import DataError, class_names, some
-from halftruth.data.features import check_features, read_features
+from halftruth.data.feature_columns import read_features
+from halftruth.data.features import check_features
 from halftruth.data.readers.numpy_file import load_arrays
 from halftruth.labels import ABSENT, PRESENT, LabelMatrix
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from halftruth.bench.datasets.dataset import Contents, Dataset, Published, join, register
 from halftruth.data import read_labels
-from halftruth.data.features import read_features
+from halftruth.data.feature_columns import read_features
 
 MULAN = "MULAN's table of data sets"
 WHAT = ("images_train_and_val", "images_test", "features", "classes", "cardinality")

@@ -191,6 +191,11 @@ class FeatureEncoder:
         (folder / JSON).write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8")
 
     @classmethod
+    def for_matrix(cls, width: int) -> FeatureEncoder:
+        """Return the encoder of one matrix that stays as it is."""
+        return cls((TableEncoder.for_matrix(width),))
+
+    @classmethod
     def load(cls, folder: Path) -> FeatureEncoder | None:
         """Return the encoder of a run folder; None if the features of the run stay as they are."""
         path = folder / JSON

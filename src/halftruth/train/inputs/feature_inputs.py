@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from halftruth.data import DataError, read_features
+from halftruth.data import DataError
 from halftruth.data.decode_images import describe_bad
 from halftruth.data.errors import option, some
-from halftruth.data.feature_blocks import MatrixFile, open_blocks
-from halftruth.data.feature_columns import MATRIX, FeatureColumns, feature_columns_from_frame
-from halftruth.data.features import features_from_frame, find_rows, read_features_and_ids
+from halftruth.data.feature_blocks import open_blocks
+from halftruth.data.feature_columns import FeatureColumns, feature_columns_from_frame
+from halftruth.data.features import find_rows
 from halftruth.data.given_images import open_images
 from halftruth.data.readers.text_table import (
     SUFFIXES,
@@ -76,7 +76,7 @@ def read_texts(table: str | Path, column: str, reading: Mapping[str, Any]) -> li
 
 def read_matrix(
     config: Config,
-    encoder: FeatureEncoder | None,
+    encoder: FeatureEncoder,
     labels: LabelMatrix,
     table: str | Path,
     features: Files | None = None,
@@ -87,9 +87,6 @@ def read_matrix(
     `features`: other files than those of training.
     """
     paths = config.features if features is None else list_files(features)
-    if encoder is None:
-        options = _options_for_one(config, paths[0])
-        return read_features(_only(paths), labels=labels, **options)
     found = read_inputs(config, labels, table, paths, reading, encoder.images)
     if encoder.images is not None and encoder.images.bad:
         raise DataError(describe_bad(encoder.images.bad, len(labels)))
@@ -98,7 +95,7 @@ def read_matrix(
 
 def encode(
     config: Config,
-    encoder: FeatureEncoder | None,
+    encoder: FeatureEncoder,
     features: Any = None,
     text: Any = None,
     images: Any = None,
@@ -108,8 +105,8 @@ def encode(
     features: files, a DataFrame, or an array of encoded features. text: a table with the column of
     text, a DataFrame, a text, or a list of texts. images: where the images are that the ids name.
     """
-    if encoder is None or is_matrix(features):
-        return *_read_plain(config, features), None
+    if is_matrix(features):
+        return _to_floats(features), None, None
     texts, ids = (None, None) if text is None else _read_texts(config, text)
     sources: list[FeatureColumns] = []
     if isinstance(features, pd.DataFrame):
@@ -139,7 +136,7 @@ def encode(
 
 def encode_blocks(
     config: Config,
-    encoder: FeatureEncoder | None,
+    encoder: FeatureEncoder,
     features: Any = None,
     text: Any = None,
     images: Any = None,
@@ -155,16 +152,10 @@ def encode_blocks(
         return
     if text is None and len(paths) == 1:
         source = open_blocks(paths[0], options_for(paths[0], feature_options(config)))
-        if encoder is not None or isinstance(source, MatrixFile):
-            for block in source.blocks():
-                plain_matrix = block.columns[MATRIX] if encoder is None else None
-                yield (
-                    encoder.transform([block]) if encoder is not None else plain_matrix,  # type: ignore[misc]
-                    block.ids,
-                    None,
-                )
-            return
-    if text is not None and features is None and encoder is not None:
+        for block in source.blocks():
+            yield encoder.transform([block]), block.ids, None
+        return
+    if text is not None and features is None:
         texts, ids = _read_texts(config, text)
         for at in range(0, len(texts), TEXTS_AT_ONCE):
             some = slice(at, at + TEXTS_AT_ONCE)
@@ -196,33 +187,14 @@ def is_matrix(values: Any) -> bool:
     return not (len(values) and all(isinstance(path, str | Path) for path in values))
 
 
-def _read_plain(config: Config, features: Any) -> tuple[Any, np.ndarray | None]:
-    """Numbers, for a run that was trained on a matrix, and their ids."""
-    if isinstance(features, pd.DataFrame):
-        return features_from_frame(features)
+def _to_floats(features: Any) -> Any:
+    """Return numbers in memory as float32; torch warns of arrays that cannot be written to."""
     if isinstance(features, WideMatrix):
-        return features, None
-    if is_matrix(features):
-        try:
-            # torch warns of arrays that cannot be written to, such as those of a DataFrame.
-            return np.require(features, np.float32, "W"), None
-        except (TypeError, ValueError) as error:
-            raise DataError(f"features: expected numbers (rows, columns): {error}") from error
-    path = _only(list_files(features))
-    return read_features_and_ids(path, **_options_for_one(config, path))
-
-
-def _only(paths: Sequence[str | Path]) -> str | Path:
-    if len(paths) != 1:
-        raise DataError(f"features: the run was trained on one matrix, got {len(paths)} files")
-    return paths[0]
-
-
-def _options_for_one(config: Config, path: str | Path) -> dict[str, Any]:
-    options = feature_options(config)
-    if ".arff" not in Path(path).name.lower():
-        options.pop("arff_labels", None)
-    return options
+        return features
+    try:
+        return np.require(features, np.float32, "W")
+    except (TypeError, ValueError) as error:
+        raise DataError(f"features: expected numbers (rows, columns): {error}") from error
 
 
 def _read_texts(config: Config, source: Any) -> tuple[list[str], np.ndarray | None]:

@@ -114,8 +114,10 @@ class TrainedRun:
             )
         # This device may not support the precision of training.
         self.accelerator = make_accelerator(dataclasses.replace(self.config, precision="no"))
-        # How tables and text become features; None if the run was trained on a matrix.
-        self.encoder = FeatureEncoder.load(self.folder)
+        # How files, tables and text become features.
+        self.encoder = FeatureEncoder.load(self.folder) or FeatureEncoder.for_matrix(
+            self.inputs or 0
+        )
         self.journal = Journal(None, quiet=quiet)
 
     @cached_property
@@ -423,13 +425,12 @@ class TrainedRun:
         assert self.inputs is not None
         if not isinstance(matrix, WideMatrix):
             check_features(matrix)
-        with_encoder = self.encoder is not None
         if matrix.ndim != 2 or matrix.shape[1] != self.inputs:
             raise DataError(
                 f"{self.folder}: was trained on {self.inputs:,} features per row, got a matrix of "
                 f"shape {matrix.shape}"
                 + "; give a file or a DataFrame with the columns of training"
-                * with_encoder
+                * (not self.encoder.is_plain)
             )
         if names is None:
             names = [str(name) for name in (range(len(matrix)) if ids is None else ids)]
