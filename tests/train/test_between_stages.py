@@ -57,7 +57,7 @@ def test_a_mean_of_weights_keeps_integers_of_the_end():
 
 
 def train_with_scores(on_images, tmp_path, monkeypatch, scores):
-    """Train with `interpolate` and given scores of the means; return (before, after, kept)."""
+    """Train with `select` averaged and given scores of the means; return (before, after, kept)."""
     seen, run, asked = {}, Stage.run, iter(scores)
 
     def recorded(self):
@@ -68,9 +68,9 @@ def train_with_scores(on_images, tmp_path, monkeypatch, scores):
 
     monkeypatch.setattr(Stage, "run", recorded)
     monkeypatch.setattr(Stage, "measure", lambda self, model: next(asked))
-    settings = {**on_images, "method": "em", "select": "last", "lr": 3e-3, "head_lr": 1e-9}
+    settings = {**on_images, "method": "em", "select": "averaged", "lr": 3e-3, "head_lr": 1e-9}
     out = tmp_path / "run"
-    result = fit(**settings, tune="head-first", interpolate=True, out=out, quiet=True)
+    result = fit(**settings, tune="head-first", out=out, quiet=True)
     return seen["start"], seen["end"], load_checkpoint(out / "best.safetensors"), result
 
 
@@ -106,14 +106,14 @@ def test_a_finished_run_that_is_resumed_is_not_averaged_again(on_images, tmp_pat
 def test_means_of_weights_need_both_stages(on_images, tmp_path):
     settings = {k: v for k, v in on_images.items() if k not in ("head_epochs", "head_lr")}
     with pytest.raises(ConfigError, match="head-first"):
-        fit(**settings, method="em", tune="all", interpolate=True, out=tmp_path / "run")
+        fit(**settings, method="em", tune="all", select="averaged", out=tmp_path / "run")
 
 
 def train_with_frozen(on_images, out, monkeypatch, score):
-    """Train with `frozen_ensemble` and a given score of the average."""
+    """Train with `quality` best and a given score of the average."""
     monkeypatch.setattr(Stage, "measure", lambda self, model: score)
     settings = {**on_images, "method": "em", "select": "last", "head_lr": 1e-9, "lr": 3e-3}
-    fit(**settings, tune="head-first", frozen_ensemble=True, out=out, quiet=True)
+    fit(**settings, tune="head-first", quality="best", out=out, quiet=True)
     return load_checkpoint(out / "best.safetensors")
 
 
@@ -154,4 +154,4 @@ def test_the_network_alone_is_kept_if_the_frozen_ensemble_does_not_help(
 
 
 def test_auto_averages_weights_of_a_network():
-    assert choose(torch.eye(4, dtype=torch.int8).numpy(), 8).settings["interpolate"]
+    assert choose(torch.eye(4, dtype=torch.int8).numpy(), 8).settings["select"] == "averaged"

@@ -107,7 +107,7 @@ def test_estimates_know_which_labels_are_missing(tmp_path):
 def finished(data, tmp_path_factory):
     settings = {
         **IMAGES, "labels": str(data / "labels.csv"), "images": str(data / "photos"),
-        "head_epochs": 1, "epochs": 1, "method": "em-teacher", "frozen_ensemble": True,
+        "head_epochs": 1, "epochs": 1, "method": "em-teacher", "quality": "best",
         "out": str(tmp_path_factory.mktemp("taught") / "run"),
     }  # fmt: skip
     with patch.object(plan, "fit_ensemble", wraps=fit_ensemble) as fits:

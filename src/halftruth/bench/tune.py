@@ -257,7 +257,7 @@ def _evaluate(
 ) -> float:
     """Train with the suggested settings; the validation score of the selected epoch."""
     from halftruth.train.run import Run
-    from halftruth.train.trainer import TrainingStopped
+    from halftruth.train.trainer import KEEP_LAST, TrainingStopped
 
     library = import_optuna()
     values = {name: _suggest(trial, name, axis) for name, axis in space.items()}
@@ -274,7 +274,7 @@ def _evaluate(
     def watch(record: dict[str, Any]) -> None:
         seen.append(record["select"])
         # Of all epochs so far, as the run itself keeps the best, or the last.
-        trial.report(seen[-1] if changed.select == "last" else max(seen), len(seen) - 1)
+        trial.report(seen[-1] if changed.select in KEEP_LAST else max(seen), len(seen) - 1)
         if trial.should_prune():
             raise library.TrialPruned
 

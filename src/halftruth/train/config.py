@@ -201,6 +201,11 @@ class Config(Settings):
                 f"select: {self.select} chooses an epoch, and an ensemble has none; expected auto, "
                 "observed or truth (the labels that probabilities and decisions are fitted to)"
             )
+        if self.select == "averaged" and (self.on_features or self.tune != "head-first"):
+            found.append(
+                "select: averaged needs weights from before the whole network is trained; use it "
+                "with `images` and `tune` head-first"
+            )
         if self.select == "truth" and not self.truth:
             found.append('select: "truth" needs the complete labels (`truth`)')
         return found

@@ -25,6 +25,7 @@ DATA, METHOD, MODEL, TRAINING = "Data", "Method", "Model", "Training"
 MACHINE = "Machine and run folder"
 # Chooses a plan by the labels and inputs; on features, the ensemble.
 AUTO, ENSEMBLE = "auto", "ensemble"
+QUALITIES = FAST, _, BEST = "fast", "default", "best"
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,18 @@ ONE_MODEL = Condition(
     "it is for the training of one model, and an ensemble is fitted here",
     "not with the ensemble of `auto`",
     "name a `method`, such as swan, or leave it out",
+)
+FAST_PLAN = Condition(
+    lambda s: s.quality != FAST or s.fits_ensemble,
+    "only an ensemble has fast members: `quality` fast is for `method` auto, on features that are "
+    "not trained",
+    "`quality` fast: the ensemble of `auto`",
+)
+BEST_PLAN = Condition(
+    lambda s: s.quality != BEST or not (s.on_features or s.tune != "head-first"),
+    "more than the default helps where a network is trained: `quality` best is for `images` with "
+    "`tune` head-first",
+    "`quality` best: images, `tune` head-first",
 )
 WITH_HINTS = Condition(
     lambda s: bool(s.hints), "there are no `hints` whose columns it could name", "`hints`"
@@ -308,6 +321,14 @@ class Settings:
         "or a name from `halftruth methods`; or package.module:Class, a loss of your own.",
         on_resume=FIXED, first=True, flags=("--method", "-m"),
     )  # fmt: skip
+    quality: str = _declare(
+        "default", METHOD,
+        "How much time the plan of auto takes. fast: a backbone of images stays as it is, and the "
+        "ensemble has its fast members only. best: a network is also averaged with an ensemble on "
+        "the features before it was trained, if that scores better; predictions then take twice "
+        "as long.",
+        choices=QUALITIES, only=(FAST_PLAN, BEST_PLAN), on_resume=FIXED, first=True,
+    )  # fmt: skip
     budget: str | int | None = _declare(
         None, METHOD,
         "How many settings of the head auto may try for a network: a number of trials, or a time "
@@ -442,19 +463,6 @@ class Settings:
         at_least=0, less_than=1,
         only=(ONE_MODEL,),
     )  # fmt: skip
-    interpolate: bool = _declare(
-        False, TRAINING,
-        "After the whole network is trained, average its weights with those from before, in the "
-        "proportion that scores best on the validation rows.",
-        only=(NETWORK, BOTH_STAGES), on_resume=FREE,
-    )  # fmt: skip
-    frozen_ensemble: bool = _declare(
-        False, TRAINING,
-        "After the whole network is trained, average its predictions with those of an ensemble on "
-        "the features before, if that scores better on the validation rows; predictions then take "
-        "twice as long.",
-        only=(NETWORK, IMAGES, BOTH_STAGES), on_resume=FREE,
-    )  # fmt: skip
     clip: float = _declare(
         0.0, TRAINING, "Largest norm of the gradient; 0: no limit.", at_least=0, only=(ONE_MODEL,)
     )
@@ -470,8 +478,11 @@ class Settings:
         only=(ONE_MODEL,),
     )  # fmt: skip
     select: str = _declare(
-        "auto", TRAINING, "How the best epoch is chosen, see docs/training.md.",
-        choices=("auto", "both", "auc", "observed", "truth", "last"),
+        "auto", TRAINING,
+        "How the best epoch is chosen, see docs/training.md; averaged: the last epoch, its weights "
+        "averaged with those from before the whole network was trained, in the proportion that "
+        "scores best on the validation rows.",
+        choices=("auto", "both", "auc", "observed", "truth", "last", "averaged"),
     )  # fmt: skip
     seed: int = _declare(0, TRAINING, f"Seed of all random numbers: {SEED_RANGE}.", on_resume=FIXED)
 
@@ -584,7 +595,7 @@ DEFAULTS_ON_TEXT = {
 def get_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the defaults that differ from those of `Settings`, by the kind of inputs."""
     if not (values.get("features") or values.get("text")):
-        return {}
+        return {"tune": "head"} if values.get("quality") == FAST else {}
     if values.get("encoder") and values.get("tune", "head") != "head":
         return DEFAULTS_ON_TEXT
     return DEFAULTS_ON_FEATURES

@@ -26,6 +26,8 @@ from halftruth.train.run_folder import BEST, HEAD, Checkpoints
 from halftruth.train.scoring import score_rows, send_scores
 from halftruth.train.step import Learner, compute_learning_rate_factor, compute_ridge_decay
 
+# The values of the setting `select` that keep the last epoch.
+KEEP_LAST = ("last", "averaged")
 # Steps between readings of the loss (which wait for the device) and between checks for a stop
 # request (which wait for the other processes).
 _READ_LOSS_EVERY = 50
@@ -151,7 +153,7 @@ class Stage:
             improved = self._is_better(score)
             if improved:
                 at.best, at.best_epoch, at.criterion = score, at.epoch, self.criterion
-            if improved or (self.config.select == "last" and not score < at.floor):
+            if improved or (self.config.select in KEEP_LAST and not score < at.floor):
                 at.kept = score
                 # The stage after the head alone continues from this state of the loss.
                 more = self.loss.carried_state() if self.name == "head" else {}

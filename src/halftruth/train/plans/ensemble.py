@@ -8,10 +8,11 @@ import torch
 from halftruth.models import Classifier
 from halftruth.models.ensemble import build_ensemble, put_on_backbone
 from halftruth.train.config import ENSEMBLE
-from halftruth.train.ensemble.fit_ensemble import fit_ensemble
+from halftruth.train.ensemble.fit_ensemble import FAST_MEMBERS, fit_ensemble
 from halftruth.train.inputs.batches import Features
 from halftruth.train.plans.plan import FittedModel, Plan, Work
 from halftruth.train.scored_rows import HELD_OUT, ScoredRows
+from halftruth.train.settings import FAST
 
 
 class EnsemblePlan(Plan):
@@ -47,6 +48,7 @@ def fit_ensemble_to_run(
     own = matrix if len(rows) == len(matrix) else matrix[rows]
     fitted = fit_ensemble(
         own, labels.values[rows],
+        members=FAST_MEMBERS if work.config.quality == FAST else None,
         seed=work.config.seed, device=work.accelerator.device, log=log,
         groups=None if task.groups is None else task.groups[rows],
         one_scale=None if task.encoder is None else task.encoder.one_scale,

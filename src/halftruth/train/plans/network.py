@@ -10,6 +10,7 @@ from halftruth.train.devices import catch_stop_signals
 from halftruth.train.plans.ensemble import fit_ensemble_to_run
 from halftruth.train.plans.plan import FittedModel, Plan, Work
 from halftruth.train.plans.stages import Stages
+from halftruth.train.settings import BEST
 from halftruth.train.teacher import (
     ESTIMATES,
     estimate_labels,
@@ -39,7 +40,7 @@ class NetworkPlan(Plan):
             teacher = make_teacher_of_estimates(estimates, work.accelerator)
         work.begin()
         with catch_stop_signals() as stop_asked:
-            frozen = (lambda x: self._fit_frozen(work, x)) if config.frozen_ensemble else None
+            frozen = (lambda x: self._fit_frozen(work, x)) if config.quality == BEST else None
             stages = Stages(work, stop_asked, teacher, frozen)
             reached = stages.train(work.model, work.inputs)
         best, model, inputs = stages.load_best(work.model, work.inputs)

@@ -59,7 +59,7 @@ class Stages:
             before = stage.run()
             if name == "head":
                 head = self._transfer_head(stage, model)
-            elif start and config.interpolate:
+            elif start and config.select == "averaged":
                 self._interpolate(stage, model, start)
             if start and self.fit_frozen is not None:
                 self._average_with_frozen(stage, model, start, self.fit_frozen)
