@@ -18,6 +18,7 @@ from halftruth.train.auto.resolve import (
 )
 from halftruth.train.config import Config, ConfigError, load_settings, override
 from halftruth.train.devices import OneProcess
+from halftruth.train.plans import network, plan
 from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.settings import parse_budget
 from halftruth.train.step import compute_ridge_decay
@@ -322,3 +323,41 @@ def test_too_few_groups_are_reported(monkeypatch):
     assert "3 are too few" in words[0]
     _, words = search_settings(config, choice, *given, groups=np.arange(len(x)) % 5)
     assert "too few" not in words[0]
+
+
+def test_a_long_training_on_a_cpu_says_so_at_once_and_names_the_fast_quality(
+    on_images, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(network, "_WORTH_SAYING", 0.0)
+
+    def stop(*_):
+        raise RuntimeError("the images are read now")
+
+    monkeypatch.setattr(plan, "read_images", stop)
+    with pytest.raises(RuntimeError, match="are read now"):
+        fit(**{**on_images, "method": "auto"}, out=tmp_path / "run")
+    said = " ".join(capsys.readouterr().err.split())
+    assert "on this CPU, training the network takes about" in said
+    assert "--quality fast" in said
+
+
+def test_quality_fast_keeps_the_backbone_and_fits_the_fast_members(on_images, tmp_path):
+    settings = {k: on_images[k] for k in ("labels", "images", "backbone", "weights", "image_size")}
+    settings |= {"device": "cpu", "report": False, "quiet": True}
+    result = fit(**settings, quality="fast", out=tmp_path / "run")
+    assert {one["name"] for one in result.members} <= {"linear", "forest", "neighbours"}
+    assert load_settings(tmp_path / "run", {}).tune == "head"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"quality": "fast", "method": "em"}, "quality: has no effect, since only an ensemble"),
+        ({"quality": "best", "features": "x.npy"}, "quality: has no effect, since more than the"),
+        ({"quality": "best", "images": "photos", "tune": "all"}, "`tune` head-first"),
+        ({"quality": "quick"}, "expected one of fast, default, best"),
+    ],
+)
+def test_a_quality_without_effect_is_an_error(settings, words):
+    with pytest.raises(ConfigError, match=words):
+        Config.of({"labels": "l.csv", "images": "photos", **settings})

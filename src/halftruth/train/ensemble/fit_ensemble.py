@@ -48,7 +48,7 @@ MLP_ROWS = 1_000
 # A member with a smaller share of the weights is left out.
 LEAST_WEIGHT = 0.015
 # The members of `--quality fast`.
-FAST_MEMBERS = ("linear", "neighbours")
+FAST_MEMBERS = ("linear", "forest", "neighbours")
 # The members that are fitted again to estimates of unknown labels.
 REFITTED = ("forest", "neighbours")
 

@@ -12,7 +12,7 @@ from halftruth.train.config import AUTO, ENSEMBLE
 from halftruth.train.ensemble.preparation import prepare_features
 from halftruth.train.plans.ensemble import EnsemblePlan
 from halftruth.train.plans.many_classes import ManyClassesPlan
-from halftruth.train.plans.network import NetworkPlan
+from halftruth.train.plans.network import NetworkPlan, describe_cpu_time
 from halftruth.train.plans.plan import Plan, Work
 from halftruth.train.plans.taught import TaughtPlan
 from halftruth.train.task import has_many_classes, release_validation
@@ -23,6 +23,8 @@ def choose_plan(work: Work) -> Plan:
     """Return the plan of a run; `work.config` then has its method and settings."""
     if has_many_classes(work.task.labels):
         return ManyClassesPlan()
+    if line := describe_cpu_time(work):
+        work.journal.log(line)
     # Images that cannot be read leave the rows before anything is chosen by them.
     _ = work.inputs
     if _names_frequent_first(work):
