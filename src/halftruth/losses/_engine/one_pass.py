@@ -5,12 +5,13 @@ slopes, so one pass is enough: rows are processed in blocks that fit the cache o
 only the gradient is kept for the backward pass.
 """
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from halftruth.losses._engine import fused, native
+from halftruth.losses._engine import fused
 from halftruth.losses._engine.logit import Logit
 from halftruth.losses._engine.tracing import Untraceable
 
@@ -119,16 +120,11 @@ class OnePass(torch.autograd.Function):
 
 
 def measure(logits: Tensor, task: Task, want_slope: bool) -> tuple[Tensor, Tensor | None]:
-    """The scaled value and slopes, by a generated kernel where possible, else by `walk`."""
+    """The scaled value and slopes, by a generated kernel on a GPU where possible, else by `walk`."""
     loss, labels, context, unit, scale = task
-    if unit == "all":
-        try:
-            if fused.fits(logits):
-                return fused.run(loss, logits, labels, context, scale, want_slope)
-            if native.fits(logits, labels):
-                return native.run(loss, logits, labels, context, scale, want_slope)
-        except Untraceable:
-            pass
+    if unit == "all" and fused.fits(logits):
+        with suppress(Untraceable):
+            return fused.run(loss, logits, labels, context, scale, want_slope)
     return walk(loss, logits, labels, context, unit, want_slope, scale)
 
 

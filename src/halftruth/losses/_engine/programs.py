@@ -1,7 +1,4 @@
-"""Programs of losses: trace a loss, order its loops, and keep the program for the next batch.
-
-Shared by `fused` (Triton, for GPUs) and `native` (C, for CPUs).
-"""
+"""Programs of losses: trace a loss, order its loops, and keep the program for the next batch."""
 
 import re
 from collections.abc import Callable
