@@ -33,7 +33,7 @@ class Focal(Loss):
         return curve if self.alpha is None else curves.scaled(curve, self.alpha)
 
     def absent(self, s: Logit) -> Curve:
-        curve = curves.mirrored(curves.focal, s, self.gamma)
+        curve = curves.absent_focal(s, self.gamma)
         return curve if self.alpha is None else curves.scaled(curve, 1 - self.alpha)
 
 
@@ -70,7 +70,7 @@ class ASL(Loss):
 
     def absent(self, s: Logit) -> Curve:
         if self.margin == 0:
-            return curves.mirrored(curves.focal, s, self.gamma_neg, self.detach_weight)
+            return curves.absent_focal(s, self.gamma_neg, self.detach_weight)
         return curves.shifted_focal(s, self.gamma_neg, self.margin, self.detach_weight)
 
 
@@ -98,7 +98,7 @@ class FocalMargin(Loss):
         return curves.focal(s, self.gamma)
 
     def absent(self, s: Logit) -> Curve:
-        return curves.mirrored(curves.focal, s, self.gamma)
+        return curves.absent_focal(s, self.gamma)
 
 
 @register("hill")

@@ -40,7 +40,7 @@ class Leveraged(Loss):
         return curves.focal(s, self.gamma_pos)
 
     def absent(self, s: Logit) -> Curve:
-        return curves.mirrored(curves.focal, s, self.gamma_neg)
+        return curves.absent_focal(s, self.gamma_neg)
 
 
 @register("las")

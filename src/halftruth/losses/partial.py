@@ -60,12 +60,12 @@ class PartialASL(Loss):
         return curves.focal(s, self.gamma_pos)
 
     def absent(self, s: Logit) -> Curve:
-        return curves.mirrored(curves.focal, s, self.gamma_neg)
+        return curves.absent_focal(s, self.gamma_neg)
 
     def unknown(self, s: Logit) -> Curve:
         if self.unknown_as == "ignore":
             return curves.nothing(s)
-        return curves.scaled(curves.mirrored(curves.focal, s, self.gamma_unknown), self.alpha)
+        return curves.scaled(curves.absent_focal(s, self.gamma_unknown), self.alpha)
 
     def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
         """Where unknown labels are left out, or None."""

@@ -79,11 +79,12 @@ class SPLC(Wrapper):
         return inner, limits.to(logits.dtype).expand(labels.shape)
 
     def terms(self, s: Logit, labels: Any, context: Any, rows: slice) -> Curve:
+        limits, base = None, self.base
         if isinstance(self.tau, list):
             context, limits = context
-        curve = self.base.terms(s, labels, context, rows)
+        curve = base.terms(s, labels, context, rows)
         if not self.correcting:
             return curve
-        there = self.base.present if self.margin_on_corrected else self.base.corrected
-        above = s.z > limits[rows] if isinstance(self.tau, list) else curves.above(s.p, self.tau)
+        there = base.present if self.margin_on_corrected else base.corrected
+        above = curves.above(s.p, self.tau) if limits is None else s.z > limits[rows]
         return curves.patched(curve, curves.is_unknown(labels) & above, there, s)

@@ -56,7 +56,8 @@ def walk(
     if len(every) == 1:
         z = logits if logits.dtype == dtype else logits.to(dtype)
         value, slope = loss.terms(Logit(z, loss.eps), labels, context, every[0])
-        return _reduced(value, unit) * scale, slope * scale if want_slope else None
+        value = _reduced(value, unit)
+        return (value if scale == 1 else value * scale), slope * scale if want_slope else None
     slopes = torch.empty_like(logits, dtype=dtype) if want_slope else None
     parts: list[Tensor] = []
     for rows in every:

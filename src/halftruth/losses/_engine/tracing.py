@@ -90,7 +90,7 @@ class Symbol:
         self.mask: str | None = None
         self.shape = (tape.rows, 1 if row else tape.columns)
         self.dtype = _DTYPES[kind]
-        self.device = torch.device("meta")
+        self.device, self.is_cpu = torch.device("meta"), False
 
     def _binary(self, text: str, other: Any, kind: str = "float", turned: bool = False) -> "Symbol":
         name, _, row = self.tape.operand(other)
