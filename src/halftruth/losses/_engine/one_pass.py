@@ -121,7 +121,7 @@ class OnePass(torch.autograd.Function):
 
 
 def measure(logits: Tensor, task: Task, want_slope: bool) -> tuple[Tensor, Tensor | None]:
-    """The scaled value and slopes, by a generated kernel on a GPU where possible, else by `walk`."""
+    """The scaled value and slopes, by a kernel on a GPU where possible, else by `walk`."""
     loss, labels, context, unit, scale = task
     if unit == "all" and fused.fits(logits):
         with suppress(Untraceable):

@@ -34,13 +34,13 @@ class Line(NamedTuple):
 
 @dataclass
 class Tape:
-    """The recorded lines, the numbers they use, and the tensors they read."""
+    """The recorded lines, the numbers they use, and the kinds and layouts of tensors they read."""
 
     rows: int
     columns: int
     lines: list[Line] = field(default_factory=list)
     numbers: list[float] = field(default_factory=list)
-    tensors: list[tuple[Tensor, str]] = field(default_factory=list)
+    tensors: list[tuple[str, str]] = field(default_factory=list)
 
     def write(self, text: str, kind: str, row: bool, sums: bool = False) -> "Symbol":
         name = f"v{len(self.lines)}"
@@ -62,23 +62,19 @@ class Tape:
             # An argument of the kernel: a schedule may change it without compiling again.
             self.numbers.append(value)
             return f"c{len(self.numbers) - 1}", "float", True
-        if isinstance(value, Tensor) and value.dtype != torch.float64:
-            return self._tensor(value)
+        # Such as a tensor of the loss, which may be another one in the next batch.
         raise Untraceable(f"operand {type(value).__name__}")
 
     def symbol(self, value: Tensor) -> "Symbol":
         """A symbol for a tensor that changes with each batch; its operations are recorded, too."""
-        return Symbol(self, *self._tensor(value))
-
-    def _tensor(self, value: Tensor) -> tuple[str, str, bool]:
         shapes = {(): "one", (self.rows, 1): "row", (self.rows, self.columns): "entry"}
         layout = shapes.get(tuple(value.shape))
         if layout is None:
             raise Untraceable(f"tensor of shape {tuple(value.shape)}")
-        self.tensors.append((value.contiguous(), layout))
-        kind = "float" if value.is_floating_point() else "bool"
-        kind = "int" if kind == "bool" and value.dtype != torch.bool else kind
-        return f"t{len(self.tensors) - 1}", kind, layout != "entry"
+        kind = "float" if value.is_floating_point() else "int"
+        kind = "bool" if value.dtype == torch.bool else kind
+        self.tensors.append((kind, layout))
+        return Symbol(self, f"t{len(self.tensors) - 1}", kind, layout != "entry")
 
 
 class Symbol:
