@@ -84,13 +84,6 @@ class ClassBalanced(Wrapper):
         there = torch.as_tensor(label_codes.check(labels)) > 0
         self._set_counts(there.sum(dim=0), (~there.any(dim=1)).sum())
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        # The buffer is empty until the counts are known, so it takes the saved one's size.
-        saved = state_dict.get(prefix + "weights")
-        if saved is not None and saved.shape != self.weights.shape:
-            self.weights = torch.empty_like(saved, device=self.weights.device)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-
     def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
         if self.weights.numel() != labels.shape[1] + 1:
             given = f"were given for {self.weights.numel() - 1} classes"

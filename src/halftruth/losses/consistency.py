@@ -127,10 +127,9 @@ class SpatialConsistency(Wrapper):
         self.side = require(side >= 1, side, "side", ">= 1")
         self.start = require(start >= 0, start, "start", ">= 0")
         self.needs_index = self.needs_maps = True
+        self.depends_on_epoch = start > 0 or self.base.depends_on_epoch
         if start == 0:
-            self.depends_on_epoch, self.without_epochs = self.base.depends_on_epoch, ""
-        else:
-            self.depends_on_epoch = True
+            self.without_epochs = ""
         # One byte per cell: a probability as 1 to 255, or 0 for a cell not seen yet.
         self.memory = Memory("uint8")
 

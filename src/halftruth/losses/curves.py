@@ -173,20 +173,23 @@ def mixed(share: Tensor, a: Curve, b: Curve) -> Curve:
     return torch.lerp(b[0], a[0], share), torch.lerp(b[1], a[1], share)
 
 
-def patched(curve: Curve, where: Tensor, other: Callable[[Logit], Curve], s: Logit) -> Curve:
+def patched(
+    curve: Curve, where: Tensor, other: Callable[..., Curve], s: Logit, *tables: Tensor
+) -> Curve:
     """`curve` with the entries under the mask `where` replaced by the curve `other`.
 
+    `tables` (B, K): further arguments of `other`, of which it gets the same entries as of s.
     Labels are sparse: on a CPU only the masked entries of `other` are computed. On an accelerator
     and under a compiler it is faster to compute all of them and select.
     """
     value, slope = curve
     if not _by_numpy(where):
         mask = where.to(value.dtype)
-        return mixed(mask, other(s), curve)
+        return mixed(mask, other(s, *tables), curve)
     at = torch.from_numpy(where.numpy().ravel().nonzero()[0])
     if not len(at):
         return curve
-    new_value, new_slope = other(s.like(s.z.take(at)))
+    new_value, new_slope = other(s.like(s.z.take(at)), *(table.take(at) for table in tables))
     return value.put(at, new_value), slope.put(at, new_slope)
 
 

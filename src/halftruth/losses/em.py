@@ -212,21 +212,17 @@ class EMAPL(MemoryLoss, EM):
         rows = self.memory.read(index)
         return (rows >= POSITIVE).to(torch.int8) - ((rows > 0) & (rows <= 1)).to(torch.int8)
 
-    @staticmethod
-    def _is_pseudo_label(rows: Tensor) -> Tensor:
-        return (rows > 0) & (rows != KNOWN)
-
     def terms(self, s: Logit, labels: Tensor, context: Any, rows: slice) -> Curve:
         curve = super().terms(s, labels, context, rows)
         remembered = context[rows]
-        where = (labels == label_codes.UNKNOWN) & self._is_pseudo_label(remembered)
+        is_given = (remembered > 0) & (remembered != KNOWN)
+        where = (labels == label_codes.UNKNOWN) & is_given
+        return curves.patched(curve, where, self._toward_pseudo_label, s, remembered)
 
-        def soft(part: Logit) -> Curve:
-            target = (remembered if part is s else remembered[where]).to(part.z.dtype)
-            if self.hard:
-                target = (target >= POSITIVE).to(part.z.dtype)
-            elif self.theta_pos:
-                target = torch.where(target >= POSITIVE, target - POSITIVE, target)
-            return curves.scaled(curves.toward(part, target), self.beta)
-
-        return curves.patched(curve, where, soft, s)
+    def _toward_pseudo_label(self, s: Logit, remembered: Tensor) -> Curve:
+        target = remembered.to(s.z.dtype)
+        if self.hard:
+            target = (target >= POSITIVE).to(s.z.dtype)
+        elif self.theta_pos:
+            target = torch.where(target >= POSITIVE, target - POSITIVE, target)
+        return curves.scaled(curves.toward(s, target), self.beta)

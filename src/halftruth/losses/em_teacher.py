@@ -67,10 +67,8 @@ class EMTeacher(MemoryLoss, EM):
         curve = super().terms(s, labels, context, rows)
         estimates = context[rows]
         where = (labels == label_codes.UNKNOWN) & (estimates >= 0)
+        return curves.patched(curve, where, self._toward_teacher, s, estimates)
 
-        def lean(part: Logit) -> Curve:
-            target = (estimates if part is s else estimates[where]).to(part.z.dtype)
-            pull = curves.scaled(curves.toward(part, target), self.weight)
-            return curves.added(self.unknown(part), pull)
-
-        return curves.patched(curve, where, lean, s)
+    def _toward_teacher(self, s: Logit, estimates: Tensor) -> Curve:
+        pull = curves.scaled(curves.toward(s, estimates.to(s.z.dtype)), self.weight)
+        return curves.added(self.unknown(s), pull)

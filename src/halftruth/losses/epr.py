@@ -12,6 +12,14 @@ from halftruth.losses.base import Loss, Options, register, require
 from halftruth.losses.curves import Curve
 
 
+def count_gap(logits: Tensor, classes: int, expected: float) -> Tensor:
+    """((1/B) Σ p − k)² / K²; 0 for a batch without rows."""
+    rows = len(logits)
+    predicted = torch.sigmoid(logits.to(compute_dtype(logits))).sum() / max(rows, 1)
+    gap: Tensor = ((predicted - expected) / classes) ** 2
+    return gap if rows else gap * 0
+
+
 @register("epr")
 class EPR(Loss):
     """Cross-entropy on known labels, and k predicted positives per row on average.
@@ -46,9 +54,6 @@ class EPR(Loss):
         return curves.nothing(s)
 
     def extra(self, logits: Tensor, labels: Tensor) -> Tensor | None:
-        rows, width = labels.shape
-        predicted = torch.sigmoid(logits.to(compute_dtype(logits))).sum() / max(rows, 1)
-        term = self.weight * ((predicted - self.expected_positives) / width) ** 2
-        if rows == 0:
-            term = term * 0
+        width = labels.shape[1]
+        term = self.weight * count_gap(logits, width, self.expected_positives)
         return term / width if self.positive_sum else term

@@ -14,6 +14,7 @@ from halftruth.losses._engine.logit import Logit
 from halftruth.losses._engine.one_pass import compute_dtype
 from halftruth.losses.base import Loss, Options, register, require
 from halftruth.losses.curves import Curve
+from halftruth.losses.epr import count_gap
 from halftruth.losses.memory import Memory, checked_index
 from halftruth.seeds import check_seed
 
@@ -210,8 +211,5 @@ class ROLE(Loss):
         return 0.5 * (value + other), 0.5 * slope
 
     def extra(self, logits: Tensor, labels: Tensor) -> Tensor | None:
-        rows, classes = labels.shape
-        predicted = torch.sigmoid(logits.to(compute_dtype(logits))).sum() / max(rows, 1)
-        term = 0.5 * ((predicted - self.expected_positives) / classes) ** 2
-        term = term if rows else term * 0
+        term = 0.5 * count_gap(logits, labels.shape[1], self.expected_positives)
         return term + self._rest.pop() if self._rest else term

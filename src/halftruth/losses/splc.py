@@ -51,10 +51,9 @@ class SPLC(Wrapper):
         self.start = require(start >= 0, start, "start", ">= 0")
         self.margin_on_corrected = margin_on_corrected
         self.correcting = start == 0
+        self.depends_on_epoch = start > 0 or self.base.depends_on_epoch
         if start == 0:
-            self.depends_on_epoch, self.without_epochs = self.base.depends_on_epoch, ""
-        else:
-            self.depends_on_epoch = True
+            self.without_epochs = ""
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
         super().start_epoch(epoch, epochs)

@@ -214,13 +214,9 @@ class Symbol:
         return rule(*args, **(kwargs or {}))
 
 
-def _symbol(*values: Any) -> Symbol:
-    return next(value for value in values if isinstance(value, Symbol))
-
-
 def _call(text: str, *values: Any) -> Symbol:
     """Record one line with the operands a, b, c."""
-    tape = _symbol(*values).tape
+    tape = next(value for value in values if isinstance(value, Symbol)).tape
     operands = [tape.operand(value) for value in values]
     names = dict(zip("abc", (name for name, _, _ in operands), strict=False))
     return tape.write(text.format(**names), "float", all(row for _, _, row in operands))
@@ -321,10 +317,5 @@ RULES.update(
         "sub": lambda a, b: _call("{a} - {b}", a, b),
         "rsub": lambda a, b, alpha=1: _call("{b} - {a}", a * alpha, b),
         "div": lambda a, b: _call("{a} / {b}", a, b),
-        "truediv": lambda a, b: _call("{a} / {b}", a, b),
-        "le": lambda a, b: _symbol(a, b)._binary("{a} >= {b}", a, "bool"),
-        "lt": lambda a, b: _symbol(a, b)._binary("{a} > {b}", a, "bool"),
-        "ge": lambda a, b: _symbol(a, b)._binary("{a} <= {b}", a, "bool"),
-        "gt": lambda a, b: _symbol(a, b)._binary("{a} < {b}", a, "bool"),
     }
 )
