@@ -37,8 +37,25 @@ class Focal(Loss):
         return curve if self.alpha is None else curves.scaled(curve, 1 - self.alpha)
 
 
+class Asymmetric(Loss):
+    """Focal curves with separate exponents for positives and negatives."""
+
+    def __init__(
+        self, gamma_pos: float = 0.0, gamma_neg: float = 4.0, **options: Unpack[Options]
+    ) -> None:
+        super().__init__(**options)
+        self.gamma_pos = require(gamma_pos >= 0, gamma_pos, "gamma_pos", ">= 0")
+        self.gamma_neg = require(gamma_neg >= 0, gamma_neg, "gamma_neg", ">= 0")
+
+    def present(self, s: Logit) -> Curve:
+        return curves.focal(s, self.gamma_pos)
+
+    def absent(self, s: Logit) -> Curve:
+        return curves.absent_focal(s, self.gamma_neg)
+
+
 @register("asl")
-class ASL(Loss):
+class ASL(Asymmetric):
     """Asymmetric loss: stronger focusing on negatives, and easy negatives are dropped.
 
         ℓ⁺ = −(1−p)^γ₊ log p      ℓ⁻ = ℓ° = −u^γ₋ log(1−u),  u = max(p − m, 0)
@@ -59,9 +76,7 @@ class ASL(Loss):
         detach_weight: bool = False,
         **options: Unpack[Options],
     ) -> None:
-        super().__init__(**options)
-        self.gamma_pos = require(gamma_pos >= 0, gamma_pos, "gamma_pos", ">= 0")
-        self.gamma_neg = require(gamma_neg >= 0, gamma_neg, "gamma_neg", ">= 0")
+        super().__init__(gamma_pos, gamma_neg, **options)
         self.margin = require(0 <= margin < 1, margin, "margin", "in [0, 1)")
         self.detach_weight = detach_weight
 

@@ -78,12 +78,12 @@ class SPLC(Wrapper):
         return inner, limits.to(logits.dtype).expand(labels.shape)
 
     def terms(self, s: Logit, labels: Any, context: Any, rows: slice) -> Curve:
-        limits, base = None, self.base
-        if isinstance(self.tau, list):
+        base, tau = self.base, self.tau
+        if isinstance(tau, list):
             context, limits = context
         curve = base.terms(s, labels, context, rows)
         if not self.correcting:
             return curve
         there = base.present if self.margin_on_corrected else base.corrected
-        above = curves.above(s.p, self.tau) if limits is None else s.z > limits[rows]
+        above = s.z > limits[rows] if isinstance(tau, list) else curves.above(s.p, tau)
         return curves.patched(curve, curves.is_unknown(labels) & above, there, s)
