@@ -41,6 +41,16 @@ class ClassBalanced(Wrapper):
     `normalizer="labels"` divides by positive labels plus empty rows, as that code does.
     UNKNOWN: as in the base; a row without a positive counts as empty. Needs: `counts` (K,) and
     `negatives` (rows without a positive), or begin(labels of the training set).
+
+    Args:
+        beta: β, in [0, 1); 0: equal weights.
+        counts: (K,), the number of positives per class.
+        negatives: the number of rows without a positive.
+        normalizer: "mean", or "labels" for the divisor of the authors' code.
+
+    >>> loss = ClassBalanced("hill", beta=0.99, counts=[900, 10], negatives=90)
+    >>> loss.weights.round(decimals=2)         # two classes and the empty row
+    tensor([0.2300, 2.3900, 0.3800], dtype=torch.float64)
     """
 
     paper = "Cui et al. 2019"

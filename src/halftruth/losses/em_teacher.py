@@ -34,6 +34,11 @@ class EMTeacher(MemoryLoss, EM):
     index)` after `begin`.
     UNKNOWN: pushed towards p = 1/2, and weakly towards q. Needs: index, begin(), estimates.
 
+    Args:
+        alpha: α, the weight of the entropy.
+        weight: w, the weight of the teacher's estimates.
+        shift: whether to add α log 2 per unknown label.
+
     >>> loss = EMTeacher()
     >>> loss.begin(torch.tensor([[1, 0]]))
     >>> loss.learn_from_teacher(torch.tensor([[2.0, 2.0]]), torch.tensor([0]))

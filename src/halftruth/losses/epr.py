@@ -31,6 +31,11 @@ class EPR(Loss):
     which makes the regulariser K times stronger: this is the default; `positive_sum=True` is the
     form of the paper. Cole et al., CVPR 2021; k = 1.5 VOC, 2.9 COCO, 1.9 NUS, 31.4 CUB.
     UNKNOWN: enters the expected number only. Needs: `expected_positives` (k).
+
+    Args:
+        expected_positives: k, the mean number of positives per row.
+        weight: λ.
+        positive_sum: whether to divide the regulariser by K, as in the paper.
     """
 
     paper = "Cole et al. 2021"

@@ -17,6 +17,10 @@ class Focal(Loss):
 
     Lin et al., ICCV 2017; over assumed negatives FAN in paper 004. Paper 001 takes α = 0.75.
     UNKNOWN: negative. Needs: nothing.
+
+    Args:
+        gamma: γ; 0 is cross-entropy.
+        alpha: the weight of positives, 1 − α that of negatives; None: no weights.
     """
 
     paper = "Lin et al. 2017"
@@ -64,6 +68,16 @@ class ASL(Asymmetric):
     results, the papers here and this class use γ₊ = 0. `detach_weight=True` treats the focal
     weights as constants (as their first implementation does, not their second: same value, another
     gradient). Paper 001: (γ₋, m) = (2, 0.2), CUB (1, 0). UNKNOWN: negative. Needs: nothing.
+
+    Args:
+        gamma_pos: γ₊.
+        gamma_neg: γ₋, the focusing on negatives.
+        margin: m; negatives with p below it cost nothing.
+        detach_weight: whether the focal weights have no gradient.
+
+    >>> import torch
+    >>> ASL(reduction="none")(torch.tensor([[0.0, 0.0, 4.0]]), torch.tensor([[1, 0, -1]]))
+    tensor([[0.6931, 0.0245, 2.0286]])
     """
 
     paper = "Ridnik et al. 2021"
@@ -97,6 +111,10 @@ class FocalMargin(Loss):
 
     Paper 003 (Zhang et al. 2021), eq. 11; m in [0.5, 1]. A label that was
     corrected by a method gets no margin (`corrected`). UNKNOWN: negative. Needs: nothing.
+
+    Args:
+        margin: m, in logits.
+        gamma: γ, of positives and negatives.
     """
 
     paper = "Zhang et al. 2021"
@@ -125,6 +143,17 @@ class Hill(FocalMargin):
     The slope of ℓ° falls again for p > 1/2 and is close to 0 at p = 1. λ = 3/2 puts its maximum in
     z at p = 1/2. Paper 003 (Zhang et al. 2021), eq. 5 and 11. `margin=0, gamma=0` is the reading
     of paper 002 (cross-entropy on positives). UNKNOWN: hill-shaped negative. Needs: nothing.
+
+    Args:
+        lam: λ, the height of the hill.
+        margin: m, in logits, on labelled positives.
+        gamma: γ of labelled positives.
+
+    >>> import torch
+    >>> logits = torch.tensor([[-2.0, 0.0, 4.0]], requires_grad=True)
+    >>> Hill(reduction="sum")(logits, torch.zeros(1, 3, dtype=torch.int8)).backward()
+    >>> logits.grad                            # a confident prediction is hardly pushed down
+    tensor([[0.0331, 0.1875, 0.0009]])
     """
 
     unknown_is = "hill-shaped negative"

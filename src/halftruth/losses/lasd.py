@@ -34,6 +34,10 @@ class LAS(Asymmetric):
     λ = 1/(K−1) unless given, as in the paper: one positive per row then weighs as much as all
     unknown labels of the row. λ = 1 is `asl` without shift. Paper 004, eq. 5 and Theorem 5.4.
     UNKNOWN: negative of weight λ. Needs: nothing.
+
+    Args:
+        lam: λ; None: 1/(K−1).
+        gamma_pos, gamma_neg: γ₊ and γ₋.
     """
 
     paper = "LASD, ICLR 2023 submission"
@@ -65,6 +69,13 @@ class LASD(Asymmetric):
     Paper 004, eq. 6; (λ₊, τ) = (.1, .9) VOC, (.03, .9) COCO, (.015, .95) NUS, (.005, .93) CUB. The
     paper trains it with consistency over views: see `consistency`.
     UNKNOWN: weak positive above τ, weak negative below. Needs: nothing.
+
+    Args:
+        expected_positives: |y|, the mean number of positives per row; None: 1.
+        lam_pos: λ₊, the weight above τ.
+        lam_neg: λ₋, the weight below τ; None: by Theorem 5.4.
+        tau: τ.
+        gamma_pos, gamma_neg: γ₊ and γ₋.
     """
 
     paper = "LASD, ICLR 2023 submission"

@@ -26,6 +26,14 @@ class PartialASL(Asymmetric):
     frequency per class. Ben-Baruch et al., CVPR 2022 (partial labelling, class-aware selective
     loss); γ₊, γ₋, γ° = 0, 1, 2, top = 5, limit .05 as in their code.
     UNKNOWN: focal negative, the likely ones left out. Needs: nothing.
+
+    Args:
+        unknown: "selective", "negative" or "ignore".
+        top: the number of unknown labels per row of a batch that are left out.
+        prior: the frequency of each class, in [0, 1].
+        prior_limit: classes above it have no cost for unknown labels.
+        gamma_pos, gamma_neg, gamma_unknown: γ₊, γ₋ and γ°.
+        alpha: α, the weight of unknown labels.
     """
 
     paper = "Ben-Baruch et al. 2022"

@@ -23,6 +23,15 @@ class SPLC(Wrapper):
     `margin_on_corrected=True` is eq. 10 as printed. `base="hill"` is the reading of paper 002,
     Table 1. A list of K thresholds has one per class, which the paper leaves to future work. It
     goes inside other wrappers, not around them. UNKNOWN: positive above τ. Needs: start_epoch().
+
+    Args:
+        tau: τ, or a list of one per class.
+        start: the first epoch (0-based) with corrections.
+        margin_on_corrected: whether a corrected label has the margin of the base.
+
+    >>> loss = SPLC("bce", start=0, reduction="none")
+    >>> loss(torch.tensor([[2.0, 0.0]]), torch.tensor([[0, 0]]))       # p = 0.88 and 0.5
+    tensor([[0.1269, 0.6931]])
     """
 
     paper = "Zhang et al. 2021"

@@ -38,6 +38,10 @@ class Swan(WeakNegative):
     Own method (docs/auto.md). `weight` replaces r by one number. UNKNOWN: negative of weight r;
     ABSENT keeps its full weight. Needs: nothing; with "frequency" begin(labels of the training
     set).
+
+    Args:
+        weight: one number in place of r; None: r is estimated per row.
+        propensity: None, "frequency", or K numbers e_k > 0.
     """
 
     paper = "halftruth"
