@@ -293,27 +293,6 @@ def _try(run: Callable[..., dict], task: tuple, ends: float) -> dict | None:
 
 # ---------------------------------------------------------------------- processes and tables
 
-_CLEANLAB = """
-import json, sys
-import numpy as np
-from cleanlab.multilabel_classification.filter import find_multilabel_issues_per_class as find
-labels, scores = json.load(open(sys.argv[1])), np.load(sys.argv[2])
-masks = find(labels, scores)
-masks = masks[0] if isinstance(masks, tuple) else masks
-np.save(sys.argv[3], np.asarray(masks).reshape(len(labels), -1))
-"""
-
-
-def flag_by_cleanlab(python: str, labels: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Return (N, K) what the multi-label filter of cleanlab flags, in a Python that has it."""
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [f"{folder}/{name}" for name in ("labels.json", "scores.npy", "flags.npy")]
-        lists = [np.flatnonzero(row > 0).tolist() for row in labels]
-        Path(paths[0]).write_text(json.dumps(lists))
-        np.save(paths[1], scores)
-        subprocess.run([python, "-c", _CLEANLAB, *paths], check=True)
-        return np.load(paths[2]).astype(bool)
-
 
 def run_case(script: str, function: Callable[..., dict], *case: Any) -> dict:
     """Return `function(*case)`, computed by `script --case` in a process with one thread.
