@@ -70,12 +70,7 @@ CRITERIA = {
     "both": "observed, √(mAP·AUC): `auto`",
     "mAP": "observed, mAP",
     "AUC": "observed, AUC",
-    "AUC weighted": "observed, AUC weighted by √count",
-    "AUC IPW": "observed, AUC with rows by expected positives",
     "log rank": "observed, log rank",
-    "recall@k": "observed, recall@k",
-    "SCAR mAP": "observed, mAP over label frequency",
-    "agreement": "agreement with the EMA teacher",
     "last": "last epoch, then √(mAP·AUC)",
 }
 LEVELS = {
@@ -113,61 +108,24 @@ def load(name: str, labels: str, seed: int, root: Path, cache: Path, limit: bool
     )
 
 
-class Judge:
-    """Computes every criterion from scores of the validation rows."""
-
-    def __init__(self, data: Data) -> None:
-        self.shown, self.truth = data.shown["val"], data.truth["val"]
-        self.present = self.shown == 1
-        count = self.present.sum(0)
-        self.weight = count.double().sqrt() / count.double().sqrt().sum()
-        self.k = max(1, round(self.shown.shape[1] / 10))
-        # The share of positives that are shown, per class, and the positives per row: see `learn`.
-        self.frequency = torch.ones(self.shown.shape[1], dtype=torch.float64)
-        self.positives = torch.ones(len(self.shown), 1, dtype=torch.float64)
-
-    def learn(self, scores: Tensor) -> None:
-        """Estimate P(shown | present) by Elkan and Noto: mean output of a model of shown labels."""
-        p, there = torch.sigmoid(scores.double()), self.present
-        mean = (p * there).sum(0) / there.sum(0).clamp_min(1)
-        self.frequency = mean.clamp(0.05, 1)
-        self.positives = (p / self.frequency).clamp(max=1).sum(1, keepdim=True).clamp_min(1)
-
-    def __call__(self, scores: Tensor, raw: Tensor) -> dict[str, float]:
-        """The criteria; `scores` are of the averaged weights, `raw` of the trained ones."""
-        ap = average_precision(scores, self.shown)
-        area = roc_auc(scores, self.shown)
-        there = self.present.sum(0).double()
-        rank = scores.size(0) - scores.argsort(0).argsort(0)
-        weights = self.positives * self.present
-        higher = (weights * rank).sum(0) / weights.sum(0)
-        logs = (rank.double().log() * self.present).sum(0) / there
-        top = torch.zeros_like(self.present).scatter_(1, scores.topk(self.k).indices, True)
-        centred, other = scores - scores.mean(0), raw - raw.mean(0)
-        alike = torch.nn.functional.cosine_similarity(centred, other, dim=0)
-        return {
-            "complete": mean_average_precision(scores, self.truth),
-            "mAP": ap.nanmean().item(),
-            "AUC": area.nanmean().item(),
-            "AUC weighted": (area.nan_to_num() * self.weight).sum().item(),
-            "AUC IPW": -higher.nanmean().item(),
-            "log rank": -logs.nanmean().item(),
-            "recall@k": ((top & self.present).sum() / self.present.sum()).item(),
-            "SCAR mAP": (ap / self.frequency).clamp(max=1).nanmean().item(),
-            "agreement": alike.mean().item(),
-        }
+def judge(scores: Tensor, data: Data) -> dict[str, float]:
+    """Return every criterion, from scores of the validation rows."""
+    shown = data.shown["val"]
+    present = shown == 1
+    rank = scores.size(0) - scores.argsort(0).argsort(0)
+    logs = (rank.double().log() * present).sum(0) / present.sum(0).double()
+    return {
+        "complete": mean_average_precision(scores, data.truth["val"]),
+        "mAP": average_precision(scores, shown).nanmean().item(),
+        "AUC": roc_auc(scores, shown).nanmean().item(),
+        "log rank": -logs.nanmean().item(),
+    }
 
 
 def train(
-    data: Data,
-    judge: Judge,
-    method: str,
-    options: dict[str, Any],
-    lr: float,
-    epochs: int,
-    seed: int,
-) -> tuple["Curve", Tensor]:
-    """Return the criteria and the test mAP after each epoch, and the last validation scores."""
+    data: Data, method: str, options: dict[str, Any], lr: float, epochs: int, seed: int
+) -> "Curve":
+    """Return the criteria and the test mAP after each epoch."""
     torch.manual_seed(seed)
     x, labels = data.x["train"], data.shown["train"]
     size, batch = len(x), 128 if len(x) < 4000 else 256
@@ -177,7 +135,6 @@ def train(
     loss = losses.create(method, **options)
     loss.begin(labels)
     steps, found, step = math.ceil(size / batch), [], 0
-    val: Tensor = torch.empty(0)
     for epoch in range(epochs):
         loss.start_epoch(epoch, epochs)
         for index in torch.randperm(size).split(batch):
@@ -195,12 +152,10 @@ def train(
         scored = {part: torch.nn.functional.linear(data.x[part], *mean) for part in ("val", "test")}
         if loss.needs_scores:
             loss.end_epoch(torch.nn.functional.linear(x, *mean))
-        val = scored["val"]
-        with torch.no_grad():
-            row = judge(val, head(data.x["val"]))
+        row = judge(scored["val"], data)
         row["test"] = mean_average_precision(scored["test"], data.truth["test"])
         found.append({"epoch": epoch, **row})
-    return found, val
+    return found
 
 
 Curve = list[dict[str, float]]
@@ -211,12 +166,10 @@ Regrets = dict[tuple[str, str, str], float]
 
 def train_all(data: Data, rates: tuple[float, ...], epochs: int, seed: int) -> Runs:
     """Train every method with every setting; return the records of their epochs."""
-    judge, runs = Judge(data), Runs()
-    _, scores = train(data, judge, "bce", {}, 3e-3, epochs, seed)
-    judge.learn(scores)
+    runs = Runs()
     for method, settings in SETTINGS.items():
         runs[method] = [
-            train(data, judge, method, options, lr, epochs, seed)[0]
+            train(data, method, options, lr, epochs, seed)
             for options, lr in itertools.product(settings, rates)
         ]
     return runs
