@@ -339,6 +339,5 @@ def print_means(lines: list[dict], *keys: str, rows: Iterable[str] = ()) -> None
             cells = []
             for row in names:
                 some = cases.get((name, setting, row)) or cases.get((name, "complete", row), [])
-                values = [line[key] for line in some if line.get(key) is not None]
-                cells.append(show_mean(100 * value for value in values))
+                cells.append(show_mean(100 * line[key] for line in some if key in line))
             print_row(f"{name}, {setting}", *cells)

@@ -16,7 +16,6 @@ keeps the scores of `auto` for decisions.py.
 """
 
 import argparse
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -41,8 +40,6 @@ from halftruth.train.trainer import Stage
 COSTS = (0.001, 0.01, 0.1, 1.0, 10.0)
 STEPS, RATES = 1500, (3e-4, 1e-3, 3e-3)
 MOST_ROWS, MOST_TEST_ROWS = 2500, 3000
-# Gradient boosting fits every class; where all of them would take longer, it is left out.
-MOST_SECONDS = 60.0
 
 
 # ---------------------------------------------------------------------- scikit-learn
@@ -109,27 +106,11 @@ def _stack(parts: list[np.ndarray]) -> np.ndarray:
     return np.stack([p[:, 1] if p.shape[1] > 1 else 0 * p[:, 0] for p in parts], axis=1)
 
 
-def fit_boosting(x: np.ndarray, y: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray | None:
-    """HistGradientBoosting with its defaults, per class; None where it would take too long."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    out, started = np.zeros((len(test), y.shape[1])), time.perf_counter()
-    for done, k in enumerate(np.argsort(-y.sum(axis=0), kind="stable")):
-        if not 0 < y[:, k].sum() < len(y):
-            continue
-        if done == 2 and (time.perf_counter() - started) / done * y.shape[1] > MOST_SECONDS:
-            return None
-        model = HistGradientBoostingClassifier(random_state=seed).fit(x, y[:, k])
-        out[:, k] = model.decision_function(test)
-    return out
-
-
-SKLEARN: dict[str, Callable[..., np.ndarray | None]] = {
+SKLEARN: dict[str, Callable[..., np.ndarray]] = {
     "logistic": fit_logistic,
     "logistic-0.01": partial(fit_logistic, costs=(0.01,)),
     "forest": partial(fit_forest, kind="RandomForestClassifier"),
     "extra-trees": partial(fit_forest, kind="ExtraTreesClassifier"),
-    "boosting": fit_boosting,
     "kNN": fit_neighbours,
 }
 ROWS = ("auto", *SKLEARN, "assume-negative", "complete")
@@ -205,8 +186,7 @@ def run(given: Any, name: str, setting: str, seed: int, row: str) -> dict:
         scores = predict(fitted.model, data.test)
     else:
         return {"mAP": train_method(row, data, shown, seed, given.steps)}
-    # A row that would take too long has no score.
-    return {"mAP": None if scores is None else mean_average_precision(scores, data.truth)}
+    return {"mAP": mean_average_precision(scores, data.truth)}
 
 
 def main(argv: list[str]) -> None:

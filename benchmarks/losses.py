@@ -21,11 +21,9 @@ import argparse
 import json
 import os
 import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -143,7 +141,7 @@ def peak_bytes(step: Step, device: str) -> float:
         torch.cuda.reset_peak_memory_stats()
         step()
         return torch.cuda.max_memory_allocated() - before
-    with tempfile.TemporaryDirectory() as folder, quiet():
+    with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         with torch.profiler.profile(profile_memory=True) as profile:
             step()
@@ -155,20 +153,6 @@ def peak_bytes(step: Step, device: str) -> float:
         level += event["args"]["Bytes"]
         peak = max(peak, level)
     return peak
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Discard standard error, to which the profiler writes its start and stop."""
-    sys.stderr.flush()
-    saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(nowhere)
 
 
 def replay_seconds(step: Step, given: argparse.Namespace) -> float:
