@@ -106,12 +106,24 @@ def _stack(parts: list[np.ndarray]) -> np.ndarray:
     return np.stack([p[:, 1] if p.shape[1] > 1 else 0 * p[:, 0] for p in parts], axis=1)
 
 
+def fit_boosting(x: np.ndarray, y: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
+    """HistGradientBoosting with its defaults, one model per class."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    out, counts = np.zeros((len(test), y.shape[1])), y.sum(axis=0)
+    for k in np.flatnonzero((counts > 0) & (counts < len(y))):
+        model = HistGradientBoostingClassifier(random_state=seed).fit(x, y[:, k])
+        out[:, k] = model.decision_function(test)
+    return out
+
+
 SKLEARN: dict[str, Callable[..., np.ndarray]] = {
     "logistic": fit_logistic,
     "logistic-0.01": partial(fit_logistic, costs=(0.01,)),
     "forest": partial(fit_forest, kind="RandomForestClassifier"),
     "extra-trees": partial(fit_forest, kind="ExtraTreesClassifier"),
     "kNN": fit_neighbours,
+    "boosting": fit_boosting,
 }
 ROWS = ("auto", *SKLEARN, "assume-negative", "complete")
 

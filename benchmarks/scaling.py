@@ -2,7 +2,7 @@
 
     python benchmarks/scaling.py                               # all cases
     python benchmarks/scaling.py --only parquet predict --factors 1 4
-    python benchmarks/scaling.py --only many-classes --base 12500
+    python benchmarks/scaling.py --only many-rows --base 200000 --classes 30000 --factors 1
 
 Cases: `rows` and `classes` train one epoch of swan on a label file and a .npy file of 64 features,
 `texts` on texts of 12 words, `parquet` on a Parquet table (a vector of 256 numbers, a number, a
@@ -207,6 +207,7 @@ def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--base", type=int, help="rows at 1x")
+    parser.add_argument("--classes", type=int, help="classes at 1x")
     parser.add_argument("--factors", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--case", type=json.loads, help=argparse.SUPPRESS)
     given = parser.parse_args(argv)
@@ -217,7 +218,7 @@ def main(argv: list[str]) -> None:
     for case in given.only:
         for factor in given.factors:
             rows, classes, grows = CASES[case]
-            rows = given.base or rows
+            rows, classes = given.base or rows, given.classes or classes
             rows, classes = (
                 (rows * factor, classes) if grows == "rows" else (rows, classes * factor)
             )
