@@ -171,6 +171,18 @@ def check_folder(path: Path, option: str = "--out") -> None:
         raise typer.BadParameter(f"expected a folder, got the file {path}", param_hint=option)
 
 
+def find_run(place: str) -> Path:
+    """The folder of a run; one on the Hugging Face Hub (hf://user/repo) is downloaded."""
+    if place.startswith("hf://"):
+        from halftruth.hub import download
+
+        return download(place)
+    return Path(place)
+
+
+Run = Annotated[Path, typer.Argument(help="Run folder, or hf://user/repo.", parser=find_run)]
+
+
 # ---------------------------------------------------------------------- the label file
 
 

@@ -15,7 +15,7 @@ ALL = "--help-all"
 MOST_USED = ("image_column", "label_column", "split_column", "sep", "zero")
 _MOST_LETTERS = 100
 # What a value is, by its type in Python.
-_WORDS = {"str": "text", "int": "number", "int range": "number", "float": "number",
+_WORDS = {"str": "text", "Path": "path", "int": "number", "int range": "number", "float": "number",
           "float range": "number", "bool": ""}  # fmt: skip
 
 
