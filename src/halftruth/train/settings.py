@@ -350,8 +350,8 @@ class Settings:
         only=(IMAGES,), on_resume=FIXED,
     )  # fmt: skip
     image_size: int | None = _declare(
-        None, MODEL, "Image side in pixels.", at_least=8, default_words="the model's own",
-        only=(IMAGES,), on_resume=FIXED,
+        None, MODEL, "Image side in pixels.", at_least=8, less_than=10_000,
+        default_words="the model's own", only=(IMAGES,), on_resume=FIXED,
     )  # fmt: skip
     hidden: int = _declare(
         0, MODEL, "Width of a hidden layer before the head; 0: none.", at_least=0,
