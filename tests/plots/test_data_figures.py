@@ -1,5 +1,7 @@
 """Figures of label files: counts compared with plain loops, legible for few and many classes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -66,6 +68,13 @@ def test_co_occurrence_uses_the_complete_labels(labels):
     both = int(((truth[:, 0] == 1) & (truth[:, 1] == 1)).sum())
     assert numbers.loc[(a, b), "rows"] == both
     assert numbers.loc[(a, b), "share"] == pytest.approx(both / (truth[:, 0] == 1).sum())
+
+
+def test_classes_that_never_occur_together_are_said_so(labels):
+    observed, _ = labels(4)
+    one = replace(observed, values=np.eye(4, dtype=np.int8)[np.arange(300) % 4])
+    texts = [text.get_text() for text in draw_co_occurrence(one).figure.axes[0].texts]
+    assert texts == ["no row has two classes"]
 
 
 @pytest.fixture

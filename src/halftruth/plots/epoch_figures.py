@@ -24,12 +24,12 @@ from halftruth.plots.style import (
 
 @styled
 def draw_curves(runs: Sequence[Record]) -> Drawing:
-    """Draw training loss and validation mAP; a dot marks the best epoch."""
+    """Draw training loss and validation mAP; a dot marks the kept epoch."""
     columns = {"loss": "training loss", **_maps(runs)}
     drawing = _series("curves", [run for run in runs if not run.is_ensemble] or runs, columns)
     for axes in drawing.figure.axes[1:]:
         for number, run in enumerate(runs):
-            kept = run.epochs[run.epochs["number"] == _best(run)]
+            kept = run.epochs[run.epochs["number"] == _kept(run)]
             shown = axes.get_ylabel().replace("\n", " ")
             column = next(key for key, text in columns.items() if text == shown)
             if column in kept and len(kept):
@@ -46,8 +46,8 @@ def _maps(runs: Sequence[Record]) -> dict[str, str]:
     return {key: text for key, text in names.items() if any(key in run.epochs for run in runs)}
 
 
-def _best(run: Record) -> int:
-    """The number of the best epoch, counted over the stages; 0 where the run is not finished."""
+def _kept(run: Record) -> int:
+    """The number of the kept epoch, counted over the stages; 0 where the run is not finished."""
     if not run.result:
         return 0
     chosen = (run.epochs["stage"] == run.result["best_stage"]) & (

@@ -166,7 +166,10 @@ def draw_co_occurrence(labels: LabelMatrix, truth: np.ndarray | None = None) -> 
     axes.set_ylabel("of the rows with this class ...")
     axes.set_xlabel("... this share also has this class")
     figure.colorbar(image, ax=axes, label="share of rows", shrink=0.7)
-    if len(names) <= _NUMBERED:
+    if not np.nansum(shown):
+        text = "no row has two classes"
+        axes.text(0.5, 0.5, text, ha="center", color="white", transform=axes.transAxes)
+    elif len(names) <= _NUMBERED:
         bright = float(image.norm.vmax or 1) / 2
         for a, b in np.argwhere(~np.isnan(shown)):
             colour = "black" if shown[a, b] > bright else "white"

@@ -1,5 +1,6 @@
 """Output of a run while it trains: metrics.jsonl, TensorBoard, messages, progress bars."""
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -44,6 +45,8 @@ class Journal:
         self.console = Console(stderr=True, quiet=quiet or not main)
         self._logged: set[str] = set()
         self.trackers = trackers
+        # The time of the epochs that earlier starts of a resumed run have trained.
+        self.seconds_before = 0.0
 
     def log(self, text: str) -> None:
         """Show a message."""
@@ -88,6 +91,8 @@ class Journal:
                 continue
             lines = (self.folder / name).read_text(encoding="utf-8").splitlines()[:epochs_done]
             write_text(self.folder / name, "".join(line + "\n" for line in lines))
+            if name == METRICS:
+                self.seconds_before = sum(json.loads(line).get("seconds", 0) for line in lines)
 
     # The open display of this process: further bars are added to it, also those of quiet runs.
     _display: ClassVar[Progress | None] = None
