@@ -10,14 +10,13 @@ import numpy as np
 import pandas as pd
 import torch
 import yaml
-from matplotlib.axes import Axes
 from torch import Tensor
 
 from halftruth import losses
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.losses import Loss
 from halftruth.plots.style import COLOURS, DASHES, INK, Drawing, panels, shared_legend, styled
-from halftruth.train.settings import parse_number
+from halftruth.train.settings import read_yaml
 
 LABELS = {"PRESENT": PRESENT, "UNKNOWN": UNKNOWN, "ABSENT": ABSENT}
 # The axis ends here: a log loss has no upper limit.
@@ -47,13 +46,9 @@ def parse_method(text: str) -> tuple[str, dict[str, Any]]:
         if not equals or not key.strip():
             raise ValueError(f"expected name:key=value,key=value, got {text!r}")
         try:
-            read = yaml.safe_load(value)
+            options[key.strip()] = read_yaml(value)
         except yaml.YAMLError as error:
             raise ValueError(f"{text}: {pair!r} cannot be read as YAML: {error}") from error
-        numbers = (
-            [parse_number(one) for one in read] if isinstance(read, list) else parse_number(read)
-        )
-        options[key.strip()] = numbers
     return name, options
 
 
@@ -240,57 +235,51 @@ def _likelihood(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
     return torch.exp(-(value if value.dim() == 1 else value.sum(dim=1)))
 
 
-@styled
 def draw_means(points: int = _POINTS) -> Drawing:
     """Draw products and geometric means of two probabilities as contours (000, Fig. 2)."""
     numbers = mean_surfaces(points)
-    figure, grid = panels(2, 2, width=3.2, height=2.9)
-    drawn = None
-    for axes, (name, table) in zip(grid.flat, numbers.groupby("surface", sort=False), strict=True):
-        drawn = _contour(axes, table, "value")
-        axes.set_title(str(name))
-    _finish_surfaces(figure, grid, drawn, "value")
-    return Drawing("means", figure, numbers)
+    found = {str(name): table for name, table in numbers.groupby("surface", sort=False)}
+    names = list(found)
+    return _draw_contours("means", numbers, [names[:2], names[2:]], found, "value")
 
 
-@styled
 def draw_surface(method: str = "any-class", points: int = _POINTS) -> Drawing:
     """Draw likelihood surfaces: one row of panels per pair of labels, one column per surface."""
     numbers = likelihood_surfaces(method, points)
-    names = list(dict.fromkeys(numbers["surface"]))
-    figure, grid = panels(len(LABEL_PAIRS), len(names), width=2.9, height=2.5)
-    drawn = None
-    for line, (y1, y2) in enumerate(LABEL_PAIRS):
-        for column, name in enumerate(names):
+    names, lines, found = list(dict.fromkeys(numbers["surface"])), [], {}
+    for y1, y2 in LABEL_PAIRS:
+        titles = [f"added by {names[-1]}" if name == "added" else str(name) for name in names]
+        lines.append([f"{title}\nlabels ({y1}, {y2})" for title in titles])
+        for name, title in zip(names, lines[-1], strict=True):
             chosen = (numbers["y1"] == y1) & (numbers["y2"] == y2) & (numbers["surface"] == name)
-            drawn = _contour(grid[line, column], numbers[chosen], "likelihood")
-            if not line:
-                added = name == "added"
-                grid[line, column].set_title(f"added by {names[-1]}" if added else name)
-        grid[line, 0].set_ylabel(f"labels ({y1}, {y2})\np of the second class")
-    _finish_surfaces(figure, grid, drawn, "likelihood, exp(−loss)")
-    return Drawing("surface", figure, numbers)
+            found[title] = numbers[chosen]
+    return _draw_contours("surface", numbers, lines, found, "likelihood")
 
 
-def _contour(axes: Axes, table: pd.DataFrame, column: str) -> Any:
-    side = round(len(table) ** 0.5)
-    p1, p2, value = (table[name].to_numpy().reshape(side, side) for name in ("p1", "p2", column))
-    # An added term may exceed 1, where its loss is negative; the scale ends at 1.
-    filled = axes.contourf(p1, p2, np.clip(value, 0, 1), levels=_LEVELS)
-    axes.contour(p1, p2, value, levels=_LEVELS[1:-1], colors="white", linewidths=0.5)
-    axes.set_aspect("equal")
-    axes.grid(False)
-    axes.set_xticks([0, 0.5, 1])
-    axes.set_yticks([0, 0.5, 1])
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1)
-    return filled
-
-
-def _finish_surfaces(figure: Any, grid: Any, drawn: Any, text: str) -> None:
+@styled
+def _draw_contours(
+    name: str,
+    numbers: pd.DataFrame,
+    lines: list[list[str]],
+    tables: dict[str, pd.DataFrame],
+    column: str,
+) -> Drawing:
+    """Draw a column over two probabilities, one panel per table; `lines`: the titles of panels."""
+    figure, grid = panels(len(lines), len(lines[0]), width=3, height=2.8)
+    for axes, title in zip(grid.flat, [one for line in lines for one in line], strict=True):
+        side = round(len(tables[title]) ** 0.5)
+        p1, p2, value = (
+            tables[title][key].to_numpy().reshape(side, side) for key in ("p1", "p2", column)
+        )
+        # An added term may exceed 1, where its loss is negative; the scale ends at 1.
+        filled = axes.contourf(p1, p2, np.clip(value, 0, 1), levels=_LEVELS)
+        axes.contour(p1, p2, value, levels=_LEVELS[1:-1], colors="white", linewidths=0.5)
+        axes.set(aspect="equal", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1], xlim=(0, 1), ylim=(0, 1))
+        axes.grid(False)
+        axes.set_title(title)
     for axes in grid[-1]:
         axes.set_xlabel("p of the first class")
     for axes in grid[:, 0]:
-        if not axes.get_ylabel():
-            axes.set_ylabel("p of the second class")
-    figure.colorbar(drawn, ax=grid, label=text, shrink=0.7, ticks=_LEVELS[::2])
+        axes.set_ylabel("p of the second class")
+    figure.colorbar(filled, ax=grid, label=column, shrink=0.7, ticks=_LEVELS[::2])
+    return Drawing(name, figure, numbers)
