@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -135,7 +136,9 @@ def refuse_damage(path: Path) -> Iterator[None]:
     """Turn what wrong content of a file leads to into one sentence."""
     try:
         yield
-    except (AttributeError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+    except (
+        AttributeError, ArithmeticError, LookupError, TypeError, ValueError, BadZipFile
+    ) as error:  # fmt: skip
         raise CheckpointError(
             f"{path} is damaged: {type(error).__name__}: {error}. Restore the file, or train again"
         ) from error
