@@ -112,7 +112,10 @@ def make_app(
     @app.before_request
     def check_host() -> None:
         if hosts is not None and not is_known_host(flask.request.headers.get("Host", ""), hosts):
-            raise DataError("the request is for another host than this server")
+            raise DataError(
+                "the request is for another host than this server; behind a proxy, serve the "
+                "application (halftruth.serve.make_app), which answers to all names"
+            )
 
     @app.get("/health")
     def health() -> Any:

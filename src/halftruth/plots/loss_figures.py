@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -101,16 +102,11 @@ def _curve(
     loss: Loss, code: int, p: np.ndarray, place: float, epochs: int, classes: int
 ) -> pd.DataFrame:
     """Loss of single entries and its gradient by autograd, for labels that are all `code`."""
-    loss.reduction = "none"
     width = 1 if loss.couples_rows else classes
     z = torch.logit(torch.tensor(p, dtype=torch.float64))
     logits = z[:, None].expand(-1, width).clone().requires_grad_()
     labels = torch.full(logits.shape, code, dtype=torch.int8)
-    loss.begin(labels)
-    _go_to(loss, place, epochs)
-    seen = logits if loss.views == 1 else logits.expand(loss.views, *logits.shape)
-    index = torch.arange(len(z)) if loss.needs_index else None
-    value = loss(seen, labels, index=index)
+    value = _call(loss, logits, labels, place, epochs)
     (slope,) = torch.autograd.grad(value.sum(), logits)
     value = value if value.dim() == 1 else value[:, 0]
     return pd.DataFrame(
@@ -118,10 +114,18 @@ def _curve(
     )
 
 
-def _go_to(loss: Loss, place: float, epochs: int) -> None:
-    loss.start_epoch(round(place * (epochs - 1)), epochs)
-    # The last epoch begins before a linear schedule ends.
-    loss.go_to(place)
+def _call(
+    loss: Loss, logits: Tensor, labels: Tensor, place: float | None = None, epochs: int = 0
+) -> Tensor:
+    """The loss per entry or row, of a training set of these labels, at a place in the schedule."""
+    loss.reduction = "none"
+    loss.begin(labels)
+    if place is not None:
+        loss.start_epoch(round(place * (epochs - 1)), epochs)
+        # The last epoch begins before a linear schedule ends.
+        loss.go_to(place)
+    seen = logits if loss.views == 1 else logits.expand(loss.views, *logits.shape)
+    return loss(seen, labels, index=torch.arange(len(labels)) if loss.needs_index else None)
 
 
 @styled
@@ -131,48 +135,36 @@ def draw_losses(methods: Sequence[str], at: Sequence[float] = (0.0,), **options:
     003 Figs. 3, 4, 8; 002 Fig. 1; 001 Fig. 2. See `loss_curves` for the arguments.
     """
     numbers = loss_curves(methods, at, **options)
+    places = numbers.groupby("method")["at"].nunique()
     figure, grid = panels(2, len(LABELS), height=2.5)
-    for column, label in enumerate(LABELS):
-        for row, what in enumerate(("loss", "gradient")):
-            axes = grid[row, column]
-            for number, (method, place) in enumerate(_lines(numbers)):
-                chosen = (numbers["method"] == method) & (numbers["at"] == place)
-                curve = numbers[chosen & (numbers["label"] == label)]
-                axes.plot(
-                    curve["p"], curve[what], **_look(method, place, methods, at),
-                    label=_caption(method, place, numbers),
-                    # Where curves coincide, the wider first ones are visible below the later ones.
-                    linewidth=max(3.2 - 0.5 * number, 1.2), zorder=2 + number / 100,
-                )  # fmt: skip
+    curves = numbers.groupby(["method", "at"], sort=False)
+    for number, ((method, place), table) in enumerate(curves):
+        # One colour per method; dashes for positions in the schedule, and for more than 7 methods.
+        which = list(methods).index(method)
+        dash = list(at).index(place) + which // len(COLOURS)
+        look = {
+            "color": COLOURS[which % len(COLOURS)],
+            "linestyle": DASHES[dash % len(DASHES)],
+            "label": method if places[method] == 1 else f"{method} at {place:g}",
+            # Where curves coincide, the wider first ones are visible below the later ones.
+            "linewidth": max(3.2 - 0.5 * number, 1.2),
+            "zorder": 2 + number / 100,
+        }
+        panel = itertools.product(("loss", "gradient"), LABELS)
+        for axes, (what, label) in zip(grid.flat, panel, strict=True):
+            curve = table[table["label"] == label]
+            axes.plot(curve["p"], curve[what], **look)
             axes.set_xlim(0, 1)
-            if row == 0:
-                axes.set_title(label)
-                low, high = axes.get_ylim()
-                axes.set_ylim(max(low, -_HIGHEST), min(high, _HIGHEST))
-            else:
-                axes.axhline(0, linewidth=0.8, color=INK, zorder=1)
-                axes.set_xlabel("probability p")
-        grid[0, 0].set_ylabel("loss")
-        grid[1, 0].set_ylabel("gradient dL/dz")
+    for (above, below), label in zip(grid.T, LABELS, strict=True):
+        above.set_title(label)
+        low, high = above.get_ylim()
+        above.set_ylim(max(low, -_HIGHEST), min(high, _HIGHEST))
+        below.axhline(0, linewidth=0.8, color=INK, zorder=1)
+        below.set_xlabel("probability p")
+    grid[0, 0].set_ylabel("loss")
+    grid[1, 0].set_ylabel("gradient dL/dz")
     shared_legend(figure, grid, least=1)
     return Drawing("losses", figure, numbers)
-
-
-def _lines(numbers: pd.DataFrame) -> list[tuple[str, float]]:
-    pairs = numbers[["method", "at"]].drop_duplicates()
-    return [(str(method), float(place)) for method, place in pairs.itertuples(index=False)]
-
-
-def _look(method: str, place: float, methods: Sequence[str], at: Sequence[float]) -> dict[str, Any]:
-    """One colour per method; dashes for positions in the schedule, and for more than 7 methods."""
-    number = list(methods).index(method)
-    dash = list(at).index(place) + number // len(COLOURS)
-    return {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[dash % len(DASHES)]}
-
-
-def _caption(method: str, place: float, numbers: pd.DataFrame) -> str:
-    alone = numbers.loc[numbers["method"] == method, "at"].nunique() == 1
-    return method if alone else f"{method} at {place:g}"
 
 
 def _probability_grid(points: int) -> tuple[np.ndarray, np.ndarray]:
@@ -227,11 +219,7 @@ def likelihood_surfaces(method: str = "any-class", points: int = _POINTS) -> pd.
 
 
 def _likelihood(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
-    loss.reduction = "none"
-    loss.begin(labels)
-    index = torch.arange(len(labels)) if loss.needs_index else None
-    seen = logits if loss.views == 1 else logits.expand(loss.views, *logits.shape)
-    value = loss(seen, labels, index=index)
+    value = _call(loss, logits, labels)
     return torch.exp(-(value if value.dim() == 1 else value.sum(dim=1)))
 
 

@@ -56,7 +56,11 @@ def describe_time(name: str, epoch: float, epochs: int) -> str:
 
     >>> describe_time("head", 90, 10)
     'time: about 2 minutes per epoch of stage head, 15 minutes for 10 epochs'
+    >>> describe_time("all", 180, 1)
+    'time: about 3 minutes for the epoch of stage all'
     """
+    if epochs == 1:
+        return f"time: about {format_time(epoch)} for the epoch of stage {name}"
     return (
         f"time: about {format_time(epoch)} per epoch of stage {name}, "
         f"{format_time(epoch * epochs)} for {epochs} epochs"
