@@ -144,7 +144,10 @@ def data(
         from halftruth.plots.label_figures import join_classes, read_groups
 
         matrix, complete = join_classes(matrix, complete, read_groups(groups))
-    _save(draw_data(matrix, complete), out, Path("plots"))
+    drawings = draw_data(matrix, complete)
+    _save(drawings, out, Path("plots"))
+    if all(drawing.name != "co-occurrence" for drawing in drawings):
+        say("left out: co-occurrence: no row has two present labels")
 
 
 @app.command("tune")

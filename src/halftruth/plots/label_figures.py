@@ -61,11 +61,15 @@ def read_hidden(
 
 
 def draw_data(labels: LabelMatrix, truth: np.ndarray | None = None) -> list[Drawing]:
-    """Draw all figures of a label file; `truth` are the complete labels (N, K), if known."""
+    """Draw all figures of a label file; `truth` are the complete labels (N, K), if known.
+
+    Co-occurrence is left out where no row has two present labels.
+    """
     if not len(labels):
         raise DataError("there are no rows to draw")
     drawings = [draw_counts(labels, truth), draw_positives(labels, truth)]
-    drawings.append(draw_co_occurrence(labels, truth))
+    if ((labels.values if truth is None else truth) == PRESENT).sum(axis=1).max() > 1:
+        drawings.append(draw_co_occurrence(labels, truth))
     return drawings if truth is None else [*drawings, draw_hiding(labels, truth)]
 
 
@@ -154,10 +158,7 @@ def draw_co_occurrence(labels: LabelMatrix, truth: np.ndarray | None = None) -> 
     axes.set_ylabel("of the rows with this class ...")
     axes.set_xlabel("... this share also has this class")
     figure.colorbar(image, ax=axes, label="share of rows", shrink=0.7)
-    if not np.nansum(shown):
-        text = "no row has two classes"
-        axes.text(0.5, 0.5, text, ha="center", color="white", transform=axes.transAxes)
-    elif len(names) <= _NUMBERED:
+    if len(names) <= _NUMBERED:
         bright = float(image.norm.vmax or 1) / 2
         for a, b in np.argwhere(~np.isnan(shown)):
             colour = "black" if shown[a, b] > bright else "white"
