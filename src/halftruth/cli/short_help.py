@@ -31,7 +31,7 @@ class Command(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help; the process ends then, so options are changed in place."""
-        params = self.get_params(ctx)
+        params: list[Any] = list(self.get_params(ctx))
         _name_values(params)
         options = [one for one in params if one.param_type_name == "option" and not one.hidden]
         if len(options) > MOST_OPTIONS and not self.shows_all:
@@ -51,7 +51,7 @@ class Group(TyperGroup):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help."""
-        _name_values(self.get_params(ctx))
+        _name_values(list(self.get_params(ctx)))
         super().format_help(ctx, formatter)
 
 

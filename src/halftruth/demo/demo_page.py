@@ -91,9 +91,15 @@ class Album:
             return pixel_image(image, text), shown, hidden
 
 
+def is_in(labels: LabelMatrix, part: str) -> np.ndarray:
+    """Which rows belong to a part."""
+    assert labels.split is not None
+    return np.asarray(labels.split == part)
+
+
 def rank_unknown(scores: np.ndarray, observed: LabelMatrix) -> np.ndarray:
     """(M, 2) row and class of the unknown labels of the training rows, highest score first."""
-    unknown = (observed.values == UNKNOWN) & (observed.split == "train")[:, None]
+    unknown = (observed.values == UNKNOWN) & is_in(observed, "train")[:, None]
     return np.argwhere(unknown)[np.argsort(-scores[unknown], kind="stable")]
 
 
@@ -119,7 +125,7 @@ def write_page(
     ranking = rank_unknown(auto.scores, album.observed)
     right = album.is_present(ranking)
     first, wrong = pick_findings(ranking, right)
-    train = np.flatnonzero(album.complete.split == "train")
+    train = np.flatnonzero(is_in(album.complete, "train"))
 
     def show_labels(places: Iterable[int]) -> Raw:
         return grid(_finding(album, auto.scores, ranking[at], at + 1, right[at]) for at in places)
@@ -162,7 +168,7 @@ def write_page(
 
 def count_labels(album: Album) -> list[tuple[str, str]]:
     """Numbers about the data, each with a description."""
-    train, test = (album.complete.split == part for part in ("train", "test"))
+    train, test = (is_in(album.complete, part) for part in ("train", "test"))
     present = album.complete.values[train] == PRESENT
     shown = int((album.observed.values[train] == PRESENT).sum())
     return [

@@ -26,6 +26,7 @@ from halftruth.demo.demo_page import (
     Estimate,
     Outcome,
     describe_first,
+    is_in,
     rank_unknown,
     write_page,
 )
@@ -149,11 +150,10 @@ def train_variant(variant: Variant, out: Path, album: Album, training: dict[str,
     seconds = time.perf_counter() - started
 
     assert complete.items is not None
-    assert complete.split is not None
-    test = complete.split == "test"
+    test = is_in(complete, "test")
     # Only a model that was trained on the observed labels can find hidden ones.
     finds = variant.labels == "observed.csv"
-    scored = test | (complete.split == "train") if finds else test
+    scored = test | is_in(complete, "train") if finds else test
     run = load(result.folder, device=training["device"])
     found = run.score(images=album.images, items=list(complete.items[scored]), bad_images="fail")
     scores = np.full(complete.values.shape, np.nan)
@@ -165,15 +165,15 @@ def train_variant(variant: Variant, out: Path, album: Album, training: dict[str,
         metrics = score_decisions(scores[test], run.decisions, truth)
         at_half = evaluate(found.raw[test[scored]], truth)
     right = album.is_present(rank_unknown(scores, album.observed)) if finds else None
-    estimates = [
-        Estimate(title, *(100 * number for number in result.estimated[key]), 100 * metrics[key])
-        for key, title in ESTIMATED.items()
-        if key in result.estimated
-    ]
+    estimates = []
+    for key, title in ESTIMATED.items():
+        if key in result.estimated:
+            value, low, high = (100 * number for number in result.estimated[key])
+            estimates.append(Estimate(title, value, low, high, 100 * metrics[key]))
     if "labels_per_row" in result.probabilities:
+        value, low, high = result.probabilities["labels_per_row"]
         per_image = float((truth == PRESENT).sum(axis=1).mean())
-        known = result.probabilities["labels_per_row"]
-        estimates.append(Estimate("labels per image", *known, per_image))
+        estimates.append(Estimate("labels per image", value, low, high, per_image))
     return Outcome(
         name=variant.name,
         method=result.method,

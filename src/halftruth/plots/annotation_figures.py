@@ -27,8 +27,8 @@ def draw_annotations(root: Path, labels: LabelMatrix) -> list[Drawing]:
     objects, category = count_annotations(root)
     numbers = pd.DataFrame(objects.most_common(), columns=["class", "annotations"])
     numbers["category"] = numbers["class"].map(category)
-    grouped = numbers.groupby("category", as_index=False)["annotations"].sum()
-    grouped = grouped.sort_values("annotations", ascending=False, kind="stable")
+    summed = numbers.groupby("category")["annotations"].sum()
+    grouped = summed.sort_values(ascending=False, kind="stable").reset_index()
     members: dict[str, list[str]] = {}
     for name in labels.classes:
         members.setdefault(category.get(name, name), []).append(name)

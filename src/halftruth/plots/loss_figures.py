@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -138,7 +138,8 @@ def draw_losses(methods: Sequence[str], at: Sequence[float] = (0.0,), **options:
     places = numbers.groupby("method")["at"].nunique()
     figure, grid = panels(2, len(LABELS), height=2.5)
     curves = numbers.groupby(["method", "at"], sort=False)
-    for number, ((method, place), table) in enumerate(curves):
+    for number, (key, table) in enumerate(curves):
+        method, place = cast(tuple[str, float], key)
         # One colour per method; dashes for positions in the schedule, and for more than 7 methods.
         which = list(methods).index(method)
         dash = list(at).index(place) + which // len(COLOURS)
