@@ -109,24 +109,18 @@ def draw_hiding(labels: LabelMatrix, truth: np.ndarray) -> Drawing:
 @styled
 def draw_positives(labels: LabelMatrix, truth: np.ndarray | None = None) -> Drawing:
     """Draw how many rows have no, one, two, ... positives."""
-    found = {"labelled": (labels.values == PRESENT).sum(axis=1)}
-    if truth is not None:
-        found["complete labels"] = (truth == PRESENT).sum(axis=1)
-    most = max(int(count.max(initial=0)) for count in found.values())
-    tables = [
-        pd.DataFrame(
-            {"kind": kind, "positives": range(most + 1), "rows": np.bincount(c, minlength=most + 1)}
-        )
-        for kind, c in found.items()
-    ]
+    found = {"labelled": labels.values} | ({} if truth is None else {"complete labels": truth})
+    counts = {kind: (values == PRESENT).sum(axis=1) for kind, values in found.items()}
+    places = np.arange(max(int(count.max(initial=0)) for count in counts.values()) + 1)
     figure, grid = panels(1, 1, width=5, height=3)
-    axes, width = grid[0, 0], 0.8 / len(found)
-    for number, (table, colour) in enumerate(zip(tables, ("labelled", "hidden"), strict=False)):
-        places = table["positives"] + (number - (len(found) - 1) / 2) * width
-        kind = str(table["kind"].iloc[0])
-        mean = float(found[kind].mean())
-        text = f"{kind}: {mean:.2f} per row"
-        axes.bar(places, table["rows"], width, color=GROUP_COLOURS[colour], label=text)
+    axes, width, tables = grid[0, 0], 0.8 / len(counts), []
+    for number, (kind, count) in enumerate(counts.items()):
+        rows = np.bincount(count, minlength=len(places))
+        tables.append(pd.DataFrame({"kind": kind, "positives": places, "rows": rows}))
+        colour = GROUP_COLOURS[("labelled", "hidden")[number]]
+        text = f"{kind}: {count.mean():.2f} per row"
+        left = (number - (len(counts) - 1) / 2) * width
+        axes.bar(places + left, rows, width, color=colour, label=text)
     axes.set_xlabel("positives per row")
     axes.set_ylabel("rows")
     axes.xaxis.get_major_locator().set_params(integer=True)
