@@ -83,12 +83,11 @@ def shorten(help: str) -> str:
 
 def _name_values(params: list[Any]) -> None:
     """Show `<text>` and `<number>` for values, and nothing for flags."""
+
+    def show_type(display_type: Any, ctx: Any) -> str:
+        kind = display_type(ctx).strip("<>").removeprefix("list[").removesuffix("]")
+        return f"<{_WORDS.get(kind, kind)}>".replace("<>", "")
+
     for param in params:
         if hasattr(param, "display_type"):
-            param.display_type = partial(_show_type, param.display_type)
-
-
-def _show_type(display_type: Any, ctx: Any) -> str:
-    kind = display_type(ctx).strip("<>").removeprefix("list[").removesuffix("]")
-    shown = _WORDS.get(kind, kind)
-    return f"<{shown}>" if shown else ""
+            param.display_type = partial(show_type, param.display_type)

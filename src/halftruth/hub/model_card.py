@@ -18,6 +18,23 @@ _LIMITS = """\
   your own.
 - The model knows only the classes above, and nothing about images or texts of another kind."""
 
+_USAGE = """\
+```python
+import halftruth
+
+run = halftruth.load("hf://{repo}")
+run.predict({example})
+```"""
+_TIMM_USAGE = """\
+Without halftruth:
+
+```python
+import timm, transformers
+
+timm.create_model("hf-hub:{repo}", pretrained=True)        # logits, one per class
+transformers.pipeline("image-classification", "{repo}")    # sigmoid of the logits
+```"""
+
 
 def make_model_card(
     run: TrainedRun,
@@ -51,38 +68,18 @@ def make_model_card(
 
 
 def _header(kind: str, licence: str | None, in_timm_layout: bool) -> str:
-    lines = ["---", f"library_name: {'timm' if in_timm_layout else 'halftruth'}"]
-    if _PIPELINES[kind]:
-        lines.append(f"pipeline_tag: {_PIPELINES[kind]}")
-    if licence:
-        lines.append(f"license: {licence}")
-    lines += ["tags:", "- halftruth", "- multi-label", "- missing-labels", "---"]
-    return "\n".join(lines)
+    pipeline = f"\npipeline_tag: {_PIPELINES[kind]}" if _PIPELINES[kind] else ""
+    chosen = f"\nlicense: {licence}" if licence else ""
+    return (
+        f"---\nlibrary_name: {'timm' if in_timm_layout else 'halftruth'}{pipeline}{chosen}\n"
+        "tags:\n- halftruth\n- multi-label\n- missing-labels\n---"
+    )
 
 
 def _usage(repo: str, kind: str, in_timm_layout: bool) -> str:
     example = {"images": '"photo.jpg"', "text": '["a text"]', "features": '"features.csv"'}[kind]
-    lines = [
-        "```python",
-        "import halftruth",
-        "",
-        f'run = halftruth.load("hf://{repo}")',
-        f"run.predict({example})",
-        "```",
-    ]
-    if in_timm_layout:
-        lines += [
-            "",
-            "Without halftruth:",
-            "",
-            "```python",
-            "import timm, transformers",
-            "",
-            f'timm.create_model("hf-hub:{repo}", pretrained=True)        # logits, one per class',
-            f'transformers.pipeline("image-classification", "{repo}")    # sigmoid of the logits',
-            "```",
-        ]
-    return "\n".join(lines)
+    text = _USAGE.format(repo=repo, example=example)
+    return f"{text}\n\n{_TIMM_USAGE.format(repo=repo)}" if in_timm_layout else text
 
 
 def _training(run: TrainedRun, kind: str, result: dict[str, Any]) -> str:

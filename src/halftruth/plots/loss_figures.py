@@ -40,17 +40,12 @@ def parse_method(text: str) -> tuple[str, dict[str, Any]]:
     if rest and name not in losses.names():
         own, _, rest = rest.partition(":")
         name = f"{name}:{own}"
-    options = {}
-    # Commas inside brackets belong to a value.
-    for pair in re.split(r",(?![^\[{]*[\]}])", rest) if rest else ():
-        key, equals, value = pair.partition("=")
-        if not equals or not key.strip():
-            raise ValueError(f"expected name:key=value,key=value, got {text!r}")
-        try:
-            options[key.strip()] = read_yaml(value)
-        except yaml.YAMLError as error:
-            raise ValueError(f"{text}: {pair!r} cannot be read as YAML: {error}") from error
-    return name, options
+    if rest and not re.fullmatch(r"\w+=[^=]+(,\w+=[^=]+)*(?<!,)", rest):
+        raise ValueError(f"expected name:key=value,key=value, got {text!r}")
+    try:
+        return name, read_yaml("{" + rest.replace("=", ": ") + "}")
+    except yaml.YAMLError as error:
+        raise ValueError(f"{text}: the values cannot be read as YAML: {error}") from error
 
 
 def loss_curves(
