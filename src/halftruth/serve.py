@@ -233,7 +233,7 @@ def _check_features(values: list[Any]) -> Any:
     if not all(isinstance(row, dict) for row in values):
         if not all(isinstance(row, list) for row in values):
             raise DataError("features: expected a list of rows: lists of numbers, or objects")
-        if not all(isinstance(cell, (int, float)) for row in values for cell in row):
+        if not all(map(_are_numbers, values)):
             raise DataError("features: expected lists of numbers")
         return values
     for number, row in enumerate(values):
@@ -242,9 +242,13 @@ def _check_features(values: list[Any]) -> Any:
                 f"features: rows 0 and {number} have different columns ({', '.join(missing):.200} "
                 "only in one of them); write null for a value that is missing"
             )
-        if any(isinstance(cell, dict) for cell in row.values()):
+        if not all(_are_numbers(cell) for cell in row.values() if isinstance(cell, (dict, list))):
             raise DataError(f"features: row {number}: expected numbers, texts or lists of numbers")
     return pd.DataFrame(values)
+
+
+def _are_numbers(cells: Any) -> bool:
+    return isinstance(cells, list) and all(isinstance(cell, (int, float)) for cell in cells)
 
 
 def to_records(table: pd.DataFrame, classes: tuple[str, ...]) -> list[dict[str, Any]]:

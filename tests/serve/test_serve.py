@@ -152,6 +152,7 @@ def test_health_and_description(clients):
         ("table", {"features": [{**ROW, "width": 10**400}]}, "finite"),
         ("table", {"features": [{**ROW, "width": [1, 2]}]}, "width"),
         ("table", {"features": [{**ROW, "width": {}}]}, "row 0"),
+        ("table", {"features": [{**ROW, "width": [{}]}]}, "row 0"),
         ("texts", {"texts": ["\ud800"]}, "half of a pair"),
         ("images", {"texts": ["meow"]}, "expects 'images'"),
         ("images", {"images": ["not base64!"]}, "base64"),
