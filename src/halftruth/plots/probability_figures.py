@@ -90,10 +90,7 @@ def _class_counts(run: Record) -> tuple[str, np.ndarray]:
     found = {part: run.class_counts(part) for part in reversed(PARTS)}
     kept = {part: counts for part, counts in found.items() if counts is not None}
     if not kept or run.classes is None:
-        raise NotRecorded(
-            f"{run.folder} has no class_histograms.npz: the run is not finished, or is from an "
-            "older version"
-        )
+        raise NotRecorded(f"{run.folder} has no class_histograms.npz: the run is not finished")
     part = next((part for part, counts in kept.items() if counts[:, 0].any()), next(iter(kept)))
     return part, kept[part]
 
