@@ -509,7 +509,7 @@ class Run:
     def _write_results(self, result: Result, seconds: float) -> None:
         details = result.details
         assert details is not None
-        details.seconds = seconds
+        details.seconds = seconds + self.journal.seconds_before
         if self.main:
             write_text(self.folder / RESULT, result.to_json())
             write_text(self.folder / "classes.csv", to_csv_text(details.classes))
