@@ -35,9 +35,9 @@ from halftruth.models import Classifier, build_image_model, freeze_batchnorm
 from halftruth.models.timm_support import create_backbone
 from halftruth.train.config import Config
 from halftruth.train.devices import make_accelerator
-from halftruth.train.expected_time import StageClock
 from halftruth.train.inputs import image_inputs
 from halftruth.train.inputs.image_inputs import Images
+from halftruth.train.journal import StageClock
 from halftruth.train.step import Learner
 from halftruth.train.trainer import Stage
 
