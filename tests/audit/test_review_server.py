@@ -20,6 +20,8 @@ from halftruth.presence.remaining import VerdictModel
 pytest.importorskip("flask")
 
 TOKEN = "s3cret"
+# Nested so deeply that the JSON can be read, but not always be shown in a message.
+DEPTHS = (600, 900)
 
 
 @pytest.fixture
@@ -150,6 +152,12 @@ def test_bad_numbers_and_names_are_bad_requests(unchanged: Queue, path: str) -> 
         (b'{"ids": ' + b"[" * 100_000 + b"]" * 100_000 + b', "verdict": "accept"}', 400),
         (b'{"ids": [' + b"9" * 5000 + b'], "verdict": "accept"}', 400),
         (b'{"ids": [0], "verdict": ["accept"]}', 400),
+        (b'{"ids": [[0]], "verdict": "accept"}', 400),
+        (b'{"ids": [{}], "verdict": "accept"}', 400),
+        *((b'{"ids": [' + b"[" * n + b"]" * n + b'], "verdict": "accept"}', 400) for n in DEPTHS),
+        *((b'{"matching": {}, "count": ' + b"[" * n + b"]" * n + b"}", 400) for n in DEPTHS),
+        (b'{"matching": {"low": 1' + b"0" * 400 + b'}, "verdict": "accept"}', 400),
+        (b'{"matching": {"high": 1' + b"0" * 400 + b'}, "verdict": "accept"}', 400),
         (b'{"ids": [0], "verdict": "accept", "tab": [1]}', 400),
         (b'{"ids": [0], "verdict": "accept"', 400),
         (b"\xff\xfe", 400),

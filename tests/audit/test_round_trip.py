@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from audit_example import CLASSES, Example
 from typer.testing import CliRunner
@@ -18,7 +19,7 @@ from halftruth.audit.repair import repair
 from halftruth.audit.review_queue import Queue
 from halftruth.cli.app import app
 from halftruth.data import DataError, read_labels
-from halftruth.data.verdicts import read_verdicts
+from halftruth.data.verdicts import apply_verdicts, read_verdicts
 from halftruth.presence import fit_decisions
 from halftruth.train.config import Config
 from halftruth.train.fit import train
@@ -239,6 +240,57 @@ def test_verdicts_of_another_audit_are_imported(example: Example) -> None:
     assert np.array_equal(as_matrix(second.path), as_matrix(first.path))
     with pytest.raises(DataError, match="no effect"):
         import_verdicts(second.path, first.path, complete=True)
+
+
+def write_lines(path: Path, lines: list[tuple[str, str, str, str]]) -> Path:
+    pd.DataFrame(lines, columns=["item", "class", "verdict", "by"]).to_csv(path, index=False)
+    return path
+
+
+def test_equally_divided_verdicts_of_a_file_change_no_label(example: Example) -> None:
+    """The majority of the annotators counts, in whatever order their lines are."""
+    lines = [
+        ("p1.png", "bird", "present", "anna"), ("p1.png", "bird", "absent", "ben"),
+        ("p2.png", "bird", "absent", "anna"), ("p2.png", "bird", "present", "ben"),
+        ("p2.png", "bird", "present", "carl"),
+        ("p3.png", "bird", "present", "anna"), ("p3.png", "bird", "present", "anna"),
+        ("p3.png", "bird", "absent", "ben"),
+        ("p4.png", "bird", "absent", "ben"), ("p4.png", "bird", "present", "ben"),
+        ("p4.png", "bird", "absent", "anna"),
+    ]  # fmt: skip
+    expected = {2: 1, 4: -1}
+    for order in (lines, lines[::-1]):
+        file = write_lines(example.folder / "v.csv", order)
+        audit = example.audit("a" if order is lines else "b")
+        found = import_verdicts(audit.path, file)
+        assert dict(zip(found["row"], found["verdict"], strict=True)) == expected
+        matrix = as_matrix(audit.path)
+        assert {row: matrix[row, 2] for row in np.flatnonzero(matrix[:, 2])} == expected
+        labels = read_labels(example.labels)
+        trained, fixed = (
+            apply_verdicts(labels, file).values,
+            read_labels(repair(audit.path, example.folder / "fixed.csv").path).values,
+        )
+        for row in (1, 2, 3, 4):
+            before, verdict = labels.values[row, 2], expected.get(row, 0)
+            assert trained[row, 2] == (verdict or before)
+            # The file has no code for absent labels.
+            assert fixed[row, 2] == (max(verdict, 0) if verdict else before)
+
+
+def test_a_second_file_can_contradict_or_correct_the_first_one(example: Example) -> None:
+    audit = example.audit()
+    for number, (verdict, by, expected) in enumerate(
+        [("present", "anna", 1), ("absent", "ben", 0), ("present", "ben", 1)]
+    ):
+        lines = [("p1.png", "bird", verdict, by)]
+        import_verdicts(audit.path, write_lines(example.folder / f"{number}.csv", lines))
+        assert as_matrix(audit.path)[1, 2] == expected
+    # Without names, each file is an annotator.
+    for number, (verdict, expected) in enumerate([("present", 1), ("absent", 0)]):
+        (example.folder / f"f{number}.csv").write_text(f"item,class,verdict\np5.png,bird,{verdict}")
+        import_verdicts(audit.path, example.folder / f"f{number}.csv")
+        assert as_matrix(audit.path)[5, 2] == expected
 
 
 def test_an_open_review_stops_the_next_audit(example: Example) -> None:

@@ -21,7 +21,14 @@ import pandas as pd
 from halftruth.audit.audit_folder import AuditFolder, open_audit
 from halftruth.data import DataError
 from halftruth.data.errors import some
-from halftruth.data.verdicts import COLUMNS, VERDICTS, read_verdicts, write_verdicts
+from halftruth.data.verdicts import (
+    COLUMNS,
+    VERDICTS,
+    find_majority,
+    read_lines,
+    read_verdicts,
+    write_verdicts,
+)
 from halftruth.labels import ABSENT, PRESENT
 from halftruth.train.run_folder import replace_file
 
@@ -56,7 +63,7 @@ def import_verdicts(
     if source.is_dir() or source.name.lower().endswith(".csv"):
         if complete:
             raise DataError(f"complete (--complete): no effect, since {source} lists its verdicts")
-        found = read_verdicts(source)
+        found = read_verdicts(source) if source.is_dir() else read_lines(source)
         found = found.assign(row=_match(audit, found["row"], found["item"], source))
     else:
         tool, submitted = _read_export(source)
@@ -66,12 +73,18 @@ def import_verdicts(
     if not len(found):
         raise DataError(f"{source}: contains no verdict: no row was submitted or tagged")
     path = audit.path / VERDICTS
-    earlier = [read_verdicts(path)] if path.exists() else []
-    both = pd.concat([*earlier, found[COLUMNS]], ignore_index=True)
-    both = both.drop_duplicates(["row", "class"], keep="last", ignore_index=True)
+    lines = found[COLUMNS]
+    if path.exists():
+        lines = pd.concat([_leave_out(read_lines(path), lines), lines], ignore_index=True)
     with replace_file(path) as new:
-        write_verdicts(both, new)
-    return found
+        write_verdicts(lines, new)
+    return find_majority(found)
+
+
+def _leave_out(earlier: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
+    """The earlier verdicts without those that the same annotator gives again."""
+    again = pd.MultiIndex.from_frame(lines[["row", "class", "by"]])
+    return earlier[~pd.MultiIndex.from_frame(earlier[["row", "class", "by"]]).isin(again)]
 
 
 def _read_export(source: Path) -> tuple[str, list[_Submitted]]:
