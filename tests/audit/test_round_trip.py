@@ -1,6 +1,7 @@
 """Verdicts come back from other programs, continue in the next audit, and train at once."""
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,7 @@ from typer.testing import CliRunner
 
 from halftruth.audit.audit_folder import AuditFolder
 from halftruth.audit.current import read_current
-from halftruth.audit.exports import export_audit
-from halftruth.audit.imports import import_verdicts
+from halftruth.audit.formats import export_audit, import_verdicts
 from halftruth.audit.make_audit import make_audit
 from halftruth.audit.repair import repair
 from halftruth.audit.review_queue import Queue
@@ -24,6 +24,8 @@ from halftruth.presence import fit_decisions
 from halftruth.train.config import Config
 from halftruth.train.fit import train
 from halftruth.train.task import load_task
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def decide(audit: AuditFolder, ids: list[int], verdict: str) -> None:
@@ -83,32 +85,38 @@ def test_label_studio_gives_back_what_people_saw_and_chose(
     assert np.array_equal(found, expected)
 
 
-def test_fiftyone_tags_and_reviewed_samples_are_verdicts(example: Example) -> None:
+def test_tags_in_fiftyone_are_verdicts(example: Example, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program is not needed for this part of the example."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    tool = import_module("fiftyone_review")
     audit = example.audit()
-    folder = export_audit(audit.path, "fiftyone")
-    samples = json.loads((folder / "samples.json").read_text())["samples"]
-    some = [one for one in samples if one["suggestions"]][:2]
-    tagged, reviewed = some
-
-    def field(names: list[str], tags: list[str]) -> dict[str, Any]:
-        return {"classifications": [{"label": name, "tags": tags} for name in names]}
-
-    export = [
-        {**tagged, "tags": [], "labels": field(tagged["labels"], []),
-         "suggestions": field([tagged["suggestions"][0][0]], ["reject"])},
-        {**reviewed, "tags": ["reviewed"], "labels": field(["bird"], []),
-         "suggestions": field([name for name, _ in reviewed["suggestions"]], [])},
-    ]  # fmt: skip
-    (folder / "export.json").write_text(json.dumps({"samples": export}))
-    import_verdicts(audit.path, folder / "export.json")
-    found = as_matrix(audit.path)
-    row = tagged["halftruth_row"] - 1
-    assert found[row, CLASSES.index(tagged["suggestions"][0][0])] == -1
-    assert np.count_nonzero(found[row]) == 1
-    row = reviewed["halftruth_row"] - 1
-    assert found[row, CLASSES.index("bird")] == 1
-    for name in {name for name, _ in reviewed["suggestions"]} - {"bird"}:
-        assert found[row, CLASSES.index(name)] == -1
+    ids = [item["id"] for item in Queue(audit, write=False).page()["items"]]
+    decide(audit, ids[:1], "accept")
+    decide(audit, ids[1:2], "reject")
+    table, samples = audit.candidates, {one["item"]: one for one in tool.list_samples(audit)}
+    assert len(samples) == 90
+    assert all(Path(one["filepath"]).is_file() for one in samples.values())
+    accepted, refused = (table.loc[ids[k]] for k in (0, 1))
+    assert accepted["class"] in samples[accepted["item"]]["labels"]
+    assert refused["class"] not in dict(samples[refused["item"]]["suggestions"])
+    tagged, reviewed = [one for one in samples.values() if one["suggestions"]][:2]
+    name, others = tagged["suggestions"][0][0], [name for name, _ in reviewed["suggestions"]]
+    found = tool.list_verdicts(
+        [
+            {**tagged, "tags": [], "suggestions": [(name, ["reject"])]},
+            {**reviewed, "tags": ["reviewed"], "labels": ["bird"],
+             "suggestions": [(one, []) for one in others]},
+        ]
+    )  # fmt: skip
+    found.to_csv(example.folder / "v.csv", index=False)
+    second = example.audit("second")
+    import_verdicts(second.path, example.folder / "v.csv")
+    matrix, expected = as_matrix(second.path), np.zeros((90, 3), dtype=int)
+    expected[int(tagged["item"][1:-4]), CLASSES.index(name)] = -1
+    row = int(reviewed["item"][1:-4])
+    expected[row, [CLASSES.index(one) for one in others]] = -1
+    expected[row, CLASSES.index("bird")] = 1
+    assert np.array_equal(matrix, expected)
 
 
 def test_tags_of_cvat_are_present_and_nothing_else_is_known(example: Example) -> None:
@@ -128,7 +136,8 @@ def test_tags_of_cvat_are_present_and_nothing_else_is_known(example: Example) ->
     ("name", "text", "message"),
     [
         ("e.json", "[{]", "cannot be read as JSON"),
-        ("e.json", '{"a": 1}', "expected an export of Label Studio"),
+        ("e.json", '{"a": 1}', "expected a list of tasks, got dict"),
+        ("e.txt", "a", "expected an export of Label Studio"),
         ("e.json", '[{"data": {"image": "p1.png"}, "annotations": []}]', "contains no verdict"),
         ("e.json", '[{"data": {"image": "zz.png"}, "annotations": [{"result": []}]}]', "zz.png"),
         ("e.json", '[{"data": 5, "annotations": [{"result": []}]}]', "not as expected"),

@@ -168,7 +168,7 @@ def _combine(sizes: np.ndarray, errors: np.ndarray) -> Rate:
 
 def find_features(audit: AuditFolder) -> np.ndarray | None:
     """The features of the audited rows: of its folds, or of its feature file; None without any."""
-    rows = audit.scored["rows"]
+    rows = audit.scored.rows
     saved = sorted(audit.path.glob("folds*/features.npy"), key=lambda path: path.stat().st_mtime)
     for path in reversed(saved):
         matrix = np.load(path)

@@ -21,6 +21,7 @@ from halftruth.audit.audit_folder import (
     write_audit,
 )
 from halftruth.audit.audit_inputs import AuditInputs, read_audit_inputs
+from halftruth.audit.candidates import ScoredLabels
 from halftruth.audit.cross_scores import cross_scores
 from halftruth.audit.score_sources import (
     check_ranking,
@@ -172,7 +173,12 @@ def make_audit(
     }
     if verdicts is not None:
         archive_decisions(out, verdicts)
-    return write_audit(out, part, values, known, rows=inputs.rows[good], info=info, most=most)
+    rows = inputs.rows[good]
+    items = part.items
+    if items is None:
+        items = np.array([f"row {row + 1}" for row in rows])
+    data = ScoredLabels(part.values, values, part.classes, items, rows)
+    return write_audit(out, data, known, info=info, most=most)
 
 
 def _place(inputs: AuditInputs, verdicts: pd.DataFrame | None, out: Path) -> np.ndarray:

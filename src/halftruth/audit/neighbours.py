@@ -18,10 +18,10 @@ class Neighbours:
     def __init__(self, audit: AuditFolder, rows: Rows) -> None:
         scored = audit.scored
         matrix = rows.feature_matrix
-        if matrix is not None and scored["rows"].max(initial=-1) < len(matrix):
-            self.by, values = "features", matrix[scored["rows"]]
+        if matrix is not None and scored.rows.max(initial=-1) < len(matrix):
+            self.by, values = "features", matrix[scored.rows]
         else:
-            self.by, values = "scores", logit(scored["scores"])
+            self.by, values = "scores", logit(scored.scores)
         values = np.nan_to_num(np.asarray(values, dtype=np.float32))
         values = (values - values.mean(axis=0)) / (values.std(axis=0) + 1e-6)
         if values.shape[1] > _DIMENSIONS:

@@ -38,7 +38,7 @@ class Queue:
         self.audit, self.rows = audit, Rows(audit)
         self.known = Candidates(audit)
         self.decisions = Decisions(audit.path / DECISIONS, len(audit.candidates), write=write)
-        self._place = {int(row): k for k, row in enumerate(audit.scored["rows"])}
+        self._place = {int(row): k for k, row in enumerate(audit.scored.rows)}
         self._neighbours: Neighbours | None = None
         self._now: tuple[int, Current] | None = None
         self._held: dict[str, tuple[float, frozenset[int]]] = {}
@@ -141,7 +141,7 @@ class Queue:
         if self._neighbours is None:
             self._neighbours = Neighbours(self.audit, self.rows)
         place = self._place[int(self.known.row[i])]
-        labels = self.audit.scored["labels"]
+        labels = self.audit.scored.labels
         with_class = labels[:, self.known.column[i]] == PRESENT
         return {
             "by": self._neighbours.by,
@@ -152,7 +152,7 @@ class Queue:
         }
 
     def _example(self, place: int) -> dict[str, Any]:
-        row = int(self.audit.scored["rows"][place])
+        row = int(self.audit.scored.rows[place])
         found: dict[str, Any] = {
             "place": place,
             "item": self.item_at(place),
@@ -164,12 +164,12 @@ class Queue:
 
     def item_at(self, place: int) -> str:
         """The name of an audited row."""
-        if not 0 <= place < len(self.audit.scored["rows"]):
+        if not 0 <= place < len(self.audit.scored.rows):
             raise DataError(f"there is no row {place}")
-        return str(self.audit.scored["items"][place])
+        return str(self.audit.scored.items[place])
 
     def _names(self, row: int, code: int) -> list[str]:
-        labels = self.audit.scored["labels"][self._place[row]]
+        labels = self.audit.scored.labels[self._place[row]]
         return [self.audit.classes[k] for k in np.flatnonzero(labels == code)]
 
     def states(self, ids: Sequence[int]) -> dict[int, str | None]:

@@ -74,7 +74,7 @@ class Rows:
         for line, item in enumerate(table.columns[name]):
             first.setdefault(str(item), line)
         scored = self.audit.scored
-        pairs = zip(scored["rows"].tolist(), scored["items"].tolist(), strict=True)
+        pairs = zip(scored.rows.tolist(), scored.items.tolist(), strict=True)
         return {row: first.get(item, table.rows) for row, item in pairs}
 
     @cached_property

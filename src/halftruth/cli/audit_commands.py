@@ -158,21 +158,12 @@ def plan(
         typer.Option(help="What the budget counts: single labels, or rows labelled completely."),
     ] = "labels",
     goal: Annotated[
-        Literal["gain", "find", "rare", "diverse", "learn", "evaluate"],
+        Literal["gain", "find", "evaluate"],
         typer.Option(
-            help="gain: most gain in mAP and F1; find: most missing labels; rare: those of rare "
-            "classes; diverse: from rows that differ; learn: uncertain ones; evaluate: drawn at "
+            help="gain: most gain in mAP and F1; find: most missing labels; evaluate: drawn at "
             "random, for metrics without bias."
         ),
     ] = "gain",
-    versus: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Also forecast this many of the other unit: with --unit rows single labels, with "
-            "--unit labels rows.",
-        ),
-    ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")] = Path("plan"),
     export: Export = None,
     seed: Annotated[int, typer.Option(help="Seed of folds and of random choices.")] = 0,
@@ -181,7 +172,7 @@ def plan(
 
     halftruth plan audit/ --budget 500
 
-    halftruth plan audit/ --budget 500 --unit rows --versus 5000     (rows or single labels?)
+    halftruth plan audit/ --budget 100 --unit rows                   (all labels of 100 rows)
 
     halftruth plan labels.csv --images photos/ --budget 500          (trains by folds)
     """
@@ -205,7 +196,7 @@ def plan(
             source, out=folder, images=images or None, features=features or None, text=text,
             encoder=encoder, reading=reading, seed=seed, quiet=False, log=tell,
         )  # fmt: skip
-    found = plan_labels(audited, out, budget=budget, unit=unit, goal=goal, versus=versus, seed=seed)
+    found = plan_labels(audited, out, budget=budget, unit=unit, goal=goal, seed=seed)
     tell(found.describe())
     tell(f"proposed labels: {out}/plan.csv\nanswer them: halftruth review {out}")
     export_for(out, export)

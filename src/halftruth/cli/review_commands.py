@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def _check_tools(tools: list[str] | None) -> list[str] | None:
     """Refuse an unknown program before anything is trained or written."""
-    from halftruth.audit.exports import TOOLS
+    from halftruth.audit.formats import TOOLS
 
     for tool in tools or ():
         if tool not in TOOLS:
@@ -26,7 +26,7 @@ def _check_tools(tools: list[str] | None) -> list[str] | None:
 Export = Annotated[
     list[str] | None,
     typer.Option(
-        help="Also write for: label-studio, fiftyone, cleanlab; may be repeated.",
+        help="Also write for: label-studio, cleanlab; may be repeated.",
         callback=_check_tools,
     ),
 ]
@@ -153,8 +153,8 @@ def import_verdicts(
     source: Annotated[
         Path,
         typer.Argument(
-            help="JSON of Label Studio, samples.json of FiftyOne, annotations.xml of CVAT, "
-            "another audit folder, or a CSV of verdicts."
+            help="JSON of Label Studio, annotations.xml of CVAT, another audit folder, or a CSV of "
+            "verdicts."
         ),
     ],
     complete: Annotated[
@@ -166,7 +166,7 @@ def import_verdicts(
 
     halftruth import-verdicts audit/ export.json
     """
-    from halftruth.audit.imports import import_verdicts as read
+    from halftruth.audit.formats import import_verdicts as read
 
     found = read(folder, source, complete=complete)
     present = int((found["verdict"] > 0).sum())
@@ -178,15 +178,8 @@ def import_verdicts(
 
 
 def export_for(folder: Path, tools: list[str] | None, precision: float | None = None) -> None:
-    """Write an audit for other programs; if one fails, the others still get their files."""
-    from halftruth.audit.exports import export_audit
-    from halftruth.data import DataError
+    """Write an audit for other programs."""
+    from halftruth.audit.formats import export_audit
 
-    failed = []
     for tool in tools or ():
-        try:
-            tell(f"for {tool}: {export_audit(folder, tool, precision=precision)}")
-        except DataError as error:
-            failed.append(f"--export {tool}: {error}")
-    if failed:
-        raise DataError("\n".join(failed))
+        tell(f"for {tool}: {export_audit(folder, tool, precision=precision)}")
