@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -125,12 +124,6 @@ def _match_rows(table: Table, labels: LabelMatrix, path: Path) -> np.ndarray:
 
 
 # ---------------------------------------------------------------------- trained runs
-
-
-def run_reading_options(run: TrainedRun, labels: str | Path) -> dict[str, Any]:
-    """The reading options of the run if it was trained on this file or on text, otherwise none."""
-    same = Path(run.config.labels).resolve() == Path(labels).resolve()
-    return reading_options(run.config) if same or run.config.text else {}
 
 
 def run_scores(
