@@ -21,6 +21,7 @@ from halftruth.labels import ABSENT, PRESENT
 # "second" lists what others decided and this annotator did not.
 STATES = ("open", "accept", "reject", "skip", CONFLICT, "second", "all")
 KINDS = ("missing", "wrong")
+_COUNTED = {"accepted": "accept", "rejected": "reject", "skipped": "skip", "conflicts": CONFLICT}
 _MOST_AT_ONCE = 200
 # Candidates on the page of an annotator are not shown to others, until it is silent for so long.
 _HELD_SECONDS = 600.0
@@ -191,12 +192,11 @@ class Queue:
         left, wrong = now.missing_left.total, now.wrong_left.total
         return {
             "version": self.decisions.version,
-            "candidates": len(now.codes),
-            "accepted": int((now.codes == CODES["accept"]).sum()),
-            "rejected": int((now.codes == CODES["reject"]).sum()),
-            "skipped": int((now.codes == CODES["skip"]).sum()),
-            "conflicts": int((now.codes == CODES[CONFLICT]).sum()),
-            "found": int((now.codes[self.known.missing] == CODES["accept"]).sum()),
+            **_count_codes(now.codes),
+            "lists": {
+                kind: _count_codes(now.codes[self.known.missing == (kind == "missing")])
+                for kind in KINDS
+            },
             "left": {"estimate": left.value, "low": left.low, "high": left.high},
             "wrong_left": {"estimate": wrong.value, "low": wrong.low, "high": wrong.high},
             "ahead": {
@@ -264,3 +264,9 @@ class Queue:
         if len(times) < 2:
             return 0.0
         return 60 * decided / max((times[0] - times[-1]).total_seconds(), 5.0)
+
+
+def _count_codes(codes: np.ndarray) -> dict[str, int]:
+    """How many candidates of a list have which verdict."""
+    counts = {name: int((codes == CODES[verdict]).sum()) for name, verdict in _COUNTED.items()}
+    return {"candidates": len(codes), **counts}

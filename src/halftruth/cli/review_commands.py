@@ -1,5 +1,6 @@
 """`halftruth review`, `repair` and `import-verdicts`: what people do with an audit."""
 
+import signal
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -98,15 +99,20 @@ def verify_cells(
 
 
 def serve_review(running: "Review", folder: Path, browser: bool) -> None:
-    """Print the address of a review, open a browser, and serve until Ctrl-C."""
+    """Print the address of a review, open a browser, and serve until Ctrl-C or SIGTERM."""
     print(f"review of {folder}: {running.address}", flush=True)
     print("only this machine can open it; Ctrl-C stops it, decisions are saved", flush=True)
     if browser:
         import webbrowser
 
         webbrowser.open(running.address)
-    with suppress(KeyboardInterrupt):
-        running.serve()
+    # What follows the review, such as its report, is written however it is stopped.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with suppress(KeyboardInterrupt):
+            running.serve()
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def repair(
