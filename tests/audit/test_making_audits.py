@@ -299,9 +299,13 @@ def test_cuda_without_a_gpu_is_refused(matrix: Matrix, trained: Path, tmp_path: 
     ("old", "new", "message"),
     [
         ("bird", "brid", "did you mean 'brid'"),
-        ("\np5.png", "\nother.png", "'p5.png'"),
-        ("\np5.png", "\np6.png", "more than one row"),
-        ("\np", "\nq", "no probabilities for.*; its rows are named 'q"),
+        (
+            "\np5.png",
+            "\nother.png",
+            "1 of 90 items .* have no row: 'p5.png'; ids without .* 'other",
+        ),
+        ("\np5.png", "\np6.png", "1 ids occur more than once: 'p6.png'"),
+        ("\np", "\nq", "90 of 90 items of the label file have no row: .*; ids without labels: 'q"),
         ("0.", "x.", "expected a probability"),
         (",0.", ",7.", r"row 90 \(p89.png\), class '<b>cat</b>': expected a probability .*sigmoid"),
         (",0.", ",nan\b", "expected a probability"),

@@ -150,6 +150,30 @@ def test_a_forecast_grows_with_labels_and_with_the_rate() -> None:
     assert slow.gain("OF1", many, count).value < fast.gain("OF1", many, count).value
 
 
+def test_a_forecast_is_the_learning_curve_computed_by_hand() -> None:
+    """One class with 40 labels, 20 more, β = 0.2: errors fall by the factor (61 / 41)^−0.2."""
+    random = np.random.default_rng(0)
+    truth = random.random((300, 1)) < 0.3
+    labels = (truth & (random.random(truth.shape) < 0.6)).astype(np.int8)
+    labels[np.flatnonzero(labels)[40:]] = 0
+    assert labels.sum() == 40
+    # The model is not sure, so that the estimated scores now have wide intervals.
+    scores = 1 / (1 + np.exp(1.5 - 2 * truth - random.normal(size=truth.shape)))
+    forecast = Forecast(labels, scores, scores, Rate(0.2, 0.05))
+    found, count = np.array([20.0]), Estimate(20, 15, 26)
+    for metric, rate in (("mAP", 0.2), ("OF1", 0.3)):
+        now = forecast.scores[metric]
+        assert now.high - now.value > 0.02 < now.value - now.low
+        expected = 100 * (1 - now.value) * (1 - (61 / 41) ** -rate)
+        gain = forecast.gain(metric, found, count)
+        assert gain.value == pytest.approx(expected, rel=1e-3)
+        assert gain.low < gain.value < gain.high
+        half = forecast.gain(metric, found / 2, Estimate(10, 7.5, 13))
+        assert half.value == pytest.approx(
+            100 * (1 - now.value) * (1 - (51 / 41) ** -rate), rel=1e-3
+        )
+
+
 def test_the_learning_curve_is_measured_where_the_audit_has_features(tmp_path: Any) -> None:
     random = np.random.default_rng(0)
     x = random.normal(size=(240, 12)).astype(np.float32)
