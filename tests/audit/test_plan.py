@@ -10,11 +10,12 @@ from audit_example import CLASSES, Example
 from typer.testing import CliRunner
 
 from halftruth.audit.audit_folder import open_audit
-from halftruth.audit.forecast import Forecast, Rate, find_features, measure_rate
+from halftruth.audit.forecast import Forecast, Rate, measure_rate
 from halftruth.audit.formats import export_audit, import_verdicts
 from halftruth.audit.make_audit import make_audit
-from halftruth.audit.plan import GOALS, plan_labels, sum_before
+from halftruth.audit.plan import GOALS, discount, plan_labels
 from halftruth.audit.review_queue import Queue
+from halftruth.audit.rows import find_features
 from halftruth.cli.app import app
 from halftruth.data import DataError
 from halftruth.data.verdicts import read_verdicts
@@ -36,13 +37,13 @@ def test_the_forecast_holds_and_only_unknown_labels_are_proposed(
     assert len({tuple(cell) for cell in cells}) == 40
     assert (example.observed[tuple(cells.T)] == 0).all()
     found = example.truth[tuple(cells.T)].sum()
-    assert plan.outcome.present.low <= found <= plan.outcome.present.high
-    for gain in plan.outcome.gains.values():
+    assert plan.forecast.present.low <= found <= plan.forecast.present.high
+    for gain in plan.forecast.gains.values():
         assert gain.low <= gain.value <= gain.high
     if goal in ("gain", "find"):
         random = plan.alternatives["labels at random"]
-        assert plan.outcome.present.value > random.present.value
-        assert plan.outcome.gains["mAP"].value > random.gains["mAP"].value > 0
+        assert plan.forecast.present.value > random.present.value
+        assert plan.forecast.gains["mAP"].value > random.gains["mAP"].value > 0
         assert found > 15
 
 
@@ -50,7 +51,7 @@ def test_the_forecast_holds_and_only_unknown_labels_are_proposed(
 def test_rows_are_asked_completely(example: Example, goal: str) -> None:
     plan = plan_labels(example.audit(), example.folder / "p", budget=10, unit="rows", goal=goal)
     cells = read_cells(plan.path)
-    assert plan.outcome.rows == len(np.unique(cells[:, 0])) == 10
+    assert plan.forecast.rows == len(np.unique(cells[:, 0])) == 10
     asked = np.zeros(example.observed.shape, dtype=bool)
     asked[tuple(cells.T)] = True
     assert np.array_equal(asked.any(axis=1)[:, None] & (example.observed == 0), asked)
@@ -124,7 +125,8 @@ def test_label_studio_gets_the_proposed_rows_and_answers_all_that_was_asked(
 
 def test_labels_of_a_class_count_less_the_more_of_it_were_chosen() -> None:
     p, group = np.array([0.5, 0.9, 0.4, 0.8]), np.array([0, 0, 0, 1])
-    assert sum_before(p, group) == pytest.approx([0.9, 0.0, 1.4, 0.0])
+    expected = p / (1 + np.array([0.9, 0.0, 1.4, 0.0]))
+    assert discount(p, group, np.zeros(2), 1) == pytest.approx(expected)
 
 
 def test_the_goal_gain_asks_for_more_labels_of_rare_classes(example: Example) -> None:

@@ -16,13 +16,9 @@ class Neighbours:
     """Finds the nearest rows by cosine similarity of features, or of scores if there are none."""
 
     def __init__(self, audit: AuditFolder, rows: Rows) -> None:
-        scored = audit.scored
-        matrix = rows.feature_matrix
-        if matrix is not None and scored.rows.max(initial=-1) < len(matrix):
-            self.by, values = "features", matrix[scored.rows]
-        else:
-            self.by, values = "scores", logit(scored.scores)
-        values = np.nan_to_num(np.asarray(values, dtype=np.float32))
+        values, self.by = rows.feature_matrix, "features"
+        if values is None:
+            values, self.by = np.asarray(logit(audit.scored.scores), dtype=np.float32), "scores"
         values = (values - values.mean(axis=0)) / (values.std(axis=0) + 1e-6)
         if values.shape[1] > _DIMENSIONS:
             random = np.random.default_rng(0)

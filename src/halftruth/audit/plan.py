@@ -21,7 +21,8 @@ from halftruth.audit.audit_folder import (
     write_folder,
 )
 from halftruth.audit.current import Current, read_current
-from halftruth.audit.forecast import METRICS, Forecast, Gain, find_features, measure_rate
+from halftruth.audit.forecast import METRICS, Forecast, measure_rate
+from halftruth.audit.rows import find_features
 from halftruth.data import DataError
 from halftruth.data.verdicts import DECISIONS, VERDICTS, place_verdicts, read_verdicts
 from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix
@@ -45,10 +46,13 @@ class Outcome:
     labels: int
     rows: int
     present: Estimate
-    gains: dict[str, Gain]
+    gains: dict[str, Estimate]
 
     def describe(self) -> str:
-        gains = ", ".join(f"{name} {gain}" for name, gain in self.gains.items())
+        gains = ", ".join(
+            f"{name} {gain.value:+.1f} ({gain.low:+.1f} to {gain.high:+.1f})"
+            for name, gain in self.gains.items()
+        )
         share = self.present.value / max(self.labels, 1)
         return (
             f"{self.labels:,} answers in {self.rows:,} rows: {self.present} present "
@@ -61,43 +65,36 @@ class Plan:
     """The proposed labels, the forecast, and that of other ways to spend the answers."""
 
     path: Path
-    outcome: Outcome
+    forecast: Outcome
     alternatives: dict[str, Outcome]
     scores: dict[str, str]
     # Whether the learning curve was measured on these rows.
     measured: bool
 
     def describe(self) -> str:
-        """The forecast and its alternatives, as text."""
+        """The forecast, its alternatives, and which of them brings most."""
         source = (
             "measured on these rows with fewer labels"
             if self.measured
             else "that of other data sets, since the audit has no features: a rough guess"
         )
         now = ", ".join(f"{name} {value}" for name, value in self.scores.items())
+        points = {"this plan": self.forecast, **self.alternatives}
+        points = {name: one.gains["mAP"].value for name, one in points.items()}
+        best = max(points, key=points.__getitem__)
+        least = points[best] - 0.25 * abs(points[best])
+        close = [name for name, value in points.items() if value > least and name != best]
         return "\n".join(
             [
                 f"estimated scores now: {now}",
-                f"this plan: {self.outcome.describe()}",
+                f"this plan: {self.forecast.describe()}",
                 "(gains in points, for a model trained again with the answers; learning curve: "
                 f"{source})",
                 "other ways to spend as many answers:",
                 *(f"  {name}: {one.describe()}" for name, one in self.alternatives.items()),
-                self._advice(),
+                f"most mAP: {best}" + (f"; about the same: {', '.join(close)}" if close else ""),
             ]
         )
-
-    def _advice(self) -> str:
-        """Which of the compared ways brings most, and whether the intervals tell them apart."""
-        every = {"this plan": self.outcome, **self.alternatives}
-        best = max(every, key=lambda name: every[name].gains["mAP"].value)
-        gain = every[best].gains["mAP"]
-        close = [
-            name for name, one in every.items()
-            if name != best and one.gains["mAP"].value > gain.value - 0.25 * abs(gain.value)
-        ]  # fmt: skip
-        about = f"; about the same: {', '.join(close)}" if close else ""
-        return f"most mAP: {best}{about}"
 
 
 def plan_labels(
@@ -118,7 +115,7 @@ def plan_labels(
     - "find": the most probable missing labels;
     - "evaluate": drawn at random, the only choice from which metrics can be estimated without bias.
     """
-    out, seed = Path(out), check_seed(seed)
+    out, random = Path(out), np.random.default_rng(check_seed(seed))
     if budget < 1:
         raise DataError(f"budget: expected at least 1, got {budget}")
     if unit not in UNITS or goal not in GOALS:
@@ -132,24 +129,33 @@ def plan_labels(
     labels, present = _update_labels(audit, current)
     cells = np.argwhere(labels == UNKNOWN)
     p, count = present[tuple(cells.T)], (labels == PRESENT).sum(axis=0).astype(float)
-    choice = _Choice(cells, p, count, np.random.default_rng(seed))
-    features = find_features(audit)
-    rate = None if features is None else measure_rate(features, labels, seed=seed)
-    forecast = Forecast(labels, audit.scored.scores, present, rate, seed=seed)
-    expect = _Expectation(current.missing_left.total, cells, p, forecast)
-    chosen = choice.take(unit, goal, budget)
+
+    def choose(unit: str, goal: str, budget: int) -> np.ndarray:
+        return _choose(unit, GOALS[goal], budget, cells, p, count, random)
+
+    chosen = choose(unit, goal, budget)
     others = {
-        "single labels": choice.take("labels", "gain", len(chosen)),
-        "whole rows": choice.take("rows", "gain", len(cells))[: len(chosen)],
-        "labels at random": choice.take("labels", "evaluate", len(chosen)),
-        "rows at random": choice.take("rows", "evaluate", len(cells))[: len(chosen)],
+        "single labels": choose("labels", "gain", len(chosen)),
+        "whole rows": choose("rows", "gain", len(cells))[: len(chosen)],
+        "labels at random": choose("labels", "evaluate", len(chosen)),
+        "rows at random": choose("rows", "evaluate", len(cells))[: len(chosen)],
     }
     if goal == "gain":
         del others["single labels" if unit == "labels" else "whole rows"]
+    features = find_features(audit)
+    rate = None if features is None else measure_rate(features, labels, seed=seed)
+    forecast = Forecast(labels, audit.scored.scores, present, rate, seed=seed)
+    total = current.missing_left.total
+    # The count of an audit may exceed the sum of its probabilities: some labels do not show in the
+    # scores.
+    raised = raise_to(p, total.value)
     plan = Plan(
         out,
-        expect(chosen),
-        {name: expect(some) for name, some in others.items()},
+        _expect(cells[chosen], raised[chosen], total, forecast),
+        {
+            name: _expect(cells[some], raised[some], total, forecast)
+            for name, some in others.items()
+        },
         {name: score.percent() for name, score in forecast.scores.items()},
         forecast.measured,
     )
@@ -178,35 +184,28 @@ def _update_labels(audit: AuditFolder, current: Current) -> tuple[np.ndarray, np
     return np.where(verified == 0, scored.labels, verified).astype(np.int8), present
 
 
-class _Choice:
-    """Chooses unknown labels, or rows, by a goal; the most useful ones first."""
-
-    def __init__(
-        self, cells: np.ndarray, p: np.ndarray, count: np.ndarray, random: np.random.Generator
-    ) -> None:
-        self._row, self._column = cells.T
-        self._p, self._count, self._random = p, count, random
-
-    def take(self, unit: str, goal: str, budget: int) -> np.ndarray:
-        """The numbers of the chosen labels."""
-        power = GOALS[goal]
-        if unit == "rows":
-            return self._take_rows(power, budget)
+def _choose(
+    unit: str,
+    power: float | None,
+    budget: int,
+    cells: np.ndarray,
+    p: np.ndarray,
+    count: np.ndarray,
+    random: np.random.Generator,
+) -> np.ndarray:
+    """The numbers of the most useful labels, or of all labels of the most useful rows."""
+    if unit == "labels":
         if power is None:
-            return self._random.permutation(len(self._p))[:budget]
-        value = discount(self._p, self._column, self._count, power)
-        return np.argsort(-value, kind="stable")[:budget]
-
-    def _take_rows(self, power: float | None, budget: int) -> np.ndarray:
-        """All unknown labels of the rows with the highest sum of values, or of random ones."""
-        rows, inverse = np.unique(self._row, return_inverse=True)
-        value = self._random.random(len(rows))
-        if power is not None:
-            value = np.bincount(inverse, self._p / (self._count[self._column] + 1) ** power)
-        rank = np.empty(len(rows), dtype=np.intp)
-        rank[np.argsort(-value, kind="stable")] = np.arange(len(rows))
-        taken = np.flatnonzero(rank[inverse] < budget)
-        return taken[np.lexsort((-self._p[taken], rank[inverse][taken]))]
+            return random.permutation(len(p))[:budget]
+        return np.argsort(-discount(p, cells[:, 1], count, power), kind="stable")[:budget]
+    rows, inverse = np.unique(cells[:, 0], return_inverse=True)
+    value = random.random(len(rows))
+    if power is not None:
+        value = np.bincount(inverse, p / (count[cells[:, 1]] + 1) ** power)
+    rank = np.empty(len(rows), dtype=np.intp)
+    rank[np.argsort(-value, kind="stable")] = np.arange(len(rows))
+    taken = np.flatnonzero(rank[inverse] < budget)
+    return taken[np.lexsort((-p[taken], rank[inverse][taken]))]
 
 
 def discount(
@@ -221,18 +220,9 @@ def discount(
     >>> discount(np.array([0.9, 0.8, 0.5]), np.array([0, 0, 1]), np.zeros(2)).round(2).tolist()
     [0.9, 0.58, 0.5]
     """
-    return np.asarray(p / (count[column] + 1 + sum_before(p, column)) ** power)
-
-
-def sum_before(p: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """The sum of the higher values of the same group."""
-    order = np.lexsort((-p, group))
-    total = np.cumsum(p[order]) - p[order]
-    first = np.flatnonzero(np.diff(group[order], prepend=group[order][:1] - 1))
-    size = np.diff(first, append=len(order))
-    found = np.empty(len(p))
-    found[order] = total - np.repeat(total[first], size)
-    return found
+    ranked = pd.Series(p).sort_values(ascending=False, kind="stable")
+    before = (ranked.groupby(column[ranked.index]).cumsum() - ranked).sort_index().to_numpy()
+    return np.asarray(p / (count[column] + 1 + before) ** power)
 
 
 def raise_to(p: np.ndarray, total: float) -> np.ndarray:
@@ -248,31 +238,20 @@ def raise_to(p: np.ndarray, total: float) -> np.ndarray:
     return sigmoid(logit(p) + low) if low else p
 
 
-class _Expectation:
-    """Expected present labels among some answers, and the gain that they bring."""
+def _expect(cells: np.ndarray, p: np.ndarray, total: Estimate, forecast: Forecast) -> Outcome:
+    """The expected present labels among some answers, and the gain that they bring.
 
-    def __init__(
-        self, total: Estimate, cells: np.ndarray, p: np.ndarray, forecast: Forecast
-    ) -> None:
-        # The count of an audit may exceed the sum of its probabilities: some labels do not show in
-        # the scores.
-        self._p, self._cells, self._forecast = raise_to(p, total.value), cells, forecast
-        self._low, self._high = (
-            np.clip(end / max(total.value, 1e-9), *bounds)
-            for end, bounds in ((total.low, (0, 1)), (total.high, (1, np.inf)))
-        )
-
-    def __call__(self, chosen: np.ndarray) -> Outcome:
-        p, (rows, columns) = self._p[chosen], self._cells[chosen].T
-        expected = float(p.sum())
-        # Besides the model, chance: the number of present labels varies around its expectation.
-        chance = Z90 * float(np.sqrt((p * (1 - p)).sum()))
-        low = max(expected * self._low - chance, 0.0)
-        high = min(expected * self._high + chance, float(len(p)))
-        count = Estimate(expected, low, high)
-        found = np.bincount(columns, p, minlength=len(self._forecast.shown))
-        gains = {name: self._forecast.gain(name, found, count) for name in METRICS}
-        return Outcome(len(p), len(np.unique(rows)), count, gains)
+    `total`: the estimated number of all missing labels.
+    """
+    expected, known = float(p.sum()), max(total.value, 1e-9)
+    # Besides the model, chance: the number of present labels varies around its expectation.
+    chance = Z90 * float(np.sqrt((p * (1 - p)).sum()))
+    low = expected * min(max(total.low / known, 0.0), 1.0) - chance
+    high = expected * max(total.high / known, 1.0) + chance
+    count = Estimate(expected, max(low, 0.0), min(high, float(len(p))))
+    found = np.bincount(cells[:, 1], p, minlength=len(forecast.shown))
+    gains = {name: forecast.gain(name, found, count) for name in METRICS}
+    return Outcome(len(p), len(np.unique(cells[:, 0])), count, gains)
 
 
 def _write(
@@ -300,12 +279,7 @@ def _write(
     names = ["rank", "row", "item", "class", "probability"]
     shown[names].to_csv(plan.path / "plan.csv", index=False)
     shutil.copy(audit.path / CLASSES, plan.path / CLASSES)
-    left, zeros = current.missing_left, [0.0] * len(audit.classes)
-    forecast = {
-        "scores": plan.scores,
-        "measured": plan.measured,
-        "forecast": asdict(plan.outcome),
-        "alternatives": {name: asdict(one) for name, one in plan.alternatives.items()},
-    }
-    counts = describe_counts(left.total, left.per_class, Estimate(0.0, 0.0, 0.0), zeros)
-    write_folder(plan.path, scored, {**audit.info, **counts, "plan": {**choice, **forecast}})
+    left, nothing = current.missing_left, Estimate(0.0, 0.0, 0.0)
+    counts = describe_counts(left.total, left.per_class, nothing, [0.0] * len(audit.classes))
+    known = {key: value for key, value in asdict(plan).items() if key != "path"}
+    write_folder(plan.path, scored, {**audit.info, **counts, "plan": {**choice, **known}})
