@@ -96,7 +96,7 @@ def test_a_row_of_weight_0_is_left_out(folder: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert not np.isin(SPARE, audit.scored.rows).any()
     assert len(audit.scored.rows) == 60 - len(SPARE)
-    assert "12 rows have the weight 0 and are left out" in messages
+    assert "12 rows have the weight 0 and are left out" in messages[0].splitlines()
     again = repair(audit.path, tmp_path / "fixed.csv", precision=0.01)
     assert again.added > 0
     assert pd.read_csv(again.path)["trust"].equals(pd.read_csv(folder / "trust.csv")["trust"])

@@ -38,12 +38,24 @@ class AuditInputs:
         """The labels of the audited rows."""
         return self.whole.select(self.rows)
 
+    def describe(self) -> str:
+        weights, text = self.whole.weights, self.whole.describe()
+        if weights is None or weights.any(axis=1).all():
+            return text
+        count = np.count_nonzero(~weights.any(axis=1))
+        return f"{text}\n{count:,} rows have the weight 0 and are left out"
+
 
 def add_run(config: Config, run: TrainedRun) -> Config:
     """The data of an audit with the scores of a run: its own, where nothing else is given.
 
     Its label file, and files with its column of text, are read as in training.
     """
+    if config.text or config.encoder:
+        raise DataError(
+            "text, encoder (--text, --encoder): the run has its own; leave them out, or give only "
+            "the label file to train by folds"
+        )
     labels, own = config.labels or run.config.labels, run.config
     same = Path(own.labels).resolve() == Path(labels).resolve()
     reading = reading_options(own) if same or own.text else {}

@@ -104,16 +104,13 @@ def import_verdicts(
         raise DataError(f"{source}: contains no verdict: no row was submitted or tagged")
     path, lines = audit.path / VERDICTS, found[COLUMNS]
     if path.exists():
-        lines = pd.concat([_leave_out(read_lines(path), lines), lines], ignore_index=True)
+        # An annotator who judges a label again has changed the verdict.
+        again, earlier = ["row", "class", "by"], read_lines(path)
+        kept = ~earlier.set_index(again).index.isin(lines.set_index(again).index)
+        lines = pd.concat([earlier[kept], lines], ignore_index=True)
     with replace_file(path) as new:
         write_verdicts(lines, new)
     return find_majority(found)
-
-
-def _leave_out(earlier: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
-    """The earlier verdicts without those that the same annotator gives again."""
-    again = pd.MultiIndex.from_frame(lines[["row", "class", "by"]])
-    return earlier[~pd.MultiIndex.from_frame(earlier[["row", "class", "by"]]).isin(again)]
 
 
 def _read_submitted(source: Path) -> tuple[str, list[Submitted]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from halftruth.audit.audit_folder import (
     INFO,
@@ -21,12 +22,7 @@ from halftruth.audit.audit_folder import (
 from halftruth.audit.audit_inputs import AuditInputs, add_run, check_weights, read_audit_inputs
 from halftruth.audit.candidates import ScoredLabels
 from halftruth.audit.cross_scores import cross_scores
-from halftruth.audit.score_sources import (
-    check_ranking,
-    read_scores,
-    run_scores,
-    trained_on,
-)
+from halftruth.audit.score_sources import check_ranking, read_scores, run_scores, trained_on
 from halftruth.data import DataError
 from halftruth.data.verdicts import place_verdicts
 from halftruth.labels import PRESENT, LabelMatrix
@@ -119,20 +115,14 @@ def make_audit(
     run = None
     if _is_run(source):
         run = TrainedRun(source, device=device, quiet=quiet)
-        config = _use_run(config, run)
+        config = add_run(config, run)
     elif labels is None:
         config.labels = str(source)
     inputs = read_audit_inputs(config, split)
-    log(inputs.whole.describe())
+    log(inputs.describe())
     if run is not None or labels is not None:
         check_weights(inputs.whole, reading or {})
-    if inputs.whole.weights is not None and (~inputs.whole.weights.any(axis=1)).any():
-        count = int((~inputs.whole.weights.any(axis=1)).sum())
-        log(f"{count:,} rows have the weight 0 and are left out")
-    verified = np.zeros(inputs.whole.values.shape, dtype=np.int8)
-    if verdicts is not None:
-        verified[place_verdicts(inputs.whole, verdicts, out)] = verdicts["verdict"]
-    verified = verified[inputs.rows]
+    verified = _place_verdicts(inputs, verdicts, out)
     if verified.any():
         log(f"continues with {np.count_nonzero(verified):,} verdicts of {out}")
     if run is not None:
@@ -156,21 +146,22 @@ def make_audit(
     )  # fmt: skip
     if verdicts is not None:
         archive_decisions(out, verdicts)
-    data = _join_scores(judged.select(good), scores[good], inputs.rows[good])
-    return write_audit(out, data, known, info=_describe(inputs, found, facts), most=most)
+    part, rows = judged.select(good), inputs.rows[good]
+    items = np.array([f"row {row + 1}" for row in rows]) if part.items is None else part.items
+    scored = ScoredLabels(part.values, scores[good], part.classes, items, rows)
+    return write_audit(out, scored, known, info=_describe(inputs, found, facts), most=most)
 
 
 def _is_run(source: Path) -> bool:
     return (source / "config.yaml").is_file()
 
 
-def _use_run(config: Config, run: TrainedRun) -> Config:
-    if config.text or config.encoder:
-        raise DataError(
-            "text, encoder (--text, --encoder): the run has its own; leave them out, or give only "
-            "the label file to train by folds"
-        )
-    return add_run(config, run)
+def _place_verdicts(inputs: AuditInputs, verdicts: pd.DataFrame | None, out: Path) -> np.ndarray:
+    """(N, K) verdicts on the audited rows: +1 present, -1 absent, 0 none."""
+    whole = np.zeros(inputs.whole.values.shape, dtype=np.int8)
+    if verdicts is not None:
+        whole[place_verdicts(inputs.whole, verdicts, out)] = verdicts["verdict"]
+    return whole[inputs.rows]
 
 
 def _check_options(
@@ -208,7 +199,7 @@ def _score_by_run(run: TrainedRun, inputs: AuditInputs) -> tuple[np.ndarray, _So
     config, rows = inputs.config, inputs.rows
     if not config.on_features and not config.images:
         raise DataError("expected --images or --features, the inputs that the run should score")
-    matrix, held = None, np.full(len(rows), -1)
+    matrix = None
     if config.on_features:
         config = replace(config, reading={**run.config.reading, **inputs.reading})
         whole = read_matrix(
@@ -249,8 +240,7 @@ def _score_by_folds(
     if not config.on_features and not config.images:
         raise DataError(
             "expected --images, --features or --text to train on; or give scores: halftruth audit "
-            "RUN "
-            "LABELS, or halftruth audit PROBABILITIES LABELS"
+            "RUN LABELS, or halftruth audit PROBABILITIES LABELS"
         )
     if config.on_features:
         if config.images:
@@ -303,13 +293,6 @@ def _check_scores(
     if warning:
         found.warnings.append(warning)
     return good
-
-
-def _join_scores(labels: LabelMatrix, scores: np.ndarray, rows: np.ndarray) -> ScoredLabels:
-    items = labels.items
-    if items is None:
-        items = np.array([f"row {row + 1}" for row in rows])
-    return ScoredLabels(labels.values, scores, labels.classes, items, rows)
 
 
 def _describe(inputs: AuditInputs, found: _Source, facts: dict[str, Any]) -> dict[str, Any]:

@@ -12,11 +12,11 @@ import numpy as np
 
 from halftruth.audit.audit_folder import DECISIONS, AuditFolder
 from halftruth.audit.current import AHEAD, CODES, Candidates, Current
-from halftruth.audit.neighbours import Neighbours
 from halftruth.audit.rows import Rows
 from halftruth.data import DataError
 from halftruth.data.decisions import CONFLICT, Decisions
 from halftruth.labels import ABSENT, PRESENT
+from halftruth.presence.labelling_model import logit
 
 # "second" lists what others decided and this annotator did not.
 STATES = ("open", "accept", "reject", "skip", CONFLICT, "second", "all")
@@ -27,6 +27,8 @@ _MOST_AT_ONCE = 200
 _HELD_SECONDS = 600.0
 # The speed of an annotator is measured over the last minutes.
 _SPEED_MINUTES = 10
+# Wider features are projected to this many directions, which keeps the nearest rows near.
+_DIMENSIONS = 64
 
 
 class Queue:
@@ -57,25 +59,21 @@ class Queue:
     def page(
         self,
         *,
-        kind: str = "missing",
-        name: str = "",
-        low: float = 0.0,
-        high: float = 1.0,
-        state: str = "open",
         after: int = -1,
         before: int | None = None,
         limit: int = 48,
         who: str = "",
+        **filters: Any,
     ) -> dict[str, Any]:
         """The matching candidates after the id `after` (or before `before`), and how many match."""
-        ids = self.matching(kind=kind, name=name, low=low, high=high, state=state, who=who)
+        ids = self.matching(**filters, who=who)
         limit = max(1, min(limit, _MOST_AT_ONCE))
         rank = self._rank
         if before is not None:
             chosen = ids[rank[ids] < self._rank_of(before)][-limit:]
         else:
             chosen = ids[rank[ids] > self._rank_of(after)][:limit]
-        if state == "open" and who:
+        if filters.get("state", "open") == "open" and who:
             with self._lock:
                 self._held[who] = time.monotonic(), frozenset(chosen.tolist())
         return {
@@ -270,3 +268,23 @@ def _count_codes(codes: np.ndarray) -> dict[str, int]:
     """How many candidates of a list have which verdict."""
     counts = {name: int((codes == CODES[verdict]).sum()) for name, verdict in _COUNTED.items()}
     return {"candidates": len(codes), **counts}
+
+
+class Neighbours:
+    """Finds the nearest rows by cosine similarity of features, or of scores if there are none."""
+
+    def __init__(self, audit: AuditFolder, rows: Rows) -> None:
+        values, self.by = rows.feature_matrix, "features"
+        if values is None:
+            values, self.by = np.asarray(logit(audit.scored.scores), dtype=np.float32), "scores"
+        values = (values - values.mean(axis=0)) / (values.std(axis=0) + 1e-6)
+        if values.shape[1] > _DIMENSIONS:
+            random = np.random.default_rng(0)
+            values = values @ random.normal(size=(values.shape[1], _DIMENSIONS)).astype(np.float32)
+        self.points = values / (np.linalg.norm(values, axis=1, keepdims=True) + 1e-12)
+
+    def find(self, place: int, count: int, among: np.ndarray) -> list[int]:
+        """The places of the nearest other rows `among` (N,) some, the nearest first."""
+        likeness = self.points @ self.points[place]
+        places = np.flatnonzero(among & (np.arange(len(among)) != place))
+        return [int(k) for k in places[np.argsort(-likeness[places], kind="stable")[:count]]]
