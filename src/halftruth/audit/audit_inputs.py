@@ -56,12 +56,12 @@ def add_run(config: Config, run: TrainedRun) -> Config:
             "text, encoder (--text, --encoder): the run has its own; leave them out, or give only "
             "the label file to train by folds"
         )
-    labels, own = config.labels or run.config.labels, run.config
-    same = Path(own.labels).resolve() == Path(labels).resolve()
+    own = run.config
+    same = Path(own.labels).resolve() == Path(config.labels).resolve()
     reading = reading_options(own) if same or own.text else {}
     return dataclasses.replace(
         own,
-        labels=labels,
+        labels=config.labels,
         images=config.images or own.images,
         features=config.features or own.features,
         reading={**reading, **config.reading},

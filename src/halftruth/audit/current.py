@@ -46,7 +46,7 @@ class Candidates:
         self.score = table["score"].to_numpy()
         self.probability = table["probability"].to_numpy()
         wrong = ~self.missing
-        ends = tuple(table[name].to_numpy()[wrong] for name in ("at_least", "at_most"))
+        ends = table["at_least"].to_numpy()[wrong], table["at_most"].to_numpy()[wrong]
         p, column = self.probability, self.column
         self._models = (
             VerdictModel(

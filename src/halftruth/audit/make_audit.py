@@ -111,14 +111,10 @@ def make_audit(
     data = {name: value for name in _DATA if (value := settings.pop(name, None))}
     _check_options(source, labels, selection, most, device, settings)
     verdicts = read_earlier_verdicts(out)
-    config = Config(**data, labels=str(labels or ""), reading=dict(reading or {}))
-    run = None
-    if _is_run(source):
-        run = TrainedRun(source, device=device, quiet=quiet)
-        config = add_run(config, run)
-    elif labels is None:
-        config.labels = str(source)
-    inputs = read_audit_inputs(config, split)
+    run = TrainedRun(source, device=device, quiet=quiet) if _is_run(source) else None
+    file = labels or (source if run is None else run.config.labels)
+    config = Config(**data, labels=str(file), reading=dict(reading or {}))
+    inputs = read_audit_inputs(config if run is None else add_run(config, run), split)
     log(inputs.describe())
     if run is not None or labels is not None:
         check_weights(inputs.whole, reading or {})
@@ -135,10 +131,8 @@ def make_audit(
     values = np.where(verified == 0, inputs.labels.values, verified).astype(np.int8)
     judged = replace(inputs.labels, values=values)
     good = _check_scores(inputs.file, judged, scores, found)
-    for warning in found.warnings:
-        log(f"WARNING: {warning}")
     facts = found.label_bias or ({} if verdicts is None else _read_facts(out / INFO))
-    for line in describe_bias(facts):
+    for line in [*(f"WARNING: {warning}" for warning in found.warnings), *describe_bias(facts)]:
         log(line)
     known = calibrate(
         inputs.labels.values[good], scores[good], verified=verified[good], selection=selection,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -79,8 +80,8 @@ class Plan:
             else "that of other data sets, since the audit has no features: a rough guess"
         )
         now = ", ".join(f"{name} {value}" for name, value in self.scores.items())
-        points = {"this plan": self.forecast, **self.alternatives}
-        points = {name: one.gains["mAP"].value for name, one in points.items()}
+        ways = {"this plan": self.forecast, **self.alternatives}
+        points = {name: one.gains["mAP"].value for name, one in ways.items()}
         best = max(points, key=points.__getitem__)
         least = points[best] - 0.25 * abs(points[best])
         close = [name for name, value in points.items() if value > least and name != best]
@@ -172,7 +173,7 @@ def _update_labels(audit: AuditFolder, current: Current) -> tuple[np.ndarray, np
         verdicts = read_verdicts(audit.path)
         verdicts = verdicts[verdicts["item"].isin({*map(str, scored.items)})]
         verified[place_verdicts(matrix, verdicts, audit.path)] = verdicts["verdict"]
-    bias = choose_propensities(audit.info.get("label_bias", {}), scored.labels)
+    bias: dict[str, Any] = choose_propensities(audit.info.get("label_bias", {}), scored.labels)
     present = calibrate(
         scored.labels, scored.scores, verified=verified, selection=audit.info["selection"], **bias
     ).present
@@ -201,7 +202,7 @@ def _choose(
     rows, inverse = np.unique(cells[:, 0], return_inverse=True)
     value = random.random(len(rows))
     if power is not None:
-        value = np.bincount(inverse, p / (count[cells[:, 1]] + 1) ** power)
+        value = np.bincount(inverse, p / (count[cells[:, 1]] + 1) ** power).astype(float)
     rank = np.empty(len(rows), dtype=np.intp)
     rank[np.argsort(-value, kind="stable")] = np.arange(len(rows))
     taken = np.flatnonzero(rank[inverse] < budget)
