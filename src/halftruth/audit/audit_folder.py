@@ -31,6 +31,7 @@ from halftruth.data.verdicts import CANDIDATES, DECISIONS, VERDICTS, read_verdic
 from halftruth.presence.calibration import Calibration
 from halftruth.presence.estimate import Estimate
 from halftruth.reading import column_options, text_options
+from halftruth.train.config import Config
 from halftruth.train.results.output_tables import to_csv_text
 from halftruth.train.run_folder import replace_file, write_text
 
@@ -138,6 +139,22 @@ def write_audit(
         "repair_problem": _find_repair_problem(info),
     }
     return write_folder(path, data, info)
+
+
+def describe_source(
+    config: Config, reading: dict[str, Any], origin: str, warnings: list[str]
+) -> dict[str, Any]:
+    """Where labels, inputs and scores come from, as audit.json has it."""
+    file = Path(config.labels)
+    return {
+        "labels": str(file.resolve()),
+        "sha256": digest(file),
+        "reading": reading,
+        "images": [str(Path(path).resolve()) for path in config.images],
+        "features": str(Path(config.features[0]).resolve()) if len(config.features) == 1 else None,
+        "origin": origin,
+        "warnings": warnings,
+    }
 
 
 def describe_counts(

@@ -15,7 +15,7 @@ from halftruth.audit.audit_folder import (
     INFO,
     AuditFolder,
     archive_decisions,
-    digest,
+    describe_source,
     read_earlier_verdicts,
     write_audit,
 )
@@ -143,7 +143,13 @@ def make_audit(
     part, rows = judged.select(good), inputs.rows[good]
     items = np.array([f"row {row + 1}" for row in rows]) if part.items is None else part.items
     scored = ScoredLabels(part.values, scores[good], part.classes, items, rows)
-    return write_audit(out, scored, known, info=_describe(inputs, found, facts), most=most)
+    info = {
+        **describe_source(inputs.config, inputs.reading, found.origin, found.warnings),
+        "group_column": inputs.config.group_column,
+        "bad_images": found.bad[:1000],
+        "label_bias": facts,
+    }
+    return write_audit(out, scored, known, info=info, most=most)
 
 
 def _is_run(source: Path) -> bool:
@@ -287,20 +293,3 @@ def _check_scores(
     if warning:
         found.warnings.append(warning)
     return good
-
-
-def _describe(inputs: AuditInputs, found: _Source, facts: dict[str, Any]) -> dict[str, Any]:
-    """Where labels and scores come from, for audit.json."""
-    config = inputs.config
-    return {
-        "labels": str(inputs.file.resolve()),
-        "sha256": digest(inputs.file),
-        "reading": inputs.reading,
-        "group_column": config.group_column,
-        "images": [str(Path(path).resolve()) for path in config.images],
-        "features": str(Path(config.features[0]).resolve()) if len(config.features) == 1 else None,
-        "origin": found.origin,
-        "warnings": found.warnings,
-        "bad_images": found.bad[:1000],
-        "label_bias": facts,
-    }

@@ -7,7 +7,6 @@ in random order, without the scores of the model: whoever knows them tends to ag
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import pandas as pd
 from halftruth.audit.audit_folder import (
     AuditFolder,
     describe_counts,
-    digest,
+    describe_source,
     open_audit,
     write_candidates,
     write_folder,
@@ -81,18 +80,11 @@ def _write_folder(run: TrainedRun, scores: RunScores) -> None:
     )
     write_candidates(path, table)
     expected = np.where(held.labels == UNKNOWN, scores.present.middle, 0.0).sum(axis=0)
-    # Twice as many or none: the scores of the run are what is in question.
+    # Wide intervals: how well these scores rank is what the answers will show.
     total, *missing = (Estimate(float(x), 0.0, 2 * float(x)) for x in (expected.sum(), *expected))
-    file = Path(config.labels)
     info = {
+        **describe_source(config, reading_options(config), f"run {run.folder.name}", []),
         "purpose": "evaluate",
-        "labels": str(file.resolve()),
-        "sha256": digest(file),
-        "reading": reading_options(config),
-        "images": [str(Path(one).resolve()) for one in config.images],
-        "features": str(Path(config.features[0]).resolve()) if len(config.features) == 1 else None,
-        "origin": f"run {run.folder.name}",
-        "warnings": [],
         "selection": scores.present.selection,
         **describe_counts(total, missing, Estimate(0.0, 0.0, 0.0), [0.0] * len(expected)),
     }
