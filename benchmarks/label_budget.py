@@ -59,7 +59,7 @@ def choose(
         "uncertain": -np.abs(p - 0.5),
         "score": scores[unknown],
         "likely": p,
-        "plan": discount(p, p, cells[:, 1], count),
+        "plan": discount(p, cells[:, 1], count),
     }[strategy]
     return cells[np.argsort(-value, kind="stable")]
 
