@@ -1,263 +1,287 @@
-"""Audit VOC 2012 with one positive per image: precision, counts, and the gain from a review.
+"""What an audit promises beside the truth: rankings, counts and wrong labels, before and after
+the decisions of a review.
 
-    python benchmarks/audit.py DATA --out results/ [--seeds 0 1 2] [--cleanlab PYTHON]
+    python benchmarks/audit.py DATA --sets voc:1200,coco:4000 --out audit.jsonl --cleanlab PYTHON
+    python benchmarks/audit.py DATA --sets scene,wine --rows wrong-10 --method linear --out w.jsonl
 
-DATA holds labels.csv (image, split in train/test, observed, one 0/1 column per class), the images
-as zips and the weights tf_efficientnet_lite0.safetensors; `--features` is a feature matrix, if one
-exists. Everything is trained on frozen features. `--cleanlab` is a Python that has cleanlab
-installed: its filter then gets the same scores. Finished seeds are not repeated.
+The labels of the training rows are hidden; scores come from 5 folds of `--method`
+(a method, or `linear`: ridge 2, in a second). Rows:
+
+- `missing`: precision of the most likely missing labels beside the order of the scores and, with
+  `--cleanlab` (a Python that has it), its multi-label filter on the same scores; then again after
+  100 and 400 decisions of a perfect reviewer on the most likely candidates, 20 at a time, each time
+  in the current order; the estimated number of missing labels with its interval;
+- `wrong-P`: P % of the shown labels move to a class that is absent. Expected and true precision of
+  the 50, 150 and 400 labels that are most probably wrong, with the range that `audit` and the
+  review page show, and of the next 50 after 20 and 50 decisions. `told`: the same model, given the
+  true share of wrong labels.
 """
 
 import argparse
 import json
-import shutil
-import time
+import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
 
-import halftruth
-from common import add_image_options, flag_by_cleanlab, image_settings, show_mean, start
-from halftruth.audit import calibrate, missing_labels
-from halftruth.audit.cross_scores import cross_scores
-from halftruth.data import read_labels, split_rows, write_labels
-from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
-from halftruth.presence.remaining import VerdictModel
+from common import (
+    add_task_options,
+    group_by,
+    hide,
+    load_rows,
+    predict,
+    print_header,
+    print_row,
+    run_grid,
+    show_mean,
+    start,
+)
+from halftruth.audit import calibrate
+from halftruth.audit.cross_scores import align_folds, cross_scores
+from halftruth.audit.current import expect_right
+from halftruth.data.splits import fold_of_rows
+from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix
+from halftruth.presence import calibration, wrong_labels
+from halftruth.presence.estimate import Estimate
+from halftruth.presence.remaining import WRONG_SPREADS, VerdictModel
+from halftruth.train.ensemble.members import fit_linear_path
+from halftruth.train.inputs.batches import fit_standardization
 
-METHODS: dict[str, dict[str, Any]] = {
-    "assume negative": {"method": "bce"},
-    "em": {"method": "em", "options": {"alpha": 0.2}},
-    "wan": {"method": "wan"},
-}
-BEST = "wan"
-FIRST, CLICKS = (100, 500, 1000), (250, 500, 1000)
+FIRST, REVIEWED, STEP, LEAST = (50, 100, 200, 400), (100, 400), 20, 0.01
+# Wrong labels: lists longer than this share of the labels are not judged; labels on which a
+# reviewer decides are the first ones, and all with the probability LEAST of being wrong.
+WRONG_FIRST, LONGEST, LISTED, DECIDED, NEXT, NEAR = (50, 150, 400), 0.6, 20, (20, 50), 50, 15
+# Expected and true precision in percent, and the range of the expected one.
+Found = tuple[float, float, float, float]
 
-
-def extract_features(given: argparse.Namespace) -> np.ndarray:
-    """Frozen features of all images."""
-    data, out = given.data, given.out
-    halftruth.fit(
-        data / "labels.csv", reading={"label_column": "observed", "split_column": "split"},
-        method="bce", tune="head", head_epochs=1, out=out / "extract", workers=given.workers,
-        **image_settings(given, data, out / "cache"),
-    )  # fmt: skip
-    return np.load(next((out / "cache").glob("features-*.npy")))
-
-
-def train_head(
-    labels: LabelMatrix, folder: Path, seed: int, matrix: Path, **settings: Any
-) -> float:
-    """Test mAP of a head trained on these labels; they also select the epoch."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "labels.parquet"
-    write_labels(labels, file)
-    result = halftruth.fit(
-        file, features=matrix, reading={"split_column": "split", "classes": list(labels.classes)},
-        truth=file.with_name("truth.parquet"), select="observed", seed=seed, quiet=True,
-        report=False,
-        reading_truth={"split_column": "split", "classes": list(labels.classes)},
-        out=folder / "run", **settings,
-    )  # fmt: skip
-    return 100 * result.test["mAP"]
+_CLEANLAB = """
+import json, sys
+import numpy as np
+from cleanlab.multilabel_classification.filter import find_multilabel_issues_per_class as find
+labels, scores = json.load(open(sys.argv[1])), np.load(sys.argv[2])
+masks = find(labels, scores)
+masks = masks[0] if isinstance(masks, tuple) else masks
+np.save(sys.argv[3], np.asarray(masks).reshape(len(labels), -1))
+"""
 
 
-def precision(order: np.ndarray, present: np.ndarray, counts: Any) -> dict[str, float]:
-    """The share of present labels among the first `counts` of a ranking."""
-    return {str(n): float(present[order[:n, 0], order[:n, 1]].mean()) for n in counts}
+def flag_by_cleanlab(python: str, labels: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Return (N, K) what the multi-label filter of cleanlab flags, in a Python that has it."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [f"{folder}/{name}" for name in ("labels.json", "scores.npy", "flags.npy")]
+        lists = [np.flatnonzero(row > 0).tolist() for row in labels]
+        Path(paths[0]).write_text(json.dumps(lists))
+        np.save(paths[1], scores)
+        subprocess.run([python, "-c", _CLEANLAB, *paths], check=True)
+        return np.load(paths[2]).astype(bool)
 
 
-def by_score(scores: np.ndarray, among: np.ndarray) -> np.ndarray:
-    places = np.argwhere(among)
-    return places[np.argsort(-scores[among], kind="stable")]
+def move_labels(labels: np.ndarray, truth: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Move a share of the shown labels to an absent class of their row."""
+    random, labels = np.random.default_rng([seed, 9]), labels.copy()
+    shown = np.argwhere(labels == PRESENT)
+    for row, column in shown[random.random(len(shown)) < share] if share else ():
+        absent = np.flatnonzero(truth[row] == 0)
+        if len(absent):
+            labels[row, column], labels[row, random.choice(absent)] = UNKNOWN, PRESENT
+    return labels
 
 
-def run(seed: int, data: Path, out: Path, matrix: Path, cleanlab: str | None) -> dict[str, Any]:
-    """Audit and review with one seed."""
-    torch.set_num_threads(1)
-    complete = read_labels(data / "labels.csv", zero="absent", drop_columns=["observed"])
-    observed = read_labels(data / "labels.csv", label_column="observed", classes=complete.classes)
-    split = np.array(complete.split, dtype="<U5")
-    taught = np.flatnonzero(split == "train")
-    _, held_out = split_rows(len(taught), seed=1200)
-    split[taught[held_out]] = "val"
-    present = complete.values[taught] == PRESENT
-    part = LabelMatrix(observed.values[taught], complete.classes, complete.items[taught])
-    hidden = int((present & (part.values == UNKNOWN)).sum())
-    found: dict[str, Any] = {"seed": seed, "hidden": hidden, "audit": {}, "loop": {}}
-    held = np.load(matrix)
-    rankings = {}
-    for name, settings in METHODS.items():
-        started = time.time()
-        folder = out / f"seed{seed}" / name.replace(" ", "-")
-        scores, _ = cross_scores(part, folder, features=held[taught], seed=seed, **settings)
-        known = calibrate(part.values, scores, seed=seed)
-        table = missing_labels(part.values, scores, calibration=known, classes=part.classes)
-        place = {label: k for k, label in enumerate(part.classes)}
-        order = np.stack([table["row"], table["class"].map(place)], axis=1).astype(int)
-        total = known.missing_total
-        firsts = [n for n in (*FIRST, round(total.value)) if n <= len(table)]
-        expected = {str(n): float(table["expected_precision"][n - 1]) for n in firsts}
-        truth = (present & (part.values == UNKNOWN)).sum(axis=0)
-        inside = [c.low <= t <= c.high for c, t in zip(known.missing, truth, strict=True)]
-        record = {
-            "estimate": [total.value, total.low, total.high],
-            "expected": expected,
-            "halftruth": precision(order, present, firsts),
-            "by score": precision(by_score(scores, part.values == UNKNOWN), present, firsts),
-            "classes covered": float(np.mean(inside)),
-            "seconds": round(time.time() - started),
-        }
-        if cleanlab:
-            flagged = flag_by_cleanlab(cleanlab, part.values, scores) & (part.values == UNKNOWN)
-            ranked = by_score(scores, flagged)
-            counts = [n for n in firsts if n <= len(ranked)]
-            record["cleanlab"] = precision(ranked, present, [*counts, len(ranked)])
-            record["cleanlab flags"] = len(ranked)
-        found["audit"][name] = record
-        rankings[name] = (order, table["probability"].to_numpy(), known)
-        print(seed, name, json.dumps(record), flush=True)
-    base = LabelMatrix(observed.values, complete.classes, complete.items, split)
-    folder = out / f"seed{seed}" / "loop"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    full = LabelMatrix(complete.values, complete.classes, complete.items, split)
-
-    def test(name: str, labels: LabelMatrix, **settings: Any) -> float:
-        place = folder / name.replace(" ", "-")
-        place.mkdir()
-        write_labels(full, place / "truth.parquet")
-        value = train_head(labels, place, seed, matrix, **settings)
-        print(seed, "loop", name, round(value, 2), flush=True)
-        return value
-
-    loop = found["loop"]
-    loop["complete labels"] = test("complete", full, **METHODS["assume negative"])
-
-    def reviewed(ranking: np.ndarray, clicks: int, absent: int = UNKNOWN) -> LabelMatrix:
-        """The labels after a perfect reviewer has decided on the first `clicks` candidates."""
-        at = ranking[:clicks]
-        values = base.values.copy()
-        right = present[at[:, 0], at[:, 1]]
-        values[taught[at[:, 0]], at[:, 1]] = np.where(right, PRESENT, absent)
-        return LabelMatrix(values, base.classes, base.items, split)
-
-    for name, settings in METHODS.items():
-        order, probability, known = rankings[name]
-        loop[f"{name}, 0 clicks"] = test(f"{name}-0", base, **settings)
-        for clicks in CLICKS:
-            labels = reviewed(order, clicks)
-            loop[f"{name}, {clicks} clicks"] = test(f"{name}-{clicks}", labels, **settings)
-            right = present[order[:clicks, 0], order[:clicks, 1]]
-            loop[f"{name}, {clicks} clicks, found"] = int(right.sum())
-            verdicts = np.zeros(len(order), dtype=np.int8)
-            verdicts[:clicks] = np.where(right, 1, -1)
-            model = VerdictModel(probability, order[:, 1], known.missing, known.missing_total)
-            left = model.update(verdicts).total
-            loop[f"{name}, {clicks} clicks, estimated left"] = [left.value, left.low, left.high]
-            loop[f"{name}, {clicks} clicks, truly left"] = hidden - int(right.sum())
-    last = CLICKS[-1]
-    refused = reviewed(rankings[BEST][0], last, ABSENT)
-    loop[f"{BEST}, {last}, rejected as absent"] = test("refused", refused, **METHODS[BEST])
-    anywhere = np.random.default_rng(seed).permutation(np.argwhere(part.values == UNKNOWN))
-    loop[f"{BEST}, {last} random clicks"] = test(
-        "random", reviewed(anywhere, last), **METHODS[BEST]
-    )
-    return found
+def score(given: Any, x: np.ndarray, labels: np.ndarray, seed: int) -> np.ndarray:
+    """Return out-of-sample probabilities of 5 folds."""
+    if given.method != "linear":
+        matrix = LabelMatrix(labels, [f"c{k}" for k in range(labels.shape[1])])
+        settings = {"method": given.method, **({"epochs": given.epochs} if given.epochs else {})}
+        with tempfile.TemporaryDirectory() as folder:
+            found, _ = cross_scores(matrix, Path(folder), features=x, seed=seed, **settings)
+        return found.astype(np.float64)
+    rows = fit_standardization(x)(torch.as_tensor(x)).float()
+    fold, logits = fold_of_rows(len(labels), 5, seed), np.zeros(labels.shape)
+    for one in range(5):
+        inside = torch.from_numpy(fold != one)
+        layer = fit_linear_path(rows[inside], torch.from_numpy(labels)[inside], (2.0,))[2.0]
+        logits[fold == one] = predict(layer, rows[~inside].numpy())
+    return align_folds(1 / (1 + np.exp(-logits)), fold)
 
 
-def run_dropped(seed: int, data: Path, out: Path, matrix: Path) -> dict[str, Any]:
-    """Audit labels in which each positive is hidden with probability 0.5."""
-    torch.set_num_threads(1)
-    complete = read_labels(data / "labels.csv", zero="absent", drop_columns=["observed"])
-    rows = np.flatnonzero(complete.split == "train")
-    present = complete.values[rows] == PRESENT
-    kept = present & (np.random.default_rng(seed).random(present.shape) < 0.5)
-    part = LabelMatrix(kept.astype(np.int8), complete.classes)
-    folder = out / f"seed{seed}" / "dropped"
-    held = np.load(matrix)[rows]
-    scores, _ = cross_scores(part, folder, features=held, seed=seed, **METHODS[BEST])
-    known = calibrate(part.values, scores, seed=seed)
-    total = known.missing_total
-    table = missing_labels(part.values, scores, calibration=known, classes=part.classes)
-    place = {label: k for k, label in enumerate(part.classes)}
-    order = np.stack([table["row"], table["class"].map(place)], axis=1).astype(int)
-    firsts = [n for n in (*FIRST, round(total.value)) if n <= len(table)]
-    return {
-        "hidden": int((present & ~kept).sum()),
-        "estimate": [total.value, total.low, total.high],
-        "expected": {str(n): float(table["expected_precision"][n - 1]) for n in firsts},
-        "halftruth": precision(order, present, firsts),
+def run(given: Any, name: str, setting: str, seed: int, row: str) -> dict:
+    """Audit one draw of labels."""
+    data = load_rows(given.folder, name, seed, most_test=0)
+    some = data.y.any(axis=1)
+    x, truth = data.x[some], data.y[some].astype(np.int8)
+    labels = hide(truth, setting, seed)
+    if row != "missing":
+        labels = move_labels(labels, truth, int(row.removeprefix("wrong-")) / 100, seed)
+    scores = score(given, x, labels, seed)
+    if row != "missing":
+        return find_wrong(labels, truth, scores)
+    return find_missing(labels, truth, scores, seed, given.cleanlab)
+
+
+# ---------------------------------------------------------------------- missing labels
+
+
+def describe(order: np.ndarray, right: np.ndarray) -> list[float]:
+    """Precision of the first candidates, and average precision, in percent."""
+    hits = right[order]
+    precision = np.cumsum(hits)[hits] / (np.flatnonzero(hits) + 1)
+    firsts = [100 * right[order[:count]].mean() for count in FIRST]
+    return [*firsts, 100 * float(precision.sum() / max(hits.sum(), 1))]
+
+
+def decide_on_most_likely(
+    model: VerdictModel, right: np.ndarray, verdicts: np.ndarray, count: int, step: int
+) -> None:
+    """Let a perfect reviewer decide until there are `count` verdicts, in the current order."""
+    while np.count_nonzero(verdicts) < min(count, len(right) - step):
+        now = np.where(verdicts == 0, model.update(verdicts).probability, -1)
+        some = np.argsort(-now, kind="stable")[:step]
+        verdicts[some] = np.where(right[some], 1, -1)
+
+
+def find_missing(
+    labels: np.ndarray, truth: np.ndarray, scores: np.ndarray, seed: int, cleanlab: str | None
+) -> dict:
+    """Rank and count the missing labels, before and after decisions."""
+    known = calibrate(labels, scores, seed=seed)
+    row, column = np.nonzero(labels == UNKNOWN)
+    right = truth[row, column] == 1
+    p, given = known.present[row, column], scores[row, column]
+    orders = {
+        "halftruth": np.argsort(-p, kind="stable"),
+        "score": np.argsort(-given, kind="stable"),
     }
+    if cleanlab:
+        flags = flag_by_cleanlab(cleanlab, labels, scores)[row, column]
+        orders["cleanlab"] = np.lexsort((-given, ~flags))
+    rankings = {f"before: {name}": describe(order, right) for name, order in orders.items()}
+    total = known.missing_total
+    left = [[total.value, total.low, total.high, int(right.sum())]]
+    hidden, per_class = int(right.sum()), np.bincount(column[right], minlength=labels.shape[1])
+    listed = np.flatnonzero(p >= LEAST)
+    p, column, right, given = p[listed], column[listed], right[listed], given[listed]
+    model = VerdictModel(p, column, known.missing, known.missing_total)
+    verdicts, classes = np.zeros(len(p), dtype=np.int8), []
+    for count in REVIEWED:
+        decide_on_most_likely(model, right, verdicts, count, STEP)
+        open_, after = verdicts == 0, model.update(verdicts)
+        now, rest = after.probability[open_], right[open_]
+        order = np.argsort(-now, kind="stable")
+        rankings |= {
+            f"after {count}: updated": describe(order, rest),
+            f"after {count}: fixed order": describe(np.argsort(-p[open_], kind="stable"), rest),
+            f"after {count}: by score": describe(np.argsort(-given[open_], kind="stable"), rest),
+            f"after {count}: expected": [100 * float(now[order[:n]].mean()) for n in FIRST],
+        }
+        true = per_class - np.bincount(column[verdicts > 0], minlength=len(per_class))
+        pairs = zip(after.per_class, true, strict=True)
+        classes.append(float(np.mean([one.low <= n <= one.high for one, n in pairs])))
+        total = after.total
+        left.append([total.value, total.low, total.high, hidden - int((verdicts > 0).sum())])
+    return {"rankings": rankings, "left": left, "classes": classes}
+
+
+# ---------------------------------------------------------------------- wrong labels
+
+
+def compare(found: list[np.ndarray], mistaken: np.ndarray, counts: Any) -> list[Found]:
+    """Expected and true precision of the first labels, and the range of the expected one."""
+    order, result = np.argsort(-found[0], kind="stable"), []
+    for some in (order[:n] for n in counts if n <= len(order)):
+        expected, count = expect_right(*(one[some] for one in found)), len(some)
+        ends = np.floor(expected.low), np.ceil(expected.high)
+        result.append((100 * expected.value / count, 100 * float(mistaken[some].mean()),
+                       *(100 * float(e) / count for e in ends)))  # fmt: skip
+    return result
+
+
+def review_wrong(
+    found: list[np.ndarray], columns: np.ndarray, mistaken: np.ndarray, total: Estimate
+) -> dict[str, list[Found]]:
+    """Expected and true precision of the next labels after decisions on the first ones."""
+    listed = np.argsort(-found[0], kind="stable")
+    listed = listed[(np.arange(len(listed)) < LISTED) | (found[0][listed] >= LEAST)]
+    p, least, most = (one[listed] for one in found)
+    p, columns, mistaken = np.clip(p, 1e-4, 0.9999), columns[listed], mistaken[listed]
+    sums = np.bincount(columns, p)
+    per_class = [Estimate(float(x), 0.0, float(x) * total.high / total.value) for x in sums]
+    model = VerdictModel(p, columns, per_class, total, ends=(least, most), spreads=WRONG_SPREADS)
+    verdicts, after = np.zeros(len(p), dtype=np.int8), {}
+    for count in DECIDED:
+        decide_on_most_likely(model, mistaken, verdicts, count, 10)
+        left, updated = verdicts == 0, model.update(verdicts)
+        now = [one[left] for one in (updated.probability, updated.least, updated.most)]
+        after[f"after {count}"] = compare(now, mistaken[left], [NEXT])
+    return after
+
+
+def find_wrong(labels: np.ndarray, truth: np.ndarray, scores: np.ndarray) -> dict:
+    """Rank and count the wrong labels, before and after decisions."""
+    at = labels == PRESENT
+    mistaken = truth[at] == 0
+    find = wrong_labels.find_wrong
+    with patch.object(calibration, "find_wrong", side_effect=find) as asked:
+        known = calibrate(labels, scores)
+    share = np.array([max(float(mistaken.mean()), 1e-6)])
+    with patch.multiple(wrong_labels, _SHARES=share, _HARD=0.0, _HARD_LEAST=0.0):
+        told = find(*asked.call_args.args).probability[at]
+    total, counts = known.wrong_total, [n for n in WRONG_FIRST if n <= LONGEST * len(mistaken)]
+    found = [one[at] for one in (known.wrong_probability, known.wrong_least, known.wrong_most)]
+    ways = {
+        "found": compare(found, mistaken, counts),
+        "told": compare([told] * 3, mistaken, counts),
+    }
+    ways |= review_wrong(found, np.nonzero(at)[1], mistaken, total)
+    return {"wrong": [int(mistaken.sum()), total.low, total.high], "ways": ways}
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def print_tables(lines: list[dict]) -> None:
+    """Print means over seeds of the rankings, and how often the promises of wrong labels hold."""
+    print_header("data", "order", *(f"first {n}" for n in FIRST), "AP")
+    missing = [line for line in lines if line["row"] == "missing"]
+    for case, some in group_by(missing, "set", "setting").items():
+        for name in some[0]["rankings"]:
+            columns = zip(*(one["rankings"][name] for one in some), strict=True)
+            print_row(", ".join(case), name, *map(show_mean, columns))
+    print()
+    print_header("data", "seed", "after decisions", "missing: estimated", "true", "classes inside")
+    for line in missing:
+        shares = [""] + [f"{share:.0%}" for share in line["classes"]]
+        for count, left, share in zip((0, *REVIEWED), line["left"], shares, strict=True):
+            value, low, high, true = (f"{number:,.0f}" for number in left)
+            estimate = f"{value} ({low} to {high})"
+            print_row(line["set"], line["seed"], count, estimate, true, share)
+    print()
+    print_header("wrong labels", "way", "inside the range", "median width", f"within {NEAR} points")
+    wrong = group_by((line for line in lines if "ways" in line), "row")
+    for (row,), some in sorted(wrong.items()):
+        for way in some[0]["ways"]:
+            all_ = [one for line in some for one in line["ways"][way]]
+            inside = sum(low <= b <= high for _, b, low, high in all_)
+            near = sum(abs(a - b) <= NEAR for a, b, _, _ in all_)
+            width = np.median([high - low for *_, low, high in all_] or [np.nan])
+            print_row(row, way, f"{inside} of {len(all_)}", f"{width:.0f}", f"{near}")
+        holds = sum(low <= n <= high for n, low, high in (line["wrong"] for line in some))
+        print_row(row, "number of wrong labels", f"{holds} of {len(some)}", "", "")
 
 
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--features", type=Path)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--cleanlab", help="Python executable with cleanlab installed.")
-    parser.add_argument("--workers", type=int, default=2)
+    rows = ("missing", "wrong-0", "wrong-2", "wrong-10")
+    add_task_options(parser, sets="voc:1200,voc,coco:4000", settings="one", rows=rows)
+    parser.add_argument("--method", default="wan", help="of the folds (wan), or linear")
     parser.add_argument("--epochs", type=int, help="of every fit (default: that of halftruth)")
-    add_image_options(parser)
-    options = parser.parse_args(argv)
-    options.out.mkdir(parents=True, exist_ok=True)
-    for settings in METHODS.values() if options.epochs else ():
-        settings["epochs"] = options.epochs
-    matrix = options.features or options.out / "features.npy"
-    if not matrix.exists():
-        np.save(matrix, extract_features(options))
-    for seed in options.seeds:
-        path = options.out / f"seed{seed}.json"
-        if not path.exists():
-            found = run(seed, options.data, options.out, matrix, options.cleanlab)
-            path.write_text(json.dumps(found, indent=1))
-        path = options.out / f"dropped{seed}.json"
-        if not path.exists():
-            found = run_dropped(seed, options.data, options.out, matrix)
-            path.write_text(json.dumps(found, indent=1))
-    for path in sorted(options.out.glob("dropped?.json")):
-        print("half dropped at random:", json.dumps(json.loads(path.read_text())))
-    table([json.loads(path.read_text()) for path in sorted(options.out.glob("seed?.json"))])
-
-
-def table(records: list[dict[str, Any]]) -> None:
-    """Means over seeds, with standard deviations."""
-
-    print("| scores of | ranking | 100 | 500 | 1,000 | all estimated (or flagged) |")
-    print("|---|---|---|---|---|---|")
-    for name in METHODS:
-        for way in ("halftruth", "by score", "cleanlab", "expected"):
-            rows = [r["audit"][name].get(way) for r in records]
-            if any(row is None for row in rows):
-                continue
-            cells = [
-                show_mean([100 * list(row.values())[k] for row in rows])
-                for k in range(min(4, *(len(row) for row in rows)))
-            ]
-            print(f"| {name} | {way} | {' | '.join(cells)} |")
-    for name in METHODS:
-        parts = [r["audit"][name] for r in records]
-        ends = [show_mean([p["estimate"][k] for p in parts], 0) for k in range(3)]
-        flags = [p.get("cleanlab flags", np.nan) for p in parts]
-        print(
-            f"{name}: estimated missing {ends[0]} ({ends[1]} to {ends[2]}), "
-            f"true {records[0]['hidden']:,}; cleanlab flags {show_mean(flags, 0)}; classes whose "
-            f"interval holds: {show_mean([100 * p['classes covered'] for p in parts])} %"
-        )
-    for key in records[0]["loop"]:
-        values = [r["loop"][key] for r in records]
-        several = np.ndim(values) > 1
-        shown = (
-            [show_mean(list(v), 0) for v in np.transpose(values)]
-            if several
-            else show_mean(values, 2)
-        )
-        print(f"{key}: {shown}")
+    parser.add_argument("--cleanlab", help="Python executable with cleanlab installed")
+    print_tables(run_grid(run, parser.parse_args(argv), "left"))
 
 
 if __name__ == "__main__":
-    network = "--backbone test_resnet --weights none --size 32 --workers 0 --epochs 1"
-    start(main, f"DATA/voc2012 --out OUT --seeds 0 {network}")
+    sets = "DATA/tabular --sets yeast,digits:100 --seeds 0"
+    start(main, f"{sets} --rows missing --epochs 1", f"{sets} --rows wrong-10 --method linear")

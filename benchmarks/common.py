@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: their start, `--tiny`, data sets, files of results, processes, tables.
+"""Shared by the benchmarks: start, `--tiny`, data sets, hidden labels, files of results, tables.
 
 Every script ends in `start(main, "arguments", ...)`. With `--tiny` as its only argument, it runs
 with these small arguments instead, on data made on the spot: DATA is a folder in the layout of
@@ -13,11 +13,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
+import warnings
 import zipfile
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import pandas as pd
 
-Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+from halftruth.bench.label_settings import hide as hide_as_in_bench
+from made_sets import SETS, make_set
 
 
 def is_tiny() -> bool:
@@ -48,11 +51,76 @@ def start(main: Callable[[list[str]], Any], *tiny: str) -> None:
 # ---------------------------------------------------------------------- data
 
 
-def load_split(path: Path | str) -> Split:
-    """Features (float32) and complete labels (0, 1) of training rows and of test rows."""
-    with np.load(path) as file:
-        x, y, test, truth = (file[key] for key in ("X_train", "Y_train", "X_test", "Y_test"))
-    return x.astype(np.float32), (y > 0) * 1, test.astype(np.float32), (truth > 0) * 1
+@dataclass
+class Rows:
+    """Features (float32) and complete 0/1 labels of training rows and of test rows."""
+
+    x: np.ndarray
+    y: np.ndarray
+    test: np.ndarray
+    truth: np.ndarray
+    # Training rows that belong together (of one patient), where the file says so.
+    groups: np.ndarray | None = None
+    # The places of the training rows in the file.
+    places: np.ndarray | None = None
+
+
+def load_rows(folder: str, name: str, seed: int, most: int = 10**9, most_test: int = 10**9) -> Rows:
+    """Read FOLDER/NAME.npz, or make a set of made_sets.py; of more rows, the seed draws some.
+
+    A file has X_train, Y_train, X_test, Y_test and perhaps groups. NAME:1200 draws 1,200 training
+    rows.
+    """
+    name, _, own = name.partition(":")
+    path = Path(folder) / f"{name}.npz"
+    if path.exists():
+        with np.load(path) as file:
+            keys = ("X_train", "Y_train", "X_test", "Y_test")
+            parts, groups = [file[key] for key in keys], file.get("groups")
+    elif name in SETS:
+        parts, groups = make_set(name), None
+    else:
+        raise SystemExit(f"{path} does not exist, and {name} is none of: {', '.join(SETS)}")
+    random, places = np.random.default_rng(100 + seed), np.arange(len(parts[0]))
+    for at, limit in ((0, int(own or most)), (2, most_test)):
+        if len(parts[at]) > limit:
+            rows = np.sort(random.choice(len(parts[at]), limit, replace=False))
+            parts[at : at + 2] = [values[rows] for values in parts[at : at + 2]]
+            if at == 0:
+                places, groups = rows, None if groups is None else groups[rows]
+    x, y, test, truth = parts
+    return Rows(
+        x.astype(np.float32), (y > 0) * 1, test.astype(np.float32), (truth > 0) * 1, groups, places
+    )
+
+
+def hide(
+    truth: np.ndarray, setting: str, seed: int, measures: dict[str, np.ndarray] | None = None
+) -> np.ndarray:
+    """Return incomplete labels: 1 shown, 0 unknown (complete: 1 and -1).
+
+    one: one present label per row; 40: each present label with probability 0.4; others: the label
+    settings of `halftruth bench`, such as `frequent` or `size` (which needs measures).
+    """
+    random = np.random.default_rng(1000 + seed)
+    if setting == "40":
+        return ((truth > 0) & (random.random(truth.shape) < 0.4)).astype(np.int8)
+    if setting != "one":
+        return hide_as_in_bench(np.where(truth > 0, 1, -1).astype(np.int8), setting, seed, measures)
+    shown = np.zeros(truth.shape, np.int8)
+    order = np.where(truth > 0, random.random(truth.shape), -1.0)
+    rows = np.flatnonzero((truth > 0).any(axis=1))
+    shown[rows, order.argmax(axis=1)[rows]] = 1
+    return shown
+
+
+def predict(model: Any, x: np.ndarray) -> np.ndarray:
+    """Return the logits of rows."""
+    import torch
+
+    with torch.no_grad():
+        parts = torch.from_numpy(x).float().split(512)
+        return torch.cat([model(part) for part in parts]).double().numpy()
 
 
 def make_tiny_data(folder: Path) -> None:
@@ -66,8 +134,6 @@ def make_tiny_data(folder: Path) -> None:
         (folder / name).mkdir(parents=True)
     for name in ("yeast", "voc"):
         np.savez(folder / "tabular" / f"{name}.npz", **parts)
-    np.savez(folder / "pool.npz", X=x, Y=y * 1)
-    np.save(folder / "features.npy", x)
     table = pd.DataFrame(y * 1, columns=names)
     table.insert(0, "observed", [names[row.argmax()] for row in y])
     table.insert(0, "split", ["train"] * 60 + ["test"] * 40)
@@ -100,32 +166,60 @@ def make_photographs(folder: Path, count: int, size: tuple[int, int] = (500, 375
         image.save(folder / f"{number:05d}.jpg", quality=90)
 
 
-def add_image_options(parser: ArgumentParser) -> None:
-    """Add the options of benchmarks that train on the images of VOC 2012."""
-    parser.add_argument("--backbone", default="tf_efficientnet_lite0")
-    parser.add_argument("--weights", help="default: BACKBONE.safetensors in the data folder")
-    parser.add_argument("--size", type=int, default=224)
-
-
-def image_settings(given: Any, data: Path, cache: Path | str) -> dict[str, Any]:
-    """Return the settings of a run that say which images and which network."""
-    return {
-        "images": [str(path) for path in sorted(data.glob("*.zip"))],
-        "backbone": given.backbone, "image_size": given.size, "cache": "disk",
-        "weights": given.weights or str(data / f"{given.backbone}.safetensors"),
-        "cache_dir": str(cache),
-    }  # fmt: skip
-
-
 # ---------------------------------------------------------------------- results, one line per task
 
 
-def add_task_options(parser: ArgumentParser, seeds: str = "0,1,2") -> None:
-    """Add the options of benchmarks that use `run_tasks`."""
-    parser.add_argument("--seeds", default=seeds)
+def add_task_options(
+    parser: ArgumentParser, *, sets: str, settings: str, rows: Iterable[str] = ()
+) -> None:
+    """Add the options of benchmarks that use `run_grid`."""
+    parser.add_argument("folder", help="a file NAME.npz for each data set, see load_rows")
+    parser.add_argument("--sets", default=sets, help=f"data sets ({sets})")
+    parser.add_argument("--settings", default=settings, help=f"which labels are shown ({settings})")
+    parser.add_argument("--rows", default=",".join(rows), help="rows of the table")
+    parser.add_argument("--seeds", default="0,1,2", help="of the rows, the shown labels, the fit")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--minutes", type=float, default=1e9, help="start nothing after this time")
     parser.add_argument("--out", type=Path, help="file of results; lines in it are not repeated")
+
+
+def run_grid(
+    run: Callable[..., dict],
+    given: Any,
+    shown: str,
+    *,
+    once: Container[str] = (),
+    rows_of: Mapping[str, Container[str]] | None = None,
+) -> list[dict]:
+    """Compute `run(given, set, setting, seed, row)` for all; return the lines, old and new.
+
+    `shown`: the key that is printed after each. `once`: rows that do not depend on the setting,
+    which is "complete" for them. `rows_of`: the rows of a setting (default: all).
+    """
+    lines = read_lines(given.out)
+    done = {key_of(line) for line in lines}
+    tasks = [
+        (name, setting, int(seed), row)
+        for seed in given.seeds.split(",")
+        for name in given.sets.split(",")
+        for row in given.rows.split(",")
+        for setting in (["complete"] if row in once else given.settings.split(","))
+        if row in once or rows_of is None or row in rows_of[setting]
+    ]
+    tasks = [task for task in tasks if task not in done]
+    return lines + run_tasks(partial(_run_task, run, given), tasks, given, shown)
+
+
+def _run_task(run: Callable[..., dict], given: Any, *task: Any) -> dict:
+    """Run a task with one thread; add what it is, and its seconds."""
+    import torch
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    started = time.perf_counter()
+    line = dict(zip(("set", "setting", "seed", "row"), task, strict=True))
+    line |= run(given, *task)
+    return {**line, "seconds": round(time.perf_counter() - started, 1)}
 
 
 def read_lines(*paths: Path | None) -> list[dict]:
@@ -160,94 +254,44 @@ def group_by(lines: Iterable[dict], *names: str) -> dict[tuple, list[dict]]:
     return found
 
 
-def run_tasks(
-    run: Callable[..., dict],
-    tasks: list[tuple],
-    given: Any,
-    describe: Callable[[dict], str],
-    *,
-    first_alone: bool = False,
-) -> list[dict]:
+def run_tasks(run: Callable[..., dict], tasks: list[tuple], given: Any, shown: str) -> list[dict]:
     """Compute `run(*task)` in several processes; append each line to `given.out` when it is there.
 
     No task starts after `given.minutes`. A task that fails is printed, and the others go on; the
-    script then ends with an error. `first_alone`: the first task ends before the second starts.
+    script then ends with an error.
     """
-    started, lines, failed = time.time(), [], 0
-    deadline = started + 60 * given.minutes
-    for future in _finish(run, tasks, deadline, given.jobs, first_alone):
-        if error := future.exception():
-            failed += 1
-            print(f"failed: {type(error).__name__}: {error}", flush=True)
+    from joblib import Parallel, delayed
+
+    started = time.time()
+    ends = started + 60 * given.minutes
+    jobs = Parallel(given.jobs, return_as="generator_unordered")
+    lines, failed = [], 0
+    for line in jobs(delayed(_try)(run, task, ends) for task in tasks):
+        if line is None or "error" in line:
+            failed += line is not None
+            print(line["error"] if line else "no time left", flush=True)
             continue
-        lines.append(line := future.result())
+        lines.append(line)
         add_line(given.out, line)
-        print(
-            f"[{time.time() - started:5.0f} s, {len(lines)}/{len(tasks)}] "
-            f"{' '.join(map(str, key_of(line)))}: {describe(line)} in {line['seconds']} s",
-            flush=True,
-        )
-    print(f"{len(lines)} of {len(tasks)} lines done in {time.time() - started:.0f} s")
+        words = " ".join(map(str, key_of(line)))
+        print(f"[{len(lines)}/{len(tasks)}] {words}: {line.get(shown)}, {line['seconds']} s",
+              flush=True)  # fmt: skip
+    print(f"{len(lines)} of {len(tasks)} lines done in {time.time() - started:.0f} s\n")
     if failed:
         sys.exit(f"{failed} tasks failed")
     return lines
 
 
-def _finish(
-    run: Callable[..., dict], tasks: list[tuple], deadline: float, jobs: int, first_alone: bool
-) -> Iterator["Future[dict]"]:
-    """Yield finished tasks. At most `jobs` are waiting, so that none starts after the deadline."""
-    with _Here() if jobs == 1 else ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        running: set[Future[dict]] = set()
-        for number, task in enumerate(tasks):
-            if time.time() > deadline:
-                break
-            running.add(pool.submit(run, *task))
-            while len(running) >= (1 if first_alone and not number else jobs):
-                future = next(as_completed(running))
-                running.discard(future)
-                yield future
-        yield from as_completed(running)
-
-
-class _Here(ProcessPoolExecutor):
-    """A pool without processes: a task runs when it is submitted."""
-
-    def __init__(self) -> None: ...
-
-    def submit(self, run: Callable[..., dict], /, *task: Any, **_: Any) -> "Future[dict]":
-        future: Future[dict] = Future()
-        try:
-            future.set_result(run(*task))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None: ...
+def _try(run: Callable[..., dict], task: tuple, ends: float) -> dict | None:
+    if time.time() > ends:
+        return None
+    try:
+        return run(*task)
+    except Exception:
+        return {"error": f"failed: {task}\n{traceback.format_exc()}"}
 
 
 # ---------------------------------------------------------------------- processes and tables
-
-_CLEANLAB = """
-import json, sys
-import numpy as np
-from cleanlab.multilabel_classification.filter import find_multilabel_issues_per_class as find
-labels, scores = json.load(open(sys.argv[1])), np.load(sys.argv[2])
-masks = find(labels, scores)
-masks = masks[0] if isinstance(masks, tuple) else masks
-np.save(sys.argv[3], np.asarray(masks).reshape(len(labels), -1))
-"""
-
-
-def flag_by_cleanlab(python: str, labels: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Return (N, K) what the multi-label filter of cleanlab flags, in a Python that has it."""
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [f"{folder}/{name}" for name in ("labels.json", "scores.npy", "flags.npy")]
-        lists = [np.flatnonzero(row > 0).tolist() for row in labels]
-        Path(paths[0]).write_text(json.dumps(lists))
-        np.save(paths[1], scores)
-        subprocess.run([python, "-c", _CLEANLAB, *paths], check=True)
-        return np.load(paths[2]).astype(bool)
 
 
 def run_case(script: str, function: Callable[..., dict], *case: Any) -> dict:
@@ -279,3 +323,21 @@ def show_mean(values: Iterable[float], digits: int = 1, ddof: int = 1) -> str:
     v = list(values)
     spread = f" ± {np.std(v, ddof=ddof):.{digits}f}" if len(v) > 1 else ""
     return f"{np.mean(v):.{digits}f}{spread}" if v else "–"
+
+
+def print_means(lines: list[dict], *keys: str, rows: Iterable[str] = ()) -> None:
+    """Print data sets with their settings by rows; mean ± standard deviation over seeds, in %."""
+    there = [line["row"] for line in lines]
+    names = [row for row in dict.fromkeys([*rows, *there]) if row in there]
+    cases = group_by(lines, "set", "setting", "row")
+    for key in keys:
+        print()
+        print_header(f"{key} of", *names)
+        # What does not depend on the setting stands in every line of its data set.
+        own = group_by([line for line in lines if line["row"] != "complete"], "set", "setting")
+        for name, setting in own or group_by(lines, "set", "setting"):
+            cells = []
+            for row in names:
+                some = cases.get((name, setting, row)) or cases.get((name, "complete", row), [])
+                cells.append(show_mean(100 * line[key] for line in some if key in line))
+            print_row(f"{name}, {setting}", *cells)

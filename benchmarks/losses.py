@@ -1,29 +1,29 @@
-"""Forward + backward of the losses against their published code style, in one run.
+"""Forward and backward pass of the losses beside their published code style, in one run.
 
-    python benchmarks/losses.py                                # both shapes, every method
+    python benchmarks/losses.py                               # both shapes, every method
     python benchmarks/losses.py --shapes 256x567 --methods asl em
-    python benchmarks/losses.py --device cuda
-    python benchmarks/losses.py --threads 1 --clock process    # on a machine that is not idle
-    python benchmarks/losses.py --shapes 32x80 --threads 1 --take smallest    # a small batch
+    python benchmarks/losses.py --clock process --threads 1   # on a machine that is not idle
+    python benchmarks/losses.py --device cuda --shapes 4096x10000 16x80 256x567
 
 Inputs are those of training: logits from N(-3, 2), 3 % of the labels present, the others unknown;
-int8 labels here, float targets there (`benchmarks/published.py`). Before anything is timed, values
-and gradients of the two must agree. Rounds of ten steps alternate; times are medians of all but the
-first step of a round, or the smallest of them.
+int8 labels here, float targets there (published.py). Before anything is timed, values and gradients
+of the two must agree. Both forms run in short rounds that alternate; times are medians over the
+rounds, and "times faster" is the median of the ratios of the rounds, so that other load affects
+both. `value_and_grad` returns the same gradient without autograd, as the training loop uses it.
 
-Memory is the peak above the inputs during one forward + backward, the gradient included, as torch's
-allocator counts it (on a CPU from the profiler's allocation events, on CUDA from its statistics).
-`--resident` adds what Linux counts: the peak of the resident set above its size before the step.
+Memory is the peak above the inputs during a step, the gradient included, as torch's allocator
+counts it, in copies of the logits. On a GPU, "device alone" is a step replayed as a CUDA graph, and
+"floors" its ratio to a copy of the logits and a read of the labels: no loss with a gradient can
+move fewer bytes.
 """
 
 import argparse
 import json
 import os
-import sys
+import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,18 +32,16 @@ import torch
 from torch import Tensor
 
 import published
-from common import start
+from common import print_header, print_row, start
 from halftruth import losses
 
 Shape = tuple[int, int]
-Step = Callable[[], Tensor]
+Step = Callable[[], Any]
 
 EPOCH, EPOCHS = 4, 8
-# Steps per round; rounds of both forms alternate.
+# Steps per round.
 ROUND = 10
 CHECKED = (512, 61)
-# Smaller logits reuse memory of the step before, so the resident set does not grow.
-RESIDENT_FROM = 32 * 2**20
 
 
 class Case(NamedTuple):
@@ -68,9 +66,6 @@ def cases(width: int) -> dict[str, Case]:
         "gr": Case("gr", {}, half_time),
         "splc": Case("splc", total, published.splc),
         "bce": Case("bce", {}, published.bce),
-        "focal-margin": Case("focal-margin", total, published.focal_margin),
-        "wan": Case("wan", {}, partial(published.wan, weight=1 / (width - 1))),
-        "swan": Case("swan", {}, published.swan),
         "lasd": Case("lasd", {}, lasd),
         "any-class": Case("any-class", {"reduction": "batch"}, published.any_class),
     }
@@ -89,75 +84,64 @@ def build(case: Case) -> losses.Loss:
     return loss
 
 
-def steps(case: Case, shape: Shape, device: str) -> tuple[Step, Step]:
-    """One forward + backward of ours and of theirs on the same inputs, returning the gradient."""
-    logits, labels = make(shape, device)
-
-    def step(call: Callable[[Tensor, Tensor], Tensor], targets: Tensor) -> Tensor:
-        leaf = logits.detach().requires_grad_()
-        call(leaf, targets).backward()
-        assert leaf.grad is not None
-        return leaf.grad
-
-    return partial(step, build(case), labels), partial(step, case.peer, labels.float())
+def backward(call: Callable[[Tensor, Tensor], Tensor], logits: Tensor, targets: Tensor) -> Tensor:
+    """One forward and backward pass; return the gradient."""
+    leaf = logits.detach().requires_grad_()
+    call(leaf, targets).backward()
+    assert leaf.grad is not None
+    return leaf.grad
 
 
 def check(name: str, case: Case, device: str) -> None:
     """Value and gradient must be the same where the published guards do no harm (|z| < 6)."""
     logits, labels = make(CHECKED, device)
-    found = []
-    for call, targets in ((build(case), labels), (case.peer, labels.float())):
-        leaf = logits.clamp(-6, 6).requires_grad_()
-        value = call(leaf, targets)
-        value.backward()
-        assert leaf.grad is not None
-        found.append((value.item(), leaf.grad))
-    (ours, our_grad), (theirs, their_grad) = found
-    gap = ((our_grad - their_grad).abs().max() / their_grad.abs().max()).item()
+    logits = logits.clamp(-6, 6)
+    ours, theirs = ((build(case), labels), (case.peer, labels.float()))
+    values = [call(logits, targets).item() for call, targets in (ours, theirs)]
+    grads = [backward(call, logits, targets) for call, targets in (ours, theirs)]
+    gap = ((grads[0] - grads[1]).abs().max() / grads[1].abs().max()).item()
     # A guard of 1e-5 changes the slope at z = -6 by 0.4 %.
-    if abs(ours - theirs) > 2e-3 * abs(theirs) or gap > 5e-3:
+    if abs(values[0] - values[1]) > 2e-3 * abs(values[1]) or gap > 5e-3:
         raise SystemExit(
-            f"{name}: the value is {ours:.6g}, in the published form {theirs:.6g}; "
+            f"{name}: the value is {values[0]:.6g}, in the published form {values[1]:.6g}; "
             f"gradients differ by up to {gap:.1e} of the largest"
         )
 
 
-def seconds(step: Step, device: str, clock: Callable[[], float]) -> float:
-    if device == "cuda":
-        torch.cuda.synchronize()
-    start = clock()
-    step()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return clock() - start
+def take_turns(steps: list[Step], given: argparse.Namespace) -> list[list[float]]:
+    """Seconds per step in alternating rounds. A GPU is waited for at the end of a round."""
+    clock = time.process_time if given.clock == "process" else time.perf_counter
+
+    def seconds(step: Step) -> float:
+        # The first is not counted: caches and threads served the other form.
+        step()
+        wait(given.device)
+        started = clock()
+        for _ in range(ROUND):
+            step()
+        wait(given.device)
+        return (clock() - started) / ROUND
+
+    once = sum([seconds(step) for _ in range(2) for step in steps][len(steps) :])
+    rounds = int(min(max(given.seconds / (ROUND * once), 2), 40))
+    turns = [[seconds(step) for step in steps] for _ in range(rounds)]
+    return [list(found) for found in zip(*turns, strict=True)]
 
 
-def times_of(
-    pair: tuple[Step, Step], device: str, clock: Any, budget: float, take: str
-) -> list[float]:
-    """Medians or minima of alternating runs, as many as `budget` seconds allow."""
-    once = [seconds(step, device, clock) for step in pair for _ in range(2)]
-    most = 40 if take == "median" else 1000
-    rounds = int(min(max(budget / (ROUND * max(once[1] + once[3], 1e-6)), 2), most))
-    times: list[list[float]] = [[], []]
-    for _ in range(rounds):
-        for step, found in zip(pair, times, strict=True):
-            # The first step of a round is slower: caches and threads served the other form.
-            taken = [seconds(step, device, clock) for _ in range(ROUND)]
-            found += taken[1:]
-    return [sorted(found)[len(found) // 2 if take == "median" else 0] for found in times]
+def wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
 
 
 def peak_bytes(step: Step, device: str) -> float:
     """Most bytes allocated at once during a step, beyond those before it."""
     if device == "cuda":
-        torch.cuda.synchronize()
+        wait(device)
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         step()
-        torch.cuda.synchronize()
         return torch.cuda.max_memory_allocated() - before
-    with tempfile.TemporaryDirectory() as folder, quiet():
+    with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         with torch.profiler.profile(profile_memory=True) as profile:
             step()
@@ -171,59 +155,50 @@ def peak_bytes(step: Step, device: str) -> float:
     return peak
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Discard standard error, to which the profiler writes its start and stop."""
-    sys.stderr.flush()
-    saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(nowhere)
+def replay_seconds(step: Step, given: argparse.Namespace) -> float:
+    """Time of a step as a CUDA graph."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return statistics.median(take_turns([graph.replay], given)[0])
 
 
-def resident_bytes(step: Step) -> float:
-    """Peak of the resident set during a step above its size before, as Linux counts it."""
-
-    def status(key: str) -> int:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith(key)) * 1024
-
-    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
-    before = status("VmRSS")
-    step()
-    return status("VmHWM") - before
-
-
-def table(shape: Shape, options: argparse.Namespace) -> None:
-    clock = time.process_time if options.clock == "process" else time.perf_counter
-    copy = 4 * shape[0] * shape[1]
-    resident = options.resident and options.device == "cpu" and copy >= RESIDENT_FROM
-    columns = ["method", "ours, ms", "published, ms", "speed-up", "ours, copies"]
-    columns += ["published, copies", "share of memory"]
-    columns += ["ours, resident", "published, resident"] if resident else []
-    print(f"\n{shape[0]} x {shape[1]} float32 on {options.device}; memory in copies of the logits,")
-    print(f"{copy / 2**20:.2f} MiB each.\n")
-    print("| " + " | ".join(columns) + " |\n|---|" + "---:|" * (len(columns) - 1))
+def print_shape(shape: Shape, given: argparse.Namespace) -> None:
+    """Print the table of one shape."""
+    device, entries = given.device, shape[0] * shape[1]
+    logits, labels = make(shape, device)
+    targets, copy, floor = labels.float(), torch.empty_like(logits), 0.0
+    print(f"\n{shape[0]} x {shape[1]} float32 on {device}\n")
+    columns = ["method", "published, ms", "`value_and_grad`, ms", "times faster"]
+    columns += ["with `backward()`, ms", "times faster", "copies", "published copies"]
+    if device == "cuda":
+        floor = replay_seconds(partial(torch.mul, logits, labels, out=copy), given)
+        columns += ["device alone, ms", "floors"]
+    print_header(*columns)
     for name, case in cases(shape[1]).items():
-        if options.methods and name not in options.methods:
+        if given.methods and name not in given.methods:
             continue
-        check(name, cases(CHECKED[1])[name], options.device)
-        pair = steps(case, shape, options.device)
-        ours, theirs = times_of(pair, options.device, clock, options.seconds, options.take)
-        memory = [peak_bytes(step, options.device) for step in pair]
-        cells = [name, f"{ours * 1e3:.3f}", f"{theirs * 1e3:.3f}", f"{theirs / ours:.1f}x"]
-        cells += [f"{size / copy:.1f}" for size in memory] + [f"{memory[0] / memory[1]:.2f}"]
-        cells += [f"{resident_bytes(step) / copy:.1f}" for step in pair] if resident else []
-        print("| " + " | ".join(cells) + " |", flush=True)
-
-
-def parse(text: str) -> Shape:
-    rows, columns = text.split("x")
-    return int(rows), int(columns)
+        check(name, cases(CHECKED[1])[name], device)
+        loss = build(case)
+        ours = partial(backward, loss, logits, labels)
+        theirs = partial(backward, case.peer, logits, targets)
+        direct = partial(loss.value_and_grad, logits, labels)
+        times = take_turns([theirs, direct, ours], given)
+        cells = [f"{1e3 * statistics.median(times[0]):.3g}"]
+        for taken in times[1:]:
+            faster = statistics.median(b / a for a, b in zip(taken, times[0], strict=True))
+            cells += [f"{1e3 * statistics.median(taken):.3g}", f"{faster:.1f}"]
+        cells += [f"{peak_bytes(step, device) / (4 * entries):.1f}" for step in (ours, theirs)]
+        if device == "cuda":
+            alone = replay_seconds(ours, given)
+            cells += [f"{1e3 * alone:.3g}", f"{alone / floor:.2f}"]
+        print_row(name, *cells)
 
 
 def main(argv: list[str]) -> None:
@@ -233,16 +208,15 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--clock", default="wall", choices=["wall", "process"])
-    parser.add_argument("--take", default="median", choices=["median", "smallest"])
     parser.add_argument("--seconds", type=float, default=4.0, help="a method and shape (4)")
-    parser.add_argument("--resident", action="store_true", help="also the resident set (Linux)")
-    options = parser.parse_args(argv)
-    torch.set_num_threads(options.threads)
-    name = torch.cuda.get_device_name() if options.device == "cuda" else f"{os.cpu_count()} cores"
-    print(f"torch {torch.__version__}, {name}, {options.threads} threads, {options.clock} clock")
-    for shape in map(parse, options.shapes):
-        table(shape, options)
+    given = parser.parse_args(argv)
+    torch.set_num_threads(given.threads)
+    name = torch.cuda.get_device_name() if given.device == "cuda" else f"{os.cpu_count()} cores"
+    print(f"torch {torch.__version__}, {name}, {given.threads} threads, {given.clock} clock")
+    for shape in given.shapes:
+        rows, columns = map(int, shape.split("x"))
+        print_shape((rows, columns), given)
 
 
 if __name__ == "__main__":
-    start(main, "--shapes 16x80 --methods asl em --seconds 0.01 --threads 1")
+    start(main, "--shapes 16x80 --seconds 0.01 --threads 1")

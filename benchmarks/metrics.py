@@ -4,21 +4,21 @@
     python benchmarks/metrics.py --quick      # without the large one
     python benchmarks/metrics.py --device cuda
 
-Prints times (the best of a few runs), ratios, the largest difference in the AP of a class, and peak
-memory above the scores and labels. Libraries that are not installed are left out.
+Prints times (the best of a few runs), ratios and the largest difference in the AP of a class.
+Libraries that are not installed are left out.
 """
 
 import argparse
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from common import start
+from common import print_header, print_row, start
 from halftruth.metrics import average_precision, evaluate, thresholds
 from halftruth.models import import_timm
 
@@ -47,23 +47,6 @@ def best_of(call: Callable[[], Any], runs: int, device: str = "cpu") -> tuple[fl
     return min(times), result
 
 
-def extra_mib(call: Callable[[], Any], device: str) -> float:
-    """Peak memory during ``call`` above the memory before it (on a CPU: Linux only)."""
-    if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        call()
-        return (torch.cuda.max_memory_allocated() - before) / 2**20
-    process = Path("/proc/self")
-    # 5 resets the peak to the memory in use now.
-    (process / "clear_refs").write_text("5")
-    status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
-    before = int(status["VmRSS"].split()[0])
-    call()
-    status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
-    return (int(status["VmHWM"].split()[0]) - before) / 1024
-
-
 def torchmetrics_ap(scores: torch.Tensor, labels: torch.Tensor) -> np.ndarray:
     from torchmetrics.functional.classification import multilabel_average_precision
 
@@ -78,28 +61,21 @@ def compare(samples: int, classes: int, device: str, peers: bool) -> None:
     scores, labels = make(samples, classes)
     on_device = (torch.from_numpy(scores).to(device), torch.from_numpy(labels).to(device))
     average_precision(on_device[0][:1000], on_device[1][:1000])
-
-    extra = extra_mib(lambda: average_precision(*on_device), device)
     ours, values = best_of(lambda: average_precision(*on_device), 5, device)
-    size = (scores.nbytes + labels.nbytes) / 2**20
-    column = samples * scores.itemsize / 2**20
-    print(f"\n{samples:,} x {classes} float32 on {device}: scores and labels {size:.0f} MiB;")
-    print(f"AP takes {extra:.0f} MiB more, {extra / column:.1f} columns of scores.\n")
-    print("| | ms | times ours | largest gap |\n|---|---:|---:|---:|")
-    print(f"| AP of every class | {ours * 1e3:.1f} | 1 | |", flush=True)
-    if peers:
-        for name, call in peer_calls(scores, labels, on_device).items():
-            try:
-                theirs, reference = best_of(call, 1 if name == "torchmetrics" else 3, device)
-            except ImportError:
-                print(f"| the same, {name} | not installed | | |")
-                continue
-            gap = np.abs(values.cpu().numpy() - reference).max()
-            cells = f"{theirs * 1e3:.1f} | {theirs / ours:.1f} | {gap:.1e}"
-            print(f"| the same, {name} | {cells} |", flush=True)
-    best, _ = best_of(lambda: thresholds.best(*on_device), 2, device)
-    whole, _ = best_of(lambda: evaluate(*on_device), 2, device)
-    print(f"| thresholds.best | {best * 1e3:.1f} | | |\n| evaluate | {whole * 1e3:.1f} | | |")
+    print(f"\n{samples:,} x {classes} float32 on {device}\n")
+    print_header("", "ms", "times ours", "largest difference of an AP")
+    print_row("AP of every class", f"{ours * 1e3:.1f}", 1, "")
+    for name, call in peer_calls(scores, labels, on_device).items() if peers else ():
+        try:
+            theirs, reference = best_of(call, 1 if name == "torchmetrics" else 3, device)
+        except ImportError:
+            print_row(f"the same, {name}", "not installed", "", "")
+            continue
+        gap = f"{np.abs(values.cpu().numpy() - reference).max():.1e}"
+        print_row(f"the same, {name}", f"{theirs * 1e3:.1f}", f"{theirs / ours:.1f}", gap)
+    for name, call in (("thresholds.best", thresholds.best), ("evaluate", evaluate)):
+        taken, _ = best_of(partial(call, *on_device), 2, device)
+        print_row(name, f"{taken * 1e3:.1f}", "", "")
 
 
 def peer_calls(

@@ -121,28 +121,3 @@ def any_class(logits: Tensor, targets: Tensor, alpha: float = 1.0, lam: float = 
     mean = (weights * logits).sum(dim=1) / weights.sum(dim=1)
     extra = F.binary_cross_entropy_with_logits(mean, any_target, reduction="none")
     return (base + alpha * extra).mean()
-
-
-def focal_margin(
-    logits: Tensor, targets: Tensor, margin: float = 1.0, gamma: float = 2.0
-) -> Tensor:
-    """`splc` before its correction; sum."""
-    lifted = logits - margin
-    present = (1 - torch.sigmoid(lifted)) ** gamma * F.logsigmoid(lifted)
-    absent = torch.sigmoid(logits) ** gamma * F.logsigmoid(-logits)
-    return -(targets * present + (1 - targets) * absent).sum()
-
-
-def wan(logits: Tensor, targets: Tensor, weight: float) -> Tensor:
-    """torch's own loss with a weight per entry; mean."""
-    weights = torch.where(targets > 0, 1.0, weight)
-    return F.binary_cross_entropy_with_logits(logits, targets, weight=weights)
-
-
-def swan(logits: Tensor, targets: Tensor) -> Tensor:
-    """The same with the weights of halftruth's default method; mean."""
-    with torch.no_grad():
-        shown = targets.sum(dim=1, keepdim=True) + 1
-        expected = ((1 - targets) * torch.sigmoid(logits)).sum(dim=1, keepdim=True)
-        weights = torch.where(targets > 0, 1.0, shown / (shown + expected))
-    return F.binary_cross_entropy_with_logits(logits, targets, weight=weights)

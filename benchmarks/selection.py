@@ -1,59 +1,39 @@
 """Selection of epochs, settings and methods without complete labels: regret in test mAP.
 
-    python benchmarks/selection.py --data DATA --out selection.jsonl [--sets yeast scene ...]
+    python benchmarks/selection.py DATA --sets yeast,scene,voc --out selection.jsonl
 
-DATA holds tabular/, voc2012/ with weights/ and coco2014/features.npz (docs/datasets.md). Linear
-heads are trained by every method with several learning rates and parameters; after each epoch
-every criterion is computed on the validation rows, and mAP on the test rows. The regret of a
-criterion is the difference in test mAP between the best choice and its own. Prints Markdown.
-Finished cases in OUT are not repeated; several processes may share it, each with its own sets.
+Linear heads are trained by every method with several learning rates and parameters; a fifth of the
+training rows are validation rows. After each epoch every criterion is computed on them, and mAP on
+the test rows. The regret of a criterion is the difference in test mAP between the best choice and
+its own. At most 10,000 training and 6,000 test rows.
 """
 
 import argparse
 import itertools
 import math
-import sys
-import time
-import warnings
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from common import add_line, print_header, print_row, read_lines, start
+from common import (
+    add_task_options,
+    group_by,
+    hide,
+    load_rows,
+    print_header,
+    print_row,
+    run_grid,
+    start,
+)
 from halftruth import losses
-from halftruth.bench.run_data import frozen_features, load_benchmark
 from halftruth.metrics import average_precision, mean_average_precision, roc_auc
 from halftruth.train.inputs.batches import apply_in_blocks, fit_standardization
 from halftruth.train.step import compute_learning_rate_factor
 
-FROZEN = {
-    "backbone": "tf_efficientnet_lite0",
-    "weights": "weights/tf_efficientnet_lite0.safetensors",
-    "image_size": 224,
-}
-VOC = {
-    "reader": "table",
-    "root": "voc2012/labels.csv",
-    "images": ["voc2012/*.zip"],
-    "reading": {"drop_columns": ["observed"]},
-}
-SOURCES: dict[str, dict[str, Any]] = {
-    **{
-        name: {"reader": name, "root": "tabular"}
-        for name in ("yeast", "scene", "corel5k", "bibtex")
-    },
-    "voc": VOC,
-    "coco": {"reader": "coco2014-features", "root": "coco2014"},
-}
-# The larger sets have two seeds, two rates, and at most this many rows of train, val and test.
-LARGE = {"corel5k": (3000, 900, 500), "bibtex": (3000, 900, 1500), "voc": (4574, 1143, 5823),
-         "coco": (8000, 2000, 6000)}  # fmt: skip
 RATES = (1e-3, 3e-3, 1e-2)
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "bce": [{}],
@@ -70,12 +50,7 @@ CRITERIA = {
     "both": "observed, √(mAP·AUC): `auto`",
     "mAP": "observed, mAP",
     "AUC": "observed, AUC",
-    "AUC weighted": "observed, AUC weighted by √count",
-    "AUC IPW": "observed, AUC with rows by expected positives",
     "log rank": "observed, log rank",
-    "recall@k": "observed, recall@k",
-    "SCAR mAP": "observed, mAP over label frequency",
-    "agreement": "agreement with the EMA teacher",
     "last": "last epoch, then √(mAP·AUC)",
 }
 LEVELS = {
@@ -83,6 +58,11 @@ LEVELS = {
     "settings": "epoch and settings",
     "method": "epoch, settings and method",
 }
+
+
+Curve = list[dict[str, float]]
+Runs = dict[str, list[Curve]]
+Regrets = dict[tuple[str, str, str], float]
 
 
 @dataclass
@@ -94,80 +74,40 @@ class Data:
     truth: dict[str, Tensor]
 
 
-def load(name: str, labels: str, seed: int, root: Path, cache: Path, limit: bool) -> Data:
+def load(folder: str, name: str, labels: str, seed: int) -> Data:
     """A data set under a label setting; in train and val only `shown` may be used."""
-    read = load_benchmark(SOURCES[name], labels, 1200 + seed, root)
-    features = read.features
-    if features is None:
-        features = frozen_features(read, FROZEN, root, cache, "cpu")
-    x = apply_in_blocks(fit_standardization(features[read.splits.train]), features).float()
-    most = LARGE[name] if limit and name in LARGE else (len(x),) * 3
-    order = np.random.default_rng(seed)
-    rows = {
-        part: np.sort(order.permutation(at)[:count])
-        for (part, at), count in zip(vars(read.splits).items(), most, strict=True)
-    }
-    shown, truth = torch.from_numpy(read.observed.values), torch.from_numpy(read.truth)
+    data = load_rows(folder, name, seed, 10_000, 6000)
+    order = np.random.default_rng(seed).permutation(len(data.x))
+    parts = {"val": order[: len(order) // 5], "train": order[len(order) // 5 :]}
+    standardize = fit_standardization(data.x[parts["train"]])
+    x, test = (apply_in_blocks(standardize, part).float() for part in (data.x, data.test))
+    shown = torch.from_numpy(hide(data.y, labels, seed))
+    truth, tested = (torch.from_numpy(hide(y, "complete", 0)) for y in (data.y, data.truth))
     return Data(
-        *({part: all_[at] for part, at in rows.items()} for all_ in (x, shown, truth))  # type: ignore[index]
+        {"test": test, **{part: x[rows] for part, rows in parts.items()}},
+        {part: shown[rows] for part, rows in parts.items()},
+        {"test": tested, **{part: truth[rows] for part, rows in parts.items()}},
     )
 
 
-class Judge:
-    """Computes every criterion from scores of the validation rows."""
-
-    def __init__(self, data: Data) -> None:
-        self.shown, self.truth = data.shown["val"], data.truth["val"]
-        self.present = self.shown == 1
-        count = self.present.sum(0)
-        self.weight = count.double().sqrt() / count.double().sqrt().sum()
-        self.k = max(1, round(self.shown.shape[1] / 10))
-        # The share of positives that are shown, per class, and the positives per row: see `learn`.
-        self.frequency = torch.ones(self.shown.shape[1], dtype=torch.float64)
-        self.positives = torch.ones(len(self.shown), 1, dtype=torch.float64)
-
-    def learn(self, scores: Tensor) -> None:
-        """Estimate P(shown | present) by Elkan and Noto: mean output of a model of shown labels."""
-        p, there = torch.sigmoid(scores.double()), self.present
-        mean = (p * there).sum(0) / there.sum(0).clamp_min(1)
-        self.frequency = mean.clamp(0.05, 1)
-        self.positives = (p / self.frequency).clamp(max=1).sum(1, keepdim=True).clamp_min(1)
-
-    def __call__(self, scores: Tensor, raw: Tensor) -> dict[str, float]:
-        """The criteria; `scores` are of the averaged weights, `raw` of the trained ones."""
-        ap = average_precision(scores, self.shown)
-        area = roc_auc(scores, self.shown)
-        there = self.present.sum(0).double()
-        rank = scores.size(0) - scores.argsort(0).argsort(0)
-        weights = self.positives * self.present
-        higher = (weights * rank).sum(0) / weights.sum(0)
-        logs = (rank.double().log() * self.present).sum(0) / there
-        top = torch.zeros_like(self.present).scatter_(1, scores.topk(self.k).indices, True)
-        centred, other = scores - scores.mean(0), raw - raw.mean(0)
-        alike = torch.nn.functional.cosine_similarity(centred, other, dim=0)
-        return {
-            "complete": mean_average_precision(scores, self.truth),
-            "mAP": ap.nanmean().item(),
-            "AUC": area.nanmean().item(),
-            "AUC weighted": (area.nan_to_num() * self.weight).sum().item(),
-            "AUC IPW": -higher.nanmean().item(),
-            "log rank": -logs.nanmean().item(),
-            "recall@k": ((top & self.present).sum() / self.present.sum()).item(),
-            "SCAR mAP": (ap / self.frequency).clamp(max=1).nanmean().item(),
-            "agreement": alike.mean().item(),
-        }
+def judge(scores: Tensor, data: Data) -> dict[str, float]:
+    """Return every criterion, from scores of the validation rows."""
+    shown = data.shown["val"]
+    present = shown == 1
+    rank = scores.size(0) - scores.argsort(0).argsort(0)
+    logs = (rank.double().log() * present).sum(0) / present.sum(0).double()
+    return {
+        "complete": mean_average_precision(scores, data.truth["val"]),
+        "mAP": average_precision(scores, shown).nanmean().item(),
+        "AUC": roc_auc(scores, shown).nanmean().item(),
+        "log rank": -logs.nanmean().item(),
+    }
 
 
 def train(
-    data: Data,
-    judge: Judge,
-    method: str,
-    options: dict[str, Any],
-    lr: float,
-    epochs: int,
-    seed: int,
-) -> tuple["Curve", Tensor]:
-    """Return the criteria and the test mAP after each epoch, and the last validation scores."""
+    data: Data, method: str, options: dict[str, Any], lr: float, epochs: int, seed: int
+) -> "Curve":
+    """Return the criteria and the test mAP after each epoch."""
     torch.manual_seed(seed)
     x, labels = data.x["train"], data.shown["train"]
     size, batch = len(x), 128 if len(x) < 4000 else 256
@@ -177,7 +117,6 @@ def train(
     loss = losses.create(method, **options)
     loss.begin(labels)
     steps, found, step = math.ceil(size / batch), [], 0
-    val: Tensor = torch.empty(0)
     for epoch in range(epochs):
         loss.start_epoch(epoch, epochs)
         for index in torch.randperm(size).split(batch):
@@ -195,31 +134,22 @@ def train(
         scored = {part: torch.nn.functional.linear(data.x[part], *mean) for part in ("val", "test")}
         if loss.needs_scores:
             loss.end_epoch(torch.nn.functional.linear(x, *mean))
-        val = scored["val"]
-        with torch.no_grad():
-            row = judge(val, head(data.x["val"]))
+        row = judge(scored["val"], data)
         row["test"] = mean_average_precision(scored["test"], data.truth["test"])
         found.append({"epoch": epoch, **row})
-    return found, val
+    return found
 
 
-Curve = list[dict[str, float]]
-Runs = dict[str, list[Curve]]
-Case = tuple[str, str]
-Regrets = dict[tuple[str, str, str], float]
-
-
-def train_all(data: Data, rates: tuple[float, ...], epochs: int, seed: int) -> Runs:
+def run(given: Any, name: str, setting: str, seed: int, row: str) -> dict:
     """Train every method with every setting; return the records of their epochs."""
-    judge, runs = Judge(data), Runs()
-    _, scores = train(data, judge, "bce", {}, 3e-3, epochs, seed)
-    judge.learn(scores)
+    data, runs = load(given.folder, name, setting, seed), Runs()
+    rates = RATES if len(data.x["train"]) < 2500 else RATES[::2]
     for method, settings in SETTINGS.items():
         runs[method] = [
-            train(data, judge, method, options, lr, epochs, seed)[0]
+            train(data, method, options, lr, given.epochs, seed)
             for options, lr in itertools.product(settings, rates)
         ]
-    return runs
+    return {"runs": runs}
 
 
 def select_test_map(pool: list[Curve], criterion: str) -> float:
@@ -257,70 +187,39 @@ def print_table(words: str, header: Iterable[str], rows: list[list[str]]) -> Non
         print_row(*row)
 
 
-def main(argv: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True, help="file of all runs")
-    parser.add_argument("--sets", nargs="+", default=list(SOURCES), choices=list(SOURCES))
-    parser.add_argument("--labels", nargs="+", default=["single", "left-40"])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--epochs", type=int, default=15)
-    parser.add_argument("--cache", type=Path, default=Path("cache"), help="for frozen features")
-    parser.add_argument("--whole", action="store_true", help="large sets with all rows and seeds")
-    given = parser.parse_args(argv)
-    warnings.filterwarnings("ignore", message="No class")
+def print_tables(lines: list[dict]) -> None:
+    """Print the regret over all cases, and by case (data set and labels)."""
+    cases = group_by(lines, "set", "setting")
+    found = [[compute_regrets(line["runs"]) for line in some] for some in cases.values()]
 
-    found: dict[Case, list[Regrets]] = defaultdict(list)
-    done = {(one["set"], one["setting"], one["seed"]): one["runs"] for one in read_lines(given.out)}
-    for name, labels in itertools.product(given.sets, given.labels):
-        large = name in LARGE and not given.whole
-        for seed in given.seeds[:2] if large else given.seeds:
-            if (name, labels, seed) not in done:
-                started = time.perf_counter()
-                data = load(name, labels, seed, given.data, given.cache, large)
-                rates = RATES[::2] if large else RATES
-                done[name, labels, seed] = runs = train_all(data, rates, given.epochs, seed)
-                line = {"set": name, "setting": labels, "seed": seed, "runs": runs}
-                add_line(given.out, line)
-                spent = time.perf_counter() - started
-                print(f"{name} {labels} seed {seed}: {spent:.0f} s", file=sys.stderr, flush=True)
-            found[name, labels].append(compute_regrets(done[name, labels, seed]))
-    report(found)
-
-
-def report(found: dict[Case, list[Regrets]]) -> None:
-    """The tables: over all, by data set, by method."""
-
-    def mean(case: Case, criterion: str, what: str, methods: list[str]) -> float:
-        each = [one[criterion, what, method] for one in found[case] for method in methods]
-        return float(np.mean(each))
-
-    def by_case(criterion: str, what: str) -> np.ndarray:
-        methods = ["all"] if what == "method" else list(SETTINGS)
-        return np.array([mean(case, criterion, what, methods) for case in found])
+    def by_case(criterion: str, level: str) -> np.ndarray:
+        methods = ["all"] if level == "method" else list(SETTINGS)
+        keys = [(criterion, level, method) for method in methods]
+        return np.array([np.mean([one[key] for one in some for key in keys]) for some in found])
 
     rows = []
     for criterion, words in CRITERIA.items():
-        values = [by_case(criterion, what) for what in LEVELS]
-        more = [by_case(criterion, what) - by_case("complete", what) for what in LEVELS]
-        error = [m.std(ddof=1) / math.sqrt(len(m)) if len(m) > 1 else math.nan for m in more]
-        shown = zip(values, error, strict=True)
-        rows.append([words, *(f"{v.mean():.2f} ± {e:.2f}" for v, e in shown)])
+        cells = [words]
+        for level in LEVELS:
+            value = by_case(criterion, level)
+            more = value - by_case("complete", level)
+            error = more.std(ddof=1) / math.sqrt(len(more)) if len(more) > 1 else math.nan
+            cells.append(f"{value.mean():.2f} ± {error:.2f}")
+        rows.append(cells)
     words = "Mean regret; ±: standard error, over cases, of the distance to complete labels"
     print_table(words, LEVELS.values(), rows)
-    for what, words in LEVELS.items():
-        rows = [[w, *(f"{v:.2f}" for v in by_case(c, what))] for c, w in CRITERIA.items()]
-        print_table(f"Regret of the {words}", (" ".join(case) for case in found), rows)
-    for what in ("epoch", "settings"):
-        rows = [
-            [w, *(f"{np.mean([mean(k, c, what, [m]) for k in found]):.2f}" for m in SETTINGS)]
-            for c, w in CRITERIA.items()
-        ]
-        print_table(f"Regret of the {LEVELS[what]}, by method", SETTINGS, rows)
+    for level, words in LEVELS.items():
+        rows = [[w, *(f"{v:.2f}" for v in by_case(c, level))] for c, w in CRITERIA.items()]
+        print_table(f"Regret of the {words}", map(", ".join, cases), rows)
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    sets = "yeast,scene,corel5k,bibtex,voc,coco"
+    add_task_options(parser, sets=sets, settings="single,left-40", rows=["runs"])
+    parser.add_argument("--epochs", type=int, default=15)
+    print_tables(run_grid(run, parser.parse_args(argv), "set"))
 
 
 if __name__ == "__main__":
-    start(
-        main,
-        "--data DATA --out OUT/lines.jsonl --sets yeast --labels single --seeds 0 --epochs 2",
-    )
+    start(main, "DATA/tabular --sets yeast --settings single --seeds 0 --epochs 2")

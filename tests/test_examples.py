@@ -20,6 +20,8 @@ NEEDS = {
 }
 # Programs that need a run; tested below.
 WITH_RUN = {"onnx_predict", "label_studio_backend"}
+# Needs an audit; tested in tests/audit/test_round_trip.py.
+WITH_AUDIT = {"fiftyone_review"}
 
 
 def run(name: str) -> dict[str, float]:
@@ -67,7 +69,7 @@ def test_the_plain_loop_is_short() -> None:
 
 def test_every_example_says_how_to_run_it_and_is_run_here() -> None:
     files = sorted(EXAMPLES.glob("*.py"))
-    assert {file.stem for file in files} == set(NEEDS) | WITH_RUN
+    assert {file.stem for file in files} == set(NEEDS) | WITH_RUN | WITH_AUDIT
     for file in files:
         assert f"python examples/{file.name}" in file.read_text().split('"""')[1]
 

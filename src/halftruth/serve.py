@@ -10,9 +10,13 @@ Stateless: nothing of a request is stored or logged. There are no accounts and n
 
 import base64
 import binascii
+import io
+import ipaddress
 import json
+import math
 import socket
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +24,26 @@ from halftruth.extras import needs_extras
 
 with needs_extras("halftruth.serve"):
     import pandas as pd
+    from PIL import Image
 
     from halftruth.data import BadImage, DataError
-    from halftruth.data.image_file import decode_image
+    from halftruth.data.image_file import decode_image, list_formats
     from halftruth.data.readers.label_lists import split_names
     from halftruth.train.results.output_tables import avoid_names
     from halftruth.train.results.trained_run import TrainedRun
 
+# Limits of one request, together for all of its rows: all images are decoded, and all texts are
+# encoded, before the first prediction.
 MOST_ROWS = 256
 MOST_BYTES = 32 << 20
+MOST_MEGAPIXELS = 64
+MOST_LETTERS = 1_000_000
+# A connection that sends nothing for so long is closed.
+TIMEOUT_SECONDS = 30
+
+
+class TooLarge(DataError):
+    """A request is larger than the server accepts (status 413)."""
 
 
 class Service:
@@ -45,7 +60,10 @@ class Service:
         with needs_extras("the server"):
             # werkzeug comes with it, and alone would be named as what is missing.
             import flask  # noqa: F401
-            from werkzeug.serving import make_server
+            from werkzeug.serving import WSGIRequestHandler, make_server
+
+        class Handler(WSGIRequestHandler):
+            timeout = TIMEOUT_SECONDS
 
         trained = run if isinstance(run, TrainedRun) else TrainedRun(run)
         try:
@@ -55,9 +73,10 @@ class Service:
                 f"port {port} of {host} cannot be opened ({getattr(error, 'strerror', error)}); "
                 "choose another with --port, or --port 0 for any free port"
             ) from None
+        app = make_app(trained, most_rows, hosts=(host, socket.gethostname(), socket.getfqdn()))
         with probe:
             self.server = make_server(
-                host, port, make_app(trained, most_rows), threaded=True, fd=probe.fileno()
+                host, port, app, threaded=True, request_handler=Handler, fd=probe.fileno()
             )
         self.address = f"http://{host}:{self.server.port}"
 
@@ -69,20 +88,34 @@ class Service:
             self.server.server_close()
 
 
-def make_app(run: TrainedRun, most_rows: int = MOST_ROWS) -> Any:
+def make_app(
+    run: TrainedRun, most_rows: int = MOST_ROWS, hosts: Sequence[str] | None = None
+) -> Any:
     """Return the WSGI application, for a production server such as gunicorn or waitress.
 
     app = halftruth.serve.make_app(halftruth.load("runs/first"))
+
+    `hosts`: names by which a request may address this server, besides localhost and addresses of
+    numbers; None allows all, for a server behind a proxy that checks them.
     """
     with needs_extras("the server"):
         import flask
     app = flask.Flask("halftruth.serve", static_folder=None)
-    app.config["MAX_CONTENT_LENGTH"] = MOST_BYTES
+    # One byte more, since a body of unknown length is cut off there without an error.
+    app.config["MAX_CONTENT_LENGTH"] = MOST_BYTES + 1
     # One request at a time: the model has its own threads, and memory for one batch.
     lock = threading.Lock()
     kind = get_kind(run)
     # Loaded now, so that the first request is fast and a damaged file is an error at the start.
     _ = run.model
+
+    @app.before_request
+    def check_host() -> None:
+        if hosts is not None and not is_known_host(flask.request.headers.get("Host", ""), hosts):
+            raise DataError(
+                "the request is for another host than this server; behind a proxy, serve the "
+                "application (halftruth.serve.make_app), which answers to all names"
+            )
 
     @app.get("/health")
     def health() -> Any:
@@ -90,7 +123,12 @@ def make_app(run: TrainedRun, most_rows: int = MOST_ROWS) -> Any:
 
     @app.get("/")
     def about() -> Any:
-        limits = {"rows": most_rows, "bytes": MOST_BYTES}
+        limits = {
+            "rows": most_rows,
+            "bytes": MOST_BYTES,
+            "megapixels": MOST_MEGAPIXELS,
+            "letters": MOST_LETTERS,
+        }
         return {"inputs": kind, "classes": list(run.classes), "limits": limits}
 
     @app.post("/predict")
@@ -104,19 +142,40 @@ def make_app(run: TrainedRun, most_rows: int = MOST_ROWS) -> Any:
 
     @app.errorhandler(DataError)
     def refuse(error: DataError) -> Any:
-        return {"error": str(error)}, 400
+        return {"error": str(error)}, 413 if isinstance(error, TooLarge) else 400
 
     @app.errorhandler(Exception)
     def fail(error: Exception) -> Any:
         code = getattr(error, "code", 500)
         text = getattr(error, "description", None) or "the prediction failed; see the server's log"
         if code == 413:
-            text = f"a request may have at most {MOST_BYTES >> 20} MB; send several"
+            text = _TOO_MANY_BYTES
         if code == 500:
             app.logger.exception("prediction failed")
         return {"error": text}, code
 
     return app
+
+
+_TOO_MANY_BYTES = f"a request may have at most {MOST_BYTES >> 20} MB; send several"
+
+
+def is_known_host(given: str, names: Sequence[str]) -> bool:
+    """Whether the Host of a request is localhost, an address of numbers, or one of these names.
+
+    A page of a foreign site reaches a local server by a name of that site (DNS rebinding).
+
+    >>> [is_known_host(host, ["birds"]) for host in ("[::1]:80", "Birds:8000", "evil.org:8000")]
+    [True, True, False]
+    """
+    host = given.rpartition(":")[0] if given.rpartition(":")[2].isdigit() else given
+    if host.lower() in ("localhost", *(name.lower() for name in names)):
+        return True
+    try:
+        ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
 
 
 def get_kind(run: TrainedRun) -> str:
@@ -128,19 +187,21 @@ def get_kind(run: TrainedRun) -> str:
 
 def read_request(request: Any, run: TrainedRun, kind: str, most_rows: int) -> tuple[Any, Any]:
     """Return the names (or None) and the inputs of a request, checked."""
+    # Read first: looking for files of a form takes the body away.
+    data = request.get_data()
+    if len(data) > MOST_BYTES:
+        raise TooLarge(_TOO_MANY_BYTES)
     if kind == "images" and request.files:
         files = request.files.getlist("images")
         names = [file.filename or str(row) for row, file in enumerate(files)]
         values: Any = [file.read() for file in files]
         _check_rows(values, "the form field images", most_rows)
-        return _unique(names), [
-            _decode(data, name) for data, name in zip(values, names, strict=True)
-        ]
-    body = _read_json(request)
+        return _unique(names), _decode_all(values, names)
+    body = _read_json(data)
     unknown = sorted(body.keys() - {kind, "items"})
     if unknown or kind not in body:
         got = ", ".join(map(repr, unknown)) or "none of it"
-        raise DataError(f"this run expects {kind!r} (and items, if you like), got {got}")
+        raise DataError(f"this run expects {kind!r} (and items, if you like), got {got:.200}")
     values, items = body[kind], body.get("items")
     _check_rows(values, kind, most_rows)
     if items is not None:
@@ -149,17 +210,45 @@ def read_request(request: Any, run: TrainedRun, kind: str, most_rows: int) -> tu
         if len(items) != len(values):
             raise DataError(f"expected {len(values)} items, one per row, got {len(items)}")
     if kind == "images":
-        return items, [_decode(_from_base64(text, n), str(n)) for n, text in enumerate(values)]
+        decoded = [_from_base64(text, number) for number, text in enumerate(values)]
+        return items, _decode_all(decoded, [str(number) for number in range(len(values))])
     if kind == "texts":
-        if not all(isinstance(text, str) for text in values):
-            raise DataError("texts: expected a list of texts")
-        # A table, since a text could be the name of a file.
-        return items, pd.DataFrame({run.config.text: values})
-    if all(isinstance(row, dict) for row in values):
-        return items, pd.DataFrame(values)
-    if not all(isinstance(row, list) for row in values):
-        raise DataError("features: expected a list of rows: lists of numbers, or objects")
-    return items, values
+        return items, pd.DataFrame({run.config.text: _check_texts(values)})
+    return items, _check_features(values)
+
+
+def _check_texts(values: list[Any]) -> list[str]:
+    """The texts of a request, which become a table, since a text could be the name of a file."""
+    if not all(isinstance(text, str) for text in values):
+        raise DataError("texts: expected a list of texts")
+    if sum(map(len, values)) > MOST_LETTERS:
+        raise TooLarge(
+            f"the texts of a request may have at most {MOST_LETTERS:,} letters; send several"
+        )
+    return values
+
+
+def _check_features(values: list[Any]) -> Any:
+    """The rows of a request as a table if they are objects, and otherwise unchanged."""
+    if not all(isinstance(row, dict) for row in values):
+        if not all(isinstance(row, list) for row in values):
+            raise DataError("features: expected a list of rows: lists of numbers, or objects")
+        if not all(map(_are_numbers, values)):
+            raise DataError("features: expected lists of numbers")
+        return values
+    for number, row in enumerate(values):
+        if missing := sorted(values[0].keys() ^ row.keys()):
+            raise DataError(
+                f"features: rows 0 and {number} have different columns ({', '.join(missing):.200} "
+                "only in one of them); write null for a value that is missing"
+            )
+        if not all(_are_numbers(cell) for cell in row.values() if isinstance(cell, (dict, list))):
+            raise DataError(f"features: row {number}: expected numbers, texts or lists of numbers")
+    return pd.DataFrame(values)
+
+
+def _are_numbers(cells: Any) -> bool:
+    return isinstance(cells, list) and all(isinstance(cell, (int, float)) for cell in cells)
 
 
 def to_records(table: pd.DataFrame, classes: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -186,14 +275,23 @@ def to_records(table: pd.DataFrame, classes: tuple[str, ...]) -> list[dict[str, 
     ]
 
 
-def _read_json(request: Any) -> dict[str, Any]:
+def _read_json(data: bytes) -> dict[str, Any]:
     try:
-        body = json.loads(request.get_data())
+        body = json.loads(data, parse_int=_parse_int)
+        # Half of a pair of characters, as in "\\ud800", is valid JSON and not valid text.
+        json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise DataError("expected text: some characters are only half of a pair") from None
     except (ValueError, RecursionError):
         raise DataError("expected a JSON object as the body of the request") from None
     if not isinstance(body, dict):
         raise DataError(f"expected a JSON object, got {type(body).__name__}")
     return body
+
+
+def _parse_int(text: str) -> int | float:
+    """An integer, or infinity for one that no number of a model can hold."""
+    return int(text) if len(text) < 300 else float(text)
 
 
 def _check_rows(values: Any, name: str, most: int) -> None:
@@ -216,8 +314,25 @@ def _from_base64(text: Any, number: int) -> bytes:
         raise DataError(f"images[{number}]: expected an image file in base64") from None
 
 
-def _decode(data: bytes, name: str) -> Any:
+def _decode_all(files: Sequence[bytes], names: Sequence[str]) -> list[Image.Image]:
+    """Decode images, unless their headers announce more pixels than the server accepts."""
+    if sum(map(_count_pixels, files)) > MOST_MEGAPIXELS * 1e6:
+        raise TooLarge(
+            f"the images of a request may have at most {MOST_MEGAPIXELS} megapixels together; make "
+            "them smaller, or send several requests"
+        )
     try:
-        return decode_image(data, name)
+        return [decode_image(data, name) for data, name in zip(files, names, strict=True)]
     except BadImage as error:
         raise DataError(f"image {error.name}: {error.reason}") from None
+
+
+def _count_pixels(data: bytes) -> float:
+    """The pixels that the header of an image announces; 0 if decoding will say what is wrong."""
+    try:
+        with Image.open(io.BytesIO(data), formats=list_formats()) as image:
+            return image.width * image.height
+    except Image.DecompressionBombError:
+        return math.inf
+    except Exception:
+        return 0

@@ -28,10 +28,10 @@ def files(tmp_path):
 
 
 def audit(files, monkeypatch, facts, out="audit", log=lambda text: None):
-    def read(inputs, given=module._read_given):
-        scores = given(inputs)
-        scores.label_bias = facts
-        return scores
+    def read(source, inputs, given=module._read_given):
+        scores, found = given(source, inputs)
+        found.label_bias = facts
+        return scores, found
 
     monkeypatch.setattr(module, "_read_given", read)
     found = module.make_audit(files / "scores.csv", files / "labels.csv", out=files / out, log=log)

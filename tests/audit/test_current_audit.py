@@ -252,16 +252,6 @@ def test_an_export_for_an_unknown_program_writes_nothing(
     assert not out.exists()
 
 
-def test_a_plan_whose_export_fails_writes_the_other_exports(example: Example) -> None:
-    out = example.folder / "plan"
-    exports = ["--export", "fiftyone", "--export", "label-studio"]
-    command = ["plan", str(example.audit(images=None).path), "--budget", "5", "--out", str(out)]
-    done = CliRunner().invoke(app, [*command, *exports])
-    assert isinstance(done.exception, DataError)
-    assert "--export fiftyone" in str(done.exception)
-    assert (out / "label-studio").is_dir()
-
-
 @pytest.mark.parametrize(
     ("cell", "reading"),
     [('5" pipe', []), ('a "b" c', []), ('"a" b', ["--read", "quotes=false"])],
@@ -278,16 +268,3 @@ def test_quotes_inside_cells_are_kept(example: Example, cell: str, reading: list
     done = CliRunner().invoke(app, ["repair", str(folder), "--precision", "0.5", "-o", str(fixed)])
     assert done.exit_code == 0, done.exception
     assert fixed.read_text().count(f",{cell}") == len(lines) - 1
-
-
-def test_an_export_that_fails_does_not_stop_the_others(example: Example) -> None:
-    audit = example.audit(images=None)
-    tools = [
-        word for tool in ("fiftyone", "label-studio", "cleanlab") for word in ("--export", tool)
-    ]
-    done = CliRunner().invoke(app, ["repair", str(audit.path), *tools])
-    assert done.exit_code != 0
-    assert "--export fiftyone" in done.output + str(done.exception)
-    assert (audit.path / "label-studio" / "tasks.json").exists()
-    assert (audit.path / "cleanlab" / "labels.json").exists()
-    assert not (audit.path / "fiftyone").exists()

@@ -63,7 +63,18 @@ def test_a_damaged_log_is_an_error_with_its_line(tmp_path: Path) -> None:
         Decisions(path, 10)
 
 
-@pytest.mark.parametrize("ids", [[], [10], [-1], ["1"], [True], [1.0]])
+@pytest.mark.parametrize("time", ["yesterday", "2026-01-01T10:00:00", 5])
+def test_a_time_that_cannot_be_compared_is_an_error_with_its_line(
+    tmp_path: Path, time: object
+) -> None:
+    path = tmp_path / "d.jsonl"
+    event = {"n": 0, "ids": [1], "verdict": "accept", "tab": "", "time": time}
+    path.write_text(json.dumps(event) + "\n")
+    with pytest.raises(DataError, match="line 1"):
+        Decisions(path, 10)
+
+
+@pytest.mark.parametrize("ids", [[], [10], [-1], ["1"], [True], [1.0], [[0]], [{}]])
 def test_invalid_candidate_ids_are_refused(tmp_path: Path, ids: list) -> None:
     log = Decisions(tmp_path / "d.jsonl", 10)
     with pytest.raises(DataError, match="ids of candidates"):

@@ -113,7 +113,7 @@ def test_commands_lead_from_labels_to_a_repaired_file(matrix: Matrix, tmp_path: 
     assert all(patients[a].isin(patients[~a]).sum() == 0 for a in folds)
     first = audit.candidates.head(20)
     right = truth[first["row"], first["class"].map(["cat", "dog", "bird"].index)].mean()
-    unknown = audit.scored["labels"] == 0
+    unknown = audit.scored.labels == 0
     assert right > 2 * truth[unknown].mean()
     observed = read_labels(labels, drop_columns=["patient"]).values > 0
     hidden = int(truth.sum() - observed.sum())
@@ -187,7 +187,7 @@ def test_bars_show_folds_reading_training_and_scoring(
 def test_given_probabilities_are_matched_by_name(example: Example) -> None:
     audit = example.audit()
     direct = noisy_scores(example.truth)
-    assert np.allclose(audit.scored["scores"], direct, atol=1e-5)
+    assert np.allclose(audit.scored.scores, direct, atol=1e-5)
     table = pd.read_csv(audit.path / "missing.csv")
     assert set(table["class"]) <= {"<b>cat</b>", "'=dog", "bird"}
     assert table["item"][0] == f"p{table['row'][0] - 1}.png"
@@ -205,7 +205,7 @@ def test_named_columns_may_have_any_order(example: Example, suffix: str) -> None
         values = table.iloc[::-1, 1:].to_numpy()
         np.savez(example.probs, scores=values, classes=np.array(CLASSES[::-1]))
     audit = example.audit()
-    assert np.allclose(audit.scored["scores"], noisy_scores(example.truth), atol=1e-5)
+    assert np.allclose(audit.scored.scores, noisy_scores(example.truth), atol=1e-5)
     assert len(audit.info["warnings"]) == 1
 
 
@@ -299,9 +299,13 @@ def test_cuda_without_a_gpu_is_refused(matrix: Matrix, trained: Path, tmp_path: 
     ("old", "new", "message"),
     [
         ("bird", "brid", "did you mean 'brid'"),
-        ("\np5.png", "\nother.png", "'p5.png'"),
-        ("\np5.png", "\np6.png", "more than one row"),
-        ("\np", "\nq", "no probabilities for.*; its rows are named 'q"),
+        (
+            "\np5.png",
+            "\nother.png",
+            "1 of 90 items .* have no row: 'p5.png'; ids without .* 'other",
+        ),
+        ("\np5.png", "\np6.png", "1 ids occur more than once: 'p6.png'"),
+        ("\np", "\nq", "90 of 90 items of the label file have no row: .*; ids without labels: 'q"),
         ("0.", "x.", "expected a probability"),
         (",0.", ",7.", r"row 90 \(p89.png\), class '<b>cat</b>': expected a probability .*sigmoid"),
         (",0.", ",nan\b", "expected a probability"),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from halftruth.audit.audit_folder import DECISIONS, AuditFolder
 from halftruth.audit.csv_cells import CellFile, same_cells
 from halftruth.audit.current import read_current
-from halftruth.audit.exports import export_audit
+from halftruth.audit.formats import export_audit
 from halftruth.audit.make_audit import make_audit
 from halftruth.audit.repair import find_changes, repair
 from halftruth.data import DataError, read_labels
@@ -293,19 +293,11 @@ def test_other_tools_get_labels_and_suggestions(example: Example) -> None:
     assert "annotations" not in task
     config = (audit.path / "label-studio" / "config.xml").read_text()
     assert "&lt;b&gt;cat&lt;/b&gt;" in config
-    samples = json.loads((export_audit(audit.path, "fiftyone") / "samples.json").read_text())
-    sample = samples["samples"][one["row"]]
-    assert Path(sample["filepath"]).is_file()
-    assert one["class"] in sample["labels"]
-    refused = audit.candidates.loc[rejected[0]]
-    suggested = samples["samples"][refused["row"]]["suggestions"]
-    assert refused["class"] not in dict(suggested)
-    compile((audit.path / "fiftyone" / "load.py").read_text(), "load.py", "exec")
     folder = export_audit(audit.path, "cleanlab")
     lists = json.loads((folder / "labels.json").read_text())["labels"]
     assert CLASSES.index(one["class"]) in lists[one["row"]]
     assert np.load(folder / "pred_probs.npy").shape == (90, 3)
-    with pytest.raises(DataError, match="label-studio, fiftyone, cleanlab"):
+    with pytest.raises(DataError, match="label-studio, cleanlab"):
         export_audit(audit.path, "excel")
 
 

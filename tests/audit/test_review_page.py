@@ -51,20 +51,28 @@ def test_keys_act_on_the_pictures_after_a_filter_was_chosen(page: Any, review: R
     assert page.evaluate("document.activeElement.dataset.id") == str(focused(page))
 
 
-def test_buttons_say_what_happens_to_a_wrong_label(page: Any, review: Review) -> None:
+def test_the_green_button_keeps_a_label_that_may_be_wrong(page: Any, review: Review) -> None:
     page.select_option("#kind", "wrong")
-    playwright.expect(page.locator("#accept")).to_contain_text("Remove label")
-    playwright.expect(page.locator("#reject")).to_contain_text("Keep label")
+    playwright.expect(page.locator("#accept")).to_have_text("Keep label a")
+    playwright.expect(page.locator("#reject")).to_have_text("Remove label r")
     card = page.locator(".card").first
-    playwright.expect(card.locator(".yes")).to_have_text("remove label")
-    playwright.expect(card.locator(".no")).to_have_text("keep label")
+    playwright.expect(card.locator(".yes")).to_have_text("keep label")
+    playwright.expect(card.locator(".no")).to_have_text("remove label")
     playwright.expect(page.locator("#what")).to_have_text("labels still wrong")
     playwright.expect(page.locator("#advice")).to_have_text(review.queue.now.describe_wrong())
     playwright.expect(card.locator(".words p span")).to_have_text(re.compile(r"^\d+ to \d+ %$"))
-    first = focused(page)
-    card.locator(".no").click()
+    first, folder = focused(page), review.queue.audit.path
+    page.keyboard.press("a")
     wait_for(page, rejected=1)
-    assert read_verdicts(review.queue.audit.path) == {first: "reject"}
+    assert read_verdicts(folder) == {first: "reject"}
+    second = focused(page)
+    page.keyboard.press("r")
+    wait_for(page, accepted=1, rejected=1)
+    assert read_verdicts(folder) == {first: "reject", second: "accept"}
+    playwright.expect(page.locator("header [data-done]").first).to_have_text("removed")
+    # The counts are those of the list that is shown.
+    page.select_option("#kind", "missing")
+    wait_for(page, accepted=0, rejected=0)
 
 
 def test_all_above_a_probability_are_decided_at_once_and_undone(page: Any, review: Review) -> None:
@@ -115,7 +123,7 @@ def test_the_large_view_has_zoom_labels_examples_and_the_same_keys(
 
 
 def test_the_numbers_and_the_advice_follow_the_decisions(page: Any) -> None:
-    playwright.expect(page.locator("#advice")).to_contain_text("are expected to hold")
+    playwright.expect(page.locator("#advice")).to_contain_text("are expected to be missing labels")
     before = page.inner_text("#left"), page.inner_text("#interval"), page.inner_text("#advice")
     page.keyboard.press("x")
     page.keyboard.press("r")

@@ -1,9 +1,13 @@
 """Access to the review server, its answers, and the queue of candidates."""
 
 import errno
+import json
 import socket
+import subprocess
+import sys
 import threading
 from typing import Any
+from urllib.request import Request, urlopen
 
 import numpy as np
 import pandas as pd
@@ -20,6 +24,8 @@ from halftruth.presence.remaining import VerdictModel
 pytest.importorskip("flask")
 
 TOKEN = "s3cret"
+# Nested so deeply that the JSON can be read, but not always be shown in a message.
+DEPTHS = (600, 900)
 
 
 @pytest.fixture
@@ -108,6 +114,17 @@ def test_decisions_undo_and_progress(queue: Queue) -> None:
         assert "expected" in answer.json["error"]
 
 
+def test_counts_are_those_of_each_list(queue: Queue) -> None:
+    first = {kind: queue.matching(kind=kind).tolist()[0] for kind in ("missing", "wrong")}
+    queue.decisions.decide([first["missing"]], "accept")
+    queue.decisions.decide([first["wrong"]], "reject")
+    lists = queue.progress()["lists"]
+    assert [lists[kind]["accepted"] for kind in ("missing", "wrong")] == [1, 0]
+    assert [lists[kind]["rejected"] for kind in ("missing", "wrong")] == [0, 1]
+    both = sum(lists[kind]["candidates"] for kind in lists)
+    assert both == queue.progress()["candidates"] == len(queue.audit.candidates)
+
+
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1"])
 def test_a_foreign_origin_is_refused(queue: Queue, origin: str) -> None:
     body = {"ids": [0], "verdict": "accept"}
@@ -150,6 +167,12 @@ def test_bad_numbers_and_names_are_bad_requests(unchanged: Queue, path: str) -> 
         (b'{"ids": ' + b"[" * 100_000 + b"]" * 100_000 + b', "verdict": "accept"}', 400),
         (b'{"ids": [' + b"9" * 5000 + b'], "verdict": "accept"}', 400),
         (b'{"ids": [0], "verdict": ["accept"]}', 400),
+        (b'{"ids": [[0]], "verdict": "accept"}', 400),
+        (b'{"ids": [{}], "verdict": "accept"}', 400),
+        *((b'{"ids": [' + b"[" * n + b"]" * n + b'], "verdict": "accept"}', 400) for n in DEPTHS),
+        *((b'{"matching": {}, "count": ' + b"[" * n + b"]" * n + b"}", 400) for n in DEPTHS),
+        (b'{"matching": {"low": 1' + b"0" * 400 + b'}, "verdict": "accept"}', 400),
+        (b'{"matching": {"high": 1' + b"0" * 400 + b'}, "verdict": "accept"}', 400),
         (b'{"ids": [0], "verdict": "accept", "tab": [1]}', 400),
         (b'{"ids": [0], "verdict": "accept"', 400),
         (b"\xff\xfe", 400),
@@ -237,6 +260,24 @@ def test_a_port_that_cannot_be_opened_is_an_error(example: Example, port: Any) -
             Review(folder, number)
     # Nothing stays locked.
     Review(folder).close()
+
+
+def test_the_report_follows_a_review_that_is_terminated(example: Example) -> None:
+    folder = example.audit().path
+    command = [sys.executable, "-m", "halftruth", "review", str(folder), "--no-browser"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        address = next(line.split()[-1] for line in server.stdout if "http://" in line)
+        body = json.dumps({"ids": [0, 1], "verdict": "accept"}).encode()
+        with urlopen(Request(f"{address}decide", data=body)) as answer:
+            assert answer.status == 200
+        assert "accepted in the review" not in (folder / "report.html").read_text()
+        server.terminate()
+        assert server.wait(30) == 0
+    finally:
+        server.kill()
+    assert "<b>2</b><span>accepted in the review" in (folder / "report.html").read_text()
 
 
 def test_pages_are_consecutive_and_filters_apply(queue: Queue) -> None:

@@ -1,28 +1,31 @@
 """Verdicts come back from other programs, continue in the next audit, and train at once."""
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from audit_example import CLASSES, Example
 from typer.testing import CliRunner
 
 from halftruth.audit.audit_folder import AuditFolder
 from halftruth.audit.current import read_current
-from halftruth.audit.exports import export_audit
-from halftruth.audit.imports import import_verdicts
+from halftruth.audit.formats import export_audit, import_verdicts
 from halftruth.audit.make_audit import make_audit
 from halftruth.audit.repair import repair
 from halftruth.audit.review_queue import Queue
 from halftruth.cli.app import app
 from halftruth.data import DataError, read_labels
-from halftruth.data.verdicts import read_verdicts
+from halftruth.data.verdicts import apply_verdicts, read_verdicts
 from halftruth.presence import fit_decisions
 from halftruth.train.config import Config
 from halftruth.train.run import train
 from halftruth.train.task import load_task
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def decide(audit: AuditFolder, ids: list[int], verdict: str) -> None:
@@ -82,32 +85,38 @@ def test_label_studio_gives_back_what_people_saw_and_chose(
     assert np.array_equal(found, expected)
 
 
-def test_fiftyone_tags_and_reviewed_samples_are_verdicts(example: Example) -> None:
+def test_tags_in_fiftyone_are_verdicts(example: Example, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program is not needed for this part of the example."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    tool = import_module("fiftyone_review")
     audit = example.audit()
-    folder = export_audit(audit.path, "fiftyone")
-    samples = json.loads((folder / "samples.json").read_text())["samples"]
-    some = [one for one in samples if one["suggestions"]][:2]
-    tagged, reviewed = some
-
-    def field(names: list[str], tags: list[str]) -> dict[str, Any]:
-        return {"classifications": [{"label": name, "tags": tags} for name in names]}
-
-    export = [
-        {**tagged, "tags": [], "labels": field(tagged["labels"], []),
-         "suggestions": field([tagged["suggestions"][0][0]], ["reject"])},
-        {**reviewed, "tags": ["reviewed"], "labels": field(["bird"], []),
-         "suggestions": field([name for name, _ in reviewed["suggestions"]], [])},
-    ]  # fmt: skip
-    (folder / "export.json").write_text(json.dumps({"samples": export}))
-    import_verdicts(audit.path, folder / "export.json")
-    found = as_matrix(audit.path)
-    row = tagged["halftruth_row"] - 1
-    assert found[row, CLASSES.index(tagged["suggestions"][0][0])] == -1
-    assert np.count_nonzero(found[row]) == 1
-    row = reviewed["halftruth_row"] - 1
-    assert found[row, CLASSES.index("bird")] == 1
-    for name in {name for name, _ in reviewed["suggestions"]} - {"bird"}:
-        assert found[row, CLASSES.index(name)] == -1
+    ids = [item["id"] for item in Queue(audit, write=False).page()["items"]]
+    decide(audit, ids[:1], "accept")
+    decide(audit, ids[1:2], "reject")
+    table, samples = audit.candidates, {one["item"]: one for one in tool.list_samples(audit)}
+    assert len(samples) == 90
+    assert all(Path(one["filepath"]).is_file() for one in samples.values())
+    accepted, refused = (table.loc[ids[k]] for k in (0, 1))
+    assert accepted["class"] in samples[accepted["item"]]["labels"]
+    assert refused["class"] not in dict(samples[refused["item"]]["suggestions"])
+    tagged, reviewed = [one for one in samples.values() if one["suggestions"]][:2]
+    name, others = tagged["suggestions"][0][0], [name for name, _ in reviewed["suggestions"]]
+    found = tool.list_verdicts(
+        [
+            {**tagged, "tags": [], "suggestions": [(name, ["reject"])]},
+            {**reviewed, "tags": ["reviewed"], "labels": ["bird"],
+             "suggestions": [(one, []) for one in others]},
+        ]
+    )  # fmt: skip
+    found.to_csv(example.folder / "v.csv", index=False)
+    second = example.audit("second")
+    import_verdicts(second.path, example.folder / "v.csv")
+    matrix, expected = as_matrix(second.path), np.zeros((90, 3), dtype=int)
+    expected[int(tagged["item"][1:-4]), CLASSES.index(name)] = -1
+    row = int(reviewed["item"][1:-4])
+    expected[row, [CLASSES.index(one) for one in others]] = -1
+    expected[row, CLASSES.index("bird")] = 1
+    assert np.array_equal(matrix, expected)
 
 
 def test_tags_of_cvat_are_present_and_nothing_else_is_known(example: Example) -> None:
@@ -127,7 +136,8 @@ def test_tags_of_cvat_are_present_and_nothing_else_is_known(example: Example) ->
     ("name", "text", "message"),
     [
         ("e.json", "[{]", "cannot be read as JSON"),
-        ("e.json", '{"a": 1}', "expected an export of Label Studio"),
+        ("e.json", '{"a": 1}', "expected a list of tasks, got dict"),
+        ("e.txt", "a", "expected an export of Label Studio"),
         ("e.json", '[{"data": {"image": "p1.png"}, "annotations": []}]', "contains no verdict"),
         ("e.json", '[{"data": {"image": "zz.png"}, "annotations": [{"result": []}]}]', "zz.png"),
         ("e.json", '[{"data": 5, "annotations": [{"result": []}]}]', "not as expected"),
@@ -239,6 +249,57 @@ def test_verdicts_of_another_audit_are_imported(example: Example) -> None:
     assert np.array_equal(as_matrix(second.path), as_matrix(first.path))
     with pytest.raises(DataError, match="no effect"):
         import_verdicts(second.path, first.path, complete=True)
+
+
+def write_lines(path: Path, lines: list[tuple[str, str, str, str]]) -> Path:
+    pd.DataFrame(lines, columns=["item", "class", "verdict", "by"]).to_csv(path, index=False)
+    return path
+
+
+def test_equally_divided_verdicts_of_a_file_change_no_label(example: Example) -> None:
+    """The majority of the annotators counts, in whatever order their lines are."""
+    lines = [
+        ("p1.png", "bird", "present", "anna"), ("p1.png", "bird", "absent", "ben"),
+        ("p2.png", "bird", "absent", "anna"), ("p2.png", "bird", "present", "ben"),
+        ("p2.png", "bird", "present", "carl"),
+        ("p3.png", "bird", "present", "anna"), ("p3.png", "bird", "present", "anna"),
+        ("p3.png", "bird", "absent", "ben"),
+        ("p4.png", "bird", "absent", "ben"), ("p4.png", "bird", "present", "ben"),
+        ("p4.png", "bird", "absent", "anna"),
+    ]  # fmt: skip
+    expected = {2: 1, 4: -1}
+    for order in (lines, lines[::-1]):
+        file = write_lines(example.folder / "v.csv", order)
+        audit = example.audit("a" if order is lines else "b")
+        found = import_verdicts(audit.path, file)
+        assert dict(zip(found["row"], found["verdict"], strict=True)) == expected
+        matrix = as_matrix(audit.path)
+        assert {row: matrix[row, 2] for row in np.flatnonzero(matrix[:, 2])} == expected
+        labels = read_labels(example.labels)
+        trained, fixed = (
+            apply_verdicts(labels, file).values,
+            read_labels(repair(audit.path, example.folder / "fixed.csv").path).values,
+        )
+        for row in (1, 2, 3, 4):
+            before, verdict = labels.values[row, 2], expected.get(row, 0)
+            assert trained[row, 2] == (verdict or before)
+            # The file has no code for absent labels.
+            assert fixed[row, 2] == (max(verdict, 0) if verdict else before)
+
+
+def test_a_second_file_can_contradict_or_correct_the_first_one(example: Example) -> None:
+    audit = example.audit()
+    for number, (verdict, by, expected) in enumerate(
+        [("present", "anna", 1), ("absent", "ben", 0), ("present", "ben", 1)]
+    ):
+        lines = [("p1.png", "bird", verdict, by)]
+        import_verdicts(audit.path, write_lines(example.folder / f"{number}.csv", lines))
+        assert as_matrix(audit.path)[1, 2] == expected
+    # Without names, each file is an annotator.
+    for number, (verdict, expected) in enumerate([("present", 1), ("absent", 0)]):
+        (example.folder / f"f{number}.csv").write_text(f"item,class,verdict\np5.png,bird,{verdict}")
+        import_verdicts(audit.path, example.folder / f"f{number}.csv")
+        assert as_matrix(audit.path)[5, 2] == expected
 
 
 def test_an_open_review_stops_the_next_audit(example: Example) -> None:

@@ -82,8 +82,8 @@ def test_a_label_of_weight_0_is_unknown_in_an_audit(folder: Path, tmp_path: Path
     )
     labels = read_labels(folder / "labels.csv").values
     assert (labels[SPARE, 0] == 1).any()
-    assert (audit.scored["labels"][SPARE, 0] == 0).all()
-    assert np.array_equal(audit.scored["labels"][:, 1], labels[:, 1])
+    assert (audit.scored.labels[SPARE, 0] == 0).all()
+    assert np.array_equal(audit.scored.labels[:, 1], labels[:, 1])
     # A verdict makes such a label count again; the file already says it.
     assert repair(audit.path, tmp_path / "fixed.csv").added == 0
 
@@ -94,9 +94,9 @@ def test_a_row_of_weight_0_is_left_out(folder: Path, tmp_path: Path) -> None:
         folder / "trust.csv", out=tmp_path / "a", features=folder / "x.npy", log=messages.append,
         reading={"weight_column": "trust"}, **QUICK,
     )  # fmt: skip
-    assert not np.isin(SPARE, audit.scored["rows"]).any()
-    assert len(audit.scored["rows"]) == 60 - len(SPARE)
-    assert "12 rows have the weight 0 and are left out" in messages
+    assert not np.isin(SPARE, audit.scored.rows).any()
+    assert len(audit.scored.rows) == 60 - len(SPARE)
+    assert "12 rows have the weight 0 and are left out" in messages[0].splitlines()
     again = repair(audit.path, tmp_path / "fixed.csv", precision=0.01)
     assert again.added > 0
     assert pd.read_csv(again.path)["trust"].equals(pd.read_csv(folder / "trust.csv")["trust"])
@@ -113,7 +113,7 @@ def test_weights_without_effect_are_refused(folder: Path, tmp_path: Path) -> Non
     audit = make_audit(
         tmp_path / "p.npy", reading={"label_weights": str(folder / "weights.csv")}, **options
     )
-    assert (audit.scored["labels"][SPARE, 0] == 0).all()
+    assert (audit.scored.labels[SPARE, 0] == 0).all()
 
 
 def test_soft_labels_are_repaired_as_probabilities(folder: Path, tmp_path: Path) -> None:
@@ -148,8 +148,8 @@ def test_labels_that_cannot_be_written_back_are_named_by_the_audit(
     with pytest.raises(DataError, match=message):
         repair(audit.path, tmp_path / "fixed.csv")
     # The page shows the cells of the item, not those of the row of that number.
-    row = int(np.flatnonzero(audit.scored["items"] == "i20")[0])
-    found = dict(Rows(audit).columns(audit.scored["rows"][row]))
+    row = int(np.flatnonzero(audit.scored.items == "i20")[0])
+    found = dict(Rows(audit).columns(audit.scored.rows[row]))
     assert found == ({"note": "later"} if file == "twice.csv" else {"image": "i20"})
     if file == "twice.csv":
         assert dict(Rows(audit).columns(0)) == {"note": "first"}

@@ -18,6 +18,7 @@ from halftruth.cli.options import READING_PANEL
 from halftruth.cli.terminal import needs
 from halftruth.reading import READING
 from halftruth.train.journal import Journal
+from halftruth.train.settings import SETTINGS
 
 COMMANDS = [
     (),
@@ -63,6 +64,45 @@ def test_every_command_explains_itself(command, words):
     assert code == 0
     assert " ".join(("halftruth", *words)) in out
     assert max(map(len, out.splitlines())) <= 80
+
+
+def list_commands(at=None, words=()):
+    """The words of every command, without groups."""
+    at = typer.main.get_command(app) if at is None else at
+    if not hasattr(at, "commands"):
+        return [words]
+    return [one for word in at.commands for one in list_commands(at.commands[word], (*words, word))]
+
+
+def find_options(out):
+    """The options that a help text explains."""
+    return re.findall(r"^│ [* ]{0,4}(--[a-z0-9-]+)", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("words", list_commands(), ids=" ".join)
+def test_the_help_of_every_command_is_short_and_has_an_example(command, words):
+    code, out, _ = command(*words, "--help")
+    assert code == 0
+    assert len(find_options(out)) <= 25
+    assert len(out.splitlines()) <= 60
+    assert not re.search(r"<(list|str|int|float|bool)\b|\[(str|int|path)\]", out)
+    assert f"halftruth {' '.join(words)}" in out.split("Usage:")[1].split("\n", 1)[1]
+    code, whole, _ = command(*words, "--help-all")
+    assert code == 0
+    assert set(find_options(out)) <= set(find_options(whole))
+    at = typer.main.get_command(app)
+    for word in words:
+        at = at.commands[word]
+    count = sum(one.param_type_name == "option" and not one.hidden for one in at.params) + 1
+    assert len(find_options(whole)) == count
+    assert ("--help-all" in out) == (count > 20)
+
+
+def test_the_most_used_settings_come_first(command):
+    first = [one.option for one in SETTINGS.values() if one.first]
+    assert len(first) == 12
+    for option in ("--help", "--help-all"):
+        assert find_options(command("train", option)[1])[:12] == first
 
 
 def test_a_label_file_is_read_with_the_same_options_everywhere():

@@ -60,6 +60,13 @@ def test_predictions_name_the_rule_and_the_classes_that_are_not_predicted(data, 
     assert not table["labels"].str.contains("yeti").any()
 
 
+def test_the_scores_of_evaluate_have_a_legend(data):
+    files = (data / "truth.csv", "--features", data / "x.npy", "--zero", "absent")
+    code, text = command("evaluate", data / "run", *files)
+    assert code == 0, text
+    assert "CP, CR, CF1: precision, recall and F1 as means over classes" in text
+
+
 def test_predict_by_another_rule(data, tmp_path):
     table, text = predict(data, tmp_path, "--decide", "top=2")
     assert "decisions by top=2" in text

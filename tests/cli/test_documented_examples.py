@@ -83,7 +83,7 @@ def test_options_in_the_text_exist(name, monkeypatch, capsys):
     known = set()
     for command in ("train", "evaluate", "predict", "data check"):
         monkeypatch.setenv("COLUMNS", "200")
-        assert run(f"halftruth {command} --help", monkeypatch) == 0
+        assert run(f"halftruth {command} --help-all", monkeypatch) == 0
         known |= set(re.findall(r"--[a-z0-9-]+", capsys.readouterr().out))
     elsewhere = {"--cpu", "--num_processes", "--num_machines", "--machine_rank"}
     elsewhere |= {"--main_process_ip", "--nproc_per_node"}

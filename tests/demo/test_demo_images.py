@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from halftruth.demo.demo_page import Album, rank_unknown
+from halftruth.demo.demo_page import Album, count_labels, pick_findings, rank_unknown
 from halftruth.labels import LabelMatrix
 
 CLASSES = ("a", "b", "c")
@@ -31,31 +31,21 @@ def test_only_unknown_labels_of_the_training_rows_are_ranked(album: Album) -> No
     assert album.is_present(ranking).tolist() == [False, True, False, True]
 
 
-def test_findings_are_the_first_of_each_class(album: Album) -> None:
-    found = album.findings(SCORES, each=1)
-    assert [(one.rank, one.label, one.right) for one in found] == [
-        (1, "a", False),
-        (2, "c", True),
-        (3, "b", False),
-    ]
-    assert found[1].score == 0.6
-    assert found[1].shown == ["a"]
-    assert found[1].complete == ["a", "c"]
-    assert found[0].image.getpixel((0, 0)) == (2, 0, 0)
-    assert found[0].shown == []
+def test_findings_are_the_first_of_each_class_and_mistakes_come_next(album: Album) -> None:
+    ranking = rank_unknown(SCORES, album.observed)
+    right = album.is_present(ranking)
+    assert pick_findings(ranking, right, each=1) == ([0, 1, 2], [])
+    assert pick_findings(ranking, right, each=0) == ([], [0, 2])
+    assert pick_findings(ranking, right, each=0, most=1) == ([], [0])
 
 
-def test_mistakes_are_not_shown_twice(album: Album) -> None:
-    assert album.mistakes(SCORES, each=1) == []
-    assert [one.rank for one in album.mistakes(SCORES, each=0)] == [1, 3]
-    assert [one.rank for one in album.mistakes(SCORES, each=0, most=1)] == [1]
-
-
-def test_scenes_list_the_hidden_labels(album: Album) -> None:
-    scenes = album.scenes()
-    assert [(scene.shown, scene.hidden) for scene in scenes] == [(["a"], ["c"]), ([], ["c"])]
+def test_an_image_is_shown_with_its_shown_and_hidden_labels(album: Album) -> None:
+    image, shown, hidden = album.show(2)
+    assert (shown, hidden) == ([], ["c"])
+    assert 'alt="label shown: none; labels hidden: c"' in image
+    assert album.show(0)[1:] == (["a"], ["c"])
 
 
 def test_facts_count_the_training_rows(album: Album) -> None:
-    numbers = [number for number, _ in album.facts()]
+    numbers = [number for number, _ in count_labels(album)]
     assert numbers == ["2", "0 %", "1", "2", "1"]

@@ -165,6 +165,32 @@ def test_a_run_on_features_is_not_a_timm_model(feature_run, tmp_path):
         write_timm_model(halftruth.load(feature_run, device="cpu"), tmp_path)
 
 
+def test_commands_take_a_run_on_the_hub(feature_run, tmp_path, monkeypatch):
+    import sys
+
+    import huggingface_hub
+
+    from halftruth.cli import main
+
+    write_hub_folder(feature_run, tmp_path / "shared")
+    np.save(tmp_path / "new.npy", np.zeros((2, 5), np.float32))
+    monkeypatch.setattr(
+        huggingface_hub, "snapshot_download", lambda *_, **__: str(tmp_path / "shared")
+    )
+    monkeypatch.chdir(tmp_path)
+    for line in (
+        "predict hf://user/animals new.npy --out table.csv",
+        "evaluate hf://user/animals --out scores.json",
+        "export hf://user/animals --out model.pt2",
+        "hub folder hf://user/animals --out again",
+    ):
+        monkeypatch.setattr(sys, "argv", ["halftruth", *line.split()])
+        with pytest.raises(SystemExit) as end:
+            main()
+        assert not end.value.code, line
+        assert Path(line.split()[-1]).exists(), line
+
+
 def test_the_command_writes_the_folder(feature_run, tmp_path, monkeypatch, capsys):
     import sys
 

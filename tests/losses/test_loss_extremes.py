@@ -135,3 +135,12 @@ def test_a_mean_of_huge_values_is_huge_but_finite(monkeypatch):
     monkeypatch.setattr(one_pass, "BLOCK", 20)
     logits, labels = torch.full((640, 10), -1e37), torch.ones(640, 10)
     assert losses.create("bce")(logits, labels).item() == pytest.approx(1e37, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bce", "asl", "hill", "gr", "splc", "em", "lasd", "any-class"])
+def test_a_nan_logit_gives_a_nan_loss(name):
+    logits, labels = mixed()
+    logits[5, 3] = torch.nan
+    value, gradient = value_and_gradient(losses.create(name), logits, labels)
+    assert value.isnan()
+    assert gradient[5, 3].isnan()

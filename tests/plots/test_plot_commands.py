@@ -105,6 +105,13 @@ def test_data_with_hidden_labels(command, tmp_path):
     assert counts["hidden"].sum() == 2
 
 
+def test_one_label_per_row_is_said_to_have_no_co_occurrence(command, tmp_path):
+    (tmp_path / "labels.csv").write_text("image,cat,dog\na,1,0\nb,0,1\n")
+    code, said = command("data", "labels.csv", "-o", "figures")
+    assert code == 0
+    assert said.endswith("left out: co-occurrence: no row has two present labels")
+
+
 def small(name: str) -> Drawing:
     figure, _ = styled(panels)(1, 1)
     return Drawing(name, figure, pd.DataFrame({"x": [1, 2]}))

@@ -4,16 +4,20 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+from halftruth.train.run import Run
 from PIL import Image
 
+import halftruth
 from halftruth import fit
 from halftruth.report import run_report as report_module
 from halftruth.report.gallery import HeldOut, best_and_worst, pick_rows
 from halftruth.report.run_report import _duration
+from halftruth.train.config import Config, collect
 
 NASTY = '<script>alert("x")</script> & co'
 CLASSES = ("red", NASTY, "blue")
@@ -246,15 +250,66 @@ def test_a_failing_report_is_only_a_warning(settings, monkeypatch, capsys):
 def test_best_worst_and_unlabelled_rows_are_picked():
     score = np.array([0.9, 0.1, 0.8, 0.7, 0.3, 0.6])
     there = np.array([True, True, True, False, True, False])
-    picked = {text: rows for text, _, rows in pick_rows(score, there, complete=False)}
-    assert picked == {"found": [0, 2], "missed": [1, 4], "not labelled": [3, 5]}
+    assert pick_rows(score, there) == [0, 2, 1, 4, 3, 5]
+
+
+def test_badges_go_by_the_decisions_of_the_run():
+    """A positive with the lowest score may be found, and one with the highest missed."""
+    p = np.array([[0.91, 0.40], [0.95, 0.30], [0.93, 0.35], [0.10, 0.20]])
+    labels = np.array([[1, 1], [1, 1], [1, 1], [0, 0]], np.int8)
+    decided = p > np.array([0.41, 0.43])
+    held_out = HeldOut(
+        [f"r{n}" for n in range(4)], ["bird", "plant"], p, decided, labels, labels, None,
+        texts=["text"] * 4,
+    )  # fmt: skip
+    bird, plant = best_and_worst(held_out, np.array([0.1, 0.9])).split("</section>")[:2]
+    assert (bird.count("found</b>"), bird.count("missed</b>")) == (3, 0)
+    assert (plant.count("found</b>"), plant.count("missed</b>")) == (0, 3)
+    assert bird.count("absent</b>") == plant.count("absent</b>") == 1
+    assert 'class="wrong"' not in bird
+
+
+def test_decisions_of_the_page_are_those_of_predict(image_run, data):
+    run = halftruth.load(image_run, device="cpu")
+    result = SimpleNamespace(**json.loads((image_run / "result.json").read_text()))
+    p = np.random.default_rng(0).random((50, 3))
+    assert np.array_equal(report_module.read_decisions(result)(p), run.decisions(p))
+
+
+def test_the_kept_epoch_is_named_with_its_reason(image_run, settings):
+    assert "kept epoch of stage head, the best one" in read(image_run).text
+    fit(**settings, select="last", quiet=True)
+    text = read(settings["out"]).text
+    assert "the last one, select: last" in text
+    assert "best epoch" not in text
+
+
+def test_the_total_time_of_a_resumed_run_counts_earlier_epochs(settings):
+    """An epoch of the first start that took an hour is in the total of the second."""
+    from halftruth.train.trainer import Interrupted
+
+    def stop(record):
+        if record["epoch"] == 2:
+            raise Interrupted("stop")
+
+    run = Run(Config.of({**collect(settings), "epochs": 3}), quiet=True, on_epoch=stop)
+    with pytest.raises(Interrupted):
+        run.go()
+    metrics = settings["out"] / "metrics.jsonl"
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    lines[0]["seconds"] = 3600.0
+    metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    fit(resume=True, out=settings["out"], quiet=True)
+    assert "1 h 0 min" in read(settings["out"]).text
 
 
 def test_images_of_at_most_24_classes_are_shown():
     shape = (60, 312)
     labels = np.where(np.random.default_rng(0).random(shape) < 0.2, 1, 0).astype(np.int8)
     names = [f"c{k}" for k in range(312)]
-    held_out = HeldOut([f"r{n}" for n in range(60)], names, np.full(shape, 0.5), labels, None, None)
+    held_out = HeldOut(
+        [f"r{n}" for n in range(60)], names, np.full(shape, 0.5), labels > 0, labels, None, None
+    )
     page = best_and_worst(held_out, np.linspace(1, 0, 312))
     assert page.count("<section") == 24
     assert "c311 <small>" in page
@@ -265,7 +320,7 @@ def test_at_most_takes_evenly_spaced_rows():
     shape = (1000, 4)
     labels = np.arange(4000).reshape(shape)
     names = [f"r{n}" for n in range(1000)]
-    held_out = HeldOut(names, list("abcd"), labels / 4000, labels, labels, None)
+    held_out = HeldOut(names, list("abcd"), labels / 4000, labels > 9, labels, labels, None)
     some = held_out.at_most(40)
     assert len(some.names) == len(some.probabilities) == len(some.labels) == 10
     assert (some.names[0], some.names[-1]) == ("r0", "r999")

@@ -25,6 +25,7 @@ from halftruth.plots.probability_figures import (
 )
 from halftruth.plots.run_figures import FIGURES, draw_classes, draw_runs
 from halftruth.plots.run_records import NotRecorded, read_run, read_runs
+from halftruth.train.run_folder import CheckpointError
 
 
 def recorded(folder, name="metrics.jsonl"):
@@ -230,16 +231,17 @@ def test_wrong_requests_are_errors(make_run, tmp_path):
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("result.json", "{", "result.json is damaged: not valid JSON"),
-        ("result.json", "[]", "best_stage and best_epoch are missing"),
+        ("result.json", "{", "result.json is damaged: JSONDecodeError"),
+        ("result.json", "[]", "result.json is damaged"),
+        ("result.json", "{}", "best_stage and best_epoch are missing"),
         (
             "result.json",
             '{"best_stage": "all", "best_epoch": 1, "thresholds": [0.5]}',
             "expected 5 thresholds, one per class, got 1",
         ),
-        ("metrics.jsonl", '{"stage": "all", "ep\n', "metrics.jsonl is damaged: line 1"),
-        ("metrics.jsonl", "3\n", "line 1 has no stage and epoch"),
-        ("histograms.jsonl", "{}\n", "histograms.jsonl is damaged: line 1"),
+        ("metrics.jsonl", '{"stage": "all", "ep\n', "metrics.jsonl is damaged"),
+        ("metrics.jsonl", "3\n", "metrics.jsonl is damaged"),
+        ("histograms.jsonl", "{}\n", "histograms.jsonl is damaged: .*no stage and epoch"),
         ("classes.csv", "", "classes.csv is damaged"),
         ("classes.csv", "a,b\n1,2\n", "expected the columns class"),
         ("class_histograms.npz", "PK", "class_histograms.npz is damaged"),
@@ -248,7 +250,7 @@ def test_wrong_requests_are_errors(make_run, tmp_path):
 def test_a_damaged_file_is_named(make_run, file, text, message):
     folder = make_run("one")
     (folder / file).write_text(text)
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(CheckpointError, match=message):
         draw_runs([folder])
 
 

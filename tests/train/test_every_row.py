@@ -166,7 +166,7 @@ def test_an_audit_of_an_ensemble_is_out_of_sample(files, tmp_path):
     run = halftruth.load(tmp_path / "run", device="cpu")
     offset, slope = run.curves
     expected = 1 / (1 + np.exp(-(offset + slope * run.held_out.logits)))
-    np.testing.assert_allclose(audit.scored["scores"], expected, atol=1e-6)
+    np.testing.assert_allclose(audit.scored.scores, expected, atol=1e-6)
 
 
 def test_folds_of_an_audit_hold_nothing_out_for_an_ensemble(files, tmp_path):

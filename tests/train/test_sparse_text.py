@@ -193,6 +193,6 @@ def test_lists_in_a_frame_are_no_text(run):
 
 def test_an_audit_scores_the_rows_of_a_wide_run(run, tmp_path):
     audit = make_audit(run / "run", run / "comments.csv", out=tmp_path / "audit")
-    scores = audit.scored["scores"]
+    scores = audit.scored.scores
     assert scores.shape == (100, 3)
     assert np.isfinite(scores).all()

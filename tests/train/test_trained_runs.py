@@ -306,6 +306,45 @@ def test_a_damaged_result_file_is_reported(copied_run, data, text, capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"decide": "best"},
+        {"decide": 3},
+        {"probabilities": "high"},
+        {"probabilities": [1]},
+        {"probabilities": {"offset": [0]}},
+        {"not_predicted": 3},
+    ],
+    ids=str,
+)
+def test_wrong_values_in_a_result_file_are_one_sentence(copied_run, data, change):
+    found = json.loads((copied_run / "result.json").read_text())
+    (copied_run / "result.json").write_text(json.dumps({**found, **change}))
+    with pytest.raises(CheckpointError, match=r"result\.json is damaged.*train again"):
+        halftruth.predict(copied_run, data / "features.npy")
+
+
+@pytest.mark.parametrize("tree", ["[" * 100_000 + "]" * 100_000, "[1]", '{"dict": []}', "3"])
+def test_a_checkpoint_with_another_tree_is_one_sentence(copied_run, data, tree):
+    from safetensors.torch import save_file
+
+    from halftruth.train.run_folder import _compute_checksum
+
+    header = {"format": "halftruth-1", "tree": tree, "checksum": _compute_checksum(tree, {})}
+    save_file({}, copied_run / "best.safetensors", metadata=header)
+    with pytest.raises(CheckpointError, match=r"best\.safetensors.*damaged"):
+        halftruth.predict(copied_run, data / "features.npy")
+
+
+@pytest.mark.parametrize("value", ["1000000", "1.0e+6", "wide"])
+def test_a_wrong_setting_of_a_run_is_one_sentence(copied_run, data, value):
+    with (copied_run / "config.yaml").open("a") as file:
+        file.write(f"image_size: {value}\n")
+    with pytest.raises(CheckpointError, match=r"config\.yaml: image_size: expected"):
+        halftruth.predict(copied_run, data / "features.npy")
+
+
 def test_weights_that_are_not_finite_are_an_error(copied_run, data):
     from halftruth.train.run_folder import load_checkpoint, save_checkpoint
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -14,26 +15,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from halftruth.audit.candidates import missing_labels, per_class, precision_table, wrong_labels
+from halftruth.audit.candidates import (
+    ScoredLabels,
+    missing_labels,
+    per_class,
+    precision_table,
+    wrong_labels,
+)
 from halftruth.audit.csv_cells import find_problem
 from halftruth.data import DataError
 from halftruth.data.decisions import Decisions
 from halftruth.data.readers.label_table import Roles, assign_roles
-from halftruth.data.readers.text_table import (
-    TEXT_SUFFIXES,
-    Table,
-)
-from halftruth.data.verdicts import (
-    CANDIDATES,
-    DECISIONS,
-    VERDICTS,
-    read_verdicts,
-    write_verdicts,
-)
-from halftruth.labels import LabelMatrix
+from halftruth.data.readers.text_table import TEXT_SUFFIXES, Table
+from halftruth.data.verdicts import CANDIDATES, DECISIONS, VERDICTS, read_verdicts, write_verdicts
 from halftruth.presence.calibration import Calibration
 from halftruth.presence.estimate import Estimate
 from halftruth.reading import column_options, text_options
+from halftruth.train.config import Config
 from halftruth.train.results.output_tables import to_csv_text
 from halftruth.train.run_folder import replace_file, write_text
 
@@ -47,12 +45,16 @@ _FIRST_WRONG = 20
 # The number of wrong labels is known up to this factor, and may be 0; from data sets with 0, 2 and
 # 10 % wrong labels.
 _WRONG_FACTOR = 5.0
-_CANDIDATE_COLUMNS = ["id", "kind", "row", "item", "class", "score", "probability"]
+# The range of a probability is that of a wrong label; NaN for missing ones.
+_CANDIDATE_COLUMNS = [
+    "id", "kind", "row", "item", "class", "score", "probability", "at_least", "at_most",
+]  # fmt: skip
 # The fields of audit.json that the commands after `audit` need, with their types.
 _FIELDS: dict[str, type | tuple[type, ...]] = {
     "labels": str, "sha256": str, "reading": dict, "images": list, "features": (str, type(None)),
     "origin": str, "warnings": list, "classes": list, "rows": int, "selection": str,
-    "missing": dict, "missing_by_class": list, "wrong": (int, float), "made": str,
+    "missing": dict, "missing_by_class": list, "missing_intervals": list, "wrong": (int, float),
+    "wrong_by_class": list, "wrong_interval": list, "made": str,
 }  # fmt: skip
 
 
@@ -65,7 +67,7 @@ class AuditFolder:
 
     @cached_property
     def candidates(self) -> pd.DataFrame:
-        """id, kind (missing or wrong), row of the file, item, class, score, probability."""
+        """id, kind (missing or wrong), row of the file, item, class, score, probability, range."""
         path = self.path / CANDIDATES
         try:
             table = pd.read_parquet(path)
@@ -78,17 +80,15 @@ class AuditFolder:
         return table
 
     @cached_property
-    def scored(self) -> dict[str, np.ndarray]:
-        """rows (of the file), items, labels and scores of all audited rows."""
+    def scored(self) -> ScoredLabels:
+        """Labels and scores of all audited rows."""
         path = self.path / SCORES
         try:
             with np.load(path, allow_pickle=False) as file:
-                found = {key: file[key] for key in ("rows", "labels", "scores")}
-                # Audits of earlier versions have no items here.
-                numbers = np.array([f"row {row + 1}" for row in found["rows"]])
-                return {**found, "items": file.get("items", numbers)}
+                found = {key: file[key] for key in ("labels", "scores", "items", "rows")}
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise _broken(path, error) from None
+        return ScoredLabels(**found, classes=self.classes)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -97,11 +97,8 @@ class AuditFolder:
     @property
     def missing(self) -> list[Estimate]:
         """The estimated number of missing labels per class, before any decision."""
-        estimates, total = self.info["missing_by_class"], self.missing_total
-        # Audits of earlier versions have no interval per class.
-        low, high = (end / max(total.value, 1e-9) for end in (total.low, total.high))
-        ends = self.info.get("missing_intervals") or [[low * x, high * x] for x in estimates]
-        return [Estimate(x, *pair) for x, pair in zip(estimates, ends, strict=True)]
+        pairs = zip(self.info["missing_by_class"], self.info["missing_intervals"], strict=True)
+        return [Estimate(value, *ends) for value, ends in pairs]
 
     @property
     def missing_total(self) -> Estimate:
@@ -110,14 +107,11 @@ class AuditFolder:
     @property
     def wrong(self) -> list[Estimate]:
         """The estimated number of wrong labels per class, before any decision."""
-        estimates = self.info.get("wrong_by_class", [0.0] * len(self.classes))
-        return [Estimate(x, 0.0, _WRONG_FACTOR * x) for x in estimates]
+        return [Estimate(x, 0.0, _WRONG_FACTOR * x) for x in self.info["wrong_by_class"]]
 
     @property
     def wrong_total(self) -> Estimate:
-        value = self.info["wrong"]
-        # Audits of earlier versions have no interval.
-        return Estimate(value, *self.info.get("wrong_interval", (0.0, _WRONG_FACTOR * value)))
+        return Estimate(self.info["wrong"], *self.info["wrong_interval"])
 
     @property
     def labels_file(self) -> Path:
@@ -125,54 +119,83 @@ class AuditFolder:
 
 
 def write_audit(
-    path: Path,
-    labels: LabelMatrix,
-    scores: np.ndarray,
-    known: Calibration,
-    *,
-    rows: np.ndarray,
-    info: dict[str, Any],
-    most: int,
+    path: Path, data: ScoredLabels, known: Calibration, *, info: dict[str, Any], most: int
 ) -> AuditFolder:
-    """Write everything except the report; `rows` are the row numbers in the user's file."""
+    """Write everything except the report."""
     path.mkdir(parents=True, exist_ok=True)
-    items = labels.items
-    if items is None:
-        items = np.array([f"row {row + 1}" for row in rows])
-    names: dict[str, Any] = {"classes": labels.classes, "items": items}
-    missing = missing_labels(labels.values, scores, calibration=known, **names)
-    wrong = wrong_labels(labels.values, scores, calibration=known, **names)
-    not_listed = _write_candidates(path, {"missing": missing, "wrong": wrong}, rows, most)
-    classes = per_class(labels.values, scores, classes=labels.classes, calibration=known)
+    names: dict[str, Any] = {"classes": data.classes, "items": data.items}
+    missing = missing_labels(data.labels, data.scores, calibration=known, **names)
+    wrong = wrong_labels(data.labels, data.scores, calibration=known, **names)
+    not_listed = _write_lists(path, {"missing": missing, "wrong": wrong}, data.rows, most)
+    classes = per_class(data.labels, data.scores, classes=data.classes, calibration=known)
     write_text(path / CLASSES, to_csv_text(classes))
     shares = precision_table(missing["expected_precision"].to_numpy())
     shares.to_csv(path / PRECISION, index=False)
-    np.savez_compressed(
-        path / SCORES, rows=rows, labels=labels.values, scores=scores.astype(np.float32),
-        items=np.asarray(items, dtype=str),
-    )  # fmt: skip
-    total = known.missing_total
     info = {
         **info,
-        "classes": list(labels.classes),
-        "rows": len(labels),
         "selection": known.selection,
-        "missing": {"estimate": total.value, "low": total.low, "high": total.high},
-        "missing_by_class": [count.value for count in known.missing],
-        "missing_intervals": [[count.low, count.high] for count in known.missing],
-        "wrong": known.wrong_total.value,
-        "wrong_interval": [known.wrong_total.low, known.wrong_total.high],
-        "wrong_by_class": known.wrong,
+        **describe_counts(known.missing_total, known.missing, known.wrong_total, known.wrong),
         "not_listed": not_listed,
         "repair_problem": _find_repair_problem(info),
+    }
+    return write_folder(path, data, info)
+
+
+def describe_source(
+    config: Config, reading: dict[str, Any], origin: str, warnings: list[str]
+) -> dict[str, Any]:
+    """Where labels, inputs and scores come from, as audit.json has it."""
+    file = Path(config.labels)
+    return {
+        "labels": str(file.resolve()),
+        "sha256": digest(file),
+        "reading": reading,
+        "images": [str(Path(path).resolve()) for path in config.images],
+        "features": str(Path(config.features[0]).resolve()) if len(config.features) == 1 else None,
+        "origin": origin,
+        "warnings": warnings,
+    }
+
+
+def describe_counts(
+    missing_total: Estimate, missing: Sequence[Estimate], wrong_total: Estimate, wrong: list[float]
+) -> dict[str, Any]:
+    """The estimated numbers of missing and wrong labels, as audit.json has them."""
+    return {
+        "missing": {
+            "estimate": missing_total.value, "low": missing_total.low, "high": missing_total.high,
+        },
+        "missing_by_class": [count.value for count in missing],
+        "missing_intervals": [[count.low, count.high] for count in missing],
+        "wrong": wrong_total.value,
+        "wrong_interval": [wrong_total.low, wrong_total.high],
+        "wrong_by_class": wrong,
+    }  # fmt: skip
+
+
+def write_folder(path: Path, data: ScoredLabels, info: dict[str, Any]) -> AuditFolder:
+    """Write scores.npz and audit.json: a folder with this last file is complete."""
+    np.savez_compressed(
+        path / SCORES, rows=data.rows, labels=data.labels, scores=data.scores.astype(np.float32),
+        items=np.asarray(data.items, dtype=str),
+    )  # fmt: skip
+    info = {
+        **info,
+        "classes": list(data.classes),
+        "rows": len(data.rows),
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    # Written last: a folder with this file is complete.
     write_text(path / INFO, json.dumps(info, indent=1))
     return AuditFolder(path, info)
 
 
-def _write_candidates(
+def write_candidates(path: Path, table: pd.DataFrame) -> None:
+    """Write the candidates of a review, numbered in their order."""
+    table = table.assign(id=np.arange(len(table))).reindex(columns=_CANDIDATE_COLUMNS)
+    table.to_parquet(path / CANDIDATES, index=False)
+
+
+def _write_lists(
     path: Path, tables: dict[str, pd.DataFrame], rows: np.ndarray, most: int
 ) -> dict[str, int]:
     """Write missing.csv and wrong.csv for people, and both in one file for the review.
@@ -188,10 +211,7 @@ def _write_candidates(
         listed = table.assign(row=rows[table["row"]] + 1)[shown + more[kind]]
         write_text(path / f"{kind}.csv", to_csv_text(listed))
     both = pd.concat([table.assign(kind=kind) for kind, table in tables.items()])
-    both["row"] = rows[both["row"].to_numpy()]
-    both["id"] = np.arange(len(both))
-    # The range of a probability, for wrong labels; NaN for missing ones.
-    both[[*_CANDIDATE_COLUMNS, "at_least", "at_most"]].to_parquet(path / CANDIDATES, index=False)
+    write_candidates(path, both.assign(row=rows[both["row"].to_numpy()]))
     return not_listed
 
 

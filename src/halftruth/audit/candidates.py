@@ -20,12 +20,14 @@ PRECISIONS = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5)
 
 @dataclass(frozen=True)
 class ScoredLabels:
-    """Labels and scores of the same rows and classes, with the names of both."""
+    """Labels and scores (N, K) of the same rows and classes, with the names of both."""
 
     labels: np.ndarray
     scores: np.ndarray
     classes: tuple[str, ...]
     items: np.ndarray
+    # The rows of the label file.
+    rows: np.ndarray
 
 
 def match_scores(
@@ -57,7 +59,7 @@ def match_scores(
     texts = np.asarray(range(rows) if items is None else list(items), dtype=str)
     if texts.shape != (rows,):
         raise ValueError(f"expected {rows:,} items, one per row, got {len(texts):,}")
-    return ScoredLabels(values, points, names, texts)
+    return ScoredLabels(values, points, names, texts, np.arange(rows))
 
 
 def missing_labels(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,9 +50,8 @@ def cross_scores(
     their cache of images; a finished run is not repeated. Rows of bad images score NaN.
     `quiet=False` shows messages, and progress bars in a terminal.
     """
-    items = labels.items
-    if items is None:
-        items = np.array([str(row) for row in range(len(labels))])
+    items = np.arange(len(labels)).astype(str) if labels.items is None else labels.items
+    labels = replace(labels, items=items)
     if groups is None and len(np.unique(items)) < len(items):
         # A model that was trained on an item must not score other rows of it.
         groups = items
@@ -68,42 +68,52 @@ def cross_scores(
     else:
         np.save(folder / "features.npy", features)
         settings["features"] = str(folder / "features.npy")
-    scores = np.full(labels.values.shape, np.nan)
-    bad: list[tuple[str, str]] = []
-    known = {key: value for key, value in settings.items() if key in SETTINGS}
-    chooses = not Config(**{**get_defaults(settings), **known}).fits_ensemble
     positive = (np.where(verified == 0, labels.values, verified) == PRESENT).any(axis=1)
-    journal = Journal(None, quiet=quiet)
+    chooses = _chooses_epoch(settings)
     trainings = [
         (
-            replace(
-                labels, items=items, split=_split_rows(fold, one, seed, groups, positive, chooses)
-            ),
+            replace(labels, split=_split_rows(fold, one, seed, groups, positive, chooses)),
             folder / f"fold{one}",
             settings,
         )
         for one in range(folds)
     ]
+    scores, bad = np.full(labels.values.shape, np.nan), list[tuple[str, str]]()
+    for number, run in enumerate(_train_folds(trainings, fold, quiet)):
+        rows = np.flatnonzero(fold == number)
+        held_out = None if features is None else features[rows]
+        scores[rows], lost = run_scores(run, labels.select(rows), images=images, features=held_out)
+        bad += lost
+    # Folds of groups may differ in truth; random folds only by the labels that their model lacked.
+    return scores if groups is not None else align_folds(scores, fold), bad
+
+
+def _chooses_epoch(settings: dict[str, Any]) -> bool:
+    """Whether training chooses an epoch, which takes validation rows."""
+    known = {key: value for key, value in settings.items() if key in SETTINGS}
+    return not Config(**{**get_defaults(settings), **known}).fits_ensemble
+
+
+def _train_folds(
+    trainings: list[tuple[LabelMatrix, Path, dict[str, Any]]], fold: np.ndarray, quiet: bool
+) -> Iterator[TrainedRun]:
+    """Train the folds one after another, or in several processes if the first one took long."""
+    journal, folds = Journal(None, quiet=quiet), len(trainings)
     with journal.progress("folds", folds) as advance:
-        for number in range(folds):
-            rows = np.flatnonzero(fold == number)
-            journal.log(f"fold {number + 1} of {folds}: training without {len(rows):,} rows")
+        for number, (labels, out, settings) in enumerate(trainings):
+            left_out = np.count_nonzero(fold == number)
+            journal.log(f"fold {number + 1} of {folds}: training without {left_out:,} rows")
             started = time.monotonic()
-            _train_fold(*trainings[number])
-            out = folder / f"fold{number}"
+            _train_fold(labels, out, settings)
             run = TrainedRun(out, device=settings.get("device", "auto"), quiet=quiet)
-            if number == 0 and features is not None and run.accelerator.device.type == "cpu":
+            on_cpu = run.accelerator.device.type == "cpu"
+            if number == 0 and "features" in settings and on_cpu:
                 left = (time.monotonic() - started) * (folds - 1)
                 if (jobs := count_processes(left, folds - 1)) > 1:
                     journal.log(f"the other folds are trained in {jobs} processes")
                     run_in_processes(jobs, _train_fold, trainings[1:])
-            part = replace(labels.select(rows), items=items[rows])
-            held_out = None if features is None else features[rows]
-            scores[rows], lost = run_scores(run, part, images=images, features=held_out)
-            bad += lost
+            yield run
             advance()
-    # Folds of groups may differ in truth; random folds only by the labels that their model lacked.
-    return scores if groups is not None else align_folds(scores, fold), bad
 
 
 def align_folds(scores: np.ndarray, fold: np.ndarray) -> np.ndarray:

@@ -46,10 +46,7 @@ class Candidates:
         self.score = table["score"].to_numpy()
         self.probability = table["probability"].to_numpy()
         wrong = ~self.missing
-        ends = None
-        # Audits of earlier versions and plans have no range.
-        if "at_least" in table and not table["at_least"][wrong].isna().any():
-            ends = table["at_least"].to_numpy()[wrong], table["at_most"].to_numpy()[wrong]
+        ends = table["at_least"].to_numpy()[wrong], table["at_most"].to_numpy()[wrong]
         p, column = self.probability, self.column
         self._models = (
             VerdictModel(

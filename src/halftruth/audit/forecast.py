@@ -15,10 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import nn
 
-from halftruth.audit.audit_folder import AuditFolder
-from halftruth.audit.rows import Rows
 from halftruth.data.splits import fold_of_rows
 from halftruth.labels import PRESENT, UNKNOWN
 from halftruth.metrics import roc_auc
@@ -41,22 +38,6 @@ _TELLING = 0.6
 # Standard deviations of the outcome around the curve: relative to the gain, and in points.
 _RELATIVE, _POINTS = {"mAP": 0.4, "OF1": 0.5}, {"mAP": 0.6, "OF1": 1.0}
 _DRAWS = 400
-
-
-@dataclass(frozen=True)
-class Gain:
-    """An expected gain in points, with a 90 % interval.
-
-    >>> print(Gain(1.25, -0.2, 2.7))
-    +1.2 (-0.2 to +2.7)
-    """
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:+.1f} ({self.low:+.1f} to {self.high:+.1f})"
 
 
 @dataclass(frozen=True)
@@ -95,8 +76,8 @@ class Forecast:
         self._weights = {"mAP": np.minimum(expected, 1.0), "OF1": expected}
         self.scores = {"mAP": now.mAP, "OF1": now.OF1}
 
-    def gain(self, metric: str, found: np.ndarray, count: Estimate) -> Gain:
-        """The gain in points from `found` (K,) more present labels per class.
+    def gain(self, metric: str, found: np.ndarray, count: Estimate) -> Estimate:
+        """The gain in points, with a 90 % interval, from `found` (K,) more labels per class.
 
         `count` is their total with its interval.
         """
@@ -115,7 +96,7 @@ class Forecast:
         ]
         value = self._gain(metric, found, max(self._rate.value, 0.0))
         ends = np.quantile(draws, (0.05, 0.95))
-        return Gain(value, float(min(ends[0], value)), float(max(ends[1], value)))
+        return Estimate(value, float(min(ends[0], value)), float(max(ends[1], value)))
 
     def _gain(self, metric: str, found: np.ndarray, rate: float) -> float:
         better = 1 - (1 + found / (self.shown + 1.0)) ** -(_FASTER[metric] * rate)
@@ -140,7 +121,8 @@ def measure_rate(features: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> 
         for one in range(_FOLDS):
             inside, out = torch.from_numpy(fold != one), fold == one
             layer = fit_linear_path(x[inside], torch.from_numpy(kept[~out]), (_RIDGE,))[_RIDGE]
-            held = _apply(layer, x[~inside])
+            with torch.no_grad():
+                held = layer(x[~inside]).double().numpy()
             # The level of a fold's model depends on how many labels its rows happen to have.
             logits[out] = (held - held.mean(axis=0)) / (held.std(axis=0) + 1e-6)
         found = estimate_scores(sigmoid(logits + level), labels, 0.5, draws=20)
@@ -150,31 +132,8 @@ def measure_rate(features: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> 
     auc = roc_auc(logits, labels)
     if np.isnan(auc).all() or np.nanmean(auc) < _TELLING:
         return Rate()
-    return _combine(np.array(sizes), np.array(errors))
-
-
-def _apply(layer: nn.Module, x: torch.Tensor) -> np.ndarray:
-    with torch.no_grad():
-        return np.asarray(layer(x).numpy(), dtype=np.float64)
-
-
-def _combine(sizes: np.ndarray, errors: np.ndarray) -> Rate:
-    """The slope of the errors, combined with the rates of other data sets."""
-    centred = sizes - sizes.mean()
+    # The slope of the errors, combined with the rates of other data sets.
+    centred = np.array(sizes) - np.mean(sizes)
     slope = -float((centred * errors).sum() / max((centred**2).sum(), 1e-12))
     weight = _RATE_SPREAD**2 / (_RATE_SPREAD**2 + _MEASURED_SPREAD**2)
     return Rate(weight * slope + (1 - weight) * _RATE, float(np.sqrt(weight) * _MEASURED_SPREAD))
-
-
-def find_features(audit: AuditFolder) -> np.ndarray | None:
-    """The features of the audited rows: of its folds, or of its feature file; None without any."""
-    rows = audit.scored["rows"]
-    saved = sorted(audit.path.glob("folds*/features.npy"), key=lambda path: path.stat().st_mtime)
-    for path in reversed(saved):
-        matrix = np.load(path)
-        if len(matrix) == len(rows):
-            return np.asarray(matrix)
-    matrix = Rows(audit).feature_matrix
-    if matrix is None or rows.max(initial=-1) >= len(matrix):
-        return None
-    return np.nan_to_num(np.asarray(matrix[rows], dtype=np.float32))

@@ -114,26 +114,23 @@ def _listed(wanted: LabelMatrix, before: LabelMatrix, coding: Coding) -> LabelMa
 def _new_lists(
     table: Table, name: str, before: LabelMatrix, written: LabelMatrix, reading: dict[str, Any]
 ) -> dict[tuple[int, str], Any]:
+    """The new cells of a column of names: those that stay, in their order, then those added."""
     cells = table.columns[name]
     lists = any(isinstance(cell, list) for cell in cells)
     mark = str(reading.get("sep") or "")
     if not mark and not lists:
         mark = detect_separator(cells, table.where)
-    nothing = reading.get("nothing")
+    nothing = [reading["nothing"]] if reading.get("nothing") else []
+    present = written.values == PRESENT
     found: dict[tuple[int, str], Any] = {}
-    changed = (written.values == PRESENT) != (before.values == PRESENT)
-    for row in np.flatnonzero(changed.any(axis=1)):
-        cell = cells[row]
+    for row in np.flatnonzero((present != (before.values == PRESENT)).any(axis=1)):
+        cell, now = cells[row], [before.classes[k] for k in np.flatnonzero(present[row])]
         old = cell if isinstance(cell, list) else [part.strip() for part in split_names(cell, mark)]
-        now = {before.classes[k] for k in np.flatnonzero(written.values[row] == PRESENT)}
         kept = [part for part in old if part in now]
-        added = [part for part in before.classes if part in now and part not in kept]
-        names = kept + added or ([nothing] if nothing else [])
-        if lists:
-            found[int(row), name] = names
-            continue
+        names = [*kept, *(part for part in now if part not in kept)] or nothing
         # The space, which readers strip, stops a spreadsheet from running a name as a formula.
-        found[int(row), name] = "".join([" " if _runs(names) else "", join_names(names, mark)])
+        space = " " if _runs(names) else ""
+        found[int(row), name] = names if lists else space + join_names(names, mark)
     return found
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,14 @@ from halftruth.audit.audit_folder import (
     INFO,
     AuditFolder,
     archive_decisions,
-    digest,
+    describe_source,
     read_earlier_verdicts,
     write_audit,
 )
-from halftruth.audit.audit_inputs import AuditInputs, read_audit_inputs
+from halftruth.audit.audit_inputs import AuditInputs, add_run, check_weights, read_audit_inputs
+from halftruth.audit.candidates import ScoredLabels
 from halftruth.audit.cross_scores import cross_scores
-from halftruth.audit.score_sources import (
-    check_ranking,
-    read_scores,
-    run_scores,
-    trained_on,
-)
+from halftruth.audit.score_sources import check_ranking, read_scores, run_scores, trained_on
 from halftruth.data import DataError
 from halftruth.data.verdicts import place_verdicts
 from halftruth.labels import PRESENT, LabelMatrix
@@ -36,7 +31,8 @@ from halftruth.presence.probabilities import SELECTIONS, Selection
 from halftruth.seeds import check_seed
 from halftruth.train.auto.label_bias import choose_propensities, describe_bias
 from halftruth.train.config import Config, check_device, resolve_method
-from halftruth.train.inputs.feature_inputs import Files, list_files
+from halftruth.train.inputs.feature_encoder import FeatureEncoder
+from halftruth.train.inputs.feature_inputs import read_inputs, read_matrix
 from halftruth.train.results.trained_run import TrainedRun
 
 _IN_SAMPLE = (
@@ -64,16 +60,21 @@ _WITHOUT_EFFECT = {
     "decide": "an audit uses scores, not decisions",
     "labels_per_row": "an audit uses scores, not decisions",
 }
+# Settings that say what is audited, also where nothing is trained.
+_DATA = (
+    "images", "features", "text", "encoder", "group_column", "complete_rows", "reading_features",
+)  # fmt: skip
 
 
 @dataclass
-class _Scores:
-    """Scores of the chosen rows (NaN where an image is bad), and where they come from."""
+class _Source:
+    """Where the scores of the audited rows come from, and what is known about them."""
 
-    values: np.ndarray
     origin: str
+    # Images that cannot be read; their rows score NaN.
     bad: list[tuple[str, str]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    # Whether the columns have names.
     named: bool = True
     # Whether the labels look biased, as the run or the first fold says.
     label_bias: dict[str, Any] = field(default_factory=dict)
@@ -84,22 +85,13 @@ def make_audit(
     labels: str | Path | None = None,
     *,
     out: str | Path = "audit",
-    images: Sequence[str | Path] | None = None,
-    features: Files | None = None,
-    text: str | None = None,
-    encoder: str | None = None,
-    split: str | None = None,
-    group_column: str | None = None,
-    complete_rows: str | Path | None = None,
     reading: dict[str, Any] | None = None,
-    reading_features: dict[str, Any] | None = None,
+    split: str | None = None,
     selection: Selection = "auto",
     most: int = 100_000,
-    seed: int = 0,
-    device: str = "auto",
     quiet: bool = True,
     log: Callable[[str], None] = lambda text: None,
-    **training: Any,
+    **settings: Any,
 ) -> AuditFolder:
     """Audit a label file with the scores of a run, given probabilities, or k-fold training.
 
@@ -108,84 +100,68 @@ def make_audit(
     make_audit("labels.csv", images=["photos/"], folds=5,            # out-of-sample scores
                method="em")
 
-    `text`: the column of the label file with the text to learn from, and `encoder` the language
-    model that reads it. `complete_rows`: a file that names the rows labelled completely, as in
-    training; by default that of the run. `training` is `folds` (5) and settings of `halftruth.fit`.
+    `settings` are those of `halftruth.fit`, and `folds` (5). Where nothing is trained, only those
+    about the data, `seed` and, for a run, `device` have an effect; the data of a run are used where
+    no others are given. `reading`: how the label file is read. `split`: audit only this part.
     `log` receives messages; `quiet=False` shows progress bars in a terminal. The report of an audit
     is written by `halftruth.report.audit_report.write_audit_report`.
     """
-    source, out, seed = Path(source), Path(out), check_seed(seed)
-    training = resolve_method(training)
-    _check_options(source, labels, selection, most, device, training)
+    source, out, settings = Path(source), Path(out), resolve_method(settings)
+    seed, device = check_seed(settings.pop("seed", 0)), settings.pop("device", "auto")
+    data = {name: value for name in _DATA if (value := settings.pop(name, None))}
+    _check_options(source, labels, selection, most, device, settings)
     verdicts = read_earlier_verdicts(out)
     run = TrainedRun(source, device=device, quiet=quiet) if _is_run(source) else None
-    config = Config(
-        features=[] if features is None else [str(path) for path in list_files(features)],
-        text=text, encoder=encoder, reading_features=reading_features or {},
-    )  # fmt: skip
-    if run is not None and (text or encoder):
-        raise DataError(
-            "text, encoder (--text, --encoder): the run has its own; leave them out, or give only "
-            "the label file to train by folds"
-        )
-    config.complete_rows = None if complete_rows is None else str(complete_rows)
-    inputs = read_audit_inputs(source, labels, run, images, config, split, group_column, reading)
-    log(inputs.whole.describe())
-    if inputs.whole.weights is not None and (~inputs.whole.weights.any(axis=1)).any():
-        count = int((~inputs.whole.weights.any(axis=1)).sum())
-        log(f"{count:,} rows have the weight 0 and are left out")
-    verified = _place(inputs, verdicts, out)
+    file = labels or (source if run is None else run.config.labels)
+    config = Config(**data, labels=str(file), reading=dict(reading or {}))
+    inputs = read_audit_inputs(config if run is None else add_run(config, run), split)
+    log(inputs.describe())
+    if run is not None or labels is not None:
+        check_weights(inputs.whole, reading or {})
+    verified = _place_verdicts(inputs, verdicts, out)
     if verified.any():
         log(f"continues with {np.count_nonzero(verified):,} verdicts of {out}")
     if run is not None:
-        scores = _score_by_run(run, inputs)
+        scores, found = _score_by_run(run, inputs)
     elif labels is not None:
-        scores = _read_given(inputs)
+        scores, found = _read_given(source, inputs)
     else:
-        training = {"folds": 5, "seed": seed, "device": device, "quiet": quiet, **training}
-        folder = f"folds-{np.count_nonzero(verified)}" if verified.any() else "folds"
-        scores = _score_by_folds(inputs, verified, out / folder, **training)
-    inputs = dataclasses.replace(inputs, labels=_apply(inputs.labels, verified))
-    good = _check_scores(inputs, scores)
-    part, values = inputs.labels.select(good), scores.values[good]
-    for warning in scores.warnings:
-        log(f"WARNING: {warning}")
-    facts = scores.label_bias or ({} if verdicts is None else _read_facts(out / INFO))
-    for line in describe_bias(facts):
+        training = {"folds": 5, "seed": seed, "device": device, "quiet": quiet, **settings}
+        scores, found = _score_by_folds(inputs, verified, out, training)
+    values = np.where(verified == 0, inputs.labels.values, verified).astype(np.int8)
+    judged = replace(inputs.labels, values=values)
+    good = _check_scores(inputs.file, judged, scores, found)
+    facts = found.label_bias or ({} if verdicts is None else _read_facts(out / INFO))
+    for line in [*(f"WARNING: {warning}" for warning in found.warnings), *describe_bias(facts)]:
         log(line)
-    shown = inputs.whole.values[inputs.rows[good]]
     known = calibrate(
-        shown, values, verified=verified[good], selection=selection, seed=seed,
-        **choose_propensities(facts, inputs.whole.values),
+        inputs.labels.values[good], scores[good], verified=verified[good], selection=selection,
+        seed=seed, **choose_propensities(facts, inputs.whole.values),
     )  # fmt: skip
-    info = {
-        "labels": str(inputs.file.resolve()),
-        "sha256": digest(inputs.file),
-        "reading": inputs.reading,
-        "group_column": group_column,
-        "images": [str(Path(path).resolve()) for path in inputs.images],
-        "features": str(inputs.features[0].resolve()) if len(inputs.features) == 1 else None,
-        "origin": scores.origin,
-        "warnings": scores.warnings,
-        "bad_images": scores.bad[:1000],
-        "label_bias": facts,
-    }
     if verdicts is not None:
         archive_decisions(out, verdicts)
-    return write_audit(out, part, values, known, rows=inputs.rows[good], info=info, most=most)
+    part, rows = judged.select(good), inputs.rows[good]
+    items = np.array([f"row {row + 1}" for row in rows]) if part.items is None else part.items
+    scored = ScoredLabels(part.values, scores[good], part.classes, items, rows)
+    info = {
+        **describe_source(inputs.config, inputs.reading, found.origin, found.warnings),
+        "group_column": inputs.config.group_column,
+        "bad_images": found.bad[:1000],
+        "label_bias": facts,
+    }
+    return write_audit(out, scored, known, info=info, most=most)
 
 
-def _place(inputs: AuditInputs, verdicts: pd.DataFrame | None, out: Path) -> np.ndarray:
+def _is_run(source: Path) -> bool:
+    return (source / "config.yaml").is_file()
+
+
+def _place_verdicts(inputs: AuditInputs, verdicts: pd.DataFrame | None, out: Path) -> np.ndarray:
     """(N, K) verdicts on the audited rows: +1 present, -1 absent, 0 none."""
     whole = np.zeros(inputs.whole.values.shape, dtype=np.int8)
     if verdicts is not None:
         whole[place_verdicts(inputs.whole, verdicts, out)] = verdicts["verdict"]
     return whole[inputs.rows]
-
-
-def _apply(labels: LabelMatrix, verified: np.ndarray) -> LabelMatrix:
-    values = np.where(verified == 0, labels.values, verified).astype(np.int8)
-    return dataclasses.replace(labels, values=values)
 
 
 def _check_options(
@@ -219,56 +195,73 @@ def _check_options(
         )
 
 
-def _is_run(source: Path) -> bool:
-    return (source / "config.yaml").is_file()
-
-
-def _score_by_run(run: TrainedRun, inputs: AuditInputs) -> _Scores:
-    if inputs.matrix is None and not inputs.images:
+def _score_by_run(run: TrainedRun, inputs: AuditInputs) -> tuple[np.ndarray, _Source]:
+    config, rows = inputs.config, inputs.rows
+    if not config.on_features and not config.images:
         raise DataError("expected --images or --features, the inputs that the run should score")
+    matrix = None
+    if config.on_features:
+        config = replace(config, reading={**run.config.reading, **inputs.reading})
+        whole = read_matrix(
+            config, run.encoder, inputs.whole, inputs.file, config.features, inputs.reading
+        )
+        held, matrix = run.find_held_out(inputs.whole, rows, matrix=whole), whole[rows]
+    else:
+        held = run.find_held_out(inputs.whole, rows, images=config.images)
     if (run.folder / "result.json").exists():
         # A broken result.json or thresholds of another length: files of different runs.
         _ = run.thresholds
-    values, bad = run_scores(
-        run, inputs.labels, images=inputs.images, features=inputs.matrix, held=inputs.held
-    )
-    own = inputs.held >= 0
-    origin = f"run {inputs.source.name}" + ", out-of-sample" * bool(own.all())
-    scores = _Scores(values, origin, bad)
+    labels = inputs.labels
+    scores, bad = run_scores(run, labels, images=config.images, features=matrix, held=held)
+    own = held >= 0
+    found = _Source(f"run {run.folder.name}" + ", out-of-sample" * bool(own.all()), bad)
     if Path(run.config.labels).resolve() == inputs.file.resolve():
-        scores.label_bias = _read_facts(run.folder / "result.json")
-    memorised = trained_on(run, inputs.labels)
+        found.label_bias = _read_facts(run.folder / "result.json")
+    memorised = trained_on(run, labels)
     if memorised is None:
         if not own.all():
-            scores.warnings.append(_NOT_KNOWN.format(labels=run.config.labels))
+            found.warnings.append(_NOT_KNOWN.format(labels=run.config.labels))
     elif (memorised & ~own).any():
         count = int((memorised & ~own).sum())
-        scores.warnings.append(_IN_SAMPLE.format(count=count, rows=len(inputs.labels)))
-    return scores
+        found.warnings.append(_IN_SAMPLE.format(count=count, rows=len(labels)))
+    return scores, found
 
 
-def _read_given(inputs: AuditInputs) -> _Scores:
-    values, named = read_scores(inputs.source, inputs.whole)
-    origin = f"probabilities {inputs.source.name}"
-    return _Scores(values[inputs.rows], origin, [], [_MUST_BE_OUT_OF_SAMPLE], named)
+def _read_given(source: Path, inputs: AuditInputs) -> tuple[np.ndarray, _Source]:
+    scores, named = read_scores(source, inputs.whole)
+    found = _Source(f"probabilities {source.name}", [], [_MUST_BE_OUT_OF_SAMPLE], named)
+    return scores[inputs.rows], found
 
 
 def _score_by_folds(
-    inputs: AuditInputs, verified: np.ndarray, folder: Path, folds: int, **options: Any
-) -> _Scores:
-    if inputs.matrix is None and not inputs.images:
+    inputs: AuditInputs, verified: np.ndarray, out: Path, training: dict[str, Any]
+) -> tuple[np.ndarray, _Source]:
+    config, matrix = inputs.config, None
+    if not config.on_features and not config.images:
         raise DataError(
             "expected --images, --features or --text to train on; or give scores: halftruth audit "
-            "RUN "
-            "LABELS, or halftruth audit PROBABILITIES LABELS"
+            "RUN LABELS, or halftruth audit PROBABILITIES LABELS"
         )
-    values, bad = cross_scores(
-        inputs.labels, folder, images=inputs.images, features=inputs.matrix, folds=folds,
-        groups=inputs.groups, verified=verified, **options,
+    if config.on_features:
+        if config.images:
+            raise DataError(
+                "images, features (--images, --features): expected one of the two for an audit by "
+                "folds; train a run on both, and audit that"
+            )
+        sources, texts, _ = read_inputs(
+            config, inputs.whole, inputs.file, config.features, inputs.reading
+        )
+        # Without labels, since every row is scored by a model that must not know its label.
+        fitted = FeatureEncoder.fit(sources, texts, None, inputs.rows, config.encoder)
+        matrix = fitted.transform(sources, texts)[inputs.rows]
+    folder = out / (f"folds-{np.count_nonzero(verified)}" if verified.any() else "folds")
+    scores, bad = cross_scores(
+        inputs.labels, folder, images=config.images, features=matrix, groups=inputs.groups,
+        verified=verified, **training,
     )  # fmt: skip
-    scores = _Scores(values, f"{folds}-fold training, out-of-sample", bad)
-    scores.label_bias = _read_facts(folder / "fold0" / "result.json")
-    return scores
+    found = _Source(f"{training['folds']}-fold training, out-of-sample", bad)
+    found.label_bias = _read_facts(folder / "fold0" / "result.json")
+    return scores, found
 
 
 def _read_facts(file: Path) -> dict[str, Any]:
@@ -280,21 +273,23 @@ def _read_facts(file: Path) -> dict[str, Any]:
     return dict(found or {})
 
 
-def _check_scores(inputs: AuditInputs, scores: _Scores) -> np.ndarray:
+def _check_scores(
+    file: Path, labels: LabelMatrix, scores: np.ndarray, found: _Source
+) -> np.ndarray:
     """(N,) True for rows with scores; adds warnings about bad images and about the ranking."""
-    good = ~np.isnan(scores.values).any(axis=1)
+    good = ~np.isnan(scores).any(axis=1)
     if not good.any():
-        name, reason = scores.bad[0]
+        name, reason = found.bad[0]
         raise DataError(
-            f"{inputs.file}: none of the images of its {len(good):,} rows can be read, for "
-            f"instance {name}: {reason}; check --images"
+            f"{file}: none of the images of its {len(good):,} rows can be read, for instance "
+            f"{name}: {reason}; check --images"
         )
-    part = inputs.labels.select(good)
+    part = labels.select(good)
     if not (part.values == PRESENT).any():
-        raise DataError(f"{inputs.file}: no row with a readable image has a present label")
-    if scores.bad:
-        scores.warnings.append(f"Rows without a readable image are left out: {len(scores.bad):,}.")
-    warning = check_ranking(part, scores.values[good], scores.named)
+        raise DataError(f"{file}: no row with a readable image has a present label")
+    if found.bad:
+        found.warnings.append(f"Rows without a readable image are left out: {len(found.bad):,}.")
+    warning = check_ranking(part, scores[good], found.named)
     if warning:
-        scores.warnings.append(warning)
+        found.warnings.append(warning)
     return good

@@ -12,20 +12,23 @@ import numpy as np
 
 from halftruth.audit.audit_folder import DECISIONS, AuditFolder
 from halftruth.audit.current import AHEAD, CODES, Candidates, Current
-from halftruth.audit.neighbours import Neighbours
 from halftruth.audit.rows import Rows
 from halftruth.data import DataError
 from halftruth.data.decisions import CONFLICT, Decisions
 from halftruth.labels import ABSENT, PRESENT
+from halftruth.presence.labelling_model import logit
 
 # "second" lists what others decided and this annotator did not.
 STATES = ("open", "accept", "reject", "skip", CONFLICT, "second", "all")
 KINDS = ("missing", "wrong")
+_COUNTED = {"accepted": "accept", "rejected": "reject", "skipped": "skip", "conflicts": CONFLICT}
 _MOST_AT_ONCE = 200
 # Candidates on the page of an annotator are not shown to others, until it is silent for so long.
 _HELD_SECONDS = 600.0
 # The speed of an annotator is measured over the last minutes.
 _SPEED_MINUTES = 10
+# Wider features are projected to this many directions, which keeps the nearest rows near.
+_DIMENSIONS = 64
 
 
 class Queue:
@@ -38,7 +41,7 @@ class Queue:
         self.audit, self.rows = audit, Rows(audit)
         self.known = Candidates(audit)
         self.decisions = Decisions(audit.path / DECISIONS, len(audit.candidates), write=write)
-        self._place = {int(row): k for k, row in enumerate(audit.scored["rows"])}
+        self._place = {int(row): k for k, row in enumerate(audit.scored.rows)}
         self._neighbours: Neighbours | None = None
         self._now: tuple[int, Current] | None = None
         self._held: dict[str, tuple[float, frozenset[int]]] = {}
@@ -56,25 +59,21 @@ class Queue:
     def page(
         self,
         *,
-        kind: str = "missing",
-        name: str = "",
-        low: float = 0.0,
-        high: float = 1.0,
-        state: str = "open",
         after: int = -1,
         before: int | None = None,
         limit: int = 48,
         who: str = "",
+        **filters: Any,
     ) -> dict[str, Any]:
         """The matching candidates after the id `after` (or before `before`), and how many match."""
-        ids = self.matching(kind=kind, name=name, low=low, high=high, state=state, who=who)
+        ids = self.matching(**filters, who=who)
         limit = max(1, min(limit, _MOST_AT_ONCE))
         rank = self._rank
         if before is not None:
             chosen = ids[rank[ids] < self._rank_of(before)][-limit:]
         else:
             chosen = ids[rank[ids] > self._rank_of(after)][:limit]
-        if state == "open" and who:
+        if filters.get("state", "open") == "open" and who:
             with self._lock:
                 self._held[who] = time.monotonic(), frozenset(chosen.tolist())
         return {
@@ -141,7 +140,7 @@ class Queue:
         if self._neighbours is None:
             self._neighbours = Neighbours(self.audit, self.rows)
         place = self._place[int(self.known.row[i])]
-        labels = self.audit.scored["labels"]
+        labels = self.audit.scored.labels
         with_class = labels[:, self.known.column[i]] == PRESENT
         return {
             "by": self._neighbours.by,
@@ -152,7 +151,7 @@ class Queue:
         }
 
     def _example(self, place: int) -> dict[str, Any]:
-        row = int(self.audit.scored["rows"][place])
+        row = int(self.audit.scored.rows[place])
         found: dict[str, Any] = {
             "place": place,
             "item": self.item_at(place),
@@ -164,12 +163,12 @@ class Queue:
 
     def item_at(self, place: int) -> str:
         """The name of an audited row."""
-        if not 0 <= place < len(self.audit.scored["rows"]):
+        if not 0 <= place < len(self.audit.scored.rows):
             raise DataError(f"there is no row {place}")
-        return str(self.audit.scored["items"][place])
+        return str(self.audit.scored.items[place])
 
     def _names(self, row: int, code: int) -> list[str]:
-        labels = self.audit.scored["labels"][self._place[row]]
+        labels = self.audit.scored.labels[self._place[row]]
         return [self.audit.classes[k] for k in np.flatnonzero(labels == code)]
 
     def states(self, ids: Sequence[int]) -> dict[int, str | None]:
@@ -191,12 +190,11 @@ class Queue:
         left, wrong = now.missing_left.total, now.wrong_left.total
         return {
             "version": self.decisions.version,
-            "candidates": len(now.codes),
-            "accepted": int((now.codes == CODES["accept"]).sum()),
-            "rejected": int((now.codes == CODES["reject"]).sum()),
-            "skipped": int((now.codes == CODES["skip"]).sum()),
-            "conflicts": int((now.codes == CODES[CONFLICT]).sum()),
-            "found": int((now.codes[self.known.missing] == CODES["accept"]).sum()),
+            **_count_codes(now.codes),
+            "lists": {
+                kind: _count_codes(now.codes[self.known.missing == (kind == "missing")])
+                for kind in KINDS
+            },
             "left": {"estimate": left.value, "low": left.low, "high": left.high},
             "wrong_left": {"estimate": wrong.value, "low": wrong.low, "high": wrong.high},
             "ahead": {
@@ -264,3 +262,29 @@ class Queue:
         if len(times) < 2:
             return 0.0
         return 60 * decided / max((times[0] - times[-1]).total_seconds(), 5.0)
+
+
+def _count_codes(codes: np.ndarray) -> dict[str, int]:
+    """How many candidates of a list have which verdict."""
+    counts = {name: int((codes == CODES[verdict]).sum()) for name, verdict in _COUNTED.items()}
+    return {"candidates": len(codes), **counts}
+
+
+class Neighbours:
+    """Finds the nearest rows by cosine similarity of features, or of scores if there are none."""
+
+    def __init__(self, audit: AuditFolder, rows: Rows) -> None:
+        values, self.by = rows.feature_matrix, "features"
+        if values is None:
+            values, self.by = np.asarray(logit(audit.scored.scores), dtype=np.float32), "scores"
+        values = (values - values.mean(axis=0)) / (values.std(axis=0) + 1e-6)
+        if values.shape[1] > _DIMENSIONS:
+            random = np.random.default_rng(0)
+            values = values @ random.normal(size=(values.shape[1], _DIMENSIONS)).astype(np.float32)
+        self.points = values / (np.linalg.norm(values, axis=1, keepdims=True) + 1e-12)
+
+    def find(self, place: int, count: int, among: np.ndarray) -> list[int]:
+        """The places of the nearest other rows `among` (N,) some, the nearest first."""
+        likeness = self.points @ self.points[place]
+        places = np.flatnonzero(among & (np.arange(len(among)) != place))
+        return [int(k) for k in places[np.argsort(-likeness[places], kind="stable")[:count]]]

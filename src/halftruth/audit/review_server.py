@@ -8,6 +8,7 @@ from __future__ import annotations
 import hmac
 import json
 import re
+import reprlib
 import secrets
 import socket
 import traceback
@@ -214,7 +215,7 @@ class Views:
         if len(ids) != asked.get("count"):
             raise DataError(
                 f"{len(ids):,} candidates match the filters now, and the page showed "
-                f"{asked.get('count')!r:.20}; look at them and choose again"
+                f"{reprlib.repr(asked.get('count'))}; look at them and choose again"
             )
         return ids
 
@@ -273,7 +274,7 @@ def _filters(asked: Any) -> dict[str, Any]:
     """The filters of a request, from its address or its body."""
     try:
         low, high = float(asked.get("low", 0.0)), float(asked.get("high", 1.0))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise DataError("expected numbers for `low` and `high`") from None
     words = {key: asked.get(key, usual) for key, usual in _USUAL.items()}
     if not all(isinstance(word, str) for word in words.values()):

@@ -45,8 +45,11 @@ class Rows:
 
     @property
     def feature_matrix(self) -> np.ndarray | None:
-        """The features of all rows of the file, where they are one array."""
-        return self._features if isinstance(self._features, np.ndarray) else None
+        """The features of the audited rows, where they are one array."""
+        matrix, rows = self._features, self.audit.scored.rows
+        if not isinstance(matrix, np.ndarray) or rows.max(initial=-1) >= len(matrix):
+            return None
+        return np.nan_to_num(np.asarray(matrix[rows], dtype=np.float32))
 
     def columns(self, row: int) -> list[tuple[str, str]]:
         """Name and text of the columns that are not labels, features included."""
@@ -74,7 +77,7 @@ class Rows:
         for line, item in enumerate(table.columns[name]):
             first.setdefault(str(item), line)
         scored = self.audit.scored
-        pairs = zip(scored["rows"].tolist(), scored["items"].tolist(), strict=True)
+        pairs = zip(scored.rows.tolist(), scored.items.tolist(), strict=True)
         return {row: first.get(item, table.rows) for row, item in pairs}
 
     @cached_property
@@ -118,3 +121,13 @@ class Rows:
             return find_matrix(load_arrays(path), FEATURE_KEYS, None, path)[0]
         except DataError:
             return None
+
+
+def find_features(audit: AuditFolder) -> np.ndarray | None:
+    """The features of the audited rows: of its folds, or of its feature file; None without any."""
+    saved = sorted(audit.path.glob("folds*/features.npy"), key=lambda path: path.stat().st_mtime)
+    for path in reversed(saved):
+        matrix = np.load(path)
+        if len(matrix) == len(audit.scored.rows):
+            return np.asarray(matrix)
+    return Rows(audit).feature_matrix

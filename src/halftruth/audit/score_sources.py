@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from halftruth.data import DataError, read_labels
 from halftruth.data.errors import nearest, some
+from halftruth.data.features import find_rows
 from halftruth.data.readers.numpy_file import find_matrix, load_arrays
 from halftruth.data.readers.text_table import Table, find_item_column, read_table
 from halftruth.labels import PRESENT, LabelMatrix
@@ -111,26 +111,13 @@ def _match_rows(table: Table, labels: LabelMatrix, path: Path) -> np.ndarray:
                 "cannot be matched by name; add a column `image`"
             )
         return np.arange(len(labels))
-    items = table.texts(own, "item")
-    place = {item.removeprefix("'"): row for row, item in enumerate(items)}
-    place |= {item: row for row, item in enumerate(items)}
-    if len(set(items)) < len(items):
-        twice = next(item for item in items if items.count(item) > 1)
-        raise DataError(f"{path}: {twice!r} has more than one row of probabilities")
-    lost = [str(item) for item in labels.items if str(item) not in place]
-    if lost:
-        hint = f"; its rows are named {some(items, 3)}" if len(lost) == len(labels) else ""
-        raise DataError(f"{path}: has no probabilities for {len(lost):,} rows: {some(lost)}{hint}")
-    return np.array([place[str(item)] for item in labels.items])
+    known = {str(item) for item in labels.items}
+    # Names that a spreadsheet would run as a formula are written with an apostrophe.
+    ids = [item if item in known else item.removeprefix("'") for item in table.texts(own, "item")]
+    return find_rows(np.array(ids), labels.items, str(path), "the label file")
 
 
 # ---------------------------------------------------------------------- trained runs
-
-
-def run_reading_options(run: TrainedRun, labels: str | Path) -> dict[str, Any]:
-    """The reading options of the run if it was trained on this file or on text, otherwise none."""
-    same = Path(run.config.labels).resolve() == Path(labels).resolve()
-    return reading_options(run.config) if same or run.config.text else {}
 
 
 def run_scores(

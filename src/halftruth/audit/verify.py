@@ -6,30 +6,28 @@ in random order, without the scores of the model: whoever knows them tends to ag
 
 from __future__ import annotations
 
-import json
 import threading
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from halftruth.audit.audit_folder import (
-    CANDIDATES,
-    INFO,
-    SCORES,
     AuditFolder,
-    digest,
+    describe_counts,
+    describe_source,
     open_audit,
+    write_candidates,
+    write_folder,
 )
+from halftruth.audit.candidates import ScoredLabels
 from halftruth.audit.review_queue import Queue
 from halftruth.data import DataError
 from halftruth.labels import UNKNOWN
+from halftruth.presence.estimate import Estimate
 from halftruth.presence.verification import METRICS
 from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.results.verified_cells import Estimates, RunScores
-from halftruth.train.run_folder import write_text
 from halftruth.train.task import reading_options
 
 # A click waits this long for the new estimate; later the page asks for it.
@@ -71,7 +69,6 @@ def _write_folder(run: TrainedRun, scores: RunScores) -> None:
     rows, columns = np.array(plan.rows), np.array(plan.columns)
     table = pd.DataFrame(
         {
-            "id": np.arange(len(plan)),
             "kind": "missing",
             "row": held.rows[rows],
             "item": held.items[rows],
@@ -81,31 +78,18 @@ def _write_folder(run: TrainedRun, scores: RunScores) -> None:
             "probability": 0.5,
         }
     )
-    table.to_parquet(path / CANDIDATES, index=False)
-    np.savez_compressed(
-        path / SCORES, rows=held.rows, labels=held.labels, items=held.items,
-        scores=scores.probabilities.astype(np.float32),
-    )  # fmt: skip
-    missing = np.where(held.labels == UNKNOWN, scores.present.middle, 0.0).sum(axis=0)
-    file = Path(config.labels)
-    info: dict[str, Any] = {
+    write_candidates(path, table)
+    expected = np.where(held.labels == UNKNOWN, scores.present.middle, 0.0).sum(axis=0)
+    # Wide intervals: how well these scores rank is what the answers will show.
+    total, *missing = (Estimate(float(x), 0.0, 2 * float(x)) for x in (expected.sum(), *expected))
+    info = {
+        **describe_source(config, reading_options(config), f"run {run.folder.name}", []),
         "purpose": "evaluate",
-        "labels": str(file.resolve()),
-        "sha256": digest(file),
-        "reading": reading_options(config),
-        "images": [str(Path(one).resolve()) for one in config.images],
-        "features": str(Path(config.features[0]).resolve()) if len(config.features) == 1 else None,
-        "origin": f"run {run.folder.name}",
-        "warnings": [],
-        "classes": list(run.classes),
-        "rows": len(held.rows),
         "selection": scores.present.selection,
-        "missing": {"estimate": float(missing.sum()), "low": 0.0, "high": 2 * float(missing.sum())},
-        "missing_by_class": missing.tolist(),
-        "wrong": 0.0,
-        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        **describe_counts(total, missing, Estimate(0.0, 0.0, 0.0), [0.0] * len(expected)),
     }
-    write_text(path / INFO, json.dumps(info, indent=1))
+    data = ScoredLabels(held.labels, scores.probabilities, run.classes, held.items, held.rows)
+    write_folder(path, data, info)
     scores.write_plan(plan)
 
 

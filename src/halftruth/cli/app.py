@@ -17,6 +17,7 @@ from halftruth.cli.plot_commands import app as plot_app
 from halftruth.cli.review_commands import import_verdicts, repair, review
 from halftruth.cli.run_commands import evaluate, export, predict
 from halftruth.cli.serve_commands import serve
+from halftruth.cli.short_help import use_short_help
 from halftruth.cli.terminal import say, show_methods
 from halftruth.cli.train_commands import train, tune
 from halftruth.reading import READING
@@ -73,7 +74,10 @@ def options_of_halftruth(
 def methods(
     pattern: Annotated[str, typer.Argument(help='A name or a pattern such as "ll-*".')] = "*",
 ) -> None:
-    """List the methods: paper, how unknown labels are treated, needs, default arguments."""
+    """List the methods: paper, how unknown labels are treated, needs, default arguments.
+
+    halftruth methods "ll-*"
+    """
     try:
         show_methods(pattern)
     except ValueError as error:
@@ -96,7 +100,10 @@ def check(
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Threads that read images.")] = 2,
 ) -> None:
-    """Show statistics and problems of a label file, and suggest a method."""
+    """Show statistics and problems of a label file, and suggest a method.
+
+    halftruth data check labels.csv --images photos/
+    """
     from halftruth.data import ImageStore, check_data, read_labels
     from halftruth.train.journal import Journal
 
@@ -179,7 +186,10 @@ def demo(
         bool, typer.Option(help="Open the page at the end, if the command runs in a terminal.")
     ] = True,
 ) -> None:
-    """Run everything on generated images: hide labels, train, compare, find the hidden labels."""
+    """Run everything on generated images: hide labels, train, compare, find the hidden labels.
+
+    halftruth demo --out runs/demo
+    """
     import webbrowser
 
     from halftruth.demo import run_demo
@@ -215,6 +225,9 @@ def _keep_duplicates(labels: Path) -> dict[str, Any]:
     from halftruth.data.readers import format_of
 
     return {"duplicates": "keep"} if format_of(labels) in READING["duplicates"].formats else {}
+
+
+use_short_help(app)
 
 
 def main() -> None:

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from halftruth.presence.estimate import Estimate
 
 TRAINING = "Training by folds (when no scores are given)"
-
-
-# Settings of the training of each fold.
+# Settings of what is audited, and of the training of each fold.
+_INPUTS = ("images", "features", "text", "encoder", "complete_rows", "device")
 _FOLD_SETTINGS = (
     "method", "backbone", "weights", "image_size", "tune", "epochs", "head_epochs", "seed",
     "group_column",
@@ -26,6 +25,11 @@ _FOLD_SETTINGS = (
 
 @o.with_options(
     reading=o.READING_OPTIONS,
+    inputs=o.setting_options(
+        _INPUTS,
+        complete_rows="Text file with one item per line: rows labelled completely. (default: that "
+        "of the run)",
+    ),
     training=o.setting_options(
         _FOLD_SETTINGS,
         TRAINING,
@@ -39,23 +43,13 @@ def audit(
         typer.Argument(help="A run folder, a probability file, or the label file (k-fold)."),
     ],
     reading: dict[str, Any],
+    inputs: dict[str, Any],
     training: dict[str, Any],
     labels: Annotated[
         Path | None, typer.Argument(help="Label file, if SOURCE is a run or probabilities.")
     ] = None,
-    images: o.Images = None,
-    features: o.Features = None,
-    text: o.Text = None,
-    encoder: o.Encoder = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")] = Path("audit"),
     split: Annotated[str | None, typer.Option(help="Only this part: train, val or test.")] = None,
-    complete_rows: Annotated[
-        Path | None,
-        typer.Option(
-            help="Text file with one item per line: rows labelled completely. (default: that of "
-            "the run)"
-        ),
-    ] = None,
     selection: Annotated[
         Literal["auto", "random", "one"],
         typer.Option(help="How labels came to be missing: at random, or all but one per row."),
@@ -85,7 +79,6 @@ def audit(
     read_features: Annotated[
         list[str] | None, typer.Option(help="key=value: how to read the features.")
     ] = None,
-    device: o.Device = None,
 ) -> None:
     """Find missing and wrong labels: ranked candidates, estimated counts, a report.
 
@@ -97,46 +90,31 @@ def audit(
     """
     from halftruth.train.config import check_device
 
-    check_device(device or "auto")
+    check_device(inputs.get("device", "auto"))
     o.check_folder(out)
     from halftruth.audit.make_audit import make_audit
     from halftruth.report.audit_report import write_audit_report
     from halftruth.train.trainer import Interrupted
 
-    seed, group_column = training.pop("seed", 0), training.pop("group_column", None)
-    if folds is not None:
-        training["folds"] = folds
-    if set_:
-        training["options"] = o.assignments(set_, "--set")
+    nested = {
+        "options": o.assignments(set_, "--set"),
+        "reading_features": o.assignments(read_features, "--read-features"),
+    }
     more = o.assignments(train, "--train")
-    if taken := sorted(more.keys() & {*training, *inspect.signature(make_audit).parameters}):
+    own = {*_INPUTS, *_FOLD_SETTINGS, *nested, "folds", *inspect.signature(make_audit).parameters}
+    if taken := sorted(more.keys() & own):
         raise typer.BadParameter(
             f"{', '.join(taken)}: has an option or argument of its own; see halftruth audit --help",
             param_hint="--train",
         )
-    training |= more
+    given = {
+        name: value for name, value in {"folds": folds, **nested}.items() if value not in (None, {})
+    }
     try:
         found = make_audit(
-            source,
-            labels,
-            out=out,
-            images=images or None,
-            features=features or None,
-            text=text,
-            encoder=encoder,
-            split=split,
-            seed=seed,
-            group_column=group_column,
-            complete_rows=complete_rows,
-            reading=reading,
-            reading_features=o.assignments(read_features, "--read-features"),
-            selection=selection,
-            most=most,
-            device=device or "auto",
-            quiet=False,
-            log=tell,
-            **training,
-        )
+            source, labels, out=out, split=split, reading=reading, selection=selection, most=most,
+            quiet=False, log=tell, **inputs, **training, **more, **given,
+        )  # fmt: skip
     except Interrupted as stop:
         tell("stopped; the same command continues")
         raise typer.Exit(130) from stop
@@ -144,35 +122,23 @@ def audit(
     _show(found)
 
 
-@o.with_options(reading=o.READING_OPTIONS)
+@o.with_options(reading=o.READING_OPTIONS, inputs=o.setting_options(_INPUTS[:4]))
 def plan(
     source: Annotated[Path, typer.Argument(help="Folder of an audit, or a label file.")],
     budget: Annotated[int, typer.Option(min=1, help="Number of labels (or rows) to ask for.")],
     reading: dict[str, Any],
-    images: o.Images = None,
-    features: o.Features = None,
-    text: o.Text = None,
-    encoder: o.Encoder = None,
+    inputs: dict[str, Any],
     unit: Annotated[
         Literal["labels", "rows"],
         typer.Option(help="What the budget counts: single labels, or rows labelled completely."),
     ] = "labels",
     goal: Annotated[
-        Literal["gain", "find", "rare", "diverse", "learn", "evaluate"],
+        Literal["gain", "find", "evaluate"],
         typer.Option(
-            help="gain: most gain in mAP and F1; find: most missing labels; rare: those of rare "
-            "classes; diverse: from rows that differ; learn: uncertain ones; evaluate: drawn at "
+            help="gain: most gain in mAP and F1; find: most missing labels; evaluate: drawn at "
             "random, for metrics without bias."
         ),
     ] = "gain",
-    versus: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Also forecast this many of the other unit: with --unit rows single labels, with "
-            "--unit labels rows.",
-        ),
-    ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")] = Path("plan"),
     export: Export = None,
     seed: Annotated[int, typer.Option(help="Seed of folds and of random choices.")] = 0,
@@ -181,7 +147,7 @@ def plan(
 
     halftruth plan audit/ --budget 500
 
-    halftruth plan audit/ --budget 500 --unit rows --versus 5000     (rows or single labels?)
+    halftruth plan audit/ --budget 100 --unit rows                   (all labels of 100 rows)
 
     halftruth plan labels.csv --images photos/ --budget 500          (trains by folds)
     """
@@ -192,20 +158,18 @@ def plan(
 
     o.check_folder(out)
     if source.is_dir() or (source / INFO).exists():
-        inputs = o.given(images=images, features=features, text=text, encoder=encoder, **reading)
-        if inputs:
+        if given := [*inputs, *reading]:
             raise DataError(
-                f"{', '.join(inputs)}: no effect, since labels and scores come from the audit "
+                f"{', '.join(given)}: no effect, since labels and scores come from the audit "
                 f"{source}"
             )
         audited = open_audit(source)
     else:
         folder = out.with_name(f"{out.name}-audit")
         audited = make_audit(
-            source, out=folder, images=images or None, features=features or None, text=text,
-            encoder=encoder, reading=reading, seed=seed, quiet=False, log=tell,
-        )  # fmt: skip
-    found = plan_labels(audited, out, budget=budget, unit=unit, goal=goal, versus=versus, seed=seed)
+            source, out=folder, reading=reading, seed=seed, quiet=False, log=tell, **inputs
+        )
+    found = plan_labels(audited, out, budget=budget, unit=unit, goal=goal, seed=seed)
     tell(found.describe())
     tell(f"proposed labels: {out}/plan.csv\nanswer them: halftruth review {out}")
     export_for(out, export)

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
+from halftruth.cli import options as o
 from halftruth.cli.terminal import say
 
 app = typer.Typer(help="Share a run on the Hugging Face Hub.", no_args_is_help=True)
 
-Run = Annotated[Path, typer.Argument(help="Run folder.")]
 Licence = Annotated[
     str | None, typer.Option("--license", help="Licence in the model card, such as mit.")
 ]
@@ -17,7 +17,7 @@ Licence = Annotated[
 
 @app.command()
 def push(
-    run: Run,
+    run: o.Run,
     repo: Annotated[str, typer.Argument(help="Repository on the Hub: user/name.")],
     private: Annotated[bool, typer.Option("--private", help="Make a private repository.")] = False,
     licence: Licence = None,
@@ -34,7 +34,7 @@ def push(
 
 @app.command()
 def folder(
-    run: Run,
+    run: o.Run,
     out: Annotated[Path, typer.Option("--out", "-o", help="New folder to write.")],
     repo: Annotated[str, typer.Option(help="Name of the repository in the model card.")] = (
         "user/repo"

@@ -16,6 +16,9 @@ from halftruth.reading import READING, Option
 from halftruth.train.settings import SETTINGS, Setting, read_yaml
 
 READING_PANEL = "How the label file is read"
+# Settings whose value is a path; they are texts, since some may also be names.
+_PATHS = ("images", "features", "out", "truth", "verdicts", "complete_rows", "hints",
+          "hint_names", "cache_dir")  # fmt: skip
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
@@ -83,7 +86,12 @@ def _parameter(setting: Setting, panel: str | None, help: str | None) -> inspect
     flags = setting.flags or (setting.option,)
     if kinds[0] is bool and not setting.flags:
         flags = (f"{setting.option}/--no-{setting.option[2:]}",)
-    option = typer.Option(*flags, help=help or _help(setting), rich_help_panel=panel)
+    option = typer.Option(
+        *flags,
+        help=help or _help(setting),
+        rich_help_panel=panel,
+        metavar="<path>" if setting.name in _PATHS else None,
+    )
     return inspect.Parameter(
         setting.name,
         _KEYWORD,
@@ -161,6 +169,18 @@ def check_folder(path: Path, option: str = "--out") -> None:
     """Refuse a file where a folder is expected."""
     if path.is_file():
         raise typer.BadParameter(f"expected a folder, got the file {path}", param_hint=option)
+
+
+def find_run(place: str) -> Path:
+    """The folder of a run; one on the Hugging Face Hub (hf://user/repo) is downloaded."""
+    if place.startswith("hf://"):
+        from halftruth.hub import download
+
+        return download(place)
+    return Path(place)
+
+
+Run = Annotated[Path, typer.Argument(help="Run folder, or hf://user/repo.", parser=find_run)]
 
 
 # ---------------------------------------------------------------------- the label file

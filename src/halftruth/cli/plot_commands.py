@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -144,7 +145,10 @@ def data(
         from halftruth.plots.label_figures import join_classes, read_groups
 
         matrix, complete = join_classes(matrix, complete, read_groups(groups))
-    _save(draw_data(matrix, complete), out, Path("plots"))
+    drawings = draw_data(matrix, complete)
+    _save(drawings, out, Path("plots"))
+    if all(drawing.name != "co-occurrence" for drawing in drawings):
+        say("left out: co-occurrence: no row has two present labels")
 
 
 @app.command("tune")
@@ -199,14 +203,13 @@ def _parse_numbers(text: str, option: str) -> list[float]:
         ) from error
 
 
-class _option_errors:
+@contextlib.contextmanager
+def _option_errors() -> Iterator[None]:
     """Report an unknown method or a wrong argument as an error of the command line."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, (ValueError, TypeError)):
-            raise typer.BadParameter(str(error)) from error
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def _save(drawings: Iterable[Drawing], out: Path | None, default: Path) -> None:

@@ -1,5 +1,6 @@
 """`halftruth review`, `repair` and `import-verdicts`: what people do with an audit."""
 
+import signal
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 def _check_tools(tools: list[str] | None) -> list[str] | None:
     """Refuse an unknown program before anything is trained or written."""
-    from halftruth.audit.exports import TOOLS
+    from halftruth.audit.formats import TOOLS
 
     for tool in tools or ():
         if tool not in TOOLS:
@@ -26,7 +27,7 @@ def _check_tools(tools: list[str] | None) -> list[str] | None:
 Export = Annotated[
     list[str] | None,
     typer.Option(
-        help="Also write for: label-studio, fiftyone, cleanlab; may be repeated.",
+        help="Also write for: label-studio, cleanlab; may be repeated.",
         callback=_check_tools,
     ),
 ]
@@ -98,15 +99,20 @@ def verify_cells(
 
 
 def serve_review(running: "Review", folder: Path, browser: bool) -> None:
-    """Print the address of a review, open a browser, and serve until Ctrl-C."""
+    """Print the address of a review, open a browser, and serve until Ctrl-C or SIGTERM."""
     print(f"review of {folder}: {running.address}", flush=True)
     print("only this machine can open it; Ctrl-C stops it, decisions are saved", flush=True)
     if browser:
         import webbrowser
 
         webbrowser.open(running.address)
-    with suppress(KeyboardInterrupt):
-        running.serve()
+    # What follows the review, such as its report, is written however it is stopped.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with suppress(KeyboardInterrupt):
+            running.serve()
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def repair(
@@ -153,8 +159,8 @@ def import_verdicts(
     source: Annotated[
         Path,
         typer.Argument(
-            help="JSON of Label Studio, samples.json of FiftyOne, annotations.xml of CVAT, "
-            "another audit folder, or a CSV of verdicts."
+            help="JSON of Label Studio, annotations.xml of CVAT, another audit folder, or a CSV of "
+            "verdicts."
         ),
     ],
     complete: Annotated[
@@ -166,7 +172,7 @@ def import_verdicts(
 
     halftruth import-verdicts audit/ export.json
     """
-    from halftruth.audit.imports import import_verdicts as read
+    from halftruth.audit.formats import import_verdicts as read
 
     found = read(folder, source, complete=complete)
     present = int((found["verdict"] > 0).sum())
@@ -178,15 +184,8 @@ def import_verdicts(
 
 
 def export_for(folder: Path, tools: list[str] | None, precision: float | None = None) -> None:
-    """Write an audit for other programs; if one fails, the others still get their files."""
-    from halftruth.audit.exports import export_audit
-    from halftruth.data import DataError
+    """Write an audit for other programs."""
+    from halftruth.audit.formats import export_audit
 
-    failed = []
     for tool in tools or ():
-        try:
-            tell(f"for {tool}: {export_audit(folder, tool, precision=precision)}")
-        except DataError as error:
-            failed.append(f"--export {tool}: {error}")
-    if failed:
-        raise DataError("\n".join(failed))
+        tell(f"for {tool}: {export_audit(folder, tool, precision=precision)}")

@@ -33,7 +33,7 @@ Hints = Annotated[
 
 @o.with_options(reading=o.READING_OPTIONS)
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    run: o.Run,
     reading: dict[str, Any],
     labels: Annotated[
         Path | None,
@@ -102,7 +102,7 @@ def _check_no_effect(given: dict[str, Any]) -> None:
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    run: o.Run,
     inputs: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -156,7 +156,7 @@ def predict(
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    run: o.Run,
     out: Annotated[Path, typer.Option("--out", "-o", help="File: .onnx or .pt2.")],
     format: Annotated[
         str | None, typer.Option(help="onnx or torch-export; default: by the ending of the file.")
@@ -191,7 +191,7 @@ def _check_rule(text: str | None) -> None:
             raise typer.BadParameter(reason, param_hint="--decide") from error
 
 
-def open_run(run: Path, device: str | None, flip: bool = False) -> Any:
+def open_run(run: Path, device: str | None, flip: bool = False, quiet: bool = False) -> Any:
     """The run in a folder; mistakes are reported before the imports that only scoring needs."""
     from halftruth.train.config import check_device, read_settings
 
@@ -199,4 +199,4 @@ def open_run(run: Path, device: str | None, flip: bool = False) -> Any:
     read_settings(run)
     from halftruth.train.results.trained_run import TrainedRun
 
-    return TrainedRun(run, device=device or "auto", flip=flip, quiet=False)
+    return TrainedRun(run, device=device or "auto", flip=flip, quiet=quiet)

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from halftruth.train.results.evaluate import Evaluation
 
 
+LEGEND = (
+    "CP, CR, CF1: precision, recall and F1 as means over classes; OP, OR, OF1: over all labels "
+    "together; F1_neg: F1 of finding the rows without any label."
+)
+
+
 def say(text: str, *, style: str | None = None, error: bool = False) -> None:
     """Print a text unchanged and without wrapping; `error`: to stderr."""
     console = Console(stderr=error)
@@ -114,7 +120,7 @@ def show_evaluation(found: "Evaluation") -> None:
         for key, value in found.metrics.items():
             overall.add_row(key, "-" if pd.isna(value) else f"{100 * value:.2f}")
         console.print(overall)
-        say(f"These scores are measured {found.footing}.")
+        say(f"These scores are measured {found.footing}. {LEGEND}")
     if found.out_of_sample:
         say(
             f"{found.out_of_sample:,} rows are training rows: their scores are out of sample, by "

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import reprlib
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -69,9 +70,10 @@ class Decisions:
         self, ids: Sequence[int], verdict: str, tab: str = "", who: str = ""
     ) -> dict[str, Any]:
         """Write a verdict on some candidates; returns when it is on disk."""
-        event = {"ids": list(dict.fromkeys(ids)), "verdict": verdict, "tab": tab, "who": who}
+        event = {"ids": list(ids), "verdict": verdict, "tab": tab, "who": who}
+        # First, since only numbers can be compared.
         self._check(event)
-        return self._append(event)
+        return self._append({**event, "ids": list(dict.fromkeys(ids))})
 
     def undo(self, tab: str = "", who: str = "") -> dict[str, Any] | None:
         """Undo the last decision of this browser tab, or of this annotator before a restart.
@@ -111,7 +113,7 @@ class Decisions:
         if not ids or not known:
             raise DataError(
                 f"expected ids of candidates (whole numbers below {self.candidates:,}), "
-                f"got {ids!r:.80}"
+                f"got {reprlib.repr(ids)}"
             )
 
     def _append(self, event: dict[str, Any]) -> dict[str, Any]:
@@ -168,6 +170,7 @@ class Decisions:
                 if event["n"] != len(self.events):
                     raise ValueError(f"expected event {len(self.events)}, got {event['n']}")
                 self._check(event)
+                _check_time(event)
                 self._add(event)
             except (ValueError, KeyError, TypeError, IndexError, DataError) as error:
                 raise DataError(
@@ -190,6 +193,12 @@ class Decisions:
                 f"{self.path}: another `halftruth review` is open on this audit; use its page (any "
                 "number of tabs), or stop it first"
             ) from None
+
+
+def _check_time(event: dict[str, Any]) -> None:
+    """Refuse a time that cannot be compared with those of other decisions."""
+    if "time" in event and datetime.fromisoformat(event["time"]).tzinfo is None:
+        raise ValueError(f"expected a time with its time zone, got {event['time']!r:.80}")
 
 
 def _write_all(file: int, data: bytes) -> None:

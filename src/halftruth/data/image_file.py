@@ -38,7 +38,8 @@ def is_image_name(name: str) -> bool:
 
 
 @cache
-def _formats() -> tuple[str, ...]:
+def list_formats() -> tuple[str, ...]:
+    """The formats that are read, as far as this Pillow knows them."""
     Image.init()
     return tuple(name for name in FORMATS if name in Image.OPEN)
 
@@ -54,7 +55,7 @@ def decode_image(
     if not data:
         raise BadImage(name, "the file is empty (zero bytes)")
     try:
-        with Image.open(io.BytesIO(data), formats=_formats()) as image:
+        with Image.open(io.BytesIO(data), formats=list_formats()) as image:
             if size is not None:
                 image.draft("RGB", (size, size))
             megapixels = image.width * image.height / 1e6

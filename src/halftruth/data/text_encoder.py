@@ -136,12 +136,12 @@ class TextEncoder:
         return text if not self.leaves_out_terms else f"{text}; {len(self.chosen):,} are dense"
 
 
-def check_texts(texts: Sequence[str], place: str) -> list[str]:
-    """Refuse a column in which every text is blank, or that holds lists."""
+def check_texts(texts: Sequence[str], place: str, *, may_be_blank: bool = False) -> list[str]:
+    """Refuse a column that holds lists, or in which every text is blank."""
     listed = next((row for row, text in enumerate(texts) if not isinstance(text, str)), None)
     if listed is not None:
         raise DataError(f"{place} row {listed + 1}: expected text, got {texts[listed]!r:.60}")
-    if not any(text.strip() for text in texts):
+    if not may_be_blank and not any(text.strip() for text in texts):
         raise DataError(f"{place}: every text is blank; name the column that holds the text")
     return list(texts)
 

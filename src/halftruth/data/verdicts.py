@@ -17,19 +17,23 @@ from halftruth.labels.soft_labels import give_weight
 # of the review, and the candidates that these decide on.
 VERDICTS, DECISIONS, CANDIDATES = "verdicts.csv", "decisions.jsonl", "candidates.parquet"
 COLUMNS = ["row", "item", "class", "verdict", "by"]
+# The columns that name a label.
+_LABEL = ["row", "item", "class"]
 _WORDS = {"present": PRESENT, "absent": ABSENT, "1": PRESENT, "-1": ABSENT}
 
 
 def read_verdicts(path: str | Path) -> pd.DataFrame:
     """Read the verdicts of an audit folder, or of a CSV file with the columns of verdicts.csv.
 
-    Columns: row (counted from 0), item, class, verdict (+1 present, -1 absent), by. The last
-    verdict on a label counts. Skipped candidates and conflicts of annotators are left out.
+    Columns: row (counted from 0), item, class, verdict (+1 present, -1 absent), by; one line per
+    label. Skipped candidates and conflicts of annotators are left out. In a folder, a decision of
+    the review replaces the verdict of verdicts.csv on the same label.
     """
     path = Path(path)
     if not path.is_dir():
-        return _read_file(path)
-    parts = [_read_file(path / VERDICTS)] if (path / VERDICTS).is_file() else []
+        return find_majority(read_lines(path))
+    earlier = path / VERDICTS
+    parts = [find_majority(read_lines(earlier))] if earlier.is_file() else []
     if (path / DECISIONS).is_file():
         parts.append(_read_decisions(path))
     if not parts:
@@ -38,7 +42,19 @@ def read_verdicts(path: str | Path) -> pd.DataFrame:
             f"first: halftruth review {path}"
         )
     both = pd.concat(parts, ignore_index=True)
-    return both.drop_duplicates(["row", "item", "class"], keep="last", ignore_index=True)
+    return both.drop_duplicates(_LABEL, keep="last", ignore_index=True)
+
+
+def find_majority(lines: pd.DataFrame) -> pd.DataFrame:
+    """Return one verdict per label, that of the majority of its annotators.
+
+    Labels on which they are divided equally are left out. An annotator (`by`) with as many
+    verdicts for a label as against it has no vote.
+    """
+    votes = lines.groupby([*_LABEL, "by"], sort=False)["verdict"].sum().map(np.sign).reset_index()
+    balance = np.sign(votes.groupby(_LABEL, sort=False)["verdict"].transform("sum"))
+    decided = votes[(balance != 0) & (votes["verdict"] == balance)]
+    return decided.drop_duplicates(_LABEL, ignore_index=True)[COLUMNS]
 
 
 def _read_decisions(folder: Path) -> pd.DataFrame:
@@ -52,7 +68,8 @@ def _read_decisions(folder: Path) -> pd.DataFrame:
     return part.assign(verdict=np.where(right, PRESENT, ABSENT), by="review")[COLUMNS]
 
 
-def _read_file(path: Path) -> pd.DataFrame:
+def read_lines(path: Path) -> pd.DataFrame:
+    """Read all lines of a CSV file with verdicts; several annotators may judge the same label."""
     if not path.exists():
         raise DataError(
             f"{path}: there is no such file; expected the folder of an audit, or a CSV file with "
@@ -77,7 +94,7 @@ def _read_file(path: Path) -> pd.DataFrame:
             "item": table.get("item", pd.Series("", table.index)),
             "class": table["class"],
             "verdict": table["verdict"].map(_WORDS),
-            "by": table.get("by", pd.Series("file", table.index)),
+            "by": table.get("by", pd.Series(path.name, table.index)),
         }
     )
 

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import shutil
 import time
 import warnings
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from textwrap import indent
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
+from joblib import Parallel, delayed, parallel_config
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from halftruth.data import DataError, read_labels
 from halftruth.demo.demo_page import (
+    DEPTHS,
+    EXPLAINED,
+    HEAD,
     Album,
-    Bin,
     Estimate,
-    Row,
-    calibration_error,
-    make_bins,
+    Outcome,
+    describe_first,
+    is_in,
     rank_unknown,
     write_page,
 )
@@ -35,7 +34,6 @@ from halftruth.demo.scenes import make_scenes
 from halftruth.labels import PRESENT
 from halftruth.seeds import check_seed
 
-DEPTHS = (20, 100, 500)
 # Written first: a folder that holds it was made by the demo, and the demo may replace it.
 MARKER = "demo.json"
 MADE_BY = "halftruth demo"
@@ -66,48 +64,24 @@ halftruth train labels.csv --images photos/ --out runs/first
 halftruth audit labels.csv --images photos/ --out audit"""
 QUICK_SCENES = {"count": 60}
 QUICK_TRAINING = {"epochs": 1}
-
-
 # The scores shown as the run estimates them, and their names on the page.
-ESTIMATED = {"mAP": "mAP", "OF1": "F1 of the decisions"}
+ESTIMATED = {"mAP": "mAP, %", "OF1": "F1 of the decisions, %"}
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(NamedTuple):
     """One of the trainings that are compared."""
 
     name: str
     method: str
-    note: str
-    kind: str  # the colour on the page: "naive", "robust" or "complete"
     folder: str
     labels: str = "observed.csv"
 
 
 VARIANTS = (
-    Variant(
-        "assume negative", "bce", "an unknown label counts as absent", "naive", "assume-negative"
-    ),
-    Variant("auto", "auto", "halftruth's default", "robust", "auto"),
-    Variant(
-        "complete labels", "bce", "no label is hidden: the upper limit", "complete",
-        "complete-labels", "labels.csv",
-    ),
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one training gave: its row, its scores (N, K), and what it says of itself.
-
-    Rows that are not scored, because the page does not need them, have NaN.
-    """
-
-    row: Row
-    scores: np.ndarray
-    estimates: list[Estimate]
-    bins: list[Bin]
-    calibration: str
+    Variant("assume negative", "bce", "assume-negative"),
+    Variant("auto", "auto", "auto"),
+    Variant("complete labels", "bce", "complete-labels", "labels.csv"),
+)
 
 
 def run_demo(
@@ -117,8 +91,7 @@ def run_demo(
 
     `quick` makes 60 images and trains for one epoch: everything runs, but nothing is learned.
     Each training uses one thread, and `processes` of them run at the same time: for a network this
-    small that is faster than several threads, also on a busy machine. A script calls this under
-    `if __name__ == "__main__":`, because the processes import it.
+    small that is faster than several threads, also on a busy machine.
     """
     check_seed(seed)
     started, out, console = time.perf_counter(), Path(out), Console()
@@ -130,40 +103,25 @@ def run_demo(
     _print(console, f"{len(album.observed):,} images in {out / 'data'}")
     _print(console, album.observed.describe())
 
-    found = {}
-    with console.status(f"training {len(VARIANTS)} models of {training['epochs']} epochs"):
-        for outcome in _train_all(out, album, training, processes):
-            row = outcome.row
-            found[row.kind] = outcome
-            _print(console, f"{row.name}: test mAP {100 * row.mAP:.1f} in {row.seconds:.0f} s")
-    rows, auto = [outcome.row for outcome in found.values()], found["robust"]
-    console.print(_table(rows))
-    _print(console, _describe(auto))
-
-    page = write_page(
-        out / "index.html",
-        rows=rows,
-        estimates=auto.estimates,
-        bins=auto.bins,
-        calibration=auto.calibration,
-        scenes=album.scenes(),
-        findings=album.findings(auto.scores),
-        mistakes=album.mistakes(auto.scores),
-        found_by=auto.row.name,
-        first=f"Of the first {DEPTHS[0]} of all classes, {_count_first(auto)} are present.",
-        numbers=album.facts(),
-        commands=NEXT,
-        code=_fit_call(out, training),
-    )
+    outcomes = []
+    jobs = [delayed(train_variant)(one, out, album, training) for one in VARIANTS]
+    status = console.status(f"training {len(VARIANTS)} models of {training['epochs']} epochs")
+    with status, parallel_config("loky", inner_max_num_threads=1):
+        for one in Parallel(processes, return_as="generator")(jobs):
+            outcomes.append(one)
+            _print(console, f"{one.name}: test mAP {100 * one.mAP:.1f} in {one.seconds:.0f} s")
+    auto, page = outcomes[1], out / "index.html"
+    _print_results(console, outcomes, auto)
+    write_page(page, album, outcomes, auto, NEXT, _fit_call(out, training))
     result = {
         "made_by": MADE_BY,
         "seed": seed,
         "seconds": time.perf_counter() - started,
         "page": str(page),
-        "rows": [asdict(row) for row in rows],
-        "estimates": [asdict(one) for one in auto.estimates],
-        "calibration": auto.calibration,
-        "bins": [asdict(one) for one in auto.bins],
+        "rows": [
+            {name: value for name, value in asdict(one).items() if name != "scores"}
+            for one in outcomes
+        ],
     }
     (out / MARKER).write_text(json.dumps(result, indent=1), encoding="utf-8")
     _print(console, f"{result['seconds']:.0f} s in total; open the page with all of this:")
@@ -171,18 +129,6 @@ def run_demo(
     _print(console, "next, with your own label file and images (docs/get-started.md):")
     _print(console, indent(NEXT, "  "))
     return result
-
-
-def _train_all(
-    out: Path, album: Album, training: dict[str, Any], processes: int
-) -> Iterator[Outcome]:
-    """Train the variants, several at the same time, and yield their results in order."""
-    # A forked process could wait forever for the threads of this one.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, context, torch.set_num_threads, (1,)) as pool:
-        jobs = [pool.submit(train_variant, one, out, album, training) for one in VARIANTS]
-        for job in jobs:
-            yield job.result()
 
 
 def train_variant(variant: Variant, out: Path, album: Album, training: dict[str, Any]) -> Outcome:
@@ -204,62 +150,40 @@ def train_variant(variant: Variant, out: Path, album: Album, training: dict[str,
     seconds = time.perf_counter() - started
 
     assert complete.items is not None
-    assert complete.split is not None
-    test = complete.split == "test"
+    test = is_in(complete, "test")
     # Only a model that was trained on the observed labels can find hidden ones.
-    finds = variant.kind != "complete"
-    scored = test | (complete.split == "train") if finds else test
+    finds = variant.labels == "observed.csv"
+    scored = test | is_in(complete, "train") if finds else test
     run = load(result.folder, device=training["device"])
     found = run.score(images=album.images, items=list(complete.items[scored]), bad_images="fail")
     scores = np.full(complete.values.shape, np.nan)
     scores[scored] = found.probabilities
-    truth, raw = complete.values[test], found.raw[test[scored]]
-    present = truth == PRESENT
+    truth = complete.values[test]
     with warnings.catch_warnings():
         # A model may predict no image of a class at all; its F1 in the table shows that.
         warnings.simplefilter("ignore", UndefinedMetricWarning)
         metrics = score_decisions(scores[test], run.decisions, truth)
-        at_half = evaluate(raw, truth)
+        at_half = evaluate(found.raw[test[scored]], truth)
     right = album.is_present(rank_unknown(scores, album.observed)) if finds else None
-    chosen = variant.method == "auto"
-    row = Row(
+    estimates = []
+    for key, title in ESTIMATED.items():
+        if key in result.estimated:
+            value, low, high = (100 * number for number in result.estimated[key])
+            estimates.append(Estimate(title, value, low, high, 100 * metrics[key]))
+    if "labels_per_row" in result.probabilities:
+        value, low, high = result.probabilities["labels_per_row"]
+        per_image = float((truth == PRESENT).sum(axis=1).mean())
+        estimates.append(Estimate("labels per image", value, low, high, per_image))
+    return Outcome(
         name=variant.name,
         method=result.method,
-        note=f"{variant.note}; it chose {result.method}" if chosen else variant.note,
-        kind=variant.kind,
         mAP=metrics["mAP"],
         f1_at_half=at_half["OF1"],
         f1=metrics["OF1"],
-        precision={
-            depth: None if right is None else float(right[:depth].mean()) for depth in DEPTHS
-        },
+        found={depth: None if right is None else float(right[:depth].mean()) for depth in DEPTHS},
         seconds=seconds,
-    )
-    estimates = []
-    for name, title in ESTIMATED.items():
-        if name in result.estimated:
-            value, low, high = result.estimated[name]
-            estimates.append(Estimate(title, value, low, high, metrics[name]))
-    if "labels_per_row" in result.probabilities:
-        value, low, high = result.probabilities["labels_per_row"]
-        true = float(present.sum(axis=1).mean())
-        estimates.append(Estimate("labels per image", value, low, high, true, is_share=False))
-    bins = make_bins(scores[test], present)
-    return Outcome(row, scores, estimates, bins, _compare(raw, scores[test], present, bins))
-
-
-def _compare(
-    raw: np.ndarray, probabilities: np.ndarray, present: np.ndarray, bins: list[Bin]
-) -> str:
-    """What scores and probabilities of the test images say, and what is true."""
-    before, after, true = (
-        float(values.sum(axis=1).mean()) for values in (raw, probabilities, present)
-    )
-    errors = [100 * calibration_error(one) for one in (make_bins(raw, present), bins)]
-    return (
-        f"the scores of the network add up to {before:.2f} labels per image, the probabilities to "
-        f"{after:.2f}; the images have {true:.2f}. Between a probability and the share present "
-        f"there are {errors[1]:.1f} points in the mean ({errors[0]:.1f} with the scores)"
+        estimates=estimates,
+        scores=scores,
     )
 
 
@@ -279,47 +203,19 @@ def _prepare_folder(out: Path) -> None:
     (out / MARKER).write_text(json.dumps({"made_by": MADE_BY}), encoding="utf-8")
 
 
-def _table(rows: list[Row]) -> Table:
-    table = Table(
-        box=box.SIMPLE,
-        title="test images with complete labels, %",
-        caption="F1@0.5: of scores above 0.5; decided: F1 of the run's decisions;\n"
-        "found: hidden labels among the first unknown labels of the training images",
-    )
-    table.add_column("trained with")
-    # Short names: the table has to fit into 80 columns.
-    depths = (f"found@{DEPTHS[0]}", *(f"@{depth}" for depth in DEPTHS[1:]))
-    for name in ("mAP", "F1@0.5", "decided", *depths, "time"):
-        table.add_column(name, justify="right")
-    for row in rows:
-        shares = row.precision.values()
-        found = ("-" if share is None else f"{100 * share:.0f}" for share in shares)
-        numbers = (f"{100 * share:.1f}" for share in (row.mAP, row.f1_at_half, row.f1))
-        table.add_row(row.name, *numbers, *found, f"{row.seconds:.0f} s")
-    return table
-
-
-def _describe(auto: Outcome) -> str:
-    """Lines on decisions and labels found; each number beside its true value."""
-    lines = ["decisions of auto, estimated from the incomplete labels (90 % interval), and true:"]
-    for one in auto.estimates:
-        scale, digits = (100, 1) if one.is_share else (1, 2)
-        value, low, high, true = (
-            f"{scale * number:.{digits}f}" for number in (one.value, one.low, one.high, one.true)
-        )
-        lines.append(f"  {one.name}: {value} ({low} to {high}), true {true}")
-    lines.append(f"calibration: {auto.calibration}")
-    lines.append(
-        f"missing labels found by auto: {_count_first(auto)} of the first {DEPTHS[0]} are present"
-    )
-    return "\n".join(lines)
-
-
-def _count_first(auto: Outcome) -> int:
-    """How many of the first unknown labels of the ranking are present."""
-    share = auto.row.precision[DEPTHS[0]]
-    assert share is not None
-    return round(share * DEPTHS[0])
+def _print_results(console: Console, outcomes: list[Outcome], auto: Outcome) -> None:
+    title = "test images with complete labels, %"
+    results = Table(box=box.SIMPLE, title=title, caption=EXPLAINED)
+    for number, name in enumerate(HEAD):
+        results.add_column(name, justify="right" if number else "left")
+    for one in outcomes:
+        results.add_row(*one.cells())
+    console.print(results)
+    _print(console, "decisions of auto, estimated from the incomplete labels (90 % interval):")
+    for estimate in auto.estimates:
+        name, value, ends, true = estimate.cells()
+        _print(console, f"  {name}: {value} ({ends}), true {true}")
+    _print(console, f"missing labels found by auto: {describe_first(auto)}")
 
 
 def _fit_call(out: Path, training: dict[str, Any]) -> str:

@@ -1,6 +1,5 @@
 """The model card of a run: data, method, scores, thresholds and limits, from its own files."""
 
-import json
 import math
 from typing import Any
 
@@ -8,7 +7,6 @@ import pandas as pd
 
 import halftruth
 from halftruth.train.results.trained_run import TrainedRun
-from halftruth.train.run_folder import RESULT
 from halftruth.train.scored_rows import PARTS
 
 _PIPELINES = {"images": "image-classification", "text": "text-classification", "features": None}
@@ -20,6 +18,23 @@ _LIMITS = """\
   your own.
 - The model knows only the classes above, and nothing about images or texts of another kind."""
 
+_USAGE = """\
+```python
+import halftruth
+
+run = halftruth.load("hf://{repo}")
+run.predict({example})
+```"""
+_TIMM_USAGE = """\
+Without halftruth:
+
+```python
+import timm, transformers
+
+timm.create_model("hf-hub:{repo}", pretrained=True)        # logits, one per class
+transformers.pipeline("image-classification", "{repo}")    # sigmoid of the logits
+```"""
+
 
 def make_model_card(
     run: TrainedRun,
@@ -29,8 +44,8 @@ def make_model_card(
     in_timm_layout: bool = False,
 ) -> str:
     """Return the README.md of a shared run, with the header that the Hub reads."""
-    kind = _kind(run)
-    result = _read_result(run)
+    kind = "images" if run.inputs is None else "text" if run.config.text else "features"
+    result = run.result or {}
     parts = [
         _header(kind, licence, in_timm_layout),
         f"# {repo.split('/')[-1]}",
@@ -52,45 +67,19 @@ def make_model_card(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _kind(run: TrainedRun) -> str:
-    if run.inputs is None:
-        return "images"
-    return "text" if getattr(run.config, "text", None) else "features"
-
-
 def _header(kind: str, licence: str | None, in_timm_layout: bool) -> str:
-    lines = ["---", f"library_name: {'timm' if in_timm_layout else 'halftruth'}"]
-    if _PIPELINES[kind]:
-        lines.append(f"pipeline_tag: {_PIPELINES[kind]}")
-    if licence:
-        lines.append(f"license: {licence}")
-    lines += ["tags:", "- halftruth", "- multi-label", "- missing-labels", "---"]
-    return "\n".join(lines)
+    pipeline = f"\npipeline_tag: {_PIPELINES[kind]}" if _PIPELINES[kind] else ""
+    chosen = f"\nlicense: {licence}" if licence else ""
+    return (
+        f"---\nlibrary_name: {'timm' if in_timm_layout else 'halftruth'}{pipeline}{chosen}\n"
+        "tags:\n- halftruth\n- multi-label\n- missing-labels\n---"
+    )
 
 
 def _usage(repo: str, kind: str, in_timm_layout: bool) -> str:
     example = {"images": '"photo.jpg"', "text": '["a text"]', "features": '"features.csv"'}[kind]
-    lines = [
-        "```python",
-        "import halftruth",
-        "",
-        f'run = halftruth.load("hf://{repo}")',
-        f"run.predict({example})",
-        "```",
-    ]
-    if in_timm_layout:
-        lines += [
-            "",
-            "Without halftruth:",
-            "",
-            "```python",
-            "import timm, transformers",
-            "",
-            f'timm.create_model("hf-hub:{repo}", pretrained=True)        # logits, one per class',
-            f'transformers.pipeline("image-classification", "{repo}")    # sigmoid of the logits',
-            "```",
-        ]
-    return "\n".join(lines)
+    text = _USAGE.format(repo=repo, example=example)
+    return f"{text}\n\n{_TIMM_USAGE.format(repo=repo)}" if in_timm_layout else text
 
 
 def _training(run: TrainedRun, kind: str, result: dict[str, Any]) -> str:
@@ -112,45 +101,30 @@ def _training(run: TrainedRun, kind: str, result: dict[str, Any]) -> str:
     return _table(["setting", "value"], [[name, value] for name, value in rows.items()])
 
 
-def _read_result(run: TrainedRun) -> dict[str, Any]:
-    path = run.folder / RESULT
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
-
-
 def _scores(run: TrainedRun, result: dict[str, Any]) -> str:
-    rows = []
-    for part, title in PARTS.items():
-        for name, value in (result.get(part) or {}).items():
-            text = _number(value)
-            if text is not None:
-                rows.append([title, name, text])
-    parts = []
-    for name, (value, low, high) in (result.get("estimated") or {}).items():
-        row = [name, f"{100 * value:.1f}", f"{100 * low:.1f} to {100 * high:.1f}"]
-        parts.append(row)
-    if not rows and not parts:
+    # A score that is not defined is null in result.json.
+    rows = [
+        [title, name, f"{100 * value:.1f}"]
+        for part, title in PARTS.items()
+        for name, value in (result.get(part) or {}).items()
+        if value is not None
+    ]
+    estimates = [
+        [name, f"{100 * value:.1f}", f"{100 * low:.1f} to {100 * high:.1f}"]
+        for name, (value, low, high) in (result.get("estimated") or {}).items()
+    ]
+    if not rows and not estimates:
         return "The run has no scores: it had no validation or test rows, or is not finished."
     texts = []
-    if parts:
+    if estimates:
         texts.append(
             "Estimated scores on complete labels, by the model of labelling, with 90 % intervals:"
-            f"\n\n{_table(['score', 'percent', 'interval'], parts)}"
+            f"\n\n{_table(['score', 'percent', 'interval'], estimates)}"
         )
     if rows:
         table = _table(["rows", "score", "percent"], rows)
         texts.append(f"Measured scores, on complete labels:\n\n{table}")
     return "\n\n".join(texts)
-
-
-def _number(value: Any) -> str | None:
-    """Return a score in percent; an estimate with its interval where it has one."""
-    if isinstance(value, dict):
-        estimate = _number(value.get("estimate"))
-        low, high = (_number(value.get(key)) for key in ("low", "high"))
-        return f"{estimate} ({low} to {high})" if estimate and low and high else estimate
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return f"{100 * value:.1f}"
 
 
 def _decisions(run: TrainedRun, result: dict[str, Any]) -> str:

@@ -34,6 +34,12 @@ class AnyClass(Wrapper):
     positives.
     `normalizer="labels"` divides by positive labels plus empty rows, as the authors' code does.
     Needs: nothing.
+
+    Args:
+        alpha: α, the weight of the term.
+        lam: λ, the weight of classes that are not present.
+        empty_rows: "all" rows without a positive are empty, or only "verified" ones.
+        normalizer: "mean", or "labels" for the divisor of the authors' code.
     """
 
     paper = "Any-Class Presence Likelihood"

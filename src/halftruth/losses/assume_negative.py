@@ -18,6 +18,9 @@ class BCE(Loss):
     labels plain BCE, with "ignore" their IU: ignored entries stay in the denominator.
     UNKNOWN: negative, or ignored. Needs: nothing.
 
+    Args:
+        unknown: "negative", or "ignore" to give unknown labels no cost.
+
     >>> import torch
     >>> from halftruth.losses import BCE
     >>> BCE()(torch.zeros(1, 2), torch.tensor([[1, 0]])).item()
@@ -46,6 +49,11 @@ class LabelSmoothing(Loss):
     smoothing as ε/2, the code behind their tables uses c itself: c = 0.1 is their ε = 0.2;
     `halve=True` reads `smoothing` as ε. Cole et al., CVPR 2021; Zhou et al., ECCV 2022.
     UNKNOWN: smoothed negative. Needs: nothing.
+
+    Args:
+        smoothing: c, in [0, 1).
+        sides: "both", or "negative" to smooth negatives only.
+        halve: whether `smoothing` is the ε of the papers, of which c is half.
     """
 
     paper = "Cole et al. 2021"
@@ -86,6 +94,9 @@ class WeakNegative(Loss):
     With the default weight, one positive per row counts as much as all assumed negatives of the
     row. Cole et al., CVPR 2021 (WAN); with a free weight DW in paper 001 C.2 (0.1; CUB 0.02).
     UNKNOWN: negative of weight w; ABSENT keeps its full weight. Needs: nothing.
+
+    Args:
+        weight: w; None: 1/(K−1).
     """
 
     paper = "Cole et al. 2021"

@@ -32,9 +32,10 @@ class Options(TypedDict, total=False):
 class Loss(Described, Watched):
     """A loss over (B, K) logits and labels in {+1 present, 0 unknown, -1 absent}.
 
-    `reduction`: "mean" over all B·K entries, "sum", "batch" (sum over classes, mean over rows) or
-    "none" (one value per entry; one value per row for methods that couple the entries of a row).
-    `eps`: the guard of some published codes inside their logarithms; for comparison only.
+    Args (of every method, by name):
+        reduction: "mean" over all B·K entries, "sum", "batch" (sum over classes, mean over rows)
+            or "none" (one value per entry; per row for methods that couple the entries of a row).
+        eps: the guard of some published codes inside their logarithms; for comparison only.
 
     A method overrides the three curves `present`, `absent` and `unknown`; or `terms` where the
     entries of a row depend on each other, `prepare` where they depend on the whole batch, and
@@ -300,6 +301,21 @@ class Loss(Described, Watched):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def forward(self, logits: Tensor, labels: Tensor, index: Tensor | None = None) -> Tensor:
+        """The loss, as `loss(logits, labels)`; its gradient is the one that the method states.
+
+        Args:
+            logits: (B, K), before the sigmoid, of any floating-point type; (V, B, K) for a method
+                of V `views`.
+            labels: (B, K), +1 present, 0 unknown, -1 absent, of any type.
+            index: (B,), the row of each sample in the labels given to `begin`, where `needs_index`.
+
+        The value is float32, or float64 for such logits.
+
+        >>> from halftruth import losses
+        >>> logits, labels = torch.zeros(2, 3), torch.tensor([[1, 0, 0], [0, -1, 0]])
+        >>> losses.create("hill")(logits, labels)
+        tensor(0.3253)
+        """
         if self.depends_on_epoch and self._batches_before_epoch is not None:
             # Past torch's module call, to the line that called the loss.
             self._count_batch_before_epoch(logits, stacklevel=5)

@@ -41,6 +41,16 @@ class ClassBalanced(Wrapper):
     `normalizer="labels"` divides by positive labels plus empty rows, as that code does.
     UNKNOWN: as in the base; a row without a positive counts as empty. Needs: `counts` (K,) and
     `negatives` (rows without a positive), or begin(labels of the training set).
+
+    Args:
+        beta: β, in [0, 1); 0: equal weights.
+        counts: (K,), the number of positives per class.
+        negatives: the number of rows without a positive.
+        normalizer: "mean", or "labels" for the divisor of the authors' code.
+
+    >>> loss = ClassBalanced("hill", beta=0.99, counts=[900, 10], negatives=90)
+    >>> loss.weights.round(decimals=2)         # two classes and the empty row
+    tensor([0.2300, 2.3900, 0.3800], dtype=torch.float64)
     """
 
     paper = "Cui et al. 2019"
@@ -83,13 +93,6 @@ class ClassBalanced(Wrapper):
             return
         there = torch.as_tensor(label_codes.check(labels)) > 0
         self._set_counts(there.sum(dim=0), (~there.any(dim=1)).sum())
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        # The buffer is empty until the counts are known, so it takes the saved one's size.
-        saved = state_dict.get(prefix + "weights")
-        if saved is not None and saved.shape != self.weights.shape:
-            self.weights = torch.empty_like(saved, device=self.weights.device)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
         if self.weights.numel() != labels.shape[1] + 1:

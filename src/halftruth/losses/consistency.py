@@ -26,6 +26,14 @@ class Consistency(Wrapper):
     the number of classes, α K being 14, 8, 12 and 9; unless given, `weight` is 10/K. The logits
     are (V, B, K), the first view being x. UNKNOWN: as in the base. Needs: V forward passes, best
     done as one batch of V·B.
+
+    Args:
+        weight: α; None: 10/K.
+        views: V, at least 2.
+
+    >>> logits = torch.zeros(3, 2, 5)          # three views of two rows
+    >>> Consistency("bce")(logits, torch.eye(2, 5, dtype=torch.int8))
+    tensor(0.6931)
     """
 
     paper = "LASD, ICLR 2023 submission"
@@ -65,6 +73,10 @@ class PseudoLabelConsistency(Loss):
     gradient in the second term. The logits are (2, B, K), the first view being x.
     UNKNOWN: negative on x; as predicted on x′ where the prediction is sure.
     Needs: 2 forward passes, best done as one batch of 2·B.
+
+    Args:
+        weight: w, the weight of the second view.
+        tau: τ, in [0.5, 1].
     """
 
     paper = "Xie et al. 2022"
@@ -102,6 +114,12 @@ class SpatialConsistency(Wrapper):
     are our reading. The maps are a second input: `loss(...) + loss.map_term(maps, index, boxes)`.
     UNKNOWN: as in the base. Needs: index, begin(), start_epoch(), a head that keeps its maps, the
     crop boxes.
+
+    Args:
+        weight: w, the weight of the term.
+        decay: μ, of the running average.
+        side: the cells per side of a map that is kept.
+        start: the first epoch (0-based) with the term.
     """
 
     paper = "Verelst et al. 2023"
@@ -127,10 +145,9 @@ class SpatialConsistency(Wrapper):
         self.side = require(side >= 1, side, "side", ">= 1")
         self.start = require(start >= 0, start, "start", ">= 0")
         self.needs_index = self.needs_maps = True
+        self.depends_on_epoch = start > 0 or self.base.depends_on_epoch
         if start == 0:
-            self.depends_on_epoch, self.without_epochs = self.base.depends_on_epoch, ""
-        else:
-            self.depends_on_epoch = True
+            self.without_epochs = ""
         # One byte per cell: a probability as 1 to 255, or 0 for a cell not seen yet.
         self.memory = Memory("uint8")
 

@@ -71,6 +71,17 @@ def focal(s: Logit, gamma: float, detach_weight: bool = False) -> Curve:
     return weight * s.loss_p, (steep * weight).neg_()
 
 
+def absent_focal(s: Logit, gamma: float, detach_weight: bool = False) -> Curve:
+    """-p^gamma log(1-p): `focal` mirrored, without its two changes of sign."""
+    if gamma == 0:
+        return absent_log_loss(s)
+    weight = power(s.p, gamma)
+    steep = -s.slope_log_q if s.eps else s.p
+    if not detach_weight:
+        steep = torch.addcmul(steep, s.q, s.loss_q, value=gamma)
+    return weight * s.loss_q, steep * weight
+
+
 def shifted_focal(s: Logit, gamma: float, margin: float, detach_weight: bool = False) -> Curve:
     """ASL's absent curve -u^gamma log(1-u) with u = max(p - margin, 0).
 
@@ -162,33 +173,37 @@ def mixed(share: Tensor, a: Curve, b: Curve) -> Curve:
     return torch.lerp(b[0], a[0], share), torch.lerp(b[1], a[1], share)
 
 
-def patched(curve: Curve, where: Tensor, other: Callable[[Logit], Curve], s: Logit) -> Curve:
+def patched(
+    curve: Curve, where: Tensor, other: Callable[..., Curve], s: Logit, *tables: Tensor
+) -> Curve:
     """`curve` with the entries under the mask `where` replaced by the curve `other`.
 
+    `tables` (B, K): further arguments of `other`, of which it gets the same entries as of s.
     Labels are sparse: on a CPU only the masked entries of `other` are computed. On an accelerator
     and under a compiler it is faster to compute all of them and select.
     """
     value, slope = curve
     if not _by_numpy(where):
         mask = where.to(value.dtype)
-        return mixed(mask, other(s), curve)
-    at = torch.from_numpy(np.flatnonzero(where.numpy()))
+        return mixed(mask, other(s, *tables), curve)
+    at = torch.from_numpy(where.numpy().ravel().nonzero()[0])
     if not len(at):
         return curve
-    new_value, new_slope = other(s.like(s.z.take(at)))
+    new_value, new_slope = other(s.like(s.z.take(at)), *(table.take(at) for table in tables))
     return value.put(at, new_value), slope.put(at, new_slope)
 
 
 def _by_numpy(x: Tensor) -> bool:
     """Whether numpy can read x: its comparisons and searches are five times as fast as torch's."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling() and not x.requires_grad
+    return x.is_cpu and not torch.compiler.is_compiling() and not x.requires_grad
 
 
 def above(x: Tensor, threshold: float) -> Tensor:
     """Where x > threshold."""
     if not _by_numpy(x):
         return x > threshold
-    return torch.from_numpy(np.greater(x.numpy(), x.numpy().dtype.type(threshold)))
+    values = x.numpy()
+    return torch.from_numpy(np.greater(values, values.dtype.type(threshold)))
 
 
 def is_absent(labels: Tensor) -> Tensor:
@@ -210,7 +225,7 @@ def is_present(labels: Tensor, no_absent: bool = False) -> Tensor:
 
 def holds_no_absent(labels: Tensor) -> bool:
     """Whether no label is ABSENT; False on accelerators, where the check would wait."""
-    if torch.compiler.is_compiling() or labels.device.type != "cpu":
+    if torch.compiler.is_compiling() or not labels.is_cpu:
         return False
     return labels.numel() == 0 or int(labels.min()) >= 0
 

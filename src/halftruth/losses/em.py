@@ -40,6 +40,10 @@ class EM(Loss):
     Zhou et al., ECCV 2022 (paper 001), eq. 4-5; α = 0.2 VOC, 0.1 COCO and NUS, 0.01 CUB. To
     predict labels, use a threshold of 0.75 or one fitted on validation rows.
     UNKNOWN: pushed towards p = 1/2. Needs: nothing.
+
+    Args:
+        alpha: α, the weight of the entropy.
+        shift: whether to add α log 2 per unknown label.
     """
 
     paper = "Zhou et al. 2022"
@@ -93,6 +97,24 @@ class EMAPL(MemoryLoss, EM):
     makes the highest predictions positive pseudo-labels, by the same rule.
     UNKNOWN: pushed towards p = 1/2, then towards its own low prediction. Needs: index, begin(),
     start_epoch(), and the logits of the training set after the epochs that give pseudo-labels.
+
+    Args:
+        alpha: α, the weight of the entropy.
+        beta: β, the weight of pseudo-labels.
+        theta: θ, the share of unknown labels that become negative by the last epoch.
+        warmup: T_w, the first epoch (1-based) after which pseudo-labels are given.
+        hard: whether a negative pseudo-label is 0 instead of the prediction p̂.
+        theta_pos: the share of unknown labels that become positive.
+        options: `reduction`, `eps` and `shift` of `em`.
+
+    >>> loss, labels = EMAPL(warmup=1), torch.tensor([[1, 0], [0, 0]])
+    >>> loss.begin(labels)
+    >>> loss.start_epoch(0, 2)
+    >>> value = loss(torch.zeros(2, 2), labels, index=torch.tensor([0, 1]))
+    >>> loss.end_epoch(scores=torch.tensor([[3.0, -3.0], [-2.0, 1.0]]))
+    >>> loss.pseudo_labels(torch.tensor([0, 1]))
+    tensor([[ 0, -1],
+            [ 0,  0]], dtype=torch.int8)
     """
 
     unknown_is = "kept undecided, the lowest soft negatives"
@@ -212,21 +234,17 @@ class EMAPL(MemoryLoss, EM):
         rows = self.memory.read(index)
         return (rows >= POSITIVE).to(torch.int8) - ((rows > 0) & (rows <= 1)).to(torch.int8)
 
-    @staticmethod
-    def _is_pseudo_label(rows: Tensor) -> Tensor:
-        return (rows > 0) & (rows != KNOWN)
-
     def terms(self, s: Logit, labels: Tensor, context: Any, rows: slice) -> Curve:
         curve = super().terms(s, labels, context, rows)
         remembered = context[rows]
-        where = (labels == label_codes.UNKNOWN) & self._is_pseudo_label(remembered)
+        is_given = (remembered > 0) & (remembered != KNOWN)
+        where = (labels == label_codes.UNKNOWN) & is_given
+        return curves.patched(curve, where, self._toward_pseudo_label, s, remembered)
 
-        def soft(part: Logit) -> Curve:
-            target = (remembered if part is s else remembered[where]).to(part.z.dtype)
-            if self.hard:
-                target = (target >= POSITIVE).to(part.z.dtype)
-            elif self.theta_pos:
-                target = torch.where(target >= POSITIVE, target - POSITIVE, target)
-            return curves.scaled(curves.toward(part, target), self.beta)
-
-        return curves.patched(curve, where, soft, s)
+    def _toward_pseudo_label(self, s: Logit, remembered: Tensor) -> Curve:
+        target = remembered.to(s.z.dtype)
+        if self.hard:
+            target = (target >= POSITIVE).to(s.z.dtype)
+        elif self.theta_pos:
+            target = torch.where(target >= POSITIVE, target - POSITIVE, target)
+        return curves.scaled(curves.toward(s, target), self.beta)

@@ -34,6 +34,11 @@ class EMTeacher(MemoryLoss, EM):
     index)` after `begin`.
     UNKNOWN: pushed towards p = 1/2, and weakly towards q. Needs: index, begin(), estimates.
 
+    Args:
+        alpha: α, the weight of the entropy.
+        weight: w, the weight of the teacher's estimates.
+        shift: whether to add α log 2 per unknown label.
+
     >>> loss = EMTeacher()
     >>> loss.begin(torch.tensor([[1, 0]]))
     >>> loss.learn_from_teacher(torch.tensor([[2.0, 2.0]]), torch.tensor([0]))
@@ -67,10 +72,8 @@ class EMTeacher(MemoryLoss, EM):
         curve = super().terms(s, labels, context, rows)
         estimates = context[rows]
         where = (labels == label_codes.UNKNOWN) & (estimates >= 0)
+        return curves.patched(curve, where, self._toward_teacher, s, estimates)
 
-        def lean(part: Logit) -> Curve:
-            target = (estimates if part is s else estimates[where]).to(part.z.dtype)
-            pull = curves.scaled(curves.toward(part, target), self.weight)
-            return curves.added(self.unknown(part), pull)
-
-        return curves.patched(curve, where, lean, s)
+    def _toward_teacher(self, s: Logit, estimates: Tensor) -> Curve:
+        pull = curves.scaled(curves.toward(s, estimates.to(s.z.dtype)), self.weight)
+        return curves.added(self.unknown(s), pull)

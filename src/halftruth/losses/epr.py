@@ -12,6 +12,14 @@ from halftruth.losses.base import Loss, Options, register, require
 from halftruth.losses.curves import Curve
 
 
+def count_gap(logits: Tensor, classes: int, expected: float) -> Tensor:
+    """((1/B) Σ p − k)² / K²; 0 for a batch without rows."""
+    rows = len(logits)
+    predicted = torch.sigmoid(logits.to(compute_dtype(logits))).sum() / max(rows, 1)
+    gap: Tensor = ((predicted - expected) / classes) ** 2
+    return gap if rows else gap * 0
+
+
 @register("epr")
 class EPR(Loss):
     """Cross-entropy on known labels, and k predicted positives per row on average.
@@ -23,6 +31,11 @@ class EPR(Loss):
     which makes the regulariser K times stronger: this is the default; `positive_sum=True` is the
     form of the paper. Cole et al., CVPR 2021; k = 1.5 VOC, 2.9 COCO, 1.9 NUS, 31.4 CUB.
     UNKNOWN: enters the expected number only. Needs: `expected_positives` (k).
+
+    Args:
+        expected_positives: k, the mean number of positives per row.
+        weight: λ.
+        positive_sum: whether to divide the regulariser by K, as in the paper.
     """
 
     paper = "Cole et al. 2021"
@@ -46,9 +59,6 @@ class EPR(Loss):
         return curves.nothing(s)
 
     def extra(self, logits: Tensor, labels: Tensor) -> Tensor | None:
-        rows, width = labels.shape
-        predicted = torch.sigmoid(logits.to(compute_dtype(logits))).sum() / max(rows, 1)
-        term = self.weight * ((predicted - self.expected_positives) / width) ** 2
-        if rows == 0:
-            term = term * 0
+        width = labels.shape[1]
+        term = self.weight * count_gap(logits, width, self.expected_positives)
         return term / width if self.positive_sum else term

@@ -30,6 +30,10 @@ class ExpectedNegative(MemoryLoss):
     which is then distributed over the classes in proportion to their labelled positives.
     UNKNOWN: negative if ranked low, else ignored.
     Needs: index, begin(), start_epoch(), end_epoch().
+
+    Args:
+        expected_positives: N_i per class (K,), or the mean number of positives per row.
+        decay: μ, of the running average.
     """
 
     paper = "Verelst et al. 2023"

@@ -33,6 +33,18 @@ class GR(Loss):
     `loss.parameter_groups(lr)`. Paper 002 (Chen et al., IJCAI 2024); ends (w, b) = (2, −2) VOC,
     (10, −8) otherwise; q₃ = 1.5 on CUB; start values are those of its code.
     UNKNOWN: soft pseudo-label. Needs: start_epoch().
+
+    Args:
+        w, b: slope and offset of k(p), as (start, end).
+        mu, sigma: centre and width of v(p), as (start, end).
+        q1, q2, q3: the exponents, as a number or (start, end); 0 is the log loss.
+        schedule: "paper", or "code" for that of the published code.
+        trainable: whether w, b, μ and σ are trained.
+
+    >>> loss = GR(w=(0, 10), b=(-2, -8))
+    >>> loss.start_epoch(5, 10)                # half of the schedule
+    >>> loss.w, loss.b
+    (5.0, -5.0)
     """
 
     paper = "Chen et al. 2024"

@@ -17,9 +17,13 @@ class LabelValues(Wrapper):
         L = Σ w · (y present(z) + (1 − y) absent(z))    where the soft label y is known
         L = Σ w · base                                  elsewhere
 
-    soft: (N, K) probabilities of presence of the training samples, NaN where a label is unknown.
-    weights: (N, K) or (N, 1). Both are looked up by `index`; without them the loss is that of the
-    base. Labels of 0 and 1 give exactly what ABSENT and PRESENT give.
+    Both are looked up by `index`; without them the loss is that of the base. Labels of 0 and 1 give
+    exactly what ABSENT and PRESENT give.
+
+    Args:
+        base: a loss that was created.
+        soft: (N, K), the probabilities of presence, NaN where a label is unknown.
+        weights: (N, K) or (N, 1).
 
     >>> from halftruth import losses
     >>> soft = torch.tensor([[0.8, float("nan")]])

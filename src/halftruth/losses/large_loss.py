@@ -92,6 +92,11 @@ class LargeLoss(LargestLosses):
     The share grows from epoch to epoch. `peer_rounding` repeats the running subtraction of that
     code, which sometimes counts one entry more. Kim et al., CVPR 2022; 100 δ = 0.2 to 0.5.
     UNKNOWN: negative, the largest dropped or taken as positive. Needs: start_epoch().
+
+    Args:
+        mode: "reject" (`ll-r`) or "correct" (`ll-ct`).
+        delta: δ, the share of entries that is added per epoch.
+        peer_rounding: whether to repeat the running subtraction of the published code.
     """
 
     known_modes: ClassVar[tuple[str, ...]] = ("reject", "correct")
@@ -129,6 +134,10 @@ class LargeLossPermanent(MemoryLoss, LargestLosses):
     `strict=True` remembers only losses above the smallest of these, one fewer per batch, as the
     first published code did. Kim et al., CVPR 2022; 100 δ = 0.1 to 0.2.
     UNKNOWN: negative, the largest taken as positive. Needs: index, begin(), start_epoch().
+
+    Args:
+        delta: δ, the share of entries of a batch.
+        strict: whether the smallest of the largest losses is left out.
     """
 
     def __init__(

@@ -4,8 +4,9 @@ from typing import Unpack
 
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
-from halftruth.losses.base import Loss, Options, register, require
+from halftruth.losses.base import Options, register, require
 from halftruth.losses.curves import Curve
+from halftruth.losses.focal import Asymmetric
 
 
 def balanced_lam_neg(classes: int, expected_positives: float, lam_pos: float) -> float:
@@ -24,27 +25,8 @@ def balanced_lam_neg(classes: int, expected_positives: float, lam_pos: float) ->
     return (1 + lam_pos * (expected_positives - 1)) / (classes - expected_positives)
 
 
-class Leveraged(Loss):
-    """Focal curves with separate exponents for positives and negatives."""
-
-    paper = "LASD, ICLR 2023 submission"
-
-    def __init__(
-        self, gamma_pos: float = 0.0, gamma_neg: float = 4.0, **options: Unpack[Options]
-    ) -> None:
-        super().__init__(**options)
-        self.gamma_pos = require(gamma_pos >= 0, gamma_pos, "gamma_pos", ">= 0")
-        self.gamma_neg = require(gamma_neg >= 0, gamma_neg, "gamma_neg", ">= 0")
-
-    def present(self, s: Logit) -> Curve:
-        return curves.focal(s, self.gamma_pos)
-
-    def absent(self, s: Logit) -> Curve:
-        return curves.mirrored(curves.focal, s, self.gamma_neg)
-
-
 @register("las")
-class LAS(Leveraged):
+class LAS(Asymmetric):
     """Focal curves with a weight on all unknown labels.
 
         ℓ⁺ = −(1−p)^γ₊ log p      ℓ⁻ = −p^γ₋ log(1−p)      ℓ° = λ ℓ⁻
@@ -52,8 +34,13 @@ class LAS(Leveraged):
     λ = 1/(K−1) unless given, as in the paper: one positive per row then weighs as much as all
     unknown labels of the row. λ = 1 is `asl` without shift. Paper 004, eq. 5 and Theorem 5.4.
     UNKNOWN: negative of weight λ. Needs: nothing.
+
+    Args:
+        lam: λ; None: 1/(K−1).
+        gamma_pos, gamma_neg: γ₊ and γ₋.
     """
 
+    paper = "LASD, ICLR 2023 submission"
     unknown_is = "weak focal negative"
 
     def __init__(
@@ -72,7 +59,7 @@ class LAS(Leveraged):
 
 
 @register("lasd")
-class LASD(Leveraged):
+class LASD(Asymmetric):
     """LAS that counts a confident prediction on an unknown label as a positive.
 
         ℓ° = λ₊ ℓ⁺  where p > τ,   λ₋ ℓ⁻  where p ≤ τ;   the choice has no gradient
@@ -82,8 +69,16 @@ class LASD(Leveraged):
     Paper 004, eq. 6; (λ₊, τ) = (.1, .9) VOC, (.03, .9) COCO, (.015, .95) NUS, (.005, .93) CUB. The
     paper trains it with consistency over views: see `consistency`.
     UNKNOWN: weak positive above τ, weak negative below. Needs: nothing.
+
+    Args:
+        expected_positives: |y|, the mean number of positives per row; None: 1.
+        lam_pos: λ₊, the weight above τ.
+        lam_neg: λ₋, the weight below τ; None: by Theorem 5.4.
+        tau: τ.
+        gamma_pos, gamma_neg: γ₊ and γ₋.
     """
 
+    paper = "LASD, ICLR 2023 submission"
     unknown_is = "weak, by a threshold"
 
     def __init__(

@@ -16,7 +16,6 @@ from halftruth.losses._engine.table_storage import (
     SHARE,
     Exchange,
     Sharing,
-    as_bytes,
     default_exchange,
     free_memory,
     gather_objects,
@@ -205,7 +204,8 @@ class Memory(nn.Module):
         for part in _slices(longest, step):
             rows = self.values.new_zeros((part.stop - part.start, *self.values.shape[1:]))
             rows[: len(own[part])] = self.values[own[part]]
-            sent = as_bytes(rows)
+            # As bytes, which every kind of exchange accepts.
+            sent = rows.reshape(len(rows), -1).view(torch.uint8)
             arrived = exchange(sent.to(self.near)).to(home).view(len(places), *sent.shape)
             for rank, place in enumerate(places):
                 at = place[part]

@@ -21,7 +21,8 @@ class MemoryLoss(Loss):
     - `update`, the new rows of a training batch,
     - `observe`, to use the logits of the whole training set after an epoch (`needs_scores`).
 
-    Saving, resuming, placement in host memory and merging between processes need no code.
+    Saving, resuming, placement in host memory and merging between processes need no code. The
+    argument `memory_dtype` of a method is the type of its table, by its name in torch.
 
         class LastPrediction(MemoryLoss):
             def __init__(self, **options):

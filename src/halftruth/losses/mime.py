@@ -28,6 +28,10 @@ class MIME(MemoryLoss):
     ICML 2023; θ = .95, warm-up 2 (CUB 5), β = 1e-4.
     UNKNOWN: negative, positive once predicted above θ. Needs: index, begin(), start_epoch(), and
     the logits of the training set after the epochs that give pseudo-labels.
+
+    Args:
+        theta: θ, the probability above which a pseudo-label is given.
+        warmup: the first epoch (1-based) after which pseudo-labels are given.
     """
 
     paper = "Liu et al. 2023"

@@ -43,6 +43,11 @@ class SymmetricCrossEntropy(Loss):
     The reverse term −Σ p log y of one binary label, with log 0 replaced by A < 0, is an absolute
     error: it bounds the influence of a wrong label. Wang et al., ICCV 2019: A = −4; α and β are
     tuned per data set. UNKNOWN: negative. Needs: nothing.
+
+    Args:
+        alpha: α, the weight of cross-entropy.
+        beta: β, the weight of its reverse.
+        log_zero: A, the number for log 0.
     """
 
     paper = "Wang et al. 2019"
@@ -77,6 +82,10 @@ class TaylorCrossEntropy(Loss):
     One term is the absolute error, all terms are cross-entropy. The slope is that of
     cross-entropy times 1 − (1−p)^t, or 1 − p^t. Feng et al., IJCAI 2020.
     UNKNOWN: negative. Needs: nothing.
+
+    Args:
+        order: t, the number of terms.
+        reduction: as in `Loss`.
     """
 
     paper = "Feng et al. 2020"

@@ -9,12 +9,13 @@ from torch import Tensor
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
 from halftruth.losses._engine.one_pass import compute_dtype
-from halftruth.losses.base import Loss, Options, register, require
+from halftruth.losses.base import Options, register, require
 from halftruth.losses.curves import Curve
+from halftruth.losses.focal import Asymmetric
 
 
 @register("csl", "p-asl")
-class PartialASL(Loss):
+class PartialASL(Asymmetric):
     """Focal curves per kind of label; unknown labels that are likely to be present are left out.
 
         ℓ⁺ = −(1−p)^γ₊ log p      ℓ⁻ = −p^γ₋ log(1−p)      ℓ° = −α p^γ° log(1−p), or 0
@@ -25,6 +26,14 @@ class PartialASL(Loss):
     frequency per class. Ben-Baruch et al., CVPR 2022 (partial labelling, class-aware selective
     loss); γ₊, γ₋, γ° = 0, 1, 2, top = 5, limit .05 as in their code.
     UNKNOWN: focal negative, the likely ones left out. Needs: nothing.
+
+    Args:
+        unknown: "selective", "negative" or "ignore".
+        top: the number of unknown labels per row of a batch that are left out.
+        prior: the frequency of each class, in [0, 1].
+        prior_limit: classes above it have no cost for unknown labels.
+        gamma_pos, gamma_neg, gamma_unknown: γ₊, γ₋ and γ°.
+        alpha: α, the weight of unknown labels.
     """
 
     paper = "Ben-Baruch et al. 2022"
@@ -42,7 +51,7 @@ class PartialASL(Loss):
         alpha: float = 1.0,
         **options: Unpack[Options],
     ) -> None:
-        super().__init__(**options)
+        super().__init__(gamma_pos, gamma_neg, **options)
         known = ("selective", "negative", "ignore")
         self.unknown_as = require(unknown in known, unknown, "unknown", f"in {known}")
         self.top = require(top >= 0, top, "top", ">= 0")
@@ -50,22 +59,14 @@ class PartialASL(Loss):
         inside = all(0 <= x <= 1 for x in self.prior or [])
         require(inside, prior, "prior", "to be a list of shares in [0, 1]")
         self.prior_limit = require(0 <= prior_limit <= 1, prior_limit, "prior_limit", "in [0, 1]")
-        self.gamma_pos = require(gamma_pos >= 0, gamma_pos, "gamma_pos", ">= 0")
-        self.gamma_neg = require(gamma_neg >= 0, gamma_neg, "gamma_neg", ">= 0")
         ok = gamma_unknown >= 0
         self.gamma_unknown = require(ok, gamma_unknown, "gamma_unknown", ">= 0")
         self.alpha = require(alpha >= 0, alpha, "alpha", ">= 0")
 
-    def present(self, s: Logit) -> Curve:
-        return curves.focal(s, self.gamma_pos)
-
-    def absent(self, s: Logit) -> Curve:
-        return curves.mirrored(curves.focal, s, self.gamma_neg)
-
     def unknown(self, s: Logit) -> Curve:
         if self.unknown_as == "ignore":
             return curves.nothing(s)
-        return curves.scaled(curves.mirrored(curves.focal, s, self.gamma_unknown), self.alpha)
+        return curves.scaled(curves.absent_focal(s, self.gamma_unknown), self.alpha)
 
     def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
         """Where unknown labels are left out, or None."""

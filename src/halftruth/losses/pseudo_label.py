@@ -25,6 +25,10 @@ class PseudoLabel(Wrapper):
     UNKNOWN: as predicted by the first model, else as in the base. Needs: index, begin(), a
     first training.
 
+    Args:
+        tau: τ, above which an unknown label becomes present.
+        tau_neg: τ₋, below which it becomes absent; None: never.
+
     >>> loss = PseudoLabel(tau=0.5)
     >>> loss.begin(torch.tensor([[1, 0, 0]]))
     >>> loss.relabel(torch.tensor([[-3.0, 2.0, -3.0]]))

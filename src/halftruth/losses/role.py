@@ -14,6 +14,7 @@ from halftruth.losses._engine.logit import Logit
 from halftruth.losses._engine.one_pass import compute_dtype
 from halftruth.losses.base import Loss, Options, register, require
 from halftruth.losses.curves import Curve
+from halftruth.losses.epr import count_gap
 from halftruth.losses.memory import Memory, checked_index
 from halftruth.seeds import check_seed
 
@@ -47,6 +48,20 @@ class ROLE(Loss):
     visit under Adam does, g ← g − rate · d / (√.001 |d| + 1e-8) with d = ∂L/∂g. Cole et al.,
     CVPR 2021; k as in `epr`.
     UNKNOWN: as estimated. Needs: index, begin(), `expected_positives` (k).
+
+    Args:
+        expected_positives: k, the mean number of positives per row.
+        init: the largest first estimate of an unknown label, in [0.5, 1).
+        lr_mult: the learning rate of the estimates, in units of that of the head.
+        light: whether to keep one table instead of four; None: four, up to 2.5 GB.
+        rate: the step of the estimates with `light`; None: `lr_mult` times the learning rate.
+        seed: of the first estimates.
+
+    >>> loss, labels = ROLE(expected_positives=1.5), torch.tensor([[1, 0, -1]])
+    >>> loss.begin(labels)
+    >>> [group["lr"] for group in loss.parameter_groups(lr=0.001)]
+    [0.01]
+    >>> value = loss(torch.zeros(1, 3), labels, index=torch.tensor([0]))
     """
 
     paper = "Cole et al. 2021"
@@ -210,8 +225,5 @@ class ROLE(Loss):
         return 0.5 * (value + other), 0.5 * slope
 
     def extra(self, logits: Tensor, labels: Tensor) -> Tensor | None:
-        rows, classes = labels.shape
-        predicted = torch.sigmoid(logits.to(compute_dtype(logits))).sum() / max(rows, 1)
-        term = 0.5 * ((predicted - self.expected_positives) / classes) ** 2
-        term = term if rows else term * 0
+        term = 0.5 * count_gap(logits, labels.shape[1], self.expected_positives)
         return term + self._rest.pop() if self._rest else term

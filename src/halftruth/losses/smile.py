@@ -29,6 +29,12 @@ class SMILE(MemoryLoss):
     Xu et al., NeurIPS 2022; r = `rate`, 1/(K−1) unless given; (prior, μ, r) from (.01, .01, .1) to
     (.1, .9, .7), depending on the data set.
     UNKNOWN: a soft label that is learned. Needs: index, begin().
+
+    Args:
+        mu: μ, the weight of d₁.
+        prior: the degree of an unknown label in d₂.
+        rate: r, the weight of unknown labels; None: 1/(K−1).
+        decay: m, of the running average; 1: d₁ stays as it is.
     """
 
     paper = "Xu et al. 2022"

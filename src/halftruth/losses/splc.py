@@ -23,6 +23,15 @@ class SPLC(Wrapper):
     `margin_on_corrected=True` is eq. 10 as printed. `base="hill"` is the reading of paper 002,
     Table 1. A list of K thresholds has one per class, which the paper leaves to future work. It
     goes inside other wrappers, not around them. UNKNOWN: positive above τ. Needs: start_epoch().
+
+    Args:
+        tau: τ, or a list of one per class.
+        start: the first epoch (0-based) with corrections.
+        margin_on_corrected: whether a corrected label has the margin of the base.
+
+    >>> loss = SPLC("bce", start=0, reduction="none")
+    >>> loss(torch.tensor([[2.0, 0.0]]), torch.tensor([[0, 0]]))       # p = 0.88 and 0.5
+    tensor([[0.1269, 0.6931]])
     """
 
     paper = "Zhang et al. 2021"
@@ -51,10 +60,9 @@ class SPLC(Wrapper):
         self.start = require(start >= 0, start, "start", ">= 0")
         self.margin_on_corrected = margin_on_corrected
         self.correcting = start == 0
+        self.depends_on_epoch = start > 0 or self.base.depends_on_epoch
         if start == 0:
-            self.depends_on_epoch, self.without_epochs = self.base.depends_on_epoch, ""
-        else:
-            self.depends_on_epoch = True
+            self.without_epochs = ""
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
         super().start_epoch(epoch, epochs)
@@ -79,11 +87,12 @@ class SPLC(Wrapper):
         return inner, limits.to(logits.dtype).expand(labels.shape)
 
     def terms(self, s: Logit, labels: Any, context: Any, rows: slice) -> Curve:
-        if isinstance(self.tau, list):
+        base, tau = self.base, self.tau
+        if isinstance(tau, list):
             context, limits = context
-        curve = self.base.terms(s, labels, context, rows)
+        curve = base.terms(s, labels, context, rows)
         if not self.correcting:
             return curve
-        there = self.base.present if self.margin_on_corrected else self.base.corrected
-        above = s.z > limits[rows] if isinstance(self.tau, list) else curves.above(s.p, self.tau)
+        there = base.present if self.margin_on_corrected else base.corrected
+        above = s.z > limits[rows] if isinstance(tau, list) else curves.above(s.p, tau)
         return curves.patched(curve, curves.is_unknown(labels) & above, there, s)

@@ -38,6 +38,10 @@ class Swan(WeakNegative):
     Own method (docs/auto.md). `weight` replaces r by one number. UNKNOWN: negative of weight r;
     ABSENT keeps its full weight. Needs: nothing; with "frequency" begin(labels of the training
     set).
+
+    Args:
+        weight: one number in place of r; None: r is estimated per row.
+        propensity: None, "frequency", or K numbers e_k > 0.
     """
 
     paper = "halftruth"
@@ -97,10 +101,3 @@ class Swan(WeakNegative):
             share = (shown * e / (others + e)).clamp(max=1.0)
         curve = curves.scaled(self.absent(s), 1 - unknown * (1 - share))
         return curves.patched(curve, curves.is_present(labels), self.present, s)
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        # The buffer is empty until the labels are known, so it takes the saved one's size.
-        saved = state_dict.get(prefix + "propensities")
-        if saved is not None and saved.shape != self.propensities.shape:
-            self.propensities = torch.empty_like(saved, device=self.propensities.device)
-        super()._load_from_state_dict(state_dict, prefix, *rest)

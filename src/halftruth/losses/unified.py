@@ -34,6 +34,15 @@ class Unified(Loss):
     Paper 002 (Chen et al., IJCAI 2024), eq. 4-5; the card writes each row of its Table 1 and each
     ablation of paper 003, Table VI, as settings of this loss. UNKNOWN: soft pseudo-label, weighted.
     Needs: nothing; start_epoch() where a number is a pair.
+
+    Args:
+        positive, negative, corrected: the losses L₁, L₃ and L₂, by name or mapping.
+        k: the probability that an unknown label is present, in one of its forms.
+        v: the weight of an unknown label, in one of its forms.
+
+    >>> loss = Unified(positive="focal", negative="hill", k={"above": 0.6})
+    >>> loss(torch.zeros(1, 2), torch.tensor([[1, 0]]))
+    tensor(0.2116)
     """
 
     paper = "Chen et al. 2024"

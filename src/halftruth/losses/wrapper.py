@@ -16,7 +16,15 @@ class WrapperOptions(TypedDict, total=False):
 
 
 class Wrapper(Loss):
-    """A loss around another: by default it has the curves, memory and hooks of `base`."""
+    """A loss around another: by default it has the curves, memory and hooks of `base`.
+
+    Args:
+        base: a loss, its name, or a mapping with its name and arguments.
+        reduction: as in `Loss`; the base has none of its own.
+
+    >>> Wrapper({"name": "hill", "lam": 2.0}).base
+    Hill(lam=2.0, margin=1.0, gamma=2.0)
+    """
 
     base: Loss
     # Whether it changes the labels for its base, so that no other wrapper may be around it.

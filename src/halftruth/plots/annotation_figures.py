@@ -12,10 +12,11 @@ import pandas as pd
 
 from halftruth.data import DataError
 from halftruth.labels import LabelMatrix
-from halftruth.plots.label_figures import draw_co_occurrence, join_classes
-from halftruth.plots.style import GROUP_COLOURS, Drawing, panels, styled
+from halftruth.plots.label_figures import draw_co_occurrence, draw_per_class, join_classes
+from halftruth.plots.style import Drawing
 
 MOST = 20
+_OBJECTS = "annotated objects"
 
 
 def draw_annotations(root: Path, labels: LabelMatrix) -> list[Drawing]:
@@ -26,18 +27,18 @@ def draw_annotations(root: Path, labels: LabelMatrix) -> list[Drawing]:
     objects, category = count_annotations(root)
     numbers = pd.DataFrame(objects.most_common(), columns=["class", "annotations"])
     numbers["category"] = numbers["class"].map(category)
-    summed: Counter[str] = Counter()
-    for name, number in objects.items():
-        summed[category[name]] += number
-    grouped = pd.DataFrame(summed.most_common(), columns=["category", "annotations"])
+    summed = numbers.groupby("category")["annotations"].sum()
+    grouped = summed.sort_values(ascending=False, kind="stable").reset_index()
     members: dict[str, list[str]] = {}
     for name in labels.classes:
         members.setdefault(category.get(name, name), []).append(name)
     joined, _ = join_classes(labels, None, members)
     together = draw_co_occurrence(joined)
     return [
-        _draw_bars("annotations", numbers.head(MOST), "class"),
-        _draw_bars("annotations-categories", grouped, "category"),
+        draw_per_class("annotations", numbers.head(MOST), {"annotations": "labelled"}, _OBJECTS),
+        draw_per_class(
+            "annotations-categories", grouped, {"annotations": "labelled"}, _OBJECTS, "category"
+        ),
         replace(together, name="co-occurrence-categories"),
     ]
 
@@ -64,16 +65,3 @@ def _without_outline(entry: dict[str, Any]) -> dict[str, Any]:
     # Outlines are most of the file: they are dropped while reading, to save memory.
     entry.pop("segmentation", None)
     return entry
-
-
-@styled
-def _draw_bars(name: str, numbers: pd.DataFrame, column: str) -> Drawing:
-    figure, grid = panels(1, 1, width=6, height=1.1 + 0.19 * len(numbers))
-    axes = grid[0, 0]
-    places = range(len(numbers))
-    axes.barh(places, numbers["annotations"], 0.75, color=GROUP_COLOURS["labelled"])
-    axes.set_yticks(places, numbers[column].astype(str))
-    axes.set_ylim(len(numbers) - 0.4, -0.6)
-    axes.grid(axis="y", visible=False)
-    axes.set_xlabel("annotated objects")
-    return Drawing(name, figure, numbers.reset_index(drop=True))

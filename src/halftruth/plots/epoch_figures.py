@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from halftruth.plots.run_records import NO_EPOCHS, NotRecorded, Record
 from halftruth.plots.style import (
     GRID,
     Drawing,
-    epochs_axis,
     legend_name,
     line_look,
     panels,
@@ -24,36 +23,33 @@ from halftruth.plots.style import (
 
 @styled
 def draw_curves(runs: Sequence[Record]) -> Drawing:
-    """Draw training loss and validation mAP; a dot marks the best epoch."""
-    columns = {"loss": "training loss", **_maps(runs)}
-    drawing = _series("curves", [run for run in runs if not run.is_ensemble] or runs, columns)
-    for axes in drawing.figure.axes[1:]:
-        for number, run in enumerate(runs):
-            kept = run.epochs[run.epochs["number"] == _best(run)]
-            shown = axes.get_ylabel().replace("\n", " ")
-            column = next(key for key, text in columns.items() if text == shown)
-            if column in kept and len(kept):
-                look = line_look(number)["color"]
-                axes.plot(kept["number"], 100 * kept[column], "o", color=look, markersize=5)
+    """Draw training loss and validation mAP; a dot marks the kept epoch."""
+    drawing = _series(
+        "curves",
+        [run for run in runs if not run.is_ensemble] or runs,
+        {
+            "loss": "training loss",
+            "val_mAP": "validation mAP, %",
+            "val_mAP_observed": "validation mAP on observed labels, %",
+        },
+    )
+    by_series = drawing.numbers.groupby("series", sort=False)
+    for axes, (_, numbers) in list(zip(drawing.figure.axes, by_series, strict=True))[1:]:
+        for place, run in enumerate(runs):
+            kept = numbers[(numbers["run"] == run.name) & (numbers["epoch"] == _kept(run))]
+            look = {"color": line_look(place)["color"], "markersize": 5}
+            axes.plot(kept["epoch"], kept["value"], "o", **look)
     return drawing
 
 
-def _maps(runs: Sequence[Record]) -> dict[str, str]:
-    names = {
-        "val_mAP": "validation mAP, %",
-        "val_mAP_observed": "validation mAP on observed labels, %",
-    }
-    return {key: text for key, text in names.items() if any(key in run.epochs for run in runs)}
-
-
-def _best(run: Record) -> int:
-    """The number of the best epoch, counted over the stages; 0 where the run is not finished."""
+def _kept(run: Record) -> int:
+    """The number of the kept epoch, counted over the stages; 0 where the run is not finished."""
     if not run.result:
         return 0
-    chosen = (run.epochs["stage"] == run.result["best_stage"]) & (
+    kept = (run.epochs["stage"] == run.result["best_stage"]) & (
         run.epochs["epoch"] == run.result["best_epoch"]
     )
-    return int(run.epochs.loc[chosen, "number"].max()) if chosen.any() else 0
+    return int(run.epochs.loc[kept, "number"].max()) if kept.any() else 0
 
 
 @styled
@@ -63,8 +59,7 @@ def draw_labelled_loss(runs: Sequence[Record]) -> Drawing:
         "train_loss_labelled": "loss of labelled positives, training rows",
         "val_loss_labelled": "loss of labelled positives, validation rows",
     }
-    found = {key: text for key, text in names.items() if any(key in run.epochs for run in runs)}
-    return _series("labelled-loss", runs, found)
+    return _series("labelled-loss", runs, names)
 
 
 @styled
@@ -111,14 +106,16 @@ def draw_separation(runs: Sequence[Record]) -> Drawing:
     tables = []
     for run in runs:
         run.part_with("hidden", "negative")
-        for part in ("train", "val"):
+        for part, name in (("train", "training rows"), ("val", "validation rows")):
             hidden, negative = (run.counts(part, group) for group in ("hidden", "negative"))
             if hidden.sum() and negative.sum():
                 with np.errstate(invalid="ignore"):
-                    distance = wasserstein(hidden, negative)
-                name = f"{'training' if part == 'train' else 'validation'} rows"
-                tables.append(_table(run, name, distance))
-    return _lines("separation", runs, tables, "Wasserstein distance of\nhidden and negative labels")
+                    tables.append(_table(run, name, wasserstein(hidden, negative)))
+    drawing = _lines("separation", runs, tables)
+    for axes in drawing.figure.axes:
+        axes.set_title(axes.get_ylabel())
+        axes.set_ylabel("Wasserstein distance of\nhidden and negative labels")
+    return drawing
 
 
 @styled
@@ -130,8 +127,8 @@ def draw_corrected(runs: Sequence[Record]) -> Drawing:
     tables = []
     for run in runs:
         if "pseudo_positive_precision" in run.epochs:
-            precision = run.epochs["pseudo_positive_precision"].to_numpy(dtype=float)
-            recall = run.epochs["pseudo_positive_recall"].to_numpy(dtype=float)
+            names = ("pseudo_positive_precision", "pseudo_positive_recall")
+            precision, recall = (run.epochs[name].to_numpy(dtype=float) for name in names)
         else:
             part = run.part_with("hidden", "negative")
             hidden, negative = (run.counts(part, group) for group in ("hidden", "negative"))
@@ -141,69 +138,57 @@ def draw_corrected(runs: Sequence[Record]) -> Drawing:
                 precision, recall = right / (right + wrong), right / hidden.sum(axis=1)
         tables.append(_table(run, "precision, %", 100 * precision))
         tables.append(_table(run, "recall, %", 100 * recall))
-    drawing = _lines("corrected", runs, tables, "")
+    drawing = _lines("corrected", runs, tables)
     for axes in drawing.figure.axes:
         axes.set_ylim(0, 102)
-        name = axes.get_title().removesuffix(", %")
+        name = axes.get_ylabel().removesuffix(", %")
         axes.set_ylabel(f"{name} of the labels\ntaken for missing ones, %")
-        axes.set_title("")
     return drawing
 
 
 def _table(run: Record, series: str, values: np.ndarray) -> pd.DataFrame:
-    epochs = run.epochs.iloc[: len(values)]
-    columns = {"run": run.name, "series": series, "epoch": epochs["number"].to_numpy()}
-    return pd.DataFrame({**columns, "value": values})
+    epochs = run.epochs["number"].to_numpy()[: len(values)]
+    return pd.DataFrame({"run": run.name, "series": series, "epoch": epochs, "value": values})
 
 
 def _series(name: str, runs: Sequence[Record], columns: dict[str, str]) -> Drawing:
-    """Draw one panel per column of metrics.jsonl, shares in percent."""
-    tables = []
-    for key, text in columns.items():
-        scale = 100 if text.endswith("%") else 1
-        for run in runs:
-            if key in run.epochs:
-                values = run.epochs[key].to_numpy(dtype=float)
-                tables.append(_table(run, text, scale * values))
-    drawing = _lines(name, runs, tables, "")
-    for axes in drawing.figure.axes:
-        axes.set_ylabel(textwrap.fill(axes.get_title(), 30))
-        axes.set_title("")
-    return drawing
+    """Draw one panel per column of metrics.jsonl that was recorded, shares in percent."""
+    tables = [
+        _table(run, text, (100 if text.endswith("%") else 1) * run.epochs[key].to_numpy(float))
+        for key, text in columns.items()
+        for run in runs
+        if key in run.epochs
+    ]
+    return _lines(name, runs, tables)
 
 
-def _lines(name: str, runs: Sequence[Record], tables: list[pd.DataFrame], text: str) -> Drawing:
+def _lines(name: str, runs: Sequence[Record], tables: list[pd.DataFrame]) -> Drawing:
     """Draw one panel per series with one line per run."""
     if all(run.is_ensemble for run in runs):
         raise NotRecorded(f"{runs[0].folder}: {NO_EPOCHS}")
     if not tables:
         asked = ", ".join(str(run.folder) for run in runs)
-        raise NotRecorded(
-            f"not recorded by {asked}: no complete labels were given (--truth), or the run is from "
-            "an older version"
-        )
+        raise NotRecorded(f"not recorded by {asked}: no complete labels were given (--truth)")
     numbers = pd.concat(tables, ignore_index=True)
-    titles = list(dict.fromkeys(numbers["series"]))
-    figure, grid = panels(1, len(titles), width=3.7, height=2.9)
-    for axes, title in zip(grid[0], titles, strict=True):
+    by_series = numbers.groupby("series", sort=False)
+    figure, grid = panels(1, len(by_series), width=3.7, height=2.9)
+    last = max(len(run.epochs) for run in runs)
+    # The change of stage, if it is the same in all runs.
+    changes = {int((run.epochs["stage"] == run.epochs["stage"].iloc[0]).sum()) for run in runs}
+    for axes, (title, table) in zip(grid[0], by_series, strict=True):
         for place, run in enumerate(runs):
-            line = numbers[(numbers["series"] == title) & (numbers["run"] == run.name)]
+            line = table[table["run"] == run.name]
             if len(line):
-                shown = legend_name(run.name)
-                axes.plot(line["epoch"], line["value"], label=shown, **line_look(place))
-        if numbers.loc[numbers["series"] == title, "value"].isna().all():
+                label = legend_name(run.name)
+                axes.plot(line["epoch"], line["value"], label=label, **line_look(place))
+        if table["value"].isna().all():
             axes.text(0.5, 0.5, "not defined", ha="center", transform=axes.transAxes)
             axes.set_yticks([])
-        axes.set_title(title)
-        axes.set_ylabel(text)
-        _mark_stages(axes, runs)
+        axes.set_ylabel(textwrap.fill(str(title), 30))
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+        axes.set_xlim(0.5, last + 0.5)
+        axes.set_xlabel("epoch")
+        if len(changes) == 1 and max(changes) < last:
+            axes.axvline(max(changes) + 0.5, color=GRID, linewidth=0.8, linestyle=":")
     shared_legend(figure, grid)
     return Drawing(name, figure, numbers)
-
-
-def _mark_stages(axes: Axes, runs: Sequence[Record]) -> None:
-    """Mark whole epochs, and the change of stage if it is the same in all runs."""
-    epochs_axis(axes, max(len(run.epochs) for run in runs))
-    changes = {int((run.epochs["stage"] == run.epochs["stage"].iloc[0]).sum()) for run in runs}
-    if len(changes) == 1 and (at := changes.pop()) < max(len(run.epochs) for run in runs):
-        axes.axvline(at + 0.5, color=GRID, linewidth=0.8, linestyle=":")

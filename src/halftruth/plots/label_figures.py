@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
-from matplotlib.axes import Axes
 
 from halftruth.bench.label_settings import hide
 from halftruth.data import DataError, read_labels
@@ -62,11 +61,15 @@ def read_hidden(
 
 
 def draw_data(labels: LabelMatrix, truth: np.ndarray | None = None) -> list[Drawing]:
-    """Draw all figures of a label file; `truth` are the complete labels (N, K), if known."""
+    """Draw all figures of a label file; `truth` are the complete labels (N, K), if known.
+
+    Co-occurrence is left out where no row has two present labels.
+    """
     if not len(labels):
         raise DataError("there are no rows to draw")
     drawings = [draw_counts(labels, truth), draw_positives(labels, truth)]
-    drawings.append(draw_co_occurrence(labels, truth))
+    if ((labels.values if truth is None else truth) == PRESENT).sum(axis=1).max() > 1:
+        drawings.append(draw_co_occurrence(labels, truth))
     return drawings if truth is None else [*drawings, draw_hiding(labels, truth)]
 
 
@@ -89,52 +92,35 @@ def class_counts(labels: LabelMatrix, truth: np.ndarray | None = None) -> pd.Dat
     return table.loc[total.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)
 
 
-@styled
 def draw_counts(labels: LabelMatrix, truth: np.ndarray | None = None) -> Drawing:
     """Draw the labelled and hidden positives per class (000 Fig. 5a; 002 Fig. 4)."""
     numbers = class_counts(labels, truth)
-    groups = [name for name in ("labelled", "hidden") if name in numbers]
-    figure, axes = _class_panel(len(numbers))
-    low = np.zeros(len(numbers))
-    for name in groups:
-        _draw_per_class(axes, numbers[name].to_numpy(), name, name, low)
-        low = low + numbers[name].to_numpy()
-    _finish_classes(axes, numbers, f"positives among {len(labels):,} rows", low)
-    return Drawing("counts", figure, numbers)
+    groups = {name: name for name in ("labelled", "hidden") if name in numbers}
+    return draw_per_class("counts", numbers, groups, f"positives among {len(labels):,} rows")
 
 
-@styled
 def draw_hiding(labels: LabelMatrix, truth: np.ndarray) -> Drawing:
     """Draw the share of unknown labels that are present, per class (001 Fig. 10)."""
     numbers = class_counts(labels, truth)
-    figure, axes = _class_panel(len(numbers))
-    share = 100 * numbers["unannotated_positive"].to_numpy()
-    _draw_per_class(axes, share, "hidden", "present")
-    _finish_classes(axes, numbers, "unknown labels that are present, %", share)
-    return Drawing("hiding", figure, numbers)
+    text = "unknown labels that are present, %"
+    return draw_per_class("hiding", numbers, {"unannotated_positive": "hidden"}, text, scale=100)
 
 
 @styled
 def draw_positives(labels: LabelMatrix, truth: np.ndarray | None = None) -> Drawing:
     """Draw how many rows have no, one, two, ... positives."""
-    found = {"labelled": (labels.values == PRESENT).sum(axis=1)}
-    if truth is not None:
-        found["complete labels"] = (truth == PRESENT).sum(axis=1)
-    most = max(int(count.max(initial=0)) for count in found.values())
-    tables = [
-        pd.DataFrame(
-            {"kind": kind, "positives": range(most + 1), "rows": np.bincount(c, minlength=most + 1)}
-        )
-        for kind, c in found.items()
-    ]
+    found = {"labelled": labels.values} | ({} if truth is None else {"complete labels": truth})
+    counts = {kind: (values == PRESENT).sum(axis=1) for kind, values in found.items()}
+    places = np.arange(max(int(count.max(initial=0)) for count in counts.values()) + 1)
     figure, grid = panels(1, 1, width=5, height=3)
-    axes, width = grid[0, 0], 0.8 / len(found)
-    for number, (table, colour) in enumerate(zip(tables, ("labelled", "hidden"), strict=False)):
-        places = table["positives"] + (number - (len(found) - 1) / 2) * width
-        kind = str(table["kind"].iloc[0])
-        mean = float(found[kind].mean())
-        text = f"{kind}: {mean:.2f} per row"
-        axes.bar(places, table["rows"], width, color=GROUP_COLOURS[colour], label=text)
+    axes, width, tables = grid[0, 0], 0.8 / len(counts), []
+    for number, (kind, count) in enumerate(counts.items()):
+        rows = np.bincount(count, minlength=len(places))
+        tables.append(pd.DataFrame({"kind": kind, "positives": places, "rows": rows}))
+        colour = GROUP_COLOURS[("labelled", "hidden")[number]]
+        text = f"{kind}: {count.mean():.2f} per row"
+        left = (number - (len(counts) - 1) / 2) * width
+        axes.bar(places + left, rows, width, color=colour, label=text)
     axes.set_xlabel("positives per row")
     axes.set_ylabel("rows")
     axes.xaxis.get_major_locator().set_params(integer=True)
@@ -184,41 +170,46 @@ def draw_co_occurrence(labels: LabelMatrix, truth: np.ndarray | None = None) -> 
     return Drawing("co-occurrence", figure, numbers)
 
 
-def _class_panel(classes: int) -> tuple[Any, Axes]:
-    """A panel for one named bar per class, or for a curve if there are too many classes."""
-    height = 1.1 + 0.19 * classes if classes <= _NAMED else 3.4
-    figure, grid = panels(1, 1, width=6, height=height)
-    return figure, grid[0, 0]
+@styled
+def draw_per_class(
+    name: str,
+    numbers: pd.DataFrame,
+    groups: dict[str, str],
+    text: str,
+    names: str = "class",
+    scale: float = 1,
+) -> Drawing:
+    """Draw columns of a table one upon the other: named bars, or areas over ranks if too many.
 
-
-def _draw_per_class(
-    axes: Axes, values: np.ndarray, group: str, label: str, low: np.ndarray | float = 0.0
-) -> None:
-    ranks = np.arange(len(values))
-    look: dict[str, Any] = {"color": GROUP_COLOURS[group], "label": label}
-    if len(values) <= _NAMED:
-        axes.barh(ranks, values, 0.75, left=low, **look)
-    else:
-        axes.fill_between(ranks + 1, low, low + values, step="mid", **look)
-
-
-def _finish_classes(axes: Axes, numbers: pd.DataFrame, text: str, tops: np.ndarray) -> None:
-    names = [str(name) for name in numbers["class"]]
-    if len(names) <= _NAMED:
-        axes.set_yticks(range(len(names)), [shorten(name) for name in names])
-        axes.set_ylim(len(names) - 0.4, -0.6)
+    `groups`: the colour of each column; `names`: the column with the names of the rows.
+    """
+    titles, count = [str(one) for one in numbers[names]], len(numbers)
+    are_named, ranks, top = count <= _NAMED, np.arange(count), np.zeros(count)
+    figure, grid = panels(1, 1, width=6, height=1.1 + 0.19 * count if are_named else 3.4)
+    axes = grid[0, 0]
+    for column, group in groups.items():
+        values = scale * numbers[column].to_numpy()
+        look: dict[str, Any] = {"color": GROUP_COLOURS[group], "label": column}
+        if are_named:
+            axes.barh(ranks, values, 0.75, left=top, **look)
+        else:
+            axes.fill_between(ranks + 1, top, top + values, step="mid", **look)
+        top = top + values
+    if are_named:
+        axes.set_yticks(ranks, [shorten(one) for one in titles])
+        axes.set_ylim(count - 0.4, -0.6)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(text)
     else:
-        axes.set_xlim(1, len(names))
-        axes.set_ylim(0, float(tops.max(initial=1)) * 1.15)
+        axes.set_xlim(1, count)
+        axes.set_ylim(0, float(top.max(initial=1)) * 1.15)
         axes.set_xlabel("classes, the most frequent first")
         axes.set_ylabel(text)
-        ranks = np.unique(np.linspace(0, len(names) - 1, 12).round().astype(int))
-        points = [(rank + 1, float(tops[rank]), names[rank]) for rank in ranks]
-        name_points(axes, points, below=False)
-    if len(axes.get_legend_handles_labels()[1]) > 1:
-        axes.legend(loc="lower right" if len(names) <= _NAMED else "upper right")
+        picked = np.unique(np.linspace(0, count - 1, 12).round().astype(int))
+        name_points(axes, [(k + 1, float(top[k]), titles[k]) for k in picked], below=False)
+    if len(groups) > 1:
+        axes.legend(loc="lower right" if are_named else "upper right")
+    return Drawing(name, figure, numbers.reset_index(drop=True))
 
 
 def read_groups(path: Path) -> dict[str, list[str]]:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 import torch
 import yaml
-from matplotlib.axes import Axes
 from torch import Tensor
 
 from halftruth import losses
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.losses import Loss
 from halftruth.plots.style import COLOURS, DASHES, INK, Drawing, panels, shared_legend, styled
-from halftruth.train.settings import parse_number
+from halftruth.train.settings import read_yaml
 
 LABELS = {"PRESENT": PRESENT, "UNKNOWN": UNKNOWN, "ABSENT": ABSENT}
 # The axis ends here: a log loss has no upper limit.
@@ -40,21 +40,12 @@ def parse_method(text: str) -> tuple[str, dict[str, Any]]:
     if rest and name not in losses.names():
         own, _, rest = rest.partition(":")
         name = f"{name}:{own}"
-    options = {}
-    # Commas inside brackets belong to a value.
-    for pair in re.split(r",(?![^\[{]*[\]}])", rest) if rest else ():
-        key, equals, value = pair.partition("=")
-        if not equals or not key.strip():
-            raise ValueError(f"expected name:key=value,key=value, got {text!r}")
-        try:
-            read = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ValueError(f"{text}: {pair!r} cannot be read as YAML: {error}") from error
-        numbers = (
-            [parse_number(one) for one in read] if isinstance(read, list) else parse_number(read)
-        )
-        options[key.strip()] = numbers
-    return name, options
+    if rest and not re.fullmatch(r"\w+=[^=]+(,\w+=[^=]+)*(?<!,)", rest):
+        raise ValueError(f"expected name:key=value,key=value, got {text!r}")
+    try:
+        return name, read_yaml("{" + rest.replace("=", ": ") + "}")
+    except yaml.YAMLError as error:
+        raise ValueError(f"{text}: the values cannot be read as YAML: {error}") from error
 
 
 def loss_curves(
@@ -106,16 +97,11 @@ def _curve(
     loss: Loss, code: int, p: np.ndarray, place: float, epochs: int, classes: int
 ) -> pd.DataFrame:
     """Loss of single entries and its gradient by autograd, for labels that are all `code`."""
-    loss.reduction = "none"
     width = 1 if loss.couples_rows else classes
     z = torch.logit(torch.tensor(p, dtype=torch.float64))
     logits = z[:, None].expand(-1, width).clone().requires_grad_()
     labels = torch.full(logits.shape, code, dtype=torch.int8)
-    loss.begin(labels)
-    _go_to(loss, place, epochs)
-    seen = logits if loss.views == 1 else logits.expand(loss.views, *logits.shape)
-    index = torch.arange(len(z)) if loss.needs_index else None
-    value = loss(seen, labels, index=index)
+    value = _call(loss, logits, labels, place, epochs)
     (slope,) = torch.autograd.grad(value.sum(), logits)
     value = value if value.dim() == 1 else value[:, 0]
     return pd.DataFrame(
@@ -123,10 +109,18 @@ def _curve(
     )
 
 
-def _go_to(loss: Loss, place: float, epochs: int) -> None:
-    loss.start_epoch(round(place * (epochs - 1)), epochs)
-    # The last epoch begins before a linear schedule ends.
-    loss.go_to(place)
+def _call(
+    loss: Loss, logits: Tensor, labels: Tensor, place: float | None = None, epochs: int = 0
+) -> Tensor:
+    """The loss per entry or row, of a training set of these labels, at a place in the schedule."""
+    loss.reduction = "none"
+    loss.begin(labels)
+    if place is not None:
+        loss.start_epoch(round(place * (epochs - 1)), epochs)
+        # The last epoch begins before a linear schedule ends.
+        loss.go_to(place)
+    seen = logits if loss.views == 1 else logits.expand(loss.views, *logits.shape)
+    return loss(seen, labels, index=torch.arange(len(labels)) if loss.needs_index else None)
 
 
 @styled
@@ -136,48 +130,37 @@ def draw_losses(methods: Sequence[str], at: Sequence[float] = (0.0,), **options:
     003 Figs. 3, 4, 8; 002 Fig. 1; 001 Fig. 2. See `loss_curves` for the arguments.
     """
     numbers = loss_curves(methods, at, **options)
+    places = numbers.groupby("method")["at"].nunique()
     figure, grid = panels(2, len(LABELS), height=2.5)
-    for column, label in enumerate(LABELS):
-        for row, what in enumerate(("loss", "gradient")):
-            axes = grid[row, column]
-            for number, (method, place) in enumerate(_lines(numbers)):
-                chosen = (numbers["method"] == method) & (numbers["at"] == place)
-                curve = numbers[chosen & (numbers["label"] == label)]
-                axes.plot(
-                    curve["p"], curve[what], **_look(method, place, methods, at),
-                    label=_caption(method, place, numbers),
-                    # Where curves coincide, the wider first ones are visible below the later ones.
-                    linewidth=max(3.2 - 0.5 * number, 1.2), zorder=2 + number / 100,
-                )  # fmt: skip
+    curves = numbers.groupby(["method", "at"], sort=False)
+    for number, (key, table) in enumerate(curves):
+        method, place = cast(tuple[str, float], key)
+        # One colour per method; dashes for positions in the schedule, and for more than 7 methods.
+        which = list(methods).index(method)
+        dash = list(at).index(place) + which // len(COLOURS)
+        look = {
+            "color": COLOURS[which % len(COLOURS)],
+            "linestyle": DASHES[dash % len(DASHES)],
+            "label": method if places[method] == 1 else f"{method} at {place:g}",
+            # Where curves coincide, the wider first ones are visible below the later ones.
+            "linewidth": max(3.2 - 0.5 * number, 1.2),
+            "zorder": 2 + number / 100,
+        }
+        panel = itertools.product(("loss", "gradient"), LABELS)
+        for axes, (what, label) in zip(grid.flat, panel, strict=True):
+            curve = table[table["label"] == label]
+            axes.plot(curve["p"], curve[what], **look)
             axes.set_xlim(0, 1)
-            if row == 0:
-                axes.set_title(label)
-                low, high = axes.get_ylim()
-                axes.set_ylim(max(low, -_HIGHEST), min(high, _HIGHEST))
-            else:
-                axes.axhline(0, linewidth=0.8, color=INK, zorder=1)
-                axes.set_xlabel("probability p")
-        grid[0, 0].set_ylabel("loss")
-        grid[1, 0].set_ylabel("gradient dL/dz")
+    for (above, below), label in zip(grid.T, LABELS, strict=True):
+        above.set_title(label)
+        low, high = above.get_ylim()
+        above.set_ylim(max(low, -_HIGHEST), min(high, _HIGHEST))
+        below.axhline(0, linewidth=0.8, color=INK, zorder=1)
+        below.set_xlabel("probability p")
+    grid[0, 0].set_ylabel("loss")
+    grid[1, 0].set_ylabel("gradient dL/dz")
     shared_legend(figure, grid, least=1)
     return Drawing("losses", figure, numbers)
-
-
-def _lines(numbers: pd.DataFrame) -> list[tuple[str, float]]:
-    pairs = numbers[["method", "at"]].drop_duplicates()
-    return [(str(method), float(place)) for method, place in pairs.itertuples(index=False)]
-
-
-def _look(method: str, place: float, methods: Sequence[str], at: Sequence[float]) -> dict[str, Any]:
-    """One colour per method; dashes for positions in the schedule, and for more than 7 methods."""
-    number = list(methods).index(method)
-    dash = list(at).index(place) + number // len(COLOURS)
-    return {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[dash % len(DASHES)]}
-
-
-def _caption(method: str, place: float, numbers: pd.DataFrame) -> str:
-    alone = numbers.loc[numbers["method"] == method, "at"].nunique() == 1
-    return method if alone else f"{method} at {place:g}"
 
 
 def _probability_grid(points: int) -> tuple[np.ndarray, np.ndarray]:
@@ -232,65 +215,55 @@ def likelihood_surfaces(method: str = "any-class", points: int = _POINTS) -> pd.
 
 
 def _likelihood(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
-    loss.reduction = "none"
-    loss.begin(labels)
-    index = torch.arange(len(labels)) if loss.needs_index else None
-    seen = logits if loss.views == 1 else logits.expand(loss.views, *logits.shape)
-    value = loss(seen, labels, index=index)
+    value = _call(loss, logits, labels)
     return torch.exp(-(value if value.dim() == 1 else value.sum(dim=1)))
 
 
-@styled
 def draw_means(points: int = _POINTS) -> Drawing:
     """Draw products and geometric means of two probabilities as contours (000, Fig. 2)."""
     numbers = mean_surfaces(points)
-    figure, grid = panels(2, 2, width=3.2, height=2.9)
-    drawn = None
-    for axes, (name, table) in zip(grid.flat, numbers.groupby("surface", sort=False), strict=True):
-        drawn = _contour(axes, table, "value")
-        axes.set_title(str(name))
-    _finish_surfaces(figure, grid, drawn, "value")
-    return Drawing("means", figure, numbers)
+    found = {str(name): table for name, table in numbers.groupby("surface", sort=False)}
+    names = list(found)
+    return _draw_contours("means", numbers, [names[:2], names[2:]], found, "value")
 
 
-@styled
 def draw_surface(method: str = "any-class", points: int = _POINTS) -> Drawing:
     """Draw likelihood surfaces: one row of panels per pair of labels, one column per surface."""
     numbers = likelihood_surfaces(method, points)
-    names = list(dict.fromkeys(numbers["surface"]))
-    figure, grid = panels(len(LABEL_PAIRS), len(names), width=2.9, height=2.5)
-    drawn = None
-    for line, (y1, y2) in enumerate(LABEL_PAIRS):
-        for column, name in enumerate(names):
+    names, lines, found = list(dict.fromkeys(numbers["surface"])), [], {}
+    for y1, y2 in LABEL_PAIRS:
+        titles = [f"added by {names[-1]}" if name == "added" else str(name) for name in names]
+        lines.append([f"{title}\nlabels ({y1}, {y2})" for title in titles])
+        for name, title in zip(names, lines[-1], strict=True):
             chosen = (numbers["y1"] == y1) & (numbers["y2"] == y2) & (numbers["surface"] == name)
-            drawn = _contour(grid[line, column], numbers[chosen], "likelihood")
-            if not line:
-                added = name == "added"
-                grid[line, column].set_title(f"added by {names[-1]}" if added else name)
-        grid[line, 0].set_ylabel(f"labels ({y1}, {y2})\np of the second class")
-    _finish_surfaces(figure, grid, drawn, "likelihood, exp(−loss)")
-    return Drawing("surface", figure, numbers)
+            found[title] = numbers[chosen]
+    return _draw_contours("surface", numbers, lines, found, "likelihood")
 
 
-def _contour(axes: Axes, table: pd.DataFrame, column: str) -> Any:
-    side = round(len(table) ** 0.5)
-    p1, p2, value = (table[name].to_numpy().reshape(side, side) for name in ("p1", "p2", column))
-    # An added term may exceed 1, where its loss is negative; the scale ends at 1.
-    filled = axes.contourf(p1, p2, np.clip(value, 0, 1), levels=_LEVELS)
-    axes.contour(p1, p2, value, levels=_LEVELS[1:-1], colors="white", linewidths=0.5)
-    axes.set_aspect("equal")
-    axes.grid(False)
-    axes.set_xticks([0, 0.5, 1])
-    axes.set_yticks([0, 0.5, 1])
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1)
-    return filled
-
-
-def _finish_surfaces(figure: Any, grid: Any, drawn: Any, text: str) -> None:
+@styled
+def _draw_contours(
+    name: str,
+    numbers: pd.DataFrame,
+    lines: list[list[str]],
+    tables: dict[str, pd.DataFrame],
+    column: str,
+) -> Drawing:
+    """Draw a column over two probabilities, one panel per table; `lines`: the titles of panels."""
+    figure, grid = panels(len(lines), len(lines[0]), width=3, height=2.8)
+    for axes, title in zip(grid.flat, [one for line in lines for one in line], strict=True):
+        side = round(len(tables[title]) ** 0.5)
+        p1, p2, value = (
+            tables[title][key].to_numpy().reshape(side, side) for key in ("p1", "p2", column)
+        )
+        # An added term may exceed 1, where its loss is negative; the scale ends at 1.
+        filled = axes.contourf(p1, p2, np.clip(value, 0, 1), levels=_LEVELS)
+        axes.contour(p1, p2, value, levels=_LEVELS[1:-1], colors="white", linewidths=0.5)
+        axes.set(aspect="equal", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1], xlim=(0, 1), ylim=(0, 1))
+        axes.grid(False)
+        axes.set_title(title)
     for axes in grid[-1]:
         axes.set_xlabel("p of the first class")
     for axes in grid[:, 0]:
-        if not axes.get_ylabel():
-            axes.set_ylabel("p of the second class")
-    figure.colorbar(drawn, ax=grid, label=text, shrink=0.7, ticks=_LEVELS[::2])
+        axes.set_ylabel("p of the second class")
+    figure.colorbar(filled, ax=grid, label=column, shrink=0.7, ticks=_LEVELS[::2])
+    return Drawing(name, figure, numbers)

@@ -32,6 +32,7 @@ _NAMES = {
     "unknown": "unknown",
 }
 _DRAWN_BINS = 25
+_SHARE = "share of the group, %"
 ROWS_OF = {"train": "training rows"} | {part: f"{name} rows" for part, name in PARTS.items()}
 
 
@@ -57,8 +58,7 @@ def draw_distributions(runs: Sequence[Record]) -> Drawing:
                 tables.append(
                     _histogram(counts, run=run.name, part=part, epoch=epoch + 1, group=group)
                 )
-    numbers = pd.concat(tables, ignore_index=True)
-    return _draw_epochs("distributions", runs, numbers, _draw_groups, "share of the group, %")
+    return _draw_panels("distributions", runs, tables, _draw_groups, _SHARE)
 
 
 @styled
@@ -82,18 +82,7 @@ def draw_class_distributions(runs: Sequence[Record], classes: Sequence[str] = ()
                     tables.append(
                         _histogram(bins, run=run.name, part=part, **{"class": name}, group=group)
                     )
-    numbers = pd.concat(tables, ignore_index=True)
-    names = list(dict.fromkeys(numbers["class"]))
-    figure, grid = panels(len(runs), len(names), width=2.6, height=2.4)
-    for line, run in enumerate(runs):
-        for axes, name in zip(grid[line], names, strict=True):
-            _draw_groups(axes, numbers[(numbers["run"] == run.name) & (numbers["class"] == name)])
-            axes.set_title(shorten(f"{run.name}: {name}", 28))
-        grid[line, 0].set_ylabel("share of the group, %")
-    for axes in grid[-1]:
-        axes.set_xlabel("probability")
-    shared_legend(figure, grid)
-    return Drawing("class-distributions", figure, numbers)
+    return _draw_panels("class-distributions", runs, tables, _draw_groups, _SHARE, "class")
 
 
 def _class_counts(run: Record) -> tuple[str, np.ndarray]:
@@ -101,10 +90,7 @@ def _class_counts(run: Record) -> tuple[str, np.ndarray]:
     found = {part: run.class_counts(part) for part in reversed(PARTS)}
     kept = {part: counts for part, counts in found.items() if counts is not None}
     if not kept or run.classes is None:
-        raise NotRecorded(
-            f"{run.folder} has no class_histograms.npz: the run is not finished, or is from an "
-            "older version"
-        )
+        raise NotRecorded(f"{run.folder} has no class_histograms.npz: the run is not finished")
     part = next((part for part, counts in kept.items() if counts[:, 0].any()), next(iter(kept)))
     return part, kept[part]
 
@@ -138,24 +124,25 @@ def draw_false_negatives(runs: Sequence[Record]) -> Drawing:
             table["expected"] = (1 - share) * table["p"] / (1 - share * table["p"])
             table["k"] = _k(run, epoch, table["p"].to_numpy())
             tables.append(table)
-    numbers = pd.concat(tables, ignore_index=True)
-    return _draw_epochs("false-negatives", runs, numbers, _draw_shares, "present, %")
+    return _draw_panels("false-negatives", runs, tables, _draw_shares, "present, %")
 
 
-def _draw_epochs(
+def _draw_panels(
     name: str,
     runs: Sequence[Record],
-    numbers: pd.DataFrame,
+    tables: list[pd.DataFrame],
     draw: Callable[[Axes, pd.DataFrame], None],
     text: str,
+    column: str = "epoch",
 ) -> Drawing:
-    """Draw one row of panels per run and one panel per epoch."""
-    figure, grid = panels(len(runs), numbers.groupby("run")["epoch"].nunique().max(), height=2.5)
+    """Draw one row of panels per run and one panel per epoch, or per class."""
+    numbers = pd.concat(tables, ignore_index=True)
+    figure, grid = panels(len(runs), numbers.groupby("run")[column].nunique().max(), height=2.5)
     for line, run in enumerate(runs):
-        mine = numbers[numbers["run"] == run.name]
-        for axes, (epoch, table) in zip(grid[line], mine.groupby("epoch"), strict=False):
+        mine = numbers[numbers["run"] == run.name].groupby(column, sort=False)
+        for axes, (key, table) in zip(grid[line], mine, strict=False):
             draw(axes, table)
-            axes.set_title(f"{shorten(run.name, 28)}, epoch {epoch}")
+            axes.set_title(shorten(f"{run.name}, {column} {key}", 36))
         grid[line, 0].set_ylabel(text)
     for axes in grid[-1]:
         axes.set_xlabel(f"probability, {ROWS_OF[str(numbers['part'].iloc[0])]}")

@@ -44,10 +44,7 @@ def draw_classes(runs: Sequence[Record]) -> Drawing:
     tables = []
     for run in runs:
         if run.classes is None:
-            raise NotRecorded(
-                f"{run.folder} has no classes.csv: the run is not finished, or is from an older "
-                "version"
-            )
+            raise NotRecorded(f"{run.folder} has no classes.csv: the run is not finished")
         part = next(part for part in reversed(PARTS) if f"{part}_AP" in run.classes)
         table = run.classes[["class", "train_present", f"{part}_AP"]]
         tables.append(

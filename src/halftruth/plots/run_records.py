@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
@@ -10,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from halftruth.data import DataError
 from halftruth.train.config import read_settings
 from halftruth.train.journal import HISTOGRAMS, METRICS
 from halftruth.train.records import GROUPS
+from halftruth.train.run_folder import RESULT, refuse_damage
 from halftruth.train.scored_rows import PARTS
 
 NO_EPOCHS = "its model is an ensemble, which is not trained by epochs"
@@ -80,15 +81,12 @@ class Record:
         path = self.folder / "class_histograms.npz"
         if not path.is_file():
             return None
-        try:
-            with np.load(path) as file:
-                found: np.ndarray | None = file.get(part)
-        except (OSError, ValueError, BadZipFile) as error:
-            raise _broken(path, str(error)) from error
-        if found is not None and self.classes is not None and len(found) != len(self.classes):
-            raise _broken(
-                path, f"expected {len(self.classes)} classes as in classes.csv, got {len(found)}"
-            )
+        with refuse_damage(path), np.load(path) as file:
+            found: np.ndarray | None = file.get(part)
+            if found is not None and self.classes is not None and len(found) != len(self.classes):
+                raise ValueError(
+                    f"expected {len(self.classes)} classes as in classes.csv, got {len(found)}"
+                )
         return found
 
     def part_with(self, *groups: str) -> str:
@@ -116,16 +114,27 @@ def read_run(folder: str | Path) -> Record:
         raise DataError(f"{folder}: there is nothing to draw before the end of the first epoch")
     # The epochs of later stages are counted on.
     epochs.insert(0, "number", range(1, len(epochs) + 1))
-    classes = _read_classes(folder / "classes.csv")
-    return Record(
-        name=folder.resolve().name,
-        folder=folder,
-        config=config,
-        epochs=epochs,
-        histograms=_align(_read_lines(folder / HISTOGRAMS), epochs),
-        classes=classes,
-        result=_read_result(folder / "result.json", classes),
-    )
+    # Histograms of epochs that were not recorded are empty.
+    kept = {(line["stage"], line["epoch"]): line for line in _read_lines(folder / HISTOGRAMS)}
+    histograms = [kept.get(key, {}) for key in zip(epochs["stage"], epochs["epoch"], strict=True)]
+    classes, result = None, {}
+    if (path := folder / "classes.csv").is_file():
+        with refuse_damage(path):
+            classes = pd.read_csv(path)
+            if not {"class", "train_present"} <= set(classes) or not any(
+                f"{part}_AP" in classes for part in PARTS
+            ):
+                raise ValueError("expected the columns class, train_present and val_AP")
+    if (path := folder / RESULT).is_file():
+        with refuse_damage(path):
+            result = json.loads(path.read_text(encoding="utf-8"))
+            if not {"best_stage", "best_epoch"} <= result.keys():
+                raise ValueError("best_stage and best_epoch are missing")
+            count = len(result.get("thresholds", classes if classes is not None else ()))
+            if classes is not None and count != len(classes):
+                raise ValueError(f"expected {len(classes)} thresholds, one per class, got {count}")
+    name = folder.resolve().name
+    return Record(name, folder, config, epochs, histograms, classes, result)
 
 
 def read_runs(folders: Sequence[str | Path]) -> list[Record]:
@@ -141,63 +150,18 @@ def read_runs(folders: Sequence[str | Path]) -> list[Record]:
     return runs
 
 
-def _align(lines: list[dict[str, Any]], epochs: pd.DataFrame) -> list[dict[str, Any]]:
-    """One line per epoch; empty for epochs that an older version did not record."""
-    kept = {(line["stage"], line["epoch"]): line for line in lines}
-    return [kept.get(key, {}) for key in zip(epochs["stage"], epochs["epoch"], strict=True)]
-
-
 def _read_lines(path: Path) -> list[dict[str, Any]]:
     """Read one JSON object per line; skip a last line that is still being written."""
     if not path.is_file():
         return []
     text = path.read_text(encoding="utf-8", errors="replace")
-    lines = text.splitlines()
-    records = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            if number == len(lines) and not text.endswith("\n"):
-                break
-            raise _broken(path, f"line {number} is not valid JSON ({error})") from error
-        if not isinstance(record, dict) or not {"stage", "epoch"} <= record.keys():
-            raise _broken(path, f"line {number} has no stage and epoch")
-        records.append(record)
+    whole = text[: text.rfind("\n") + 1].splitlines()
+    last = text[text.rfind("\n") + 1 :]
+    with refuse_damage(path):
+        records = [json.loads(line) for line in whole if line.strip()]
+        with contextlib.suppress(ValueError):
+            records += [json.loads(last)] if last.strip() else []
+        for record in records:
+            if not {"stage", "epoch"} <= record.keys():
+                raise ValueError("a line has no stage and epoch")
     return records
-
-
-def _read_result(path: Path, classes: pd.DataFrame | None) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        result = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise _broken(path, f"not valid JSON ({error})") from error
-    if not isinstance(result, dict) or not {"best_stage", "best_epoch"} <= result.keys():
-        raise _broken(path, "best_stage and best_epoch are missing")
-    thresholds = result.get("thresholds")
-    if classes is not None and thresholds is not None and len(thresholds) != len(classes):
-        raise _broken(
-            path, f"expected {len(classes)} thresholds, one per class, got {len(thresholds)}"
-        )
-    return result
-
-
-def _read_classes(path: Path) -> pd.DataFrame | None:
-    if not path.is_file():
-        return None
-    try:
-        table = pd.read_csv(path)
-    except (ValueError, pd.errors.ParserError) as error:
-        raise _broken(path, str(error)) from error
-    measured = any(f"{part}_AP" in table for part in PARTS)
-    if not {"class", "train_present"} <= set(table) or not measured:
-        raise _broken(path, "expected the columns class, train_present and val_AP")
-    return table
-
-
-def _broken(path: Path, reason: str) -> DataError:
-    return DataError(f"{path} is damaged: {reason}. Restore the file, or train the run again")

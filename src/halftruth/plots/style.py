@@ -231,12 +231,3 @@ def shared_legend(figure: Figure, grid: np.ndarray, *, least: int = 2) -> None:
             loc="outside lower center",
             ncols=-(-len(found) // -(-len(found) // room)),
         )
-
-
-def epochs_axis(axes: Axes, last: int) -> None:
-    """Mark whole epochs, counted from 1."""
-    from matplotlib.ticker import MaxNLocator
-
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
-    axes.set_xlim(0.5, last + 0.5)
-    axes.set_xlabel("epoch")

@@ -32,7 +32,7 @@ def write_audit_report(audit: AuditFolder, path: str | Path | None = None, each:
     missing, wrong = current.missing_left.total, current.wrong_left.total
     facts = [
         (f"{info['rows']:,}", "audited rows"),
-        (f"{int((audit.scored['labels'] > 0).sum()):,}", "present labels"),
+        (f"{int((audit.scored.labels > 0).sum()):,}", "present labels"),
         *_reviewed(current),
         (f"{missing.value:,.0f}", "estimated missing labels"),
         (f"{missing.low:,.0f} – {missing.high:,.0f}", "90 % interval"),

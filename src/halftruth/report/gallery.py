@@ -20,7 +20,7 @@ _SIDE, _MOST_LETTERS = 150, 300
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Rows that a model was not trained on, with its probabilities and their labels.
+    """Rows that a model was not trained on, with its probabilities, decisions and their labels.
 
     `complete` are the complete labels, where they are known. `store` has the images and `texts` the
     texts of the rows, if they have any. `part`: what these rows are called.
@@ -29,6 +29,7 @@ class HeldOut:
     names: Sequence[str]
     classes: Sequence[str]
     probabilities: np.ndarray
+    predicted: np.ndarray
     labels: np.ndarray
     complete: np.ndarray | None
     store: ImageStore | None
@@ -50,6 +51,7 @@ class HeldOut:
             self,
             names=[self.names[row] for row in rows],
             probabilities=self.probabilities[rows],
+            predicted=self.predicted[rows],
             labels=self.labels[rows],
             complete=None if self.complete is None else self.complete[rows],
             texts=None if self.texts is None else [self.texts[row] for row in rows],
@@ -63,26 +65,38 @@ def best_and_worst(held_out: HeldOut, ap: np.ndarray) -> Raw:
     order = [int(k) for k in np.argsort(ap, kind="stable") if not np.isnan(ap[k])]
     parts = []
     for k in order[:MOST_CLASSES]:
-        picked = pick_rows(
-            held_out.probabilities[:, k], judged[:, k] == PRESENT, complete=known is not None
-        )
-        cards = [_card(held_out, row, k, text, kind) for text, kind, rows in picked for row in rows]
+        rows = pick_rows(held_out.probabilities[:, k], judged[:, k] == PRESENT)
+        cards = []
+        for row in rows:
+            is_present, is_predicted = judged[row, k] == PRESENT, held_out.predicted[row, k]
+            text, kind = describe_decision(is_present, is_predicted, complete=known is not None)
+            cards.append(_card(held_out, row, k, text, kind))
         title = f"{escape(held_out.classes[k])} <small>AP {100 * ap[k]:.1f}</small>"
         parts.append(f'<section class="case"><h3>{title}</h3>{grid(cards)}</section>\n')
     return Raw("".join(parts))
 
 
-def pick_rows(
-    scores: np.ndarray, present: np.ndarray, *, complete: bool
-) -> list[tuple[str, str, list[int]]]:
-    """Caption, kind and rows of a class: best and worst positives, and the best-scored others."""
+def pick_rows(scores: np.ndarray, present: np.ndarray) -> list[int]:
+    """Rows of a class: the best and the worst positives, and the best-scored others."""
     order = np.argsort(-scores, kind="stable")
-    positives, others = order[present[order]], order[~present[order]][:EACH].tolist()
-    return [
-        ("found", "right", positives[:EACH].tolist()),
-        ("missed", "wrong", positives[EACH:][::-1][:EACH].tolist()),
-        ("absent", "wrong", others) if complete else ("not labelled", "", others),
-    ]
+    positives, others = order[present[order]], order[~present[order]]
+    worst = positives[EACH:][::-1][:EACH]
+    return [int(row) for row in np.concatenate([positives[:EACH], worst, others[:EACH]])]
+
+
+def describe_decision(
+    is_present: bool, is_predicted: bool, *, complete: bool = True
+) -> tuple[str, str]:
+    """Caption and kind of a decision; an unlabelled class is wrong only if labels are `complete`.
+
+    >>> describe_decision(True, False), describe_decision(False, True, complete=False)
+    (('missed', 'wrong'), ('predicted, not labelled', ''))
+    """
+    if is_present:
+        return ("found", "right") if is_predicted else ("missed", "wrong")
+    if not complete:
+        return f"{'' if is_predicted else 'not '}predicted, not labelled", ""
+    return ("predicted, absent", "wrong") if is_predicted else ("absent", "right")
 
 
 def show_missing(held_out: HeldOut, found: pd.DataFrame) -> Raw:

@@ -30,7 +30,7 @@ _RULES = {
 }
 _SELECTIONS = {
     "one": "each row shows one of its present labels",
-    "random": "labels are missing at random, with one probability per class",
+    "random": "labels are missing at random",
 }
 
 

@@ -27,6 +27,7 @@ from halftruth.plots.probability_figures import draw_distributions, draw_false_n
 from halftruth.plots.run_figures import draw_classes
 from halftruth.plots.run_records import NotRecorded, Record, read_run
 from halftruth.plots.style import GRID, INK, Drawing, styled
+from halftruth.presence.decisions import Decisions, parse_rule
 from halftruth.report.gallery import (
     MOST_CLASSES,
     MOST_FOUND,
@@ -55,7 +56,7 @@ _MOST_LABELS = 1_000_000
 Draw = Callable[[Sequence[Record]], Drawing]
 
 FIGURES: tuple[tuple[str, str, Draw], ...] = (
-    ("Learning curves", "The dot marks the best epoch.", draw_curves),
+    ("Learning curves", "The dot marks the epoch whose weights are kept.", draw_curves),
     (
         "Probabilities after the first and the last epoch",
         "Each group of labels adds up to 100 %. The scale is logarithmic.",
@@ -97,6 +98,7 @@ def write_report(result: Result) -> Path:
         names=[f"row {row}" if items is None else str(items[row]) for row in rows],
         classes=task.classes,
         probabilities=details.probabilities[part],
+        predicted=read_decisions(result)(details.probabilities[part]),
         labels=task.labels.values[rows],
         complete=None if task.truth is None else task.truth[rows],
         store=task.store,
@@ -121,6 +123,12 @@ def write_report(result: Result) -> Path:
     return path
 
 
+def read_decisions(result: Result) -> Decisions:
+    """Return the rule and the thresholds of a run."""
+    predicted = ~np.isin(result.classes, result.not_predicted)
+    return Decisions(parse_rule(result.decide), np.array(result.thresholds), predicted)
+
+
 def _head(result: Result, config: Config, task: Task, seconds: float) -> str:
     numbers = [
         (f"{100 * value:.1f}", f"{key}, %, estimated ({100 * low:.0f} to {100 * high:.0f})")
@@ -134,7 +142,9 @@ def _head(result: Result, config: Config, task: Task, seconds: float) -> str:
         if (scores := getattr(result, part))
     ]
     if not result.members:
-        numbers.append((f"{result.best_epoch}", f"best epoch, stage {result.best_stage}"))
+        why = "the last one, select: last" if config.select == "last" else "the best one"
+        text = f"kept epoch of stage {result.best_stage}, {why}"
+        numbers.append((f"{result.best_epoch}", text))
     numbers.append((_duration(seconds), "total time"))
     text = escape(task.describe()).replace("\n", "<br>")
     return (
@@ -226,7 +236,8 @@ def _images(held_out: HeldOut, classes: pd.DataFrame, ap: str) -> str:
     return (
         f"<h2>Best and worst {kind}</h2><p>{held_out.part.capitalize()} rows, scored by models "
         "that were not trained on them: for each class the positives with the highest and the "
-        f"lowest score, and the other {kind} with the highest score{unlabelled}.{some}</p>"
+        f"lowest score, and the other {kind} with the highest score{unlabelled}. Found and missed "
+        f"are decisions of the run, by the thresholds above.{some}</p>"
         + best_and_worst(held_out, classes[ap].to_numpy(dtype=float))
     )
 
@@ -297,8 +308,8 @@ def _time(run: Record, seconds: float) -> str:
         + (table(["", "epochs", "per epoch", "time"], rows) if rows[1:] else "")
         + f'<p class="note">{escape(str(device))}, {torch.get_num_threads()} threads, '
         f"{escape(platform.platform(terse=True))}, Python {platform.python_version()}, torch "
-        f"{escape(torch.__version__)}. {total_text} includes reading and evaluation; "
-        "for a resumed run it counts from the last start.</p>"
+        f"{escape(torch.__version__)}. {total_text} includes reading and evaluation, of a "
+        "resumed run those of its last start.</p>"
     )
 
 

@@ -183,7 +183,7 @@ class Run:
             )
         seconds = time.perf_counter() - started
         if result.details is not None:
-            result.details.seconds = seconds
+            result.details.seconds = seconds + work.journal.seconds_before
         if self.main:
             self._write(result)
         work.journal.log(result.describe())

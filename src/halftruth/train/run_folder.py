@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -130,6 +131,19 @@ def read_result(folder: Path, classes: int) -> dict[str, Any]:
     return dict(found)
 
 
+@contextlib.contextmanager
+def refuse_damage(path: Path) -> Iterator[None]:
+    """Turn what wrong content of a file leads to into one sentence."""
+    try:
+        yield
+    except (
+        AttributeError, ArithmeticError, LookupError, TypeError, ValueError, BadZipFile
+    ) as error:  # fmt: skip
+        raise CheckpointError(
+            f"{path} is damaged: {type(error).__name__}: {error}. Restore the file, or train again"
+        ) from error
+
+
 def save_checkpoint(path: Path, tree: Any) -> None:
     """Write a tree of dicts, lists, numbers and tensors; on failure the old file is kept."""
     tensors: dict[str, Tensor] = {}
@@ -156,8 +170,11 @@ def load_checkpoint(path: Path) -> Any:
             raise CheckpointError(f"{path} was not written by halftruth (or by a newer version)")
         if header["checksum"] != _compute_checksum(header["tree"], tensors):
             raise ValueError("its bytes are not those that were written (the checksum differs)")
-        return _unpack(json.loads(header["tree"]), tensors)
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        tree = _unpack(json.loads(header["tree"]), tensors)
+        if not isinstance(tree, dict):
+            raise TypeError(f"expected a tree of names, got {type(tree).__name__}")
+        return tree
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(
             f"cannot read the checkpoint {path}: {error}. The file is damaged or incomplete; "
             "start again in another folder (--out)"

@@ -265,20 +265,20 @@ class Settings:
         None, DATA,
         "Folder of an audit, or a CSV of verdicts: labels that people verified as present or "
         "absent replace those of the label file.",
-        on_resume=FIXED, first=True,
+        on_resume=FIXED,
     )  # fmt: skip
     complete_rows: str | None = _declare(
         None, DATA,
         "Rows labelled completely: a text file with one item of the label file per line, whose "
         "unknown labels are absent; or a second label file with the complete labels of some items, "
         "which also tells whether the first one prefers some classes.",
-        on_resume=FIXED, first=True,
+        on_resume=FIXED,
     )  # fmt: skip
     hints: list[str] = _declare(
         list, DATA,
         "Table with scores of anything else (another model, keyword rules, people) for all or some "
         "items and classes; may be repeated. How much it is worth is learnt per class.",
-        on_resume=FREE, first=True,
+        on_resume=FREE,
     )  # fmt: skip
     hint_names: str | None = _declare(
         None, DATA, "Table with the columns hint and class, where the hints use other class names.",
@@ -371,8 +371,8 @@ class Settings:
         only=(IMAGES,), on_resume=FIXED,
     )  # fmt: skip
     image_size: int | None = _declare(
-        None, MODEL, "Image side in pixels.", at_least=8, default_words="the model's own",
-        only=(IMAGES,), on_resume=FIXED,
+        None, MODEL, "Image side in pixels.", at_least=8, less_than=10_000,
+        default_words="the model's own", only=(IMAGES,), on_resume=FIXED,
     )  # fmt: skip
     hidden: int = _declare(
         0, MODEL, "Width of a hidden layer before the head; 0: none.", at_least=0,
@@ -393,7 +393,7 @@ class Settings:
         "What is trained: the head alone, the whole network (all), or first one and then the "
         "other.",
         choices=("all", "head", "head-first"), only=(TUNABLE,), on_resume=FIXED,
-        default_on_features="head",
+        default_on_features="head", first=True,
     )  # fmt: skip
     freeze_bn: bool = _declare(
         True, MODEL, "Keep the statistics and scales of batch norm.",

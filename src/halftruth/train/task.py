@@ -321,8 +321,8 @@ def reading_options(config: Config) -> dict[str, Any]:
     others = [name for name in (config.group_column, config.text) if name]
     if not others:
         return config.reading
-    dropped = [*config.reading.get("drop_columns", ()), *others]
-    return {**config.reading, "drop_columns": dropped}
+    dropped = dict.fromkeys([*config.reading.get("drop_columns", ()), *others])
+    return {**config.reading, "drop_columns": [*dropped]}
 
 
 def truth_options(config: Config) -> dict[str, Any]:

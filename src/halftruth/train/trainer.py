@@ -18,9 +18,8 @@ from halftruth.models import Classifier
 from halftruth.models.cuda_graphs import Captured
 from halftruth.train.config import Config
 from halftruth.train.devices import keep_freed_memory, limit_threads
-from halftruth.train.expected_time import StageClock
 from halftruth.train.inputs.batches import Batches, Inputs, make_keys, seed_step
-from halftruth.train.journal import Journal
+from halftruth.train.journal import Journal, StageClock
 from halftruth.train.records import choose_criterion, make_epoch_record, measure_validation
 from halftruth.train.run_folder import BEST, HEAD, Checkpoints
 from halftruth.train.scoring import score_rows, send_scores

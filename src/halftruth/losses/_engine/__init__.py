@@ -1,1 +1,1 @@
-"""Implementation of the losses: tracing, generated kernels (Triton, C), table storage."""
+"""Implementation of the losses: tracing, generated kernels (Triton), table storage."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from halftruth.losses._engine.programs import Programs, loops
+from halftruth.losses._engine.programs import Programs, loops, tensors_of
 from halftruth.losses._engine.tracing import Line, Tape
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ def source(tape: Tape) -> str:
     arguments += [f"t{i}_at" for i in range(len(tape.tensors))]
     arguments += ["WANT: tl.constexpr", "ROWS: tl.constexpr", "BLOCK: tl.constexpr"]
     loads = []
-    for i, (tensor, layout) in enumerate(tape.tensors):
+    for i, (kind, layout) in enumerate(tape.tensors):
         load = _LOADS[layout].format(pointer=f"t{i}_at")
-        loads.append((layout, f"t{i} = {load}{_AS_FLOAT * tensor.is_floating_point()}"))
+        loads.append((layout, f"t{i} = {load}{_AS_FLOAT * (kind == 'float')}"))
     write = ["if WANT:", "    tl.store(slope_at + at, slope * scale, mask=mask)"]
     if any(line.sums for line in lines):
         body = _by_row(lines, loads, write)
@@ -179,7 +179,7 @@ def run(
     loss: "Loss", logits: Tensor, labels: Tensor, context: Any, scale: float, want_slope: bool
 ) -> tuple[Tensor, Tensor | None]:
     """scale · sum, and scale · slope of every entry, in one pass."""
-    _, program, tensors = programs.get(loss, logits, context)
+    program, tensors = programs.get(loss, logits, context), tensors_of(context)
     logits, labels = logits.contiguous(), labels.contiguous()
     grid = program.grid
     sums = logits.new_empty(() if grid == 1 else grid, dtype=torch.float32)

@@ -5,12 +5,13 @@ slopes, so one pass is enough: rows are processed in blocks that fit the cache o
 only the gradient is kept for the backward pass.
 """
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from halftruth.losses._engine import fused, native
+from halftruth.losses._engine import fused
 from halftruth.losses._engine.logit import Logit
 from halftruth.losses._engine.tracing import Untraceable
 
@@ -55,7 +56,8 @@ def walk(
     if len(every) == 1:
         z = logits if logits.dtype == dtype else logits.to(dtype)
         value, slope = loss.terms(Logit(z, loss.eps), labels, context, every[0])
-        return _reduced(value, unit) * scale, slope * scale if want_slope else None
+        value = _reduced(value, unit)
+        return (value if scale == 1 else value * scale), slope * scale if want_slope else None
     slopes = torch.empty_like(logits, dtype=dtype) if want_slope else None
     parts: list[Tensor] = []
     for rows in every:
@@ -119,16 +121,11 @@ class OnePass(torch.autograd.Function):
 
 
 def measure(logits: Tensor, task: Task, want_slope: bool) -> tuple[Tensor, Tensor | None]:
-    """The scaled value and slopes, by a generated kernel where possible, else by `walk`."""
+    """The scaled value and slopes, by a kernel on a GPU where possible, else by `walk`."""
     loss, labels, context, unit, scale = task
-    if unit == "all":
-        try:
-            if fused.fits(logits):
-                return fused.run(loss, logits, labels, context, scale, want_slope)
-            if native.fits(logits, labels):
-                return native.run(loss, logits, labels, context, scale, want_slope)
-        except Untraceable:
-            pass
+    if unit == "all" and fused.fits(logits):
+        with suppress(Untraceable):
+            return fused.run(loss, logits, labels, context, scale, want_slope)
     return walk(loss, logits, labels, context, unit, want_slope, scale)
 
 

@@ -1,7 +1,4 @@
-"""Programs of losses: trace a loss, order its loops, and keep the program for the next batch.
-
-Shared by `fused` (Triton, for GPUs) and `native` (C, for CPUs).
-"""
+"""Programs of losses: trace a loss, order its loops, and keep the program for the next batch."""
 
 import re
 from collections.abc import Callable
@@ -30,13 +27,13 @@ class Loop(NamedTuple):
     after: list[Line]
 
 
-def trace(loss: "Loss", logits: Tensor, context: Any, symbolic: bool = False) -> Tape:
+def trace(loss: "Loss", logits: Tensor, context: Any) -> Tape:
     """Record the operations of a loss on a batch of this shape, ending in `value` and `slope`.
 
-    `symbolic`: tensors of the context become symbols, too, so that the tape fits every context.
+    Tensors of the context become symbols, so that the tape fits every context of their shapes.
     """
     tape = Tape(*logits.shape)
-    context = as_symbols(context, tape) if symbolic else context
+    context = as_symbols(context, tape)
     s = KernelLogit(Symbol(tape, "z", "float"), loss.eps)  # type: ignore[arg-type]
     labels: Any = Symbol(tape, "y", "int")
     value, slope = loss.terms(s, labels, context, slice(0, logits.shape[0]))
@@ -113,38 +110,27 @@ class Watched(nn.Module):
         Watched.changes += 1
 
 
-def is_plain(context: Any) -> bool:
-    """Whether it is a tensor, None, or a tuple of these, which a program can take as arguments."""
+def kind_of(context: Any) -> Any:
+    """The dtypes and shapes of a context, on which a program depends."""
     if type(context) is tuple:
-        return all(map(is_plain, context))
-    return context is None or isinstance(context, Tensor)
+        return tuple(map(kind_of, context))
+    if context is None or isinstance(context, Tensor):
+        return None if context is None else (context.dtype, context.shape)
+    raise Untraceable(f"a context with {type(context).__name__}")
 
 
 def tensors_of(context: Any) -> list[Tensor]:
-    """The tensors of a plain context."""
-    if context is None:
-        return []
-    if isinstance(context, Tensor):
-        return [context]
-    return [tensor for part in context for tensor in tensors_of(part)]
-
-
-def kind_of(context: Any) -> Any:
-    """The dtypes and shapes of a context, on which a program depends."""
-    if context is None:
-        return None
-    if isinstance(context, Tensor):
-        return context.dtype, context.shape
-    return tuple(map(kind_of, context))
+    """The tensors of a context, in the order in which `as_symbols` replaces them."""
+    if type(context) is tuple:
+        return [tensor for part in context for tensor in tensors_of(part)]
+    return [] if context is None else [context.contiguous()]
 
 
 def as_symbols(context: Any, tape: Tape) -> Any:
     """The same context with symbols instead of tensors."""
-    if context is None:
-        return None
-    if isinstance(context, Tensor):
-        return tape.symbol(context)
-    return tuple(as_symbols(part, tape) for part in context)
+    if type(context) is tuple:
+        return tuple(as_symbols(part, tape) for part in context)
+    return None if context is None else tape.symbol(context)
 
 
 class Known(NamedTuple):
@@ -155,52 +141,33 @@ class Known(NamedTuple):
 
     changes: int
     settings: tuple[Any, ...]
-    programs: dict[Any, tuple[Tape, Any] | None]
+    programs: dict[Any, Any]
 
 
 class Programs:
-    """Tapes and programs of losses; a loss is traced again only after an attribute has changed."""
+    """Programs of losses; a loss is traced again only after an attribute has changed."""
 
     def __init__(self, build: Callable[[Tape], Any]) -> None:
         self.build = build
         # Not stored in the losses: a loss can be copied and pickled, a program cannot.
         self.known: WeakKeyDictionary[Loss, Known] = WeakKeyDictionary()
 
-    def get(self, loss: "Loss", logits: Tensor, context: Any) -> tuple[Tape, Any, list[Tensor]]:
-        """The tape, the program, and the tensors of this batch that it reads."""
-        if context is None or is_plain(context):
-            found = self._kept(loss, logits, context)
-            if found is not None:
-                return *found, [tensor.contiguous() for tensor in tensors_of(context)]
-        tape = trace(loss, logits, context)
-        return tape, self.build(tape), [tensor for tensor, _ in tape.tensors]
-
-    def _kept(self, loss: "Loss", logits: Tensor, context: Any) -> tuple[Tape, Any] | None:
+    def get(self, loss: "Loss", logits: Tensor, context: Any) -> Any:
+        """The program for all batches of this shape and kind of context."""
+        key = logits.shape, kind_of(context)
         known = self.known.get(loss)
         if known is None or known.changes != Watched.changes:
             known = self._look_up(loss, known)
-        key = logits.shape, kind_of(context)
         if key not in known.programs:
             if len(known.programs) >= KEPT:
                 known.programs.clear()
-            known.programs[key] = self._for_every_batch(loss, logits, context)
+            try:
+                known.programs[key] = self.build(trace(loss, logits, context))
+            except (Untraceable, AttributeError, TypeError):
+                known.programs[key] = None
+        if known.programs[key] is None:
+            raise Untraceable(type(loss).__name__)
         return known.programs[key]
-
-    def _for_every_batch(
-        self, loss: "Loss", logits: Tensor, context: Any
-    ) -> tuple[Tape, Any] | None:
-        """Tape and program, if they are valid for all batches of this shape and context."""
-        try:
-            tape = trace(loss, logits, context, symbolic=True)
-        except (Untraceable, AttributeError, TypeError):
-            # Where a symbol fails, the tensors of the batch may work.
-            return None
-        if len(tape.tensors) > len(tensors_of(context)):
-            return None  # it reads tensors of the loss, which may be others next time
-        program = self.build(tape)
-        # Dtypes and layouts are needed later; the values belong to this batch.
-        tape.tensors = [(tensor.new_empty(0), layout) for tensor, layout in tape.tensors]
-        return tape, program
 
     def _look_up(self, loss: "Loss", known: Known | None) -> Known:
         """The programs of a loss that may have changed."""

@@ -29,7 +29,7 @@ SHARE = 1 / 8
 FOLDER = Path("/dev/shm")
 
 
-# Tensors as bits and bytes.
+# Booleans as bits.
 
 
 def pack_bits(bits: Tensor) -> Tensor:
@@ -52,11 +52,6 @@ def unpack_bits(values: Tensor, shape: tuple[int, ...]) -> Tensor:
     places = torch.arange(8, dtype=torch.uint8, device=values.device)
     bits = (values.unsqueeze(-1) >> places) & 1
     return bits.flatten(-2)[..., : shape[-1]].bool()
-
-
-def as_bytes(rows: Tensor) -> Tensor:
-    """View rows as bytes, which every kind of exchange accepts."""
-    return rows.reshape(len(rows), -1).view(torch.uint8)
 
 
 # Communication between processes.

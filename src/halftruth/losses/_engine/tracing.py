@@ -34,13 +34,13 @@ class Line(NamedTuple):
 
 @dataclass
 class Tape:
-    """The recorded lines, the numbers they use, and the tensors they read."""
+    """The recorded lines, the numbers they use, and the kinds and layouts of tensors they read."""
 
     rows: int
     columns: int
     lines: list[Line] = field(default_factory=list)
     numbers: list[float] = field(default_factory=list)
-    tensors: list[tuple[Tensor, str]] = field(default_factory=list)
+    tensors: list[tuple[str, str]] = field(default_factory=list)
 
     def write(self, text: str, kind: str, row: bool, sums: bool = False) -> "Symbol":
         name = f"v{len(self.lines)}"
@@ -62,23 +62,19 @@ class Tape:
             # An argument of the kernel: a schedule may change it without compiling again.
             self.numbers.append(value)
             return f"c{len(self.numbers) - 1}", "float", True
-        if isinstance(value, Tensor) and value.dtype != torch.float64:
-            return self._tensor(value)
+        # Such as a tensor of the loss, which may be another one in the next batch.
         raise Untraceable(f"operand {type(value).__name__}")
 
     def symbol(self, value: Tensor) -> "Symbol":
         """A symbol for a tensor that changes with each batch; its operations are recorded, too."""
-        return Symbol(self, *self._tensor(value))
-
-    def _tensor(self, value: Tensor) -> tuple[str, str, bool]:
         shapes = {(): "one", (self.rows, 1): "row", (self.rows, self.columns): "entry"}
         layout = shapes.get(tuple(value.shape))
         if layout is None:
             raise Untraceable(f"tensor of shape {tuple(value.shape)}")
-        self.tensors.append((value.contiguous(), layout))
-        kind = "float" if value.is_floating_point() else "bool"
-        kind = "int" if kind == "bool" and value.dtype != torch.bool else kind
-        return f"t{len(self.tensors) - 1}", kind, layout != "entry"
+        kind = "float" if value.is_floating_point() else "int"
+        kind = "bool" if value.dtype == torch.bool else kind
+        self.tensors.append((kind, layout))
+        return Symbol(self, f"t{len(self.tensors) - 1}", kind, layout != "entry")
 
 
 class Symbol:
@@ -90,7 +86,7 @@ class Symbol:
         self.mask: str | None = None
         self.shape = (tape.rows, 1 if row else tape.columns)
         self.dtype = _DTYPES[kind]
-        self.device = torch.device("meta")
+        self.device, self.is_cpu = torch.device("meta"), False
 
     def _binary(self, text: str, other: Any, kind: str = "float", turned: bool = False) -> "Symbol":
         name, _, row = self.tape.operand(other)
@@ -218,13 +214,9 @@ class Symbol:
         return rule(*args, **(kwargs or {}))
 
 
-def _symbol(*values: Any) -> Symbol:
-    return next(value for value in values if isinstance(value, Symbol))
-
-
 def _call(text: str, *values: Any) -> Symbol:
     """Record one line with the operands a, b, c."""
-    tape = _symbol(*values).tape
+    tape = next(value for value in values if isinstance(value, Symbol)).tape
     operands = [tape.operand(value) for value in values]
     names = dict(zip("abc", (name for name, _, _ in operands), strict=False))
     return tape.write(text.format(**names), "float", all(row for _, _, row in operands))
@@ -325,10 +317,5 @@ RULES.update(
         "sub": lambda a, b: _call("{a} - {b}", a, b),
         "rsub": lambda a, b, alpha=1: _call("{b} - {a}", a * alpha, b),
         "div": lambda a, b: _call("{a} / {b}", a, b),
-        "truediv": lambda a, b: _call("{a} / {b}", a, b),
-        "le": lambda a, b: _symbol(a, b)._binary("{a} >= {b}", a, "bool"),
-        "lt": lambda a, b: _symbol(a, b)._binary("{a} > {b}", a, "bool"),
-        "ge": lambda a, b: _symbol(a, b)._binary("{a} <= {b}", a, "bool"),
-        "gt": lambda a, b: _symbol(a, b)._binary("{a} < {b}", a, "bool"),
     }
 )

@@ -1,6 +1,7 @@
 """Features and text of a run, read from files or from memory, for training and for prediction."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,8 @@ def _to_floats(features: Any) -> Any:
 def _read_texts(config: Config, source: Any) -> tuple[list[str], np.ndarray | None]:
     """The texts of a table, a DataFrame or of memory, and the ids of the rows."""
     assert config.text is not None
+    # Texts of new rows may all be blank.
+    _check = partial(check_texts, may_be_blank=True)
     if isinstance(source, pd.DataFrame):
         if config.text not in source.columns:
             raise DataError(
@@ -212,16 +215,16 @@ def _read_texts(config: Config, source: Any) -> tuple[list[str], np.ndarray | No
             "" if gone else v if isinstance(v, list | tuple | dict | np.ndarray) else str(v)
             for v, gone in zip(column, column.isna(), strict=True)
         ]
-        return check_texts(texts, f"DataFrame column {config.text!r}"), index_ids(source)
+        return _check(texts, f"DataFrame column {config.text!r}"), index_ids(source)
     if isinstance(source, str | Path):
         path = Path(source)
         if not path.is_file() and isinstance(source, str) and path.suffix not in SUFFIXES:
-            return check_texts([source], "text"), None
+            return _check([source], "text"), None
         table = read_table(path, **text_options(config.reading))
         texts = list(table.column(config.text, "text"))
         chosen = config.reading.get("image_column")
         if chosen not in table.columns:
             chosen = find_item_column(table.columns)
         ids = None if chosen is None else np.array(table.texts(chosen, "image_column"))
-        return check_texts(texts, f"{path} column {config.text!r}"), ids
-    return check_texts(list(source), "text"), None
+        return _check(texts, f"{path} column {config.text!r}"), ids
+    return _check(list(source), "text"), None

@@ -50,9 +50,11 @@ from halftruth.train.run_folder import (
     digest_features,
     load_checkpoint,
     read_result,
+    refuse_damage,
 )
 from halftruth.train.scored_rows import HELD_OUT, ScoredRows
 from halftruth.train.scoring import average_over_mirror, score_rows
+from halftruth.train.settings import SETTINGS
 
 # Decoded pixels that are held in memory at once.
 _BLOCK_BYTES = 256 << 20
@@ -101,12 +103,18 @@ class TrainedRun:
                 f"have: {', '.join(sorted(strange))}"
             )
         check_device(device)
+        for name, value in values.items():
+            if expected := SETTINGS[name].expected(value):
+                raise CheckpointError(
+                    f"{self.folder / 'config.yaml'}: {name}: expected {expected}, got {value!r:.80}"
+                )
         # Not checked further: the files of training may not exist any more.
         self.config = dataclasses.replace(Config(**values), device=device)
         self.saved = load_checkpoint(self.folder / BEST)
-        self.classes: tuple[str, ...] = tuple(self.saved["identity"]["classes"])
-        # The number of features per row; None for a run on images.
-        self.inputs: int | None = self.saved["identity"]["inputs"]
+        with refuse_damage(self.folder / BEST):
+            self.classes: tuple[str, ...] = tuple(self.saved["identity"]["classes"])
+            # The number of features per row; None for a run on images.
+            self.inputs: int | None = self.saved["identity"]["inputs"]
         self.flip = flip
         if flip and self.inputs is not None:
             raise DataError(
@@ -138,10 +146,11 @@ class TrainedRun:
         count = len(self.classes)
         if self.result is None:
             return Decisions(Rule("threshold", 0.5), np.full(count, 0.5), np.full(count, True))
-        left_out = set(self.result.get("not_predicted", ()))
-        predicted = np.array([name not in left_out for name in self.classes])
-        limits = np.array(self.result["thresholds"], dtype=float)
-        return Decisions(parse_rule(self.result.get("decide", "f1")), limits, predicted)
+        with refuse_damage(self.folder / RESULT):
+            left_out = set(self.result.get("not_predicted", ()))
+            predicted = np.array([name not in left_out for name in self.classes])
+            limits = np.array(self.result["thresholds"], dtype=float)
+            return Decisions(parse_rule(self.result.get("decide", "f1")), limits, predicted)
 
     def decide(self, rule: str) -> Decisions:
         """Return decisions by another rule, from the scores of rows the model was not fitted on."""
@@ -172,7 +181,10 @@ class TrainedRun:
         found = self.result and self.result.get("probabilities")
         if not found:
             return np.zeros(len(self.classes)), np.ones(len(self.classes))
-        fitted = Probabilities.from_dict(found)
+        with refuse_damage(self.folder / RESULT):
+            fitted = Probabilities.from_dict(found)
+            if {fitted.offset.shape, fitted.slope.shape} != {(len(self.classes),)}:
+                raise ValueError(f"expected {len(self.classes)} curves of probabilities")
         return fitted.offset, fitted.slope
 
     @property

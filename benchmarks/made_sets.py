@@ -1,21 +1,12 @@
-"""Data sets of other kinds than those `auto` was developed on, for benchmarks/ensemble.py.
+"""Data sets of other kinds than those `auto` was developed on; `common.load_rows` makes them.
 
-    python benchmarks/unseen_sets.py DIR
-    python benchmarks/ensemble.py DIR --sets all --seeds 0,1,2 --out unseen.jsonl
-
-Nothing is downloaded: the sets are made from tables that come with scikit-learn, or drawn. Each is
-one NAME.npz with X_train, Y_train, X_test, Y_test (complete 0/1 labels). Very few rows, very many
-columns, many rows, rare classes, categories only, counts of words, interactions without main
+Nothing is downloaded: they are made from tables that come with scikit-learn, or drawn. Very few
+rows, very many columns, rare classes, categories only, counts of words, interactions without main
 effects.
 """
 
-import argparse
-from pathlib import Path
-
 import numpy as np
 from sklearn import datasets
-
-from common import start
 
 # Features, labels, and how many rows are for training.
 Made = tuple[np.ndarray, np.ndarray, int]
@@ -92,14 +83,6 @@ def make_topics(random: np.random.Generator) -> Made:
     return x / np.linalg.norm(x, axis=1, keepdims=True).clip(1e-9), y, 1500
 
 
-def make_many_rows(random: np.random.Generator) -> Made:
-    """32,000 rows; twelve labels by a random network on 25 skewed columns."""
-    z = random.normal(size=(32_000, 25))
-    hidden = np.tanh(z @ random.normal(size=(25, 40)) / 2)
-    score = hidden @ random.normal(size=(40, 12)) + 2 * random.normal(size=(32_000, 12))
-    return np.exp(z * np.linspace(0.2, 1.5, 25)), above(score, np.linspace(0.03, 0.4, 12)), 28_000
-
-
 def make_rare(random: np.random.Generator) -> Made:
     """Classes from 0.4 % to 2 % of the rows, beside one with 60 %; clusters in 40 columns."""
     z = random.normal(size=(8000, 40))
@@ -139,33 +122,17 @@ def make_diabetes(random: np.random.Generator) -> Made:
 
 
 SETS = {
-    name.removeprefix("make_").replace("_", "-"): function
-    for name, function in list(globals().items())
-    if name.startswith("make_")
-}
+    "digits": make_digits, "digit-pairs": make_digit_pairs, "wine": make_wine,
+    "breast-cancer": make_breast_cancer, "counts": make_counts, "wide": make_wide,
+    "topics": make_topics, "rare": make_rare, "categories": make_categories,
+    "interactions": make_interactions, "diabetes": make_diabetes,
+}  # fmt: skip
 
 
-def main(argv: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
-    given = parser.parse_args(argv)
-    given.folder.mkdir(parents=True, exist_ok=True)
-    for name in given.sets:
-        random = np.random.default_rng(11)
-        x, y, count = SETS[name](random)
-        order = random.permutation(len(x))
-        train, test = order[:count], order[count : count + 4000]
-        x, y = x.astype(np.float32), (y > 0).astype(np.int8)
-        np.savez_compressed(
-            given.folder / f"{name}.npz",
-            X_train=x[train], Y_train=y[train], X_test=x[test], Y_test=y[test],
-        )  # fmt: skip
-        print(f"{name}: {len(train):,} + {len(test):,} rows, {x.shape[1]:,} features, "
-              f"{y.shape[1]} classes, {y.mean(axis=0).min():.3f} to {y.mean(axis=0).max():.2f}, "
-              f"{y.sum(axis=1).mean():.2f} per row")  # fmt: skip
-
-
-if __name__ == "__main__":
-    small = "digits wine breast-cancer counts wide categories interactions diabetes"
-    start(main, f"OUT/sets --sets {small}")
+def make_set(name: str) -> list[np.ndarray]:
+    """Return features and labels of training rows, and of test rows; always the same."""
+    random = np.random.default_rng(11)
+    x, y, count = SETS[name](random)
+    order = random.permutation(len(x))
+    parts = order[:count], order[count : count + 4000]
+    return [values[rows] for rows in parts for values in (x, (y > 0).astype(np.int8))]
