@@ -25,7 +25,8 @@ import torch
 
 from common import add_line, print_header, print_row, read_lines, start
 from halftruth.bench.grid import load_grid
-from halftruth.bench.workers import Bench, Place
+from halftruth.bench.run_data import Place
+from halftruth.bench.training import Bench
 from halftruth.metrics import mean_average_precision, mean_roc_auc
 from halftruth.train.auto.resolve import hold_out_rows, make_trial
 from halftruth.train.config import Config
@@ -77,20 +78,20 @@ def settings(matrix: Any, seed: int) -> tuple[Config, list[dict[str, Any]]]:
 
 def evaluate_setting(config: Config, matrix: Any) -> Found:
     """Train and evaluate a setting; means over the held-out parts."""
-    rows = matrix.splits.train
+    rows, labels = matrix.splits.train, torch.from_numpy(matrix.labels)
     inside = None if matrix.groups is None else matrix.groups[rows]
     parts = hold_out_rows(rows, config.seed, inside)
     found = defaultdict(list)
     for held in parts:
-        stage = make_trial(config, matrix.x, matrix.labels, rows, held, OneProcess("cpu"))
+        stage = make_trial(config, matrix.x, labels, rows, held, OneProcess("cpu"))
         found["criterion"].append(stage.run().kept)
         for part, metrics in (
             (held, {"mAP": mean_average_precision, "AUC": mean_roc_auc}),
             (matrix.splits.test, {"test": mean_average_precision}),
         ):
-            scores, labels = stage.score(part), matrix.labels[torch.as_tensor(part)]
+            scores, shown = stage.score(part), labels[torch.as_tensor(part)]
             for name, metric in metrics.items():
-                found[name].append(metric(scores, labels))
+                found[name].append(metric(scores, shown))
     return {"parts": len(parts), **{name: fmean(values) for name, values in found.items()}}
 
 
@@ -109,7 +110,7 @@ def run_missing(options: argparse.Namespace) -> Iterator[Found]:
             for seed in options.seeds:
                 if cell.method != "auto" or (options.only and cell.data not in options.only):
                     continue
-                matrix = bench.matrix(cell.job(seed))
+                matrix = bench.rows(cell.job(seed))
                 config, rivals = settings(matrix, seed)
                 for rival in [{}, *rivals]:
                     about = (cell.data, cell.column, seed, json.dumps(rival))

@@ -8,7 +8,7 @@ import yaml
 from tiny_grid import HereOnly
 
 from halftruth.bench import runner
-from halftruth.bench.workers import Bench
+from halftruth.bench.training import Bench
 from halftruth.cli import main
 from halftruth.data import read_labels
 
@@ -114,11 +114,11 @@ def test_a_wrong_option_of_a_table_is_one_message(command, grid, root, tmp_path,
 def test_an_interrupted_grid_keeps_finished_runs(command, grid, root, tmp_path, monkeypatch):
     out, original, done = tmp_path / "r.jsonl", Bench.do, []
 
-    def interrupt_the_third(bench, task):
-        done.append(task)
+    def interrupt_the_third(bench, what, job):
+        done.append(job)
         if len(done) == 3:
             raise KeyboardInterrupt
-        return original(bench, task)
+        return original(bench, what, job)
 
     monkeypatch.setattr(Bench, "do", interrupt_the_third)
     code, text = command("run", grid, "--data", root, "--out", out, "--seeds", "0,1")

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from legible import assert_legible
 
-from halftruth.bench.result_tables import columns
+from halftruth.bench.result_tables import summarise
 from halftruth.bench.results import read_results
 from halftruth.data import DataError
 from halftruth.plots.bench_figures import draw_bench, draw_comparison, tried_settings
@@ -162,6 +162,6 @@ def test_many_methods_can_be_read(results):
             name = f"method-{number}-with-a-name"
             lines.append({**record, "method": name, "id": f"{number}-{record['id']}"})
     results.write_text("\n".join(map(json.dumps, lines)))
-    drawing = draw_comparison(columns(read_results(results)))
+    drawing = draw_comparison(summarise(read_results(results)))
     assert_legible(drawing.figure)
     assert len(drawing.numbers) == 30

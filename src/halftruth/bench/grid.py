@@ -12,7 +12,7 @@ import yaml
 
 from halftruth import losses
 from halftruth.bench import datasets as benchmarks
-from halftruth.bench.jobs import PRIOR, Cell
+from halftruth.bench.cells import PRIOR, Cell, is_on_features
 from halftruth.bench.label_settings import find_setting
 from halftruth.bench.search_space import parse, space_of
 from halftruth.data import DataError
@@ -71,21 +71,15 @@ def fill_placeholders(options: dict[str, Any]) -> dict[str, Any]:
     return {key: 1.0 if value == PRIOR else value for key, value in options.items()}
 
 
-def threshold_problems(threshold: Any) -> list[str]:
+def prediction_problems(entry: Mapping[str, Any]) -> list[str]:
+    """Mistakes of the threshold or the rule of decisions in a grid or the entry of a method."""
+    threshold, rule = entry.get("threshold", "fit"), entry.get("decide")
     number = type(threshold) in (int, float) and 0 <= threshold <= 1
-    if number or threshold in ("fit", "offset"):
-        return []
-    return [f'threshold: expected "fit", "offset" or 0 to 1, got {threshold!r}']
-
-
-def decide_problems(entry: Mapping[str, Any]) -> list[str]:
-    """Mistakes of the rule of decisions in a grid or in the entry of a method."""
-    rule = entry.get("decide")
-    if rule is None:
-        return []
-    if not isinstance(rule, str) or not is_rule(rule):
+    if not number and threshold not in ("fit", "offset"):
+        return [f'threshold: expected "fit", "offset" or 0 to 1, got {threshold!r}']
+    if rule is not None and (not isinstance(rule, str) or not is_rule(rule)):
         return [f"decide: expected a rule such as f1 or precision=0.9, got {rule!r}"]
-    if entry.get("threshold", "fit") != "fit":
+    if rule is not None and threshold != "fit":
         return ["decide, threshold: expected one of them, since both choose the predictions"]
     return []
 
@@ -153,21 +147,27 @@ class Grid:
         ]
 
     def _cell(self, data: str, setting: str, name: str, method: dict[str, Any]) -> Cell:
-        about = {key: value for key, value in self.data[data].items() if key != "training"}
         return Cell(
             data=data,
-            source={"reader": data, **about},
+            source=self.source(data),
             labels=method.get("labels", setting),
             column=setting,
             method=name,
             loss=method["loss"],
             options=method.get("options") or {},
             training=self._training(data, method),
+            threshold=self._get_threshold(method),
             search=self._search(data, method),
             label_seed=self.label_seed,
             choose=self.choose,
-            threshold=self._get_threshold(method),
+            seeds=tuple(self.seeds),
+            count=self.trials,
         )
+
+    def source(self, data: str) -> dict[str, Any]:
+        """Where a data set comes from: its reader, its root and its options."""
+        about = {key: value for key, value in self.data[data].items() if key != "training"}
+        return {"reader": data, **about}
 
     def _get_threshold(self, method: dict[str, Any]) -> float | str:
         """The threshold of a method, or its rule of decisions."""
@@ -181,7 +181,7 @@ class Grid:
     def _search(self, data: str, method: dict[str, Any]) -> dict[str, Any]:
         common = {} if method["loss"] == AUTO else self.search
         if common is None:
-            common = _ON_FEATURES if self.on_features(data) else _ON_IMAGES
+            common = _ON_FEATURES if is_on_features(self.source(data)) else _ON_IMAGES
         given = method.get("search")
         own = space_of(method["loss"]) if given is None else parse(given)
         # Options that the grid sets are not searched.
@@ -189,21 +189,12 @@ class Grid:
         own = {key: axis for key, axis in own.items() if key not in fixed}
         return {"training": parse(common), "options": own}
 
-    def on_features(self, data: str) -> bool:
-        """Whether a data set is a matrix of features, not images."""
-        about = self.data[data]
-        if "frozen" in about or "features" in about:
-            return True
-        known = ("yeast", "scene", "corel5k", "bibtex", "tabular", "features", "coco2014-features")
-        return about.get("reader", data) in known
-
     def applies(self, data: str, method: dict[str, Any]) -> bool:
         """Whether a method can be trained on a data set: features have no views and no maps."""
-        inputs: dict[str, Any] = (
-            {"features": ["x"]} if self.on_features(data) else {"images": ["x"]}
-        )
+        kind = "features" if is_on_features(self.source(data)) else "images"
         head = self._training(data, method).get("head", Config.head)
         options = fill_placeholders(method.get("options") or {})
+        inputs: dict[str, Any] = {kind: ["x"]}
         config = Config(method=method["loss"], options=options, head=head, **inputs)
         return not config._check_method()
 
@@ -246,7 +237,7 @@ class Grid:
             found.append(f"seeds: expected a list, each {SEED_RANGE}, got {self.seeds}")
         if type(self.trials) is not int or self.trials < 1:
             found.append(f"trials: expected an integer >= 1, got {self.trials!r}")
-        found += threshold_problems(self.threshold) + decide_problems(vars(self))
+        found += prediction_problems(vars(self))
         if not (self.label_seed == "seed" or is_seed(self.label_seed)):
             found.append(f'label_seed: expected {SEED_RANGE} or "seed", got {self.label_seed!r}')
         for setting in self.labels:
@@ -285,17 +276,12 @@ class Grid:
                 for row, made in method_rows(name, entry).items():
                     with_auto |= made["loss"] == AUTO
                     if strange := made.keys() - _OF_METHOD:
-                        found.append(
-                            f"methods: {row}: there is no key {', '.join(sorted(strange))}"
-                        )
+                        names = ", ".join(sorted(strange))
+                        found.append(f"methods: {row}: there is no key {names}")
                     budget = (made.get("training") or {}).get("budget")
                     if budget is not None and made["loss"] != AUTO:
                         found.append(f"methods: {row}: budget works only with the method auto")
-                    found += [
-                        f"methods: {row}: {text}"
-                        for text in threshold_problems(made.get("threshold", 0.5))
-                        + decide_problems(made)
-                    ]
+                    found += [f"methods: {row}: {text}" for text in prediction_problems(made)]
                     build_loss(made)
                     parse(made.get("search") or {})
             except (ValueError, TypeError) as error:

@@ -61,7 +61,7 @@ def published_all() -> list[tuple[Key, Number]]:
     """Every published number, including different papers' numbers for the same experiment."""
     return [
         ((data, labels, str(method), block["metric"]), Number.parse(value, block["source"]))
-        for block in _read("published.yaml")
+        for block in read_yaml("published.yaml")
         for method, values in block["rows"].items()
         for (data, labels), value in zip(_columns(block), values, strict=True)
         if value is not None
@@ -132,7 +132,7 @@ def get_recipe(name: str) -> Recipe:
 @functools.cache
 def recipes() -> dict[str, Recipe]:
     """Every recipe by its name, in the order of recipes.yaml."""
-    content = _read("recipes.yaml")
+    content = read_yaml("recipes.yaml")
     return {
         recipe.name: recipe
         for table in content["tables"]
@@ -187,6 +187,7 @@ def _pick(value: Any, column: int) -> Any:
     return value
 
 
-def _read(name: str) -> Any:
+def read_yaml(name: str) -> Any:
+    """Read a file of this package."""
     file = importlib.resources.files("halftruth.bench") / name
     return yaml.safe_load(file.read_text(encoding="utf-8"))

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import importlib.resources
 import itertools
 import math
 from collections.abc import Mapping
@@ -10,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import yaml
 
+from halftruth.bench.papers import read_yaml
 from halftruth.losses import registry
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.settings import AUTO, ENSEMBLE, parse_number
@@ -84,8 +83,7 @@ def parse(given: Mapping[str, Any]) -> Space:
 
 @functools.cache
 def _declared() -> dict[str, Any]:
-    file = importlib.resources.files("halftruth.bench") / "search_spaces.yaml"
-    return dict(yaml.safe_load(file.read_text(encoding="utf-8")))
+    return dict(read_yaml("search_spaces.yaml"))
 
 
 def space_of(method: str) -> Space:

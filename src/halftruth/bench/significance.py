@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 from scipy.stats import permutation_test, ttest_1samp
 
-from halftruth.bench.result_tables import REFERENCES, one_setting
+from halftruth.bench.result_tables import REFERENCES, data_name, one_setting
 from halftruth.bench.results import Record
 
 # Up to this many pairs, every sign pattern is counted; above, a Student t test would be as good.
@@ -46,7 +46,11 @@ def compare(
     """
     if test not in TESTS:
         raise ValueError(f"test: expected one of {', '.join(TESTS)}, got {test!r}")
-    runs = [run for run in records if not run["trial"] and (run.get(part) or {}).get(metric)]
+    runs = [
+        {**run, "data": data_name(run)}
+        for run in records
+        if not run["trial"] and (run.get(part) or {}).get(metric)
+    ]
     found: list[Comparison] = []
     for data, labels in dict.fromkeys((run["data"], run["column"]) for run in runs):
         here = [run for run in runs if (run["data"], run["column"]) == (data, labels)]

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from halftruth.cli import options as o
-from halftruth.cli.paper_commands import paper
+from halftruth.cli.paper_commands import paper, parse_seeds, run_and_show
 from halftruth.cli.terminal import say
 
 app = typer.Typer(
@@ -55,36 +55,21 @@ def run(
 
     halftruth bench run benchmarks/grids/tabular.yaml --data data/ --out results/tabular.jsonl
     """
-    from halftruth.bench import load_grid, run_grid, table
-    from halftruth.bench.results import read_results
+    from halftruth.bench import load_grid
 
-    # The grid reports seeds that are not numbers, together with all other mistakes.
-    numbers = seeds and [int(part) if part.isdigit() else part for part in seeds.split(",")]
     spec = load_grid(
-        grid, seeds=numbers, trials=trials, decide=decide,
+        grid, seeds=parse_seeds(seeds), trials=trials, decide=decide,
         labels=None if labels is None else labels.split(","),
     )  # fmt: skip
     if epochs is not None:
-        spec.training |= {"epochs": epochs, "head_epochs": epochs}
-        for about in spec.data.values():
-            about.get("training", {}).update(epochs=epochs, head_epochs=epochs)
+        for settings in (spec.training, *(about.get("training") for about in spec.data.values())):
+            if settings is not None:
+                settings |= {"epochs": epochs, "head_epochs": epochs}
     if limit is not None:
         spec.data = {name: {**about, "limit": limit} for name, about in spec.data.items()}
-    spec = spec.select(methods=methods, data=only)
-
+    chosen = spec.select(methods=methods, data=only)
     where = {"jobs": jobs, "device": device, "cache": cache, "start": start}
-    try:
-        failed = run_grid(spec, data, out, **where, say=say)  # type: ignore[arg-type]
-    except KeyboardInterrupt:
-        say(f"stopped; finished runs are in {out}, and the same command continues from there")
-        raise typer.Exit(130) from None
-    if out.is_file():
-        say("\n" + table(read_results(out)))
-    if failed:
-        say(f"{len(failed)} runs failed; the same command tries them again:")
-        for text in failed:
-            say(f"  {text}")
-        raise typer.Exit(1)
+    run_and_show([chosen], data, out, **where, shown=[spec])
 
 
 @app.command("table")
