@@ -9,7 +9,6 @@ import numpy as np
 from halftruth.bench.datasets.dataset import (
     Contents,
     Dataset,
-    Published,
     find_existing,
     read_lines,
     register,
@@ -17,8 +16,6 @@ from halftruth.bench.datasets.dataset import (
 from halftruth.data.errors import DataError
 from halftruth.labels import ABSENT, PRESENT, LabelMatrix
 
-EM = "Zhou et al. 2022 (EM), Table 4"
-LASD = "LASD, Table 1"
 FIELDS = ["image", "attribute", "present"]
 
 
@@ -30,16 +27,7 @@ class CUB(Dataset):
     (image, attribute, present) are read.
     """
 
-    title = "Caltech-UCSD Birds-200-2011"
-    homepage = "the Caltech vision lab's data sets (vision.caltech.edu/datasets) or CaltechDATA, \
-the file CUB_200_2011.tgz"
-    tree = """
-        attributes.txt (next to CUB_200_2011 in the archive; or attributes/attributes.txt)
-        CUB_200_2011/images.txt
-        CUB_200_2011/train_test_split.txt
-        CUB_200_2011/attributes/image_attribute_labels.txt
-        CUB_200_2011/images/001.Black_footed_Albatross/*.jpg, ...
-    """
+    entry = "cub"
 
     def read(self, root: Path) -> Contents:
         places = ("CUB_200_2011", "CUB_200_2011/CUB_200_2011", "")
@@ -60,16 +48,6 @@ the file CUB_200_2011.tgz"
         split = np.where(np.array(training) == "1", "train", "test")
         labels = LabelMatrix(values, tuple(classes), np.array(images, dtype=str), split)
         return Contents(labels, find_existing(folder / "images"))
-
-    def published(self) -> tuple[Published, ...]:
-        return (
-            Published("classes", "312", EM),
-            Published("images_train_and_val", "5,994", LASD),
-            Published("images_train", "4795", EM, val=0.2),
-            Published("images_val", "1199", EM, val=0.2),
-            Published("images_test", "5,794", LASD),
-            Published("positives_per_image", "31.4", EM),
-        )
 
     def _attributes(self, table: Path, images: int, classes: int) -> np.ndarray:
         import pandas as pd

@@ -11,7 +11,7 @@ import numpy as np
 from halftruth.bench.datasets.dataset import (
     Contents,
     Dataset,
-    Published,
+    check_choice,
     find_existing,
     join,
     register,
@@ -23,7 +23,6 @@ from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 TestPart = Literal["validation", "test"]
 DESCRIPTIONS = ("oidv7-class-descriptions-boxable.csv", "class-descriptions-boxable.csv")
 COLUMNS = ["ImageID", "LabelName", "Confidence"]
-HILL = "Zhang et al. (Hill, SPLC), Table II"
 
 
 @register("openimages", "open-images")
@@ -35,21 +34,10 @@ class OpenImages(Dataset):
     Images without a present label of these classes are left out.
     """
 
-    title = "Open Images (boxable image-level labels)"
-    homepage = "the Open Images page (storage.googleapis.com/openimages/web), V5 to V7: \
-human-verified image-level labels and class names of the boxable subset; images from CVDF"
-    tree = """
-        oidv7-class-descriptions-boxable.csv (or class-descriptions-boxable.csv)
-        train-annotations-human-imagelabels-boxable.csv
-        validation-annotations-human-imagelabels-boxable.csv (or test-... with test="test")
-        train/*.jpg, validation/*.jpg, test/*.jpg
-        (the CSV files may be in a folder annotations/)
-    """
+    entry = "openimages"
 
     def __init__(self, test: TestPart = "validation", classes: Sequence[str] | None = None) -> None:
-        if test not in get_args(TestPart):
-            raise DataError(f"test must be one of {get_args(TestPart)}, got {test!r}")
-        self.test: TestPart = test
+        self.test = check_choice("test", test, get_args(TestPart))
         self.classes = None if classes is None else class_names(classes, "classes=")
 
     def read(self, root: Path) -> Contents:
@@ -65,15 +53,6 @@ human-verified image-level labels and class names of the boxable subset; images 
             join(parts, ("train", "test")),
             find_existing(root / "train", root / self.test),
             notes=tuple(note for note in notes if note),
-        )
-
-    def published(self) -> tuple[Published, ...]:
-        return (
-            Published("classes", "567", HILL),
-            Published("images_train_and_val", "1,742,125", HILL),
-            Published("images_test", "37,306", "Zhang et al. (Hill, SPLC), section V-A"),
-            Published("positives_per_image", "2.54", HILL),
-            Published("observed_labels", "1,742,125", HILL, setting="single"),
         )
 
     def _read_classes(self, file: Path) -> tuple[list[str], tuple[str, ...]]:

@@ -11,13 +11,20 @@ import numpy as np
 
 from halftruth.bench.datasets.chestxray14 import patient_parts
 from halftruth.bench.datasets.coco import string_order
-from halftruth.bench.datasets.dataset import Contents, Dataset, Published, published_of, register
+from halftruth.bench.datasets.dataset import (
+    Contents,
+    Dataset,
+    Published,
+    complete,
+    published_of,
+    register,
+)
 from halftruth.bench.label_settings import MEASURES
 from halftruth.data import read_column, read_labels
 from halftruth.data.errors import DataError, class_names, some
 from halftruth.data.features import check_features, read_features
 from halftruth.data.readers.numpy_file import load_arrays
-from halftruth.labels import ABSENT, PRESENT, LabelMatrix
+from halftruth.labels import LabelMatrix
 
 
 @register("table")
@@ -34,11 +41,7 @@ class LabelFile(Dataset):
         any-class presence paper; a split column is then not used.
     """
 
-    title = "a label file"
-    homepage = "your own, in any format of docs/formats.md"
-    tree = """
-        a label file with complete labels and a split column (train, test, and val if you like)
-    """
+    entry = "table"
 
     def __init__(
         self,
@@ -119,11 +122,7 @@ class PackedFeatures(Dataset):
     compare: the data set whose published numbers it is compared with.
     """
 
-    title = "packed features"
-    homepage = "made from your own images by any backbone; docs/datasets.md has the few lines"
-    tree = """
-        features.npz with features, labels, names, split and, optionally, scale and image_id
-    """
+    entry = "features"
 
     def __init__(self, compare: str | None = None) -> None:
         self.compare = compare
@@ -148,7 +147,7 @@ class PackedFeatures(Dataset):
         bits = np.unpackbits(packed, axis=1)
         if bits[:, len(names) :].any():
             raise DataError(f"{file} [labels]: bits are set beyond the {len(names)} classes")
-        values = np.where(bits[:, : len(names)] == 1, PRESENT, ABSENT).astype(np.int8)
+        values = complete(bits[:, : len(names)] == 1)
         matrix = np.multiply(arrays["features"], arrays.get("scale", 1.0), dtype=np.float32)
         check_features(matrix, rows=rows, place=f"{file} [features]")
         order = np.arange(rows)

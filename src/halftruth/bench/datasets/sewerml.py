@@ -10,21 +10,19 @@ import numpy as np
 from halftruth.bench.datasets.dataset import (
     Contents,
     Dataset,
-    Published,
+    check_choice,
+    classes_of,
+    complete,
     find_existing,
     join,
     register,
 )
 from halftruth.data.errors import DataError
-from halftruth.labels import ABSENT, PRESENT, LabelMatrix
+from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.seeds import check_seed
 
-CODES = (
-    "RB", "OB", "PF", "DE", "FS", "IS", "RO", "IN", "AF", "BE", "FO", "GR", "PH", "PB", "OS", "OP",
-    "OK",
-)  # fmt: skip
+CODES = classes_of("sewer-ml")
 SewerSplit = Literal["paper", "held-out"]
-TABLE = "any-class presence paper, Table 7"
 
 
 @register("sewer-ml", "sewerml")
@@ -42,13 +40,7 @@ class SewerML(Dataset):
         published).
     """
 
-    title = "Sewer-ML"
-    homepage = "the Sewer-ML page of Aalborg University's VAP lab (vap.aau.dk/sewer-ml), a form \
-gives access; annotations and images"
-    tree = """
-        SewerML_Train.csv, SewerML_Val.csv (or in a folder annotations/)
-        train00.zip ... train13.zip, valid00.zip, valid01.zip (or unpacked in images/, train/, val/)
-    """
+    entry = "sewer-ml"
 
     def __init__(
         self,
@@ -57,8 +49,7 @@ gives access; annotations and images"
         negatives: float | None = None,
         subset_seed: int = 0,
     ) -> None:
-        if split not in get_args(SewerSplit):
-            raise DataError(f"split must be one of {get_args(SewerSplit)}, got {split!r}")
+        self.split = check_choice("split", split, get_args(SewerSplit))
         if (positives is None) != (negatives is None):
             raise DataError(
                 "expected positives and negatives together, as in positives=50000, negatives=2; "
@@ -68,8 +59,9 @@ gives access; annotations and images"
             raise DataError(
                 f"expected positives >= 1 and negatives >= 0, got {positives} and {negatives}"
             )
-        self.split, self.subset_seed = split, check_seed(subset_seed, "subset_seed")
+        self.subset_seed = check_seed(subset_seed, "subset_seed")
         self.subset = None if positives is None else (int(positives), float(negatives or 0))
+        self.variant = self.split if self.subset is None else f"{self.split}, subset"
 
     def read(self, root: Path) -> Contents:
         folder = self.folder(root, ("", "annotations", "Annotations"), "SewerML_Train.csv")
@@ -88,23 +80,6 @@ gives access; annotations and images"
             join(parts, ("train", "val" if self.split == "paper" else "test")),
             find_existing(*folders, *archives),
             notes=tuple(notes),
-        )
-
-    def published(self) -> tuple[Published, ...]:
-        train, val = ("train", "val") if self.split == "paper" else ("train_and_val", "test")
-        found = (
-            Published("classes", "17", "Haurum and Moeslund 2021"),
-            Published(f"images_{val}", "130,046", TABLE),
-            Published(f"positive_rows_{val}", "61,365", TABLE),
-            Published(f"negative_rows_{val}", "68,681", TABLE),
-        )
-        if self.subset is not None:
-            return found
-        return (
-            *found,
-            Published(f"images_{train}", "1,040,129", TABLE),
-            Published(f"positive_rows_{train}", "487,309", TABLE),
-            Published(f"negative_rows_{train}", "552,820", TABLE),
         )
 
 
@@ -150,7 +125,7 @@ def _labels(file: Path) -> tuple[LabelMatrix, str]:
             f"{file} entry {row + 1}, column {('Defect', *CODES)[column]}: expected 0 or 1, got "
             f"{marks[row, column]}"
         )
-    values = np.where(marks[:, 1:] == 1, PRESENT, ABSENT).astype(np.int8)
+    values = complete(marks[:, 1:] == 1)
     odd = int(np.count_nonzero((values == PRESENT).any(axis=1) != (marks[:, 0] == 1)))
     note = f"{file.name}: {odd:,} rows in which Defect disagrees with the 17 defect columns"
     return LabelMatrix(values, CODES, frame["Filename"].to_numpy(dtype=str)), note if odd else ""
