@@ -14,7 +14,7 @@ from halftruth import losses
 from halftruth.bench import datasets as benchmarks
 from halftruth.bench.cells import PRIOR, Cell, is_on_features
 from halftruth.bench.label_settings import find_setting
-from halftruth.bench.search_space import parse, space_of
+from halftruth.bench.search_space import middle_of_required, parse, space_of
 from halftruth.data import DataError
 from halftruth.models.heads import registry as heads
 from halftruth.seeds import SEED_RANGE, is_seed
@@ -39,9 +39,9 @@ def method_rows(name: str, entry: dict[str, Any] | None) -> dict[str, dict[str, 
         return {"complete": dict(COMPLETE), **every}
     if name == "complete" and entry is None:
         return {name: dict(COMPLETE)}
-    if AUTO in (name, (entry or {}).get("loss")):
-        return {name: {**AUTO_ROW, **(entry or {})}}
     entry = {"loss": name, **(entry or {})}
+    if AUTO in (name, entry["loss"]):
+        return {name: {**AUTO_ROW, **entry}}
     entry.setdefault("fixed", list(entry.get("options") or {}))
     return {name: {**entry, **fill_required_options(entry["loss"], entry)}}
 
@@ -50,13 +50,9 @@ def fill_required_options(loss: str, entry: dict[str, Any]) -> dict[str, Any]:
     """A method's entry with its required options filled in: the number of positives per row is
     counted on validation rows, other options start in the middle of their search range.
     """
-    options = dict(entry.get("options") or {})
-    signature, space = losses.registry.signature(loss), space_of(loss)
-    for key, parameter in signature.items():
-        if key == "expected_positives":
-            options.setdefault(key, PRIOR)
-        elif parameter.default is parameter.empty and key in space:
-            options.setdefault(key, space[key].at(0.5))
+    options = {**middle_of_required(loss), **(entry.get("options") or {})}
+    if "expected_positives" in losses.registry.signature(loss):
+        options.setdefault("expected_positives", PRIOR)
     return {"loss": losses.registry.resolve(loss), "options": options}
 
 
@@ -85,29 +81,27 @@ def prediction_problems(entry: Mapping[str, Any]) -> list[str]:
 
 
 def training_problems(training: dict[str, Any]) -> list[str]:
-    strange = training.keys() & _NOT_TRAINING
-    found = [f"training: {key} cannot be set in a grid" for key in sorted(strange)]
-    known = {f.name for f in dataclasses.fields(Config)}
-    found += [f"training: there is no setting {key!r}" for key in sorted(training.keys() - known)]
+    found = [f"{key} cannot be set in a grid" for key in sorted(training.keys() & _NOT_TRAINING)]
+    unknown = sorted(training.keys() - _SETTINGS - _NOT_TRAINING)
+    found += [f"there is no setting {key!r}" for key in unknown]
     if not found:
         head = training.get("head", Config.head)
         maps = head in heads.names() and heads.get(head).wants_map
         inputs: dict[str, Any] = {"images": ["x"]} if maps else {}
-        config = Config(**collect(training), **inputs)
-        texts = (text for text in config.problems() if text.split(":")[0] in training)
-        found += [f"training: {text}" for text in texts]
-    return found
+        problems = Config(**collect(training), **inputs).problems()
+        found = [text for text in problems if text.split(":")[0] in training]
+    return [f"training: {text}" for text in found]
 
 
 def convert_numbers(training: dict[str, Any]) -> dict[str, Any]:
     """Convert values such as 1e-4, which YAML reads as text, to numbers."""
-    known = {f.name for f in dataclasses.fields(Config)}
-    if not training or training.keys() - known:
+    if training.keys() - _SETTINGS:
         return dict(training)
     config = Config(**training)
     return {key: getattr(config, key) for key in training}
 
 
+_SETTINGS = {f.name for f in dataclasses.fields(Config)}
 _OF_METHOD = {"loss", "options", "labels", "search", "fixed", "training", "threshold", "decide"}
 _OF_DATA = {"reader", "root", "frozen", "published", "val", "limit", "training"}
 _ON_FEATURES = {"head_lr": {"low": 1e-4, "high": 3e-2, "log": True}}
@@ -170,13 +164,9 @@ class Grid:
         return {"reader": data, **about}
 
     def _get_threshold(self, method: dict[str, Any]) -> float | str:
-        """The threshold of a method, or its rule of decisions."""
-        for entry in (method, vars(self)):
-            if entry.get("decide") is not None:
-                return str(entry["decide"])
-            if "threshold" in entry and (entry is method or self.decide is None):
-                return entry["threshold"]  # type: ignore[no-any-return]
-        return self.threshold
+        """The threshold of a method, or its rule of decisions; its own before that of the grid."""
+        own = method.get("decide") or method.get("threshold")
+        return own if own is not None else self.decide or self.threshold
 
     def _search(self, data: str, method: dict[str, Any]) -> dict[str, Any]:
         common = {} if method["loss"] == AUTO else self.search
@@ -209,16 +199,14 @@ class Grid:
 
     def entries(self) -> dict[str, dict[str, Any]]:
         """The methods by the name of their table row: loss, options, labels."""
-        found: dict[str, dict[str, Any]] = {}
-        for name, entry in self._given():
-            found |= method_rows(name, entry)
-        return found
+        rows = (method_rows(name, entry) for name, entry in self._given().items())
+        return {name: entry for several in rows for name, entry in several.items()}
 
-    def _given(self) -> list[tuple[str, Any]]:
+    def _given(self) -> dict[str, Any]:
         given = [self.methods] if isinstance(self.methods, str) else self.methods
         if isinstance(given, Mapping):
-            return [(str(name), entry) for name, entry in given.items()]
-        return [(str(name), None) for name in given]
+            return {str(name): entry for name, entry in given.items()}
+        return {str(name): None for name in given}
 
     def select(self, methods: str | None = None, data: str | None = None) -> "Grid":
         """The grid with only the methods and data sets that match one of the patterns."""
@@ -232,64 +220,66 @@ class Grid:
     def problems(self) -> list[str]:
         """Everything that is wrong with the values; files are not read."""
         found = [f"data {name}: {text}" for name in self.data for text in self._data_problems(name)]
-        found += self._check_method()
+        found += [text for name, entry in self._given().items() for text in _problems(name, entry)]
+        found += self._budget_problems()
         if not self.seeds or not all(type(s) is int and is_seed(s) for s in self.seeds):
             found.append(f"seeds: expected a list, each {SEED_RANGE}, got {self.seeds}")
         if type(self.trials) is not int or self.trials < 1:
             found.append(f"trials: expected an integer >= 1, got {self.trials!r}")
-        found += prediction_problems(vars(self))
         if not (self.label_seed == "seed" or is_seed(self.label_seed)):
             found.append(f'label_seed: expected {SEED_RANGE} or "seed", got {self.label_seed!r}')
-        for setting in self.labels:
-            try:
-                find_setting(setting)
-            except DataError as error:
-                found.append(f"labels: {error}")
-        entries = (entry for _, entry in self._given() if isinstance(entry, Mapping))
-        for about in (*self.data.values(), *entries, {"training": self.training}):
+        found += prediction_problems(vars(self))
+        for about in (*self.data.values(), {"training": self.training}):
             found += training_problems(about.get("training", {}))
         try:
-            space = parse(self.search or {})
+            for setting in self.labels:
+                find_setting(setting)
+        except DataError as error:
+            found.append(f"labels: {error}")
+        try:
+            unknown = parse(self.search or {}).keys() - _SETTINGS
         except ValueError as error:
             return [*found, str(error)]
-        for key in space.keys() - {f.name for f in dataclasses.fields(Config)}:
-            found.append(f"search: training has no setting {key!r}")
-        return found
+        return [*found, *(f"search: training has no setting {key!r}" for key in unknown)]
 
     def _data_problems(self, name: str) -> list[str]:
         about = self.data[name]
-        reader = about.get("reader", name)
         if "root" not in about:
             return ["expected `root`, its folder or file below the data folder"]
         try:
-            known = benchmarks.registry.signature(reader)
+            known = _OF_DATA | benchmarks.registry.signature(about.get("reader", name)).keys()
         except ValueError as error:
             return [str(error)]
-        strange = about.keys() - _OF_DATA - known.keys()
-        options = ", ".join(sorted(_OF_DATA | known.keys()))
-        return [f"there is no option {key!r}; there are: {options}" for key in sorted(strange)]
+        options = ", ".join(sorted(known))
+        strange = sorted(about.keys() - known)
+        return [f"there is no option {key!r}; there are: {options}" for key in strange]
 
-    def _check_method(self) -> list[str]:
-        found, with_auto = [], False
-        for name, entry in self._given():
-            try:
-                for row, made in method_rows(name, entry).items():
-                    with_auto |= made["loss"] == AUTO
-                    if strange := made.keys() - _OF_METHOD:
-                        names = ", ".join(sorted(strange))
-                        found.append(f"methods: {row}: there is no key {names}")
-                    budget = (made.get("training") or {}).get("budget")
-                    if budget is not None and made["loss"] != AUTO:
-                        found.append(f"methods: {row}: budget works only with the method auto")
-                    found += [f"methods: {row}: {text}" for text in prediction_problems(made)]
-                    build_loss(made)
-                    parse(made.get("search") or {})
-            except (ValueError, TypeError) as error:
-                found.append(f"methods: {name}: {error}")
+    def _budget_problems(self) -> list[str]:
         shared = (self.training, *(about.get("training", {}) for about in self.data.values()))
-        if not with_auto and any("budget" in training for training in shared):
-            found.append("training: budget has no effect, since no method of the grid is auto")
-        return found
+        given = self._given().items()
+        with_auto = any(AUTO in (name, (entry or {}).get("loss")) for name, entry in given)
+        if with_auto or not any("budget" in training for training in shared):
+            return []
+        return ["training: budget has no effect, since no method of the grid is auto"]
+
+
+def _problems(name: str, entry: dict[str, Any] | None) -> list[str]:
+    """Mistakes of one name in `methods`."""
+    found = []
+    try:
+        for made in method_rows(name, entry).values():
+            if strange := made.keys() - _OF_METHOD:
+                found.append(f"there is no key {', '.join(sorted(strange))}")
+            if "budget" in (made.get("training") or {}) and made["loss"] != AUTO:
+                found.append("budget works only with the method auto")
+            found += prediction_problems(made)
+            build_loss(made)
+            parse(made.get("search") or {})
+    except (ValueError, TypeError) as error:
+        found.append(str(error))
+    return [f"methods: {name}: {text}" for text in found] + training_problems(
+        (entry or {}).get("training") or {}
+    )
 
 
 def load_grid(path: str | Path, **changes: Any) -> Grid:
@@ -310,8 +300,8 @@ def make_grid(values: dict[str, Any]) -> Grid:
     problems = []
     for key in values.keys() - set(known):
         close = difflib.get_close_matches(str(key), known, n=1)
-        hint = f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(known)}"
-        problems.append(f"there is no key {key!r}{hint}")
+        hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}"
+        problems.append(f"there is no key {key!r}; {hint}")
     data = values.get("data")
     if not isinstance(data, dict) or not all(isinstance(v, dict) for v in data.values()):
         raise ConfigError([*problems, "data: expected a mapping of names to {root: ..., ...}"])
@@ -319,19 +309,16 @@ def make_grid(values: dict[str, Any]) -> Grid:
     if isinstance(grid.labels, str):
         grid.labels = [grid.labels]
     grid.training = convert_numbers(grid.training)
-    problems += grid.problems()
-    if problems:
+    if problems := problems + grid.problems():
         raise ConfigError(sorted(problems))
     return grid
 
 
 def _matching(entries: dict[str, Any], patterns: str, what: str) -> dict[str, Any]:
+    """The entries whose names match one of several patterns."""
     several = [pattern.strip() for pattern in patterns.split(",")]
-    found = {
-        name: entry
-        for name, entry in entries.items()
-        if any(fnmatch.fnmatch(name, pattern) for pattern in several)
-    }
+    found = {name: entry for name, entry in entries.items()
+             if any(fnmatch.fnmatch(name, pattern) for pattern in several)}  # fmt: skip
     if not found:
         there = ", ".join(entries)
         raise ConfigError([f"{what}: none matches {patterns!r}; there are: {there}"])
