@@ -99,7 +99,7 @@ def test_a_missing_results_file_is_one_message(command, tmp_path):
         (["--style", "html"], "style: expected one of markdown"),
         (["--part", "train"], "part: expected val or test"),
         (["--metric", "map"], "metric: expected one of"),
-        (["--only", "voc*"], "no data set matches"),
+        (["--only", "voc*"], "data: none matches 'voc*'; there are: toy"),
     ],
 )
 def test_a_wrong_option_of_a_table_is_one_message(command, grid, root, tmp_path, words, message):

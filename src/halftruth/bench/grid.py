@@ -212,9 +212,9 @@ class Grid:
         """The grid with only the methods and data sets that match one of the patterns."""
         kept = dataclasses.replace(self)
         if data is not None:
-            kept.data = _matching(self.data, data, "data")
+            kept.data = matching(self.data, data, "data")
         if methods is not None:
-            kept.methods = _matching(self.entries(), methods, "methods")
+            kept.methods = matching(self.entries(), methods, "methods")
         return kept
 
     def problems(self) -> list[str]:
@@ -314,12 +314,12 @@ def make_grid(values: dict[str, Any]) -> Grid:
     return grid
 
 
-def _matching(entries: dict[str, Any], patterns: str, what: str) -> dict[str, Any]:
+def matching(entries: dict[str, Any], patterns: str, what: str) -> dict[str, Any]:
     """The entries whose names match one of several patterns."""
     several = [pattern.strip() for pattern in patterns.split(",")]
     found = {name: entry for name, entry in entries.items()
              if any(fnmatch.fnmatch(name, pattern) for pattern in several)}  # fmt: skip
     if not found:
-        there = ", ".join(entries)
+        there = ", ".join(entries) if len(entries) < 100 else f"{len(entries)} names"
         raise ConfigError([f"{what}: none matches {patterns!r}; there are: {there}"])
     return found

@@ -7,6 +7,7 @@ import pandas as pd
 
 from halftruth.bench.papers import Number, find_published
 from halftruth.bench.results import Record
+from halftruth.data import DataError
 
 # Reference rows: not ranked, and not part of rank correlations.
 REFERENCES = ("complete",)
@@ -112,13 +113,13 @@ def table(
     """
     records, metrics = list(records), list(metrics)
     if style not in WRITERS:
-        raise ValueError(f"style: expected one of {', '.join(WRITERS)}, got {style!r}")
+        raise DataError(f"style: expected one of {', '.join(WRITERS)}, got {style!r}")
     if part not in ("val", "test"):
-        raise ValueError(f"part: expected val or test, got {part!r}")
+        raise DataError(f"part: expected val or test, got {part!r}")
     known = sorted({name for record in records for name in record.get(part) or ()})
     wrong = [metric for metric in metrics if known and metric not in known]
     if wrong:
-        raise ValueError(f"metric: expected one of {', '.join(known)}, got {wrong[0]!r}")
+        raise DataError(f"metric: expected one of {', '.join(known)}, got {wrong[0]!r}")
     found = summarise(records, metrics, part, source)
     return WRITERS[style](found) if len(found) else "no finished runs yet\n"
 

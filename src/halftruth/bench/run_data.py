@@ -26,6 +26,7 @@ from halftruth.train.devices import OneProcess
 from halftruth.train.inputs.batches import apply_in_blocks, fit_standardization
 from halftruth.train.inputs.cache_keys import digest_image_files
 from halftruth.train.inputs.image_inputs import Images, decode
+from halftruth.train.run_folder import replace_file
 from halftruth.train.scoring import score_rows
 
 # Keys of a data set in a grid that are not options of its reader.
@@ -100,16 +101,18 @@ def write_files(read: Benchmark, folder: Path, complete: bool = False) -> dict[s
 
     Hidden labels of training rows are left out, except with `complete`.
     """
-    files = {"labels": folder / "observed.csv", "truth": folder / "truth.csv"}
-    written = folder / "written"
+    shown, truth, written = folder / "observed.csv", folder / "truth.csv", folder / "written"
     if not written.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        write_labels(read.observed, files["labels"])
-        known = read.truth if complete else seen_labels(read)
-        write_labels(dataclasses.replace(read.observed, values=known), files["truth"])
+        write_labels_and_truth(read, shown, truth, read.truth if complete else seen_labels(read))
         written.touch()
     images = [str(path) for path in read.images]
-    return {**{name: str(path) for name, path in files.items()}, "images": images}
+    return {"labels": str(shown), "truth": str(truth), "images": images}
+
+
+def write_labels_and_truth(read: Benchmark, shown: Path, truth: Path, known: np.ndarray) -> None:
+    shown.parent.mkdir(parents=True, exist_ok=True)
+    write_labels(read.observed, shown)
+    write_labels(dataclasses.replace(read.observed, values=known), truth)
 
 
 def seen_labels(read: Benchmark) -> np.ndarray:
@@ -218,8 +221,6 @@ def frozen_features(
     model.to(machine.device).eval()
     rows = np.arange(len(names))
     found = score_rows(model.features, inputs, rows, machine, _BATCH).cpu().numpy()  # type: ignore[arg-type]
-    cache.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.{os.getpid()}.npy")
-    np.save(new, found)
-    os.replace(new, path)
+    with replace_file(path, shared=True) as new, new.open("wb") as file:
+        np.save(file, found)
     return found

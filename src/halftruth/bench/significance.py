@@ -12,6 +12,7 @@ from scipy.stats import permutation_test, ttest_1samp
 
 from halftruth.bench.result_tables import REFERENCES, data_name, one_setting
 from halftruth.bench.results import Record
+from halftruth.data import DataError
 
 # Up to this many pairs, every sign pattern is counted; above, a Student t test would be as good.
 MOST_EXACT = 16
@@ -45,7 +46,7 @@ def compare(
     one only. The correction is that of Holm, over all pairs of a data set and label setting.
     """
     if test not in TESTS:
-        raise ValueError(f"test: expected one of {', '.join(TESTS)}, got {test!r}")
+        raise DataError(f"test: expected one of {', '.join(TESTS)}, got {test!r}")
     runs = [
         {**run, "data": data_name(run)}
         for run in records
@@ -64,7 +65,7 @@ def compare(
         }
         if against is not None and against not in values:
             known = ", ".join(values)
-            raise ValueError(f"against: there are no runs of {against!r} here; there are: {known}")
+            raise DataError(f"against: there are no runs of {against!r} here; there are: {known}")
         pairs = [
             (first, second)
             for first, second in combinations(values, 2)

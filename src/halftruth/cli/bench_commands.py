@@ -6,7 +6,15 @@ from typing import Annotated
 import typer
 
 from halftruth.cli import options as o
-from halftruth.cli.paper_commands import paper, parse_seeds, run_and_show
+from halftruth.cli.paper_commands import (
+    Device,
+    Jobs,
+    Limit,
+    Seeds,
+    paper,
+    parse_seeds,
+    run_and_show,
+)
 from halftruth.cli.terminal import say
 
 app = typer.Typer(
@@ -24,25 +32,21 @@ def run(
     grid: Annotated[Path, typer.Argument(help="YAML file of the grid.")],
     data: Annotated[Path, typer.Option(help="Folder of data sets.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Results file (.jsonl).")],
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Number of processes.")] = 1,
-    device: Annotated[
-        str, typer.Option(help="auto (every GPU), cpu, or a list: cuda:0,cuda:1.")
-    ] = "auto",
+    jobs: Jobs = 1,
+    device: Device = "auto",
     methods: Annotated[str | None, typer.Option(help='Only these: "em,ll-*".')] = None,
     only: Annotated[str | None, typer.Option(help="Only these data sets of the grid.")] = None,
     labels: Annotated[
         str | None, typer.Option(help="Other label settings: single,left-75,frequent.")
     ] = None,
-    seeds: Annotated[str | None, typer.Option(help="Other seeds: 0,1,2.")] = None,
+    seeds: Seeds = None,
     trials: Annotated[int | None, typer.Option(min=1, help="Settings to try per method.")] = None,
     decide: Annotated[
         str | None,
         typer.Option(help="Predict by a rule (f1, precision=0.9, ...) instead of a threshold."),
     ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Another number of epochs.")] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Rows per part at most, to test a grid quickly.")
-    ] = None,
+    limit: Limit = None,
     cache: Annotated[
         Path | None, typer.Option(help="Folder of decoded images and features.")
     ] = None,
@@ -95,32 +99,19 @@ def show(
 
     halftruth bench table results/tabular.jsonl --style latex
     """
-    import fnmatch
-
     from halftruth.bench import read_results, table
+    from halftruth.bench.grid import matching
     from halftruth.bench.significance import compare, significance_table
 
-    records = read_results(results)
-    if only is not None:
-        names = sorted({record["data"] for record in records})
-        kept = [name for name in names if any(fnmatch.fnmatch(name, p) for p in only.split(","))]
-        if not kept:
-            raise typer.BadParameter(
-                f"no data set matches {only!r}; there are: {', '.join(names)}", param_hint="--only"
-            )
-        records = [record for record in records if record["data"] in kept]
-    try:
-        text = table(records, metrics=metric or ["mAP"], style=style, part=part)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    typer.echo(text, nl=False)
     if against is not None and test is None:
         raise typer.BadParameter("it has no effect without --test", param_hint="--against")
-    for name in metric or ["mAP"] if test is not None else ():
-        try:
-            compared = compare(records, name, part, str(test), against)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from error
+    records, metrics = read_results(results), metric or ["mAP"]
+    if only is not None:
+        kept = matching({record["data"]: None for record in records}, only, "data")
+        records = [record for record in records if record["data"] in kept]
+    typer.echo(table(records, metrics=metrics, style=style, part=part), nl=False)
+    for name in metrics if test is not None else ():
+        compared = compare(records, name, part, str(test), against)
         typer.echo("\n" + significance_table(compared, name, str(test), LEVEL), nl=False)
 
 
@@ -128,7 +119,7 @@ app.command("paper")(paper)
 
 
 @app.command("recipes")
-def recipes(
+def list_recipes(
     pattern: Annotated[
         str, typer.Argument(help='Only these: "voc2012/*"; one name prints the whole recipe.')
     ] = "*",
@@ -137,20 +128,14 @@ def recipes(
 
     halftruth bench recipes "voc2012/*"
     """
-    import fnmatch
+    from halftruth.bench.grid import matching
+    from halftruth.bench.papers import recipes
 
-    from halftruth.bench import papers
-
-    known = papers.recipes()
+    known = recipes()
     if pattern in known:
         typer.echo(known[pattern].to_yaml(), nl=False)
         return
-    found = [recipe for name, recipe in known.items() if fnmatch.fnmatch(name, pattern)]
-    if not found:
-        raise typer.BadParameter(
-            f"no recipe matches {pattern!r}; without an argument all are listed"
-        )
-    for recipe in found:
+    for recipe in matching(known, pattern, "recipes").values():
         numbers = "; ".join(f"{metric} {n} ({n.source})" for metric, n in recipe.numbers)
         typer.echo(f"{recipe.name:<32} {recipe.labels:<9} {numbers or '-'}".rstrip())
 
@@ -174,10 +159,8 @@ def write(
 
     halftruth bench labels voc2012 data/VOC --labels single --out data/voc2012
     """
-    import dataclasses
-
     from halftruth.bench import datasets as benchmarks
-    from halftruth.data import write_labels
+    from halftruth.bench.run_data import write_labels_and_truth
 
     o.check_folder(out)
     try:
@@ -186,8 +169,6 @@ def write(
         )
     except (TypeError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
-    out.mkdir(parents=True, exist_ok=True)
-    shown = out / f"{labels}.csv"
-    write_labels(read.observed, shown)
-    write_labels(dataclasses.replace(read.observed, values=read.truth), out / "truth.csv")
-    say(f"{read.describe()}\n{shown} and {out / 'truth.csv'} written")
+    shown, truth = out / f"{labels}.csv", out / "truth.csv"
+    write_labels_and_truth(read, shown, truth, read.truth)
+    say(f"{read.describe()}\n{shown} and {truth} written")

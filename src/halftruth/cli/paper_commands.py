@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from halftruth.bench.paper_items import Item
 
 
+# Options of `run` and `paper`.
+Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Number of processes.")]
+Device = Annotated[str, typer.Option(help="auto (every GPU), cpu, or a list: cuda:0,cuda:1.")]
+Seeds = Annotated[str | None, typer.Option(help="Other seeds: 0,1,2.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Rows per part at most, for a quick test.")]
+
+
 def paper(
     number: Annotated[
         str | None, typer.Argument(help="Paper: 000 to 004; without, all are listed.")
@@ -31,16 +38,14 @@ def paper(
         str | None,
         typer.Option(help="A smaller form of the comparison, as listed: voc-features, voc, ..."),
     ] = None,
-    seeds: Annotated[str | None, typer.Option(help="Other seeds: 0,1,2.")] = None,
+    seeds: Seeds = None,
     setting: Annotated[
         list[str] | None,
         typer.Option(help="key=value: another training setting for every run; may be repeated."),
     ] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Rows per part at most, for a quick test.")
-    ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Number of processes.")] = 1,
-    device: Annotated[str, typer.Option(help="auto (every GPU), cpu, or cuda:0,cuda:1.")] = "auto",
+    limit: Limit = None,
+    jobs: Jobs = 1,
+    device: Device = "auto",
 ) -> None:
     """List every table and figure of the papers, or regenerate one on your copy of the data.
 
@@ -61,23 +66,21 @@ def paper(
         )
     item = find_item(number, "Table" if table else "Figure", str(table or figure))
     _refuse({name: given[name] for name in given.keys() - KINDS[item.kind]}, f"for {item.name}")
+    wrong = {}
     if form is not None and form not in item.forms:
-        there = ", ".join(item.forms) or "none"
-        raise typer.BadParameter(
-            f"{item.name} has no form {form!r}; its forms: {there}", param_hint="--form"
-        )
-    if item.needs_data and data is None:
-        raise typer.BadParameter(
-            f"{item.name} needs {', '.join(item.readers)}: give the folder with their folders",
-            param_hint="--data",
-        )
-    if data is not None and not data.is_dir():
-        raise typer.BadParameter(f"{data}: there is no such folder", param_hint="--data")
-    given |= {"seeds": parse_seeds(seeds), "settings": o.assignments(setting, "--setting")}
+        wrong["--form"] = f"has no form {form!r}; its forms: {', '.join(item.forms) or 'none'}"
+    if item.needs_data and (data is None or not data.is_dir()):
+        there = "" if data is None else f" ({data}: there is no such folder)"
+        needed = ", ".join(item.readers)
+        wrong["--data"] = f"needs {needed}: give the folder with their folders{there}"
+    for option, text in wrong.items():
+        raise typer.BadParameter(f"{item.name} {text}", param_hint=option)
     del given["setting"]
+    given |= {"seeds": parse_seeds(seeds), "settings": o.assignments(setting, "--setting")}
     given["out"] = out or Path("papers") / f"{number}-{item.item.replace(' ', '-').lower()}"
     say(f"{item.name}: {item.title}")
-    RUN[item.kind](item, **given, jobs=jobs, device=device)
+    how = {"runs": _run_grids, "train": _draw, "losses": _draw, "labels": _draw}.get(item.kind)
+    (how or _show)(item, **given, jobs=jobs, device=device)
 
 
 def _refuse(given: dict[str, Any], where: str) -> None:
@@ -145,46 +148,17 @@ def _run_grids(
     )  # fmt: skip
 
 
-def _draw_runs(item: "Item", data: Path, out: Path, **given: Any) -> None:
-    from halftruth.bench.paper_items import last_records, train_recipes
-    from halftruth.plots.run_figures import draw_runs
+def _draw(item: "Item", data: Path, out: Path, **given: Any) -> None:
+    from halftruth.bench.paper_items import last_records
+    from halftruth.plots.paper_figures import draw_item
 
-    trained = train_recipes(item, data, out, given["settings"], given["limit"], say)
+    trained: dict[str, list[Path]] = {}
+    drawn = draw_item(item, data, out, given["settings"], given["limit"], say)
+    for folder, drawings, runs in drawn:
+        _save(drawings, folder)
+        trained |= runs
     if "records" in item.values:
         typer.echo(last_records(trained, item.values["records"]))
-    for name, folders in trained.items():
-        drawings = []
-        if "examples" in item.values:
-            from halftruth.plots.example_figures import draw_examples
-
-            drawings.append(draw_examples(folders, out / "labels" / name))
-        if "figures" in item.values:
-            drawings += draw_runs(folders, item.values["figures"])[0]
-        _save(drawings, out / name / "figures")
-
-
-def _draw_losses(item: "Item", out: Path, **given: Any) -> None:
-    from halftruth.plots.loss_figures import draw_losses, draw_means, draw_surface
-
-    what, *arguments = item.values["losses"]
-    if what == "surface":
-        _save([draw_surface(arguments[0]), draw_means()], out)
-    else:
-        _save([draw_losses(arguments, item.values.get("at", [0.0]))], out)
-
-
-def _draw_labels(item: "Item", data: Path, out: Path, **given: Any) -> None:
-    from halftruth.bench.paper_items import read_data, source_of
-    from halftruth.plots.annotation_figures import draw_annotations
-    from halftruth.plots.label_figures import draw_data
-
-    for about in item.values["labels"]:
-        name, labels = about["data"], about["labels"]
-        read = read_data(data, name, labels)
-        drawings = draw_data(read.observed, read.truth if labels != "complete" else None)
-        if item.values.get("annotations"):
-            drawings += draw_annotations(data / source_of(data, name)["root"], read.observed)
-        _save(drawings, out / name)
 
 
 def _show(item: "Item", data: Path | None, **given: Any) -> None:
@@ -199,14 +173,3 @@ def _save(drawings: list[Any], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for path in save_all(drawings, out):
         say(str(path))
-
-
-RUN: dict[str, Callable[..., None]] = {
-    "runs": _run_grids,
-    "train": _draw_runs,
-    "statistics": _show,
-    "settings": _show,
-    "losses": _draw_losses,
-    "labels": _draw_labels,
-    "text": _show,
-}
