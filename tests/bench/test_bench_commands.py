@@ -87,6 +87,27 @@ def test_a_wrong_option_is_one_message(command, grid, root, tmp_path, words, mes
     assert "Traceback" not in text
 
 
+def test_the_table_of_a_command_has_only_runs_of_its_own_setup(command, grid, root, tmp_path):
+    """An earlier command with other rows or epochs wrote into the same file, with more seeds."""
+    out, common = tmp_path / "r.jsonl", ("run", grid, "--data", root, "--methods", "bce")
+    command(*common, "--out", out, "--limit", "6", "--seeds", "0,1,2")
+    command(*common, "--out", out, "--epochs", "3", "--seeds", "0,1,2")
+    _, text = command(*common, "--out", out, "--seeds", "0,1")
+    _, alone = command(*common, "--out", tmp_path / "alone.jsonl", "--seeds", "0,1")
+    assert len(out.read_text().splitlines()) == 8
+    assert table_of(text) == table_of(alone)
+    # Other methods of the grid, with the same set-up, stay in the table.
+    command("run", grid, "--data", root, "--methods", "em", "--out", out, "--seeds", "0,1")
+    _, both = command(*common, "--out", out, "--seeds", "0,1")
+    assert {line.split()[1] for line in table_of(both)[2:4]} == {"`bce`", "`em`"}
+
+
+def table_of(text):
+    """The table that a command prints, and the lines below it."""
+    lines = text.splitlines()
+    return lines[lines.index("| method | toy, single |") :]
+
+
 def test_a_missing_results_file_is_one_message(command, tmp_path):
     code, text = command("table", tmp_path / "none.jsonl")
     assert code == 2

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from halftruth.bench import table
-from halftruth.bench.papers import published, published_all
+from halftruth.bench.papers import find_published, published_all
 from halftruth.bench.result_tables import COLUMN, correlation, one_setting, summarise
 from halftruth.bench.significance import compare
 
@@ -165,6 +165,6 @@ def test_published_numbers_are_percentages_of_known_methods():
 
 
 def test_of_two_papers_the_first_counts():
-    assert published()["voc2012", "single", "em", "mAP"].value == 88.67
+    assert find_published(("voc2012", "single", "em", "mAP")).value == 88.67
     values = [n.value for key, n in published_all() if key == ("voc2012", "single", "em", "mAP")]
     assert values == [88.67, 89.09]

@@ -12,6 +12,7 @@ from halftruth.bench.results import read_results
 from halftruth.data import DataError
 from halftruth.plots.bench_figures import draw_bench, draw_comparison, tried_settings
 from halftruth.plots.search_figures import draw_sensitivity, draw_study, read_study
+from halftruth.plots.style import save_all
 
 optuna = pytest.importorskip("optuna")
 
@@ -115,6 +116,17 @@ def test_the_comparison_is_the_mean_over_seeds(results):
     assert np.isnan(table.loc[("yeast", "em"), "published"])
     for drawing in drawings:
         assert_legible(drawing.figure)
+
+
+def test_a_dot_in_a_name_or_a_folder_is_no_file_ending(results, tmp_path):
+    """Row names of paper 000 end in their lambda: bce-cb-any-0.01."""
+    lines = results.read_text().replace('"method": "em"', '"method": "em-0.01"')
+    results.write_text(lines)
+    folder = tmp_path / "figures-0.5"
+    folder.mkdir()
+    drawings, _ = draw_bench(results, methods=["em-0.01"])
+    written = {path.name for path in save_all(drawings, folder) if path.parent == folder}
+    assert {"comparison.svg", "sensitivity-em-0-01.svg"} <= written
 
 
 def test_settings_that_were_not_given_have_their_default(results):

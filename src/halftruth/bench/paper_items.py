@@ -76,12 +76,7 @@ class Item:
     @property
     def forms(self) -> list[str]:
         """The smaller forms of the same comparison."""
-        if "small" not in self.values:
-            return []
-        small = self.values["small"]
-        found = [small["form"], "voc"] if small["form"] == "voc-features" else [small["form"]]
-        # Compared on COCO: its features are nearer to the paper than VOC.
-        return [*found, "coco-features"] if small["published"] == "coco2014" else found
+        return list(self.values.get("small", {}).get("forms", []))
 
     @property
     def readers(self) -> list[str]:
@@ -216,14 +211,8 @@ def read_data(
 def _paper_grid(recipe: Recipe, name: str, data: Path) -> dict[str, Any]:
     """A grid for the recipes of one data set, without methods."""
     source = source_of(data, recipe.reader, recipe.reader_options)
-    source = {**source, "published": _published_name(name, recipe)}
+    source = {**source, "published": recipe.published}
     return {"data": {name: source}, "labels": [recipe.labels], "trials": 1, "search": {}}
-
-
-def _published_name(name: str, recipe: Recipe) -> str:
-    """The name of the data set in published.yaml."""
-    backbones = name in ("coco2014-mobilenetv3", "coco2014-resnet101", "coco2014-swin")
-    return name if backbones else recipe.data
 
 
 def _form_grid(item: Item, form: str) -> dict[str, Any]:

@@ -9,12 +9,13 @@ import numpy as np
 from halftruth.bench.datasets.dataset import (
     Contents,
     Dataset,
+    complete,
     find_existing,
     read_lines,
     register,
 )
 from halftruth.data.errors import DataError
-from halftruth.labels import ABSENT, PRESENT, LabelMatrix
+from halftruth.labels import LabelMatrix
 
 FIELDS = ["image", "attribute", "present"]
 
@@ -81,10 +82,9 @@ class CUB(Dataset):
                 f"{table}: image {first // classes + 1} has {times} for attribute "
                 f"{first % classes + 1} ({int((counts != 1).sum()):,} such pairs)"
             )
-        values = np.full((images, classes), ABSENT, dtype=np.int8)
-        held = present == 1
-        values[image[held] - 1, attribute[held] - 1] = PRESENT
-        return values
+        present_at = np.zeros((images, classes), dtype=bool)
+        present_at[image - 1, attribute - 1] = present == 1
+        return complete(present_at)
 
 
 def _read_numbered(file: Path) -> list[str]:

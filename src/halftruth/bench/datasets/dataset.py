@@ -57,11 +57,12 @@ class Dataset:
     """A data set in its official layout; one subclass per data set.
 
     entry: its key in datasets.yaml. variant: the key of its published numbers, where an option
-    changes them.
+    changes them. compare: the data set whose published numbers it has, if not its own.
     """
 
     entry: ClassVar[str]
     variant: str = ""
+    compare: str | None = None
 
     def __init__(self) -> None:
         """Most data sets have no options."""
@@ -79,6 +80,8 @@ class Dataset:
 
     def published(self) -> tuple[Published, ...]:
         """The published numbers of the data set."""
+        if self.compare is not None:
+            return registry.create(self.compare).published()
         blocks = _declared()["datasets"][self.entry].get("published", [])
         if isinstance(blocks, dict):
             blocks = blocks.get(self.variant, [])
@@ -135,11 +138,6 @@ def check_choice(name: str, given: str, choices: Sequence[str]) -> str:
     return given
 
 
-def published_of(name: str | None) -> tuple[Published, ...]:
-    """The published numbers of a data set by name; none without a name."""
-    return () if name is None else registry.create(name).published()
-
-
 def find_existing(*places: Path) -> tuple[Path, ...]:
     """The folders and zip files of images that exist."""
     return tuple(place for place in places if place.exists())
@@ -149,6 +147,20 @@ def read_lines(path: Path) -> list[tuple[int, str]]:
     """The stripped non-blank lines of a text file, with their line numbers."""
     lines = enumerate(read_text(path).split("\n"), start=1)
     return [(number, text) for number, line in lines if (text := line.strip())]
+
+
+def read_table(file: Path, columns: Sequence[str]) -> Any:
+    """These columns of a CSV file as a data frame; `Filename` is text."""
+    import pandas as pd
+
+    frame = pd.read_csv(file, usecols=lambda name: name in columns, dtype={"Filename": str})
+    missing = [name for name in columns if name not in frame.columns]
+    if missing:
+        wanted, lost = ", ".join(columns), ", ".join(missing)
+        raise DataError(
+            f"{file} line 1: expected the columns {wanted}; these columns are missing: {lost}"
+        )
+    return frame
 
 
 def complete(present: np.ndarray) -> np.ndarray:

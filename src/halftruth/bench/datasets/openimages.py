@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from halftruth.bench.datasets.dataset import (
     check_choice,
     find_existing,
     join,
+    read_table,
     register,
 )
 from halftruth.data.errors import DataError, class_names, some
@@ -76,10 +77,7 @@ def _labels(file: Path, ids: list[str], names: tuple[str, ...]) -> tuple[LabelMa
     """One row per image: Confidence 1 is PRESENT, 0 is ABSENT, no entry is UNKNOWN."""
     import pandas as pd
 
-    frame: Any = pd.read_csv(file, usecols=lambda name: name in COLUMNS)
-    missing = [name for name in COLUMNS if name not in frame.columns]
-    if missing:
-        raise DataError(f"{file} line 1: expected the columns {COLUMNS}, {missing} are missing")
+    frame = read_table(file, COLUMNS)
     confidence = pd.to_numeric(frame["Confidence"], errors="coerce").to_numpy(dtype=float)
     wrong = np.flatnonzero(~np.isin(confidence, (0.0, 1.0)))
     if len(wrong):

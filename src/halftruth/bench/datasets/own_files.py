@@ -14,9 +14,7 @@ from halftruth.bench.datasets.coco import string_order
 from halftruth.bench.datasets.dataset import (
     Contents,
     Dataset,
-    Published,
     complete,
-    published_of,
     register,
 )
 from halftruth.bench.label_settings import MEASURES
@@ -61,7 +59,10 @@ class LabelFile(Dataset):
         self.measures = measures
 
     def read(self, root: Path) -> Contents:
-        labels, patients = read_labels(root, **self._reading()), None
+        reading, patients = dict(self.reading), None
+        if self.patient_column is not None:
+            reading["drop_columns"] = [*reading.get("drop_columns", ()), self.patient_column]
+        labels = read_labels(root, **reading)
         if self.patient_column is not None:
             patients = np.array(read_column(root, self.patient_column))
             labels = dataclasses.replace(labels, split=patient_parts(patients))
@@ -72,15 +73,6 @@ class LabelFile(Dataset):
 
     def read_measures(self, root: Path, labels: LabelMatrix) -> Mapping[str, np.ndarray]:
         return {} if self.measures is None else read_measures(Path(self.measures), labels)
-
-    def _reading(self) -> dict[str, Any]:
-        if self.patient_column is None:
-            return self.reading
-        dropped = [*self.reading.get("drop_columns", ()), self.patient_column]
-        return {**self.reading, "drop_columns": dropped}
-
-    def published(self) -> tuple[Published, ...]:
-        return published_of(self.compare)
 
 
 def read_measures(file: Path, labels: LabelMatrix) -> dict[str, np.ndarray]:
@@ -158,6 +150,3 @@ class PackedFeatures(Dataset):
             items = arrays["image_id"][order].astype(str)
         parts = np.array(PARTS)[split[order]]
         return Contents(LabelMatrix(values[order], names, items, parts), features=matrix[order])
-
-    def published(self) -> tuple[Published, ...]:
-        return published_of(self.compare)

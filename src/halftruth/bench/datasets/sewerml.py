@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from halftruth.bench.datasets.dataset import (
     complete,
     find_existing,
     join,
+    read_table,
     register,
 )
 from halftruth.data.errors import DataError
@@ -107,13 +108,7 @@ def draw_rows(
 
 
 def _labels(file: Path) -> tuple[LabelMatrix, str]:
-    import pandas as pd
-
-    wanted = ("Filename", "Defect", *CODES)
-    frame: Any = pd.read_csv(file, usecols=lambda name: name in wanted, dtype={"Filename": str})
-    missing = [name for name in wanted if name not in frame.columns]
-    if missing:
-        raise DataError(f"{file} line 1: these columns are missing: {', '.join(missing)}")
+    frame = read_table(file, ("Filename", "Defect", *CODES))
     nameless = np.flatnonzero(frame["Filename"].isna().to_numpy())
     if len(nameless):
         raise DataError(f"{file} entry {nameless[0] + 1}: has no Filename ({len(nameless):,} such)")
