@@ -18,6 +18,9 @@ from halftruth.bench.cells import Job
 from halftruth.bench.training import Bench, Place
 from halftruth.data import DataError
 
+# Of a process of the pool; see `_begin`.
+_bench: Bench
+
 
 @dataclass
 class Answer:

@@ -97,7 +97,7 @@ def _ranked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def correlation(column: pd.DataFrame) -> tuple[float, int] | None:
     """Spearman's rank correlation with the published numbers, and the number of methods."""
     both = column.loc[~column["method"].isin(REFERENCES), ["mean", "published"]].dropna()
-    return None if len(both) < 3 else (float(both.rank().corr().iloc[0, 1]), len(both))
+    return None if len(both) < 3 else (both.rank().corr().to_numpy()[0, 1].item(), len(both))
 
 
 def table(
@@ -161,9 +161,9 @@ def latex(found: pd.DataFrame) -> str:
 
 def comma_separated(found: pd.DataFrame) -> str:
     """One line per method and column, one field per number."""
-    texts = {name: found[name].map("{:.4f}".format, "ignore") for name in ("mean", "difference")}
-    texts |= {"std": found["std"].map("{:.4f}".format, "ignore")}
-    texts |= {"rank": found["rank"].map(lambda rank: rank or None).astype("Int64")}
+    numbers = ("mean", "std", "difference")
+    texts: dict[str, Any] = {name: found[name].map("{:.4f}".format, "ignore") for name in numbers}
+    texts["rank"] = found["rank"].map(lambda rank: rank or None).astype("Int64")
     order = ["method", *COLUMN, *(name for name in _OF_METHOD[1:] if name != "spread")]
     return found.assign(**texts)[order].to_csv(index=False, lineterminator="\n")
 

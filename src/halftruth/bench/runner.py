@@ -94,10 +94,10 @@ class _Schedule:
         self._advance()
         # The first job of each data set of images runs alone: it decodes the images for all.
         for data in dict.fromkeys(cell.data for cell in self.cells):
-            job = next((job for job in self.queue if job.data == data), None)
-            if job is not None and not is_on_features(job.source):
-                self.queue.remove(job)
-                self.pool.give("run", job)
+            first = next((job for job in self.queue if job.data == data), None)
+            if first is not None and not is_on_features(first.source):
+                self.queue.remove(first)
+                self.pool.give("run", first)
                 self._take_answers()
         while self.queue or self.open:
             while self.queue and self.pool.free:

@@ -2,12 +2,11 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.stats import permutation_test, ttest_1samp
 
 from halftruth.bench.result_tables import REFERENCES, as_markdown, data_name, one_setting
@@ -51,8 +50,8 @@ def compare(
     places: dict[tuple[str, str], dict[str, list[Record]]] = {}
     for run in runs:
         if run["method"] not in REFERENCES:
-            place = places.setdefault((data_name(run), run["column"]), {})
-            place.setdefault(run["method"], []).append(run)
+            here = places.setdefault((data_name(run), run["column"]), {})
+            here.setdefault(run["method"], []).append(run)
     found: list[Comparison] = []
     for place, methods in places.items():
         values = {
@@ -82,7 +81,7 @@ def _compare(
     return Comparison(data, labels, first, second, mean, len(differences), p)
 
 
-def paired_t(differences: ArrayLike) -> float:
+def paired_t(differences: Sequence[float] | np.ndarray) -> float:
     """The two-sided p of Student's paired t test.
 
     >>> round(paired_t([1.0, 2.0, 3.0]), 4)
@@ -93,7 +92,7 @@ def paired_t(differences: ArrayLike) -> float:
     return float(ttest_1samp(differences, 0).pvalue)
 
 
-def sign_flips(differences: ArrayLike) -> float:
+def sign_flips(differences: Sequence[float] | np.ndarray) -> float:
     """The exact two-sided p of the sign-flip (paired permutation) test; no normality assumed.
 
     With n pairs it is never below 2 / 2^n: five seeds cannot show p < 0.05 (0.0625 at best).

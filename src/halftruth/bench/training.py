@@ -5,7 +5,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,14 +68,14 @@ class Bench:
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        # Jobs come ordered by data set.
-        self._rows = lru_cache(maxsize=3)(lambda key: load_rows(self._asked[key], place))
-        self._asked: dict[str, Job] = {}
+        self._kept: dict[str, Rows] = {}
 
     def rows(self, job: Job) -> Rows:
+        """The data set of a job; the last three are kept, since jobs come ordered by data set."""
         key = source_key(job)
-        self._asked[key] = job
-        return self._rows(key)
+        self._kept[key] = self._kept.pop(key, None) or load_rows(job, self.place)
+        self._kept = dict(list(self._kept.items())[-3:])
+        return self._kept[key]
 
     def do(self, what: str, job: Job) -> Any:
         """`run` a job; or `prepare` it: read its data set, so that errors come before all runs."""
@@ -249,8 +248,8 @@ def _train_images(job: Job, rows: Rows, place: Place) -> Trained:
         "workers": 0,
         "out": str(_run_folder(job, place)),
     }
-    idle = set(job.training).difference(_OF_AUTO) if job.loss == AUTO else set()
-    settings = {name: value for name, value in settings.items() if name not in idle}
+    kept = _OF_AUTO if job.loss == AUTO else job.training
+    settings = {k: v for k, v in settings.items() if k in kept or k not in job.training}
     # Settings of the whole grid may have no effect for one method, such as `head_epochs`.
     config = Config(**settings)
     idle = {name for name in job.training if config.without_effect(name) is not None}

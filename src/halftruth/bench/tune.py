@@ -166,20 +166,16 @@ def _bind(study: "optuna.Study", config: Config, space: Space, objective: str) -
         "content of features": [_digest(path) for path in config.features],
     }
     facts = json.loads(json.dumps(facts, default=str))
-    stored = study.user_attrs.get(_BOUND)
-    if stored is None and not study.trials:
+    stored = study.user_attrs.get(_BOUND, {})
+    if not stored and not study.trials:
         study.set_user_attr(_BOUND, facts)
         return
-    if stored is None:
-        different = ["it does not record its data and settings"]
-    else:
-        different = [
-            f"{name} differs"
-            if name.startswith("content of")
-            else f"{name} was {stored.get(name)!r}, now {facts.get(name)!r}"
-            for name in sorted(stored.keys() | facts.keys())
-            if stored.get(name) != facts.get(name)
-        ]
+    different = [] if stored else ["it does not record its data and settings"]
+    for name in sorted({**facts, **stored} if stored else ()):
+        now, was = facts.get(name), stored.get(name)
+        if now != was:
+            content = name.startswith("content of")
+            different.append(f"{name} " + ("differs" if content else f"was {was!r}, now {now!r}"))
     if different:
         raise TuneError(
             f"the study {study.study_name!r} belongs to another search: {'; '.join(different)}. "

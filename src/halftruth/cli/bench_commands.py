@@ -72,8 +72,9 @@ def run(
     if limit is not None:
         spec.data = {name: {**about, "limit": limit} for name, about in spec.data.items()}
     chosen = spec.select(methods=methods, data=only)
-    where = {"jobs": jobs, "device": device, "cache": cache, "start": start}
-    run_and_show([chosen], data, out, **where, shown=[spec])
+    run_and_show(
+        [chosen], data, out, jobs=jobs, device=device, cache=cache, start=start, shown=[spec]
+    )
 
 
 @app.command("table")

@@ -79,8 +79,9 @@ def paper(
     given |= {"seeds": parse_seeds(seeds), "settings": o.assignments(setting, "--setting")}
     given["out"] = out or Path("papers") / f"{number}-{item.item.replace(' ', '-').lower()}"
     say(f"{item.name}: {item.title}")
-    how = {"runs": _run_grids, "train": _draw, "losses": _draw, "labels": _draw}.get(item.kind)
-    (how or _show)(item, **given, jobs=jobs, device=device)
+    kinds: dict[str, Callable[..., None]]
+    kinds = {"runs": _run_grids, "train": _draw, "losses": _draw, "labels": _draw}
+    kinds.get(item.kind, _show)(item, **given, jobs=jobs, device=device)
 
 
 def _refuse(given: dict[str, Any], where: str) -> None:

@@ -7,15 +7,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from halftruth.bench.datasets.dataset import (
-    Contents,
-    Dataset,
-    check_choice,
-    classes_of,
-    find_existing,
-    read_lines,
-    register,
-)
+from halftruth.bench.datasets.dataset import Contents, Dataset, classes_of, read_lines, register
 from halftruth.data.readers.cell_codes import Coding
 from halftruth.data.readers.label_table import labels_of_table
 from halftruth.data.readers.text_table import read_table
@@ -39,7 +31,7 @@ class ChestXray14(Dataset):
     entry = "chestxray14"
 
     def __init__(self, split: ChestSplit = "any-class") -> None:
-        self.variant = self.split = check_choice("split", split, get_args(ChestSplit))
+        self.variant = self.split = self.check_choice("split", split, get_args(ChestSplit))
 
     def read(self, root: Path) -> Contents:
         if not root.exists():
@@ -62,7 +54,7 @@ class ChestXray14(Dataset):
         else:
             part = self._listed(root, labels)
         labels = LabelMatrix(labels.values, labels.classes, labels.items, part)
-        return Contents(labels, find_existing(root / "images"), groups=patients)
+        return Contents(labels, self.find_existing(root / "images"), groups=patients)
 
     def _listed(self, root: Path, labels: LabelMatrix) -> np.ndarray:
         assert labels.items is not None

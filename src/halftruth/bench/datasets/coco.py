@@ -9,14 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from halftruth.bench.datasets.dataset import (
-    Contents,
-    Dataset,
-    classes_of,
-    find_existing,
-    join,
-    register,
-)
+from halftruth.bench.datasets.dataset import Contents, Dataset, classes_of, register
 from halftruth.data import read_labels
 from halftruth.data.errors import DataError
 from halftruth.data.readers.text_table import read_text
@@ -33,9 +26,9 @@ class COCO2014(Dataset):
         folder = self.folder(root, ("", "coco", "COCO"), "annotations")
         files = [folder / "annotations" / f"instances_{part}2014.json" for part in ("train", "val")]
         self.require_files(*files)
-        labels = join([_published_order(file) for file in files], ("train", "test"))
+        labels = self.join([_published_order(file) for file in files], ("train", "test"))
         places = [folder / f"{part}2014{end}" for part in ("train", "val") for end in ("", ".zip")]
-        return Contents(labels, find_existing(*places))
+        return Contents(labels, self.find_existing(*places))
 
 
 def _published_order(file: Path) -> LabelMatrix:
@@ -79,12 +72,13 @@ class COCO41(Dataset):
         folder = self.folder(root, ("", "coco", "COCO"), "annotations")
         files = [folder / "annotations" / f"instances_{part}2017.json" for part in ("train", "val")]
         self.require_files(*files)
-        labels = join([read_labels(file, zero="absent") for file in files], ("train", "val"))
+        labels = self.join([read_labels(file, zero="absent") for file in files], ("train", "val"))
         values, names = class_filter(labels.values, labels.classes, keep=CLASSES)
         kind = np.concatenate([_first_kept(file, names) for file in files])
         places = [folder / f"{part}2017{end}" for part in ("train", "val") for end in ("", ".zip")]
         return Contents(
-            LabelMatrix(values, names, labels.items, stratified_parts(kind)), find_existing(*places)
+            LabelMatrix(values, names, labels.items, stratified_parts(kind)),
+            self.find_existing(*places),
         )
 
 

@@ -6,14 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from halftruth.bench.datasets.dataset import (
-    Contents,
-    Dataset,
-    complete,
-    find_existing,
-    read_lines,
-    register,
-)
+from halftruth.bench.datasets.dataset import Contents, Dataset, complete, read_lines, register
 from halftruth.data.errors import DataError
 from halftruth.labels import LabelMatrix
 
@@ -48,7 +41,7 @@ class CUB(Dataset):
         values = self._attributes(table, len(images), len(classes))
         split = np.where(np.array(training) == "1", "train", "test")
         labels = LabelMatrix(values, tuple(classes), np.array(images, dtype=str), split)
-        return Contents(labels, find_existing(folder / "images"))
+        return Contents(labels, self.find_existing(folder / "images"))
 
     def _attributes(self, table: Path, images: int, classes: int) -> np.ndarray:
         import pandas as pd

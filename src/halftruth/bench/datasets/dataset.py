@@ -121,6 +121,36 @@ class Dataset:
         """The error for a missing or incomplete copy."""
         return DataError(f"{what}\n{self.explain()}")
 
+    @staticmethod
+    def check_choice(name: str, given: str, choices: Sequence[str]) -> str:
+        """Return an option of a data set, which must be one of the choices."""
+        if given not in choices:
+            raise DataError(f"{name} must be one of {tuple(choices)}, got {given!r}")
+        return given
+
+    @staticmethod
+    def find_existing(*places: Path) -> tuple[Path, ...]:
+        """The folders and zip files of images that exist."""
+        return tuple(place for place in places if place.exists())
+
+    @staticmethod
+    def join(parts: Sequence[LabelMatrix], names: Sequence[str]) -> LabelMatrix:
+        """Concatenate labels of the same classes; the name of each part becomes the split."""
+        classes = parts[0].classes
+        for part, name in zip(parts, names, strict=True):
+            if part.classes != classes:
+                raise DataError(
+                    f"the {name} part has other classes than the {names[0]} part: "
+                    f"{part.classes[:5]} ... and {classes[:5]} ..."
+                )
+        items = [part.items for part in parts if part.items is not None]
+        return LabelMatrix(
+            np.concatenate([part.values for part in parts]),
+            classes,
+            np.concatenate(items) if len(items) == len(parts) else None,
+            np.repeat(np.asarray(names, dtype=str), [len(part) for part in parts]),
+        )
+
 
 registry: Registry[Dataset] = Registry("data set")
 register = registry.register
@@ -129,18 +159,6 @@ register = registry.register
 def classes_of(entry: str) -> tuple[str, ...]:
     """The classes of a data set whose files do not name them."""
     return tuple(_declared()["datasets"][entry]["classes"])
-
-
-def check_choice(name: str, given: str, choices: Sequence[str]) -> str:
-    """Return an option of a data set, which must be one of the choices."""
-    if given not in choices:
-        raise DataError(f"{name} must be one of {tuple(choices)}, got {given!r}")
-    return given
-
-
-def find_existing(*places: Path) -> tuple[Path, ...]:
-    """The folders and zip files of images that exist."""
-    return tuple(place for place in places if place.exists())
 
 
 def read_lines(path: Path) -> list[tuple[int, str]]:
@@ -166,21 +184,3 @@ def read_table(file: Path, columns: Sequence[str]) -> Any:
 def complete(present: np.ndarray) -> np.ndarray:
     """Complete labels from a table of what is present."""
     return np.where(present, PRESENT, ABSENT).astype(np.int8)
-
-
-def join(parts: Sequence[LabelMatrix], names: Sequence[str]) -> LabelMatrix:
-    """Concatenate labels of the same classes; the name of each part becomes the split."""
-    classes = parts[0].classes
-    for part, name in zip(parts, names, strict=True):
-        if part.classes != classes:
-            raise DataError(
-                f"the {name} part has other classes than the {names[0]} part: {part.classes[:5]} "
-                f"... and {classes[:5]} ..."
-            )
-    items = [part.items for part in parts if part.items is not None]
-    return LabelMatrix(
-        np.concatenate([part.values for part in parts]),
-        classes,
-        np.concatenate(items) if len(items) == len(parts) else None,
-        np.repeat(np.asarray(names, dtype=str), [len(part) for part in parts]),
-    )

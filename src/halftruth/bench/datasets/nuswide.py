@@ -10,11 +10,8 @@ import numpy as np
 from halftruth.bench.datasets.dataset import (
     Contents,
     Dataset,
-    check_choice,
     classes_of,
     complete,
-    find_existing,
-    join,
     read_lines,
     register,
 )
@@ -44,7 +41,7 @@ class NusWide(Dataset):
     entry = "nuswide"
 
     def __init__(self, split: NusSplit = "cole", draw_seed: int = 1200) -> None:
-        self.split = check_choice("split", split, get_args(NusSplit))
+        self.split = self.check_choice("split", split, get_args(NusSplit))
         # The drawn split has the sizes of the other.
         self.variant = "cole" if split == "drawn" else split
         self.draw_seed = check_seed(draw_seed, "draw_seed")
@@ -53,13 +50,15 @@ class NusWide(Dataset):
         if not root.exists():
             raise self.incomplete(f"{root}: there is no such folder")
         if self.split == "asl":
-            return Contents(self._asl(root / "nus_wid_data.csv"), find_existing(root / "images"))
-        images = find_existing(root / "Flickr", root / "Flickr.zip")
+            return Contents(
+                self._asl(root / "nus_wid_data.csv"), self.find_existing(root / "images")
+            )
+        images = self.find_existing(root / "Flickr", root / "Flickr.zip")
         if self.split == "cole":
             parts = [self._arrays(root, part) for part in ("train", "val")]
         else:
             parts = [self._lists(root, part) for part in ("Train", "Test")]
-        labels = join(parts, ("train", "test"))
+        labels = self.join(parts, ("train", "test"))
         return Contents(self._draw(labels) if self.split == "drawn" else labels, images)
 
     def _lists(self, root: Path, part: str) -> LabelMatrix:

@@ -8,15 +8,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from halftruth.bench.datasets.dataset import (
-    Contents,
-    Dataset,
-    check_choice,
-    find_existing,
-    join,
-    read_table,
-    register,
-)
+from halftruth.bench.datasets.dataset import Contents, Dataset, read_table, register
 from halftruth.data.errors import DataError, class_names, some
 from halftruth.data.readers.text_table import read_text
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
@@ -38,7 +30,7 @@ class OpenImages(Dataset):
     entry = "openimages"
 
     def __init__(self, test: TestPart = "validation", classes: Sequence[str] | None = None) -> None:
-        self.test = check_choice("test", test, get_args(TestPart))
+        self.test = self.check_choice("test", test, get_args(TestPart))
         self.classes = None if classes is None else class_names(classes, "classes=")
 
     def read(self, root: Path) -> Contents:
@@ -51,8 +43,8 @@ class OpenImages(Dataset):
         ids, names = self._read_classes(named)
         parts, notes = zip(*(_labels(file, ids, names) for file in files), strict=True)
         return Contents(
-            join(parts, ("train", "test")),
-            find_existing(root / "train", root / self.test),
+            self.join(parts, ("train", "test")),
+            self.find_existing(root / "train", root / self.test),
             notes=tuple(note for note in notes if note),
         )
 

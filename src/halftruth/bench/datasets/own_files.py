@@ -11,12 +11,7 @@ import numpy as np
 
 from halftruth.bench.datasets.chestxray14 import patient_parts
 from halftruth.bench.datasets.coco import string_order
-from halftruth.bench.datasets.dataset import (
-    Contents,
-    Dataset,
-    complete,
-    register,
-)
+from halftruth.bench.datasets.dataset import Contents, Dataset, complete, register
 from halftruth.bench.label_settings import MEASURES
 from halftruth.data import read_column, read_labels
 from halftruth.data.errors import DataError, class_names, some

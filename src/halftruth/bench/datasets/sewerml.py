@@ -10,11 +10,8 @@ import numpy as np
 from halftruth.bench.datasets.dataset import (
     Contents,
     Dataset,
-    check_choice,
     classes_of,
     complete,
-    find_existing,
-    join,
     read_table,
     register,
 )
@@ -50,7 +47,7 @@ class SewerML(Dataset):
         negatives: float | None = None,
         subset_seed: int = 0,
     ) -> None:
-        self.split = check_choice("split", split, get_args(SewerSplit))
+        self.split = self.check_choice("split", split, get_args(SewerSplit))
         if (positives is None) != (negatives is None):
             raise DataError(
                 "expected positives and negatives together, as in positives=50000, negatives=2; "
@@ -78,8 +75,8 @@ class SewerML(Dataset):
         archives = sorted([*root.glob("train[0-9]*.zip"), *root.glob("valid[0-9]*.zip")])
         folders = [root / name for name in ("images", "train", "val", "trainAll", "valAll")]
         return Contents(
-            join(parts, ("train", "val" if self.split == "paper" else "test")),
-            find_existing(*folders, *archives),
+            self.join(parts, ("train", "val" if self.split == "paper" else "test")),
+            self.find_existing(*folders, *archives),
             notes=tuple(notes),
         )
 

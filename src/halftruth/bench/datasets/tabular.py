@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from halftruth.bench.datasets.dataset import Contents, Dataset, join, register
+from halftruth.bench.datasets.dataset import Contents, Dataset, register
 from halftruth.data import read_labels
 from halftruth.data.features import read_features
 
@@ -38,5 +38,5 @@ class Tabular(Dataset):
             return Contents(labels, features=read_features(packed, labels=labels))
         files = [root / f"{self.dataset}-{part}.arff" for part in ("train", "test")]
         self.require_files(root / f"{self.dataset}.xml", *files)
-        labels = join([read_labels(file, zero="absent") for file in files], ("train", "test"))
+        labels = self.join([read_labels(file, zero="absent") for file in files], ("train", "test"))
         return Contents(labels, features=np.concatenate([read_features(file) for file in files]))

@@ -9,16 +9,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from halftruth.bench.datasets.dataset import (
-    Contents,
-    Dataset,
-    check_choice,
-    classes_of,
-    find_existing,
-    join,
-    read_lines,
-    register,
-)
+from halftruth.bench.datasets.dataset import Contents, Dataset, classes_of, read_lines, register
 from halftruth.data.errors import DataError
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 
@@ -38,14 +29,16 @@ class VOC2012(Dataset):
     entry = "voc2012"
 
     def __init__(self, difficult: OnlyDifficult = "absent") -> None:
-        check_choice("difficult", difficult, get_args(OnlyDifficult))
+        self.check_choice("difficult", difficult, get_args(OnlyDifficult))
         self.codes = {"1": PRESENT, "-1": ABSENT, "0": _CODE[difficult]}
 
     def read(self, root: Path) -> Contents:
         folder = self.folder(root, ("VOCdevkit/VOC2012", "VOC2012", ""), "ImageSets/Main")
         lists = folder / "ImageSets" / "Main"
         parts = [self._part(lists, part) for part in ("train", "val")]
-        return Contents(join(parts, ("train", "test")), find_existing(folder / "JPEGImages"))
+        return Contents(
+            self.join(parts, ("train", "test")), self.find_existing(folder / "JPEGImages")
+        )
 
     def read_measures(self, root: Path, labels: LabelMatrix) -> Mapping[str, np.ndarray]:
         """Read area and distance from the centre of each class from the boxes in Annotations."""
