@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import pytest
 from tiny_grid import HereOnly, tiny_grid
@@ -205,6 +206,26 @@ def test_an_unavailable_device_is_refused(here, given, monkeypatch):
     with pytest.raises(DataError, match="device: "):
         here(tiny_grid(), device=given)
     assert not here.file.exists()
+
+
+def test_a_process_that_dies_between_two_jobs_is_replaced(root, tmp_path):
+    pool = processes.Pool(1, ["cpu"], root, tmp_path)
+    try:
+        (cell,) = tiny_grid(methods=["bce"]).cells()
+        pool.give("prepare", cell.job(0))
+        pool.answers()
+        ((_, process),) = pool.started
+        process.kill()
+        process.join()
+        time.sleep(0.5)
+        pool.give("run", cell.job(0))
+        (answer,) = pool.answers()
+        # The pool may only notice when it reads the answer.
+        assert answer.error == "" or "its process died" in answer.error
+        pool.give("run", cell.job(0))
+        assert pool.answers()[0].error == ""
+    finally:
+        pool.stop()
 
 
 def test_processes_ignore_the_interrupt_of_the_terminal(root, tmp_path):

@@ -49,8 +49,13 @@ class Pool:
     def give(self, what: str, job: Job) -> None:
         """Let a free process `prepare` or `run` a job."""
         number = self.free[0]
-        executor, _ = self.started[number]
-        self.running[executor.submit(_answer, what, job)] = (number, job)
+        try:
+            future = self.started[number][0].submit(_answer, what, job)
+        except BrokenProcessPool:
+            # It died while it had nothing to do.
+            self.started[number] = _start(self.places[number])
+            future = self.started[number][0].submit(_answer, what, job)
+        self.running[future] = (number, job)
 
     def answers(self) -> list[Answer]:
         """Wait until at least one job is done."""

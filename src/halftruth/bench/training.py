@@ -73,9 +73,9 @@ class Bench:
     def rows(self, job: Job) -> Rows:
         """The data set of a job; the last three are kept, since jobs come ordered by data set."""
         key = source_key(job)
-        self._kept[key] = self._kept.pop(key, None) or load_rows(job, self.place)
-        self._kept = dict(list(self._kept.items())[-3:])
-        return self._kept[key]
+        rows = self._kept.pop(key) if key in self._kept else load_rows(job, self.place)
+        self._kept = {**dict(list(self._kept.items())[-2:]), key: rows}
+        return rows
 
     def do(self, what: str, job: Job) -> Any:
         """`run` a job; or `prepare` it: read its data set, so that errors come before all runs."""
