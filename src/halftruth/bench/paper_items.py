@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from halftruth.bench import datasets as benchmarks
+from halftruth.bench import read_yaml
 from halftruth.bench.cells import PRIOR
 from halftruth.bench.datasets import Benchmark
 from halftruth.bench.datasets.benchmark import agrees
 from halftruth.bench.grid import Grid, make_grid
-from halftruth.bench.papers import Recipe, read_yaml, recipes
+from halftruth.bench.papers import Recipe, recipes
 from halftruth.bench.result_tables import as_markdown
 from halftruth.bench.run_data import load_benchmark, take_rows, write_files
 from halftruth.bench.training import epoch_folder, train_run

@@ -3,12 +3,12 @@
 import copy
 import difflib
 import functools
-import importlib.resources
 from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
+from halftruth.bench import read_yaml
 from halftruth.train.config import ConfigError
 
 
@@ -178,9 +178,3 @@ def _pick(value: Any, column: int) -> Any:
     if isinstance(value, list):
         return [_pick(entry, column) for entry in value]
     return value
-
-
-def read_yaml(name: str) -> Any:
-    """Read a file of this package."""
-    file = importlib.resources.files("halftruth.bench") / name
-    return yaml.safe_load(file.read_text(encoding="utf-8"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from halftruth.bench.papers import read_yaml
+from halftruth.bench import read_yaml
 from halftruth.losses import registry
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.settings import AUTO, ENSEMBLE, parse_number

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from halftruth.bench.papers import read_yaml
+from halftruth.bench import read_yaml
 from halftruth.data.errors import DataError
 from halftruth.data.readers.text_table import read_text
 from halftruth.labels import ABSENT, PRESENT, LabelMatrix
