@@ -14,6 +14,7 @@ from halftruth.data.feature_columns import MATRIX, read_feature_columns
 from halftruth.data.features import match_rows
 from halftruth.data.readers import read_label_file
 from halftruth.data.readers.duplicates import repeated_rows, resolve_duplicates
+from halftruth.data.readers.label_lists import question_classes
 from halftruth.data.readers.text_table import plain, read_table
 from halftruth.labels import UNKNOWN, Hierarchy, LabelMatrix, SparseLabelMatrix, SparseLabels
 from halftruth.reading import READING, Reading, describe_options
@@ -47,7 +48,8 @@ def read_labels(
         labels = _with_weights(labels, Path(weights))
     if others and isinstance(labels, LabelMatrix):
         labels = _leave_out_unasked(labels, parts)
-    return labels
+    notes = (*labels.notes, *question_classes(labels.classes))
+    return dataclasses.replace(labels, notes=notes)
 
 
 read_labels.__doc__ = f"{read_labels.__doc__}\n{describe_options()}\n"
@@ -214,11 +216,16 @@ def _complete(labels: LabelMatrix, path: str | Path) -> LabelMatrix:
         )
     if labels.soft is not None:
         raise DataError(f"{path}: a hierarchy is for hard labels, and these are soft")
-    table = read_table(path)
+    try:
+        table = read_table(path)
+    except DataError as error:
+        raise DataError(
+            f"{error}; expected the header child,parent and one pair of classes per line"
+        ) from None
     named = {plain(name): name for name in table.columns}
     if {"child", "parent"} <= named.keys():
         chosen = [named["child"], named["parent"]]
-    elif len(table.columns) == 2:
+    elif len(table.columns) == 2 and not set(table.columns) <= set(labels.classes):
         chosen = list(table.columns)
     else:
         raise DataError(

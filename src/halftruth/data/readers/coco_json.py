@@ -70,6 +70,12 @@ def _sections(path: Path) -> list[list[dict[str, Any]]]:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path}: is not JSON: {error}") from None
+    if isinstance(content, list):
+        raise DataError(
+            f"{path}: expected COCO instances JSON, an object with the lists images, annotations "
+            "and categories, but this is a list; from Label Studio export CSV or COCO, and save "
+            "rows as JSON lines (.jsonl)"
+        )
     sections = []
     for name in ("images", "annotations", "categories"):
         section = content.get(name) if isinstance(content, dict) else None

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import tokenize
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -15,12 +16,15 @@ import numpy as np
 
 from halftruth.data.errors import DataError, nearest, option, some
 from halftruth.data.memory import check_memory
-from halftruth.data.readers.cell_codes import Coding
+from halftruth.data.readers.cell_codes import Coding, kind_of
+from halftruth.data.readers.text_table import is_number
 from halftruth.labels import MANY_CLASSES, PRESENT, SparseLabels
 
 SEPARATORS = ("|", ";", ",")
-# Stands for cells that are lists written as text, where a separator is expected.
-LIST = "[]"
+_DIGITS = {"0", "1", "-1"}
+# Stands for cells that are lists written as text, where a separator is expected; and for cells of
+# Label Studio, which are {"choices": ["cat", "dog"]}, or a name alone.
+LIST, CHOICES = "[]", '{"choices": []}'
 
 
 def matrix_of_lists(
@@ -101,13 +105,13 @@ def split_cells(
     if sep == "":
         raise DataError("sep must be the text between two labels, such as '|' or ' ', got ''")
     texts = ["" if isinstance(cell, list) else cell for cell in cells]
-    if _are_lists(texts, where):
+    if written := _find_notation(texts, where):
         if sep is not None:
             raise DataError(
                 f"{where(0)}: the cells are lists written as text, such as ['cat', 'dog'], so "
                 f"{option('sep', sep)} has no effect; leave it out"
             )
-        sep = LIST
+        sep = written
     elif sep is None:
         sep = detect_separator(texts, where)
     parts = (cell if isinstance(cell, list) else split_names(cell, sep) for cell in cells)
@@ -136,6 +140,9 @@ def split_names(cell: str, sep: str) -> list[str]:
     """
     if sep == LIST:
         return _parse_list(cell) or []
+    if sep == CHOICES:
+        chosen = _parse_choices(cell)
+        return [cell] if chosen is None else chosen
     if "\\" in sep or f"\\{sep}" not in cell:
         return cell.split(sep)
     names, name, at = [], "", 0
@@ -159,6 +166,8 @@ def join_names(names: Sequence[str], sep: str = "|") -> str:
     """
     if sep == LIST:
         return str(list(names))
+    if sep == CHOICES:
+        return json.dumps({"choices": list(names)}, ensure_ascii=False) if names else ""
     if len(sep) == 1 and not any(sep in name or "\\" in name for name in names):
         return sep.join(names)
     escaped = [
@@ -176,18 +185,115 @@ def join_names(names: Sequence[str], sep: str = "|") -> str:
     return cell
 
 
-def _are_lists(cells: Sequence[str], where: Callable[[int], str]) -> bool:
-    """Whether the cells are lists written as text; refused if only some of them are."""
+def list_numbers(lists: Sequence[Sequence[str]]) -> int:
+    """The length of lists that hold one number per class, such as [0, 1, 1]; 0 for lists of names.
+
+    Whole numbers are the names of numbered classes, unless every list is equally long and holds
+    nothing but 0, 1 and -1.
+
+    >>> list_numbers([["0.0", "1.0"], []]), list_numbers([["3", "17"], ["0"]])
+    (2, 0)
+    """
+    width = max(map(len, lists), default=0)
+    entries = {entry for row in lists for entry in row}
+    codes = entries <= {"True", "False"} or {kind_of(entry) for entry in entries} <= _DIGITS
+    numbers = codes or (all(map(is_number, entries)) and not all(map(_is_whole, entries)))
+    even = width > 1 and {len(row) for row in lists} <= {0, width}
+    return width if even and numbers else 0
+
+
+def columns_of_numbers(
+    lists: Sequence[Sequence[str]],
+    classes: Sequence[str] | None,
+    name: str,
+    where: Callable[[int], str],
+) -> list[list[str]]:
+    """The columns of lists that hold one number per class; `classes` names them in their order."""
+    row = next(row for row, entries in enumerate(lists) if entries)
+    width = len(lists[row])
+    if classes is None or len(classes) != width:
+        got = "" if classes is None else f", and classes= has {len(classes)} names"
+        raise DataError(
+            f"{where(row)}: column {name!r} holds one number per class (multi-hot), such as "
+            f"[{', '.join(lists[row][:5])}{', ...' if width > 5 else ''}]{got}; name the {width} "
+            "classes in their order with classes= (--read 'classes=[cat, dog]')"
+        )
+    return [list(column) for column in zip(*(row or [""] * width for row in lists), strict=True)]
+
+
+def _is_whole(name: str) -> bool:
+    return name.removeprefix("-").isdigit()
+
+
+def check_names(lists: Sequence[Sequence[str]], where: Callable[[int], str]) -> None:
+    """Refuse names that are numbers or parts of lists and of JSON, which no option has read."""
+    checked: set[str] = set()
+    for row, names in enumerate(lists):
+        for name in names:
+            if name in checked:
+                continue
+            checked.add(name)
+            if name[0] in "[{" or name[-1] in "]}":
+                what = "a part of a list or of JSON; write the cell as ['cat', 'dog'] or cat|dog"
+            elif "." in name and is_number(name):
+                what = f"a number; give the column of names with {option('label_column')}"
+            else:
+                continue
+            raise DataError(
+                f"{where(row)}: the label {name!r} looks like {what}; if it is the name of a "
+                "class, name all classes with classes= (--read 'classes=[cat, dog]')"
+            )
+
+
+def question_classes(classes: Sequence[str]) -> list[str]:
+    """What to ask about class names: one class in several spellings, several classes in one name.
+
+    >>> question_classes(["cat", "Cat"])
+    ["these classes may be one class, spelt differently: 'cat', 'Cat'"]
+    """
+    spellings: dict[str, list[str]] = {}
+    for name in classes:
+        spellings.setdefault(fold_name(name), []).append(name)
+    asked = [
+        f"these classes may be one class, spelt differently: {some(names)}"
+        for names in spellings.values()
+        if len(names) > 1
+    ]
+    for mark in SEPARATORS:
+        parts = {name: [part.strip() for part in name.split(mark)] for name in classes}
+        counts = Counter(part for names in parts.values() for part in names)
+        joined = [
+            name
+            for name, names in parts.items()
+            if len(names) > 1 and all(counts[part] > 1 for part in names)
+        ]
+        if joined:
+            asked.append(
+                f"{len(joined):,} class names hold {mark!r} and other classes, such as "
+                f"{joined[0]!r}; if it separates labels, pass {option('sep', mark)}"
+            )
+    return asked
+
+
+def fold_name(name: str) -> str:
+    """A class name in lower case, with single spaces."""
+    return " ".join(name.lower().split())
+
+
+def _find_notation(cells: Sequence[str], where: Callable[[int], str]) -> str | None:
+    """LIST or CHOICES for lists written as text, or None; refused if only some cells are lists."""
     filled = [(row, cell) for row, cell in enumerate(cells) if cell.strip()]
+    if any(_parse_choices(cell) is not None for _, cell in filled):
+        return CHOICES
     parsed = [_parse_list(cell) is not None for _, cell in filled]
     for (row, cell), is_list in zip(filled, parsed, strict=True):
-        if not is_list and cell.strip()[:2] in ("['", '["'):
+        if not is_list and cell.strip()[:2] in ("['", '["', "{'", '{"'):
             raise DataError(
                 f"{where(row)}: {cell!r:.60} looks like a list, but cannot be read as one; write "
                 "it as ['cat', 'dog'] or as cat|dog"
             )
     if not any(parsed):
-        return False
+        return None
     if not all(parsed):
         row, cell = filled[parsed.index(False)]
         listed = filled[parsed.index(True)][0]
@@ -195,14 +301,34 @@ def _are_lists(cells: Sequence[str], where: Callable[[int], str]) -> bool:
             f"{where(row)}: {cell!r:.60} is not a list of names such as ['cat', 'dog'], but the "
             f"cell at {where(listed)} is; write all cells in one way"
         )
-    return True
+    return LIST
+
+
+def _parse_choices(cell: str) -> list[str] | None:
+    """The names of a cell of Label Studio, or None for any other text."""
+    text = cell.strip()
+    if not (text.startswith("{") and '"choices"' in text):
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    names = found.get("choices") if found.keys() == {"choices"} else None
+    return [str(name) for name in names] if isinstance(names, list) else None
 
 
 def _parse_list(cell: str) -> list[str] | None:
-    """The names of a list written as text (Python or JSON), or None for any other text."""
+    """The names of a list written as text, or None for any other text.
+
+    A list of Python or JSON, a set of Python, or an array of numbers as NumPy prints it.
+    """
     text = cell.strip()
-    if not (text.startswith("[") and text.endswith("]")):
+    if text == "set()":
+        return []
+    if text[:1] + text[-1:] not in ("[]", "{}"):
         return None
+    if re.fullmatch(r"\[[-+.e\d\s]+\]", text):
+        return text[1:-1].split()
     try:
         names = json.loads(text)
     except (ValueError, RecursionError):
@@ -210,9 +336,12 @@ def _parse_list(cell: str) -> list[str] | None:
             names = None if _lacks_comma(text) else ast.literal_eval(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError, tokenize.TokenError):
             return None
-    if not isinstance(names, list) or not all(type(name) in (str, int) for name in names):
+    if not isinstance(names, list | set):
         return None
-    return [str(name) for name in names]
+    if not all(type(name) in (str, int, float, bool) for name in names):
+        return None
+    found = [str(name) for name in names]
+    return sorted(found) if isinstance(names, set) else found
 
 
 def _lacks_comma(text: str) -> bool:
@@ -224,9 +353,9 @@ def _lacks_comma(text: str) -> bool:
 
 
 def detect_separator(cells: Sequence[str], where: Callable[[int], str]) -> str:
-    """The one of | ; , that occurs, or LIST; text with spaces and none of them needs `sep=`."""
-    if _are_lists(cells, where):
-        return LIST
+    """The one of | ; , that occurs, LIST or CHOICES; text with spaces alone needs `sep=`."""
+    if written := _find_notation(cells, where):
+        return written
     found = {}
     for mark in (*SEPARATORS, " "):
         row = next((row for row, cell in enumerate(cells) if mark in cell.strip()), None)

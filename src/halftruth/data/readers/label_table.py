@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,16 @@ from halftruth.data.readers.cell_codes import (
 )
 from halftruth.data.readers.cells import holds_lists
 from halftruth.data.readers.duplicates import resolve_duplicates
-from halftruth.data.readers.label_lists import matrix_of_lists, split_cells
+from halftruth.data.readers.label_lists import (
+    check_names,
+    columns_of_numbers,
+    list_numbers,
+    matrix_of_lists,
+    split_cells,
+)
 from halftruth.data.readers.text_table import (
-    ITEM_COLUMNS,
     Table,
+    find_item_column,
     index_ids,
     is_number,
     is_row_counter,
@@ -126,35 +132,46 @@ def labels_of_table(
     )
     notes: tuple[str, ...] = ()
     shares = None
-    if soft and roles.listing is not None:
-        raise DataError(
-            f"{table.where(0)}: column {roles.listing!r} lists names of labels, but soft labels "
-            "(--soft) are one column of probabilities per class"
-        )
+    columns = None
     if roles.listing is not None:
         lists, blank = split_cells(
             table.columns[roles.listing], where=table.where, sep=sep, nothing=nothing
         )
+        if list_numbers(lists):
+            columns = columns_of_numbers(lists, classes, roles.listing, table.where)
+            roles = replace(roles, classes=tuple(classes or ()))
+        elif soft:
+            raise DataError(
+                f"{table.where(0)}: column {roles.listing!r} lists names of labels, but soft "
+                "labels (--soft) are one column of probabilities per class"
+            )
+        elif classes is None:
+            check_names(lists, table.where)
+    if roles.listing is not None and columns is None:
         values, names = matrix_of_lists(
             lists, coding, where=table.where, classes=classes, blank_rows=blank, sparse=sparse
         )
         if not names:
             raise DataError(f"{table.where(0)}: column {roles.listing!r} lists no label in any row")
     else:
-        if sep is not None or nothing is not None:
+        if roles.listing is None and (sep is not None or nothing is not None):
             raise DataError(
                 "sep= and nothing= are for a column that lists labels; this table has one column "
                 f"per class; name the listing column with {option('label_column')}"
             )
         names = roles.classes
+        columns = _texts(table, names) if columns is None else columns
         if soft:
-            shares = decode_soft(_texts(table, names), names, table.where)
+            shares = decode_soft(columns, names, table.where)
             values, notes = harden(shares), ("read as probabilities of presence",)
         else:
-            values, notes = decode(_texts(table, names), names, table.where, coding)
+            values, notes = decode(columns, names, table.where, coding)
     if roles.item is not None:
         items = np.array(table.texts(roles.item, "image_column"))
-    split = None if roles.split is None else np.array(table.texts(roles.split, "split_column"))
+    split = None
+    if roles.split is not None:
+        split, note = _read_split(table, roles.split)
+        notes += note
     labels: Any
     if isinstance(values, SparseLabels):
         labels = SparseLabelMatrix(values, names, items, split, notes, weights)
@@ -201,7 +218,8 @@ def assign_roles(
     free = [name for name in table.columns if name not in {*drop_columns, *PROVENANCE}]
     free = [name for name in free if not is_row_counter(name, table.columns[name])]
 
-    split = split_column if split_column is not None else _find_split(table, free)
+    maybe = [name for name in free if name not in (classes or ())]
+    split = split_column if split_column is not None else _find_split(table, maybe)
     if split is not None:
         table.column(split, "split_column")
         free = [name for name in free if name != split]
@@ -246,31 +264,48 @@ def assign_roles(
 
 
 def _find_split(table: Table, free: list[str]) -> str | None:
-    """A column called `split` (or alike) that does not hold labels; other values are typos."""
+    """A column called `split` (or alike); values that name no part are typos."""
     for name in free:
         cells = table.columns[name]
-        if plain(name) not in SPLIT_COLUMNS or _lists(table, name) or holds_codes(cells):
+        if plain(name) not in SPLIT_COLUMNS or _lists(table, name):
             continue
+        if _split_numbers(cells):
+            return name
         for row, cell in enumerate(cells):
             value = cell.strip().lower()
             if value and value not in SPLIT_NAMES:
                 raise DataError(
                     f"{table.where(row)}: column {name!r} names the split, but {cell!r} is not "
                     f"train, val or test{nearest(value, SPLIT_NAMES)}; correct it, or drop the "
-                    f"column with {option('drop_columns', name)}"
+                    f"column with {option('drop_columns', name)}; if it is a class, name all "
+                    "classes with classes="
                 )
         return name
     return None
 
 
+def _split_numbers(cells: Sequence[str]) -> dict[str, str]:
+    """What numbers mean in a split column: 0 train, 1 test; or 0 train, 1 val, 2 test."""
+    found = {float(cell) if is_number(cell) else -1.0 for cell in cells if cell.strip()}
+    if found == {0, 1}:
+        return {"0": "train", "1": "test"}
+    return {"0": "train", "1": "val", "2": "test"} if found == {0, 1, 2} else {}
+
+
+def _read_split(table: Table, name: str) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The split of each row, and a note where numbers stand for the parts."""
+    texts = table.texts(name, "split_column")
+    if not (parts := _split_numbers(texts)):
+        return np.array(texts), ()
+    said = ", ".join(f"{number} as {part}" for number, part in parts.items())
+    return np.array([parts[f"{float(text):g}"] for text in texts]), (f"read {name} {said}",)
+
+
 def _find_item(table: Table, free: list[str], label_column: str | None) -> str | None:
-    usual = [
-        name
-        for name in free
-        if plain(name) in ITEM_COLUMNS and name != label_column and _may_name(table, name)
-    ]
-    if usual:
-        return min(usual, key=lambda name: ITEM_COLUMNS.index(plain(name)))
+    names = {name for name in free if name != label_column and _may_name(table, name)}
+    found = find_item_column({name: table.columns[name] for name in free if name in names})
+    if found is not None:
+        return found
     if not free or free[0] == label_column or plain(free[0]) in LABEL_COLUMNS:
         return None
     if _lists(table, free[0]):

@@ -40,8 +40,11 @@ ITEM_COLUMNS = [
     "image", "imagename", "imagepath", "imagefile", "imageindex", "imageid", "file", "filename",
     "filepath", "path", "item", "itemid", "name", "id",
 ]  # fmt: skip
-# The column in front of a table in which pandas writes its index, and its name when read again.
-INDEX_COLUMNS = ("", "Unnamed: 0")
+# The column in which pandas writes an index without a name: in CSV (in front), when that is read
+# again, and in Parquet.
+INDEX_COLUMNS = ("", "Unnamed: 0", "__index_level_0__")
+# Texts in a cell may be longer than the 131,072 characters that `csv` allows.
+csv.field_size_limit(2**31 - 1)
 
 
 @dataclass(frozen=True)
@@ -233,7 +236,7 @@ def read_csv(
     try:
         for row in reader:
             if header is None and row:
-                header = [name.strip() for name in row]
+                header = header_names(row)
                 _check_delimiter(header, delimiter, path)
             elif header is not None and len(row) == len(header):
                 rows.append(row)
@@ -251,7 +254,7 @@ def read_csv(
             f"{path} line {start}: cannot be read as CSV: {error}{hint if quotes else ''}"
         ) from None
     if header is None or not rows:
-        raise DataError(f"{path}: has a header but no rows")
+        raise DataError(f"{path}: has a header but no rows; the first line names the columns")
     if columns is None:
         _check_header(header, rows[0], path)
     elif len(set(header)) < len(header):
@@ -272,7 +275,7 @@ def _read_large(text: str, delimiter: str) -> tuple[list[str], list[Any], list[s
     from pyarrow import csv as arrow
 
     names, _, body = text.partition("\n")
-    header = [name.strip() for name in names.split(delimiter)]
+    header = header_names(names.split(delimiter))
     numbers = [str(number) for number in range(len(header))]
     kind = pa.dictionary(pa.int32(), pa.string())
     try:
@@ -290,6 +293,12 @@ def _read_large(text: str, delimiter: str) -> tuple[list[str], list[Any], list[s
     columns = [table[number].combine_chunks() for number in numbers]
     cells = [Cells(c.indices.to_numpy(), c.dictionary.to_pylist()) for c in columns]
     return header, cells, [column[0] for column in cells]
+
+
+def header_names(fields: Sequence[str]) -> list[str]:
+    """The names in a first line, without the mark of a comment that `np.savetxt` writes."""
+    names = [name.strip() for name in fields]
+    return [names[0].removeprefix("# "), *names[1:]]
 
 
 def detect_delimiter(text: str, path: Path) -> str:
@@ -470,6 +479,10 @@ def as_cell(value: Any, place: str) -> Cell:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, set | frozenset):
+        value = sorted(value, key=str)
     if isinstance(value, list | tuple):
         if any(isinstance(entry, list | tuple | dict) or entry is None for entry in value):
             raise DataError(f"{place}: expected a flat list of label names, got {value!r:.60}")
