@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import warnings
 from functools import cache
 from typing import Literal
 
@@ -17,7 +18,14 @@ EXTENSIONS = {
     ".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".apng", ".gif", ".bmp", ".tif", ".tiff",
     ".webp", ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif",
 }  # fmt: skip
+# Endings of images that cannot be read; files without an ending may be images, too.
+FOREIGN = {
+    "", ".heic", ".heif", ".jxl", ".svg", ".dcm", ".dicom", ".dng", ".cr2", ".cr3", ".nef", ".arw",
+    ".raw", ".psd", ".tga", ".ico", ".eps", ".exr", ".hdr",
+}  # fmt: skip
 BACKGROUND = (255, 255, 255)
+# The highest value of 12 bits, which many devices store in 16.
+_MAX_12_BIT = 4095
 
 
 class BadImage(ValueError):
@@ -37,6 +45,14 @@ def is_image_name(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in EXTENSIONS
 
 
+def may_be_image(name: str) -> bool:
+    """Whether a file of a folder is worth reading as an image, though its format may be foreign."""
+    base = os.path.basename(name)
+    return is_image_name(base) or (
+        not base.startswith(".") and os.path.splitext(base)[1].lower() in FOREIGN
+    )
+
+
 @cache
 def _formats() -> tuple[str, ...]:
     Image.init()
@@ -47,6 +63,8 @@ def decode_image(
     data: bytes, name: str, *, size: int | None = None, max_megapixels: float = 100.0
 ) -> Image.Image:
     """Decode to RGB: upright (EXIF), first frame, 16 bit scaled to 8, transparency over white.
+
+    16 bits without a value above 4095 are taken for 12 bits.
 
     With `size`, a JPEG may be decoded at 1/2, 1/4 or 1/8 as long as both sides stay at least
     `size` pixels long, which is faster and allows images beyond `max_megapixels`.
@@ -100,7 +118,15 @@ def _to_rgb(image: Image.Image, name: str, is_16_bit: bool) -> Image.Image:
     mode = image.mode
     if is_16_bit:
         pixels = np.asarray(image).astype(np.float64)
-        return Image.fromarray(np.rint(pixels / 257.0).astype(np.uint8)).convert("RGB")
+        highest = 65535
+        if pixels.max(initial=0) <= _MAX_12_BIT:
+            highest = _MAX_12_BIT
+            warnings.warn(
+                "16-bit images with no value above 4095 are read as 12-bit images (4095 is white)",
+                stacklevel=2,
+            )
+        scaled = np.rint(pixels / (highest / 255))
+        return Image.fromarray(scaled.astype(np.uint8)).convert("RGB")
     if mode in ("I", "F"):
         raise BadImage(
             name, f"its pixels are 32-bit numbers (mode {mode}) of unknown range; save it as 8 bit"

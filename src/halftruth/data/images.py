@@ -12,7 +12,7 @@ from PIL import Image
 
 from halftruth.data.errors import DataError, nearest, some
 from halftruth.data.image_archives import Archive, ArrowImages, open_archive
-from halftruth.data.image_file import BadImage, decode_image, is_image_name
+from halftruth.data.image_file import BadImage, decode_image, is_image_name, may_be_image
 from halftruth.data.shards import expand_all
 
 
@@ -53,8 +53,9 @@ class ImageStore:
                 self._archive(path)
 
     def names(self) -> list[str]:
-        """The names of all files with the extension of an image, sorted."""
-        return sorted(name for name in self._everything() if self._is_image(name))
+        """The names of all files that are or may be images, sorted: see `may_be_image`."""
+        names = self._everything()
+        return sorted(name for name in names if may_be_image(name) or self._is_image(name))
 
     def __len__(self) -> int:
         return len(self.names())
