@@ -227,3 +227,14 @@ def test_a_hierarchy_without_header_is_refused(tmp_path, text, message):
     frame.to_csv(tmp_path / "l.csv", index=False)
     with pytest.raises(ValueError, match=message):
         read_labels(tmp_path / "l.csv", hierarchy=tmp_path / "h.csv")
+
+
+def test_minus_one_of_a_class_label_is_no_label(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    if not hasattr(datasets, "ClassLabel"):
+        pytest.skip("another package is called datasets")
+    kind = datasets.ClassLabel(names=["cat", "dog"])
+    features = datasets.Features({"image": datasets.Value("string"), "label": kind})
+    dataset = datasets.Dataset.from_dict({"image": ITEMS, "label": [0, -1, 1]}, features=features)
+    dataset.to_parquet(str(tmp_path / "l.parquet"))
+    assert read_labels(tmp_path / "l.parquet").values.tolist() == [[1, 0], [0, 0], [0, 1]]

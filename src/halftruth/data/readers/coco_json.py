@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from halftruth.data.errors import DataError
 from halftruth.data.readers.cell_codes import Coding
+from halftruth.data.readers.cells import parse_json
 from halftruth.data.readers.duplicates import resolve_duplicates
 from halftruth.data.readers.label_lists import matrix_of_lists
 from halftruth.data.readers.text_table import read_text
@@ -64,12 +64,7 @@ def read_coco(
 
 
 def _sections(path: Path) -> list[list[dict[str, Any]]]:
-    try:
-        content = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{path}: is not JSON: {error}") from None
+    content = parse_json(read_text(path), path)
     if isinstance(content, list):
         raise DataError(
             f"{path}: expected COCO instances JSON, an object with the lists images, annotations "

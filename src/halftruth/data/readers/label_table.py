@@ -31,6 +31,7 @@ from halftruth.data.readers.text_table import (
     index_ids,
     is_number,
     is_row_counter,
+    join_tables,
     plain,
     read_table,
     table_from_frame,
@@ -376,8 +377,7 @@ def read_image_folder(folder: Path, coding: Coding, **options: Any) -> LabelMatr
     """
     files = find_metadata(folder)
     column = options.pop("image_column", None) or "file_name"
-    joined: dict[str, list[Any]] = {}
-    places: list[str] = []
+    tables = []
     for path in files:
         table = read_table(path)
         columns = {**table.columns, column: table.texts(column, "image_column")}
@@ -386,13 +386,9 @@ def read_image_folder(folder: Path, coding: Coding, **options: Any) -> LabelMatr
             columns[column] = [f"{subfolder}/{name}" for name in columns[column]]
             if subfolder.lower() in SPLIT_NAMES and "split" not in columns:
                 columns["split"] = [subfolder.lower()] * table.rows
-        if joined and columns.keys() != joined.keys():
-            differing = sorted(columns.keys() ^ joined.keys())
-            raise DataError(f"{path}: columns differ from those of {files[0]}: {differing}")
-        for name, cells in columns.items():
-            joined.setdefault(name, []).extend(cells)
-        places += table.places
-    return labels_of_table(Table(joined, places), coding, image_column=column, **options)
+        tables.append(Table(columns, table.places))
+    table = join_tables(tables, files)
+    return labels_of_table(table, coding, image_column=column, **options)
 
 
 def write_labels(labels: LabelMatrix, path: str | Path) -> None:

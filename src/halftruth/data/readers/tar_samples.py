@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 from pathlib import Path
 from typing import Any
 
 from halftruth.data.errors import DataError
 from halftruth.data.image_file import is_image_name
+from halftruth.data.readers.cells import parse_object
 from halftruth.data.tar_shard import TarShard
 
 
@@ -37,12 +37,7 @@ def read_tar_samples(path: Path) -> dict[str, dict[str, Any]]:
         if ending.lower() != "json":
             fields[ending.lower()] = text.strip()
             continue
-        try:
-            values = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{place}: is not JSON: {error}") from None
-        if not isinstance(values, dict):
-            raise DataError(f"{place}: expected an object {{...}}, got {text[:40]!r}")
+        values = parse_object(text, place)
         values.pop("image", None)
         fields.update(values)
     _check_complete(samples, path)
