@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import warnings
@@ -64,8 +65,6 @@ def decode_image(
 ) -> Image.Image:
     """Decode to RGB: upright (EXIF), first frame, 16 bit scaled to 8, transparency over white.
 
-    16 bits without a value above 4095 are taken for 12 bits.
-
     With `size`, a JPEG may be decoded at 1/2, 1/4 or 1/8 as long as both sides stay at least
     `size` pixels long, which is faster and allows images beyond `max_megapixels`.
     """
@@ -101,20 +100,13 @@ def decode_image(
 
 
 def to_rgb(image: Image.Image, name: str) -> Image.Image:
-    """Convert any image to RGB: upright (EXIF), 16 bit scaled to 8, transparency over white."""
+    """Convert any image to RGB: upright (EXIF), 16 bit scaled to 8, transparency over white.
+
+    16 bits without a value above 4095 are taken for 12 bits.
+    """
     is_16_bit = image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG")
-    return _to_rgb(_upright(image), name, is_16_bit)
-
-
-def _upright(image: Image.Image) -> Image.Image:
-    """Rotate the image by its EXIF orientation; ignore a damaged EXIF block."""
-    try:
-        return ImageOps.exif_transpose(image)
-    except Exception:
-        return image
-
-
-def _to_rgb(image: Image.Image, name: str, is_16_bit: bool) -> Image.Image:
+    with contextlib.suppress(Exception):  # a damaged EXIF block
+        image = ImageOps.exif_transpose(image)
     mode = image.mode
     if is_16_bit:
         pixels = np.asarray(image).astype(np.float64)

@@ -131,42 +131,40 @@ def labels_of_table(
         drop_columns=drop_columns,
         classes=classes,
     )
-    notes: tuple[str, ...] = ()
-    shares = None
-    columns = None
-    if roles.listing is not None:
+    if roles.listing is None:
+        if sep is not None or nothing is not None:
+            raise DataError(
+                "sep= and nothing= are for a column that lists labels; this table has one column "
+                f"per class; name the listing column with {option('label_column')}"
+            )
+        columns = _texts(table, roles.classes)
+    else:
         lists, blank = split_cells(
             table.columns[roles.listing], where=table.where, sep=sep, nothing=nothing
         )
         if list_numbers(lists):
             columns = columns_of_numbers(lists, classes, roles.listing, table.where)
-            roles = replace(roles, classes=tuple(classes or ()))
-        elif soft:
+            roles = replace(roles, listing=None, classes=tuple(classes or ()))
+    names, shares = roles.classes, None
+    notes: tuple[str, ...] = ()
+    if roles.listing is not None:
+        if soft:
             raise DataError(
                 f"{table.where(0)}: column {roles.listing!r} lists names of labels, but soft "
                 "labels (--soft) are one column of probabilities per class"
             )
-        elif classes is None:
+        if classes is None:
             check_names(lists, table.where)
-    if roles.listing is not None and columns is None:
         values, names = matrix_of_lists(
             lists, coding, where=table.where, classes=classes, blank_rows=blank, sparse=sparse
         )
         if not names:
             raise DataError(f"{table.where(0)}: column {roles.listing!r} lists no label in any row")
+    elif soft:
+        shares = decode_soft(columns, names, table.where)
+        values, notes = harden(shares), ("read as probabilities of presence",)
     else:
-        if roles.listing is None and (sep is not None or nothing is not None):
-            raise DataError(
-                "sep= and nothing= are for a column that lists labels; this table has one column "
-                f"per class; name the listing column with {option('label_column')}"
-            )
-        names = roles.classes
-        columns = _texts(table, names) if columns is None else columns
-        if soft:
-            shares = decode_soft(columns, names, table.where)
-            values, notes = harden(shares), ("read as probabilities of presence",)
-        else:
-            values, notes = decode(columns, names, table.where, coding)
+        values, notes = decode(columns, names, table.where, coding)
     if roles.item is not None:
         items = np.array(table.texts(roles.item, "image_column"))
     split = None

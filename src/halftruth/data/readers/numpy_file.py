@@ -60,13 +60,7 @@ def read_matrix(
         return _read_sparse(path, coding, key, classes, split_column, soft, sparse)
     matrix, split = find_matrix(arrays, LABEL_KEYS, key, path)
     rows, width = matrix.shape
-    names = list(classes) if classes is not None else _texts(arrays, CLASS_KEYS, width)
-    if names is None:
-        names = [f"class{k}" for k in range(width)]
-    if len(names) != width:
-        raise DataError(
-            f"{path}: the label matrix has {width} columns, but {len(names)} class names were given"
-        )
+    names = _check_names(classes or _texts(arrays, CLASS_KEYS, width), width, path)
     if split_column is not None and split_column not in arrays:
         raise DataError(
             f"{path}: split_column={split_column!r} is not a key{nearest(split_column, arrays)}"
@@ -82,7 +76,7 @@ def read_matrix(
             raise DataError(f"{path}: {error}") from None
     labels = LabelMatrix(
         _decode(matrix, coding, names, path) if shares is None else harden(shares),
-        class_names(names, path),
+        names,
         find_items(arrays, rows),
         split,
         ("read as probabilities of presence",) if soft else (),
@@ -117,20 +111,25 @@ def _read_sparse(
         found = SparseLabels.from_scipy(load_npz(path), coding.unlisted)
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: {error}") from None
-    names = [f"class{k}" for k in range(found.classes)] if classes is None else list(classes)
-    if len(names) != found.classes:
-        raise DataError(
-            f"{path}: the label matrix has {found.classes} columns, but {len(names)} class names "
-            "were given"
-        )
+    names = _check_names(classes, found.classes, path)
     if sparse and found.classes > MANY_CLASSES:
-        return SparseLabelMatrix(found, class_names(names, path))
+        return SparseLabelMatrix(found, names)
     check_memory(
         len(found) * found.classes,
         f"a matrix of {len(found):,} rows x {found.classes:,} classes",
         "train on features with the default method (auto), which keeps labels sparse",
     )
-    return LabelMatrix(found.to_dense(), class_names(names, path))
+    return LabelMatrix(found.to_dense(), names)
+
+
+def _check_names(given: Sequence[str] | None, width: int, path: Path) -> tuple[str, ...]:
+    """The names of the columns; class0, class1, ... where none are given."""
+    names = [f"class{k}" for k in range(width)] if given is None else list(given)
+    if len(names) != width:
+        raise DataError(
+            f"{path}: the label matrix has {width} columns, but {len(names)} class names were given"
+        )
+    return class_names(names, path)
 
 
 def load_arrays(path: Path, mapped: bool = False) -> dict[str, np.ndarray]:
