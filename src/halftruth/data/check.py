@@ -192,7 +192,7 @@ def _parts(labels: LabelMatrix) -> tuple[Splits | None, str]:
 def _describe(labels: LabelMatrix) -> str:
     """The labels in a line; what is questioned about the classes is listed as warnings."""
     asked = question_classes(labels.classes)
-    kept = tuple(note for note in labels.notes if note not in asked)
+    kept = tuple(note for note in labels.notes if note.removeprefix("warning: ") not in asked)
     return replace(labels, notes=kept).describe()
 
 

@@ -48,8 +48,8 @@ def read_labels(
         labels = _with_weights(labels, Path(weights))
     if others and isinstance(labels, LabelMatrix):
         labels = _leave_out_unasked(labels, parts)
-    notes = (*labels.notes, *question_classes(labels.classes))
-    return dataclasses.replace(labels, notes=notes)
+    asked = [f"warning: {text}" for text in question_classes(labels.classes)]
+    return dataclasses.replace(labels, notes=(*labels.notes, *asked)) if asked else labels
 
 
 read_labels.__doc__ = f"{read_labels.__doc__}\n{describe_options()}\n"
