@@ -9,6 +9,7 @@ import os
 import threading
 import zipfile
 import zlib
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -105,8 +106,6 @@ class ArrowImages:
         if len(self._rows) < len(names):
             twice = [name for row, name in enumerate(names) if self._rows[name] != row]
             raise DataError(f"{path}: some images have the same name: {some(twice)}")
-        # The last part that was read: rows are mostly asked for in order.
-        self._last: tuple[int, Any] | None = None
         self._lock = threading.Lock()
 
     def names(self) -> list[str]:
@@ -118,10 +117,14 @@ class ArrowImages:
     def read(self, name: str) -> bytes:
         part, row = self.file.locate(self._rows[name])
         with self._lock:
-            if self._last is None or self._last[0] != part:
-                self._last = part, self.file.read_part(part, [self.column])[self.column]
-            value = self._last[1][row].as_py()
+            value = _read_part(self.file, part, self.column)[row].as_py()
         data = value.get("bytes") if isinstance(value, dict) else value
         if data is None:
             raise BadImage(name, "has no bytes in the file; save the data set with its images")
         return bytes(data)
+
+
+# Rows are mostly asked for in order, so few parts are kept: of all files, since there may be many.
+@lru_cache(maxsize=4)
+def _read_part(file: ArrowFile, part: int, column: str) -> Any:
+    return file.read_part(part, [column])[column]
