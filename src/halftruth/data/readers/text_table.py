@@ -32,8 +32,8 @@ from halftruth.data.readers.cells import (
     columns_of_records,
     parse_object,
 )
-from halftruth.data.readers.tar_samples import read_tar_samples
 from halftruth.data.shards import ARROW, PARQUET, TAR, expand_shards
+from halftruth.data.tar_shard import read_tar_samples
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 SUFFIXES = (*TEXT_SUFFIXES, *PARQUET, *ARROW, ".jsonl")
