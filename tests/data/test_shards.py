@@ -161,8 +161,8 @@ def test_images_in_parquet_and_arrow_files(tmp_path, ending, named):
 
 def test_few_parts_of_parquet_files_are_kept_in_memory(tmp_path, monkeypatch):
     noise = np.random.default_rng(0).bytes
-    for number in range(10):
-        images = [{"bytes": noise(100_000), "path": f"{number}-{row}.png"} for row in range(4)]
+    for number in range(40):
+        images = [{"bytes": noise(50_000), "path": f"{number}-{row}.png"} for row in range(4)]
         pq.write_table(pa.table({"image": images}), tmp_path / f"{number}.parquet")
     columns = []
     read_part = ArrowFile.read_part
@@ -175,8 +175,8 @@ def test_few_parts_of_parquet_files_are_kept_in_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(ArrowFile, "read_part", follow)
     allocated = pa.total_allocated_bytes()
     store = ImageStore(str(tmp_path / "*.parquet"))
-    assert len([store.read_bytes(name) for name in store.names()]) == 40
-    assert len(columns) == 10
+    assert len([store.read_bytes(name) for name in store.names()]) == 160
+    assert len(columns) == 40
     size = sum(column.nbytes for column in columns)
     columns.clear()
     assert pa.total_allocated_bytes() - allocated < size / 2

@@ -13,7 +13,7 @@ from halftruth.data.errors import DataError, nearest, option, some
 from halftruth.data.feature_columns import MATRIX, read_feature_columns
 from halftruth.data.features import match_rows
 from halftruth.data.readers import read_label_file
-from halftruth.data.readers.duplicates import repeated_rows, resolve_duplicates
+from halftruth.data.readers.duplicates import resolve_duplicates
 from halftruth.data.readers.label_lists import question_classes
 from halftruth.data.readers.text_table import plain, read_table
 from halftruth.labels import UNKNOWN, Hierarchy, LabelMatrix, SparseLabelMatrix, SparseLabels
@@ -43,7 +43,7 @@ def read_labels(
     if hierarchy is not None:
         labels = _complete(labels, hierarchy)
     if _votes(options) and (others or hierarchy is not None):
-        labels = _resolve(labels, "vote", source)
+        labels = _resolve(labels, "vote")
     if weights is not None:
         labels = _with_weights(labels, Path(weights))
     if others and isinstance(labels, LabelMatrix):
@@ -97,9 +97,7 @@ def _join(
             raise DataError(f"{path}: cannot join soft labels and hard labels")
     classes = tuple(dict.fromkeys(name for part in parts for name in part.classes))
     if any(isinstance(part, SparseLabelMatrix) for part in parts):
-        return resolve_duplicates(
-            _join_sparse(parts, classes), "merge", where=lambda row: f"row {row + 1}", listed=True
-        )
+        return _resolve(_join_sparse(parts, classes), "merge", listed=True)
     joined = LabelMatrix(
         np.concatenate([_spread(part.values, part, classes, 0) for part in parts]),
         classes,
@@ -111,7 +109,7 @@ def _join(
         ),
         _concatenate_weights(parts, classes),
     )
-    return joined if _votes(options) else _resolve(joined, "merge", source)
+    return joined if _votes(options) else _resolve(joined, "merge")
 
 
 def _join_sparse(parts: Sequence[Any], classes: tuple[str, ...]) -> SparseLabelMatrix:
@@ -189,23 +187,9 @@ def _concatenate_weights(parts: Sequence[LabelMatrix], classes: Sequence[str]) -
     return np.concatenate(full)
 
 
-def _resolve(labels: LabelMatrix, how: Any, source: str | Path) -> LabelMatrix:
+def _resolve(labels: Any, how: Any, listed: bool = False) -> Any:
     """Combine the rows of one item that are in different files."""
-    assert labels.items is not None
-    if how == "merge" and labels.soft is not None and len(repeated_rows(labels.items)):
-        raise DataError(
-            f"{source}: soft labels of one item are in several rows, which cannot be merged; keep "
-            "one row per item"
-        )
-    try:
-        return resolve_duplicates(labels, how, where=lambda row: f"row {row + 1}", listed=False)
-    except DataError as error:
-        if "present in one and absent in another" not in str(error):
-            raise
-        raise DataError(
-            f"{error}; if the files are votes of several annotators, pass "
-            f"{option('duplicates', 'vote')}"
-        ) from None
+    return resolve_duplicates(labels, how, where=lambda row: f"row {row + 1}", listed=listed)
 
 
 def _complete(labels: LabelMatrix, path: str | Path) -> LabelMatrix:

@@ -121,7 +121,8 @@ def _merge(labels: LabelMatrix, listed: bool) -> LabelMatrix:
         row, column = clash[0]
         raise DataError(
             f"cannot merge the rows of {str(labels.items[kept[row]])!r}: class "
-            f"{labels.classes[column]!r} is present in one and absent in another"
+            f"{labels.classes[column]!r} is present in one and absent in another; if the rows are "
+            f"votes of several annotators, pass {option('duplicates', 'vote')}"
         )
     split = _split_of(labels, target, kept)
     values = np.where(present, PRESENT, np.where(absent, ABSENT, UNKNOWN)).astype(np.int8)

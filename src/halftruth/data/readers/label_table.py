@@ -15,6 +15,7 @@ from halftruth.data.readers.cell_codes import (
     decode,
     decode_soft,
     holds_codes,
+    number_of,
 )
 from halftruth.data.readers.cells import holds_lists
 from halftruth.data.readers.duplicates import resolve_duplicates
@@ -184,15 +185,14 @@ def labels_of_table(
 def read_weights(table: Table, column: str) -> np.ndarray:
     """The (N, 1) weights of the rows in a column."""
     cells = table.column(column, "weight_column")
-    found = np.empty((len(cells), 1), dtype=np.float32)
-    for row, cell in enumerate(cells):
-        value = float(cell) if is_number(cell) else -1.0
-        if not (0 <= value < np.inf):
-            raise DataError(
-                f"{table.where(row)}, column {column!r}: expected a weight, a finite number of at "
-                f"least 0, got {cell!r}"
-            )
-        found[row] = value
+    found = np.array([[number_of(cell)] for cell in cells], dtype=np.float32)
+    wrong = ~((found >= 0) & np.isfinite(found)).ravel()
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DataError(
+            f"{table.where(row)}, column {column!r}: expected a weight, a finite number of at "
+            f"least 0, got {cells[row]!r}"
+        )
     if not found.any():
         raise DataError(f"{table.where(0)}: every weight in column {column!r} is 0")
     return found
