@@ -16,7 +16,7 @@ from halftruth.data.readers.cell_codes import Coding, kind_of
 from halftruth.data.readers.label_lists import (
     detect_separator,
     join_names,
-    list_numbers,
+    read_numbers,
     split_names,
 )
 from halftruth.data.readers.label_table import PROVENANCE, Roles
@@ -120,13 +120,13 @@ def _new_lists(
     table: Table, name: str, before: LabelMatrix, written: LabelMatrix, reading: dict[str, Any]
 ) -> dict[tuple[int, str], Any]:
     cells = table.columns[name]
-    if list_numbers([names for names in cells if isinstance(names, list)]):
+    lists = [names for names in cells if isinstance(names, list)]
+    if read_numbers(lists, before.classes, name, table.where):
         raise DataError(
             f"{table.where(0)}: column {name!r} holds one number per class, which repair cannot "
             "write; save the labels as a table first: "
             "halftruth.data.write_labels(halftruth.data.read_labels(...), 'labels.csv')"
         )
-    lists = any(isinstance(cell, list) for cell in cells)
     mark = str(reading.get("sep") or "")
     if not mark and not lists:
         mark = detect_separator(cells, table.where)

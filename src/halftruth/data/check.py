@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -15,7 +16,7 @@ from halftruth.data.features import align_features, check_features
 from halftruth.data.image_file import BadImage
 from halftruth.data.images import ImageStore
 from halftruth.data.readers.duplicates import repeated_rows
-from halftruth.data.readers.label_lists import fold_name, question_classes
+from halftruth.data.readers.label_lists import question_classes
 from halftruth.data.splits import Splits, check_leakage, named_splits
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 
@@ -199,8 +200,7 @@ def _describe(labels: LabelMatrix) -> str:
 def _count_splits(labels: LabelMatrix) -> dict[str, int]:
     if labels.split is None:
         return {}
-    names, counts = np.unique(labels.split, return_counts=True)
-    return {str(name): int(count) for name, count in zip(names, counts, strict=True)}
+    return dict(sorted(Counter(map(str, labels.split)).items()))
 
 
 def _check_classes(report: Report) -> None:
@@ -219,7 +219,7 @@ def _check_classes(report: Report) -> None:
     names = [entry.name for entry in report.classes]
     report.warnings.extend(question_classes(names))
     for name in names:
-        if fold_name(name) in NOTHING:
+        if " ".join(name.lower().split()) in NOTHING:
             report.warnings.append(
                 f"the class {name!r} may mean that a row has no label; if so, read the "
                 f"labels with {option('nothing', name)}, or drop its column"

@@ -27,8 +27,6 @@ class Archive(Protocol):
         """All names of files that do not lead outside."""
         ...
 
-    def __contains__(self, name: object) -> bool: ...
-
     def read(self, name: str) -> bytes:
         """The bytes of a file; `BadImage` if they cannot be read."""
         ...
@@ -80,13 +78,6 @@ class ZipImages:
         listed = self._file.namelist()
         return [name for name in listed if is_inside(name) and not name.startswith("__MACOSX/")]
 
-    def __contains__(self, name: object) -> bool:
-        try:
-            self._file.getinfo(str(name))
-        except KeyError:
-            return False
-        return True
-
     def read(self, name: str) -> bytes:
         try:
             if self._file.getinfo(name).file_size > MAX_BYTES:
@@ -110,9 +101,6 @@ class ArrowImages:
 
     def names(self) -> list[str]:
         return list(self._rows)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._rows
 
     def read(self, name: str) -> bytes:
         part, row = self.file.locate(self._rows[name])

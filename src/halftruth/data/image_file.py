@@ -20,10 +20,7 @@ EXTENSIONS = {
     ".webp", ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif",
 }  # fmt: skip
 # Endings of images that cannot be read; files without an ending may be images, too.
-FOREIGN = {
-    "", ".heic", ".heif", ".jxl", ".svg", ".dcm", ".dicom", ".dng", ".cr2", ".cr3", ".nef", ".arw",
-    ".raw", ".psd", ".tga", ".ico", ".eps", ".exr", ".hdr",
-}  # fmt: skip
+_FOREIGN = {"", ".heic", ".heif", ".jxl", ".svg", ".dcm", ".dng", ".cr2", ".nef", ".arw", ".psd"}
 BACKGROUND = (255, 255, 255)
 # The highest value of 12 bits, which many devices store in 16.
 _MAX_12_BIT = 4095
@@ -49,9 +46,8 @@ def is_image_name(name: str) -> bool:
 def may_be_image(name: str) -> bool:
     """Whether a file of a folder is worth reading as an image, though its format may be foreign."""
     base = os.path.basename(name)
-    return is_image_name(base) or (
-        not base.startswith(".") and os.path.splitext(base)[1].lower() in FOREIGN
-    )
+    ending = os.path.splitext(base)[1].lower()
+    return ending in EXTENSIONS or (ending in _FOREIGN and not base.startswith("."))
 
 
 @cache

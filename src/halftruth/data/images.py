@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,6 @@ class ImageStore:
     halftruth.data.errors.DataError: no/photos: there is no such folder, zip file or shard of images
     """
 
-    _archives: dict[Path, Archive]
-    _holding: dict[str, list[Path]] | None
-    _index: list[str] | None
-    _bases: dict[str, list[str]] | None
-    _stems: dict[str, list[str]] | None
-
     def __init__(
         self, source: str | Path | Sequence[str | Path], *, max_megapixels: float = 100.0
     ) -> None:
@@ -57,7 +52,7 @@ class ImageStore:
 
     def names(self) -> list[str]:
         """The names of all files that are or may be images, sorted: see `may_be_image`."""
-        names = self._everything()
+        names = self._everything
         return sorted(name for name in names if may_be_image(name) or self._is_image(name))
 
     def __len__(self) -> int:
@@ -77,9 +72,9 @@ class ImageStore:
             return asked
         self._refuse_broken_link(name, asked)
         base = posixpath.basename(asked)
-        candidates = self._by_base().get(base, [])
+        candidates = self._by_base.get(base, [])
         if not candidates and not is_image_name(base):
-            candidates = self._by_stem().get(base, [])
+            candidates = self._by_stem.get(base, [])
         fitting = [path for path in candidates if _same_place(path, asked)]
         if len(fitting) == 1:
             self._refuse_broken_link(name, fitting[0])
@@ -114,7 +109,7 @@ class ImageStore:
     def _holders(self, name: str) -> list[Path]:
         """The sources that have a file of exactly this name."""
         folders = [path for path in self._folders if os.path.isfile(path / name)]
-        return folders + self._by_archive().get(name, [])
+        return folders + self._by_archive.get(name, [])
 
     def _refuse_broken_link(self, name: str, stored: str) -> None:
         for path in self._folders:
@@ -125,42 +120,39 @@ class ImageStore:
                     f"is a broken symbolic link: its target {os.readlink(file)!r} does not exist",
                 )
 
+    @cached_property
     def _everything(self) -> list[str]:
         """Every safe file name of every source; built once per process, only when needed."""
-        if self._index is None:
-            names = set(self._by_archive())
-            for path in self._folders:
-                names.update(_walk(path))
-            self._index = list(names)
-        return self._index
+        names = set(self._by_archive)
+        for path in self._folders:
+            names.update(_walk(path))
+        return list(names)
 
+    @cached_property
     def _by_archive(self) -> dict[str, list[Path]]:
         """The archives that have a file of each name."""
-        if self._holding is None:
-            self._holding = {}
-            for path in self.sources:
-                if path not in self._folders:
-                    for name in self._archive(path).names():
-                        self._holding.setdefault(name, []).append(path)
-        return self._holding
+        holding: dict[str, list[Path]] = {}
+        for path in self.sources:
+            if path not in self._folders:
+                for name in self._archive(path).names():
+                    holding.setdefault(name, []).append(path)
+        return holding
 
     def _is_image(self, name: str) -> bool:
         """Whether a file is an image: by its ending, or since it is in a column of images."""
         if is_image_name(name):
             return True
-        holders = self._by_archive().get(name, [])
+        holders = self._by_archive.get(name, [])
         return any(isinstance(self._archive(path), ArrowImages) for path in holders)
 
+    @cached_property
     def _by_base(self) -> dict[str, list[str]]:
-        if self._bases is None:
-            self._bases = _group(self._everything(), posixpath.basename)
-        return self._bases
+        return _group(self._everything, posixpath.basename)
 
+    @cached_property
     def _by_stem(self) -> dict[str, list[str]]:
-        if self._stems is None:
-            images = [name for name in self._everything() if self._is_image(name)]
-            self._stems = _group(images, lambda name: _stem(posixpath.basename(name)))
-        return self._stems
+        images = [name for name in self._everything if self._is_image(name)]
+        return _group(images, lambda name: _stem(posixpath.basename(name)))
 
     def _archive(self, path: Path) -> Archive:
         if path not in self._archives:
@@ -190,21 +182,17 @@ class ImageStore:
 
     def _start(self) -> None:
         self._folders = [path for path in self.sources if path.is_dir()]
-        self._archives = {}
-        self._holding = None
+        self._archives: dict[Path, Archive] = {}
         self._number = {path: number for number, path in enumerate(self.sources)}
-        self._index = None
-        self._bases = None
-        self._stems = None
 
     def _places(self) -> str:
         return " or ".join(str(path) for path in self.sources[:3])
 
     def _hint(self, base: str) -> str:
-        alike = self._by_stem().get(_stem(base))
+        alike = self._by_stem.get(_stem(base))
         if alike:
             return f" (but there is {alike[0]!r})"
-        return nearest(base, list(self._by_base())[:2000])
+        return nearest(base, list(self._by_base)[:2000])
 
     def __getstate__(self) -> dict[str, Any]:
         return {"sources": self.sources, "max_megapixels": self.max_megapixels}

@@ -33,16 +33,16 @@ def read_labels(
     also, hierarchy = options.pop("also", ()), options.pop("hierarchy", None)
     weights = options.pop("label_weights", None)
     others = [also] if isinstance(also, str | Path) else list(also)
-    first = _with_votes_kept(options, others, hierarchy)
-    labels = read_label_file(source, first, sparse)
-    parts = [labels]
-    if others:
-        kept = _with_votes_kept(options, others, None)
-        parts += [read_label_file(path, kept, sparse) for path in others]
-        labels = _join([source, *others], parts, options)
+    paths = [source, *others]
+    # Votes are counted when all rows are there.
+    votes = options.get("duplicates") == "vote" and (len(paths) > 1 or hierarchy is not None)
+    if votes:
+        options["duplicates"] = "keep"
+    parts = [read_label_file(path, options, sparse) for path in paths]
+    labels = _join(paths, parts, votes) if others else parts[0]
     if hierarchy is not None:
         labels = _complete(labels, hierarchy)
-    if _votes(options) and (others or hierarchy is not None):
+    if votes:
         labels = _resolve(labels, "vote")
     if weights is not None:
         labels = _with_weights(labels, Path(weights))
@@ -66,20 +66,7 @@ def _check_options(reading: Mapping[str, Any]) -> dict[str, Any]:
     return dict(reading)
 
 
-def _votes(options: dict[str, Any]) -> bool:
-    return options.get("duplicates") == "vote"
-
-
-def _with_votes_kept(options: dict[str, Any], others: Any, hierarchy: Any) -> dict[str, Any]:
-    """The options of one file: votes are counted when all rows are there."""
-    if _votes(options) and (others or hierarchy is not None):
-        return {**options, "duplicates": "keep"}
-    return options
-
-
-def _join(
-    paths: Sequence[str | Path], parts: Sequence[LabelMatrix], options: dict[str, Any]
-) -> LabelMatrix:
+def _join(paths: Sequence[str | Path], parts: Sequence[LabelMatrix], votes: bool) -> LabelMatrix:
     """All items and all classes of several files."""
     source, first = paths[0], parts[0]
     for path, part in zip(paths, parts, strict=True):
@@ -109,7 +96,7 @@ def _join(
         ),
         _concatenate_weights(parts, classes),
     )
-    return joined if _votes(options) else _resolve(joined, "merge")
+    return joined if votes else _resolve(joined, "merge")
 
 
 def _join_sparse(parts: Sequence[Any], classes: tuple[str, ...]) -> SparseLabelMatrix:

@@ -26,9 +26,6 @@ class TarShard:
     def names(self) -> list[str]:
         return list(self.places)
 
-    def __contains__(self, name: object) -> bool:
-        return name in self.places
-
     def read(self, name: str) -> bytes:
         start, size = self.places[name]
         if size > MAX_BYTES:
@@ -118,9 +115,8 @@ def _check_complete(samples: dict[str, dict[str, Any]], path: Path) -> None:
     for key, fields in samples.items():
         if "image" not in fields:
             raise DataError(f"{path}: the sample {key!r} has no image")
-    labelled = any(len(fields) > 1 for fields in samples.values())
     bare = [key for key, fields in samples.items() if len(fields) == 1]
-    if bare and labelled:
+    if bare and len(bare) < len(samples):
         raise DataError(
             f"{path}: {len(bare):,} of {len(samples):,} samples have no labels (.json or .cls), "
             f"the first is {bare[0]!r}; add an empty list of labels, or remove them"

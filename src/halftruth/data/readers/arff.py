@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 
 from halftruth.data.errors import DataError, nearest
 from halftruth.data.readers.cell_codes import Coding, decode
-from halftruth.data.readers.text_table import read_text
+from halftruth.data.readers.text_table import read_text, read_xml
 from halftruth.labels import LabelMatrix
 from halftruth.reading import ArffLabels
 
@@ -188,10 +187,7 @@ def _find_xml(path: Path) -> Path | None:
 
 
 def _names_in_xml(path: Path) -> list[str]:
-    try:
-        root = ElementTree.fromstring(path.read_bytes())
-    except (OSError, ElementTree.ParseError, ValueError, LookupError) as error:
-        raise DataError(f"{path}: cannot be read as MULAN's XML list of labels: {error}") from None
+    root = read_xml(path, "MULAN's XML list of labels")
     names = [entry.get("name", "") for entry in root.iter() if entry.tag.endswith("label")]
     if not names or "" in names:
         raise DataError(f"{path}: expected <labels> with <label name=...> entries")

@@ -175,20 +175,13 @@ def get_image_names(file: ArrowFile) -> tuple[str, list[str]]:
     [column] = found
     paths: list[str | None] = [None] * len(file)
     if pa.types.is_struct(file.schema.field(column).type):
-        paths = read_image_paths(file, column)
+        # Of a Parquet file the paths are read without the images.
+        wanted = f"{column}.path" if file._is_parquet else column
+        chunks = [chunk for block in file.blocks([wanted], 8192) for chunk in block[column].chunks]
+        paths = [path for chunk in chunks for path in chunk.field("path").to_pylist()]
     named = all(paths) and len(set(paths)) == len(paths)
     stem = file.path.name.partition(".")[0]
     return column, [str(path) if named else f"{stem}-{row:07d}" for row, path in enumerate(paths)]
-
-
-def read_image_paths(file: ArrowFile, column: str) -> list[str | None]:
-    """Return the paths stored with images, without reading the images."""
-    found: list[str | None] = []
-    wanted = f"{column}.path" if file._is_parquet else column
-    for block in file.blocks([wanted], 8192):
-        for chunk in block[column].chunks:
-            found += chunk.field("path").to_pylist()
-    return found
 
 
 def table_to_arrays(table: Any, place: str) -> dict[str, np.ndarray]:

@@ -32,19 +32,20 @@ def read_coco(
     categories verified as absent (`neg_category_ids`); those are ABSENT for any `zero`.
     """
     images, annotations, categories = _sections(path)
-    ordered = sorted(categories, key=lambda entry: _whole(entry, "id", path, "categories"))
-    category = {entry["id"]: _text(entry, "name", path, "categories") for entry in ordered}
+    ordered = sorted(categories, key=lambda entry: _field(entry, "id", int, f"{path}: categories"))
+    category = {entry["id"]: _field(entry, "name", str, f"{path}: categories") for entry in ordered}
     if len(category) != len(categories) or len(set(category.values())) != len(category):
         raise DataError(f"{path}: two categories share an id or a name")
     names = list(category.values()) if classes is None else list(classes)
-    row_of = {_whole(image, "id", path, "images"): row for row, image in enumerate(images)}
+    row_of = {_field(image, "id", int, f"{path}: images"): row for row, image in enumerate(images)}
     if len(row_of) != len(images):
         raise DataError(f"{path}: two images share an id")
 
     lists: list[list[str]] = [[] for _ in images]
     for number, annotation in enumerate(annotations):
-        image = _whole(annotation, "image_id", path, "annotations", number)
-        kind = _whole(annotation, "category_id", path, "annotations", number)
+        place = f"{path}: annotations[{number}]"
+        image = _field(annotation, "image_id", int, place)
+        kind = _field(annotation, "category_id", int, place)
         if image not in row_of or kind not in category:
             what = f"image_id {image}" if image not in row_of else f"category_id {kind}"
             raise DataError(f"{path}: annotations[{number}] has {what}, which is not defined")
@@ -85,19 +86,13 @@ def _sections(path: Path) -> list[list[dict[str, Any]]]:
     return sections
 
 
-def _whole(entry: dict[str, Any], key: str, path: Path, section: str, number: int = -1) -> int:
+def _field(entry: dict[str, Any], key: str, kind: type, place: str) -> Any:
+    """A whole number (int) or a text (str) of an entry."""
     value = entry.get(key)
-    if not isinstance(value, int) or isinstance(value, bool):
-        place = section if number < 0 else f"{section}[{number}]"
-        raise DataError(f"{path}: {place}: expected a whole number as {key!r}, got {value!r}")
-    return value
-
-
-def _text(entry: dict[str, Any], key: str, path: Path, section: str) -> str:
-    value = entry.get(key)
-    if not isinstance(value, str) or not value.strip():
-        raise DataError(f"{path}: {section}: expected a text as {key!r}, got {value!r}")
-    return value.strip()
+    if not isinstance(value, kind) or isinstance(value, bool) or not str(value).strip():
+        what = "a whole number" if kind is int else "a text"
+        raise DataError(f"{place}: expected {what} as {key!r}, got {value!r}")
+    return str(value).strip() if kind is str else value
 
 
 def _file_name(image: dict[str, Any], path: Path, row: int) -> str:

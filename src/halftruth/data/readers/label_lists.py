@@ -43,6 +43,7 @@ def matrix_of_lists(
     `MANY_CLASSES` classes become `SparseLabels`.
     """
     if classes is None:
+        _check_names(lists, where)
         classes = sort_names({name for row in lists for name in row})
     position = {name: k for k, name in enumerate(classes)}
     lengths = np.fromiter(map(len, lists), dtype=np.intp, count=len(lists))
@@ -141,7 +142,7 @@ def split_names(cell: str, sep: str) -> list[str]:
     if sep == LIST:
         return _parse_list(cell) or []
     if sep == CHOICES:
-        chosen = _parse_choices(cell)
+        chosen = _parse_list(cell)
         return [cell] if chosen is None else chosen
     if "\\" in sep or f"\\{sep}" not in cell:
         return cell.split(sep)
@@ -185,33 +186,27 @@ def join_names(names: Sequence[str], sep: str = "|") -> str:
     return cell
 
 
-def list_numbers(lists: Sequence[Sequence[str]]) -> int:
-    """The length of lists that hold one number per class, such as [0, 1, 1]; 0 for lists of names.
-
-    Whole numbers are the names of numbered classes, unless every list is equally long and holds
-    nothing but 0, 1 and -1.
-
-    >>> list_numbers([["0.0", "1.0"], []]), list_numbers([["3", "17"], ["0"]])
-    (2, 0)
-    """
-    width = max(map(len, lists), default=0)
-    entries = {entry for row in lists for entry in row}
-    codes = entries <= {"True", "False"} or {kind_of(entry) for entry in entries} <= _DIGITS
-    numbers = codes or (all(map(is_number, entries)) and not all(map(_is_whole, entries)))
-    even = width > 1 and {len(row) for row in lists} <= {0, width}
-    return width if even and numbers else 0
-
-
-def columns_of_numbers(
+def read_numbers(
     lists: Sequence[Sequence[str]],
     classes: Sequence[str] | None,
     name: str,
     where: Callable[[int], str],
-) -> list[list[str]]:
-    """The columns of lists that hold one number per class; `classes` names them in their order."""
-    row = next(row for row, entries in enumerate(lists) if entries)
-    width = len(lists[row])
+) -> list[list[str]] | None:
+    """The columns of lists that hold one number per class, [0, 1, 1]; None for lists of names.
+
+    Whole numbers are the names of numbered classes, unless every list is equally long and holds
+    nothing but 0, 1 and -1. `classes` names the columns in their order.
+    """
+    width = max(map(len, lists), default=0)
+    if width < 2 or not {len(row) for row in lists} <= {0, width}:
+        return None
+    entries = {entry for row in lists for entry in row}
+    if not (entries <= {"True", "False"} or {kind_of(entry) for entry in entries} <= _DIGITS):
+        whole = all(entry.removeprefix("-").isdigit() for entry in entries)
+        if whole or not all(map(is_number, entries)):
+            return None
     if classes is None or len(classes) != width:
+        row = next(row for row, entries in enumerate(lists) if entries)
         got = "" if classes is None else f", and classes= has {len(classes)} names"
         raise DataError(
             f"{where(row)}: column {name!r} holds one number per class (multi-hot), such as "
@@ -221,28 +216,22 @@ def columns_of_numbers(
     return [list(column) for column in zip(*(row or [""] * width for row in lists), strict=True)]
 
 
-def _is_whole(name: str) -> bool:
-    return name.removeprefix("-").isdigit()
-
-
-def check_names(lists: Sequence[Sequence[str]], where: Callable[[int], str]) -> None:
+def _check_names(lists: Sequence[Sequence[str]], where: Callable[[int], str]) -> None:
     """Refuse names that are numbers or parts of lists and of JSON, which no option has read."""
-    checked: set[str] = set()
-    for row, names in enumerate(lists):
-        for name in names:
-            if name in checked:
-                continue
-            checked.add(name)
-            if name[0] in "[{" or name[-1] in "]}":
-                what = "a part of a list or of JSON; write the cell as ['cat', 'dog'] or cat|dog"
-            elif "." in name and is_number(name):
-                what = f"a number; give the column of names with {option('label_column')}"
-            else:
-                continue
-            raise DataError(
-                f"{where(row)}: the label {name!r} looks like {what}; if it is the name of a "
-                "class, name all classes with classes= (--read 'classes=[cat, dog]')"
-            )
+    names = {name for row in lists for name in row}
+    brackets = {name for name in names if name[0] in "[{" or name[-1] in "]}"}
+    wrong = brackets | {name for name in names if "." in name and is_number(name)}
+    if not wrong:
+        return
+    row = next(row for row, names in enumerate(lists) if wrong.intersection(names))
+    name = next(name for name in lists[row] if name in wrong)
+    what = "a number"
+    if name in brackets:
+        what = "a part of a list or of JSON; write the cell as ['cat', 'dog'] or cat|dog"
+    raise DataError(
+        f"{where(row)}: the label {name!r} looks like {what}; if it is the name of a class, name "
+        "all classes with classes= (--read 'classes=[cat, dog]')"
+    )
 
 
 def question_classes(classes: Sequence[str]) -> list[str]:
@@ -253,7 +242,7 @@ def question_classes(classes: Sequence[str]) -> list[str]:
     """
     spellings: dict[str, list[str]] = {}
     for name in classes:
-        spellings.setdefault(fold_name(name), []).append(name)
+        spellings.setdefault(" ".join(name.lower().split()), []).append(name)
     asked = [
         f"these classes may be one class, spelt differently: {some(names)}"
         for names in spellings.values()
@@ -275,17 +264,12 @@ def question_classes(classes: Sequence[str]) -> list[str]:
     return asked
 
 
-def fold_name(name: str) -> str:
-    """A class name in lower case, with single spaces."""
-    return " ".join(name.lower().split())
-
-
 def _find_notation(cells: Sequence[str], where: Callable[[int], str]) -> str | None:
     """LIST or CHOICES for lists written as text, or None; refused if only some cells are lists."""
     filled = [(row, cell) for row, cell in enumerate(cells) if cell.strip()]
-    if any(_parse_choices(cell) is not None for _, cell in filled):
-        return CHOICES
     parsed = [_parse_list(cell) is not None for _, cell in filled]
+    if any(found and '"choices"' in cell for found, (_, cell) in zip(parsed, filled, strict=True)):
+        return CHOICES
     for (row, cell), is_list in zip(filled, parsed, strict=True):
         if not is_list and cell.strip()[:2] in ("['", '["', "{'", '{"'):
             raise DataError(
@@ -304,23 +288,10 @@ def _find_notation(cells: Sequence[str], where: Callable[[int], str]) -> str | N
     return LIST
 
 
-def _parse_choices(cell: str) -> list[str] | None:
-    """The names of a cell of Label Studio, or None for any other text."""
-    text = cell.strip()
-    if not (text.startswith("{") and '"choices"' in text):
-        return None
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    names = found.get("choices") if found.keys() == {"choices"} else None
-    return [str(name) for name in names] if isinstance(names, list) else None
-
-
 def _parse_list(cell: str) -> list[str] | None:
     """The names of a list written as text, or None for any other text.
 
-    A list of Python or JSON, a set of Python, or an array of numbers as NumPy prints it.
+    A list of Python or JSON, a Python set, numbers as NumPy prints them, or a cell of Label Studio.
     """
     text = cell.strip()
     if text == "set()":
@@ -336,6 +307,8 @@ def _parse_list(cell: str) -> list[str] | None:
             names = None if _lacks_comma(text) else ast.literal_eval(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError, tokenize.TokenError):
             return None
+    if isinstance(names, dict) and names.keys() == {"choices"}:
+        names = names["choices"]
     if not isinstance(names, list | set):
         return None
     if not all(type(name) in (str, int, float, bool) for name in names):

@@ -20,10 +20,8 @@ from halftruth.data.readers.cell_codes import (
 from halftruth.data.readers.cells import holds_lists
 from halftruth.data.readers.duplicates import resolve_duplicates
 from halftruth.data.readers.label_lists import (
-    check_names,
-    columns_of_numbers,
-    list_numbers,
     matrix_of_lists,
+    read_numbers,
     split_cells,
 )
 from halftruth.data.readers.text_table import (
@@ -138,24 +136,22 @@ def labels_of_table(
                 "sep= and nothing= are for a column that lists labels; this table has one column "
                 f"per class; name the listing column with {option('label_column')}"
             )
-        columns = _texts(table, roles.classes)
+        columns: list[list[str]] | None = _texts(table, roles.classes)
     else:
         lists, blank = split_cells(
             table.columns[roles.listing], where=table.where, sep=sep, nothing=nothing
         )
-        if list_numbers(lists):
-            columns = columns_of_numbers(lists, classes, roles.listing, table.where)
+        columns = read_numbers(lists, classes, roles.listing, table.where)
+        if columns is not None:
             roles = replace(roles, listing=None, classes=tuple(classes or ()))
     names, shares = roles.classes, None
     notes: tuple[str, ...] = ()
-    if roles.listing is not None:
+    if columns is None:
         if soft:
             raise DataError(
                 f"{table.where(0)}: column {roles.listing!r} lists names of labels, but soft "
                 "labels (--soft) are one column of probabilities per class"
             )
-        if classes is None:
-            check_names(lists, table.where)
         values, names = matrix_of_lists(
             lists, coding, where=table.where, classes=classes, blank_rows=blank, sparse=sparse
         )
@@ -266,7 +262,7 @@ def _find_split(table: Table, free: list[str]) -> str | None:
     """A column called `split` (or alike); values that name no part are typos."""
     for name in free:
         cells = table.columns[name]
-        if plain(name) not in SPLIT_COLUMNS or _lists(table, name):
+        if plain(name) not in SPLIT_COLUMNS or holds_lists(table.columns[name]):
             continue
         if _split_numbers(cells):
             return name
@@ -307,7 +303,7 @@ def _find_item(table: Table, free: list[str], label_column: str | None) -> str |
         return found
     if not free or free[0] == label_column or plain(free[0]) in LABEL_COLUMNS:
         return None
-    if _lists(table, free[0]):
+    if holds_lists(table.columns[free[0]]):
         return None
     cells = table.columns[free[0]]
     distinct = len(set(cells)) == len(cells) and all(cell.strip() for cell in cells)
@@ -334,11 +330,7 @@ def _find_listing(table: Table, free: list[str]) -> str | None:
 def _may_name(table: Table, name: str) -> bool:
     """Whether a column may name items; a class can be called `path`, but it repeats its codes."""
     cells = table.columns[name]
-    return not _lists(table, name) and (len(set(cells)) == len(cells) or not holds_codes(cells))
-
-
-def _lists(table: Table, name: str) -> bool:
-    return holds_lists(table.columns[name])
+    return not holds_lists(cells) and (len(set(cells)) == len(cells) or not holds_codes(cells))
 
 
 def _texts(table: Table, names: Sequence[str]) -> list[list[str]]:

@@ -57,7 +57,9 @@ def read_matrix(
     """
     arrays = load_arrays(path)
     if {"format", "shape", "data"} <= arrays.keys():
-        return _read_sparse(path, coding, key, classes, split_column, soft, sparse)
+        return _read_sparse(
+            path, coding, classes, sparse, key=key, split_column=split_column, soft=soft
+        )
     matrix, split = find_matrix(arrays, LABEL_KEYS, key, path)
     rows, width = matrix.shape
     names = _check_names(classes or _texts(arrays, CLASS_KEYS, width), width, path)
@@ -88,19 +90,12 @@ def read_matrix(
 
 
 def _read_sparse(
-    path: Path,
-    coding: Coding,
-    key: str | None,
-    classes: Sequence[str] | None,
-    split_column: str | None,
-    soft: bool,
-    sparse: bool,
+    path: Path, coding: Coding, classes: Sequence[str] | None, sparse: bool, **others: Any
 ) -> Any:
-    """The labels of a matrix that `scipy.sparse.save_npz` wrote."""
+    """The labels of a matrix that `scipy.sparse.save_npz` wrote; it takes no other options."""
     from scipy.sparse import load_npz
 
-    wrong = {"key": key, "split_column": split_column, "soft": soft or None}
-    if named := [name for name, value in wrong.items() if value is not None]:
+    if named := [name for name, value in others.items() if value]:
         raise DataError(
             f"{path}: {', '.join(named)} cannot be used with a sparse matrix of scipy, which holds "
             "nothing but labels of 1 and -1"

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import re
+import xml.etree.ElementTree as ElementTree
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -206,6 +207,14 @@ def read_text(path: Path) -> str:
     if not text.strip():
         raise DataError(f"{path}: the file is empty; expected a header and one row per item")
     return text
+
+
+def read_xml(path: Path, what: str) -> Any:
+    """Read the root of an XML file."""
+    try:
+        return ElementTree.fromstring(path.read_bytes())
+    except (OSError, ElementTree.ParseError, ValueError, LookupError) as error:
+        raise DataError(f"{path}: cannot be read as {what}: {error}") from None
 
 
 def read_csv(
