@@ -14,7 +14,7 @@ from halftruth.data.errors import option, some
 from halftruth.data.feature_blocks import MatrixFile, open_blocks
 from halftruth.data.feature_columns import MATRIX, FeatureColumns, feature_columns_from_frame
 from halftruth.data.features import features_from_frame, find_rows, read_features_and_ids
-from halftruth.data.given_images import open_images
+from halftruth.data.images import open_images
 from halftruth.data.readers.text_table import (
     SUFFIXES,
     find_item_column,
