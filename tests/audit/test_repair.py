@@ -221,6 +221,14 @@ def test_files_that_cannot_be_repaired_are_refused(example: Example, tmp_path: P
     other = make_audit(tmp_path / "p.npy", tmp_path / "coco.json", out=tmp_path / "c")
     with pytest.raises(DataError, match=r"repair writes CSV, TSV and Parquet.*write_labels"):
         repair(other.path, tmp_path / "fixed.json")
+    lists = pd.DataFrame({"image": list("abcd"), "labels": [[1.0, 0.0], [0.0, 1.0]] * 2})
+    lists.to_parquet(tmp_path / "lists.parquet")
+    names = {"classes": ["cat", "dog"]}
+    audit = make_audit(
+        tmp_path / "p.npy", tmp_path / "lists.parquet", out=tmp_path / "l", reading=names
+    )
+    with pytest.raises(DataError, match=r"one number per class, which repair cannot.*write_labels"):
+        repair(audit.path, tmp_path / "fixed.parquet")
 
 
 @pytest.mark.parametrize("name", ["labels", "hard.csv", "soft.csv", "labels.csv"])

@@ -8,7 +8,7 @@ import yaml
 from tiny_grid import HereOnly
 
 from halftruth.bench import runner
-from halftruth.bench.workers import Bench
+from halftruth.bench.training import Bench
 from halftruth.cli import main
 from halftruth.data import read_labels
 
@@ -87,6 +87,27 @@ def test_a_wrong_option_is_one_message(command, grid, root, tmp_path, words, mes
     assert "Traceback" not in text
 
 
+def test_the_table_of_a_command_has_only_runs_of_its_own_setup(command, grid, root, tmp_path):
+    """An earlier command with other rows or epochs wrote into the same file, with more seeds."""
+    out, common = tmp_path / "r.jsonl", ("run", grid, "--data", root, "--methods", "bce")
+    command(*common, "--out", out, "--limit", "6", "--seeds", "0,1,2")
+    command(*common, "--out", out, "--epochs", "3", "--seeds", "0,1,2")
+    _, text = command(*common, "--out", out, "--seeds", "0,1")
+    _, alone = command(*common, "--out", tmp_path / "alone.jsonl", "--seeds", "0,1")
+    assert len(out.read_text().splitlines()) == 8
+    assert table_of(text) == table_of(alone)
+    # Other methods of the grid, with the same set-up, stay in the table.
+    command("run", grid, "--data", root, "--methods", "em", "--out", out, "--seeds", "0,1")
+    _, both = command(*common, "--out", out, "--seeds", "0,1")
+    assert {line.split()[1] for line in table_of(both)[2:4]} == {"`bce`", "`em`"}
+
+
+def table_of(text):
+    """The table that a command prints, and the lines below it."""
+    lines = text.splitlines()
+    return lines[lines.index("| method | toy, single |") :]
+
+
 def test_a_missing_results_file_is_one_message(command, tmp_path):
     code, text = command("table", tmp_path / "none.jsonl")
     assert code == 2
@@ -99,7 +120,7 @@ def test_a_missing_results_file_is_one_message(command, tmp_path):
         (["--style", "html"], "style: expected one of markdown"),
         (["--part", "train"], "part: expected val or test"),
         (["--metric", "map"], "metric: expected one of"),
-        (["--only", "voc*"], "no data set matches"),
+        (["--only", "voc*"], "data: none matches 'voc*'; there are: toy"),
     ],
 )
 def test_a_wrong_option_of_a_table_is_one_message(command, grid, root, tmp_path, words, message):
@@ -114,11 +135,11 @@ def test_a_wrong_option_of_a_table_is_one_message(command, grid, root, tmp_path,
 def test_an_interrupted_grid_keeps_finished_runs(command, grid, root, tmp_path, monkeypatch):
     out, original, done = tmp_path / "r.jsonl", Bench.do, []
 
-    def interrupt_the_third(bench, task):
-        done.append(task)
+    def interrupt_the_third(bench, what, job):
+        done.append(job)
         if len(done) == 3:
             raise KeyboardInterrupt
-        return original(bench, task)
+        return original(bench, what, job)
 
     monkeypatch.setattr(Bench, "do", interrupt_the_third)
     code, text = command("run", grid, "--data", root, "--out", out, "--seeds", "0,1")

@@ -7,7 +7,7 @@ from tiny_grid import tiny_grid
 
 from halftruth import losses
 from halftruth.bench import load_grid
-from halftruth.bench.jobs import PRIOR
+from halftruth.bench.cells import PRIOR
 from halftruth.bench.search_space import Axis, parse, space_of, spread
 from halftruth.train import ConfigError
 

@@ -10,9 +10,8 @@ from tiny_grid import tiny_grid
 
 from halftruth import losses
 from halftruth.bench import run_data as sources
-from halftruth.bench import runs as run_module
-from halftruth.bench.runs import with_numbers
-from halftruth.bench.workers import Bench, Place, Train
+from halftruth.bench.run_data import Place
+from halftruth.bench.training import Bench, with_numbers
 from halftruth.train.trainer import Stage
 
 # Long enough for every schedule: pseudo-labels are assigned, corrections start.
@@ -60,7 +59,7 @@ def outcome(cell, labels, root, tmp_path, monkeypatch, change=None):
     monkeypatch.setattr(sources, "load_benchmark", load)
     monkeypatch.setattr(Stage, "run", record_weights)
     job = dataclasses.replace(cell.job(0), labels=labels)
-    found = Bench(Place(root, tmp_path, "cpu")).do(Train(job, True))
+    found = Bench(Place(root, tmp_path, "cpu")).do("run", job)
     monkeypatch.undo()
     del found["seconds"]
     return found, weights
@@ -103,9 +102,9 @@ def test_only_methods_that_need_images_are_left_out():
 def test_files_for_training_on_images_hold_no_hidden_label(labels, root, tmp_path):
     """The files of methods that are trained end to end."""
     job = dataclasses.replace(CELLS["em"].job(0), labels=labels)
-    files = run_module.write_label_files(job, root, tmp_path)
     read = sources.load_benchmark(job.source, labels, job.label_seed, root)
-    for name in ("observed", "truth"):
+    files = sources.write_files(read, tmp_path)
+    for name in ("labels", "truth"):
         table = pd.read_csv(files[name])
         codes = table[list(read.classes)].to_numpy()[read.splits.train]
         assert (codes == read.observed.values[read.splits.train]).all()

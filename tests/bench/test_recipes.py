@@ -165,4 +165,6 @@ def test_bench_recipes_prints_one_recipe_as_a_file():
 
 
 def test_bench_recipes_refuses_a_pattern_without_a_match():
-    assert CliRunner().invoke(app, ["recipes", "nowhere*"]).exit_code == 2
+    found = CliRunner().invoke(app, ["recipes", "nowhere*"]).exception
+    assert isinstance(found, ConfigError)
+    assert "recipes: none matches 'nowhere*'" in str(found)

@@ -2,12 +2,13 @@
 
 import os
 import signal
+import time
 
 import pytest
 from tiny_grid import HereOnly, tiny_grid
 
-from halftruth.bench import read_results, run_grid, runner, workers
-from halftruth.bench.workers import Bench, Train
+from halftruth.bench import processes, read_results, run_grid, runner
+from halftruth.bench.training import Bench
 from halftruth.data import DataError
 from halftruth.train import TrainingStopped
 
@@ -63,11 +64,11 @@ def test_other_settings_are_other_runs(here):
 def test_a_crash_loses_the_run_in_flight_only(here, monkeypatch):
     original, count = Bench.do, [0]
 
-    def dies(bench, task):
+    def dies(bench, what, job):
         count[0] += 1
         if count[0] == 4:
             raise KeyboardInterrupt
-        return original(bench, task)
+        return original(bench, what, job)
 
     monkeypatch.setattr(Bench, "do", dies)
     with pytest.raises(KeyboardInterrupt):
@@ -111,10 +112,10 @@ def test_trials_are_equal_in_number_and_never_see_the_test_rows(here):
 def test_a_failed_run_is_reported_and_tried_again(here, monkeypatch):
     original = Bench.do
 
-    def fails(bench, task):
-        if task.job.method == "em" and isinstance(task, Train):
+    def fails(bench, what, job):
+        if job.method == "em" and what == "run":
             raise MemoryError("no memory left")
-        return original(bench, task)
+        return original(bench, what, job)
 
     monkeypatch.setattr(Bench, "do", fails)
     failed, records = here(tiny_grid(seeds=[0]))
@@ -129,10 +130,10 @@ def test_a_failed_run_is_reported_and_tried_again(here, monkeypatch):
 def test_a_loss_that_becomes_nan_is_recorded_as_a_result(here, monkeypatch):
     original = Bench.do
 
-    def diverges(bench, task):
-        if task.job.trial and task.job.training["head_lr"] != 0.01:
+    def diverges(bench, what, job):
+        if job.trial and job.training["head_lr"] != 0.01:
             raise TrainingStopped("the loss became NaN")
-        return original(bench, task)
+        return original(bench, what, job)
 
     monkeypatch.setattr(Bench, "do", diverges)
     failed, records = here(tiny_grid(methods=["bce"], trials=3))
@@ -169,13 +170,13 @@ def test_a_process_that_dies_is_replaced(here, root, monkeypatch):
     """A real worker is killed in its first run; a new one does the other runs."""
     killed = []
 
-    class Watched(workers.Pool):
-        def answers(self):
-            (worker,) = self.workers
-            if isinstance(worker.task, Train) and not killed:
-                killed.append(worker.process.pid)
-                os.kill(worker.process.pid, signal.SIGKILL)
-            return super().answers()
+    class Watched(processes.Pool):
+        def give(self, what, job):
+            super().give(what, job)
+            if what == "run" and not killed:
+                ((_, process),) = self.started
+                killed.append(process.pid)
+                os.kill(process.pid, signal.SIGKILL)
 
     monkeypatch.setattr(runner, "Pool", Watched)
     failed, records = here(tiny_grid(seeds=[0]))
@@ -207,16 +208,37 @@ def test_an_unavailable_device_is_refused(here, given, monkeypatch):
     assert not here.file.exists()
 
 
-def test_workers_ignore_the_interrupt_of_the_terminal(root, tmp_path):
-    """Ctrl-C reaches every process; only the main one stops, and it keeps finished results."""
-    pool = workers.Pool(1, ["cpu"], root, tmp_path)
+def test_a_process_that_dies_between_two_jobs_is_replaced(root, tmp_path):
+    pool = processes.Pool(1, ["cpu"], root, tmp_path)
     try:
-        (worker,) = pool.workers
-        os.kill(worker.process.pid, signal.SIGINT)
         (cell,) = tiny_grid(methods=["bce"]).cells()
-        worker.give(Train(cell.job(0), True))
+        pool.give("prepare", cell.job(0))
+        pool.answers()
+        ((_, process),) = pool.started
+        process.kill()
+        process.join()
+        time.sleep(0.5)
+        pool.give("run", cell.job(0))
+        (answer,) = pool.answers()
+        # The pool may only notice when it reads the answer.
+        assert answer.error == "" or "its process died" in answer.error
+        pool.give("run", cell.job(0))
+        assert pool.answers()[0].error == ""
+    finally:
+        pool.stop()
+
+
+def test_processes_ignore_the_interrupt_of_the_terminal(root, tmp_path):
+    """Ctrl-C reaches every process; only the main one stops, and it keeps finished results."""
+    pool = processes.Pool(1, ["cpu"], root, tmp_path)
+    try:
+        ((_, process),) = pool.started
+        os.kill(process.pid, signal.SIGINT)
+        (cell,) = tiny_grid(methods=["bce"]).cells()
+        pool.give("run", cell.job(0))
         (answer,) = pool.answers()
         assert answer.error == ""
         assert 0 < answer.value["test"]["mAP"] <= 1
     finally:
         pool.stop()
+    assert not process.is_alive()

@@ -1,11 +1,13 @@
 """Paired significance tests between methods over seeds."""
 
 import json
+import sys
 
 import pytest
 from typer.testing import CliRunner
 
 from halftruth.bench.significance import compare, sign_flips, significance_table
+from halftruth.cli import main
 from halftruth.cli.bench_commands import app
 
 
@@ -84,5 +86,8 @@ def test_the_command_adds_the_comparisons(results):
 @pytest.mark.parametrize(
     "words", [["--test", "x"], ["--against", "a"], ["--test", "t", "--against", "nobody"]]
 )
-def test_wrong_options_end_with_2(results, words):
-    assert CliRunner().invoke(app, ["table", results, *words]).exit_code == 2
+def test_wrong_options_end_with_2(results, words, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["halftruth", "bench", "table", results, *words])
+    with pytest.raises(SystemExit) as done:
+        main()
+    assert done.value.code == 2

@@ -4,12 +4,14 @@ import csv
 import io
 import math
 
+import pandas as pd
 import pytest
 from scipy.stats import spearmanr
 
 from halftruth.bench import table
-from halftruth.bench.papers import Number, published, published_all
-from halftruth.bench.result_tables import Column, Value, columns, one_setting
+from halftruth.bench.papers import find_published, published_all
+from halftruth.bench.result_tables import COLUMN, correlation, one_setting, summarise
+from halftruth.bench.significance import compare
 
 
 def record(method, seed, value, *, column="single", data="voc", val=0.5, lr=0.1, **more):
@@ -59,32 +61,42 @@ def test_settings_are_never_averaged_together():
     assert one_setting(few + many + better) == better
 
 
+def test_runs_on_a_part_of_the_rows_have_their_own_column():
+    few = {"published": "voc2012", "limit": 60}
+    some = [record("em", seed, 0.5, source=few, lr=0.3) for seed in (0, 1, 2)]
+    lines = table([*RECORDS, *some]).split("\n")
+    assert "| voc, single | " in lines[0]
+    assert "| voc (60 rows per part), single | " in lines[0]
+    assert "| `em` | **82.00** ± 0.71 | 88.67 ± 0.08 | -6.67 | **50.00** ± 0.00 |" in lines[3]
+    assert {one.data: one.second for one in compare([*RECORDS, *some]) if one.first == "em"} == {
+        "voc": "bce"
+    }
+
+
 def test_complete_labels_are_in_every_column():
     both = [*RECORDS, record("em", 0, 0.8, column="left-40")]
-    found = columns(both)
-    assert [(column.labels, "complete" in column.values) for column in found] == [
-        ("single", True),
-        ("left-40", True),
-    ]
-    assert found[1].values["em"].published is None
+    found = {key: part.set_index("method") for key, part in summarise(both).groupby(COLUMN)}
+    assert found.keys() == {("voc", "single", "mAP"), ("voc", "left-40", "mAP")}
+    assert all("complete" in part.index for part in found.values())
+    assert math.isnan(found["voc", "left-40", "mAP"].loc["em", "published"])
 
 
 def test_complete_labels_alone_make_no_column():
     """Runs of another label setting or data set, where nothing else was run."""
     left = [record(m, 0, 0.8, column="left-40") for m in ("em", "bce")]
     elsewhere = record("complete", 0, 0.7, data="other")
-    found = columns([record("complete", 0, 0.9), *left, elsewhere])
-    assert [(column.data, column.labels) for column in found] == [("voc", "left-40")]
-    assert found[0].values["complete"].mean == 90
+    found = summarise([record("complete", 0, 0.9), *left, elsewhere])
+    assert {(*place,) for place in found[["data", "labels"]].to_numpy()} == {("voc", "left-40")}
+    assert found.set_index("method").loc["complete", "mean"] == 90
     head = table([record("complete", 0, 0.9), *left]).split("\n")[0]
     assert head == "| method | voc, left-40 |"
 
 
 def test_complete_labels_are_shown_where_there_is_nothing_else():
-    found = columns([record("complete", 0, 0.9), record("complete", 0, 0.7, data="other")])
-    assert [(column.data, column.values.keys()) for column in found] == [
-        ("voc", {"complete"}),
-        ("other", {"complete"}),
+    found = summarise([record("complete", 0, 0.9), record("complete", 0, 0.7, data="other")])
+    assert found[["data", "method"]].to_numpy().tolist() == [
+        ["voc", "complete"],
+        ["other", "complete"],
     ]
 
 
@@ -120,26 +132,23 @@ def test_an_unknown_style_is_refused():
         table(RECORDS, style="html")
 
 
-def correlation(pairs):
-    values = {
-        f"m{row}": Value(ours, 0.0, 1, published=Number(theirs, "a paper"))
-        for row, (ours, theirs) in enumerate(pairs)
-    }
-    return Column("voc", "single", "mAP", values).correlation()
+def correlate(pairs):
+    found = pd.DataFrame(pairs, columns=["mean", "published"])
+    return correlation(found.assign(method=[f"m{row}" for row in range(len(pairs))]))
 
 
 @pytest.mark.parametrize("pairs", [[(1, 4), (2, 2), (2, 9), (7, 9)], [(3, 1), (2, 2), (1, 3)]])
 def test_rank_correlation_equals_that_of_scipy(pairs):
     expected = spearmanr(*zip(*pairs, strict=True)).statistic
-    assert correlation(pairs) == (pytest.approx(expected, abs=1e-12), len(pairs))
+    assert correlate(pairs) == (pytest.approx(expected, abs=1e-12), len(pairs))
 
 
 def test_rank_correlation_of_equal_values_is_nan():
-    assert math.isnan(correlation([(1, 1), (1, 2), (1, 3)])[0])
+    assert math.isnan(correlate([(1, 1), (1, 2), (1, 3)])[0])
 
 
 def test_two_methods_have_no_rank_correlation():
-    assert correlation([(1, 1), (2, 2)]) is None
+    assert correlate([(1, 1), (2, 2)]) is None
 
 
 def test_published_numbers_are_percentages_of_known_methods():
@@ -156,6 +165,6 @@ def test_published_numbers_are_percentages_of_known_methods():
 
 
 def test_of_two_papers_the_first_counts():
-    assert published()["voc2012", "single", "em", "mAP"].value == 88.67
+    assert find_published(("voc2012", "single", "em", "mAP")).value == 88.67
     values = [n.value for key, n in published_all() if key == ("voc2012", "single", "em", "mAP")]
     assert values == [88.67, 89.09]

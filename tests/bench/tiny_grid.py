@@ -5,7 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from halftruth.bench.grid import Grid, make_grid
-from halftruth.bench.workers import Answer, Bench, Place
+from halftruth.bench.processes import Answer
+from halftruth.bench.run_data import Place
+from halftruth.bench.training import Bench
 from halftruth.train import TrainingStopped
 
 CLASSES = ("red", "green", "blue", "grey")
@@ -41,27 +43,26 @@ def tiny_grid(**changes) -> Grid:
 
 
 class HereOnly:
-    """A pool that runs its tasks in this process, one at a time."""
+    """A pool that runs its jobs in this process, one at a time."""
 
     def __init__(self, jobs, devices, root, cache):
-        self.place = Place(root, cache, "cpu")
-        self.bench, self.task, self.done = Bench(self.place), None, []
-        self.workers = [self]
+        self.bench, self.task = Bench(Place(root, cache, "cpu")), None
 
+    @property
     def free(self):
-        return [self] if self.task is None else []
+        return [0] if self.task is None else []
 
-    def give(self, task):
-        self.task = task
+    def give(self, what, job):
+        self.task = (what, job)
 
     def answers(self):
-        task, self.task = self.task, None
+        (what, job), self.task = self.task, None
         try:
-            return [Answer(task, self.bench.do(task))]
+            return [Answer(job, self.bench.do(what, job))]
         except TrainingStopped as error:
-            return [Answer(task, error=str(error), final=True)]
+            return [Answer(job, error=str(error), final=True)]
         except (ValueError, MemoryError) as error:
-            return [Answer(task, error=str(error))]
+            return [Answer(job, error=str(error))]
 
     def stop(self):
         pass

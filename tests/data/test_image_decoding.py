@@ -195,3 +195,18 @@ def test_if_all_images_are_bad_the_message_does_not_advise_to_skip_them(mixed):
         decode_all(mixed, ["zero.png", "text.jpg"], 8)
     assert "  zero.png: the file is empty (zero bytes)\n" in str(caught.value)
     assert "skip" not in str(caught.value)
+
+
+def test_12_bit_values_in_16_bit_images_are_scaled_by_12_bits():
+    ramp = np.array([[0, 2048, 4095]], dtype=np.uint16)
+    for kind in ("PNG", "TIFF"):
+        with pytest.warns(UserWarning, match="read as 12-bit images"):
+            pixels = np.asarray(decode_image(encode(Image.fromarray(ramp), kind), "x"))
+        assert pixels[0, :, 0].tolist() == [0, 128, 255]
+
+
+def test_files_of_a_folder_that_may_be_images_are_listed(tmp_path):
+    for name in ("a.png", "b", "c.HEIC", "labels.csv", ".hidden", "d.jpg"):
+        (tmp_path / name).write_bytes(encode(Image.new("RGB", (8, 8)), "PNG"))
+    store = ImageStore(tmp_path)
+    assert store.names() == ["a.png", "b", "c.HEIC", "d.jpg"]

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from halftruth.data import DataError, read_features, read_labels, write_labels
-from halftruth.data.readers.label_lists import LIST, join_names, split_names
+from halftruth.data.readers.label_lists import CHOICES, LIST, join_names, split_names
 from halftruth.labels import LabelMatrix
 
 NAME = st.text(
@@ -77,7 +77,7 @@ def test_delimited_labels_are_read(labels, sep):
 
 @given(
     st.lists(st.text("ab|;, \\\\[]'\"", min_size=1, max_size=6), min_size=1, max_size=4),
-    st.sampled_from(["|", ";", ",", " ", "||", LIST]),
+    st.sampled_from(["|", ";", ",", " ", "||", LIST, CHOICES]),
 )
 @example(["a\\\\", "b"], "|")
 @example(["a|", "|b"], "||")

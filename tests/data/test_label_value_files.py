@@ -132,7 +132,7 @@ def test_joined_files_keep_their_weights_and_what_a_hierarchy_says(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("image,cat\na,0\n", r"present in one and absent in another; if the files are votes"),
+        ("image,cat\na,0\n", r"present in one and absent in another; if the rows are votes"),
         ("cat\n1\n", "does not name its items"),
         ("image,split,cat\nb,train,1\n", "has a split column, unlike"),
     ],

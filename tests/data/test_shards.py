@@ -19,6 +19,7 @@ from halftruth.data import (
     read_labels,
     write_shards,
 )
+from halftruth.data.readers.arrow_file import ArrowFile
 from halftruth.data.shards import expand_shards
 
 
@@ -156,6 +157,29 @@ def test_images_in_parquet_and_arrow_files(tmp_path, ending, named):
     store = ImageStore(path)
     assert store.names() == wanted
     assert [store.read(name).getpixel((0, 0))[0] for name in wanted] == [0, 10, 20, 30]
+
+
+def test_few_parts_of_parquet_files_are_kept_in_memory(tmp_path, monkeypatch):
+    noise = np.random.default_rng(0).bytes
+    for number in range(40):
+        images = [{"bytes": noise(50_000), "path": f"{number}-{row}.png"} for row in range(4)]
+        pq.write_table(pa.table({"image": images}), tmp_path / f"{number}.parquet")
+    columns = []
+    read_part = ArrowFile.read_part
+
+    def follow(*arguments):
+        table = read_part(*arguments)
+        columns.append(table["image"].chunk(0))
+        return table
+
+    monkeypatch.setattr(ArrowFile, "read_part", follow)
+    allocated = pa.total_allocated_bytes()
+    store = ImageStore(str(tmp_path / "*.parquet"))
+    assert len([store.read_bytes(name) for name in store.names()]) == 160
+    assert len(columns) == 40
+    size = sum(column.nbytes for column in columns)
+    columns.clear()
+    assert pa.total_allocated_bytes() - allocated < size / 2
 
 
 def test_bad_tables_of_images_are_refused(tmp_path):

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from halftruth.train.run import Run
 from PIL import Image
 
 import halftruth
@@ -18,6 +17,7 @@ from halftruth.report import run_report as report_module
 from halftruth.report.gallery import HeldOut, best_and_worst, pick_rows
 from halftruth.report.run_report import _duration
 from halftruth.train.config import Config, collect
+from halftruth.train.run import Run
 
 NASTY = '<script>alert("x")</script> & co'
 CLASSES = ("red", NASTY, "blue")

@@ -7,11 +7,12 @@ import pandas as pd
 import pytest
 from legible import assert_legible
 
-from halftruth.bench.result_tables import columns
+from halftruth.bench.result_tables import summarise
 from halftruth.bench.results import read_results
 from halftruth.data import DataError
 from halftruth.plots.bench_figures import draw_bench, draw_comparison, tried_settings
 from halftruth.plots.search_figures import draw_sensitivity, draw_study, read_study
+from halftruth.plots.style import save_all
 
 optuna = pytest.importorskip("optuna")
 
@@ -117,6 +118,17 @@ def test_the_comparison_is_the_mean_over_seeds(results):
         assert_legible(drawing.figure)
 
 
+def test_a_dot_in_a_name_or_a_folder_is_no_file_ending(results, tmp_path):
+    """Row names of paper 000 end in their lambda: bce-cb-any-0.01."""
+    lines = results.read_text().replace('"method": "em"', '"method": "em-0.01"')
+    results.write_text(lines)
+    folder = tmp_path / "figures-0.5"
+    folder.mkdir()
+    drawings, _ = draw_bench(results, methods=["em-0.01"])
+    written = {path.name for path in save_all(drawings, folder) if path.parent == folder}
+    assert {"comparison.svg", "sensitivity-em-0-01.svg"} <= written
+
+
 def test_settings_that_were_not_given_have_their_default(results):
     table = tried_settings(records(results), "em", "CF1")
     assert table["alpha"].tolist()[:3] == pytest.approx([0.1, 0.1, 0.2])
@@ -162,6 +174,6 @@ def test_many_methods_can_be_read(results):
             name = f"method-{number}-with-a-name"
             lines.append({**record, "method": name, "id": f"{number}-{record['id']}"})
     results.write_text("\n".join(map(json.dumps, lines)))
-    drawing = draw_comparison(columns(read_results(results)))
+    drawing = draw_comparison(summarise(read_results(results)))
     assert_legible(drawing.figure)
     assert len(drawing.numbers) == 30

@@ -9,8 +9,8 @@ import torch
 from tiny_data import command
 
 import halftruth
-from halftruth.bench import runs
-from halftruth.bench.run_data import Matrix
+from halftruth.bench import training
+from halftruth.bench.run_data import Place, Rows
 from halftruth.data.splits import Splits
 from halftruth.estimator import HalftruthClassifier
 from halftruth.train.ensemble import fit_ensemble as module
@@ -70,11 +70,10 @@ def test_files_memory_estimator_and_bench_give_one_model(tmp_path, quick, monkey
     assert_same(halftruth.load(tmp_path / "run", device="cpu"), model, x)
     none, kept = np.arange(0), []
     splits = Splits(np.arange(ROWS), none, none)
-    matrix = Matrix(torch.zeros(ROWS, 5), torch.from_numpy(shown), splits, 1.0, x)
-    monkeypatch.setattr(
-        runs, "compute_metrics", lambda job, model, matrix: kept.append(model) or {}
-    )
-    runs.run_on_features(SimpleNamespace(loss="auto", seed=seed, training={}), matrix)
+    rows = Rows(shown, splits, 1.0, features=x, x=torch.zeros(ROWS, 5))
+    monkeypatch.setattr(training, "_scores_of", lambda model, x: kept.append(model))
+    job = SimpleNamespace(loss="auto", seed=seed, source={"reader": "features"}, training={})
+    training.train_cell(job, rows, Place(tmp_path, tmp_path, "cpu"))
     for name, value in weights_of(kept[0]).items():
         assert torch.equal(value, weights_of(model.model_)[name]), name
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from halftruth.data import DataError
-from halftruth.data.readers.text_table import detect_delimiter, read_text
+from halftruth.data.readers.text_table import detect_delimiter, header_names, read_text
 
 _BOM = "\ufeff"
 
@@ -41,7 +41,7 @@ class CellFile:
         # `columns` names the columns of a file without a header line.
         self._skip = 0 if columns else 1
         header = columns or self._lines[self._rows[0]][0]
-        self.header = [(parse_cell(cell) if quotes else cell).strip() for cell in header]
+        self.header = header_names([parse_cell(cell) if quotes else cell for cell in header])
 
     @property
     def rows(self) -> int:

@@ -13,7 +13,12 @@ from halftruth.audit.audit_folder import AuditFolder, find_reading_problem, find
 from halftruth.audit.csv_cells import CellFile, same_cells
 from halftruth.data import DataError
 from halftruth.data.readers.cell_codes import Coding, kind_of
-from halftruth.data.readers.label_lists import detect_separator, join_names, split_names
+from halftruth.data.readers.label_lists import (
+    detect_separator,
+    join_names,
+    read_numbers,
+    split_names,
+)
 from halftruth.data.readers.label_table import PROVENANCE, Roles
 from halftruth.data.readers.text_table import TEXT_SUFFIXES, Table, read_table
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
@@ -116,7 +121,13 @@ def _new_lists(
 ) -> dict[tuple[int, str], Any]:
     """The new cells of a column of names: those that stay, in their order, then those added."""
     cells = table.columns[name]
-    lists = any(isinstance(cell, list) for cell in cells)
+    lists = [names for names in cells if isinstance(names, list)]
+    if read_numbers(lists, before.classes, name, table.where):
+        raise DataError(
+            f"{table.where(0)}: column {name!r} holds one number per class, which repair cannot "
+            "write; save the labels as a table first: "
+            "halftruth.data.write_labels(halftruth.data.read_labels(...), 'labels.csv')"
+        )
     mark = str(reading.get("sep") or "")
     if not mark and not lists:
         mark = detect_separator(cells, table.where)

@@ -1,6 +1,7 @@
 """Compare methods: grids of runs, one file of results, tables next to the published numbers."""
 
 import importlib
+import importlib.resources
 from typing import Any
 
 from halftruth.extras import needs_extras
@@ -23,3 +24,11 @@ def __getattr__(name: str) -> Any:
         with needs_extras(f"halftruth.bench.{name}"):
             return getattr(importlib.import_module(f"halftruth.bench.{_NAMES[name]}"), name)
     raise AttributeError(f"module 'halftruth.bench' has no attribute {name!r}")
+
+
+def read_yaml(name: str) -> Any:
+    """Read a file of this package."""
+    with needs_extras("halftruth.bench"):
+        import yaml
+    file = importlib.resources.files("halftruth.bench") / name
+    return yaml.safe_load(file.read_text(encoding="utf-8"))

@@ -12,9 +12,9 @@ import yaml
 
 from halftruth import losses
 from halftruth.bench import datasets as benchmarks
-from halftruth.bench.jobs import PRIOR, Cell
+from halftruth.bench.cells import PRIOR, Cell, is_on_features
 from halftruth.bench.label_settings import find_setting
-from halftruth.bench.search_space import parse, space_of
+from halftruth.bench.search_space import middle_of_required, parse, space_of
 from halftruth.data import DataError
 from halftruth.models.heads import registry as heads
 from halftruth.seeds import SEED_RANGE, is_seed
@@ -39,9 +39,9 @@ def method_rows(name: str, entry: dict[str, Any] | None) -> dict[str, dict[str, 
         return {"complete": dict(COMPLETE), **every}
     if name == "complete" and entry is None:
         return {name: dict(COMPLETE)}
-    if AUTO in (name, (entry or {}).get("loss")):
-        return {name: {**AUTO_ROW, **(entry or {})}}
     entry = {"loss": name, **(entry or {})}
+    if AUTO in (name, entry["loss"]):
+        return {name: {**AUTO_ROW, **entry}}
     entry.setdefault("fixed", list(entry.get("options") or {}))
     return {name: {**entry, **fill_required_options(entry["loss"], entry)}}
 
@@ -50,13 +50,9 @@ def fill_required_options(loss: str, entry: dict[str, Any]) -> dict[str, Any]:
     """A method's entry with its required options filled in: the number of positives per row is
     counted on validation rows, other options start in the middle of their search range.
     """
-    options = dict(entry.get("options") or {})
-    signature, space = losses.registry.signature(loss), space_of(loss)
-    for key, parameter in signature.items():
-        if key == "expected_positives":
-            options.setdefault(key, PRIOR)
-        elif parameter.default is parameter.empty and key in space:
-            options.setdefault(key, space[key].at(0.5))
+    options = {**middle_of_required(loss), **(entry.get("options") or {})}
+    if "expected_positives" in losses.registry.signature(loss):
+        options.setdefault("expected_positives", PRIOR)
     return {"loss": losses.registry.resolve(loss), "options": options}
 
 
@@ -71,49 +67,41 @@ def fill_placeholders(options: dict[str, Any]) -> dict[str, Any]:
     return {key: 1.0 if value == PRIOR else value for key, value in options.items()}
 
 
-def threshold_problems(threshold: Any) -> list[str]:
+def prediction_problems(entry: Mapping[str, Any]) -> list[str]:
+    """Mistakes of the threshold or the rule of decisions in a grid or the entry of a method."""
+    threshold, rule = entry.get("threshold", "fit"), entry.get("decide")
     number = type(threshold) in (int, float) and 0 <= threshold <= 1
-    if number or threshold in ("fit", "offset"):
-        return []
-    return [f'threshold: expected "fit", "offset" or 0 to 1, got {threshold!r}']
-
-
-def decide_problems(entry: Mapping[str, Any]) -> list[str]:
-    """Mistakes of the rule of decisions in a grid or in the entry of a method."""
-    rule = entry.get("decide")
-    if rule is None:
-        return []
-    if not isinstance(rule, str) or not is_rule(rule):
+    if not number and threshold not in ("fit", "offset"):
+        return [f'threshold: expected "fit", "offset" or 0 to 1, got {threshold!r}']
+    if rule is not None and (not isinstance(rule, str) or not is_rule(rule)):
         return [f"decide: expected a rule such as f1 or precision=0.9, got {rule!r}"]
-    if entry.get("threshold", "fit") != "fit":
+    if rule is not None and threshold != "fit":
         return ["decide, threshold: expected one of them, since both choose the predictions"]
     return []
 
 
 def training_problems(training: dict[str, Any]) -> list[str]:
-    strange = training.keys() & _NOT_TRAINING
-    found = [f"training: {key} cannot be set in a grid" for key in sorted(strange)]
-    known = {f.name for f in dataclasses.fields(Config)}
-    found += [f"training: there is no setting {key!r}" for key in sorted(training.keys() - known)]
+    found = [f"{key} cannot be set in a grid" for key in sorted(training.keys() & _NOT_TRAINING)]
+    unknown = sorted(training.keys() - _SETTINGS - _NOT_TRAINING)
+    found += [f"there is no setting {key!r}" for key in unknown]
     if not found:
         head = training.get("head", Config.head)
         maps = head in heads.names() and heads.get(head).wants_map
         inputs: dict[str, Any] = {"images": ["x"]} if maps else {}
-        config = Config(**collect(training), **inputs)
-        texts = (text for text in config.problems() if text.split(":")[0] in training)
-        found += [f"training: {text}" for text in texts]
-    return found
+        problems = Config(**collect(training), **inputs).problems()
+        found = [text for text in problems if text.split(":")[0] in training]
+    return [f"training: {text}" for text in found]
 
 
 def convert_numbers(training: dict[str, Any]) -> dict[str, Any]:
     """Convert values such as 1e-4, which YAML reads as text, to numbers."""
-    known = {f.name for f in dataclasses.fields(Config)}
-    if not training or training.keys() - known:
+    if training.keys() - _SETTINGS:
         return dict(training)
     config = Config(**training)
     return {key: getattr(config, key) for key in training}
 
 
+_SETTINGS = {f.name for f in dataclasses.fields(Config)}
 _OF_METHOD = {"loss", "options", "labels", "search", "fixed", "training", "threshold", "decide"}
 _OF_DATA = {"reader", "root", "frozen", "published", "val", "limit", "training"}
 _ON_FEATURES = {"head_lr": {"low": 1e-4, "high": 3e-2, "log": True}}
@@ -153,35 +141,37 @@ class Grid:
         ]
 
     def _cell(self, data: str, setting: str, name: str, method: dict[str, Any]) -> Cell:
-        about = {key: value for key, value in self.data[data].items() if key != "training"}
         return Cell(
             data=data,
-            source={"reader": data, **about},
+            source=self.source(data),
             labels=method.get("labels", setting),
             column=setting,
             method=name,
             loss=method["loss"],
             options=method.get("options") or {},
             training=self._training(data, method),
+            threshold=self._get_threshold(method),
             search=self._search(data, method),
             label_seed=self.label_seed,
             choose=self.choose,
-            threshold=self._get_threshold(method),
+            seeds=tuple(self.seeds),
+            count=self.trials,
         )
 
+    def source(self, data: str) -> dict[str, Any]:
+        """Where a data set comes from: its reader, its root and its options."""
+        about = {key: value for key, value in self.data[data].items() if key != "training"}
+        return {"reader": data, **about}
+
     def _get_threshold(self, method: dict[str, Any]) -> float | str:
-        """The threshold of a method, or its rule of decisions."""
-        for entry in (method, vars(self)):
-            if entry.get("decide") is not None:
-                return str(entry["decide"])
-            if "threshold" in entry and (entry is method or self.decide is None):
-                return entry["threshold"]  # type: ignore[no-any-return]
-        return self.threshold
+        """The threshold of a method, or its rule of decisions; its own before that of the grid."""
+        own = method.get("decide") or method.get("threshold")
+        return own if own is not None else self.decide or self.threshold
 
     def _search(self, data: str, method: dict[str, Any]) -> dict[str, Any]:
         common = {} if method["loss"] == AUTO else self.search
         if common is None:
-            common = _ON_FEATURES if self.on_features(data) else _ON_IMAGES
+            common = _ON_FEATURES if is_on_features(self.source(data)) else _ON_IMAGES
         given = method.get("search")
         own = space_of(method["loss"]) if given is None else parse(given)
         # Options that the grid sets are not searched.
@@ -189,21 +179,12 @@ class Grid:
         own = {key: axis for key, axis in own.items() if key not in fixed}
         return {"training": parse(common), "options": own}
 
-    def on_features(self, data: str) -> bool:
-        """Whether a data set is a matrix of features, not images."""
-        about = self.data[data]
-        if "frozen" in about or "features" in about:
-            return True
-        known = ("yeast", "scene", "corel5k", "bibtex", "tabular", "features", "coco2014-features")
-        return about.get("reader", data) in known
-
     def applies(self, data: str, method: dict[str, Any]) -> bool:
         """Whether a method can be trained on a data set: features have no views and no maps."""
-        inputs: dict[str, Any] = (
-            {"features": ["x"]} if self.on_features(data) else {"images": ["x"]}
-        )
+        kind = "features" if is_on_features(self.source(data)) else "images"
         head = self._training(data, method).get("head", Config.head)
         options = fill_placeholders(method.get("options") or {})
+        inputs: dict[str, Any] = {kind: ["x"]}
         config = Config(method=method["loss"], options=options, head=head, **inputs)
         return not config._check_method()
 
@@ -218,92 +199,87 @@ class Grid:
 
     def entries(self) -> dict[str, dict[str, Any]]:
         """The methods by the name of their table row: loss, options, labels."""
-        found: dict[str, dict[str, Any]] = {}
-        for name, entry in self._given():
-            found |= method_rows(name, entry)
-        return found
+        rows = (method_rows(name, entry) for name, entry in self._given().items())
+        return {name: entry for several in rows for name, entry in several.items()}
 
-    def _given(self) -> list[tuple[str, Any]]:
+    def _given(self) -> dict[str, Any]:
         given = [self.methods] if isinstance(self.methods, str) else self.methods
         if isinstance(given, Mapping):
-            return [(str(name), entry) for name, entry in given.items()]
-        return [(str(name), None) for name in given]
+            return {str(name): entry for name, entry in given.items()}
+        return {str(name): None for name in given}
 
     def select(self, methods: str | None = None, data: str | None = None) -> "Grid":
         """The grid with only the methods and data sets that match one of the patterns."""
         kept = dataclasses.replace(self)
         if data is not None:
-            kept.data = _matching(self.data, data, "data")
+            kept.data = matching(self.data, data, "data")
         if methods is not None:
-            kept.methods = _matching(self.entries(), methods, "methods")
+            kept.methods = matching(self.entries(), methods, "methods")
         return kept
 
     def problems(self) -> list[str]:
         """Everything that is wrong with the values; files are not read."""
         found = [f"data {name}: {text}" for name in self.data for text in self._data_problems(name)]
-        found += self._check_method()
+        found += [text for name, entry in self._given().items() for text in _problems(name, entry)]
+        found += self._budget_problems()
         if not self.seeds or not all(type(s) is int and is_seed(s) for s in self.seeds):
             found.append(f"seeds: expected a list, each {SEED_RANGE}, got {self.seeds}")
         if type(self.trials) is not int or self.trials < 1:
             found.append(f"trials: expected an integer >= 1, got {self.trials!r}")
-        found += threshold_problems(self.threshold) + decide_problems(vars(self))
         if not (self.label_seed == "seed" or is_seed(self.label_seed)):
             found.append(f'label_seed: expected {SEED_RANGE} or "seed", got {self.label_seed!r}')
-        for setting in self.labels:
-            try:
-                find_setting(setting)
-            except DataError as error:
-                found.append(f"labels: {error}")
-        entries = (entry for _, entry in self._given() if isinstance(entry, Mapping))
-        for about in (*self.data.values(), *entries, {"training": self.training}):
+        found += prediction_problems(vars(self))
+        for about in (*self.data.values(), {"training": self.training}):
             found += training_problems(about.get("training", {}))
         try:
-            space = parse(self.search or {})
+            for setting in self.labels:
+                find_setting(setting)
+        except DataError as error:
+            found.append(f"labels: {error}")
+        try:
+            unknown = parse(self.search or {}).keys() - _SETTINGS
         except ValueError as error:
             return [*found, str(error)]
-        for key in space.keys() - {f.name for f in dataclasses.fields(Config)}:
-            found.append(f"search: training has no setting {key!r}")
-        return found
+        return [*found, *(f"search: training has no setting {key!r}" for key in unknown)]
 
     def _data_problems(self, name: str) -> list[str]:
         about = self.data[name]
-        reader = about.get("reader", name)
         if "root" not in about:
             return ["expected `root`, its folder or file below the data folder"]
         try:
-            known = benchmarks.registry.signature(reader)
+            known = _OF_DATA | benchmarks.registry.signature(about.get("reader", name)).keys()
         except ValueError as error:
             return [str(error)]
-        strange = about.keys() - _OF_DATA - known.keys()
-        options = ", ".join(sorted(_OF_DATA | known.keys()))
-        return [f"there is no option {key!r}; there are: {options}" for key in sorted(strange)]
+        options = ", ".join(sorted(known))
+        strange = sorted(about.keys() - known)
+        return [f"there is no option {key!r}; there are: {options}" for key in strange]
 
-    def _check_method(self) -> list[str]:
-        found, with_auto = [], False
-        for name, entry in self._given():
-            try:
-                for row, made in method_rows(name, entry).items():
-                    with_auto |= made["loss"] == AUTO
-                    if strange := made.keys() - _OF_METHOD:
-                        found.append(
-                            f"methods: {row}: there is no key {', '.join(sorted(strange))}"
-                        )
-                    budget = (made.get("training") or {}).get("budget")
-                    if budget is not None and made["loss"] != AUTO:
-                        found.append(f"methods: {row}: budget works only with the method auto")
-                    found += [
-                        f"methods: {row}: {text}"
-                        for text in threshold_problems(made.get("threshold", 0.5))
-                        + decide_problems(made)
-                    ]
-                    build_loss(made)
-                    parse(made.get("search") or {})
-            except (ValueError, TypeError) as error:
-                found.append(f"methods: {name}: {error}")
+    def _budget_problems(self) -> list[str]:
         shared = (self.training, *(about.get("training", {}) for about in self.data.values()))
-        if not with_auto and any("budget" in training for training in shared):
-            found.append("training: budget has no effect, since no method of the grid is auto")
-        return found
+        given = self._given().items()
+        with_auto = any(AUTO in (name, (entry or {}).get("loss")) for name, entry in given)
+        if with_auto or not any("budget" in training for training in shared):
+            return []
+        return ["training: budget has no effect, since no method of the grid is auto"]
+
+
+def _problems(name: str, entry: dict[str, Any] | None) -> list[str]:
+    """Mistakes of one name in `methods`."""
+    found = []
+    try:
+        for made in method_rows(name, entry).values():
+            if strange := made.keys() - _OF_METHOD:
+                found.append(f"there is no key {', '.join(sorted(strange))}")
+            if "budget" in (made.get("training") or {}) and made["loss"] != AUTO:
+                found.append("budget works only with the method auto")
+            found += prediction_problems(made)
+            build_loss(made)
+            parse(made.get("search") or {})
+    except (ValueError, TypeError) as error:
+        found.append(str(error))
+    return [f"methods: {name}: {text}" for text in found] + training_problems(
+        (entry or {}).get("training") or {}
+    )
 
 
 def load_grid(path: str | Path, **changes: Any) -> Grid:
@@ -324,8 +300,8 @@ def make_grid(values: dict[str, Any]) -> Grid:
     problems = []
     for key in values.keys() - set(known):
         close = difflib.get_close_matches(str(key), known, n=1)
-        hint = f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(known)}"
-        problems.append(f"there is no key {key!r}{hint}")
+        hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}"
+        problems.append(f"there is no key {key!r}; {hint}")
     data = values.get("data")
     if not isinstance(data, dict) or not all(isinstance(v, dict) for v in data.values()):
         raise ConfigError([*problems, "data: expected a mapping of names to {root: ..., ...}"])
@@ -333,20 +309,17 @@ def make_grid(values: dict[str, Any]) -> Grid:
     if isinstance(grid.labels, str):
         grid.labels = [grid.labels]
     grid.training = convert_numbers(grid.training)
-    problems += grid.problems()
-    if problems:
+    if problems := problems + grid.problems():
         raise ConfigError(sorted(problems))
     return grid
 
 
-def _matching(entries: dict[str, Any], patterns: str, what: str) -> dict[str, Any]:
+def matching(entries: dict[str, Any], patterns: str, what: str) -> dict[str, Any]:
+    """The entries whose names match one of several patterns."""
     several = [pattern.strip() for pattern in patterns.split(",")]
-    found = {
-        name: entry
-        for name, entry in entries.items()
-        if any(fnmatch.fnmatch(name, pattern) for pattern in several)
-    }
+    found = {name: entry for name, entry in entries.items()
+             if any(fnmatch.fnmatch(name, pattern) for pattern in several)}  # fmt: skip
     if not found:
-        there = ", ".join(entries)
+        there = ", ".join(entries) if len(entries) < 100 else f"{len(entries)} names"
         raise ConfigError([f"{what}: none matches {patterns!r}; there are: {there}"])
     return found

@@ -24,6 +24,8 @@ MEASURES = {
 Measures = Mapping[str, np.ndarray]
 # Complete labels, measures and a random generator -> weights, (N, K) or (K,).
 Weigh = Callable[[np.ndarray, Measures, np.random.Generator], np.ndarray]
+# Complete labels, seed and measures -> labels.
+Show = Callable[[np.ndarray, int, Measures], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -35,43 +37,33 @@ class Bias:
     measure: str | None = None
 
 
-def _draw_order(complete: np.ndarray, _: Measures, rng: np.random.Generator) -> np.ndarray:
-    """The annotator's order of the classes."""
-    return rng.permutation(complete.shape[1]) + 1.0
+def _by_measure(name: str, largest_first: bool = False) -> Bias:
+    return Bias(lambda complete, measures, rng: measures[name], largest_first, name)
 
 
-def _frequency(complete: np.ndarray, *_: Any) -> np.ndarray:
-    return frequency_weights(complete)
+def _by_centre(largest_first: bool = False) -> Bias:
+    measure = "centre_distance"
+    return Bias(lambda _, measures, rng: centre_weights(measures[measure]), largest_first, measure)
 
 
-def _rarity(complete: np.ndarray, *_: Any) -> np.ndarray:
-    return frequency_weights(complete, rare_first=True)
-
-
-def _area(_: Any, measures: Measures, __: Any) -> np.ndarray:
-    return measures["area"]
-
-
-def _centre(_: Any, measures: Measures, __: Any) -> np.ndarray:
-    return centre_weights(measures["centre_distance"])
-
-
-def _confidence(_: Any, measures: Measures, __: Any) -> np.ndarray:
-    return measures["confidence"]
+def _by_frequency(rare_first: bool, largest_first: bool = False) -> Bias:
+    return Bias(lambda complete, *_: frequency_weights(complete, rare_first=rare_first),
+                largest_first)  # fmt: skip
 
 
 BIASES = {
-    "size": Bias(_area, measure="area"),
-    "largest": Bias(_area, True, measure="area"),
-    "centre": Bias(_centre, measure="centre_distance"),
-    "most-central": Bias(_centre, True, measure="centre_distance"),
-    "frequent": Bias(_frequency),
-    "most-frequent": Bias(_frequency, True),
-    "rare": Bias(_rarity),
-    "rarest": Bias(_rarity, True),
-    "confident": Bias(_confidence, measure="confidence"),
-    "most-confident": Bias(_confidence, True, measure="confidence"),
-    "class-order": Bias(_draw_order, True),
+    "size": _by_measure("area"),
+    "largest": _by_measure("area", True),
+    "centre": _by_centre(),
+    "most-central": _by_centre(True),
+    "frequent": _by_frequency(False),
+    "most-frequent": _by_frequency(False, True),
+    "rare": _by_frequency(True),
+    "rarest": _by_frequency(True, True),
+    "confident": _by_measure("confidence"),
+    "most-confident": _by_measure("confidence", True),
+    # The seed draws the annotator's order of the classes.
+    "class-order": Bias(lambda complete, _, rng: rng.permutation(complete.shape[1]) + 1.0, True),
 }
 SETTINGS = ("complete", "single", *_LEFT, "drop-R", "known-F", *BIASES, "unused-C")
 
@@ -98,30 +90,23 @@ def hide(
     return find_setting(setting)(complete, check_seed(seed), measures or {})
 
 
-def find_setting(setting: str) -> Callable[[np.ndarray, int, Measures], np.ndarray]:
+def find_setting(setting: str) -> Show:
     """Return the function (complete labels, seed, measures) -> labels of a label setting."""
-    if setting == "complete":
-        return lambda complete, *_: np.array(complete, dtype=np.int8)
-    if setting == "single":
-        return lambda complete, seed, _: single_positive_published(complete, seed)
-    if setting in _LEFT:
-        return lambda complete, seed, _: drop_positives(complete, _LEFT[setting], seed)
-    if setting in BIASES:
-        return _biased(setting, BIASES[setting], None)
-    kind, _, number = setting.rpartition("-")
-    share = _share(number)
-    if share is not None:
-        if kind in ("drop", "known"):
-            show = drop_positives if kind == "drop" else keep_known
-            return lambda complete, seed, _: show(complete, share, seed)
-        if kind in BIASES:
-            return _biased(setting, BIASES[kind], share)
-        if kind == "unused":
-            return _biased(setting, Bias(_without(share)), None)
-        first, _, number = kind.rpartition("-")
-        unused = _share(number)
-        if first == "unused" and unused is not None:
-            return _biased(setting, Bias(_without(unused)), share)
+    name, shares = _split(setting)
+    if name in BIASES and len(shares) <= 1:
+        return _biased(setting, BIASES[name], *shares)
+    match name, shares:
+        case "complete", []:
+            return lambda complete, *_: np.array(complete, dtype=np.int8)
+        case "single", []:
+            return lambda complete, seed, _: single_positive_published(complete, seed)
+        case "left-75" | "left-40", []:
+            return lambda complete, seed, _: drop_positives(complete, _LEFT[name], seed)
+        case "drop" | "known", [share]:
+            hidden = drop_positives if name == "drop" else keep_known
+            return lambda complete, seed, _: hidden(complete, share, seed)
+        case "unused", [unused, *kept] if len(kept) <= 1:
+            return _biased(setting, Bias(_without(unused)), *kept)
     raise DataError(
         f"labels={setting!r} is not a label setting; expected one of {', '.join(SETTINGS)}, "
         "with R, F and C between 0 and 1, as in drop-0.5, known-0.1, frequent-0.4 and unused-0.2"
@@ -130,13 +115,25 @@ def find_setting(setting: str) -> Callable[[np.ndarray, int, Measures], np.ndarr
 
 def needs_measure(setting: str) -> bool:
     """Whether a label setting shows labels by numbers that only some data sets have."""
-    first = setting.rpartition("-")[0]
-    return any(name in BIASES and BIASES[name].measure is not None for name in (setting, first))
+    name, _ = _split(setting)
+    return name in BIASES and BIASES[name].measure is not None
 
 
-def _biased(
-    setting: str, bias: Bias, share: float | None
-) -> Callable[[np.ndarray, int, Measures], np.ndarray]:
+def _split(setting: str) -> tuple[str, list[float]]:
+    """The name of a setting, and the shares at its end."""
+    name, shares = setting, list[float]()
+    while True:
+        first, dash, number = name.rpartition("-")
+        try:
+            share = float(number) if dash else -1.0
+        except ValueError:
+            share = -1.0
+        if not 0.0 <= share <= 1.0:
+            return name, shares
+        name, shares = first, [share, *shares]
+
+
+def _biased(setting: str, bias: Bias, share: float | None = None) -> Show:
     def show(complete: np.ndarray, seed: int, measures: Measures) -> np.ndarray:
         if bias.measure is not None and bias.measure not in measures:
             raise DataError(
@@ -145,8 +142,7 @@ def _biased(
                 "datasets.md)"
             )
         # Its own stream: the classes an annotator prefers are not tied to the draw of the labels.
-        rng = np.random.default_rng([seed, 1])
-        weights = bias.weigh(np.asarray(complete), measures, rng)
+        weights = bias.weigh(np.asarray(complete), measures, np.random.default_rng([seed, 1]))
         try:
             return keep_by_weight(
                 complete, weights, share, largest_first=bias.largest_first, seed=seed
@@ -159,18 +155,10 @@ def _biased(
 
 def _without(share: float) -> Weigh:
     def weigh(complete: np.ndarray, _: Any, rng: np.random.Generator) -> np.ndarray:
-        width = complete.shape[1]
-        found = np.ones(width)
+        found = np.ones(complete.shape[1])
         # At least one class stays in use.
-        found[rng.permutation(width)[: min(round(share * width), width - 1)]] = 0.0
+        unused = min(round(share * len(found)), len(found) - 1)
+        found[rng.permutation(len(found))[:unused]] = 0.0
         return found
 
     return weigh
-
-
-def _share(text: str) -> float | None:
-    try:
-        share = float(text)
-    except ValueError:
-        return None
-    return share if 0.0 <= share <= 1.0 else None

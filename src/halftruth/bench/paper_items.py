@@ -1,34 +1,49 @@
-"""The tables and figures of the papers (paper_items.yaml): their list and their grids."""
+"""The tables and figures of the papers (paper_items.yaml): their list, grids, runs and texts."""
 
 import copy
 import difflib
 import fnmatch
 import functools
-import importlib.resources
 import itertools
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
+import numpy as np
 
+from halftruth.bench import datasets as benchmarks
+from halftruth.bench import read_yaml
+from halftruth.bench.cells import PRIOR
+from halftruth.bench.datasets import Benchmark
+from halftruth.bench.datasets.benchmark import agrees
 from halftruth.bench.grid import Grid, make_grid
-from halftruth.bench.jobs import PRIOR
 from halftruth.bench.papers import Recipe, recipes
+from halftruth.bench.result_tables import as_markdown
+from halftruth.bench.run_data import load_benchmark, take_rows, write_files
+from halftruth.bench.training import epoch_folder, train_run
+from halftruth.data import DataError
 from halftruth.train.config import ConfigError
+from halftruth.train.run_folder import RESULT
 
-KINDS = ("runs", "train", "statistics", "settings", "losses", "labels", "text")
+# The kinds of items, with the options of `halftruth bench paper` that have an effect.
+KINDS = {
+    "runs": ("data", "out", "form", "seeds", "setting", "limit"),
+    "train": ("data", "out", "setting", "limit"),
+    "statistics": ("data",),
+    "settings": (),
+    "losses": ("out",),
+    "labels": ("data", "out"),
+    "text": (),
+}
 # Keys of a recipe that a grid sets itself.
 _OF_A_RUN = {
     "labels", "truth", "images", "reading", "reading_truth", "method", "options", "select",
 }  # fmt: skip
 NOT_RUN = "not run here"
-# The tables of paper 003 are numbered so; `--table 6` finds Table VI.
-ROMAN = (
-    "", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII", "XIII", "XIV",
-    "XV",
-)  # fmt: skip
+# So small a rate that an epoch of training changes nothing that can be seen.
+NO_TRAINING = {"lr": 1e-12, "epochs": 1, "freeze_bn": True}
 
 
 @dataclass(frozen=True)
@@ -62,12 +77,7 @@ class Item:
     @property
     def forms(self) -> list[str]:
         """The smaller forms of the same comparison."""
-        if "small" not in self.values:
-            return []
-        small = self.values["small"]
-        found = [small["form"], "voc"] if small["form"] == "voc-features" else [small["form"]]
-        # Compared on COCO: its features are nearer to the paper than VOC.
-        return [*found, "coco-features"] if small["published"] == "coco2014" else found
+        return list(self.values.get("small", {}).get("forms", []))
 
     @property
     def readers(self) -> list[str]:
@@ -79,10 +89,23 @@ class Item:
         return list(dict.fromkeys(found))
 
     @property
+    def needs_data(self) -> bool:
+        return "data" in KINDS[self.kind]
+
+    @property
     def command(self) -> str:
         kind, number = self.item.split()
-        place = " --data DIR" if self.readers and self.kind != "settings" else ""
+        place = " --data DIR" if self.needs_data else ""
         return f"halftruth bench paper {self.paper} --{kind.lower()} {number}{place}"
+
+    def describe(self) -> str:
+        """A few lines: title, command, needs, forms, what was run here."""
+        lines = [f"{self.name}  {self.title}", f"    {self.command}"]
+        if self.needs_data:
+            lines.append(f"    needs: {', '.join(self.readers)}")
+        declared = _declared()["forms"]
+        lines += [f"    --form {form}: {declared[form]['about']}" for form in self.forms]
+        return "\n".join([*lines, f"    here: {self.here}"])
 
     def recipes(self, patterns: list[str] | None = None) -> list[Recipe]:
         """The recipes of its rows, in the order of the declaration."""
@@ -105,18 +128,12 @@ class Item:
 
 @functools.cache
 def _declared() -> dict[str, Any]:
-    file = importlib.resources.files("halftruth.bench") / "paper_items.yaml"
-    return dict(yaml.safe_load(file.read_text(encoding="utf-8")))
-
-
-def papers() -> dict[str, str]:
-    """The papers by their number."""
-    return dict(_declared()["papers"])
+    return dict(read_yaml("paper_items.yaml"))
 
 
 def items(paper: str | None = None) -> list[Item]:
     """Every table and figure, or those of one paper."""
-    known = papers()
+    known = _declared()["papers"]
     if paper is not None and paper not in known:
         there = ", ".join(f"{number} ({title})" for number, title in known.items())
         raise ConfigError([f"paper: expected one of {there}; got {paper!r}"])
@@ -131,8 +148,10 @@ def find_item(paper: str, kind: str, number: str) -> Item:
     """A table or figure by its paper, kind ("Table", "Figure") and number."""
     there = {item.item: item for item in items(paper)}
     wanted = f"{kind} {number}"
-    if wanted not in there and number.isdigit() and int(number) < len(ROMAN):
-        wanted = f"{kind} {ROMAN[int(number)]}"
+    # The tables of paper 003 have Roman numbers; `--table 6` finds Table VI.
+    roman = [name for name in there if name.startswith(kind) and not name[-1].isdigit()]
+    if number.isdigit() and 0 < int(number) <= len(roman):
+        wanted = roman[int(number) - 1]
     if wanted not in there:
         close = difflib.get_close_matches(wanted, there, n=2, cutoff=0.7)
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
@@ -140,11 +159,6 @@ def find_item(paper: str, kind: str, number: str) -> Item:
             [f"{kind.lower()}: paper {paper} has {', '.join(there)}; got {wanted}{hint}"]
         )
     return there[wanted]
-
-
-def form_about(form: str) -> str:
-    """What a smaller form is, in words."""
-    return str(_declared()["forms"][form]["about"])
 
 
 def grids(
@@ -182,27 +196,27 @@ def grids(
             )
 
 
+def source_of(data: Path, reader: str, options: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Where a grid finds a data set: in DIR/NAME, or in DIR itself."""
+    root = reader if (data / reader).exists() else "."
+    return {"reader": reader, "root": root, **(options or {})}
+
+
+def read_data(
+    data: Path, reader: str, labels: str = "complete", options: dict[str, Any] | None = None
+) -> Benchmark:
+    """Read a data set below `data`, without the report of its differences."""
+    return load_benchmark(source_of(data, reader, options), labels, 1200, data)
+
+
 def _paper_grid(recipe: Recipe, name: str, data: Path) -> dict[str, Any]:
     """A grid for the recipes of one data set, without methods."""
-    source = {
-        "reader": recipe.reader,
-        "root": recipe.reader if (data / recipe.reader).exists() else ".",
-        "published": _published_name(name, recipe),
-        **recipe.reader_options,
-    }
+    source = source_of(data, recipe.reader, recipe.reader_options)
+    source = {**source, "published": recipe.published}
     return {"data": {name: source}, "labels": [recipe.labels], "trials": 1, "search": {}}
 
 
-def _published_name(name: str, recipe: Recipe) -> str:
-    """The name of the data set in published.yaml."""
-    backbones = name in ("coco2014-mobilenetv3", "coco2014-resnet101", "coco2014-swin")
-    return name if backbones else recipe.data
-
-
 def _form_grid(item: Item, form: str) -> dict[str, Any]:
-    if form not in item.forms:
-        there = f"expected one of {', '.join(item.forms)}" if item.forms else "it has none"
-        raise ConfigError([f"form: {item.name} has no form {form!r}; {there}"])
     declared = copy.deepcopy(_declared()["forms"][form])
     small = item.values["small"]
     return {
@@ -255,3 +269,147 @@ def _set_options(options: dict[str, Any], values: dict[str, Any]) -> None:
             options["base"][key.removeprefix("base.")] = value
         else:
             options[key] = value
+
+
+# ---------------------------------------------------------------------- single runs, for figures
+
+
+def train_recipes(
+    item: Item,
+    data: Path,
+    out: Path,
+    settings: dict[str, Any],
+    limit: int | None = None,
+    say: Callable[[str], None] = print,
+) -> dict[str, list[Path]]:
+    """Train the recipes of a figure once each; return the run folders by data set.
+
+    A finished run is not repeated, and an interrupted one continues.
+    """
+    _check_setup(out, {**settings, "limit": limit})
+    found: dict[str, list[Path]] = {}
+    for recipe in item.recipes():
+        name, row = recipe.name.split("/")
+        options = {**recipe.reader_options, "limit": limit}
+        read = read_data(data, recipe.reader, recipe.labels, options)
+        read.store()
+        if item.values.get("test_rows"):
+            read = put_test_rows_for_validation(read)
+        values = run_settings(recipe, read, out / "labels" / name, settings)
+        runs = {row: values}
+        if item.values.get("untrained"):
+            runs = {f"{row}-before-training": {**values, **NO_TRAINING}, row: values}
+        epochs = item.values.get("examples", {}).get(recipe.name, [])
+        for folder, own in ((out / name / key, own) for key, own in runs.items()):
+            found.setdefault(name, []).extend(_train({**own, "out": str(folder)}, say, epochs))
+    return found
+
+
+def _check_setup(out: Path, setup: dict[str, Any]) -> None:
+    """Refuse a folder with runs of other settings or rows, which a figure would mix up."""
+    file, text = out / "setup.json", json.dumps(setup, sort_keys=True)
+    before = file.read_text(encoding="utf-8") if file.exists() else text
+    if before != text:
+        raise ConfigError([f"out: {out} has runs with {before}, not {text}; choose another folder"])
+    out.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+
+
+def put_test_rows_for_validation(read: Benchmark) -> Benchmark:
+    """The data set with its test rows in place of its validation rows, for records per epoch."""
+    splits = read.splits
+    return take_rows(read, {"train": splits.train, "val": splits.test, "test": np.arange(0)})
+
+
+def run_settings(
+    recipe: Recipe, read: Benchmark, folder: Path, settings: dict[str, Any]
+) -> dict[str, Any]:
+    """The settings of `halftruth train` for a recipe on a data set that was read."""
+    files = write_files(read, folder, complete=True)
+    if recipe.settings["labels"].endswith("/truth.csv"):
+        files["labels"] = files["truth"]
+    return {**recipe.settings, **files, **settings}
+
+
+def _train(
+    values: dict[str, Any], say: Callable[[str], None], keep: Sequence[int] = ()
+) -> list[Path]:
+    """Train, or continue; return the run folder, after copies of it at the epochs to keep."""
+    folder = Path(values["out"])
+    if not (folder / RESULT).exists():
+        say(f"training {folder}")
+        train_run(values, keep)
+    copies = [epoch_folder(folder, epoch) for epoch in keep]
+    return [*(copy for copy in copies if copy.exists()), folder]
+
+
+# ---------------------------------------------------------------------- texts
+
+
+def last_records(folders: dict[str, list[Path]], names: list[str]) -> str:
+    """A Markdown table of records of the last epoch that has them, in percent, by run."""
+    rows = [["run", *names]]
+    for data, several in folders.items():
+        for folder in several:
+            found: dict[str, float] = {}
+            for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+                record = json.loads(line)
+                found |= {name: record[name] for name in names if record.get(name) is not None}
+            cells = [f"{100 * found[name]:.2f}" if name in found else "–" for name in names]
+            rows.append([f"{data}/{folder.name}", *cells])
+    return as_markdown(rows)
+
+
+def compare_statistics(item: Item, data: Path) -> str:
+    """A Markdown table of counted and published statistics of the data sets that are there."""
+    rows = [["data set", "statistic", "found", "published", "source"]]
+    missing, classes = [], []
+    for about in item.values["statistics"]:
+        name, labels = about["data"], about.get("labels", "complete")
+        if not (data / name).exists() and len(item.readers) > 1:
+            missing.append(f"{name} was not found in {data}: {benchmarks.explain(name)}")
+            continue
+        read = read_data(data, name, labels, about.get("options"))
+        for entry in read.published:
+            if entry.what not in read.statistics or entry.setting not in (None, labels):
+                continue
+            found = read.statistics[entry.what]
+            shown = f"{found:,.6g}" + ("" if agrees(found, entry.value) else " (differs)")
+            what = entry.what.replace("_", " ")
+            rows.append([f"{name}, {labels}", what, shown, entry.value, entry.source])
+        if item.values.get("classes"):
+            classes.append(f"{name}: {', '.join(read.classes)}")
+    if len(rows) == 1:
+        raise DataError("\n".join(missing))
+    return "\n".join([as_markdown(rows), "", *classes, *missing])
+
+
+def list_settings(item: Item) -> str:
+    """A Markdown table of the hyper-parameters of recipes, one column per data set."""
+    keys = ("method", "batch_size", "lr", "epochs", "patience", "head_lr_mult")
+    columns = {
+        recipe.name: {
+            **{key: recipe.settings[key] for key in keys if key in recipe.settings},
+            **_flat(recipe.settings["options"]),
+        }
+        for recipe in item.recipes()
+    }
+    names = dict.fromkeys(key for column in columns.values() for key in column)
+    rows = [[name, *(str(c.get(name, "–")) for c in columns.values())] for name in names]
+    return as_markdown([["", *columns], *rows])
+
+
+def _flat(options: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in options.items():
+        inner = isinstance(value, dict)
+        found |= _flat(value, f"{prefix}{key}.") if inner else {f"{prefix}{key}": value}
+    return found
+
+
+# The texts of the items without runs and figures.
+TEXTS: dict[str, Callable[[Item, Any], str]] = {
+    "statistics": compare_statistics,
+    "settings": lambda item, data: list_settings(item),
+    "text": lambda item, data: str(item.values["text"]),
+}

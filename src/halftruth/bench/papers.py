@@ -3,12 +3,12 @@
 import copy
 import difflib
 import functools
-import importlib.resources
 from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
+from halftruth.bench import read_yaml
 from halftruth.train.config import ConfigError
 
 
@@ -37,21 +37,12 @@ class Number:
 Key = tuple[str, str, str, str]
 
 
-@functools.cache
-def published() -> dict[Key, Number]:
-    """(data set, label setting, method, metric) -> number; the first one listed counts.
+def find_published(key: Key, source: str = "") -> Number | None:
+    """A published number; of several papers' the one whose source begins so, else the first.
 
-    >>> published()["voc2012", "single", "gr", "mAP"]
+    >>> find_published(("voc2012", "single", "gr", "mAP"))
     Number(value=89.83, source='Chen et al. 2024 (GR), Table 2', spread=0.12)
     """
-    found: dict[Key, Number] = {}
-    for key, number in published_all():
-        found.setdefault(key, number)
-    return found
-
-
-def find_published(key: Key, source: str = "") -> Number | None:
-    """A published number; of several papers' the one whose source begins so, else the first."""
     several = [number for found, number in published_all() if found == key]
     return next((n for n in several if n.source.startswith(source)), next(iter(several), None))
 
@@ -61,7 +52,7 @@ def published_all() -> list[tuple[Key, Number]]:
     """Every published number, including different papers' numbers for the same experiment."""
     return [
         ((data, labels, str(method), block["metric"]), Number.parse(value, block["source"]))
-        for block in _read("published.yaml")
+        for block in read_yaml("published.yaml")
         for method, values in block["rows"].items()
         for (data, labels), value in zip(_columns(block), values, strict=True)
         if value is not None
@@ -91,6 +82,8 @@ class Recipe:
     numbers: tuple[tuple[str, Number], ...]
     reader: str
     reader_options: dict[str, Any]
+    # The name of the data set in published.yaml.
+    published: str
 
     def to_yaml(self) -> str:
         """The recipe as a file for `halftruth train`, with its commands and sources on top."""
@@ -132,7 +125,7 @@ def get_recipe(name: str) -> Recipe:
 @functools.cache
 def recipes() -> dict[str, Recipe]:
     """Every recipe by its name, in the order of recipes.yaml."""
-    content = _read("recipes.yaml")
+    content = read_yaml("recipes.yaml")
     return {
         recipe.name: recipe
         for table in content["tables"]
@@ -144,7 +137,7 @@ def recipes() -> dict[str, Recipe]:
 def _expand(table: dict[str, Any], folder: str, sources: dict[str, str]) -> list[Recipe]:
     reader, options = table.get("reader", folder), table.get("reader_options") or {}
     data = table.get("folder", reader)
-    found = []
+    published, found = table.get("published", data), []
     for row_name, row in table["rows"].items():
         row = {"method": row_name, "options": {}, "source": table["source"], **row}
         shown = row.pop("labels", table["labels"])
@@ -164,15 +157,15 @@ def _expand(table: dict[str, Any], folder: str, sources: dict[str, str]) -> list
         numbers = tuple(
             (key[3], number)
             for key, number in published_all()
-            if key[:3] == (table.get("published", data), table["labels"], row_name)
+            if key[:3] == (published, table["labels"], row_name)
             # Zhang et al. train differently from the others: their numbers belong to their recipes.
             and ("Zhang" in number.source) == (table.get("numbers_of") == "Zhang")
         )
         text = " ".join(sources.get(text, text) for text in texts)
+        name, labels = f"{folder}/{row_name}", table["labels"]
         found.append(
-            Recipe(f"{folder}/{row_name}", data, table["labels"], settings, text, numbers, reader,
-                   options)
-        )  # fmt: skip
+            Recipe(name, data, labels, settings, text, numbers, reader, options, published)
+        )
     return found
 
 
@@ -185,8 +178,3 @@ def _pick(value: Any, column: int) -> Any:
     if isinstance(value, list):
         return [_pick(entry, column) for entry in value]
     return value
-
-
-def _read(name: str) -> Any:
-    file = importlib.resources.files("halftruth.bench") / name
-    return yaml.safe_load(file.read_text(encoding="utf-8"))

@@ -17,15 +17,14 @@ Record = dict[str, Any]
 def append(path: Path, record: Record) -> None:
     """Append a line in one write, so that a crash leaves a whole line or none."""
     line = (json.dumps(replace_nonfinite(record), ensure_ascii=False) + "\n").encode()
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        if _ends_within_a_line(path):
-            line = b"\n" + line
-        os.write(handle, line)
+    with path.open("ab+", buffering=0) as file:
+        if file.tell():
+            # The last write was incomplete, after a full disk or a power failure.
+            file.seek(-1, os.SEEK_END)
+            line = line if file.read(1) == b"\n" else b"\n" + line
+        file.write(line)
         with contextlib.suppress(OSError):
-            os.fsync(handle)
-    finally:
-        os.close(handle)
+            os.fsync(file.fileno())
 
 
 def read_results(paths: str | Path | Iterable[str | Path]) -> list[Record]:
@@ -44,12 +43,3 @@ def read_results(paths: str | Path | Iterable[str | Path]) -> list[Record]:
             except (ValueError, KeyError, TypeError):
                 warnings.warn(f"{path}, line {number}: not a result; ignored", stacklevel=2)
     return list(found.values())
-
-
-def _ends_within_a_line(path: Path) -> bool:
-    """Whether the last write was incomplete, after a full disk or a power failure."""
-    with path.open("rb") as file:
-        if file.seek(0, os.SEEK_END) == 0:
-            return False
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) != b"\n"

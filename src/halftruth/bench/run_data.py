@@ -6,17 +6,18 @@ import hashlib
 import json
 import os
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from halftruth.bench import datasets as benchmarks
+from halftruth.bench.cells import Job, is_on_features
 from halftruth.bench.datasets import Benchmark, BenchmarkWarning
-from halftruth.data import DataError, Splits
+from halftruth.data import DataError, Splits, write_labels
 from halftruth.data.decode_images import describe_bad
 from halftruth.data.transforms import Augment
 from halftruth.labels import PRESENT
@@ -25,6 +26,7 @@ from halftruth.train.devices import OneProcess
 from halftruth.train.inputs.batches import apply_in_blocks, fit_standardization
 from halftruth.train.inputs.cache_keys import digest_image_files
 from halftruth.train.inputs.image_inputs import Images, decode
+from halftruth.train.run_folder import replace_file
 from halftruth.train.scoring import score_rows
 
 # Keys of a data set in a grid that are not options of its reader.
@@ -35,27 +37,55 @@ _BATCH = 128
 
 
 @dataclass(frozen=True)
-class Matrix:
-    """Features (N, D), standardised and as they are, and the visible labels.
+class Place:
+    """Paths and device of runs."""
+
+    root: Path
+    cache: Path
+    device: str
+
+
+@dataclass(frozen=True)
+class Rows:
+    """All rows of a data set, with the visible labels (N, K), and features or files of images.
 
     In training rows these are the labels that the label setting shows: no training process has a
     hidden label in memory. In other rows they are complete, for selection and evaluation.
+
+    features: as they are; x: standardised, on the device. files: settings of a run on images.
     """
 
-    x: Tensor
-    labels: Tensor
+    labels: np.ndarray
     splits: Splits
     prior: float
-    features: np.ndarray
+    features: Any = None
+    x: Any = None
     groups: np.ndarray | None = None
+    items: Any = None
+    files: dict[str, Any] | None = None
 
 
-def load_benchmark(source: dict[str, Any], labels: str, seed: int, root: Path) -> Benchmark:
+def load_rows(job: Job, place: Place) -> Rows:
+    """Read the data set of a job: features to the device, or images as files for training."""
+    read = load_benchmark(job.source, job.labels, job.label_seed, place.root)
+    about: dict[str, Any] = {"groups": read.groups, "items": read.observed.items}
+    if is_on_features(job.source):
+        features = read.features
+        if features is None:
+            frozen = job.source.get("frozen")
+            features = frozen_features(read, frozen, place.root, place.cache, place.device)
+        scale = fit_standardization(features[read.splits.train])
+        x = apply_in_blocks(scale, features).float().to(place.device)
+        about |= {"features": features, "x": x}
+    else:
+        about["files"] = write_files(read, place.cache / f"labels-{source_key(job)}")
+    return Rows(seen_labels(read), read.splits, prior_of(read), **about)
+
+
+def load_benchmark(source: Mapping[str, Any], labels: str, seed: int, root: Path) -> Benchmark:
     """Read a data set of a grid; its paths are relative to `root`."""
     options = {key: value for key, value in source.items() if key not in _OWN}
-    for key in _PATHS:
-        if key in options:
-            options[key] = _resolve(options[key], root)
+    options |= {key: _resolve(options[key], root) for key in _PATHS if key in options}
     with warnings.catch_warnings():
         # Reported once, when the grid starts (`describe_source`), not in every process.
         warnings.simplefilter("ignore", BenchmarkWarning)
@@ -66,18 +96,23 @@ def load_benchmark(source: dict[str, Any], labels: str, seed: int, root: Path) -
     return read if limit is None else first_rows(read, int(limit))
 
 
-def load_matrix(
-    source: dict[str, Any], labels: str, seed: int, root: Path, cache: Path, device: str
-) -> Matrix:
-    """Read a data set's features to the device."""
-    read = load_benchmark(source, labels, seed, root)
-    features = read.features
-    if features is None:
-        features = frozen_features(read, source.get("frozen"), root, cache, device)
-    splits = read.splits
-    x = apply_in_blocks(fit_standardization(features[splits.train]), features).float()
-    seen = torch.from_numpy(seen_labels(read))
-    return Matrix(x.to(device), seen.to(device), splits, prior_of(read), features, read.groups)
+def write_files(read: Benchmark, folder: Path, complete: bool = False) -> dict[str, Any]:
+    """Write shown and complete labels once; return them and the images as settings of a run.
+
+    Hidden labels of training rows are left out, except with `complete`.
+    """
+    shown, truth, written = folder / "observed.csv", folder / "truth.csv", folder / "written"
+    if not written.exists():
+        write_labels_and_truth(read, shown, truth, read.truth if complete else seen_labels(read))
+        written.touch()
+    images = [str(path) for path in read.images]
+    return {"labels": str(shown), "truth": str(truth), "images": images}
+
+
+def write_labels_and_truth(read: Benchmark, shown: Path, truth: Path, known: np.ndarray) -> None:
+    shown.parent.mkdir(parents=True, exist_ok=True)
+    write_labels(read.observed, shown)
+    write_labels(dataclasses.replace(read.observed, values=known), truth)
 
 
 def seen_labels(read: Benchmark) -> np.ndarray:
@@ -95,11 +130,11 @@ def prior_of(read: Benchmark) -> float:
     return float(np.count_nonzero(read.truth[rows] == PRESENT, axis=1).mean())
 
 
-def describe_source(source: dict[str, Any], labels: str, root: Path) -> str:
-    """Describe a data set in one or two lines."""
-    read = load_benchmark(source, labels, 1200, root)
+def describe_source(job: Job, place: Place) -> str:
+    """Describe the data set of a job in one or two lines."""
+    read = load_benchmark(job.source, job.labels, 1200, place.root)
     parts = ", ".join(f"{len(rows):,} {name}" for name, rows in vars(read.splits).items())
-    notes = [*read.notes, *map(str, read.check())] if source.get("limit") is None else []
+    notes = [*read.notes, *map(str, read.check())] if job.source.get("limit") is None else []
     if not len(read.splits.test):
         notes.append("there is no test part: results are those of the validation part")
     return "\n  ".join([f"{parts}; {len(read.classes)} classes", *notes])
@@ -107,22 +142,28 @@ def describe_source(source: dict[str, Any], labels: str, root: Path) -> str:
 
 def first_rows(read: Benchmark, count: int) -> Benchmark:
     """The data set with at most `count` rows per part, to test a grid quickly."""
-    parts = [rows[:count] for rows in vars(read.splits).values()]
-    kept = np.sort(np.concatenate(parts))
-    splits = Splits(*(np.searchsorted(kept, rows) for rows in parts))
+    return take_rows(read, {name: rows[:count] for name, rows in vars(read.splits).items()})
+
+
+def take_rows(read: Benchmark, parts: Mapping[str, np.ndarray]) -> Benchmark:
+    """The data set with these rows, in their order, as the rows of each part."""
+    kept = np.sort(np.concatenate(list(parts.values())))
+    names = np.full(len(read.truth), "train", dtype="<U5")
+    for name, rows in parts.items():
+        names[rows] = name
     return dataclasses.replace(
         read,
-        observed=read.observed.select(kept),
+        observed=dataclasses.replace(read.observed.select(kept), split=names[kept]),
         truth=read.truth[kept],
-        splits=splits,
+        splits=Splits(**{name: np.searchsorted(kept, rows) for name, rows in parts.items()}),
         features=None if read.features is None else read.features[kept],
         groups=None if read.groups is None else read.groups[kept],
     )
 
 
-def source_key(source: dict[str, Any], labels: str, seed: int) -> str:
+def source_key(job: Job) -> str:
     """A name for files that depend on a data set, a label setting and a seed."""
-    text = json.dumps([source, labels, seed], sort_keys=True)
+    text = json.dumps([job.source, job.labels, job.label_seed], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -138,6 +179,12 @@ def _resolve(places: Any, root: Path) -> Any:
     return [path for one in several for path in ([one] if isinstance(one, str) else one)]
 
 
+def resolve_weights(settings: Mapping[str, Any], root: Path) -> str:
+    """The weights of a backbone: "pretrained", "none", or a file below the root."""
+    weights = str(settings.get("weights", "pretrained"))
+    return weights if weights in ("pretrained", "none") else str(root / weights)
+
+
 def frozen_features(
     read: Benchmark, settings: dict[str, Any] | None, root: Path, cache: Path, device: str
 ) -> np.ndarray:
@@ -150,10 +197,8 @@ def frozen_features(
             f"{read.name} has images and no features; write `frozen: {{backbone: ...}}` in the "
             "grid to extract features, or train it end to end"
         )
-    settings = dict(settings)
-    weights = str(settings.pop("weights", "pretrained"))
-    if weights not in ("pretrained", "none"):
-        weights = str(root / weights)
+    weights = resolve_weights(settings, root)
+    settings = {key: value for key, value in settings.items() if key != "weights"}
     store, names = read.store(), [str(item) for item in read.observed.items]  # type: ignore[union-attr]
     facts = [settings, weights, names, digest_image_files(store)]
     key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
@@ -176,8 +221,6 @@ def frozen_features(
     model.to(machine.device).eval()
     rows = np.arange(len(names))
     found = score_rows(model.features, inputs, rows, machine, _BATCH).cpu().numpy()  # type: ignore[arg-type]
-    cache.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.{os.getpid()}.npy")
-    np.save(new, found)
-    os.replace(new, path)
+    with replace_file(path, shared=True) as new, new.open("wb") as file:
+        np.save(file, found)
     return found

@@ -3,16 +3,15 @@
 import datetime
 import platform
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from halftruth.bench.cells import Cell, Job, is_on_features, of_same_setup, start_from
 from halftruth.bench.grid import Grid
-from halftruth.bench.jobs import Cell, Job, best_trial, start_from
+from halftruth.bench.processes import Answer, Pool, devices
 from halftruth.bench.results import Record, append, read_results
-from halftruth.bench.workers import Answer, Pool, Prepare, Train
 from halftruth.data import DataError
 
 Say = Callable[[str], None]
@@ -38,98 +37,85 @@ def run_grid(
     options and the learning rate of the head that were best on validation there, and searches
     only what the grid itself lists.
     """
+    where = {"jobs": jobs, "device": device, "cache": cache, "start": start}
+    return run_grids([grid], root, out, **where, say=say)[0]  # type: ignore[arg-type]
+
+
+def run_grids(
+    grids: Sequence[Grid],
+    root: str | Path,
+    out: str | Path,
+    *,
+    jobs: int,
+    device: str,
+    cache: str | Path | None = None,
+    start: str | Path | None = None,
+    shown: Sequence[Grid] = (),
+    say: Say = print,
+) -> tuple[list[str], list[Record]]:
+    """Run several grids like `run_grid`; also return the records of their set-ups in the file.
+
+    A file may also hold runs of other commands, with other rows or settings: these are left out.
+    shown: the grids whose records are returned, if they are more than those that are run.
+    """
     out, root, places = Path(out), Path(root), devices(device)
+    cells, known = ([cell for grid in each for cell in grid.cells()] for each in (grids, shown))
+    if start is not None:
+        cells, known = (start_from(each, read_results(start)) for each in (cells, known))
     out.parent.mkdir(parents=True, exist_ok=True)
     pool = Pool(jobs, places, root, Path(cache or out.with_suffix(".cache")))
     try:
-        cells = grid.cells() if start is None else start_from(grid.cells(), read_results(start))
-        return _Schedule(grid, cells, out, pool, say).go()
+        failed = _Schedule(cells, out, pool, say).go()
     finally:
         pool.stop()
-
-
-def devices(given: str) -> list[str]:
-    """Return the devices to use in turn; a device that is not available is an error."""
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if given == "auto":
-        return [f"cuda:{number}" for number in range(count)] or ["cpu"]
-    names = [name.strip() for name in given.split(",")]
-    for name in names:
-        kind, _, number = name.partition(":")
-        if kind not in ("cpu", "cuda") or not (number or "0").isdigit():
-            raise DataError(f"device: expected auto, cpu, cuda or cuda:N, got {name!r}")
-        if kind == "cuda" and int(number or 0) >= count:
-            raise DataError(
-                f"device: {name} is not available, found {count} CUDA devices; use auto or cpu"
-            )
-    return names
+    return failed, of_same_setup(read_results(out) if out.is_file() else [], known or cells)
 
 
 class _Schedule:
     """Runs the trials of a cell first, then its seeds with the best settings."""
 
-    def __init__(self, grid: Grid, cells: list[Cell], out: Path, pool: Pool, say: Say) -> None:
-        self.grid, self.cells, self.out, self.pool, self.say = grid, cells, out, pool, say
-        self.done: dict[str, Record] = {}
-        if out.is_file():
-            self.done = {record["id"]: record for record in read_results(out)}
+    def __init__(self, cells: list[Cell], out: Path, pool: Pool, say: Say) -> None:
+        self.out, self.pool, self.say = out, pool, say
+        self.done = {one["id"]: one for one in (read_results(out) if out.is_file() else [])}
         self.failed: list[str] = []
         self.queue: deque[Job] = deque()
         # All jobs requested so far, and those without an answer.
         self.asked: set[str] = set()
         self.open: set[str] = set()
-        # Cells with their trials, which take long to compute.
-        first = grid.seeds[0]
-        self.waiting = [(cell, cell.trials(grid.trials, first)) for cell in cells]
-        seeds, trials = len(grid.seeds), grid.trials if grid.trials > 1 else 0
-        self.total, self.count = len(self.cells) * (seeds + trials), 0
+        self.cells = self.waiting = cells
+        self.total = sum(len(c.seeds) + (c.count if c.count > 1 else 0) for c in cells)
+        self.count = 0
 
     def go(self) -> list[str]:
         self._prepare()
-        for _, trials in self.waiting:
-            for job in trials:
+        for cell in self.cells:
+            for job in cell.own_trials:
                 self._ask(job)
         self._advance()
-        self._run_first_alone()
-        while self.queue or any(worker.task is not None for worker in self.pool.workers):
-            for worker in self.pool.free():
-                if self.queue:
-                    job = self.queue.popleft()
-                    worker.give(Train(job, self._on_features(job)))
-            for answer in self.pool.answers():
-                self._take(answer)
-            self._advance()
+        # The first job of each data set of images runs alone: it decodes the images for all.
+        for data in dict.fromkeys(cell.data for cell in self.cells):
+            first = next((job for job in self.queue if job.data == data), None)
+            if first is not None and not is_on_features(first.source):
+                self.queue.remove(first)
+                self.pool.give("run", first)
+                self._take_answers()
+        while self.queue or self.open:
+            while self.queue and self.pool.free:
+                self.pool.give("run", self.queue.popleft())
+            self._take_answers()
         return self.failed
-
-    # ------------------------------------------------------------------ inside
-
-    def _on_features(self, job: Job) -> bool:
-        return self.grid.on_features(job.data)
 
     def _prepare(self) -> None:
         """Read every data set once, one after another; missing files stop the grid here."""
-        seen: set[str] = set()
+        first: dict[str, Cell] = {}
         for cell in self.cells:
-            if cell.data in seen:
-                continue
-            seen.add(cell.data)
-            job = cell.job(self.grid.seeds[0])
-            self.pool.workers[0].give(Prepare(job, self._on_features(job)))
+            first.setdefault(cell.data, cell)
+        for cell in first.values():
+            self.pool.give("prepare", cell.job(cell.seeds[0]))
             (answer,) = self.pool.answers()
             if answer.error:
                 raise DataError(f"data {cell.data}: {answer.error}")
             self.say(f"{cell.data}: {answer.value}")
-
-    def _run_first_alone(self) -> None:
-        """Run the first job of each image data set alone: it decodes the images for all."""
-        for data in dict.fromkeys(cell.data for cell in self.cells):
-            job = next((job for job in self.queue if job.data == data), None)
-            if job is not None and not self.grid.on_features(data):
-                self.queue.remove(job)
-                self.pool.workers[0].give(Train(job, False))
-                for answer in self.pool.answers():
-                    self._take(answer)
-                self._advance()
 
     def _ask(self, job: Job, first: bool = False) -> None:
         """Queue a run, unless it is finished or requested by another column of the table."""
@@ -143,39 +129,40 @@ class _Schedule:
     def _advance(self) -> None:
         """Queue the seeds of the cells whose trials are all finished."""
         waiting, self.waiting = self.waiting, []
-        for cell, trials in waiting:
+        for cell in waiting:
+            trials = cell.own_trials
             if any(job.id in self.open for job in trials):
-                self.waiting.append((cell, trials))
-                continue
-            if any(job.id not in self.done for job in trials):
+                self.waiting.append(cell)
+            elif any(job.id not in self.done for job in trials):
                 # With fewer trials than the other methods, it would not be comparable.
                 continue
-            settings: dict[str, Any] = {}
-            if trials:
-                best = best_trial([self.done[job.id] for job in trials], cell.choose)
-                if best is None:
-                    name = f"{cell.data} {cell.column} {cell.method}"
-                    self.failed.append(f"{name}: every trial failed")
-                    continue
-                settings = {"training": best["training"], "options": best["options"]}
-            # Before other cells' trials, so that rows of the table are finished one by one.
-            for seed in self.grid.seeds[:: -1 if trials else 1]:
-                self._ask(cell.job(seed, **settings), first=bool(trials))
+            elif runs := cell.jobs(self.done)[len(trials) :]:
+                # Before other cells' trials, so that rows of the table are finished one by one.
+                for job in runs[:: -1 if trials else 1]:
+                    self._ask(job, first=bool(trials))
+            else:
+                self.failed.append(f"{cell.data} {cell.column} {cell.method}: every trial failed")
+
+    def _take_answers(self) -> None:
+        for answer in self.pool.answers():
+            self._take(answer)
+        self._advance()
 
     def _take(self, answer: Answer) -> None:
-        job: Job = answer.task.job
+        job = answer.job
         self.count += 1
         self.open.discard(job.id)
+        said = f"[{self.count}/{self.total}] {job.describe()}:"
         if answer.error and not answer.final:
             # Not recorded: the next start of the grid tries it again.
             self.failed.append(f"{job.describe()}: {answer.error}")
-            self.say(f"[{self.count}/{self.total}] {job.describe()}: FAILED, {answer.error}")
+            self.say(f"{said} FAILED, {answer.error}")
             return
         record = {"id": job.id, **job.to_dict(), **(answer.value or {"error": answer.error})}
         record |= {"date": datetime.date.today().isoformat(), "machine": machine()}
         self.done[job.id] = record
         append(self.out, record)
-        self.say(f"[{self.count}/{self.total}] {job.describe()}: {_outcome(record)}")
+        self.say(f"{said} {_outcome(record)}")
 
 
 def machine() -> str:

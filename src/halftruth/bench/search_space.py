@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import importlib.resources
 import itertools
 import math
 from collections.abc import Mapping
@@ -10,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import yaml
 
+from halftruth.bench import read_yaml
 from halftruth.losses import registry
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.settings import AUTO, ENSEMBLE, parse_number
@@ -84,8 +83,7 @@ def parse(given: Mapping[str, Any]) -> Space:
 
 @functools.cache
 def _declared() -> dict[str, Any]:
-    file = importlib.resources.files("halftruth.bench") / "search_spaces.yaml"
-    return dict(yaml.safe_load(file.read_text(encoding="utf-8")))
+    return dict(read_yaml("search_spaces.yaml"))
 
 
 def space_of(method: str) -> Space:
@@ -97,9 +95,17 @@ def space_of(method: str) -> Space:
     return parse(_declared().get(registry.resolve(method), {}))
 
 
+def middle_of_required(method: str) -> dict[str, Any]:
+    """Required arguments of a method that are searched, from the middle of their range."""
+    space, arguments = space_of(method), registry.signature(method).items()
+    needed = (name for name, argument in arguments if argument.default is argument.empty)
+    return {name: space[name].at(0.5) for name in needed if name in space}
+
+
 def search_space(config: Config, given: dict[str, Any]) -> Space:
     """The learning rates, the method's declared space, and the given axes, which replace both."""
-    if config.method in (AUTO, ENSEMBLE):
+    method = config.method
+    if method in (AUTO, ENSEMBLE):
         raise ConfigError(
             [
                 "method: tune searches the arguments of one method, so name one (em, hill, ...); "
@@ -107,25 +113,17 @@ def search_space(config: Config, given: dict[str, Any]) -> Space:
             ]
         )
     used = _rates_used(config)
-    if idle := [name for name in RATES.keys() & given.keys() if name not in used]:
-        raise ConfigError(
-            [f"search: {name} has no effect here, search {' and '.join(used)}" for name in idle]
-        )
+    idle = [name for name in RATES.keys() & given.keys() if name not in used]
+    found = [f"search: {name} has no effect here, search {' and '.join(used)}" for name in idle]
+    known = {f.name for f in dataclasses.fields(Config)} | registry.signature(method).keys()
+    unknown = given.keys() - known
+    found += [f"search: neither {method} nor training takes {name!r}" for name in unknown]
+    if found:
+        raise ConfigError(found)
     try:
-        space = {
-            **parse({name: RATES[name] for name in used}),
-            **space_of(config.method),
-            **parse(given),
-        }
+        return {**parse({name: RATES[name] for name in used}), **space_of(method), **parse(given)}
     except ValueError as error:
         raise ConfigError([str(error)]) from error
-    fields = {f.name for f in dataclasses.fields(Config)}
-    known = fields | registry.signature(config.method).keys()
-    if unknown := space.keys() - known:
-        raise ConfigError(
-            [f"search: neither {config.method} nor training takes {name!r}" for name in unknown]
-        )
-    return space
 
 
 def _rates_used(config: Config) -> list[str]:

@@ -2,16 +2,16 @@
 
 import dataclasses
 import math
-import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 from scipy.stats import permutation_test, ttest_1samp
 
-from halftruth.bench.result_tables import REFERENCES, one_setting
+from halftruth.bench.result_tables import REFERENCES, as_markdown, data_name, one_setting
 from halftruth.bench.results import Record
+from halftruth.data import DataError
 
 # Up to this many pairs, every sign pattern is counted; above, a Student t test would be as good.
 MOST_EXACT = 16
@@ -45,65 +45,54 @@ def compare(
     one only. The correction is that of Holm, over all pairs of a data set and label setting.
     """
     if test not in TESTS:
-        raise ValueError(f"test: expected one of {', '.join(TESTS)}, got {test!r}")
+        raise DataError(f"test: expected one of {', '.join(TESTS)}, got {test!r}")
     runs = [run for run in records if not run["trial"] and (run.get(part) or {}).get(metric)]
+    places: dict[tuple[str, str], dict[str, list[Record]]] = {}
+    for run in runs:
+        if run["method"] not in REFERENCES:
+            here = places.setdefault((data_name(run), run["column"]), {})
+            here.setdefault(run["method"], []).append(run)
     found: list[Comparison] = []
-    for data, labels in dict.fromkeys((run["data"], run["column"]) for run in runs):
-        here = [run for run in runs if (run["data"], run["column"]) == (data, labels)]
+    for place, methods in places.items():
         values = {
-            method: {
-                run["seed"]: 100 * run[part][metric]
-                for run in one_setting([run for run in here if run["method"] == method])
-            }
-            for method in dict.fromkeys(run["method"] for run in here)
-            if method not in REFERENCES
+            method: {run["seed"]: 100 * run[part][metric] for run in one_setting(several)}
+            for method, several in methods.items()
         }
         if against is not None and against not in values:
             known = ", ".join(values)
-            raise ValueError(f"against: there are no runs of {against!r} here; there are: {known}")
-        pairs = [
-            (first, second)
-            for first, second in combinations(values, 2)
-            if against in (None, first, second)
-        ]
-        several = [_compare(data, labels, a, b, values[a], values[b], test) for a, b in pairs]
-        tested = [one for one in several if one is not None]
+            raise DataError(f"against: there are no runs of {against!r} here; there are: {known}")
+        tested = []
+        for first, second in combinations(values, 2):
+            seeds = sorted(values[first].keys() & values[second].keys())
+            if against in (None, first, second) and len(seeds) > 1:
+                a, b = ([values[method][seed] for seed in seeds] for method in (first, second))
+                tested.append(_compare(*place, first, second, np.subtract(a, b), test))
         found += correct(tested)
     return found
 
 
 def _compare(
-    data: str,
-    labels: str,
-    first: str,
-    second: str,
-    a: dict[int, float],
-    b: dict[int, float],
-    test: str,
-) -> Comparison | None:
-    seeds = sorted(a.keys() & b.keys())
-    if len(seeds) < 2:
-        return None
-    differences = [a[seed] - b[seed] for seed in seeds]
-    mean = statistics.fmean(differences)
+    data: str, labels: str, first: str, second: str, differences: np.ndarray, test: str
+) -> Comparison:
     p = paired_t(differences) if test == "t" else sign_flips(differences)
+    mean = float(differences.mean())
     if mean < 0:
         first, second, mean = second, first, -mean
-    return Comparison(data, labels, first, second, mean, len(seeds), p)
+    return Comparison(data, labels, first, second, mean, len(differences), p)
 
 
-def paired_t(differences: list[float]) -> float:
+def paired_t(differences: Sequence[float] | np.ndarray) -> float:
     """The two-sided p of Student's paired t test.
 
     >>> round(paired_t([1.0, 2.0, 3.0]), 4)
     0.0742
     """
-    if statistics.stdev(differences) == 0:
-        return 1.0 if differences[0] == 0 else 0.0
+    if np.ptp(differences) == 0:
+        return float(np.mean(differences) == 0)
     return float(ttest_1samp(differences, 0).pvalue)
 
 
-def sign_flips(differences: list[float]) -> float:
+def sign_flips(differences: Sequence[float] | np.ndarray) -> float:
     """The exact two-sided p of the sign-flip (paired permutation) test; no normality assumed.
 
     With n pairs it is never below 2 / 2^n: five seeds cannot show p < 0.05 (0.0625 at best).
@@ -111,11 +100,11 @@ def sign_flips(differences: list[float]) -> float:
     >>> sign_flips([1.0, 2.0, 3.0])
     0.25
     """
-    if len(differences) > MOST_EXACT:
+    if np.size(differences) > MOST_EXACT:
         return paired_t(differences)
     # Without a limit of resamples, every sign pattern is counted.
     found = permutation_test(
-        (np.array(differences),), np.sum, permutation_type="samples", n_resamples=np.inf
+        (np.asarray(differences),), np.sum, permutation_type="samples", n_resamples=np.inf
     )
     return float(found.pvalue)
 
@@ -134,16 +123,12 @@ def significance_table(compared: list[Comparison], metric: str, test: str, level
     """The comparisons as Markdown, the smallest corrected p first, and how to read them."""
     if not compared:
         return "no two methods have two seeds in common\n"
-    lines = [
-        "| data, labels | better | than | difference | seeds | p | p corrected |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    rows = [["data, labels", "better", "than", "difference", "seeds", "p", "p corrected"]]
     place = {name: number for number, name in enumerate(dict.fromkeys(map(_column, compared)))}
     for one in sorted(compared, key=lambda c: (place[_column(c)], c.corrected, -c.difference)):
         mark = "**" if one.corrected < level else ""
-        cells = (_column(one), f"`{one.first}`", f"`{one.second}`", f"{one.difference:+.2f}")
-        more = (str(one.seeds), _p(one.p), f"{mark}{_p(one.corrected)}{mark}")
-        lines.append("| " + " | ".join((*cells, *more)) + " |")
+        cells = [_column(one), f"`{one.first}`", f"`{one.second}`", f"{one.difference:+.2f}"]
+        rows.append([*cells, str(one.seeds), _p(one.p), f"{mark}{_p(one.corrected)}{mark}"])
     names = {"t": "Student's paired t test", "sign-flip": "exact paired sign-flip test"}
     text = (
         f"{metric} in percent; {names[test]} over seeds, two-sided; corrected by Holm over the "
@@ -152,7 +137,7 @@ def significance_table(compared: list[Comparison], metric: str, test: str, level
         "data: a small p says that a difference on this data set is not due to the seed, not that "
         "it holds on others."
     )
-    return "\n".join([*lines, "", text]) + "\n"
+    return f"{as_markdown(rows)}\n\n{text}\n"
 
 
 def _p(p: float) -> str:

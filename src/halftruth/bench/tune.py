@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from halftruth import losses
-from halftruth.bench.search_space import Axis, Space, search_space, space_of
+from halftruth.bench.search_space import Axis, Space, middle_of_required, search_space
 from halftruth.labels import UNKNOWN
 from halftruth.metrics import SEWER_ML_WEIGHTS, evaluate
 from halftruth.metrics.counts import UndefinedMetricWarning
@@ -90,30 +90,37 @@ def tune(
         interval_steps=prune_every,
         n_min_trials=5,
     )
-    place = storage or f"sqlite:///{out / 'study.db'}"
-    made = _open_study(library, place, study, config, pruner)
+    made = _open_study(storage or f"sqlite:///{out / 'study.db'}", study, config, pruner)
     _bind(made, config, space, objective)
-    given = {name: _as_stored(axis, _current(config, name)) for name, axis in space.items()}
-    if all(axis.holds(_current(config, name)) for name, axis in space.items()):
-        made.enqueue_trial(given, skip_if_exists=True)
+    given = {name: _current(config, name) for name in space}
+    if all(axis.holds(given[name]) for name, axis in space.items()):
+        stored = {name: json.dumps(v) if space[name].choices else v for name, v in given.items()}
+        made.enqueue_trial(stored, skip_if_exists=True)
+
+    def run(trial: "optuna.Trial") -> float:
+        try:
+            return _evaluate(trial, config, space, out, objective)
+        except KeyboardInterrupt:
+            made.enqueue_trial(trial.params)
+            raise
+
+    def show(_: Any, trial: "optuna.trial.FrozenTrial") -> None:
+        values = (f"{name} {_short(value)}" for name, value in trial.params.items())
+        score = float("nan") if trial.value is None else 100 * trial.value
+        state = trial.state.name.lower()
+        say(f"trial {_count_finished(made)}/{trials}: {score:.2f} ({state}); {', '.join(values)}")
+
     try:
         while _count_finished(made) < trials:
-            trial = made.ask()
-            _run_trial(trial, config, space, out, objective)
-            frozen = made.trials[trial.number]
-            shown = ", ".join(f"{name} {_short(value)}" for name, value in frozen.params.items())
-            score = float("nan") if frozen.value is None else 100 * frozen.value
-            state = frozen.state.name.lower()
-            say(f"trial {_count_finished(made)}/{trials}: {score:.2f} ({state}); {shown}")
+            made.optimize(run, n_trials=1, callbacks=[show])
     except library.exceptions.OptunaError as error:
         raise TuneError(f"the study {study!r} cannot be continued: {error}") from error
     return _write_best(made, config, space, out, say)
 
 
-def _open_study(
-    library: Any, storage: str, name: str, config: Config, pruner: Any
-) -> "optuna.Study":
+def _open_study(storage: str, name: str, config: Config, pruner: Any) -> "optuna.Study":
     """Create or load a study; whatever a storage raises becomes one clear error."""
+    library = import_optuna()
     try:
         made = library.create_study(
             study_name=name,
@@ -159,20 +166,16 @@ def _bind(study: "optuna.Study", config: Config, space: Space, objective: str) -
         "content of features": [_digest(path) for path in config.features],
     }
     facts = json.loads(json.dumps(facts, default=str))
-    stored = study.user_attrs.get(_BOUND)
-    if stored is None and not study.trials:
+    stored = study.user_attrs.get(_BOUND, {})
+    if not stored and not study.trials:
         study.set_user_attr(_BOUND, facts)
         return
-    if stored is None:
-        different = ["it does not record its data and settings"]
-    else:
-        different = [
-            f"{name} differs"
-            if name.startswith("content of")
-            else f"{name} was {stored.get(name)!r}, now {facts.get(name)!r}"
-            for name in sorted(stored.keys() | facts.keys())
-            if stored.get(name) != facts.get(name)
-        ]
+    different = [] if stored else ["it does not record its data and settings"]
+    for name in sorted({**facts, **stored} if stored else ()):
+        now, was = facts.get(name), stored.get(name)
+        if now != was:
+            content = name.startswith("content of")
+            different.append(f"{name} " + ("differs" if content else f"was {was!r}, now {now!r}"))
     if different:
         raise TuneError(
             f"the study {study.study_name!r} belongs to another search: {'; '.join(different)}. "
@@ -184,13 +187,12 @@ def _digest(path: str | None) -> str | None:
     """A digest of a file's content; of a folder, of its file names and sizes."""
     if not path:
         return None
-    place = Path(path)
+    place, found = Path(path), hashlib.sha256()
     if not place.is_dir():
-        with place.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
-    files = sorted(file for file in place.rglob("*") if file.is_file())
-    lines = [f"{file.relative_to(place)} {file.stat().st_size}" for file in files]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+        found.update(place.read_bytes())
+    for file in sorted(file for file in place.rglob("*") if file.is_file()):
+        found.update(f"{file.relative_to(place)} {file.stat().st_size}\n".encode())
+    return found.hexdigest()[:16]
 
 
 def _count_finished(study: "optuna.Study") -> int:
@@ -201,18 +203,12 @@ def _count_finished(study: "optuna.Study") -> int:
 def _fill_required_options(settings: dict[str, Any]) -> dict[str, Any]:
     """Fill in required arguments that are searched, from the middle of their range."""
     method = settings.get("method")
-    if not isinstance(method, str) or method == AUTO:
-        return settings
     try:
-        losses.registry.resolve(method)
+        middle = middle_of_required(method) if isinstance(method, str) and method != AUTO else {}
     except ValueError:
         # `Config` reports it.
         return settings
-    space, options = space_of(method), dict(settings.get("options") or {})
-    for name, parameter in losses.registry.signature(method).items():
-        if parameter.default is parameter.empty and name in space:
-            options.setdefault(name, space[name].at(0.5))
-    return {**settings, "options": options}
+    return {**settings, "options": {**middle, **(settings.get("options") or {})}}
 
 
 def with_values(config: Config, values: dict[str, Any]) -> Config:
@@ -235,31 +231,14 @@ def import_optuna() -> Any:
     return optuna
 
 
-def _run_trial(
-    trial: "optuna.Trial", config: Config, space: Space, out: Path, objective: str
-) -> None:
-    """Train once and store the validation score; an interrupted trial is queued again."""
-    states = import_optuna().trial.TrialState
-    study = trial.study
-    try:
-        study.tell(trial, _evaluate(trial, config, space, out, objective))
-    except import_optuna().TrialPruned:
-        study.tell(trial, state=states.PRUNED)
-    except BaseException as error:
-        study.tell(trial, state=states.FAIL)
-        if isinstance(error, KeyboardInterrupt):
-            study.enqueue_trial(trial.params)
-        raise
-
-
 def _evaluate(
     trial: "optuna.Trial", config: Config, space: Space, out: Path, objective: str
 ) -> float:
     """Train with the suggested settings; the validation score of the selected epoch."""
-    from halftruth.train.run import Run
+    from halftruth.bench.training import train_run
     from halftruth.train.trainer import KEEP_LAST, TrainingStopped
 
-    library = import_optuna()
+    pruned = import_optuna().TrialPruned
     values = {name: _suggest(trial, name, axis) for name, axis in space.items()}
     folder = out / "trials" / f"{trial.study.study_name}-{trial.number}"
     shutil.rmtree(folder, ignore_errors=True)
@@ -276,45 +255,40 @@ def _evaluate(
         # Of all epochs so far, as the run itself keeps the best, or the last.
         trial.report(seen[-1] if changed.select in KEEP_LAST else max(seen), len(seen) - 1)
         if trial.should_prune():
-            raise library.TrialPruned
+            raise pruned
 
     try:
-        result = Run(changed, quiet=True, on_epoch=watch).go()
+        result = train_run(changed, on_epoch=watch)
     except TrainingStopped as error:
         # The learning rate is too high, for example: the trial has no result, the search goes on.
         trial.set_user_attr("stopped", str(error))
-        raise library.TrialPruned from error
+        raise pruned from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    if objective != SELECTION:
-        trial.set_user_attr("criterion", objective)
-        return compute_objective(objective, result)
-    trial.set_user_attr("criterion", result.criterion)
-    return result.best_score
+    own = objective == SELECTION
+    trial.set_user_attr("criterion", result.criterion if own else objective)
+    return result.best_score if own else compute_objective(objective, result)
 
 
 def compute_objective(objective: str, result: "Result") -> float:
     """A metric of a run at the threshold 0.5, on the complete labels of its validation rows."""
     assert result.details is not None
     task = result.details.task
-    labels = task.labels.values if task.truth is None else task.truth
-    labels = labels[task.splits.val]
+    labels = (task.labels.values if task.truth is None else task.truth)[task.splits.val]
     if (labels == UNKNOWN).any():
         raise TuneError(
             f"objective {objective} needs complete labels of the validation rows, some are "
             "unknown: give them (--truth), or leave the objective out"
         )
-    weights = {"class_weights": SEWER_ML_WEIGHTS, "classes": task.classes}
+    weights: dict[str, Any] = {"class_weights": SEWER_ML_WEIGHTS, "classes": task.classes}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedMetricWarning)
         try:
-            found = evaluate(
-                result.details.probabilities["val"], labels,
-                **(weights if objective == "F2_CIW" else {}),  # type: ignore[arg-type]
-            )  # fmt: skip
+            weights = weights if objective == "F2_CIW" else {}
+            found = evaluate(result.details.probabilities["val"], labels, **weights)
+            return float(found[objective])
         except ValueError as error:
             raise TuneError(f"objective {objective}: {error}") from error
-    return float(found[objective])
 
 
 def _suggest(trial: "optuna.Trial", name: str, axis: Axis) -> Any:
@@ -331,10 +305,6 @@ def _value(axis: Axis, stored: Any) -> Any:
 
 def _short(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def _as_stored(axis: Axis, value: Any) -> Any:
-    return json.dumps(value) if axis.choices else value
 
 
 def _current(config: Config, name: str) -> Any:

@@ -6,7 +6,15 @@ from typing import Annotated
 import typer
 
 from halftruth.cli import options as o
-from halftruth.cli.paper_commands import paper
+from halftruth.cli.paper_commands import (
+    Device,
+    Jobs,
+    Limit,
+    Seeds,
+    paper,
+    parse_seeds,
+    run_and_show,
+)
 from halftruth.cli.terminal import say
 
 app = typer.Typer(
@@ -24,25 +32,21 @@ def run(
     grid: Annotated[Path, typer.Argument(help="YAML file of the grid.")],
     data: Annotated[Path, typer.Option(help="Folder of data sets.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Results file (.jsonl).")],
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Number of processes.")] = 1,
-    device: Annotated[
-        str, typer.Option(help="auto (every GPU), cpu, or a list: cuda:0,cuda:1.")
-    ] = "auto",
+    jobs: Jobs = 1,
+    device: Device = "auto",
     methods: Annotated[str | None, typer.Option(help='Only these: "em,ll-*".')] = None,
     only: Annotated[str | None, typer.Option(help="Only these data sets of the grid.")] = None,
     labels: Annotated[
         str | None, typer.Option(help="Other label settings: single,left-75,frequent.")
     ] = None,
-    seeds: Annotated[str | None, typer.Option(help="Other seeds: 0,1,2.")] = None,
+    seeds: Seeds = None,
     trials: Annotated[int | None, typer.Option(min=1, help="Settings to try per method.")] = None,
     decide: Annotated[
         str | None,
         typer.Option(help="Predict by a rule (f1, precision=0.9, ...) instead of a threshold."),
     ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Another number of epochs.")] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Rows per part at most, to test a grid quickly.")
-    ] = None,
+    limit: Limit = None,
     cache: Annotated[
         Path | None, typer.Option(help="Folder of decoded images and features.")
     ] = None,
@@ -55,36 +59,22 @@ def run(
 
     halftruth bench run benchmarks/grids/tabular.yaml --data data/ --out results/tabular.jsonl
     """
-    from halftruth.bench import load_grid, run_grid, table
-    from halftruth.bench.results import read_results
+    from halftruth.bench import load_grid
 
-    # The grid reports seeds that are not numbers, together with all other mistakes.
-    numbers = seeds and [int(part) if part.isdigit() else part for part in seeds.split(",")]
     spec = load_grid(
-        grid, seeds=numbers, trials=trials, decide=decide,
+        grid, seeds=parse_seeds(seeds), trials=trials, decide=decide,
         labels=None if labels is None else labels.split(","),
     )  # fmt: skip
     if epochs is not None:
-        spec.training |= {"epochs": epochs, "head_epochs": epochs}
-        for about in spec.data.values():
-            about.get("training", {}).update(epochs=epochs, head_epochs=epochs)
+        for settings in (spec.training, *(about.get("training") for about in spec.data.values())):
+            if settings is not None:
+                settings |= {"epochs": epochs, "head_epochs": epochs}
     if limit is not None:
         spec.data = {name: {**about, "limit": limit} for name, about in spec.data.items()}
-    spec = spec.select(methods=methods, data=only)
-
-    where = {"jobs": jobs, "device": device, "cache": cache, "start": start}
-    try:
-        failed = run_grid(spec, data, out, **where, say=say)  # type: ignore[arg-type]
-    except KeyboardInterrupt:
-        say(f"stopped; finished runs are in {out}, and the same command continues from there")
-        raise typer.Exit(130) from None
-    if out.is_file():
-        say("\n" + table(read_results(out)))
-    if failed:
-        say(f"{len(failed)} runs failed; the same command tries them again:")
-        for text in failed:
-            say(f"  {text}")
-        raise typer.Exit(1)
+    chosen = spec.select(methods=methods, data=only)
+    run_and_show(
+        [chosen], data, out, jobs=jobs, device=device, cache=cache, start=start, shown=[spec]
+    )
 
 
 @app.command("table")
@@ -110,32 +100,19 @@ def show(
 
     halftruth bench table results/tabular.jsonl --style latex
     """
-    import fnmatch
-
     from halftruth.bench import read_results, table
+    from halftruth.bench.grid import matching
     from halftruth.bench.significance import compare, significance_table
 
-    records = read_results(results)
-    if only is not None:
-        names = sorted({record["data"] for record in records})
-        kept = [name for name in names if any(fnmatch.fnmatch(name, p) for p in only.split(","))]
-        if not kept:
-            raise typer.BadParameter(
-                f"no data set matches {only!r}; there are: {', '.join(names)}", param_hint="--only"
-            )
-        records = [record for record in records if record["data"] in kept]
-    try:
-        text = table(records, metrics=metric or ["mAP"], style=style, part=part)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    typer.echo(text, nl=False)
     if against is not None and test is None:
         raise typer.BadParameter("it has no effect without --test", param_hint="--against")
-    for name in metric or ["mAP"] if test is not None else ():
-        try:
-            compared = compare(records, name, part, str(test), against)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from error
+    records, metrics = read_results(results), metric or ["mAP"]
+    if only is not None:
+        kept = matching({record["data"]: None for record in records}, only, "data")
+        records = [record for record in records if record["data"] in kept]
+    typer.echo(table(records, metrics=metrics, style=style, part=part), nl=False)
+    for name in metrics if test is not None else ():
+        compared = compare(records, name, part, str(test), against)
         typer.echo("\n" + significance_table(compared, name, str(test), LEVEL), nl=False)
 
 
@@ -143,7 +120,7 @@ app.command("paper")(paper)
 
 
 @app.command("recipes")
-def recipes(
+def list_recipes(
     pattern: Annotated[
         str, typer.Argument(help='Only these: "voc2012/*"; one name prints the whole recipe.')
     ] = "*",
@@ -152,20 +129,14 @@ def recipes(
 
     halftruth bench recipes "voc2012/*"
     """
-    import fnmatch
+    from halftruth.bench.grid import matching
+    from halftruth.bench.papers import recipes
 
-    from halftruth.bench import papers
-
-    known = papers.recipes()
+    known = recipes()
     if pattern in known:
         typer.echo(known[pattern].to_yaml(), nl=False)
         return
-    found = [recipe for name, recipe in known.items() if fnmatch.fnmatch(name, pattern)]
-    if not found:
-        raise typer.BadParameter(
-            f"no recipe matches {pattern!r}; without an argument all are listed"
-        )
-    for recipe in found:
+    for recipe in matching(known, pattern, "recipes").values():
         numbers = "; ".join(f"{metric} {n} ({n.source})" for metric, n in recipe.numbers)
         typer.echo(f"{recipe.name:<32} {recipe.labels:<9} {numbers or '-'}".rstrip())
 
@@ -189,10 +160,8 @@ def write(
 
     halftruth bench labels voc2012 data/VOC --labels single --out data/voc2012
     """
-    import dataclasses
-
     from halftruth.bench import datasets as benchmarks
-    from halftruth.data import write_labels
+    from halftruth.bench.run_data import write_labels_and_truth
 
     o.check_folder(out)
     try:
@@ -201,8 +170,6 @@ def write(
         )
     except (TypeError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
-    out.mkdir(parents=True, exist_ok=True)
-    shown = out / f"{labels}.csv"
-    write_labels(read.observed, shown)
-    write_labels(dataclasses.replace(read.observed, values=read.truth), out / "truth.csv")
-    say(f"{read.describe()}\n{shown} and {out / 'truth.csv'} written")
+    shown, truth = out / f"{labels}.csv", out / "truth.csv"
+    write_labels_and_truth(read, shown, truth, read.truth)
+    say(f"{read.describe()}\n{shown} and {truth} written")

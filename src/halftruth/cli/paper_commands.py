@@ -1,6 +1,6 @@
 """`halftruth bench paper`: list and regenerate the tables and figures of the papers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +10,15 @@ from halftruth.cli import options as o
 from halftruth.cli.terminal import say
 
 if TYPE_CHECKING:
+    from halftruth.bench.grid import Grid
     from halftruth.bench.paper_items import Item
+
+
+# Options of `run` and `paper`.
+Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Number of processes.")]
+Device = Annotated[str, typer.Option(help="auto (every GPU), cpu, or a list: cuda:0,cuda:1.")]
+Seeds = Annotated[str | None, typer.Option(help="Other seeds: 0,1,2.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Rows per part at most, for a quick test.")]
 
 
 def paper(
@@ -30,192 +38,134 @@ def paper(
         str | None,
         typer.Option(help="A smaller form of the comparison, as listed: voc-features, voc, ..."),
     ] = None,
-    seeds: Annotated[str | None, typer.Option(help="Other seeds: 0,1,2.")] = None,
+    seeds: Seeds = None,
     setting: Annotated[
         list[str] | None,
         typer.Option(help="key=value: another training setting for every run; may be repeated."),
     ] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Rows per part at most, for a quick test.")
-    ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Number of processes.")] = 1,
-    device: Annotated[str, typer.Option(help="auto (every GPU), cpu, or cuda:0,cuda:1.")] = "auto",
+    limit: Limit = None,
+    jobs: Jobs = 1,
+    device: Device = "auto",
 ) -> None:
     """List every table and figure of the papers, or regenerate one on your copy of the data.
 
     halftruth bench paper 003 --table VI --data DIR
     """
-    from halftruth.bench.paper_items import find_item, items
+    from halftruth.bench.paper_items import KINDS, find_item, items
 
+    given: dict[str, Any] = {"data": data, "out": out, "form": form, "seeds": seeds}
+    given |= {"setting": setting, "limit": limit}
     if table is None and figure is None:
-        given: dict[str, Any] = {"--data": data, "--out": out, "--form": form, "--seeds": seeds}
-        given |= {"--setting": setting, "--limit": limit}
-        idle = [name for name, value in given.items() if value]
-        if idle:
-            raise typer.BadParameter(
-                f"{', '.join(idle)} has no effect without --table or --figure", param_hint=idle[0]
-            )
+        _refuse(given, "without --table or --figure")
         for item in items(number):
-            typer.echo(describe(item))
+            typer.echo(item.describe())
         return
     if number is None or (table is not None and figure is not None):
         raise typer.BadParameter(
             "expected a paper and either --table or --figure: halftruth bench paper 003 --table VI"
         )
-    kind = "Table" if table is not None else "Figure"
-    item = find_item(number, kind, str(table if table is not None else figure))
-    _check_options(item, data, form, seeds, setting, limit)
-    folder = out or Path("papers") / f"{number}-{item.item.replace(' ', '-').lower()}"
-    asked: dict[str, Any] = {"data": data, "out": folder, "form": form, "jobs": jobs}
-    asked["device"] = device
-    asked |= {"settings": o.assignments(setting, "--setting"), "limit": limit}
-    asked["seeds"] = None if seeds is None else _parse_seeds(seeds)
-    say(f"{item.name}: {item.title}")
-    RUN[item.kind](item, **asked)
-
-
-def describe(item: "Item") -> str:
-    """A few lines on a table or figure: title, command, needs, what was run here."""
-    from halftruth.bench.paper_items import form_about
-
-    lines = [f"{item.name}  {item.title}", f"    {item.command}"]
-    if item.readers and item.kind != "settings":
-        lines.append(f"    needs: {', '.join(item.readers)}")
-    lines += [f"    --form {form}: {form_about(form)}" for form in item.forms]
-    lines.append(f"    here: {item.here}")
-    return "\n".join(lines)
-
-
-def _check_options(
-    item: "Item",
-    data: Path | None,
-    form: str | None,
-    seeds: str | None,
-    setting: list[str] | None,
-    limit: int | None,
-) -> None:
-    """Refuse a missing --data, and options without effect."""
-    needs_data = bool(item.readers) and item.kind != "settings"
-    if needs_data and data is None:
-        raise typer.BadParameter(
-            f"{item.name} needs {', '.join(item.readers)}: give the folder with their folders",
-            param_hint="--data",
-        )
-    if data is not None and not needs_data:
-        raise typer.BadParameter(f"{item.name} needs no data", param_hint="--data")
-    if data is not None and not data.is_dir():
-        raise typer.BadParameter(f"{data}: there is no such folder", param_hint="--data")
+    item = find_item(number, "Table" if table else "Figure", str(table or figure))
+    _refuse({name: given[name] for name in given.keys() - KINDS[item.kind]}, f"for {item.name}")
+    wrong = {}
     if form is not None and form not in item.forms:
-        there = ", ".join(item.forms) or "none"
-        raise typer.BadParameter(
-            f"{item.name} has no form {form!r}; its forms: {there}", param_hint="--form"
-        )
-    trains = {"runs": {"--seeds", "--setting", "--limit"}, "train": {"--setting", "--limit"}}
-    for name, value in {"--seeds": seeds, "--setting": setting, "--limit": limit}.items():
-        if value and name not in trains.get(item.kind, set()):
-            raise typer.BadParameter(f"it has no effect for {item.name}", param_hint=name)
+        wrong["--form"] = f"has no form {form!r}; its forms: {', '.join(item.forms) or 'none'}"
+    if item.needs_data and (data is None or not data.is_dir()):
+        there = "" if data is None else f" ({data}: there is no such folder)"
+        needed = ", ".join(item.readers)
+        wrong["--data"] = f"needs {needed}: give the folder with their folders{there}"
+    for option, text in wrong.items():
+        raise typer.BadParameter(f"{item.name} {text}", param_hint=option)
+    del given["setting"]
+    given |= {"seeds": parse_seeds(seeds), "settings": o.assignments(setting, "--setting")}
+    given["out"] = out or Path("papers") / f"{number}-{item.item.replace(' ', '-').lower()}"
+    say(f"{item.name}: {item.title}")
+    kinds: dict[str, Callable[..., None]]
+    kinds = {"runs": _run_grids, "train": _draw, "losses": _draw, "labels": _draw}
+    kinds.get(item.kind, _show)(item, **given, jobs=jobs, device=device)
 
 
-def _parse_seeds(text: str) -> list[int]:
-    parts = text.split(",")
-    if not all(part.strip().isdigit() for part in parts):
-        raise typer.BadParameter(
-            f"expected numbers such as 0,1,2, got {text!r}", param_hint="--seeds"
-        )
-    return [int(part) for part in parts]
+def _refuse(given: dict[str, Any], where: str) -> None:
+    """Refuse options without effect."""
+    idle = [f"--{name}" for name, value in given.items() if value]
+    if idle:
+        raise typer.BadParameter(f"{', '.join(idle)} has no effect {where}", param_hint=idle[0])
 
 
-def _run_grids(item: "Item", data: Path, out: Path, form: str | None, **given: Any) -> None:
-    from halftruth.bench import read_results, run_grid, table
-    from halftruth.bench.paper_items import grids
+def run_and_show(
+    grids: list["Grid"],
+    data: Path,
+    out: Path,
+    *,
+    metrics: Sequence[str] = ("mAP",),
+    source: str = "",
+    after: Callable[[list[dict[str, Any]], str], None] = lambda records, text: None,
+    **where: Any,
+) -> None:
+    """Run grids and print their table; `after` gets its records and its text."""
+    from halftruth.bench.result_tables import table
+    from halftruth.bench.runner import run_grids
 
-    results = out / f"{form or 'results'}.jsonl"
-    failed: list[str] = []
-    chosen = {key: given[key] for key in ("settings", "seeds", "limit")}
-    for grid in grids(item, data, form=form, **chosen):
-        where = {"jobs": given["jobs"], "device": given["device"], "cache": out / "cache"}
-        try:
-            failed += run_grid(grid, data, results, **where, say=say)
-        except KeyboardInterrupt:
-            say(f"stopped; finished runs are in {results}, and the same command continues")
-            raise typer.Exit(130) from None
-    if results.is_file():
-        text = table(read_results(results), metrics=item.values["metrics"], source=item.source)
-        (out / f"{form or 'results'}.md").write_text(text, encoding="utf-8")
+    try:
+        failed, records = run_grids(grids, data, out, **where, say=say)
+    except KeyboardInterrupt:
+        say(f"stopped; finished runs are in {out}, and the same command continues from there")
+        raise typer.Exit(130) from None
+    if out.is_file():
+        text = table(records, metrics=metrics, source=source)
         say("\n" + text)
-        if item.values.get("draw"):
-            from halftruth.plots.bench_figures import draw_bench
-
-            _save(draw_bench(results, item.values["metrics"][0])[0], out)
+        after(records, text)
     if failed:
         say(f"{len(failed)} runs failed; the same command tries them again:")
-        for text in failed:
-            say(f"  {text}")
+        for line in failed:
+            say(f"  {line}")
         raise typer.Exit(1)
 
 
-def _draw_runs(item: "Item", data: Path, out: Path, **given: Any) -> None:
-    from halftruth.bench.paper_runs import last_records, train_recipes
-    from halftruth.plots.run_figures import draw_runs
+def parse_seeds(text: str | None) -> list[Any] | None:
+    """The seeds of a list such as 0,1,2; a grid reports what is not a number."""
+    if text is None:
+        return None
+    return [int(part) if part.strip().isdigit() else part for part in text.split(",")]
 
-    chosen = {key: given[key] for key in ("settings", "limit")}
-    trained = train_recipes(item, data, out, **chosen, say=say)
+
+def _run_grids(
+    item: "Item", data: Path, out: Path, form: str | None, jobs: int, device: str, **given: Any
+) -> None:
+    from halftruth.bench.paper_items import grids
+
+    name, metrics = form or "results", item.values["metrics"]
+
+    def keep(records: list[dict[str, Any]], text: str) -> None:
+        (out / f"{name}.md").write_text(text, encoding="utf-8")
+        if item.values.get("draw"):
+            from halftruth.plots.bench_figures import draw_bench
+
+            _save(draw_bench(records, metrics[0])[0], out)
+
+    made = list(grids(item, data, form=form, **given))
+    run_and_show(
+        made, data, out / f"{name}.jsonl", metrics=metrics, source=item.source, after=keep,
+        jobs=jobs, device=device, cache=out / "cache",
+    )  # fmt: skip
+
+
+def _draw(item: "Item", data: Path, out: Path, **given: Any) -> None:
+    from halftruth.bench.paper_items import last_records
+    from halftruth.plots.paper_figures import draw_item
+
+    trained: dict[str, list[Path]] = {}
+    drawn = draw_item(item, data, out, given["settings"], given["limit"], say)
+    for folder, drawings, runs in drawn:
+        _save(drawings, folder)
+        trained |= runs
     if "records" in item.values:
         typer.echo(last_records(trained, item.values["records"]))
-    for name, folders in trained.items():
-        if "examples" in item.values:
-            from halftruth.plots.example_figures import draw_examples
-
-            _save([draw_examples(folders, out / "labels" / name)], out / name / "figures")
-        if "figures" in item.values:
-            drawings, _ = draw_runs(folders, item.values["figures"])
-            _save(drawings, out / name / "figures")
 
 
-def _show_statistics(item: "Item", data: Path, **given: Any) -> None:
-    from halftruth.bench.paper_runs import compare_statistics
+def _show(item: "Item", data: Path | None, **given: Any) -> None:
+    from halftruth.bench.paper_items import TEXTS
 
-    typer.echo(compare_statistics(item, data))
-
-
-def _show_settings(item: "Item", **given: Any) -> None:
-    from halftruth.bench.paper_runs import list_settings
-
-    typer.echo(list_settings(item))
-
-
-def _draw_losses(item: "Item", out: Path, **given: Any) -> None:
-    from halftruth.plots.loss_figures import draw_losses, draw_means, draw_surface
-
-    what, *arguments = item.values["losses"]
-    if what == "surface":
-        _save([draw_surface(arguments[0]), draw_means()], out)
-        return
-    at = [0.0]
-    if "--at" in arguments:
-        place = arguments.index("--at")
-        at = [float(part) for part in arguments[place + 1].split(",")]
-        arguments = arguments[:place]
-    _save([draw_losses(arguments, at)], out)
-
-
-def _draw_labels(item: "Item", data: Path, out: Path, **given: Any) -> None:
-    from halftruth.bench.paper_runs import data_root, read_data
-    from halftruth.plots.annotation_figures import draw_annotations
-    from halftruth.plots.label_figures import draw_data
-
-    for about in item.values["labels"]:
-        name = about["data"]
-        read = read_data(data, name, about["labels"])
-        hidden = read.truth if about["labels"] != "complete" else None
-        drawings = draw_data(read.observed, hidden)
-        if item.values.get("annotations"):
-            drawings += draw_annotations(data_root(data, name), read.observed)
-        _save(drawings, out / name)
-
-
-def _explain(item: "Item", **given: Any) -> None:
-    typer.echo(item.values["text"])
+    typer.echo(TEXTS[item.kind](item, data))
 
 
 def _save(drawings: list[Any], out: Path) -> None:
@@ -224,14 +174,3 @@ def _save(drawings: list[Any], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for path in save_all(drawings, out):
         say(str(path))
-
-
-RUN: dict[str, Callable[..., None]] = {
-    "runs": _run_grids,
-    "train": _draw_runs,
-    "statistics": _show_statistics,
-    "settings": _show_settings,
-    "losses": _draw_losses,
-    "labels": _draw_labels,
-    "text": _explain,
-}

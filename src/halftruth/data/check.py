@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -15,6 +16,7 @@ from halftruth.data.features import align_features, check_features
 from halftruth.data.image_file import BadImage
 from halftruth.data.images import ImageStore
 from halftruth.data.readers.duplicates import repeated_rows
+from halftruth.data.readers.label_lists import question_classes
 from halftruth.data.splits import Splits, check_leakage, named_splits
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 
@@ -123,7 +125,7 @@ def check_data(
         for k, name in enumerate(labels.classes)
     ]
     report = Report(
-        labels=str(labels.describe()),
+        labels=_describe(labels),
         rows=len(labels.values),
         present=int(counts[0].sum()),
         absent=int(counts[1].sum()),
@@ -188,11 +190,17 @@ def _parts(labels: LabelMatrix) -> tuple[Splits | None, str]:
         return None, str(error)
 
 
+def _describe(labels: LabelMatrix) -> str:
+    """The labels in a line; what is questioned about the classes is listed as warnings."""
+    asked = question_classes(labels.classes)
+    kept = tuple(note for note in labels.notes if note.removeprefix("warning: ") not in asked)
+    return replace(labels, notes=kept).describe()
+
+
 def _count_splits(labels: LabelMatrix) -> dict[str, int]:
     if labels.split is None:
         return {}
-    names, counts = np.unique(labels.split, return_counts=True)
-    return {str(name): int(count) for name, count in zip(names, counts, strict=True)}
+    return dict(sorted(Counter(map(str, labels.split)).items()))
 
 
 def _check_classes(report: Report) -> None:
@@ -208,18 +216,13 @@ def _check_classes(report: Report) -> None:
             f"{len(report.rarely_present)} classes occur fewer than {RARE} times: "
             f"{some(report.rarely_present)}"
         )
-    folded: dict[str, list[str]] = {}
-    for entry in report.classes:
-        folded.setdefault(" ".join(entry.name.lower().split()), []).append(entry.name)
-    for name, spellings in folded.items():
-        if len(spellings) > 1:
+    names = [entry.name for entry in report.classes]
+    report.warnings.extend(question_classes(names))
+    for name in names:
+        if " ".join(name.lower().split()) in NOTHING:
             report.warnings.append(
-                f"these classes may be one class, spelt differently: {some(spellings)}"
-            )
-        if name in NOTHING:
-            report.warnings.append(
-                f"the class {spellings[0]!r} may mean that a row has no label; if so, read the "
-                f"labels with {option('nothing', spellings[0])}, or drop its column"
+                f"the class {name!r} may mean that a row has no label; if so, read the "
+                f"labels with {option('nothing', name)}, or drop its column"
             )
 
 

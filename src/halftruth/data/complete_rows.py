@@ -42,15 +42,10 @@ def add_complete_rows(
     columns = np.array([labels.classes.index(name) for name in given.classes], dtype=np.intp)
     whole = np.full(labels.values.shape, ABSENT, dtype=np.int8)
     whole[np.ix_(rows, columns)] = np.where(given.values == PRESENT, PRESENT, ABSENT)
-    new = _to_mask(rows, len(labels))[:, None] & (labels.values == UNKNOWN)
-    if not new.any():
-        raise _without_effect(path, len(rows))
-    soft = labels.soft
-    if soft is not None:
-        soft = np.where(new, (whole == PRESENT).astype(np.float32), soft)
-    values = np.where(new, whole, labels.values)
+    named = _to_mask(rows, len(labels))
+    filled, new = _fill(labels, named, whole, path)
     weights = None if labels.weights is None else give_weight(labels.weights, new)
-    return replace(labels, values=values, soft=soft, weights=weights), labels.values
+    return replace(filled, weights=weights), labels.values
 
 
 def _read_header(path: Path) -> list[str]:
@@ -141,19 +136,23 @@ def apply_complete_rows(labels: LabelMatrix, complete: np.ndarray, source: objec
 
     PRESENT and ABSENT labels stay. It is an error if nothing changes.
     """
-    new = complete[:, None] & (labels.values == UNKNOWN)
+    return _fill(labels, complete, np.full((1, 1), ABSENT, dtype=np.int8), source)[0]
+
+
+def _fill(
+    labels: LabelMatrix, rows: np.ndarray, whole: np.ndarray, source: object
+) -> tuple[LabelMatrix, np.ndarray]:
+    """The labels with those of `whole` where they are UNKNOWN in some rows, and which are new."""
+    new = rows[:, None] & (labels.values == UNKNOWN)
     if not new.any():
-        raise _without_effect(source, int(np.count_nonzero(complete)))
-    soft = None if labels.soft is None else np.where(new, np.float32(0), labels.soft)
-    values = np.where(new, np.int8(ABSENT), labels.values)
-    return replace(labels, values=values, soft=soft)
-
-
-def _without_effect(source: object, rows: int) -> DataError:
-    return DataError(
-        f"{source}: has no effect, since the labels of its {rows:,} rows are all known already; "
-        "leave it out"
-    )
+        raise DataError(
+            f"{source}: has no effect, since the labels of its {np.count_nonzero(rows):,} rows are "
+            "all known already; leave it out"
+        )
+    soft = labels.soft
+    if soft is not None:
+        soft = np.where(new, (whole == PRESENT).astype(np.float32), soft)
+    return replace(labels, values=np.where(new, whole, labels.values), soft=soft), new
 
 
 def check_complete_rows(given: Any, rows: int) -> np.ndarray:

@@ -21,8 +21,7 @@ from halftruth.data.feature_columns import (
     read_feature_columns,
     refuse_other_columns,
 )
-from halftruth.data.readers.arrow_columns import table_to_arrays
-from halftruth.data.readers.arrow_file import ArrowFile
+from halftruth.data.readers.arrow_file import ArrowFile, table_to_arrays
 from halftruth.data.readers.numpy_file import find_matrix, load_arrays
 from halftruth.data.readers.text_table import ITEM_COLUMNS, plain
 from halftruth.data.shards import ARROW, PARQUET, expand_shards

@@ -12,8 +12,7 @@ import numpy as np
 from halftruth.data.errors import DataError, nearest, some
 from halftruth.data.features import align_features, check_features
 from halftruth.data.readers.arff import read_arff_features
-from halftruth.data.readers.arrow_columns import table_to_arrays
-from halftruth.data.readers.arrow_file import ArrowFile
+from halftruth.data.readers.arrow_file import ArrowFile, table_to_arrays
 from halftruth.data.readers.cell_codes import BLANK, TRUTH_WORDS
 from halftruth.data.readers.label_table import SPLIT_COLUMNS
 from halftruth.data.readers.numpy_file import find_items, find_matrix, load_arrays

@@ -9,6 +9,7 @@ import os
 import threading
 import zipfile
 import zlib
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,8 +26,6 @@ class Archive(Protocol):
     def names(self) -> list[str]:
         """All names of files that do not lead outside."""
         ...
-
-    def __contains__(self, name: object) -> bool: ...
 
     def read(self, name: str) -> bytes:
         """The bytes of a file; `BadImage` if they cannot be read."""
@@ -79,13 +78,6 @@ class ZipImages:
         listed = self._file.namelist()
         return [name for name in listed if is_inside(name) and not name.startswith("__MACOSX/")]
 
-    def __contains__(self, name: object) -> bool:
-        try:
-            self._file.getinfo(str(name))
-        except KeyError:
-            return False
-        return True
-
     def read(self, name: str) -> bytes:
         try:
             if self._file.getinfo(name).file_size > MAX_BYTES:
@@ -105,23 +97,22 @@ class ArrowImages:
         if len(self._rows) < len(names):
             twice = [name for row, name in enumerate(names) if self._rows[name] != row]
             raise DataError(f"{path}: some images have the same name: {some(twice)}")
-        # The last part that was read: rows are mostly asked for in order.
-        self._last: tuple[int, Any] | None = None
         self._lock = threading.Lock()
 
     def names(self) -> list[str]:
         return list(self._rows)
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._rows
-
     def read(self, name: str) -> bytes:
         part, row = self.file.locate(self._rows[name])
         with self._lock:
-            if self._last is None or self._last[0] != part:
-                self._last = part, self.file.read_part(part, [self.column])[self.column]
-            value = self._last[1][row].as_py()
+            value = _read_part(self.file, part, self.column)[row].as_py()
         data = value.get("bytes") if isinstance(value, dict) else value
         if data is None:
             raise BadImage(name, "has no bytes in the file; save the data set with its images")
         return bytes(data)
+
+
+# Rows are mostly asked for in order, so few parts are kept: of all files, since there may be many.
+@lru_cache(maxsize=4)
+def _read_part(file: ArrowFile, part: int, column: str) -> Any:
+    return file.read_part(part, [column])[column]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import warnings
 from functools import cache
 from typing import Literal
 
@@ -17,7 +19,11 @@ EXTENSIONS = {
     ".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".apng", ".gif", ".bmp", ".tif", ".tiff",
     ".webp", ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif",
 }  # fmt: skip
+# Endings of images that cannot be read; files without an ending may be images, too.
+_FOREIGN = {"", ".heic", ".heif", ".jxl", ".svg", ".dcm", ".dng", ".cr2", ".nef", ".arw", ".psd"}
 BACKGROUND = (255, 255, 255)
+# The highest value of 12 bits, which many devices store in 16.
+_MAX_12_BIT = 4095
 
 
 class BadImage(ValueError):
@@ -35,6 +41,13 @@ class BadImage(ValueError):
 def is_image_name(name: str) -> bool:
     """Whether a name has the extension of an image file."""
     return os.path.splitext(name)[1].lower() in EXTENSIONS
+
+
+def may_be_image(name: str) -> bool:
+    """Whether a file of a folder is worth reading as an image, though its format may be foreign."""
+    base = os.path.basename(name)
+    ending = os.path.splitext(base)[1].lower()
+    return ending in EXTENSIONS or (ending in _FOREIGN and not base.startswith("."))
 
 
 @cache
@@ -84,24 +97,25 @@ def decode_image(
 
 
 def to_rgb(image: Image.Image, name: str) -> Image.Image:
-    """Convert any image to RGB: upright (EXIF), 16 bit scaled to 8, transparency over white."""
+    """Convert any image to RGB: upright (EXIF), 16 bit scaled to 8, transparency over white.
+
+    16 bits without a value above 4095 are taken for 12 bits.
+    """
     is_16_bit = image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG")
-    return _to_rgb(_upright(image), name, is_16_bit)
-
-
-def _upright(image: Image.Image) -> Image.Image:
-    """Rotate the image by its EXIF orientation; ignore a damaged EXIF block."""
-    try:
-        return ImageOps.exif_transpose(image)
-    except Exception:
-        return image
-
-
-def _to_rgb(image: Image.Image, name: str, is_16_bit: bool) -> Image.Image:
+    with contextlib.suppress(Exception):  # a damaged EXIF block
+        image = ImageOps.exif_transpose(image)
     mode = image.mode
     if is_16_bit:
         pixels = np.asarray(image).astype(np.float64)
-        return Image.fromarray(np.rint(pixels / 257.0).astype(np.uint8)).convert("RGB")
+        highest = 65535
+        if pixels.max(initial=0) <= _MAX_12_BIT:
+            highest = _MAX_12_BIT
+            warnings.warn(
+                "16-bit images with no value above 4095 are read as 12-bit images (4095 is white)",
+                stacklevel=2,
+            )
+        scaled = np.rint(pixels / (highest / 255))
+        return Image.fromarray(scaled.astype(np.uint8)).convert("RGB")
     if mode in ("I", "F"):
         raise BadImage(
             name, f"its pixels are 32-bit numbers (mode {mode}) of unknown range; save it as 8 bit"

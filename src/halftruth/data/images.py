@@ -1,19 +1,23 @@
-"""Images by name, from folders, zip files and shards."""
+"""Images by name: of folders, zip files and shards, or given one by one."""
 
 from __future__ import annotations
 
 import os
 import posixpath
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
 from halftruth.data.errors import DataError, nearest, some
-from halftruth.data.image_archives import Archive, ArrowImages, open_archive
-from halftruth.data.image_file import BadImage, decode_image, is_image_name
-from halftruth.data.shards import expand_all
+from halftruth.data.image_archives import Archive, ArrowImages, is_archive, open_archive
+from halftruth.data.image_file import BadImage, decode_image, is_image_name, may_be_image, to_rgb
+from halftruth.data.shards import expand_all, holds_shards
+
+GivenImage = str | Path | Image.Image | np.ndarray
 
 
 class ImageStore:
@@ -33,12 +37,6 @@ class ImageStore:
     halftruth.data.errors.DataError: no/photos: there is no such folder, zip file or shard of images
     """
 
-    _archives: dict[Path, Archive]
-    _holding: dict[str, list[Path]] | None
-    _index: list[str] | None
-    _bases: dict[str, list[str]] | None
-    _stems: dict[str, list[str]] | None
-
     def __init__(
         self, source: str | Path | Sequence[str | Path], *, max_megapixels: float = 100.0
     ) -> None:
@@ -53,8 +51,9 @@ class ImageStore:
                 self._archive(path)
 
     def names(self) -> list[str]:
-        """The names of all files with the extension of an image, sorted."""
-        return sorted(name for name in self._everything() if self._is_image(name))
+        """The names of all files that are or may be images, sorted: see `may_be_image`."""
+        names = self._everything
+        return sorted(name for name in names if may_be_image(name) or self._is_image(name))
 
     def __len__(self) -> int:
         return len(self.names())
@@ -73,9 +72,9 @@ class ImageStore:
             return asked
         self._refuse_broken_link(name, asked)
         base = posixpath.basename(asked)
-        candidates = self._by_base().get(base, [])
+        candidates = self._by_base.get(base, [])
         if not candidates and not is_image_name(base):
-            candidates = self._by_stem().get(base, [])
+            candidates = self._by_stem.get(base, [])
         fitting = [path for path in candidates if _same_place(path, asked)]
         if len(fitting) == 1:
             self._refuse_broken_link(name, fitting[0])
@@ -110,7 +109,7 @@ class ImageStore:
     def _holders(self, name: str) -> list[Path]:
         """The sources that have a file of exactly this name."""
         folders = [path for path in self._folders if os.path.isfile(path / name)]
-        return folders + self._by_archive().get(name, [])
+        return folders + self._by_archive.get(name, [])
 
     def _refuse_broken_link(self, name: str, stored: str) -> None:
         for path in self._folders:
@@ -121,42 +120,39 @@ class ImageStore:
                     f"is a broken symbolic link: its target {os.readlink(file)!r} does not exist",
                 )
 
+    @cached_property
     def _everything(self) -> list[str]:
         """Every safe file name of every source; built once per process, only when needed."""
-        if self._index is None:
-            names = set(self._by_archive())
-            for path in self._folders:
-                names.update(_walk(path))
-            self._index = list(names)
-        return self._index
+        names = set(self._by_archive)
+        for path in self._folders:
+            names.update(_walk(path))
+        return list(names)
 
+    @cached_property
     def _by_archive(self) -> dict[str, list[Path]]:
         """The archives that have a file of each name."""
-        if self._holding is None:
-            self._holding = {}
-            for path in self.sources:
-                if path not in self._folders:
-                    for name in self._archive(path).names():
-                        self._holding.setdefault(name, []).append(path)
-        return self._holding
+        holding: dict[str, list[Path]] = {}
+        for path in self.sources:
+            if path not in self._folders:
+                for name in self._archive(path).names():
+                    holding.setdefault(name, []).append(path)
+        return holding
 
     def _is_image(self, name: str) -> bool:
         """Whether a file is an image: by its ending, or since it is in a column of images."""
         if is_image_name(name):
             return True
-        holders = self._by_archive().get(name, [])
+        holders = self._by_archive.get(name, [])
         return any(isinstance(self._archive(path), ArrowImages) for path in holders)
 
+    @cached_property
     def _by_base(self) -> dict[str, list[str]]:
-        if self._bases is None:
-            self._bases = _group(self._everything(), posixpath.basename)
-        return self._bases
+        return _group(self._everything, posixpath.basename)
 
+    @cached_property
     def _by_stem(self) -> dict[str, list[str]]:
-        if self._stems is None:
-            images = [name for name in self._everything() if self._is_image(name)]
-            self._stems = _group(images, lambda name: _stem(posixpath.basename(name)))
-        return self._stems
+        images = [name for name in self._everything if self._is_image(name)]
+        return _group(images, lambda name: _stem(posixpath.basename(name)))
 
     def _archive(self, path: Path) -> Archive:
         if path not in self._archives:
@@ -186,21 +182,17 @@ class ImageStore:
 
     def _start(self) -> None:
         self._folders = [path for path in self.sources if path.is_dir()]
-        self._archives = {}
-        self._holding = None
+        self._archives: dict[Path, Archive] = {}
         self._number = {path: number for number, path in enumerate(self.sources)}
-        self._index = None
-        self._bases = None
-        self._stems = None
 
     def _places(self) -> str:
         return " or ".join(str(path) for path in self.sources[:3])
 
     def _hint(self, base: str) -> str:
-        alike = self._by_stem().get(_stem(base))
+        alike = self._by_stem.get(_stem(base))
         if alike:
             return f" (but there is {alike[0]!r})"
-        return nearest(base, list(self._by_base())[:2000])
+        return nearest(base, list(self._by_base)[:2000])
 
     def __getstate__(self) -> dict[str, Any]:
         return {"sources": self.sources, "max_megapixels": self.max_megapixels}
@@ -246,3 +238,86 @@ def _walk(folder: Path) -> list[str]:
         names += [(Path(root) / file).relative_to(folder).as_posix() for file in files]
         folders.sort(key=lambda name: (os.path.islink(os.path.join(root, name)), name))
     return names
+
+
+class GivenImages(ImageStore):
+    """Image files, PIL images and arrays in the order given, under their names.
+
+    The name of a file is its path, the name of an image in memory its number, unless `names` has
+    one per image. An array is (H, W, 3) or (H, W), uint8.
+    """
+
+    def __init__(self, images: Sequence[GivenImage], names: Sequence[str] | None = None) -> None:
+        if names is None:
+            names = [
+                str(image) if isinstance(image, str | Path) else str(row)
+                for row, image in enumerate(images)
+            ]
+        if len(names) != len(images):
+            raise DataError(f"expected {len(images):,} items, one per image, got {len(names):,}")
+        self._names = list(names)
+        self._images: dict[str, GivenImage] = {}
+        for name, image in zip(names, images, strict=True):
+            _check(image, name)
+            known = self._images.setdefault(name, image)
+            if known is not image and (not isinstance(known, str | Path) or known != image):
+                raise DataError(f"items: two images have the name {name!r}; give each its own")
+        self.sources = []
+
+    def names(self) -> list[str]:
+        return list(self._names)
+
+    def read(self, name: str, size: int | None = None) -> Image.Image:
+        image = self._images[name]
+        if isinstance(image, Image.Image):
+            return to_rgb(image, name)
+        if isinstance(image, np.ndarray):
+            return to_rgb(Image.fromarray(image), name)
+        try:
+            data = Path(image).read_bytes()
+        except OSError as error:
+            raise BadImage(name, f"cannot be read: {error.strerror}") from error
+        return decode_image(data, name, size=size)
+
+    def __repr__(self) -> str:
+        return f"a list of {len(self._names):,} images"
+
+
+def open_images(
+    source: GivenImage | Sequence[GivenImage], names: Sequence[str] | None = None
+) -> ImageStore:
+    """Images from a folder, zip file or shard, an image file, a PIL image, an array, or a list.
+
+    An array (N, H, W, 3) is N images. `names` are for images that are given one by one.
+    """
+    if isinstance(source, np.ndarray) and source.ndim == 4:
+        return GivenImages(list(source), names)
+    images = [source] if isinstance(source, str | Path | Image.Image | np.ndarray) else list(source)
+    paths = [Path(image) for image in images if isinstance(image, str | Path)]
+    places = [path for path in paths if path.is_dir() or is_archive(path) or holds_shards(path)]
+    if len(places) == len(images):
+        return ImageStore(places)
+    if places:
+        raise DataError(
+            f"expected either image files or folders, zip files and shards, got both: "
+            f"{places[0]} and {len(images) - len(places):,} images"
+        )
+    return GivenImages(images, names)
+
+
+def _check(image: GivenImage, name: str) -> None:
+    if isinstance(image, str | Path):
+        if not Path(image).is_file():
+            raise DataError(f"{image}: there is no such image, folder or zip file")
+    elif isinstance(image, np.ndarray):
+        if image.dtype != np.uint8 or not (
+            image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (3, 4))
+        ):
+            raise DataError(
+                f"image {name}: expected an array (height, width, 3) of uint8, 0 to 255, got "
+                f"{image.dtype} {image.shape}"
+            )
+    elif not isinstance(image, Image.Image):
+        raise DataError(
+            f"image {name}: expected a file, a PIL image or an array, got {type(image).__name__}"
+        )

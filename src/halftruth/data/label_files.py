@@ -13,7 +13,8 @@ from halftruth.data.errors import DataError, nearest, option, some
 from halftruth.data.feature_columns import MATRIX, read_feature_columns
 from halftruth.data.features import match_rows
 from halftruth.data.readers import read_label_file
-from halftruth.data.readers.duplicates import repeated_rows, resolve_duplicates
+from halftruth.data.readers.duplicates import resolve_duplicates
+from halftruth.data.readers.label_lists import question_classes
 from halftruth.data.readers.text_table import plain, read_table
 from halftruth.labels import UNKNOWN, Hierarchy, LabelMatrix, SparseLabelMatrix, SparseLabels
 from halftruth.reading import READING, Reading, describe_options
@@ -32,22 +33,23 @@ def read_labels(
     also, hierarchy = options.pop("also", ()), options.pop("hierarchy", None)
     weights = options.pop("label_weights", None)
     others = [also] if isinstance(also, str | Path) else list(also)
-    first = _with_votes_kept(options, others, hierarchy)
-    labels = read_label_file(source, first, sparse)
-    parts = [labels]
-    if others:
-        kept = _with_votes_kept(options, others, None)
-        parts += [read_label_file(path, kept, sparse) for path in others]
-        labels = _join([source, *others], parts, options)
+    paths = [source, *others]
+    # Votes are counted when all rows are there.
+    votes = options.get("duplicates") == "vote" and (len(paths) > 1 or hierarchy is not None)
+    if votes:
+        options["duplicates"] = "keep"
+    parts = [read_label_file(path, options, sparse) for path in paths]
+    labels = _join(paths, parts, votes) if others else parts[0]
     if hierarchy is not None:
         labels = _complete(labels, hierarchy)
-    if _votes(options) and (others or hierarchy is not None):
-        labels = _resolve(labels, "vote", source)
+    if votes:
+        labels = _resolve(labels, "vote")
     if weights is not None:
         labels = _with_weights(labels, Path(weights))
     if others and isinstance(labels, LabelMatrix):
         labels = _leave_out_unasked(labels, parts)
-    return labels
+    asked = [f"warning: {text}" for text in question_classes(labels.classes)]
+    return dataclasses.replace(labels, notes=(*labels.notes, *asked)) if asked else labels
 
 
 read_labels.__doc__ = f"{read_labels.__doc__}\n{describe_options()}\n"
@@ -64,20 +66,7 @@ def _check_options(reading: Mapping[str, Any]) -> dict[str, Any]:
     return dict(reading)
 
 
-def _votes(options: dict[str, Any]) -> bool:
-    return options.get("duplicates") == "vote"
-
-
-def _with_votes_kept(options: dict[str, Any], others: Any, hierarchy: Any) -> dict[str, Any]:
-    """The options of one file: votes are counted when all rows are there."""
-    if _votes(options) and (others or hierarchy is not None):
-        return {**options, "duplicates": "keep"}
-    return options
-
-
-def _join(
-    paths: Sequence[str | Path], parts: Sequence[LabelMatrix], options: dict[str, Any]
-) -> LabelMatrix:
+def _join(paths: Sequence[str | Path], parts: Sequence[LabelMatrix], votes: bool) -> LabelMatrix:
     """All items and all classes of several files."""
     source, first = paths[0], parts[0]
     for path, part in zip(paths, parts, strict=True):
@@ -95,9 +84,7 @@ def _join(
             raise DataError(f"{path}: cannot join soft labels and hard labels")
     classes = tuple(dict.fromkeys(name for part in parts for name in part.classes))
     if any(isinstance(part, SparseLabelMatrix) for part in parts):
-        return resolve_duplicates(
-            _join_sparse(parts, classes), "merge", where=lambda row: f"row {row + 1}", listed=True
-        )
+        return _resolve(_join_sparse(parts, classes), "merge", listed=True)
     joined = LabelMatrix(
         np.concatenate([_spread(part.values, part, classes, 0) for part in parts]),
         classes,
@@ -109,7 +96,7 @@ def _join(
         ),
         _concatenate_weights(parts, classes),
     )
-    return joined if _votes(options) else _resolve(joined, "merge", source)
+    return joined if votes else _resolve(joined, "merge")
 
 
 def _join_sparse(parts: Sequence[Any], classes: tuple[str, ...]) -> SparseLabelMatrix:
@@ -187,23 +174,9 @@ def _concatenate_weights(parts: Sequence[LabelMatrix], classes: Sequence[str]) -
     return np.concatenate(full)
 
 
-def _resolve(labels: LabelMatrix, how: Any, source: str | Path) -> LabelMatrix:
+def _resolve(labels: Any, how: Any, listed: bool = False) -> Any:
     """Combine the rows of one item that are in different files."""
-    assert labels.items is not None
-    if how == "merge" and labels.soft is not None and len(repeated_rows(labels.items)):
-        raise DataError(
-            f"{source}: soft labels of one item are in several rows, which cannot be merged; keep "
-            "one row per item"
-        )
-    try:
-        return resolve_duplicates(labels, how, where=lambda row: f"row {row + 1}", listed=False)
-    except DataError as error:
-        if "present in one and absent in another" not in str(error):
-            raise
-        raise DataError(
-            f"{error}; if the files are votes of several annotators, pass "
-            f"{option('duplicates', 'vote')}"
-        ) from None
+    return resolve_duplicates(labels, how, where=lambda row: f"row {row + 1}", listed=listed)
 
 
 def _complete(labels: LabelMatrix, path: str | Path) -> LabelMatrix:
@@ -214,11 +187,16 @@ def _complete(labels: LabelMatrix, path: str | Path) -> LabelMatrix:
         )
     if labels.soft is not None:
         raise DataError(f"{path}: a hierarchy is for hard labels, and these are soft")
-    table = read_table(path)
+    try:
+        table = read_table(path)
+    except DataError as error:
+        raise DataError(
+            f"{error}; expected the header child,parent and one pair of classes per line"
+        ) from None
     named = {plain(name): name for name in table.columns}
     if {"child", "parent"} <= named.keys():
         chosen = [named["child"], named["parent"]]
-    elif len(table.columns) == 2:
+    elif len(table.columns) == 2 and not set(table.columns) <= set(labels.classes):
         chosen = list(table.columns)
     else:
         raise DataError(

@@ -60,11 +60,6 @@ def exists(source: str | Path) -> bool:
         return False
 
 
-def is_shard(path: Path) -> bool:
-    """Return whether a path has the ending of a shard."""
-    return path.name.lower().endswith(SHARDS)
-
-
 def holds_shards(source: str | Path) -> bool:
     """Return whether a path is a pattern, or a folder that holds shards and no images."""
     path = Path(source)
@@ -74,7 +69,8 @@ def holds_shards(source: str | Path) -> bool:
 def _list_folder(folder: Path) -> list[Path]:
     """The shards directly in a folder; none if it has images or shards of several kinds."""
     files = sorted(path for path in folder.iterdir() if path.is_file())
-    found = [path for path in files if is_shard(path) and not path.name.startswith("metadata.")]
+    found = [path for path in files if path.name.lower().endswith(SHARDS)]
+    found = [path for path in found if not path.name.startswith("metadata.")]
     if any(is_image_name(path.name) for path in files):
         return []
     if len({path.suffix.lower() for path in found}) > 1:

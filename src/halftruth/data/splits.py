@@ -13,7 +13,7 @@ from halftruth.seeds import check_seed
 SPLIT_NAMES = {
     "train": "train", "training": "train", "trn": "train", "trainval": "train",
     "val": "val", "valid": "val", "validation": "val", "dev": "val",
-    "test": "test", "testing": "test", "tst": "test",
+    "test": "test", "testing": "test", "tst": "test", "holdout": "test",
 }  # fmt: skip
 
 

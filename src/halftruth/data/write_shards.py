@@ -70,11 +70,11 @@ def write_shards(
                 shard = None
         if shard is not None:
             _finish(shard)
-            shard = None
-    finally:
+    except BaseException:
         if shard is not None:
             shard.close()
             os.unlink(str(shard.name))
+        raise
     if not count:
         raise DataError("samples: expected at least one sample, got none")
     return count

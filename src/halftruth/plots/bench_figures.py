@@ -9,32 +9,34 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from halftruth.bench.result_tables import Column, columns
-from halftruth.bench.results import read_results
+from halftruth.bench.result_tables import COLUMN, summarise
+from halftruth.bench.results import Record, read_results
 from halftruth.data import DataError
 from halftruth.losses import registry
 from halftruth.plots.search_figures import draw_sensitivity
 from halftruth.plots.style import COLOURS, INK, Drawing, panels, shared_legend, styled
 
-Results = str | Path | Iterable[str | Path]
-
 
 def draw_bench(
-    paths: Results, metric: str = "mAP", methods: Sequence[str] = ()
+    results: str | Path | Sequence[str | Path] | Sequence[Record],
+    metric: str = "mAP",
+    methods: Sequence[str] = (),
 ) -> tuple[list[Drawing], list[str]]:
     """Draw the comparison on test rows, and one figure per method with several settings tried.
 
-    Also return which figures were left out, and why.
+    results: files, or records. Also return which figures were left out, and why.
     """
-    records = read_results(paths)
+    several = [results] if isinstance(results, str | Path) else list(results)
+    records = [one for one in several if isinstance(one, dict)]
+    records = records or read_results(one for one in several if not isinstance(one, dict))
     known = list(dict.fromkeys(record["method"] for record in records))
     if unknown := [name for name in methods if name not in known]:
         raise DataError(f"there are no results of {unknown}; the methods are: {', '.join(known)}")
     records = [record for record in records if not methods or record["method"] in methods]
     drawings: list[Drawing] = []
     left_out: list[str] = []
-    measured = [one for one in columns(records, [metric]) if one.values]
-    if measured:
+    measured = summarise(records, [metric])
+    if len(measured):
         drawings.append(draw_comparison(measured))
     else:
         left_out.append("comparison: no run has been evaluated on test rows yet")
@@ -46,7 +48,7 @@ def draw_bench(
             name = f"sensitivity-{method}"
             drawings.append(draw_sensitivity(name, table, settings, "data", text))
     if not drawings:
-        raise DataError(f"{paths}: there is nothing to draw: {'; '.join(left_out)}")
+        raise DataError(f"{results}: there is nothing to draw: {'; '.join(left_out)}")
     return drawings, left_out
 
 
@@ -80,26 +82,13 @@ def _list_as_text(setting: Any) -> Any:
 
 
 @styled
-def draw_comparison(found: Sequence[Column]) -> Drawing:
+def draw_comparison(found: pd.DataFrame) -> Drawing:
     """Draw mean and deviation over seeds, one panel per data set and label setting."""
-    numbers = pd.DataFrame(
-        {
-            "data": column.data,
-            "labels": column.labels,
-            "metric": column.metric,
-            "method": method,
-            "mean": value.mean,
-            "std": value.std,
-            "seeds": value.seeds,
-            "published": np.nan if value.published is None else value.published.value,
-        }
-        for column in found
-        for method, value in column.values.items()
-    )
-    most = max(len(column.values) for column in found)
-    figure, grid = panels(1, len(found), width=3.6, height=1.2 + 0.2 * most)
-    for axes, column in zip(grid[0], found, strict=True):
-        part = numbers[(numbers["data"] == column.data) & (numbers["labels"] == column.labels)]
+    numbers = found[[*COLUMN, "method", "mean", "std", "seeds", "published"]]
+    parts = list(numbers.groupby(COLUMN, sort=False))
+    most = max(len(part) for _, part in parts)
+    figure, grid = panels(1, len(parts), width=3.6, height=1.2 + 0.2 * most)
+    for axes, ((data, labels, metric), part) in zip(grid[0], parts, strict=True):
         part = part.sort_values("mean", ascending=False, kind="stable").reset_index(drop=True)
         places = np.arange(len(part))
         axes.errorbar(
@@ -110,7 +99,7 @@ def draw_comparison(found: Sequence[Column]) -> Drawing:
             axes.plot(part["published"], places, "|", color=INK, markersize=9, label="published")
         axes.set_yticks(places, part["method"])
         axes.set_ylim(len(part) - 0.5, -0.5)
-        axes.set_xlabel(f"{column.metric}, %, test rows")
-        axes.set_title(f"{column.data}, {column.labels}")
+        axes.set_xlabel(f"{metric}, %, test rows")
+        axes.set_title(f"{data}, {labels}")
     shared_legend(figure, grid)
     return Drawing("comparison", figure, numbers)

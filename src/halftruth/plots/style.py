@@ -142,7 +142,7 @@ def save_all(drawings: Sequence[Drawing], out: str | Path) -> list[Path]:
     out = Path(out)
     if len(drawings) == 1 and not out.is_dir():
         return save(drawings[0], out)
-    if out.suffix:
+    if out.suffix and not out.is_dir():
         names = [out.with_name(f"{out.stem}-{one.name}{out.suffix}") for one in drawings]
     else:
         # A method such as package.module:Class has a dot, which would begin the ending.

@@ -212,7 +212,7 @@ def test_open_images_has_verified_absent_and_conflicting_labels(tmp_path):
     [
         ("class-descriptions-boxable.csv", "014j1m,Apple\n", "expected lines such as /m/011k07"),
         ("train-annotations-human-imagelabels-boxable.csv", "ImageID,LabelName\na,/m/01yrx\n",
-         r"line 1: expected the columns .* \['Confidence'\] are missing"),
+         r"line 1: expected the columns .* these columns are missing: Confidence"),
         ("train-annotations-human-imagelabels-boxable.csv",
          "ImageID,Source,LabelName,Confidence\na,machine,/m/01yrx,0.7\n",
          "entry 1: expected a verified label with Confidence 0 or 1, got 0.7"),

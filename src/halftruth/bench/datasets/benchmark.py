@@ -178,15 +178,16 @@ def load(
     contents = dataset.read(Path(root))
     splits, val = _parts(name, contents, val, split_seed)
     learnt = np.sort(np.concatenate([splits.train, splits.val]))
-    observed = contents.labels.values.copy()
-    measures: dict[str, np.ndarray] = {}
+    observed, parts = contents.labels.values.copy(), np.full(len(contents.labels), "train")
+    measures: Mapping[str, np.ndarray] = {}
     if needs_measure(labels):
-        found = dataset.read_measures(Path(root), contents.labels)
-        measures = {measure: table[learnt] for measure, table in found.items()}
+        measures = dataset.read_measures(Path(root), contents.labels)
+    measures = {measure: table[learnt] for measure, table in measures.items()}
     observed[learnt] = hide(contents.labels.values[learnt], labels, seed, measures)
+    parts[splits.val], parts[splits.test] = "val", "test"
     benchmark = Benchmark(
         name=name,
-        observed=replace(contents.labels, values=observed, split=_names(splits, len(observed))),
+        observed=replace(contents.labels, values=observed, split=parts),
         truth=contents.labels.values,
         splits=splits,
         images=contents.images,
@@ -210,22 +211,13 @@ def _parts(
     column = contents.labels.split
     assert column is not None
     official = named_splits(column)
-    if len(official.val):
-        if val is not None:
-            raise DataError(
-                f"{name} has a published validation part of {len(official.val):,} rows; leave out "
-                f"val={val}"
-            )
-        return official, None
-    val = VAL if val is None else val
-    if val == 0:
+    if len(official.val) and val is not None:
+        raise DataError(
+            f"{name} has a published validation part of {len(official.val):,} rows; leave out "
+            f"val={val}"
+        )
+    if len(official.val) or val == 0:
         return official, val
-    n = len(column)
-    return choose_splits(n, column=column, val=val, seed=seed, groups=contents.groups), val
-
-
-def _names(splits: Splits, rows: int) -> np.ndarray:
-    column = np.full(rows, "train", dtype="<U5")
-    column[splits.val] = "val"
-    column[splits.test] = "test"
-    return column
+    val = VAL if val is None else val
+    splits = choose_splits(len(column), column=column, val=val, seed=seed, groups=contents.groups)
+    return splits, val

@@ -7,39 +7,17 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from halftruth.bench.datasets.dataset import (
-    Contents,
-    Dataset,
-    Published,
-    find_existing,
-    read_lines,
-    register,
-)
-from halftruth.data.errors import DataError
+from halftruth.bench.datasets.dataset import Contents, Dataset, classes_of, read_lines, register
 from halftruth.data.readers.cell_codes import Coding
 from halftruth.data.readers.label_table import labels_of_table
 from halftruth.data.readers.text_table import read_table
 from halftruth.labels import LabelMatrix
 
-CLASSES = (
-    "Atelectasis", "Cardiomegaly", "Consolidation", "Edema", "Effusion", "Emphysema", "Fibrosis",
-    "Hernia", "Infiltration", "Mass", "Nodule", "Pleural_Thickening", "Pneumonia", "Pneumothorax",
-)  # fmt: skip
+CLASSES = classes_of("chestxray14")
 ChestSplit = Literal["any-class", "official"]
 TABLES = tuple(
     f"Data_Entry_2017{version}.csv{end}" for version in ("_v2020", "") for end in ("", ".gz")
 )
-TABLE = "any-class presence paper, Table 7"
-TOTAL = (
-    Published("classes", "14", "Wang et al. 2017"),
-    Published("images", "112,120", TABLE),
-    Published("negative_rows", "60,361", TABLE),
-)
-PARTS = {
-    "train": ("78,566", "36,356"),
-    "val": ("17,063", "7,821"),
-    "test": ("16,491", "7,582"),
-}
 
 
 @register("chestxray14", "nih14")
@@ -50,19 +28,10 @@ class ChestXray14(Dataset):
         paper. "official": train_val_list.txt and test_list.txt, validation patients drawn.
     """
 
-    title = "NIH ChestX-ray14"
-    homepage = "the NIH Clinical Center's ChestX-ray page (nihcc.app.box.com/v/ChestXray-NIHCC), \
-the table, the two lists, and images_001.tar.gz ... images_012.tar.gz"
-    tree = """
-        Data_Entry_2017_v2020.csv (or Data_Entry_2017.csv; also as .gz)
-        train_val_list.txt, test_list.txt (only for split "official")
-        images/*.png (the twelve archives unpacked into one folder)
-    """
+    entry = "chestxray14"
 
     def __init__(self, split: ChestSplit = "any-class") -> None:
-        if split not in get_args(ChestSplit):
-            raise DataError(f"split must be one of {get_args(ChestSplit)}, got {split!r}")
-        self.split: ChestSplit = split
+        self.variant = self.split = self.check_choice("split", split, get_args(ChestSplit))
 
     def read(self, root: Path) -> Contents:
         if not root.exists():
@@ -85,16 +54,7 @@ the table, the two lists, and images_001.tar.gz ... images_012.tar.gz"
         else:
             part = self._listed(root, labels)
         labels = LabelMatrix(labels.values, labels.classes, labels.items, part)
-        return Contents(labels, find_existing(root / "images"), groups=patients)
-
-    def published(self) -> tuple[Published, ...]:
-        if self.split == "official":
-            nih = "the data set's own lists"
-            sizes = (("images_train_and_val", "86,524"), ("images_test", "25,596"))
-            return (*TOTAL, *(Published(what, size, nih) for what, size in sizes))
-        rows = (Published(f"images_{part}", PARTS[part][0], TABLE) for part in PARTS)
-        full = (Published(f"positive_rows_{part}", PARTS[part][1], TABLE) for part in PARTS)
-        return (*TOTAL, *rows, *full)
+        return Contents(labels, self.find_existing(root / "images"), groups=patients)
 
     def _listed(self, root: Path, labels: LabelMatrix) -> np.ndarray:
         assert labels.items is not None

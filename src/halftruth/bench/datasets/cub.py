@@ -6,19 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from halftruth.bench.datasets.dataset import (
-    Contents,
-    Dataset,
-    Published,
-    find_existing,
-    read_lines,
-    register,
-)
+from halftruth.bench.datasets.dataset import Contents, Dataset, complete, read_lines, register
 from halftruth.data.errors import DataError
-from halftruth.labels import ABSENT, PRESENT, LabelMatrix
+from halftruth.labels import LabelMatrix
 
-EM = "Zhou et al. 2022 (EM), Table 4"
-LASD = "LASD, Table 1"
 FIELDS = ["image", "attribute", "present"]
 
 
@@ -30,16 +21,7 @@ class CUB(Dataset):
     (image, attribute, present) are read.
     """
 
-    title = "Caltech-UCSD Birds-200-2011"
-    homepage = "the Caltech vision lab's data sets (vision.caltech.edu/datasets) or CaltechDATA, \
-the file CUB_200_2011.tgz"
-    tree = """
-        attributes.txt (next to CUB_200_2011 in the archive; or attributes/attributes.txt)
-        CUB_200_2011/images.txt
-        CUB_200_2011/train_test_split.txt
-        CUB_200_2011/attributes/image_attribute_labels.txt
-        CUB_200_2011/images/001.Black_footed_Albatross/*.jpg, ...
-    """
+    entry = "cub"
 
     def read(self, root: Path) -> Contents:
         places = ("CUB_200_2011", "CUB_200_2011/CUB_200_2011", "")
@@ -59,17 +41,7 @@ the file CUB_200_2011.tgz"
         values = self._attributes(table, len(images), len(classes))
         split = np.where(np.array(training) == "1", "train", "test")
         labels = LabelMatrix(values, tuple(classes), np.array(images, dtype=str), split)
-        return Contents(labels, find_existing(folder / "images"))
-
-    def published(self) -> tuple[Published, ...]:
-        return (
-            Published("classes", "312", EM),
-            Published("images_train_and_val", "5,994", LASD),
-            Published("images_train", "4795", EM, val=0.2),
-            Published("images_val", "1199", EM, val=0.2),
-            Published("images_test", "5,794", LASD),
-            Published("positives_per_image", "31.4", EM),
-        )
+        return Contents(labels, self.find_existing(folder / "images"))
 
     def _attributes(self, table: Path, images: int, classes: int) -> np.ndarray:
         import pandas as pd
@@ -103,10 +75,9 @@ the file CUB_200_2011.tgz"
                 f"{table}: image {first // classes + 1} has {times} for attribute "
                 f"{first % classes + 1} ({int((counts != 1).sum()):,} such pairs)"
             )
-        values = np.full((images, classes), ABSENT, dtype=np.int8)
-        held = present == 1
-        values[image[held] - 1, attribute[held] - 1] = PRESENT
-        return values
+        present_at = np.zeros((images, classes), dtype=bool)
+        present_at[image - 1, attribute - 1] = present == 1
+        return complete(present_at)
 
 
 def _read_numbered(file: Path) -> list[str]:

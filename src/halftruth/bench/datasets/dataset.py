@@ -1,18 +1,19 @@
-"""Base class of the data sets: name, source, tree of files, reader."""
+"""Base class of the data sets: a reader, and its entry in datasets.yaml."""
 
 from __future__ import annotations
 
-import inspect
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from halftruth.bench import read_yaml
 from halftruth.data.errors import DataError
 from halftruth.data.readers.text_table import read_text
-from halftruth.labels import LabelMatrix
+from halftruth.labels import ABSENT, PRESENT, LabelMatrix
 from halftruth.registry import Registry
 
 
@@ -47,16 +48,21 @@ class Contents:
     notes: tuple[str, ...] = ()
 
 
+@functools.cache
+def _declared() -> dict[str, Any]:
+    return dict(read_yaml("datasets.yaml"))
+
+
 class Dataset:
     """A data set in its official layout; one subclass per data set.
 
-    title, homepage: its common name, and where to get it.
-    tree: the files below the root that `read` needs or uses.
+    entry: its key in datasets.yaml. variant: the key of its published numbers, where an option
+    changes them. compare: the data set whose published numbers it has, if not its own.
     """
 
-    title: ClassVar[str]
-    homepage: ClassVar[str]
-    tree: ClassVar[str]
+    entry: ClassVar[str]
+    variant: str = ""
+    compare: str | None = None
 
     def __init__(self) -> None:
         """Most data sets have no options."""
@@ -74,13 +80,25 @@ class Dataset:
 
     def published(self) -> tuple[Published, ...]:
         """The published numbers of the data set."""
-        return ()
+        if self.compare is not None:
+            return registry.create(self.compare).published()
+        blocks = _declared()["datasets"][self.entry].get("published", [])
+        if isinstance(blocks, dict):
+            blocks = blocks.get(self.variant, [])
+        about, found = ("source", "setting", "val"), []
+        for block in blocks:
+            place = {key: block[key] for key in about if key in block}
+            place["source"] = _declared()["sources"].get(place["source"], place["source"])
+            numbers = {key: value for key, value in block.items() if key not in about}
+            found += [Published(what, value, **place) for what, value in numbers.items()]
+        return tuple(found)
 
     @classmethod
     def explain(cls) -> str:
         """Where to get the data set, and the files that the root must contain."""
-        tree = inspect.cleandoc(cls.tree).replace("\n", "\n  ")
-        return f"{cls.title}: {cls.homepage}\nThe root holds:\n  {tree}"
+        about = _declared()["datasets"][cls.entry]
+        tree = about["tree"].strip().replace("\n", "\n  ")
+        return f"{about['title']}: {about['homepage']}\nThe root holds:\n  {tree}"
 
     def folder(self, root: Path, places: Sequence[str], marker: str) -> Path:
         """The first of `places` below the root that contains the marker file or folder."""
@@ -103,19 +121,44 @@ class Dataset:
         """The error for a missing or incomplete copy."""
         return DataError(f"{what}\n{self.explain()}")
 
+    @staticmethod
+    def check_choice(name: str, given: str, choices: Sequence[str]) -> str:
+        """Return an option of a data set, which must be one of the choices."""
+        if given not in choices:
+            raise DataError(f"{name} must be one of {tuple(choices)}, got {given!r}")
+        return given
+
+    @staticmethod
+    def find_existing(*places: Path) -> tuple[Path, ...]:
+        """The folders and zip files of images that exist."""
+        return tuple(place for place in places if place.exists())
+
+    @staticmethod
+    def join(parts: Sequence[LabelMatrix], names: Sequence[str]) -> LabelMatrix:
+        """Concatenate labels of the same classes; the name of each part becomes the split."""
+        classes = parts[0].classes
+        for part, name in zip(parts, names, strict=True):
+            if part.classes != classes:
+                raise DataError(
+                    f"the {name} part has other classes than the {names[0]} part: "
+                    f"{part.classes[:5]} ... and {classes[:5]} ..."
+                )
+        items = [part.items for part in parts if part.items is not None]
+        return LabelMatrix(
+            np.concatenate([part.values for part in parts]),
+            classes,
+            np.concatenate(items) if len(items) == len(parts) else None,
+            np.repeat(np.asarray(names, dtype=str), [len(part) for part in parts]),
+        )
+
 
 registry: Registry[Dataset] = Registry("data set")
 register = registry.register
 
 
-def published_of(name: str | None) -> tuple[Published, ...]:
-    """The published numbers of a data set by name; none without a name."""
-    return () if name is None else registry.create(name).published()
-
-
-def find_existing(*places: Path) -> tuple[Path, ...]:
-    """The folders and zip files of images that exist."""
-    return tuple(place for place in places if place.exists())
+def classes_of(entry: str) -> tuple[str, ...]:
+    """The classes of a data set whose files do not name them."""
+    return tuple(_declared()["datasets"][entry]["classes"])
 
 
 def read_lines(path: Path) -> list[tuple[int, str]]:
@@ -124,19 +167,20 @@ def read_lines(path: Path) -> list[tuple[int, str]]:
     return [(number, text) for number, line in lines if (text := line.strip())]
 
 
-def join(parts: Sequence[LabelMatrix], names: Sequence[str]) -> LabelMatrix:
-    """Concatenate labels of the same classes; the name of each part becomes the split."""
-    classes = parts[0].classes
-    for part, name in zip(parts, names, strict=True):
-        if part.classes != classes:
-            raise DataError(
-                f"the {name} part has other classes than the {names[0]} part: {part.classes[:5]} "
-                f"... and {classes[:5]} ..."
-            )
-    items = [part.items for part in parts if part.items is not None]
-    return LabelMatrix(
-        np.concatenate([part.values for part in parts]),
-        classes,
-        np.concatenate(items) if len(items) == len(parts) else None,
-        np.repeat(np.asarray(names, dtype=str), [len(part) for part in parts]),
-    )
+def read_table(file: Path, columns: Sequence[str]) -> Any:
+    """These columns of a CSV file as a data frame; `Filename` is text."""
+    import pandas as pd
+
+    frame = pd.read_csv(file, usecols=lambda name: name in columns, dtype={"Filename": str})
+    missing = [name for name in columns if name not in frame.columns]
+    if missing:
+        wanted, lost = ", ".join(columns), ", ".join(missing)
+        raise DataError(
+            f"{file} line 1: expected the columns {wanted}; these columns are missing: {lost}"
+        )
+    return frame
+
+
+def complete(present: np.ndarray) -> np.ndarray:
+    """Complete labels from a table of what is present."""
+    return np.where(present, PRESENT, ABSENT).astype(np.int8)

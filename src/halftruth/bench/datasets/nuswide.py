@@ -10,9 +10,8 @@ import numpy as np
 from halftruth.bench.datasets.dataset import (
     Contents,
     Dataset,
-    Published,
-    find_existing,
-    join,
+    classes_of,
+    complete,
     read_lines,
     register,
 )
@@ -21,50 +20,12 @@ from halftruth.data.readers.cell_codes import Coding
 from halftruth.data.readers.label_lists import matrix_of_lists
 from halftruth.data.readers.numpy_file import load_arrays
 from halftruth.data.readers.text_table import read_csv
-from halftruth.labels import ABSENT, PRESENT, LabelMatrix
+from halftruth.labels import LabelMatrix
 from halftruth.seeds import check_seed
 
-CONCEPTS = (
-    "airport", "animal", "beach", "bear", "birds", "boats", "book", "bridge", "buildings", "cars",
-    "castle", "cat", "cityscape", "clouds", "computer", "coral", "cow", "dancing", "dog",
-    "earthquake", "elk", "fire", "fish", "flags", "flowers", "food", "fox", "frost", "garden",
-    "glacier", "grass", "harbor", "horses", "house", "lake", "leaf", "map", "military", "moon",
-    "mountain", "nighttime", "ocean", "person", "plane", "plants", "police", "protest", "railroad",
-    "rainbow", "reflection", "road", "rocks", "running", "sand", "sign", "sky", "snow", "soccer",
-    "sports", "statue", "street", "sun", "sunset", "surf", "swimmers", "tattoo", "temple", "tiger",
-    "tower", "town", "toy", "train", "tree", "valley", "vehicle", "water", "waterfall", "wedding",
-    "whales", "window", "zebra",
-)  # fmt: skip
+CONCEPTS = classes_of("nuswide")
 NusSplit = Literal["cole", "drawn", "asl", "official"]
-EM = "Zhou et al. 2022 (EM), Table 4"
-LASD = "LASD, Table 1"
-HILL = "Zhang et al. (Hill, SPLC), Table II"
 SIZES = (150_000, 60_260)
-COMMON = (
-    Published("classes", "81", EM),
-    Published("images_train_and_val", "150,000", LASD),
-    Published("images_train", "120000", EM, val=0.2),
-    Published("images_val", "30000", EM, val=0.2),
-    Published("images_test", "60,260", LASD),
-    Published("positives_per_image", "1.89", EM),
-)
-PUBLISHED: dict[str, tuple[Published, ...]] = {
-    "cole": COMMON,
-    "drawn": COMMON,
-    "asl": (
-        Published("classes", "81", HILL),
-        Published("images_train_and_val", "119,103", HILL),
-        Published("images_test", "50,720", "Zhang et al. (Hill, SPLC), section V-A"),
-        Published("observed_labels", "289,460", HILL, setting="complete"),
-        Published("observed_labels", "119,103", HILL, setting="single"),
-    ),
-    "official": (
-        Published("classes", "81", "Chua et al. 2009"),
-        Published("images", "269,648", "Chua et al. 2009"),
-        Published("images_train_and_val", "161,789", "Chua et al. 2009"),
-        Published("images_test", "107,859", "Chua et al. 2009"),
-    ),
-}
 
 
 @register("nuswide", "nus-wide", "nus")
@@ -77,41 +38,28 @@ class NusWide(Dataset):
         label, from ASL's CSV file; Hill and SPLC use it. "official": the lists of NUS-WIDE itself.
     """
 
-    title = "NUS-WIDE"
-    homepage = "the NUS-WIDE page of the Lab for Media Search, National University of Singapore \
-(lms.comp.nus.edu.sg), Groundtruth.zip, ImageList.zip, ConceptsList.zip, images on request; for \
-split='cole' the arrays linked from data/README.md of elijahcole/single-positive-multi-label; for \
-split='asl' the file linked from MODEL_ZOO.md of Alibaba-MIIL/ASL"
-    tree = """
-        ImageList/TrainImagelist.txt, TestImagelist.txt          (split "official" and "drawn")
-        Groundtruth/TrainTestLabels/Labels_airport_Train.txt, Labels_airport_Test.txt, ... (81 x 2)
-        formatted_train_images.npy, formatted_train_labels.npy   (split "cole")
-        formatted_val_images.npy, formatted_val_labels.npy
-        nus_wid_data.csv                                         (split "asl")
-        Flickr/actor/0001_2124494179.jpg, ... (or Flickr.zip); images/*.jpg for split "asl"
-    """
+    entry = "nuswide"
 
     def __init__(self, split: NusSplit = "cole", draw_seed: int = 1200) -> None:
-        if split not in get_args(NusSplit):
-            raise DataError(f"split must be one of {get_args(NusSplit)}, got {split!r}")
-        self.split: NusSplit = split
+        self.split = self.check_choice("split", split, get_args(NusSplit))
+        # The drawn split has the sizes of the other.
+        self.variant = "cole" if split == "drawn" else split
         self.draw_seed = check_seed(draw_seed, "draw_seed")
 
     def read(self, root: Path) -> Contents:
         if not root.exists():
             raise self.incomplete(f"{root}: there is no such folder")
         if self.split == "asl":
-            return Contents(self._asl(root / "nus_wid_data.csv"), find_existing(root / "images"))
-        images = find_existing(root / "Flickr", root / "Flickr.zip")
+            return Contents(
+                self._asl(root / "nus_wid_data.csv"), self.find_existing(root / "images")
+            )
+        images = self.find_existing(root / "Flickr", root / "Flickr.zip")
         if self.split == "cole":
             parts = [self._arrays(root, part) for part in ("train", "val")]
         else:
             parts = [self._lists(root, part) for part in ("Train", "Test")]
-        labels = join(parts, ("train", "test"))
+        labels = self.join(parts, ("train", "test"))
         return Contents(self._draw(labels) if self.split == "drawn" else labels, images)
-
-    def published(self) -> tuple[Published, ...]:
-        return PUBLISHED[self.split]
 
     def _lists(self, root: Path, part: str) -> LabelMatrix:
         """One image per line, as actor\\0001_2124494179.jpg; 81 files with 0 or 1 per line."""
@@ -135,7 +83,7 @@ split='asl' the file linked from MODEL_ZOO.md of Alibaba-MIIL/ASL"
             )
         if not np.isin(values, (0, 1)).all():
             raise DataError(f"{matrix}: expected 0 and 1, got {np.unique(values)[:5]}")
-        return LabelMatrix(np.where(values == 1, PRESENT, ABSENT).astype(np.int8), CONCEPTS, items)
+        return LabelMatrix(complete(values == 1), CONCEPTS, items)
 
     def _asl(self, file: Path) -> LabelMatrix:
         """Lines of a file name, "['clouds', 'sky']", and train or val (the test images)."""
@@ -180,4 +128,4 @@ def _zeros_and_ones(file: Path, rows: int) -> np.ndarray:
         raise DataError(
             f"{file}: expected {rows:,} lines of 0 or 1, one per image of the list, got {found}"
         )
-    return np.where(np.array(marks) == "1", PRESENT, ABSENT).astype(np.int8)
+    return complete(np.array(marks) == "1")

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
-from halftruth.bench.datasets.dataset import (
-    Contents,
-    Dataset,
-    Published,
-    find_existing,
-    join,
-    register,
-)
+from halftruth.bench.datasets.dataset import Contents, Dataset, read_table, register
 from halftruth.data.errors import DataError, class_names, some
 from halftruth.data.readers.text_table import read_text
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
@@ -23,7 +16,6 @@ from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 TestPart = Literal["validation", "test"]
 DESCRIPTIONS = ("oidv7-class-descriptions-boxable.csv", "class-descriptions-boxable.csv")
 COLUMNS = ["ImageID", "LabelName", "Confidence"]
-HILL = "Zhang et al. (Hill, SPLC), Table II"
 
 
 @register("openimages", "open-images")
@@ -35,21 +27,10 @@ class OpenImages(Dataset):
     Images without a present label of these classes are left out.
     """
 
-    title = "Open Images (boxable image-level labels)"
-    homepage = "the Open Images page (storage.googleapis.com/openimages/web), V5 to V7: \
-human-verified image-level labels and class names of the boxable subset; images from CVDF"
-    tree = """
-        oidv7-class-descriptions-boxable.csv (or class-descriptions-boxable.csv)
-        train-annotations-human-imagelabels-boxable.csv
-        validation-annotations-human-imagelabels-boxable.csv (or test-... with test="test")
-        train/*.jpg, validation/*.jpg, test/*.jpg
-        (the CSV files may be in a folder annotations/)
-    """
+    entry = "openimages"
 
     def __init__(self, test: TestPart = "validation", classes: Sequence[str] | None = None) -> None:
-        if test not in get_args(TestPart):
-            raise DataError(f"test must be one of {get_args(TestPart)}, got {test!r}")
-        self.test: TestPart = test
+        self.test = self.check_choice("test", test, get_args(TestPart))
         self.classes = None if classes is None else class_names(classes, "classes=")
 
     def read(self, root: Path) -> Contents:
@@ -62,18 +43,9 @@ human-verified image-level labels and class names of the boxable subset; images 
         ids, names = self._read_classes(named)
         parts, notes = zip(*(_labels(file, ids, names) for file in files), strict=True)
         return Contents(
-            join(parts, ("train", "test")),
-            find_existing(root / "train", root / self.test),
+            self.join(parts, ("train", "test")),
+            self.find_existing(root / "train", root / self.test),
             notes=tuple(note for note in notes if note),
-        )
-
-    def published(self) -> tuple[Published, ...]:
-        return (
-            Published("classes", "567", HILL),
-            Published("images_train_and_val", "1,742,125", HILL),
-            Published("images_test", "37,306", "Zhang et al. (Hill, SPLC), section V-A"),
-            Published("positives_per_image", "2.54", HILL),
-            Published("observed_labels", "1,742,125", HILL, setting="single"),
         )
 
     def _read_classes(self, file: Path) -> tuple[list[str], tuple[str, ...]]:
@@ -97,10 +69,7 @@ def _labels(file: Path, ids: list[str], names: tuple[str, ...]) -> tuple[LabelMa
     """One row per image: Confidence 1 is PRESENT, 0 is ABSENT, no entry is UNKNOWN."""
     import pandas as pd
 
-    frame: Any = pd.read_csv(file, usecols=lambda name: name in COLUMNS)
-    missing = [name for name in COLUMNS if name not in frame.columns]
-    if missing:
-        raise DataError(f"{file} line 1: expected the columns {COLUMNS}, {missing} are missing")
+    frame = read_table(file, COLUMNS)
     confidence = pd.to_numeric(frame["Confidence"], errors="coerce").to_numpy(dtype=float)
     wrong = np.flatnonzero(~np.isin(confidence, (0.0, 1.0)))
     if len(wrong):

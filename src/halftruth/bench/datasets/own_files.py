@@ -11,14 +11,14 @@ import numpy as np
 
 from halftruth.bench.datasets.chestxray14 import patient_parts
 from halftruth.bench.datasets.coco import string_order
-from halftruth.bench.datasets.dataset import Contents, Dataset, Published, published_of, register
+from halftruth.bench.datasets.dataset import Contents, Dataset, complete, register
 from halftruth.bench.label_settings import MEASURES
 from halftruth.data import read_column, read_labels
 from halftruth.data.errors import DataError, class_names, some
 from halftruth.data.feature_columns import read_features
 from halftruth.data.features import check_features
 from halftruth.data.readers.numpy_file import load_arrays
-from halftruth.labels import ABSENT, PRESENT, LabelMatrix
+from halftruth.labels import LabelMatrix
 
 
 @register("table")
@@ -35,11 +35,7 @@ class LabelFile(Dataset):
         any-class presence paper; a split column is then not used.
     """
 
-    title = "a label file"
-    homepage = "your own, in any format of docs/formats.md"
-    tree = """
-        a label file with complete labels and a split column (train, test, and val if you like)
-    """
+    entry = "table"
 
     def __init__(
         self,
@@ -59,7 +55,10 @@ class LabelFile(Dataset):
         self.measures = measures
 
     def read(self, root: Path) -> Contents:
-        labels, patients = read_labels(root, **self._reading()), None
+        reading, patients = dict(self.reading), None
+        if self.patient_column is not None:
+            reading["drop_columns"] = [*reading.get("drop_columns", ()), self.patient_column]
+        labels = read_labels(root, **reading)
         if self.patient_column is not None:
             patients = np.array(read_column(root, self.patient_column))
             labels = dataclasses.replace(labels, split=patient_parts(patients))
@@ -70,15 +69,6 @@ class LabelFile(Dataset):
 
     def read_measures(self, root: Path, labels: LabelMatrix) -> Mapping[str, np.ndarray]:
         return {} if self.measures is None else read_measures(Path(self.measures), labels)
-
-    def _reading(self) -> dict[str, Any]:
-        if self.patient_column is None:
-            return self.reading
-        dropped = [*self.reading.get("drop_columns", ()), self.patient_column]
-        return {**self.reading, "drop_columns": dropped}
-
-    def published(self) -> tuple[Published, ...]:
-        return published_of(self.compare)
 
 
 def read_measures(file: Path, labels: LabelMatrix) -> dict[str, np.ndarray]:
@@ -120,11 +110,7 @@ class PackedFeatures(Dataset):
     compare: the data set whose published numbers it is compared with.
     """
 
-    title = "packed features"
-    homepage = "made from your own images by any backbone; docs/datasets.md has the few lines"
-    tree = """
-        features.npz with features, labels, names, split and, optionally, scale and image_id
-    """
+    entry = "features"
 
     def __init__(self, compare: str | None = None) -> None:
         self.compare = compare
@@ -149,7 +135,7 @@ class PackedFeatures(Dataset):
         bits = np.unpackbits(packed, axis=1)
         if bits[:, len(names) :].any():
             raise DataError(f"{file} [labels]: bits are set beyond the {len(names)} classes")
-        values = np.where(bits[:, : len(names)] == 1, PRESENT, ABSENT).astype(np.int8)
+        values = complete(bits[:, : len(names)] == 1)
         matrix = np.multiply(arrays["features"], arrays.get("scale", 1.0), dtype=np.float32)
         check_features(matrix, rows=rows, place=f"{file} [features]")
         order = np.arange(rows)
@@ -160,6 +146,3 @@ class PackedFeatures(Dataset):
             items = arrays["image_id"][order].astype(str)
         parts = np.array(PARTS)[split[order]]
         return Contents(LabelMatrix(values[order], names, items, parts), features=matrix[order])
-
-    def published(self) -> tuple[Published, ...]:
-        return published_of(self.compare)

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
 from halftruth.bench.datasets.dataset import (
     Contents,
     Dataset,
-    Published,
-    find_existing,
-    join,
+    classes_of,
+    complete,
+    read_table,
     register,
 )
 from halftruth.data.errors import DataError
-from halftruth.labels import ABSENT, PRESENT, LabelMatrix
+from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.seeds import check_seed
 
-CODES = (
-    "RB", "OB", "PF", "DE", "FS", "IS", "RO", "IN", "AF", "BE", "FO", "GR", "PH", "PB", "OS", "OP",
-    "OK",
-)  # fmt: skip
+CODES = classes_of("sewer-ml")
 SewerSplit = Literal["paper", "held-out"]
-TABLE = "any-class presence paper, Table 7"
 
 
 @register("sewer-ml", "sewerml")
@@ -42,13 +38,7 @@ class SewerML(Dataset):
         published).
     """
 
-    title = "Sewer-ML"
-    homepage = "the Sewer-ML page of Aalborg University's VAP lab (vap.aau.dk/sewer-ml), a form \
-gives access; annotations and images"
-    tree = """
-        SewerML_Train.csv, SewerML_Val.csv (or in a folder annotations/)
-        train00.zip ... train13.zip, valid00.zip, valid01.zip (or unpacked in images/, train/, val/)
-    """
+    entry = "sewer-ml"
 
     def __init__(
         self,
@@ -57,8 +47,7 @@ gives access; annotations and images"
         negatives: float | None = None,
         subset_seed: int = 0,
     ) -> None:
-        if split not in get_args(SewerSplit):
-            raise DataError(f"split must be one of {get_args(SewerSplit)}, got {split!r}")
+        self.split = self.check_choice("split", split, get_args(SewerSplit))
         if (positives is None) != (negatives is None):
             raise DataError(
                 "expected positives and negatives together, as in positives=50000, negatives=2; "
@@ -68,8 +57,9 @@ gives access; annotations and images"
             raise DataError(
                 f"expected positives >= 1 and negatives >= 0, got {positives} and {negatives}"
             )
-        self.split, self.subset_seed = split, check_seed(subset_seed, "subset_seed")
+        self.subset_seed = check_seed(subset_seed, "subset_seed")
         self.subset = None if positives is None else (int(positives), float(negatives or 0))
+        self.variant = self.split if self.subset is None else f"{self.split}, subset"
 
     def read(self, root: Path) -> Contents:
         folder = self.folder(root, ("", "annotations", "Annotations"), "SewerML_Train.csv")
@@ -85,26 +75,9 @@ gives access; annotations and images"
         archives = sorted([*root.glob("train[0-9]*.zip"), *root.glob("valid[0-9]*.zip")])
         folders = [root / name for name in ("images", "train", "val", "trainAll", "valAll")]
         return Contents(
-            join(parts, ("train", "val" if self.split == "paper" else "test")),
-            find_existing(*folders, *archives),
+            self.join(parts, ("train", "val" if self.split == "paper" else "test")),
+            self.find_existing(*folders, *archives),
             notes=tuple(notes),
-        )
-
-    def published(self) -> tuple[Published, ...]:
-        train, val = ("train", "val") if self.split == "paper" else ("train_and_val", "test")
-        found = (
-            Published("classes", "17", "Haurum and Moeslund 2021"),
-            Published(f"images_{val}", "130,046", TABLE),
-            Published(f"positive_rows_{val}", "61,365", TABLE),
-            Published(f"negative_rows_{val}", "68,681", TABLE),
-        )
-        if self.subset is not None:
-            return found
-        return (
-            *found,
-            Published(f"images_{train}", "1,040,129", TABLE),
-            Published(f"positive_rows_{train}", "487,309", TABLE),
-            Published(f"negative_rows_{train}", "552,820", TABLE),
         )
 
 
@@ -132,13 +105,7 @@ def draw_rows(
 
 
 def _labels(file: Path) -> tuple[LabelMatrix, str]:
-    import pandas as pd
-
-    wanted = ("Filename", "Defect", *CODES)
-    frame: Any = pd.read_csv(file, usecols=lambda name: name in wanted, dtype={"Filename": str})
-    missing = [name for name in wanted if name not in frame.columns]
-    if missing:
-        raise DataError(f"{file} line 1: these columns are missing: {', '.join(missing)}")
+    frame = read_table(file, ("Filename", "Defect", *CODES))
     nameless = np.flatnonzero(frame["Filename"].isna().to_numpy())
     if len(nameless):
         raise DataError(f"{file} entry {nameless[0] + 1}: has no Filename ({len(nameless):,} such)")
@@ -150,7 +117,7 @@ def _labels(file: Path) -> tuple[LabelMatrix, str]:
             f"{file} entry {row + 1}, column {('Defect', *CODES)[column]}: expected 0 or 1, got "
             f"{marks[row, column]}"
         )
-    values = np.where(marks[:, 1:] == 1, PRESENT, ABSENT).astype(np.int8)
+    values = complete(marks[:, 1:] == 1)
     odd = int(np.count_nonzero((values == PRESENT).any(axis=1) != (marks[:, 0] == 1)))
     note = f"{file.name}: {odd:,} rows in which Defect disagrees with the 17 defect columns"
     return LabelMatrix(values, CODES, frame["Filename"].to_numpy(dtype=str)), note if odd else ""

@@ -9,28 +9,13 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from halftruth.bench.datasets.dataset import (
-    Contents,
-    Dataset,
-    Published,
-    find_existing,
-    join,
-    read_lines,
-    register,
-)
+from halftruth.bench.datasets.dataset import Contents, Dataset, classes_of, read_lines, register
 from halftruth.data.errors import DataError
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 
-CLASSES = (
-    "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
-    "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train",
-    "tvmonitor",
-)  # fmt: skip
+CLASSES = classes_of("voc2012")
 OnlyDifficult = Literal["absent", "unknown", "present"]
 _CODE = {"absent": ABSENT, "unknown": UNKNOWN, "present": PRESENT}
-EM = "Zhou et al. 2022 (EM), Table 4"
-LASD = "LASD, Table 1"
-HILL = "Zhang et al. (Hill, SPLC), Table II"
 
 
 @register("voc2012", "voc")
@@ -41,28 +26,19 @@ class VOC2012(Dataset):
         lists). The papers use absent.
     """
 
-    title = "PASCAL VOC 2012"
-    homepage = "the PASCAL VOC project page (host.robots.ox.ac.uk/pascal/VOC), the file \
-VOCtrainval_11-May-2012.tar; nothing else is needed"
-    tree = """
-        VOCdevkit/VOC2012/ImageSets/Main/train.txt, val.txt
-        VOCdevkit/VOC2012/ImageSets/Main/aeroplane_train.txt, aeroplane_val.txt, ... (20 classes)
-        VOCdevkit/VOC2012/JPEGImages/*.jpg
-        VOCdevkit/VOC2012/Annotations/*.xml (only for labels that are shown by size or position)
-    """
+    entry = "voc2012"
 
     def __init__(self, difficult: OnlyDifficult = "absent") -> None:
-        if difficult not in get_args(OnlyDifficult):
-            raise DataError(
-                f"difficult must be one of {get_args(OnlyDifficult)}, got {difficult!r}"
-            )
+        self.check_choice("difficult", difficult, get_args(OnlyDifficult))
         self.codes = {"1": PRESENT, "-1": ABSENT, "0": _CODE[difficult]}
 
     def read(self, root: Path) -> Contents:
         folder = self.folder(root, ("VOCdevkit/VOC2012", "VOC2012", ""), "ImageSets/Main")
         lists = folder / "ImageSets" / "Main"
         parts = [self._part(lists, part) for part in ("train", "val")]
-        return Contents(join(parts, ("train", "test")), find_existing(folder / "JPEGImages"))
+        return Contents(
+            self.join(parts, ("train", "test")), self.find_existing(folder / "JPEGImages")
+        )
 
     def read_measures(self, root: Path, labels: LabelMatrix) -> Mapping[str, np.ndarray]:
         """Read area and distance from the centre of each class from the boxes in Annotations."""
@@ -78,17 +54,6 @@ VOCtrainval_11-May-2012.tar; nothing else is needed"
                 away = float(np.hypot((x0 + x1) / 2 - 0.5, (y0 + y1) / 2 - 0.5))
                 distance[row, k] = np.fmin(distance[row, k], away)
         return {"area": area, "centre_distance": distance}
-
-    def published(self) -> tuple[Published, ...]:
-        return (
-            Published("classes", "20", EM),
-            Published("images_train_and_val", "5,717", LASD),
-            Published("images_train", "4574", EM, val=0.2),
-            Published("images_val", "1143", EM, val=0.2),
-            Published("images_test", "5,823", LASD),
-            Published("positives_per_image", "1.46", EM),
-            Published("observed_labels", "8,331", HILL, setting="complete"),
-        )
 
     def _part(self, lists: Path, part: str) -> LabelMatrix:
         files = [lists / f"{name}_{part}.txt" for name in CLASSES]

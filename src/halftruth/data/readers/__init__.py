@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from halftruth.data.errors import DataError, class_names
+from halftruth.data.errors import DataError, class_names, some
 from halftruth.data.readers.arff import read_arff_labels
 from halftruth.data.readers.cell_codes import CODES, Coding
 from halftruth.data.readers.coco_json import read_coco
@@ -75,6 +76,11 @@ def format_of(source: Path) -> str:
             return "VOC"
         if find_metadata(source):
             return "image folder"
+        if parts := _parts_of_dataset(source):
+            raise DataError(
+                f"{source}: is a DatasetDict of Hugging Face with the parts {some(parts)}; give "
+                f"one of them, such as {source / parts[0]}"
+            )
         raise DataError(
             f"{source}: is a folder with neither Annotations/*.xml (VOC) nor metadata.csv, .jsonl "
             "or .parquet (image folder), nor shards (.tar, .parquet, .arrow); give the label file "
@@ -94,3 +100,12 @@ def format_of(source: Path) -> str:
         f"{source}: unknown kind of label file; expected {', '.join(SUFFIXES)}, .json (COCO), "
         ".npz, .npy, .arff, .tar, a VOC folder, an image folder with metadata, or shards"
     )
+
+
+def _parts_of_dataset(folder: Path) -> list[str]:
+    """The parts of a folder that `DatasetDict.save_to_disk` wrote."""
+    try:
+        found = json.loads((folder / "dataset_dict.json").read_bytes())
+        return [str(part) for part in found["splits"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []

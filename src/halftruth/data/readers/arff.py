@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +11,12 @@ import numpy as np
 
 from halftruth.data.errors import DataError, nearest
 from halftruth.data.readers.cell_codes import Coding, decode
-from halftruth.data.readers.text_table import read_text
+from halftruth.data.readers.text_table import read_text, read_xml
 from halftruth.labels import LabelMatrix
 from halftruth.reading import ArffLabels
 
 _QUOTED = r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\""
+_HEADER = re.compile(r"@(relation|attribute|data)\b\s*(.*)", re.IGNORECASE)
 _DECLARATION = re.compile(rf"@attribute\s+({_QUOTED}|[^\s{{]+)\s*(.+)$", re.IGNORECASE)
 _FIELD = re.compile(rf"\s*({_QUOTED}|[^,'\"]*?)\s*(,|$)")
 _SPARSE_FIELD = re.compile(rf"\s*(\d{{1,9}})\s+({_QUOTED}|[^,'\"\s]+)\s*(,|$)")
@@ -24,10 +24,22 @@ _SPARSE_FIELD = re.compile(rf"\s*(\d{{1,9}})\s+({_QUOTED}|[^,'\"\s]+)\s*(,|$)")
 
 @dataclass(frozen=True)
 class Attribute:
-    """The name of an attribute, and its values if it is nominal (None for a number)."""
+    """The name of an attribute, and its values with their numbers if it is nominal (else None)."""
 
     name: str
-    values: tuple[str, ...] | None
+    values: dict[str, int] | None
+
+    def read(self, text: str, place: str) -> float:
+        """The number of a cell, the position of a nominal value, or NaN for '?'."""
+        if text == "?":
+            return np.nan
+        try:
+            return float(text) if self.values is None else self.values[text]
+        except (ValueError, KeyError):
+            wanted = "a number" if self.values is None else f"one of {tuple(self.values)}"
+            raise DataError(
+                f"{place}: attribute {self.name!r} must be {wanted}, got {text!r}"
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -38,6 +50,24 @@ class Arff:
     relation: str
     attributes: list[Attribute]
     lines: list[tuple[int, str]]
+
+    def where(self, row: int) -> str:
+        """The file and line of a row, for messages."""
+        return f"{self.path} line {self.lines[row][0]}"
+
+    def read(self, keep: Sequence[int]) -> np.ndarray:
+        """(N, len(keep)) float64: numbers, the position of nominal values, NaN for '?'.
+
+        A sparse row leaves out zeros and first declared values, as Weka defines it.
+        """
+        column = {position: k for k, position in enumerate(keep)}
+        rows = np.zeros((len(self.lines), len(keep)), dtype=np.float64)
+        for row, (_, line) in enumerate(self.lines):
+            place = self.where(row)
+            for position, text in _entries(line, len(self.attributes), place):
+                if position in column:
+                    rows[row, column[position]] = self.attributes[position].read(text, place)
+        return rows
 
 
 def read_arff_labels(
@@ -50,15 +80,19 @@ def read_arff_labels(
     """Read the labels of an ARFF file; see `label_positions` for how they are found."""
     arff = open_arff(path)
     positions = label_positions(arff, arff_labels if classes is None else classes)
-    chosen = [arff.attributes[position] for position in positions]
-    names = [attribute.name for attribute in chosen]
-    rows = read_rows(path, arff.attributes, arff.lines, positions)
-    columns = [_tokens(cells, attribute) for cells, attribute in zip(rows.T, chosen, strict=True)]
-
-    def where(row: int) -> str:
-        return f"{path} line {arff.lines[row][0]}"
-
-    values, notes = decode(columns, names, where, coding)
+    names = [arff.attributes[position].name for position in positions]
+    columns = []
+    for position, cells in zip(positions, arff.read(positions).T, strict=True):
+        known = arff.attributes[position].values
+        # Text for `decode`: nominal values by their name, a missing value as blank.
+        texts = None if known is None else list(known)
+        columns.append(
+            [
+                "" if np.isnan(cell) else f"{cell:g}" if texts is None else texts[int(cell)]
+                for cell in cells
+            ]
+        )
+    values, notes = decode(columns, names, arff.where, coding)
     return LabelMatrix(values, tuple(names), notes=notes)
 
 
@@ -76,38 +110,39 @@ def read_arff_features(path: Path, *, arff_labels: ArffLabels = None) -> np.ndar
                 f"{path}: attribute {attribute.name!r} has {len(attribute.values)} nominal values; "
                 "features must be numbers or two-valued: encode it first"
             )
-    return read_rows(path, arff.attributes, arff.lines, positions).astype(np.float32)
+    return arff.read(positions).astype(np.float32)
 
 
 def open_arff(path: Path) -> Arff:
     """Read the header and the data lines."""
-    relation = ""
-    attributes: list[Attribute] = []
+    relation, in_data = "", False
+    attributes: dict[str, Attribute] = {}
     lines: list[tuple[int, str]] = []
-    in_data = False
     for number, raw in enumerate(read_text(path).split("\n"), start=1):
         line = raw.strip()
         if not line or line.startswith("%"):
             continue
         if in_data:
             lines.append((number, line))
-        elif re.match(r"@relation\b", line, re.IGNORECASE):
-            relation = line[len("@relation") :].strip()
-        elif re.match(r"@attribute\b", line, re.IGNORECASE):
-            attributes.append(parse_attribute(line, f"{path} line {number}"))
-        elif re.match(r"@data\b", line, re.IGNORECASE):
-            in_data = True
-        else:
+            continue
+        match = _HEADER.match(line)
+        if match is None:
             raise DataError(
                 f"{path} line {number}: expected @relation, @attribute or @data, got {line[:60]!r}"
             )
-    names = [attribute.name for attribute in attributes]
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise DataError(f"{path}: attribute {twice!r} is declared twice")
+        keyword = match[1].lower()
+        if keyword == "relation":
+            relation = match[2]
+        elif keyword == "data":
+            in_data = True
+        else:
+            attribute = parse_attribute(line, f"{path} line {number}")
+            if attribute.name in attributes:
+                raise DataError(f"{path}: attribute {attribute.name!r} is declared twice")
+            attributes[attribute.name] = attribute
     if not attributes or not lines:
         raise DataError(f"{path}: expected @attribute lines, @data and at least one row after it")
-    return Arff(path, relation, attributes, lines)
+    return Arff(path, relation, list(attributes.values()), lines)
 
 
 def label_positions(arff: Arff, given: ArffLabels) -> list[int]:
@@ -152,28 +187,18 @@ def _find_xml(path: Path) -> Path | None:
 
 
 def _names_in_xml(path: Path) -> list[str]:
-    try:
-        root = ElementTree.fromstring(path.read_bytes())
-    except (OSError, ElementTree.ParseError, ValueError, LookupError) as error:
-        raise DataError(f"{path}: cannot be read as MULAN's XML list of labels: {error}") from None
+    root = read_xml(path, "MULAN's XML list of labels")
     names = [entry.get("name", "") for entry in root.iter() if entry.tag.endswith("label")]
     if not names or "" in names:
         raise DataError(f"{path}: expected <labels> with <label name=...> entries")
     return names
 
 
-def _tokens(cells: np.ndarray, attribute: Attribute) -> list[str]:
-    """Cells as text for `decode`: nominal values by their name, a missing value as blank."""
-    if attribute.values is None:
-        return ["" if np.isnan(cell) else f"{cell:g}" for cell in cells]
-    return ["" if np.isnan(cell) else attribute.values[int(cell)] for cell in cells]
-
-
 def parse_attribute(line: str, place: str) -> Attribute:
     """Parse one @attribute line.
 
     >>> parse_attribute("@attribute 'big cat' {0,1}", "example")
-    Attribute(name='big cat', values=('0', '1'))
+    Attribute(name='big cat', values={'0': 0, '1': 1})
     """
     match = _DECLARATION.match(line)
     if match is None:
@@ -182,42 +207,16 @@ def parse_attribute(line: str, place: str) -> Attribute:
     if not name:
         raise DataError(f"{place}: the attribute has no name")
     if kind.startswith("{") and kind.endswith("}"):
-        values = tuple(_fields(kind[1:-1], place))
+        values = _fields(kind[1:-1], place)
         if len(set(values)) != len(values):
             raise DataError(f"{place}: attribute {name!r} declares a value twice")
-        return Attribute(name, values)
+        return Attribute(name, {value: k for k, value in enumerate(values)})
     if kind.lower() in ("numeric", "real", "integer"):
         return Attribute(name, None)
     raise DataError(
         f"{place}: attribute {name!r} is of type {kind[:40]!r}; numbers and nominal {{...}} "
         "attributes can be read"
     )
-
-
-def read_rows(
-    path: Path,
-    attributes: Sequence[Attribute],
-    lines: Sequence[tuple[int, str]],
-    keep: Sequence[int],
-) -> np.ndarray:
-    """(N, len(keep)) float64: numbers, the position of nominal values, NaN for '?'.
-
-    A sparse row leaves out zeros and first declared values, as Weka defines it.
-    """
-    column = {position: k for k, position in enumerate(keep)}
-    rows = np.zeros((len(lines), len(keep)), dtype=np.float64)
-    codes = [
-        None if attribute.values is None else {text: k for k, text in enumerate(attribute.values)}
-        for attribute in attributes
-    ]
-    for row, (number, line) in enumerate(lines):
-        place = f"{path} line {number}"
-        for position, text in _entries(line, len(attributes), place):
-            if position in column:
-                rows[row, column[position]] = _value(
-                    text, attributes[position], codes[position], place
-                )
-    return rows
 
 
 def _entries(line: str, width: int, place: str) -> list[tuple[int, str]]:
@@ -263,20 +262,3 @@ def _unquote(text: str) -> str:
     if len(text) > 1 and text[0] in "'\"" and text[0] == text[-1]:
         return re.sub(r"\\(.)", r"\1", text[1:-1])
     return text
-
-
-def _value(text: str, attribute: Attribute, codes: dict[str, int] | None, place: str) -> float:
-    if text == "?":
-        return np.nan
-    if codes is not None:
-        if text not in codes:
-            raise DataError(
-                f"{place}: attribute {attribute.name!r} must be one of {tuple(codes)}, got {text!r}"
-            )
-        return float(codes[text])
-    try:
-        return float(text)
-    except ValueError:
-        raise DataError(
-            f"{place}: attribute {attribute.name!r} must be a number, got {text!r}"
-        ) from None

@@ -130,24 +130,28 @@ def decode_soft(
     columns: Sequence[Sequence[str]], names: Sequence[str], where: Callable[[int], str]
 ) -> np.ndarray:
     """Decode columns of probabilities into (N, K) float32 soft labels; blank cells are NaN."""
-    values = np.full((len(columns[0]) if columns else 0, len(names)), np.nan, dtype=np.float32)
+    values = np.empty((len(columns[0]) if columns else 0, len(names)), dtype=np.float32)
     for position, (name, cells) in enumerate(zip(names, columns, strict=True)):
-        for row, cell in enumerate(cells):
-            token = cell.strip().lower()
-            if token in BLANK:
-                continue
-            try:
-                value = float(token)
-            except ValueError:
-                value = -1.0
-            if not 0 <= value <= 1:
-                raise DataError(
-                    f"{where(row)}, column {name!r}: expected the probability that the class is "
-                    f"present, from 0 to 1, or blank (unknown), got {cell!r}; if the column is not "
-                    f"a class, drop it with {option('drop_columns', name)}"
-                )
-            values[row, position] = value
+        numbers = {cell: number_of(cell) for cell in distinct_of(cells)}
+        wrong = {cell for cell, number in numbers.items() if number < 0 or number > 1}
+        if wrong:
+            row = next(row for row, cell in enumerate(cells) if cell in wrong)
+            raise DataError(
+                f"{where(row)}, column {name!r}: expected the probability that the class is "
+                f"present, from 0 to 1, or blank (unknown), got {cells[row]!r}; if the column is "
+                f"not a class, drop it with {option('drop_columns', name)}"
+            )
+        values[:, position] = [numbers[cell] for cell in cells]
     return values
+
+
+def number_of(cell: object) -> float:
+    """The number of a cell: NaN where it is blank, -inf for other texts and lists."""
+    token = str(cell).strip().lower()
+    try:
+        return float("nan" if token in BLANK else token)
+    except ValueError:
+        return float("-inf")
 
 
 def _refuse(
@@ -164,7 +168,7 @@ def _refuse(
             f"{place}: this column holds {cells[wrong[0]]!r}, so it looks like the split; read it "
             f"with {option('split_column', name)}, or drop it with {option('drop_columns', name)}"
         )
-    if all(_is_probability(cell) for cell in kinds if kinds[cell] != "blank"):
+    if all(0 <= number_of(cell) <= 1 for cell in kinds if kinds[cell] != "blank"):
         raise DataError(
             f"{place}: expected a label of 1, 0, -1, yes, no, true, false or blank, got "
             f"{cells[wrong[0]]!r}; if the numbers are probabilities that a class is present, pass "
@@ -182,13 +186,6 @@ def _refuse(
         f"yes, no or blank was expected; drop it with {option('drop_columns', name)}, or pass "
         f"{option('label_column', name)} if it lists label names"
     )
-
-
-def _is_probability(cell: str) -> bool:
-    try:
-        return 0 <= float(cell) <= 1
-    except ValueError:
-        return False
 
 
 def which_is_unknown() -> str:

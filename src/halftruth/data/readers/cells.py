@@ -1,11 +1,16 @@
-"""Columns of a large text file: each distinct text once, and its number per row."""
+"""Cells of tables: columns of repeated texts, the place of a row, typed values as text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, overload
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+
+from halftruth.data.errors import DataError
+
+Cell = str | list[str]
 
 
 class Cells(Sequence[str]):
@@ -22,13 +27,7 @@ class Cells(Sequence[str]):
     def __len__(self) -> int:
         return len(self.numbers)
 
-    @overload
-    def __getitem__(self, row: int) -> str: ...
-
-    @overload
-    def __getitem__(self, row: slice) -> list[str]: ...
-
-    def __getitem__(self, row: int | slice) -> str | list[str]:
+    def __getitem__(self, row: Any) -> Any:
         if isinstance(row, slice):
             return [self.distinct[number] for number in self.numbers[row]]
         return self.distinct[self.numbers[row]]
@@ -70,3 +69,52 @@ def map_cells(cells: Sequence[Any], values: dict[Any, int]) -> np.ndarray:
 def holds_lists(cells: Sequence[Any]) -> bool:
     """Whether a column has cells that are lists."""
     return not isinstance(cells, Cells) and any(isinstance(cell, list) for cell in cells)
+
+
+def parse_json(text: str, place: object) -> Any:
+    """Parse JSON; a mistake is an error with its place."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{place}: is not JSON: {error}") from None
+
+
+def parse_object(text: str, place: object) -> dict[str, Any]:
+    """Parse a JSON object: a record of named fields."""
+    found = parse_json(text, place)
+    if not isinstance(found, dict):
+        raise DataError(f"{place}: expected an object {{...}}, got {text[:40]!r}")
+    return found
+
+
+def columns_of_records(
+    records: Sequence[Mapping[str, Any]], places: Sequence[str]
+) -> dict[str, list[Cell]]:
+    """The fields of records as columns; a field that a record does not have is blank."""
+    names = dict.fromkeys(name for record in records for name in record)
+    return {
+        name: [
+            as_cell(record.get(name), f"{place}, field {name!r}")
+            for record, place in zip(records, places, strict=True)
+        ]
+        for name in names
+    }
+
+
+def as_cell(value: Any, place: str) -> Cell:
+    """Convert a typed value into the text that a CSV file would hold; lists stay lists."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, set | frozenset):
+        value = sorted(value, key=str)
+    if isinstance(value, list | tuple):
+        if any(isinstance(entry, list | tuple | dict) or entry is None for entry in value):
+            raise DataError(f"{place}: expected a flat list of label names, got {value!r:.60}")
+        return [str(entry) for entry in value]
+    if isinstance(value, dict | bytes):
+        raise DataError(f"{place}: expected text, a number or a list, got {value!r:.60}")
+    return str(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from halftruth.data.errors import DataError
 from halftruth.data.readers.cell_codes import Coding
+from halftruth.data.readers.cells import parse_json
 from halftruth.data.readers.duplicates import resolve_duplicates
 from halftruth.data.readers.label_lists import matrix_of_lists
 from halftruth.data.readers.text_table import read_text
@@ -32,19 +32,20 @@ def read_coco(
     categories verified as absent (`neg_category_ids`); those are ABSENT for any `zero`.
     """
     images, annotations, categories = _sections(path)
-    ordered = sorted(categories, key=lambda entry: _whole(entry, "id", path, "categories"))
-    category = {entry["id"]: _text(entry, "name", path, "categories") for entry in ordered}
+    ordered = sorted(categories, key=lambda entry: _field(entry, "id", int, f"{path}: categories"))
+    category = {entry["id"]: _field(entry, "name", str, f"{path}: categories") for entry in ordered}
     if len(category) != len(categories) or len(set(category.values())) != len(category):
         raise DataError(f"{path}: two categories share an id or a name")
     names = list(category.values()) if classes is None else list(classes)
-    row_of = {_whole(image, "id", path, "images"): row for row, image in enumerate(images)}
+    row_of = {_field(image, "id", int, f"{path}: images"): row for row, image in enumerate(images)}
     if len(row_of) != len(images):
         raise DataError(f"{path}: two images share an id")
 
     lists: list[list[str]] = [[] for _ in images]
     for number, annotation in enumerate(annotations):
-        image = _whole(annotation, "image_id", path, "annotations", number)
-        kind = _whole(annotation, "category_id", path, "annotations", number)
+        place = f"{path}: annotations[{number}]"
+        image = _field(annotation, "image_id", int, place)
+        kind = _field(annotation, "category_id", int, place)
         if image not in row_of or kind not in category:
             what = f"image_id {image}" if image not in row_of else f"category_id {kind}"
             raise DataError(f"{path}: annotations[{number}] has {what}, which is not defined")
@@ -64,12 +65,13 @@ def read_coco(
 
 
 def _sections(path: Path) -> list[list[dict[str, Any]]]:
-    try:
-        content = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{path}: is not JSON: {error}") from None
+    content = parse_json(read_text(path), path)
+    if isinstance(content, list):
+        raise DataError(
+            f"{path}: expected COCO instances JSON, an object with the lists images, annotations "
+            "and categories, but this is a list; from Label Studio export CSV or COCO, and save "
+            "rows as JSON lines (.jsonl)"
+        )
     sections = []
     for name in ("images", "annotations", "categories"):
         section = content.get(name) if isinstance(content, dict) else None
@@ -84,19 +86,13 @@ def _sections(path: Path) -> list[list[dict[str, Any]]]:
     return sections
 
 
-def _whole(entry: dict[str, Any], key: str, path: Path, section: str, number: int = -1) -> int:
+def _field(entry: dict[str, Any], key: str, kind: type, place: str) -> Any:
+    """A whole number (int) or a text (str) of an entry."""
     value = entry.get(key)
-    if not isinstance(value, int) or isinstance(value, bool):
-        place = section if number < 0 else f"{section}[{number}]"
-        raise DataError(f"{path}: {place}: expected a whole number as {key!r}, got {value!r}")
-    return value
-
-
-def _text(entry: dict[str, Any], key: str, path: Path, section: str) -> str:
-    value = entry.get(key)
-    if not isinstance(value, str) or not value.strip():
-        raise DataError(f"{path}: {section}: expected a text as {key!r}, got {value!r}")
-    return value.strip()
+    if not isinstance(value, kind) or isinstance(value, bool) or not str(value).strip():
+        what = "a whole number" if kind is int else "a text"
+        raise DataError(f"{place}: expected {what} as {key!r}, got {value!r}")
+    return str(value).strip() if kind is str else value
 
 
 def _file_name(image: dict[str, Any], path: Path, row: int) -> str:

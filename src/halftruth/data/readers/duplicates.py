@@ -65,7 +65,7 @@ def resolve_duplicates(
             f"rows repeat an item); remove them, pass {option('duplicates', 'merge')} to "
             f"combine their labels, or {option('duplicates', 'vote')} if they are votes"
         )
-    return _merge_lists(labels) if isinstance(labels, SparseLabelMatrix) else _merge(labels, listed)
+    return _merge(labels, listed)
 
 
 def _vote(labels: LabelMatrix) -> LabelMatrix:
@@ -105,15 +105,21 @@ def _split_of(
     return split[kept]
 
 
-def _merge(labels: LabelMatrix, listed: bool) -> LabelMatrix:
+def _merge(labels: Any, listed: bool) -> Any:
     assert labels.items is not None
-    if labels.soft is not None or labels.weights is not None:
+    if getattr(labels, "soft", None) is not None or labels.weights is not None:
         raise DataError(
             "duplicates='merge' is for hard labels without weights; keep one row per item"
         )
     target, kept = _group(labels.items)
-    present = np.zeros((len(kept), len(labels.classes)), dtype=bool)
-    absent = np.zeros_like(present)
+    shape = (len(kept), len(labels.classes))
+    if isinstance(labels, SparseLabelMatrix):
+        given = labels.sparse
+        rows = target[given.row_of_entries()]
+        joined = SparseLabels.from_entries(rows, given.columns, given.codes, shape, given.rest)
+        split = _split_of(labels, target, kept)
+        return SparseLabelMatrix(joined, labels.classes, labels.items[kept], split, labels.notes)
+    present, absent = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
     np.logical_or.at(present, target, labels.values == PRESENT)
     np.logical_or.at(absent, target, labels.values == ABSENT)
     clash = np.argwhere(present & absent)
@@ -121,23 +127,9 @@ def _merge(labels: LabelMatrix, listed: bool) -> LabelMatrix:
         row, column = clash[0]
         raise DataError(
             f"cannot merge the rows of {str(labels.items[kept[row]])!r}: class "
-            f"{labels.classes[column]!r} is present in one and absent in another"
+            f"{labels.classes[column]!r} is present in one and absent in another; if the rows are "
+            f"votes of several annotators, pass {option('duplicates', 'vote')}"
         )
     split = _split_of(labels, target, kept)
     values = np.where(present, PRESENT, np.where(absent, ABSENT, UNKNOWN)).astype(np.int8)
     return LabelMatrix(values, labels.classes, labels.items[kept], split, labels.notes)
-
-
-def _merge_lists(labels: SparseLabelMatrix) -> SparseLabelMatrix:
-    """Join the lists of each item, of labels that are sparse."""
-    assert labels.items is not None
-    if labels.weights is not None:
-        raise DataError("duplicates='merge' is for labels without weights; keep one row per item")
-    target, kept = _group(labels.items)
-    given = labels.sparse
-    shape = (len(kept), given.classes)
-    joined = SparseLabels.from_entries(
-        target[given.row_of_entries()], given.columns, given.codes, shape, given.rest
-    )
-    split = _split_of(labels, target, kept)
-    return SparseLabelMatrix(joined, labels.classes, labels.items[kept], split, labels.notes)

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import tokenize
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -15,12 +16,15 @@ import numpy as np
 
 from halftruth.data.errors import DataError, nearest, option, some
 from halftruth.data.memory import check_memory
-from halftruth.data.readers.cell_codes import Coding
+from halftruth.data.readers.cell_codes import Coding, kind_of
+from halftruth.data.readers.text_table import is_number
 from halftruth.labels import MANY_CLASSES, PRESENT, SparseLabels
 
 SEPARATORS = ("|", ";", ",")
-# Stands for cells that are lists written as text, where a separator is expected.
-LIST = "[]"
+_DIGITS = {"0", "1", "-1"}
+# Stands for cells that are lists written as text, where a separator is expected; and for cells of
+# Label Studio, which are {"choices": ["cat", "dog"]}, or a name alone.
+LIST, CHOICES = "[]", '{"choices": []}'
 
 
 def matrix_of_lists(
@@ -39,6 +43,7 @@ def matrix_of_lists(
     `MANY_CLASSES` classes become `SparseLabels`.
     """
     if classes is None:
+        _check_names(lists, where)
         classes = sort_names({name for row in lists for name in row})
     position = {name: k for k, name in enumerate(classes)}
     lengths = np.fromiter(map(len, lists), dtype=np.intp, count=len(lists))
@@ -101,13 +106,13 @@ def split_cells(
     if sep == "":
         raise DataError("sep must be the text between two labels, such as '|' or ' ', got ''")
     texts = ["" if isinstance(cell, list) else cell for cell in cells]
-    if _are_lists(texts, where):
+    if written := _find_notation(texts, where):
         if sep is not None:
             raise DataError(
                 f"{where(0)}: the cells are lists written as text, such as ['cat', 'dog'], so "
                 f"{option('sep', sep)} has no effect; leave it out"
             )
-        sep = LIST
+        sep = written
     elif sep is None:
         sep = detect_separator(texts, where)
     parts = (cell if isinstance(cell, list) else split_names(cell, sep) for cell in cells)
@@ -136,6 +141,9 @@ def split_names(cell: str, sep: str) -> list[str]:
     """
     if sep == LIST:
         return _parse_list(cell) or []
+    if sep == CHOICES:
+        chosen = _parse_list(cell)
+        return [cell] if chosen is None else chosen
     if "\\" in sep or f"\\{sep}" not in cell:
         return cell.split(sep)
     names, name, at = [], "", 0
@@ -159,6 +167,8 @@ def join_names(names: Sequence[str], sep: str = "|") -> str:
     """
     if sep == LIST:
         return str(list(names))
+    if sep == CHOICES:
+        return json.dumps({"choices": list(names)}, ensure_ascii=False) if names else ""
     if len(sep) == 1 and not any(sep in name or "\\" in name for name in names):
         return sep.join(names)
     escaped = [
@@ -176,18 +186,98 @@ def join_names(names: Sequence[str], sep: str = "|") -> str:
     return cell
 
 
-def _are_lists(cells: Sequence[str], where: Callable[[int], str]) -> bool:
-    """Whether the cells are lists written as text; refused if only some of them are."""
+def read_numbers(
+    lists: Sequence[Sequence[str]],
+    classes: Sequence[str] | None,
+    name: str,
+    where: Callable[[int], str],
+) -> list[list[str]] | None:
+    """The columns of lists that hold one number per class, [0, 1, 1]; None for lists of names.
+
+    Whole numbers are the names of numbered classes, unless every list is equally long and holds
+    nothing but 0, 1 and -1. `classes` names the columns in their order.
+    """
+    width = max(map(len, lists), default=0)
+    if width < 2 or not {len(row) for row in lists} <= {0, width}:
+        return None
+    entries = {entry for row in lists for entry in row}
+    if not (entries <= {"True", "False"} or {kind_of(entry) for entry in entries} <= _DIGITS):
+        whole = all(entry.removeprefix("-").isdigit() for entry in entries)
+        if whole or not all(map(is_number, entries)):
+            return None
+    if classes is None or len(classes) != width:
+        row = next(row for row, entries in enumerate(lists) if entries)
+        got = "" if classes is None else f", and classes= has {len(classes)} names"
+        raise DataError(
+            f"{where(row)}: column {name!r} holds one number per class (multi-hot), such as "
+            f"[{', '.join(lists[row][:5])}{', ...' if width > 5 else ''}]{got}; name the {width} "
+            "classes in their order with classes= (--read 'classes=[cat, dog]')"
+        )
+    return [list(column) for column in zip(*(row or [""] * width for row in lists), strict=True)]
+
+
+def _check_names(lists: Sequence[Sequence[str]], where: Callable[[int], str]) -> None:
+    """Refuse names that are numbers or parts of lists and of JSON, which no option has read."""
+    names = {name for row in lists for name in row}
+    brackets = {name for name in names if name[0] in "[{" or name[-1] in "]}"}
+    wrong = brackets | {name for name in names if "." in name and is_number(name)}
+    if not wrong:
+        return
+    row = next(row for row, names in enumerate(lists) if wrong.intersection(names))
+    name = next(name for name in lists[row] if name in wrong)
+    what = "a number"
+    if name in brackets:
+        what = "a part of a list or of JSON; write the cell as ['cat', 'dog'] or cat|dog"
+    raise DataError(
+        f"{where(row)}: the label {name!r} looks like {what}; if it is the name of a class, name "
+        "all classes with classes= (--read 'classes=[cat, dog]')"
+    )
+
+
+def question_classes(classes: Sequence[str]) -> list[str]:
+    """What to ask about class names: one class in several spellings, several classes in one name.
+
+    >>> question_classes(["cat", "Cat"])
+    ["these classes may be one class, spelt differently: 'cat', 'Cat'"]
+    """
+    spellings: dict[str, list[str]] = {}
+    for name in classes:
+        spellings.setdefault(" ".join(name.lower().split()), []).append(name)
+    asked = [
+        f"these classes may be one class, spelt differently: {some(names)}"
+        for names in spellings.values()
+        if len(names) > 1
+    ]
+    for mark in SEPARATORS:
+        parts = {name: [part.strip() for part in name.split(mark)] for name in classes}
+        counts = Counter(part for names in parts.values() for part in names)
+        joined = [
+            name
+            for name, names in parts.items()
+            if len(names) > 1 and all(counts[part] > 1 for part in names)
+        ]
+        if joined:
+            asked.append(
+                f"{len(joined):,} class names hold {mark!r} and other classes, such as "
+                f"{joined[0]!r}; if it separates labels, pass {option('sep', mark)}"
+            )
+    return asked
+
+
+def _find_notation(cells: Sequence[str], where: Callable[[int], str]) -> str | None:
+    """LIST or CHOICES for lists written as text, or None; refused if only some cells are lists."""
     filled = [(row, cell) for row, cell in enumerate(cells) if cell.strip()]
     parsed = [_parse_list(cell) is not None for _, cell in filled]
+    if any(found and '"choices"' in cell for found, (_, cell) in zip(parsed, filled, strict=True)):
+        return CHOICES
     for (row, cell), is_list in zip(filled, parsed, strict=True):
-        if not is_list and cell.strip()[:2] in ("['", '["'):
+        if not is_list and cell.strip()[:2] in ("['", '["', "{'", '{"'):
             raise DataError(
                 f"{where(row)}: {cell!r:.60} looks like a list, but cannot be read as one; write "
                 "it as ['cat', 'dog'] or as cat|dog"
             )
     if not any(parsed):
-        return False
+        return None
     if not all(parsed):
         row, cell = filled[parsed.index(False)]
         listed = filled[parsed.index(True)][0]
@@ -195,14 +285,21 @@ def _are_lists(cells: Sequence[str], where: Callable[[int], str]) -> bool:
             f"{where(row)}: {cell!r:.60} is not a list of names such as ['cat', 'dog'], but the "
             f"cell at {where(listed)} is; write all cells in one way"
         )
-    return True
+    return LIST
 
 
 def _parse_list(cell: str) -> list[str] | None:
-    """The names of a list written as text (Python or JSON), or None for any other text."""
+    """The names of a list written as text, or None for any other text.
+
+    A list of Python or JSON, a Python set, numbers as NumPy prints them, or a cell of Label Studio.
+    """
     text = cell.strip()
-    if not (text.startswith("[") and text.endswith("]")):
+    if text == "set()":
+        return []
+    if text[:1] + text[-1:] not in ("[]", "{}"):
         return None
+    if re.fullmatch(r"\[[-+.e\d\s]+\]", text):
+        return text[1:-1].split()
     try:
         names = json.loads(text)
     except (ValueError, RecursionError):
@@ -210,9 +307,14 @@ def _parse_list(cell: str) -> list[str] | None:
             names = None if _lacks_comma(text) else ast.literal_eval(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError, tokenize.TokenError):
             return None
-    if not isinstance(names, list) or not all(type(name) in (str, int) for name in names):
+    if isinstance(names, dict) and names.keys() == {"choices"}:
+        names = names["choices"]
+    if not isinstance(names, list | set):
         return None
-    return [str(name) for name in names]
+    if not all(type(name) in (str, int, float, bool) for name in names):
+        return None
+    found = [str(name) for name in names]
+    return sorted(found) if isinstance(names, set) else found
 
 
 def _lacks_comma(text: str) -> bool:
@@ -224,9 +326,9 @@ def _lacks_comma(text: str) -> bool:
 
 
 def detect_separator(cells: Sequence[str], where: Callable[[int], str]) -> str:
-    """The one of | ; , that occurs, or LIST; text with spaces and none of them needs `sep=`."""
-    if _are_lists(cells, where):
-        return LIST
+    """The one of | ; , that occurs, LIST or CHOICES; text with spaces alone needs `sep=`."""
+    if written := _find_notation(cells, where):
+        return written
     found = {}
     for mark in (*SEPARATORS, " "):
         row = next((row for row, cell in enumerate(cells) if mark in cell.strip()), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,22 @@ from halftruth.data.readers.cell_codes import (
     decode,
     decode_soft,
     holds_codes,
+    number_of,
 )
 from halftruth.data.readers.cells import holds_lists
 from halftruth.data.readers.duplicates import resolve_duplicates
-from halftruth.data.readers.label_lists import matrix_of_lists, split_cells
+from halftruth.data.readers.label_lists import (
+    matrix_of_lists,
+    read_numbers,
+    split_cells,
+)
 from halftruth.data.readers.text_table import (
-    ITEM_COLUMNS,
     Table,
+    find_item_column,
     index_ids,
     is_number,
     is_row_counter,
+    join_tables,
     plain,
     read_table,
     table_from_frame,
@@ -124,37 +130,44 @@ def labels_of_table(
         drop_columns=drop_columns,
         classes=classes,
     )
-    notes: tuple[str, ...] = ()
-    shares = None
-    if soft and roles.listing is not None:
-        raise DataError(
-            f"{table.where(0)}: column {roles.listing!r} lists names of labels, but soft labels "
-            "(--soft) are one column of probabilities per class"
-        )
-    if roles.listing is not None:
-        lists, blank = split_cells(
-            table.columns[roles.listing], where=table.where, sep=sep, nothing=nothing
-        )
-        values, names = matrix_of_lists(
-            lists, coding, where=table.where, classes=classes, blank_rows=blank, sparse=sparse
-        )
-        if not names:
-            raise DataError(f"{table.where(0)}: column {roles.listing!r} lists no label in any row")
-    else:
+    if roles.listing is None:
         if sep is not None or nothing is not None:
             raise DataError(
                 "sep= and nothing= are for a column that lists labels; this table has one column "
                 f"per class; name the listing column with {option('label_column')}"
             )
-        names = roles.classes
+        columns: list[list[str]] | None = _texts(table, roles.classes)
+    else:
+        lists, blank = split_cells(
+            table.columns[roles.listing], where=table.where, sep=sep, nothing=nothing
+        )
+        columns = read_numbers(lists, classes, roles.listing, table.where)
+        if columns is not None:
+            roles = replace(roles, listing=None, classes=tuple(classes or ()))
+    names, shares = roles.classes, None
+    notes: tuple[str, ...] = ()
+    if columns is None:
         if soft:
-            shares = decode_soft(_texts(table, names), names, table.where)
-            values, notes = harden(shares), ("read as probabilities of presence",)
-        else:
-            values, notes = decode(_texts(table, names), names, table.where, coding)
+            raise DataError(
+                f"{table.where(0)}: column {roles.listing!r} lists names of labels, but soft "
+                "labels (--soft) are one column of probabilities per class"
+            )
+        values, names = matrix_of_lists(
+            lists, coding, where=table.where, classes=classes, blank_rows=blank, sparse=sparse
+        )
+        if not names:
+            raise DataError(f"{table.where(0)}: column {roles.listing!r} lists no label in any row")
+    elif soft:
+        shares = decode_soft(columns, names, table.where)
+        values, notes = harden(shares), ("read as probabilities of presence",)
+    else:
+        values, notes = decode(columns, names, table.where, coding)
     if roles.item is not None:
         items = np.array(table.texts(roles.item, "image_column"))
-    split = None if roles.split is None else np.array(table.texts(roles.split, "split_column"))
+    split = None
+    if roles.split is not None:
+        split, note = _read_split(table, roles.split)
+        notes += note
     labels: Any
     if isinstance(values, SparseLabels):
         labels = SparseLabelMatrix(values, names, items, split, notes, weights)
@@ -168,15 +181,14 @@ def labels_of_table(
 def read_weights(table: Table, column: str) -> np.ndarray:
     """The (N, 1) weights of the rows in a column."""
     cells = table.column(column, "weight_column")
-    found = np.empty((len(cells), 1), dtype=np.float32)
-    for row, cell in enumerate(cells):
-        value = float(cell) if is_number(cell) else -1.0
-        if not (0 <= value < np.inf):
-            raise DataError(
-                f"{table.where(row)}, column {column!r}: expected a weight, a finite number of at "
-                f"least 0, got {cell!r}"
-            )
-        found[row] = value
+    found = np.array([[number_of(cell)] for cell in cells], dtype=np.float32)
+    wrong = ~((found >= 0) & np.isfinite(found)).ravel()
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DataError(
+            f"{table.where(row)}, column {column!r}: expected a weight, a finite number of at "
+            f"least 0, got {cells[row]!r}"
+        )
     if not found.any():
         raise DataError(f"{table.where(0)}: every weight in column {column!r} is 0")
     return found
@@ -201,7 +213,8 @@ def assign_roles(
     free = [name for name in table.columns if name not in {*drop_columns, *PROVENANCE}]
     free = [name for name in free if not is_row_counter(name, table.columns[name])]
 
-    split = split_column if split_column is not None else _find_split(table, free)
+    maybe = [name for name in free if name not in (classes or ())]
+    split = split_column if split_column is not None else _find_split(table, maybe)
     if split is not None:
         table.column(split, "split_column")
         free = [name for name in free if name != split]
@@ -246,34 +259,51 @@ def assign_roles(
 
 
 def _find_split(table: Table, free: list[str]) -> str | None:
-    """A column called `split` (or alike) that does not hold labels; other values are typos."""
+    """A column called `split` (or alike); values that name no part are typos."""
     for name in free:
         cells = table.columns[name]
-        if plain(name) not in SPLIT_COLUMNS or _lists(table, name) or holds_codes(cells):
+        if plain(name) not in SPLIT_COLUMNS or holds_lists(table.columns[name]):
             continue
+        if _split_numbers(cells):
+            return name
         for row, cell in enumerate(cells):
             value = cell.strip().lower()
             if value and value not in SPLIT_NAMES:
                 raise DataError(
                     f"{table.where(row)}: column {name!r} names the split, but {cell!r} is not "
                     f"train, val or test{nearest(value, SPLIT_NAMES)}; correct it, or drop the "
-                    f"column with {option('drop_columns', name)}"
+                    f"column with {option('drop_columns', name)}; if it is a class, name all "
+                    "classes with classes="
                 )
         return name
     return None
 
 
+def _split_numbers(cells: Sequence[str]) -> dict[str, str]:
+    """What numbers mean in a split column: 0 train, 1 test; or 0 train, 1 val, 2 test."""
+    found = {float(cell) if is_number(cell) else -1.0 for cell in cells if cell.strip()}
+    if found == {0, 1}:
+        return {"0": "train", "1": "test"}
+    return {"0": "train", "1": "val", "2": "test"} if found == {0, 1, 2} else {}
+
+
+def _read_split(table: Table, name: str) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The split of each row, and a note where numbers stand for the parts."""
+    texts = table.texts(name, "split_column")
+    if not (parts := _split_numbers(texts)):
+        return np.array(texts), ()
+    said = ", ".join(f"{number} as {part}" for number, part in parts.items())
+    return np.array([parts[f"{float(text):g}"] for text in texts]), (f"read {name} {said}",)
+
+
 def _find_item(table: Table, free: list[str], label_column: str | None) -> str | None:
-    usual = [
-        name
-        for name in free
-        if plain(name) in ITEM_COLUMNS and name != label_column and _may_name(table, name)
-    ]
-    if usual:
-        return min(usual, key=lambda name: ITEM_COLUMNS.index(plain(name)))
+    names = {name for name in free if name != label_column and _may_name(table, name)}
+    found = find_item_column({name: table.columns[name] for name in free if name in names})
+    if found is not None:
+        return found
     if not free or free[0] == label_column or plain(free[0]) in LABEL_COLUMNS:
         return None
-    if _lists(table, free[0]):
+    if holds_lists(table.columns[free[0]]):
         return None
     cells = table.columns[free[0]]
     distinct = len(set(cells)) == len(cells) and all(cell.strip() for cell in cells)
@@ -300,11 +330,7 @@ def _find_listing(table: Table, free: list[str]) -> str | None:
 def _may_name(table: Table, name: str) -> bool:
     """Whether a column may name items; a class can be called `path`, but it repeats its codes."""
     cells = table.columns[name]
-    return not _lists(table, name) and (len(set(cells)) == len(cells) or not holds_codes(cells))
-
-
-def _lists(table: Table, name: str) -> bool:
-    return holds_lists(table.columns[name])
+    return not holds_lists(cells) and (len(set(cells)) == len(cells) or not holds_codes(cells))
 
 
 def _texts(table: Table, names: Sequence[str]) -> list[list[str]]:
@@ -341,8 +367,7 @@ def read_image_folder(folder: Path, coding: Coding, **options: Any) -> LabelMatr
     """
     files = find_metadata(folder)
     column = options.pop("image_column", None) or "file_name"
-    joined: dict[str, list[Any]] = {}
-    places: list[str] = []
+    tables = []
     for path in files:
         table = read_table(path)
         columns = {**table.columns, column: table.texts(column, "image_column")}
@@ -351,13 +376,9 @@ def read_image_folder(folder: Path, coding: Coding, **options: Any) -> LabelMatr
             columns[column] = [f"{subfolder}/{name}" for name in columns[column]]
             if subfolder.lower() in SPLIT_NAMES and "split" not in columns:
                 columns["split"] = [subfolder.lower()] * table.rows
-        if joined and columns.keys() != joined.keys():
-            differing = sorted(columns.keys() ^ joined.keys())
-            raise DataError(f"{path}: columns differ from those of {files[0]}: {differing}")
-        for name, cells in columns.items():
-            joined.setdefault(name, []).extend(cells)
-        places += table.places
-    return labels_of_table(Table(joined, places), coding, image_column=column, **options)
+        tables.append(Table(columns, table.places))
+    table = join_tables(tables, files)
+    return labels_of_table(table, coding, image_column=column, **options)
 
 
 def write_labels(labels: LabelMatrix, path: str | Path) -> None:

@@ -57,16 +57,12 @@ def read_matrix(
     """
     arrays = load_arrays(path)
     if {"format", "shape", "data"} <= arrays.keys():
-        return _read_sparse(path, coding, key, classes, split_column, soft, sparse)
+        return _read_sparse(
+            path, coding, classes, sparse, key=key, split_column=split_column, soft=soft
+        )
     matrix, split = find_matrix(arrays, LABEL_KEYS, key, path)
     rows, width = matrix.shape
-    names = list(classes) if classes is not None else _texts(arrays, CLASS_KEYS, width)
-    if names is None:
-        names = [f"class{k}" for k in range(width)]
-    if len(names) != width:
-        raise DataError(
-            f"{path}: the label matrix has {width} columns, but {len(names)} class names were given"
-        )
+    names = _check_names(classes or _texts(arrays, CLASS_KEYS, width), width, path)
     if split_column is not None and split_column not in arrays:
         raise DataError(
             f"{path}: split_column={split_column!r} is not a key{nearest(split_column, arrays)}"
@@ -82,7 +78,7 @@ def read_matrix(
             raise DataError(f"{path}: {error}") from None
     labels = LabelMatrix(
         _decode(matrix, coding, names, path) if shares is None else harden(shares),
-        class_names(names, path),
+        names,
         find_items(arrays, rows),
         split,
         ("read as probabilities of presence",) if soft else (),
@@ -94,19 +90,12 @@ def read_matrix(
 
 
 def _read_sparse(
-    path: Path,
-    coding: Coding,
-    key: str | None,
-    classes: Sequence[str] | None,
-    split_column: str | None,
-    soft: bool,
-    sparse: bool,
+    path: Path, coding: Coding, classes: Sequence[str] | None, sparse: bool, **others: Any
 ) -> Any:
-    """The labels of a matrix that `scipy.sparse.save_npz` wrote."""
+    """The labels of a matrix that `scipy.sparse.save_npz` wrote; it takes no other options."""
     from scipy.sparse import load_npz
 
-    wrong = {"key": key, "split_column": split_column, "soft": soft or None}
-    if named := [name for name, value in wrong.items() if value is not None]:
+    if named := [name for name, value in others.items() if value]:
         raise DataError(
             f"{path}: {', '.join(named)} cannot be used with a sparse matrix of scipy, which holds "
             "nothing but labels of 1 and -1"
@@ -117,20 +106,25 @@ def _read_sparse(
         found = SparseLabels.from_scipy(load_npz(path), coding.unlisted)
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: {error}") from None
-    names = [f"class{k}" for k in range(found.classes)] if classes is None else list(classes)
-    if len(names) != found.classes:
-        raise DataError(
-            f"{path}: the label matrix has {found.classes} columns, but {len(names)} class names "
-            "were given"
-        )
+    names = _check_names(classes, found.classes, path)
     if sparse and found.classes > MANY_CLASSES:
-        return SparseLabelMatrix(found, class_names(names, path))
+        return SparseLabelMatrix(found, names)
     check_memory(
         len(found) * found.classes,
         f"a matrix of {len(found):,} rows x {found.classes:,} classes",
         "train on features with the default method (auto), which keeps labels sparse",
     )
-    return LabelMatrix(found.to_dense(), class_names(names, path))
+    return LabelMatrix(found.to_dense(), names)
+
+
+def _check_names(given: Sequence[str] | None, width: int, path: Path) -> tuple[str, ...]:
+    """The names of the columns; class0, class1, ... where none are given."""
+    names = [f"class{k}" for k in range(width)] if given is None else list(given)
+    if len(names) != width:
+        raise DataError(
+            f"{path}: the label matrix has {width} columns, but {len(names)} class names were given"
+        )
+    return class_names(names, path)
 
 
 def load_arrays(path: Path, mapped: bool = False) -> dict[str, np.ndarray]:

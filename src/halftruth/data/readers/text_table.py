@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
 import re
+import xml.etree.ElementTree as ElementTree
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,13 +25,19 @@ from halftruth.data.readers.arrow_file import (
     is_image_type,
     read_class_names,
 )
-from halftruth.data.readers.cells import Cells, Places
-from halftruth.data.readers.tar_samples import read_tar_samples
+from halftruth.data.readers.cells import (
+    Cell,
+    Cells,
+    Places,
+    as_cell,
+    columns_of_records,
+    parse_object,
+)
 from halftruth.data.shards import ARROW, PARQUET, TAR, expand_shards
+from halftruth.data.tar_shard import read_tar_samples
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 SUFFIXES = (*TEXT_SUFFIXES, *PARQUET, *ARROW, ".jsonl")
-Cell = str | list[str]
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 # Characters from which on a text file is read by pyarrow; it takes a moment to load.
 _LARGE = 2_000_000
@@ -40,8 +46,11 @@ ITEM_COLUMNS = [
     "image", "imagename", "imagepath", "imagefile", "imageindex", "imageid", "file", "filename",
     "filepath", "path", "item", "itemid", "name", "id",
 ]  # fmt: skip
-# The column in front of a table in which pandas writes its index, and its name when read again.
-INDEX_COLUMNS = ("", "Unnamed: 0")
+# The column in which pandas writes an index without a name: in CSV (in front), when that is read
+# again, and in Parquet.
+INDEX_COLUMNS = ("", "Unnamed: 0", "__index_level_0__")
+# Texts in a cell may be longer than the 131,072 characters that `csv` allows.
+csv.field_size_limit(2**31 - 1)
 
 
 @dataclass(frozen=True)
@@ -101,16 +110,13 @@ def read_table(
     if shards != [path] or name.endswith((*PARQUET, *ARROW, *TAR)):
         return _read_shards(path, shards)
     if name.endswith(".jsonl"):
-        cells, found = _read_json_lines(path)
-        lines: Sequence[int] = found
-    elif name.endswith(TEXT_SUFFIXES):
-        if delimiter is None and ".tsv" in name:
-            delimiter = "\t"
-        header, texts, lines = read_csv(path, delimiter, columns, quotes)
-        cells = dict(zip(header, texts, strict=True))
-    else:
+        return _read_json_lines(path)
+    if not name.endswith(TEXT_SUFFIXES):
         raise DataError(f"{path}: expected a table ending in {', '.join(SUFFIXES)}")
-    return Table(cells, Places(f"{path} line", lines))
+    if delimiter is None and ".tsv" in name:
+        delimiter = "\t"
+    header, cells, lines = read_csv(path, delimiter, columns, quotes)
+    return Table(dict(zip(header, cells, strict=True)), Places(f"{path} line", lines))
 
 
 def table_from_frame(frame: Any) -> Table:
@@ -203,6 +209,14 @@ def read_text(path: Path) -> str:
     return text
 
 
+def read_xml(path: Path, what: str) -> Any:
+    """Read the root of an XML file."""
+    try:
+        return ElementTree.fromstring(path.read_bytes())
+    except (OSError, ElementTree.ParseError, ValueError, LookupError) as error:
+        raise DataError(f"{path}: cannot be read as {what}: {error}") from None
+
+
 def read_csv(
     path: Path,
     delimiter: str | None = None,
@@ -233,7 +247,7 @@ def read_csv(
     try:
         for row in reader:
             if header is None and row:
-                header = [name.strip() for name in row]
+                header = header_names(row)
                 _check_delimiter(header, delimiter, path)
             elif header is not None and len(row) == len(header):
                 rows.append(row)
@@ -251,7 +265,7 @@ def read_csv(
             f"{path} line {start}: cannot be read as CSV: {error}{hint if quotes else ''}"
         ) from None
     if header is None or not rows:
-        raise DataError(f"{path}: has a header but no rows")
+        raise DataError(f"{path}: has a header but no rows; the first line names the columns")
     if columns is None:
         _check_header(header, rows[0], path)
     elif len(set(header)) < len(header):
@@ -272,7 +286,7 @@ def _read_large(text: str, delimiter: str) -> tuple[list[str], list[Any], list[s
     from pyarrow import csv as arrow
 
     names, _, body = text.partition("\n")
-    header = [name.strip() for name in names.split(delimiter)]
+    header = header_names(names.split(delimiter))
     numbers = [str(number) for number in range(len(header))]
     kind = pa.dictionary(pa.int32(), pa.string())
     try:
@@ -290,6 +304,12 @@ def _read_large(text: str, delimiter: str) -> tuple[list[str], list[Any], list[s
     columns = [table[number].combine_chunks() for number in numbers]
     cells = [Cells(c.indices.to_numpy(), c.dictionary.to_pylist()) for c in columns]
     return header, cells, [column[0] for column in cells]
+
+
+def header_names(fields: Sequence[str]) -> list[str]:
+    """The names in a first line, without the mark of a comment that `np.savetxt` writes."""
+    names = [name.strip() for name in fields]
+    return [names[0].removeprefix("# "), *names[1:]]
 
 
 def detect_delimiter(text: str, path: Path) -> str:
@@ -379,101 +399,70 @@ def is_number(text: object) -> bool:
 
 def _read_shards(source: Path, shards: Sequence[Path]) -> Table:
     """Read the tables of shards, one below the other; images are named, not read."""
-    cells: dict[str, list[Any]] = {}
-    places: list[str] = []
+    tables = []
     for path in shards:
-        if path.name.lower().endswith(TAR):
-            found, names = _cells_of_samples(path)
-        elif path.name.lower().endswith((*PARQUET, *ARROW)):
-            found, count = _read_arrow(path)
-            names = [f"{path} row {row}" for row in range(1, count + 1)]
-        else:
+        name = path.name.lower()
+        if not name.endswith((*TAR, *PARQUET, *ARROW)):
             raise DataError(f"{source}: expected tar, Parquet or Arrow files, got {path}")
-        if places and found.keys() != cells.keys():
-            other = found.keys() ^ cells.keys()
+        tables.append(_read_samples(path) if name.endswith(TAR) else _read_arrow(path))
+    return join_tables(tables, shards)
+
+
+def join_tables(tables: Sequence[Table], paths: Sequence[Path]) -> Table:
+    """Put tables with the same columns one below the other."""
+    first = tables[0]
+    for table, path in zip(tables, paths, strict=True):
+        if other := table.columns.keys() ^ first.columns.keys():
             raise DataError(
-                f"{path}: has other columns than {shards[0]}: {some(sorted(other))} are in one only"
+                f"{path}: has other columns than {paths[0]}: {some(sorted(other))} are in one only"
             )
-        for name, column in found.items():
-            cells.setdefault(name, []).extend(column)
-        places += names
-    return Table(cells, places)
+    if len(tables) == 1:
+        return first
+    columns = {
+        name: [cell for table in tables for cell in table.columns[name]] for name in first.columns
+    }
+    return Table(columns, [place for table in tables for place in table.places])
 
 
-def _read_arrow(path: Path) -> tuple[dict[str, list[Any]], int]:
+def _read_arrow(path: Path) -> Table:
     import pyarrow as pa
 
     file = ArrowFile(path)
-    columns: dict[str, list[Any]] = {}
     wanted = [field.name for field in file.schema if not is_image_type(field.type)]
     table = pa.concat_tables(file.blocks(wanted, 65536)) if wanted else None
     classes = read_class_names(file)
+    columns: dict[str, list[Any]] = {}
     for name in file.schema.names:
         if table is None or name not in wanted:
             columns[name] = get_image_names(file)[1]
-            continue
-        column, place = table[name], f"{path} column {name!r}"
-        if pa.types.is_nested(column.type):
-            columns[name] = [as_cell(value, place) for value in column.to_pylist()]
-            if name in classes:
-                known = classes[name]
-                columns[name] = [[known[int(k)] for k in cell] for cell in columns[name]]
-        elif name in classes:
-            known = classes[name]
-            columns[name] = ["" if k is None else known[k] for k in column.to_pylist()]
+        elif pa.types.is_nested(table[name].type):
+            place = f"{path} column {name!r}"
+            columns[name] = [as_cell(value, place) for value in table[name].to_pylist()]
         else:
-            columns[name] = column.cast(pa.string()).fill_null("").to_numpy().tolist()
-    return columns, len(file)
+            columns[name] = table[name].cast(pa.string()).fill_null("").to_numpy().tolist()
+        if name in classes:
+            columns[name] = [_name_classes(cell, classes[name]) for cell in columns[name]]
+    return Table(columns, Places(f"{path} row", range(1, 1 + len(file))))
 
 
-def _cells_of_samples(path: Path) -> tuple[dict[str, list[Any]], list[str]]:
-    records = read_tar_samples(path)
-    names = list(dict.fromkeys(name for record in records.values() for name in record))
-    places = [f"{path} sample {key!r}" for key in records]
-    return {
-        name: [
-            as_cell(record.get(name), f"{place}, field {name!r}")
-            for record, place in zip(records.values(), places, strict=True)
-        ]
-        for name in names
-    }, places
+def _name_classes(cell: Cell, known: Sequence[str]) -> Cell:
+    """The names of classes instead of their numbers; -1 stands for no label."""
+    if isinstance(cell, list):
+        return [known[int(number)] for number in cell if int(number) >= 0]
+    return known[int(cell)] if cell and int(cell) >= 0 else ""
 
 
-def _read_json_lines(path: Path) -> tuple[dict[str, list[Any]], list[int]]:
-    records: list[dict[str, Any]] = []
-    lines: list[int] = []
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{path} line {number}: is not JSON: {error}") from None
-        if not isinstance(record, dict):
-            raise DataError(f"{path} line {number}: expected an object {{...}}, got {line[:40]!r}")
-        records.append(record)
-        lines.append(number)
-    names = list(dict.fromkeys(name for record in records for name in record))
-    columns = {
-        name: [
-            as_cell(record.get(name), f"{path} line {line}, field {name!r}")
-            for record, line in zip(records, lines, strict=True)
-        ]
-        for name in names
-    }
-    return columns, lines
+def _read_samples(path: Path) -> Table:
+    samples = read_tar_samples(path)
+    places = [f"{path} sample {key!r}" for key in samples]
+    return Table(columns_of_records(list(samples.values()), places), places)
 
 
-def as_cell(value: Any, place: str) -> Cell:
-    """Convert a typed value into the text that a CSV file would hold; lists stay lists."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list | tuple):
-        if any(isinstance(entry, list | tuple | dict) or entry is None for entry in value):
-            raise DataError(f"{place}: expected a flat list of label names, got {value!r:.60}")
-        return [str(entry) for entry in value]
-    if isinstance(value, dict | bytes):
-        raise DataError(f"{place}: expected text, a number or a list, got {value!r:.60}")
-    return str(value)
+def _read_json_lines(path: Path) -> Table:
+    lines = enumerate(read_text(path).split("\n"), start=1)
+    texts = {number: line for number, line in lines if line.strip()}
+    places = Places(f"{path} line", list(texts))
+    records = [
+        parse_object(line, place) for line, place in zip(texts.values(), places, strict=True)
+    ]
+    return Table(columns_of_records(records, places), places)

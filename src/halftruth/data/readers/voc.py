@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
@@ -13,7 +12,7 @@ from halftruth.data.errors import DataError, check_choice
 from halftruth.data.readers.cell_codes import Coding
 from halftruth.data.readers.duplicates import resolve_duplicates
 from halftruth.data.readers.label_lists import matrix_of_lists, sort_names
-from halftruth.data.readers.text_table import read_text
+from halftruth.data.readers.text_table import read_text, read_xml
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 from halftruth.reading import Difficult
 
@@ -96,10 +95,7 @@ def _read_stems(file: Path) -> list[str]:
 
 def _read_annotation(file: Path) -> tuple[str, list[tuple[str, bool]]]:
     """The image's file name, and (class, difficult) of each object."""
-    try:
-        root = ElementTree.fromstring(file.read_bytes())
-    except (OSError, ElementTree.ParseError, ValueError, LookupError) as error:
-        raise DataError(f"{file}: cannot be read as XML: {error}") from None
+    root = read_xml(file, "XML")
     objects = []
     for entry in root.iter("object"):
         name = (entry.findtext("name") or "").strip()

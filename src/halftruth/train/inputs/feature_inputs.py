@@ -14,7 +14,7 @@ from halftruth.data.errors import option, some
 from halftruth.data.feature_blocks import open_blocks
 from halftruth.data.feature_columns import FeatureColumns, feature_columns_from_frame
 from halftruth.data.features import find_rows
-from halftruth.data.given_images import open_images
+from halftruth.data.images import open_images
 from halftruth.data.readers.text_table import (
     SUFFIXES,
     find_item_column,

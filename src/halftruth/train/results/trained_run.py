@@ -15,8 +15,8 @@ from halftruth.data import DataError, decode_all
 from halftruth.data.decode_images import describe_bad
 from halftruth.data.errors import some
 from halftruth.data.features import check_features
-from halftruth.data.given_images import GivenImage, open_images
 from halftruth.data.hints import list_hints, read_hints
+from halftruth.data.images import GivenImage, open_images
 from halftruth.data.transforms import Augment
 from halftruth.data.wide_matrix import WideMatrix
 from halftruth.labels import LabelMatrix

@@ -1,9 +1,9 @@
-"""One run of a grid: its settings, its id, and the settings that its trials selected."""
+"""A cell of a grid and its runs: their settings, their ids, and what the trials selected."""
 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,13 @@ from halftruth.bench.search_space import Space, spread
 PRIOR = "from-validation"
 # Where a result belongs in a table; without influence on the result.
 _NO_PART = ("data", "column", "method", "published")
+# Readers of features; other data sets are images, or have `features` or `frozen`.
+_OF_FEATURES = ("yeast", "scene", "corel5k", "bibtex", "tabular", "features", "coco2014-features")
+
+
+def is_on_features(source: Mapping[str, Any]) -> bool:
+    """Whether a data set is a matrix of features, not images."""
+    return "frozen" in source or "features" in source or source["reader"] in _OF_FEATURES
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,7 @@ class _Place:
     loss: str
     options: dict[str, Any]
     training: dict[str, Any]
+    threshold: float | str
 
 
 @dataclass(frozen=True)
@@ -37,7 +45,6 @@ class Job(_Place):
 
     seed: int
     label_seed: int
-    threshold: float | str
     trial: bool
 
     def to_dict(self) -> dict[str, Any]:
@@ -63,7 +70,23 @@ class Cell(_Place):
     search: dict[str, Space] = field(default_factory=dict)
     label_seed: int | str = 1200
     choose: str = "mAP"
-    threshold: float | str = "fit"
+    seeds: tuple[int, ...] = (0,)
+    count: int = 1
+
+    def jobs(self, done: Mapping[str, Record]) -> list[Job]:
+        """The jobs that are known: the trials, and with their results the run of each seed."""
+        trials = self.own_trials
+        if any(job.id not in done for job in trials):
+            return trials
+        best = best_trial([done[job.id] for job in trials], self.choose)
+        if trials and best is None:
+            return trials
+        chosen = {} if best is None else {key: best[key] for key in ("training", "options")}
+        return [*trials, *(self.job(seed, **chosen) for seed in self.seeds)]
+
+    @cached_property
+    def own_trials(self) -> list[Job]:
+        return self.trials(self.count, self.seeds[0])
 
     def trials(self, count: int, seed: int) -> list[Job]:
         """The settings to try: those of the grid, then points spread over the search space.
@@ -81,33 +104,16 @@ class Cell(_Place):
             values: dict[str, dict[str, Any]] = {}
             for (part, key), value in zip(joined, point.values(), strict=True):
                 values.setdefault(part, {})[key] = value
-            job = self.job(seed, trial=True, **values)  # type: ignore[arg-type]
+            job = self.job(seed, trial=True, **values)
             found.setdefault(job.id, job)
         return list(found.values())[:count]
 
-    def job(
-        self,
-        seed: int,
-        *,
-        trial: bool = False,
-        training: dict[str, Any] | None = None,
-        options: dict[str, Any] | None = None,
-    ) -> Job:
-        """A run of this cell, with some settings replaced."""
-        return Job(
-            data=self.data,
-            source=self.source,
-            labels=self.labels,
-            column=self.column,
-            method=self.method,
-            loss=self.loss,
-            options={**self.options, **(options or {})},
-            training={**self.training, **(training or {})},
-            seed=seed,
-            label_seed=seed if self.label_seed == "seed" else int(self.label_seed),
-            threshold=self.threshold,
-            trial=trial,
-        )
+    def job(self, seed: int, *, trial: bool = False, **changed: dict[str, Any]) -> Job:
+        """A run of this cell, with some of its `training` settings and `options` replaced."""
+        own = {one.name: getattr(self, one.name) for one in dataclasses.fields(_Place)}
+        own |= {part: {**own[part], **values} for part, values in changed.items()}
+        label_seed = seed if self.label_seed == "seed" else int(self.label_seed)
+        return Job(**own, seed=seed, label_seed=label_seed, trial=trial)
 
 
 def best_trial(trials: Iterable[Record], metric: str = "mAP") -> Record | None:
@@ -124,10 +130,10 @@ def start_from(cells: list[Cell], records: Iterable[Record]) -> list[Cell]:
     trials: dict[tuple[str, str, str], list[Record]] = {}
     for record in records:
         if record["trial"]:
-            trials.setdefault(_place(record["source"], record), []).append(record)
+            trials.setdefault(_place(record), []).append(record)
     found = []
     for cell in cells:
-        best = best_trial(trials.get(_place(cell.source, vars(cell)), ()), cell.choose)
+        best = best_trial(trials.get(_place(vars(cell)), ()), cell.choose)
         if best is not None:
             rates = {key: best["training"][key] for key in ("head_lr",) if key in best["training"]}
             cell = dataclasses.replace(
@@ -140,5 +146,21 @@ def start_from(cells: list[Cell], records: Iterable[Record]) -> list[Cell]:
     return found
 
 
-def _place(source: Record, about: Record) -> tuple[str, str, str]:
-    return str(source.get("published", about["data"])), about["column"], about["method"]
+def _place(about: Mapping[str, Any]) -> tuple[str, str, str]:
+    data = about["source"].get("published", about["data"])
+    return str(data), about["column"], about["method"]
+
+
+def of_same_setup(records: Iterable[Record], cells: Iterable[Cell]) -> list[Record]:
+    """The records whose settings, except the seed, are those of a run of these cells."""
+    records = list(records)
+    done = {record["id"]: record for record in records}
+    wanted = {_setup(job.to_dict()) for cell in cells for job in cell.jobs(done)}
+    return [record for record in records if _setup(record) in wanted]
+
+
+def _setup(about: Mapping[str, Any]) -> str:
+    names = [one.name for one in dataclasses.fields(_Place)]
+    label_seed = "seed" if about["label_seed"] == about["seed"] else about["label_seed"]
+    parts = [about[name] for name in names] + [about["trial"], label_seed]
+    return json.dumps(parts, sort_keys=True)
