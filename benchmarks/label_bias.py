@@ -63,8 +63,8 @@ from halftruth.bench.label_settings import hide
 from halftruth.data import write_labels
 from halftruth.metrics import mean_average_precision
 from halftruth.presence.calibration import calibrate
-from halftruth.presence.labelling_model import sigmoid
-from halftruth.presence.preference import find_preference
+from halftruth.presence.propensity import find_preference
+from halftruth.presence.solvers import sigmoid
 from halftruth.train.auto.shown_first import find_label_bias
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 from halftruth.train.ensemble.members import RIDGE, fit_linear_path

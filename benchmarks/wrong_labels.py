@@ -25,10 +25,10 @@ from halftruth.audit.current import expect_right
 from halftruth.data.splits import fold_of_rows
 from halftruth.labels import PRESENT
 from halftruth.labels.hiding import single_positive
-from halftruth.presence import calibration, wrong_labels
-from halftruth.presence.estimate import Estimate
-from halftruth.presence.remaining import WRONG_SPREADS, VerdictModel
-from halftruth.presence.wrong_labels import find_wrong
+from halftruth.presence import calibration
+from halftruth.presence.calibration import find_wrong
+from halftruth.presence.remaining import VerdictModel
+from halftruth.presence.uncertainty import WRONG_SPREADS, Estimate
 from halftruth.train.ensemble.members import fit_linear_path
 from halftruth.train.inputs.batches import fit_standardization
 from verdicts import FLIPPED, WRONG_FIRST, flip
@@ -139,7 +139,7 @@ def main(argv: list[str]) -> None:
                 with patch.object(calibration, "find_wrong", side_effect=find_wrong) as asked:
                     known = calibrate(labels, scores)
                 true_share = np.array([max(float(mistaken.mean()), 1e-6)])
-                with patch.multiple(wrong_labels, _SHARES=true_share, _HARD=0.0, _HARD_LEAST=0.0):
+                with patch.multiple(calibration, _SHARES=true_share, _HARD=0.0, _HARD_LEAST=0.0):
                     told = find_wrong(*asked.call_args.args).probability[at]
                 total, words = known.wrong_total, []
                 covered[share].append(total.low <= mistaken.sum() <= total.high)

@@ -17,8 +17,8 @@ from halftruth.audit.plan import plan_labels
 from halftruth.bench import Grid, datasets
 from halftruth.data.transforms import keyed_uniform
 from halftruth.presence.estimated_scores import estimate_scores
-from halftruth.presence.preference import choose_rows_to_complete, find_preference
 from halftruth.presence.probabilities import fit_probabilities
+from halftruth.presence.propensity import choose_rows_to_complete, find_preference
 from halftruth.presence.verification import plan_verification
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.inputs.batches import make_keys

@@ -21,9 +21,8 @@ from halftruth.audit import (
 from halftruth.audit.candidates import count_at_precision
 from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix
 from halftruth.labels.hiding import single_positive
-from halftruth.presence.estimate import Z90
 from halftruth.presence.labelling_model import choose_selection, fit_presence
-from halftruth.presence.probabilities import DOUBT, NEXT_DOUBT
+from halftruth.presence.uncertainty import DOUBT, NEXT_DOUBT, Z90
 
 SHARES = (0.3, 0.2, 0.15, 0.1, 0.05)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halftruth.presence.decisions import Decisions, Rule, decide, parse_rule
-from halftruth.presence.labelling_model import sigmoid
+from halftruth.presence.solvers import sigmoid
 
 ROWS, CLASSES = 4000, 4
 SHOWN = np.full(CLASSES, 100)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halftruth.presence.labelling_model import sigmoid
 from halftruth.presence.probabilities import Probabilities, fit_probabilities
+from halftruth.presence.solvers import sigmoid
 
 ROWS, CLASSES = 2500, 5
 

@@ -5,7 +5,6 @@ import pytest
 
 from halftruth.bench.label_settings import hide
 from halftruth.labels import frequency_weights, keep_by_weight, single_positive
-from halftruth.presence.preference import find_preference
 from halftruth.presence.probabilities import fit_probabilities
 from halftruth.presence.propensity import (
     TESTED,
@@ -14,6 +13,7 @@ from halftruth.presence.propensity import (
     choose_propensity,
     compare_selections,
     draw_evenly,
+    find_preference,
     frequency_propensities,
     shown_log_likelihood,
     shows_one,

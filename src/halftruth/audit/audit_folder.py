@@ -32,7 +32,7 @@ from halftruth.data.verdicts import (
 )
 from halftruth.labels import LabelMatrix
 from halftruth.presence.calibration import Calibration
-from halftruth.presence.estimate import Estimate
+from halftruth.presence.uncertainty import Estimate
 from halftruth.reading import column_options, text_options
 from halftruth.train.results.output_tables import to_csv_text
 from halftruth.train.run_folder import replace_file, write_text

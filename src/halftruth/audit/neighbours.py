@@ -6,7 +6,7 @@ import numpy as np
 
 from halftruth.audit.audit_folder import AuditFolder
 from halftruth.audit.rows import Rows
-from halftruth.presence.labelling_model import logit
+from halftruth.presence.solvers import logit
 
 # Wider features are projected to this many directions, which keeps the nearest rows near.
 _DIMENSIONS = 64

@@ -24,8 +24,8 @@ from halftruth.data import DataError
 from halftruth.data.verdicts import DECISIONS, VERDICTS, place_verdicts, read_verdicts
 from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix
 from halftruth.presence.calibration import calibrate
-from halftruth.presence.estimate import Z90, Estimate
-from halftruth.presence.labelling_model import logit, sigmoid
+from halftruth.presence.solvers import logit, sigmoid
+from halftruth.presence.uncertainty import Z90, Estimate
 from halftruth.seeds import check_seed
 from halftruth.train.auto.label_bias import choose_propensities
 from halftruth.train.run_folder import write_text

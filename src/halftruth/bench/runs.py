@@ -22,8 +22,8 @@ from halftruth.metrics import evaluate, thresholds
 from halftruth.metrics.counts import UndefinedMetricWarning
 from halftruth.models import Classifier
 from halftruth.presence.decisions import decide
-from halftruth.presence.labelling_model import logit
 from halftruth.presence.probabilities import fit_probabilities
+from halftruth.presence.solvers import logit
 from halftruth.train.config import AUTO, Config
 from halftruth.train.devices import OneProcess
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble

@@ -26,6 +26,7 @@ curve's shape.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -34,26 +35,33 @@ import numpy as np
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix, check
 from halftruth.metrics import average_precision
 from halftruth.presence.calibration import check_labels_and_scores
-from halftruth.presence.estimate import Z90, Estimate
-from halftruth.presence.labelling_model import choose_selection, logit
-from halftruth.presence.posterior import PresenceRange
+from halftruth.presence.labelling_model import PresenceRange, choose_selection
 from halftruth.presence.probabilities import Selection, fit_probabilities
-from halftruth.presence.rank_bins import (
-    GROUPS,
-    PROBABILITIES,
-    Counts,
-    Move,
-    count_classes,
-    ratio,
+from halftruth.presence.solvers import logit, ratio, sigmoid
+from halftruth.presence.uncertainty import (
+    SCORE_BEYOND,
+    SCORE_CLASS_SPREAD,
+    SCORE_FEW_LABELS,
+    SCORE_SHAPE,
+    SCORE_SPREAD,
+    Z90,
+    Estimate,
 )
 from halftruth.seeds import check_seed
 
-# Standard deviations, fitted on data sets with complete labels (docs/decisions.md): of the error of
-# logit w that all classes share and of one class; _FEW adds to the variance of the first, per shown
-# label of a class; _SHAPE is of the logarithm of the scores "by probabilities".
-SPREAD, CLASS_SPREAD, _FEW, _SHAPE = 0.3, 0.5, 4.0, 0.2
-# The truth is outside the range of the fits more often than in one case of ten.
-_BEYOND = 1.2
+# Groups of rows for the jackknife.
+_GROUPS = 30
+# The weight of the estimate by probabilities, in shown positives.
+_PROBABILITIES = 10.0
+# Up to rank 64 each rank is its own bin; later bins grow by 8 %.
+_SINGLE, _GROWTH = 64, 1.08
+# The noise of a precision by shown labels may exceed 1, up to here.
+_HIGHEST = 1.1
+_BLOCK = 4_000_000
+
+
+# Per class (axis 1): the estimate, one row per left-out group, one row per draw.
+_Counts = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -92,8 +100,8 @@ def estimate_scores(
     present: PresenceRange | np.ndarray | None = None,
     *,
     selection: Selection = "auto",
-    spread: float = SPREAD,
-    class_spread: float = CLASS_SPREAD,
+    spread: float = SCORE_SPREAD,
+    class_spread: float = SCORE_CLASS_SPREAD,
     draws: int = 100,
     seed: int = 0,
     new_rows: bool = True,
@@ -145,19 +153,20 @@ def estimate_scores(
             f"got {np.shape(ends[0])}"
         )
     shown = values == PRESENT
-    shared = float(np.hypot(spread, np.sqrt(_FEW * shown.shape[1] / max(shown.sum(), 1))))
+    few_labels = SCORE_FEW_LABELS * shown.shape[1] / max(shown.sum(), 1)
+    shared = float(np.hypot(spread, np.sqrt(few_labels)))
     random = np.random.default_rng(seed)
     moves = [
-        Move(
-            between=_BEYOND * random.normal() / Z90,
+        _Move(
+            between=SCORE_BEYOND * random.normal() / Z90,
             shift=shared * random.normal() + class_spread * random.normal(size=shown.shape[1]),
-            shape=float(np.exp(_SHAPE * random.normal())),
+            shape=float(np.exp(SCORE_SHAPE * random.normal())),
         )
         for _ in range(draws)
     ]
     weight = _weigh_rows(values, present)
     hidden = [np.where(values == UNKNOWN, end, 0.0) for end in ends]
-    counts = count_classes(points, values, predicted, hidden, weight, moves, seed)
+    counts = _count_classes(points, values, predicted, hidden, weight, moves, seed)
     return _summarise("estimated", counts, len(points), new_rows)
 
 
@@ -198,7 +207,7 @@ def score_probabilities(
     """The estimate for `present.middle` alone; the interval is of the rows only."""
     hidden = [np.where(labels == UNKNOWN, present.middle, 0.0)] * 3
     weight = _weigh_rows(labels, present)
-    counts = count_classes(scores, labels, predicted, hidden, weight, (), 0)
+    counts = _count_classes(scores, labels, predicted, hidden, weight, (), 0)
     return _summarise("estimated", counts, len(labels))
 
 
@@ -211,7 +220,8 @@ def shape_error(labels: np.ndarray, metric: str) -> float:
     shown = (labels == PRESENT).sum(axis=0)
     # The others count labels, so that frequent classes count more.
     weight = np.ones(len(shown)) if metric in ("mAP", "CF1") else shown + 1e-9
-    return float(_SHAPE * np.average(PROBABILITIES / (shown + PROBABILITIES), weights=weight))
+    by_curve = _PROBABILITIES / (shown + _PROBABILITIES)
+    return float(SCORE_SHAPE * np.average(by_curve, weights=weight))
 
 
 def check_scored_rows(
@@ -260,27 +270,27 @@ def _score_known(
 ) -> EstimatedScores:
     predicted = predicted if known is None else predicted & known
     nothing = [np.zeros(labels.shape)] * 3
-    counts = count_classes(scores, labels, predicted, nothing, np.ones(len(labels)), (), 0, known)
+    counts = _count_classes(scores, labels, predicted, nothing, np.ones(len(labels)), (), 0, known)
     exact = average_precision(scores, labels, ignore_unknown=known is not None)
     # Bins are close enough for the interval, not for a value that can be computed exactly.
     counts["ap"] += np.nan_to_num(exact) - counts["ap"][0]
     return _summarise(footing, counts, len(labels))
 
 
-def _summarise(footing: str, counts: Counts, rows: int, new_rows: bool = True) -> EstimatedScores:
+def _summarise(footing: str, counts: _Counts, rows: int, new_rows: bool = True) -> EstimatedScores:
     tp, predicted, total, exists, ap = (
         counts[name] for name in ("tp", "predicted", "total", "exists", "ap")
     )
     if not new_rows:
         tp, predicted, total, exists, ap = (
-            np.concatenate([one[:1], np.repeat(one[:1], GROUPS, axis=0), one[1 + GROUPS :]])
+            np.concatenate([one[:1], np.repeat(one[:1], _GROUPS, axis=0), one[1 + _GROUPS :]])
             for one in (tp, predicted, total, exists, ap)
         )
     precision, recall = ratio(tp, predicted), ratio(tp, total)
     class_precision, class_recall = precision.mean(axis=1), (exists * recall).mean(axis=1)
     counted = np.full(len(tp), float(rows))
     if new_rows:
-        counted[1 : 1 + GROUPS] *= 1 - 1 / GROUPS
+        counted[1 : 1 + _GROUPS] *= 1 - 1 / _GROUPS
     return EstimatedScores(
         footing,
         mAP=_estimate(ratio((exists * ap).sum(axis=1), exists.sum(axis=1))),
@@ -303,9 +313,146 @@ def _estimate(values: np.ndarray, most: float = 1.0) -> Estimate:
 
 def _interval(values: np.ndarray, most: float = 1.0) -> np.ndarray:
     """(K, 3): the value, and the interval from the left-out groups and the draws."""
-    value, groups, draws = values[0], values[1 : 1 + GROUPS], values[1 + GROUPS :]
-    by_rows = Z90 * np.sqrt((GROUPS - 1) * groups.var(axis=0))
+    value, groups, draws = values[0], values[1 : 1 + _GROUPS], values[1 + _GROUPS :]
+    by_rows = Z90 * np.sqrt((_GROUPS - 1) * groups.var(axis=0))
     low, high = np.quantile(draws, (0.05, 0.95), axis=0) if len(draws) else (value, value)
     low = value - np.hypot(by_rows, np.maximum(value - low, 0))
     high = value + np.hypot(by_rows, np.maximum(high - value, 0))
     return np.clip(np.stack([value, low, high], axis=1), 0, most)
+
+
+@dataclass(frozen=True)
+class _Move:
+    """One draw: how far w lies towards an end of its range, error of logit w, factor of shape."""
+
+    between: float
+    shift: np.ndarray
+    shape: float
+
+
+def _count_classes(
+    scores: np.ndarray,
+    labels: np.ndarray,
+    predicted: np.ndarray,
+    hidden: list[np.ndarray],
+    weight: np.ndarray,
+    moves: Sequence[_Move],
+    seed: int,
+    known: np.ndarray | None = None,
+) -> _Counts:
+    """Count over blocks of classes. Rows are shuffled, so that ties are in random order."""
+    rows = np.random.default_rng(seed).permutation(len(scores))
+    group = np.arange(len(rows)) * _GROUPS // len(rows)
+    width = max(1, _BLOCK // len(rows))
+    parts = []
+    for first in range(0, scores.shape[1], width):
+        at = slice(first, first + width)
+        bins = _Bins(
+            scores[rows, at], labels[rows, at], predicted[rows, at],
+            [one[rows, at] for one in hidden], weight[rows], group,
+            None if known is None else known[rows, at],
+        )  # fmt: skip
+        parts.append(bins.count([_Move(m.between, m.shift[at], m.shape) for m in moves]))
+    return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
+
+
+class _Bins:
+    """Sums per group of rows, decision, bin of ranks and class: all that the scores depend on."""
+
+    def __init__(
+        self,
+        scores: np.ndarray,
+        labels: np.ndarray,
+        predicted: np.ndarray,
+        hidden: list[np.ndarray],
+        weight: np.ndarray,
+        group: np.ndarray,
+        known: np.ndarray | None,
+    ) -> None:
+        rows, classes = scores.shape
+        order = np.argsort(-scores, axis=0, kind="stable")
+        bin_of_rank = _bin_ranks(rows)
+        shape = (_GROUPS, 2, int(bin_of_rank[-1]) + 1, classes)
+        cell = group[order] * 2 + np.take_along_axis(predicted, order, 0)
+        cell = (cell * shape[2] + bin_of_rank[:, None]) * classes + np.arange(classes)
+
+        def add(values: np.ndarray) -> np.ndarray:
+            placed = np.take_along_axis(values, order, 0).ravel()
+            return np.bincount(cell.ravel(), placed, minlength=int(np.prod(shape))).reshape(shape)
+
+        shown = labels == PRESENT
+        heavy = np.where(shown, weight[:, None], 0.0)
+        rows_in = add(np.ones_like(scores) if known is None else known)
+        middle, *ends = (add(one) for one in hidden)
+        self.parts = [rows_in, add(shown), add(heavy), add(heavy**2), middle]
+        self.unknown = add(labels == UNKNOWN).sum(axis=0)
+        self.ends = [end.sum(axis=0) for end in ends]
+
+    def count(self, moves: Sequence[_Move]) -> _Counts:
+        """The counts of all rows, without each group, and for each draw."""
+        whole = [part.sum(axis=0) for part in self.parts]
+        found = [_score_bins(*whole)]
+        for group in range(_GROUPS):
+            found.append(_score_bins(*(one.sum(axis=0) - one[group] for one in self.parts)))
+        if moves:
+            cells = np.maximum(self.unknown, 1e-9)
+            middle, low, high = (logit(one / cells) for one in (whole[4], *self.ends))
+        for move in moves:
+            end = high if move.between > 0 else low
+            z = middle + abs(move.between) * (end - middle) + move.shift
+            rows, shown, weight, square, _ = whole
+            hidden = self.unknown * sigmoid(z)
+            found.append(_score_bins(rows, shown, weight, square, hidden, move.shape))
+        return {name: np.stack([one[name] for one in found]) for name in found[0]}
+
+
+def _score_bins(
+    rows: np.ndarray,
+    shown: np.ndarray,
+    weight: np.ndarray,
+    square: np.ndarray,
+    hidden: np.ndarray,
+    shape: float = 1.0,
+) -> dict[str, np.ndarray]:
+    """_Counts and average precision per class; arguments are (2, bins, K), predicted last.
+
+    `shown` is the number of shown positives, `weight` and `square` the sums of their weights and
+    squared weights, `hidden` the expected number of positives among the unknown labels.
+    """
+    mass = shown + hidden
+    total, known = mass.sum(axis=(0, 1)), shown.sum(axis=(0, 1))
+    predicted = rows[1].sum(axis=0)
+    trust = known / (known + _PROBABILITIES)
+    recall = ratio(weight[1].sum(axis=0), weight.sum(axis=(0, 1)))
+    by_shown = np.clip(total * recall, shown[1].sum(axis=0), predicted)
+    by_probability = np.minimum(shape * mass[1].sum(axis=0), predicted)
+    tp = np.minimum(trust * by_shown + (1 - trust) * by_probability, total)
+
+    n, mass, weight, square = (one.sum(axis=0) for one in (rows, mass, weight, square))
+    rank = np.cumsum(n, axis=0) - n / 2 + 0.5
+    above = np.cumsum(mass, axis=0) - mass / 2 - ratio(mass, 2 * n)
+    precision = np.minimum((1 + above) / rank, 1)
+    by_probability = np.minimum(shape * ratio((mass * precision).sum(axis=0), total), 1)
+    # The recall above a shown positive is measured on the other shown ones.
+    own = ratio(square, weight)
+    others = weight.sum(axis=0) - own
+    part = ratio(np.cumsum(weight, axis=0) - (weight + own) / 2, others)
+    # Cut off at 1, the noise of good rankings would go down only, and lower the estimate.
+    precision = np.minimum((1 + np.maximum(total - 1, 0) * part) / rank, _HIGHEST)
+    by_shown = ratio((weight * precision).sum(axis=0), weight.sum(axis=0))
+    trust = np.where(known > 1, trust, 0.0)
+    return {
+        "tp": tp,
+        "predicted": predicted,
+        "total": total,
+        "exists": np.where(known > 0, 1.0, -np.expm1(-total)),
+        "ap": trust * by_shown + (1 - trust) * by_probability,
+    }
+
+
+def _bin_ranks(rows: int) -> np.ndarray:
+    """(rows,) the bin of each rank."""
+    edges = [*range(min(rows, _SINGLE))]
+    while edges[-1] < rows:
+        edges.append(max(edges[-1] + 1, int(edges[-1] * _GROWTH)))
+    return np.searchsorted(edges, np.arange(rows), side="right") - 1

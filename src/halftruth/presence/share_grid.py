@@ -23,13 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from halftruth.labels import ABSENT, PRESENT
-from halftruth.presence.labelling_model import (
-    Presence,
-    draw_rows,
-    fit_presence,
-    logit,
-    sigmoid,
-)
+from halftruth.presence.labelling_model import Presence, draw_rows, fit_presence
+from halftruth.presence.solvers import logit, sigmoid, step_below_ceiling
 
 # Equal steps of log c: without evidence, no factor of the number of labels is preferred.
 _SHARES = np.exp(np.linspace(np.log(0.97), np.log(0.14), 11))
@@ -77,18 +72,18 @@ def fit_shares(
     scores: np.ndarray,
     propensity: np.ndarray | None = None,
     *,
-    blank_rows_tell: bool = True,
+    use_blank_rows: bool = True,
 ) -> ShareFits:
     """Fit the curves for each share of a grid, and weigh them by their likelihoods.
 
-    `blank_rows_tell`: each label is shown or not by itself, so that blank rows and other shown
+    `use_blank_rows`: each label is shown or not by itself, so that blank rows and other shown
     labels tell of the share; not so where every row shows one label by design.
     """
     most = min(max(_LABELS, _SOME_ROWS * labels.shape[1]), _MOST_LABELS)
     some = draw_rows(labels.shape, most, 0, labels == PRESENT)
     part, points = labels[some], scores[some]
     grid: list[Presence] = []
-    for given_one in (False, True) if blank_rows_tell and labels.shape[1] > 1 else (False,):
+    for given_one in (False, True) if use_blank_rows and labels.shape[1] > 1 else (False,):
         fit = None
         for share in _SHARES:
             fit = fit_presence(
@@ -97,7 +92,7 @@ def fit_shares(
             )  # fmt: skip
             grid.append(fit)
     likelihood = np.array([fit.log_likelihood(part, points) for fit in grid])
-    if blank_rows_tell:
+    if use_blank_rows:
         gain = _compare_with_other_labels(labels, scores, propensity)
         likelihood += np.resize(gain * len(part) / len(labels), len(grid))
     weight = np.exp((likelihood - likelihood.max()) * min(1.0, _ROWS_BELIEVED / len(part)))
@@ -160,7 +155,7 @@ def _fit_other_rows(x: np.ndarray, shown: np.ndarray, theta: np.ndarray) -> np.n
     """
     classes, rows, inputs = x.shape
     fold, found = np.arange(rows) % _FOLDS, np.zeros(len(_SHARES))
-    held, damped = np.diag([1e-3, 1e-3, *[_RIDGE] * (inputs - 2)]), 0.5 * np.eye(inputs)
+    held = np.diag([1e-3, 1e-3, *[_RIDGE] * (inputs - 2)])
     for left_out in range(_FOLDS):
         a, y = x[:, fold != left_out], shown[:, fold != left_out]
         at = np.zeros((classes, inputs))
@@ -168,12 +163,7 @@ def _fit_other_rows(x: np.ndarray, shown: np.ndarray, theta: np.ndarray) -> np.n
         for number, share in enumerate(_SHARES):
             c = np.minimum(share * theta, 0.999)[:, None]
             for _ in range(_STEPS):
-                p = sigmoid((a @ at[..., None])[..., 0])
-                gap = np.where(y > 0, 1.0, p * (1 - c) / (1 - c * p)) - p
-                information = c * p * (1 - p) ** 2 / (1 - c * p)
-                bend = (a * information[..., None]).swapaxes(1, 2) @ a + held + damped
-                slope = (gap[:, None] @ a)[:, 0] - at @ held
-                at = at + np.clip(np.linalg.solve(bend, slope[..., None])[..., 0], -0.5, 0.5)
+                at = step_below_ceiling(at, a, y, c, held)
             p = c * sigmoid((x[:, fold == left_out] @ at[..., None])[..., 0])
             p = np.where(shown[:, fold == left_out] > 0, p, 1 - p)
             found[number] += np.log(np.maximum(p, 1e-9)).sum()

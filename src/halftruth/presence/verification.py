@@ -33,19 +33,23 @@ from typing import Any
 import numpy as np
 
 from halftruth.labels import PRESENT, UNKNOWN, check
-from halftruth.presence.estimate import Z90, Estimate
 from halftruth.presence.estimated_scores import (
-    CLASS_SPREAD,
-    SPREAD,
     check_scored_rows,
     infer_range,
     score_probabilities,
     shape_error,
 )
-from halftruth.presence.labelling_model import logit
-from halftruth.presence.posterior import PresenceRange
+from halftruth.presence.labelling_model import PresenceRange
 from halftruth.presence.probabilities import Selection
-from halftruth.presence.remaining import Spreads, fit_shift
+from halftruth.presence.solvers import fit_shift, logit
+from halftruth.presence.uncertainty import (
+    MODEL_ERROR,
+    SCORE_CLASS_SPREAD,
+    SCORE_SPREAD,
+    Z90,
+    Estimate,
+    Spreads,
+)
 from halftruth.seeds import check_seed
 
 # What a plan can be made for, and what verdicts estimate.
@@ -53,8 +57,6 @@ METRICS = ("mAP", "CF1", "OF1")
 SCORES = (*METRICS, "OP", "OR")
 # Share of the sample that is drawn uniformly.
 _UNIFORM = 0.1
-# Relative standard deviation of the error of the recalibrated model.
-_MODEL_ERROR = 0.03
 _SMALLEST, _LARGEST = 1e-5, 0.999
 
 
@@ -209,7 +211,7 @@ def score_verdicts(
         unbiased = value + float((at_cells * (y - expected) / inclusion).sum())
         noise = _sampling_spread(at_cells, y, expected, inclusion)
         by_model: Estimate = getattr(by_rows, name)
-        wrong = np.hypot(_MODEL_ERROR, shape_error(values, name))
+        wrong = np.hypot(MODEL_ERROR, shape_error(values, name))
         doubt = np.hypot(model.spread_of(slope, known), wrong * by_model.value)
         apart = unbiased - by_model.value
         # They differ by the noise of the unbiased estimate anyway; only more than that is bias.
@@ -332,11 +334,12 @@ def _sampling_spread(
 
 
 def _prior_spreads(labels: np.ndarray, fitted: PresenceRange) -> Spreads:
-    """How far logit P(present) may be off: the range of the fits, and `SPREAD`."""
+    """How far logit P(present) may be off: the range of the fits, and `SCORE_SPREAD`."""
     unknown = labels == UNKNOWN
     most, least = (np.where(unknown, end, 0.0).sum() + 1 for end in (fitted.high, fitted.low))
     half = abs(np.log(most / least)) / (2 * Z90)
-    return Spreads(shared=float(np.hypot(SPREAD, half)), steep=SPREAD, own=CLASS_SPREAD)
+    shared = float(np.hypot(SCORE_SPREAD, half))
+    return Spreads(shared=shared, steep=SCORE_SPREAD, own=SCORE_CLASS_SPREAD)
 
 
 def _range(

@@ -17,10 +17,10 @@ from torch import Tensor
 from halftruth.labels import PRESENT, UNKNOWN, SparseLabels
 from halftruth.models.many_classes import ManyClassHead
 from halftruth.presence.decisions import Decisions
-from halftruth.presence.estimate import Estimate
 from halftruth.presence.estimated_scores import estimate_scores
-from halftruth.presence.labelling_model import sigmoid
 from halftruth.presence.probabilities import check_labels_per_row, fit_probabilities
+from halftruth.presence.solvers import sigmoid
+from halftruth.presence.uncertainty import Estimate
 from halftruth.train.many_classes.fit_many import row_blocks
 
 # Rows on which the number of labels per row is found, the classes that tell it, and their labels.
