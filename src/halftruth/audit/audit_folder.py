@@ -32,7 +32,7 @@ from halftruth.data.verdicts import (
 )
 from halftruth.labels import LabelMatrix
 from halftruth.presence.calibration import Calibration
-from halftruth.presence.uncertainty import Estimate
+from halftruth.presence.uncertainty import WRONG_FACTOR, Estimate
 from halftruth.reading import column_options, text_options
 from halftruth.train.results.output_tables import to_csv_text
 from halftruth.train.run_folder import replace_file, write_text
@@ -44,9 +44,6 @@ _LEAST_PROBABILITY = {"missing": 0.01, "wrong": 0.1}
 # The most probable wrong labels are listed all the same, from 1 % on: decisions on them tell
 # whether there are more.
 _FIRST_WRONG = 20
-# The number of wrong labels is known up to this factor, and may be 0; from data sets with 0, 2 and
-# 10 % wrong labels.
-_WRONG_FACTOR = 5.0
 _CANDIDATE_COLUMNS = ["id", "kind", "row", "item", "class", "score", "probability"]
 # The fields of audit.json that the commands after `audit` need, with their types.
 _FIELDS: dict[str, type | tuple[type, ...]] = {
@@ -111,13 +108,13 @@ class AuditFolder:
     def wrong(self) -> list[Estimate]:
         """The estimated number of wrong labels per class, before any decision."""
         estimates = self.info.get("wrong_by_class", [0.0] * len(self.classes))
-        return [Estimate(x, 0.0, _WRONG_FACTOR * x) for x in estimates]
+        return [Estimate(x, 0.0, WRONG_FACTOR * x) for x in estimates]
 
     @property
     def wrong_total(self) -> Estimate:
         value = self.info["wrong"]
         # Audits of earlier versions have no interval.
-        return Estimate(value, *self.info.get("wrong_interval", (0.0, _WRONG_FACTOR * value)))
+        return Estimate(value, *self.info.get("wrong_interval", (0.0, WRONG_FACTOR * value)))
 
     @property
     def labels_file(self) -> Path:

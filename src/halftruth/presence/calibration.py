@@ -27,7 +27,7 @@ import numpy as np
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix, check
 from halftruth.presence.probabilities import SELECTIONS, Selection, fit_probabilities
 from halftruth.presence.remaining import VerdictModel
-from halftruth.presence.solvers import logit, sigmoid
+from halftruth.presence.solvers import bisect, logit, sigmoid
 from halftruth.presence.uncertainty import (
     CLASS_DOUBT,
     DOUBT,
@@ -104,11 +104,14 @@ def calibrate(
     # No unknown label is certain, however high its score: the order stays the same.
     open_ones = (values == UNKNOWN) & (verdicts == 0)
     present = np.where(open_ones, found.middle * (1 - _DOUBT_OF_ANY * found.middle), found.middle)
-    middle, low, high = (
-        np.where(open_ones, one, 0.0).sum(axis=0) for one in (found.middle, found.low, found.high)
-    )
-    chance = np.where(open_ones, found.middle * (1 - found.middle), 0.0).sum(axis=0)
-    of_class = np.hypot(DOUBT, CLASS_DOUBT)
+    # (4, K): missing labels per class, their range, and the variance of their number by chance.
+    by_chance = found.middle * (1 - found.middle)
+    missing = [
+        np.where(open_ones, one, 0.0).sum(axis=0)
+        for one in (found.middle, found.low, found.high, by_chance)
+    ]
+    cells = open_ones.sum(axis=0)
+    of_class = float(np.hypot(DOUBT, CLASS_DOUBT))
     # The labels of the file, less rows that cannot show a class: reviewed labels were chosen by
     # their scores, and without them the others would look too good.
     shown = np.where(values == PRESENT, PRESENT, np.minimum(verdicts, values))
@@ -119,24 +122,36 @@ def calibrate(
     return Calibration(
         present=present,
         wrong_probability=wrong,
-        missing=[_count(*one, of_class) for one in zip(middle, low, high, chance, strict=True)],
-        missing_total=_count(middle.sum(), low.sum(), high.sum(), chance.sum(), DOUBT),
+        missing=[
+            _count(*one, of_class, most) for *one, most in zip(*missing, cells, strict=True)
+        ],
+        missing_total=_count(*(one.sum() for one in missing), DOUBT, cells.sum()),
         wrong=[float(value) for value in doubtful.sum(axis=0)],
         wrong_total=_count(
-            float(doubtful.sum()),
-            suspect.low,
-            suspect.high,
-            float((doubtful * (1 - doubtful)).sum()),
-            0.0,
+            doubtful.sum(), suspect.low, suspect.high, (doubtful * (1 - doubtful)).sum(), 0.0,
+            ((values == PRESENT) & (verdicts == 0)).sum(),
         ),
         selection=fitted.selection,
         wrong_least=np.where(verdicts == 0, suspect.least, wrong),
         wrong_most=np.where(verdicts == 0, suspect.most, wrong),
-    )
+    )  # fmt: skip
 
 
 def check_labels_and_scores(labels: Any, scores: Any) -> tuple[np.ndarray, np.ndarray]:
     """(N, K) labels as int8 and probabilities as float64; an error names the first invalid one."""
+    values, points = read_rows(labels, scores)
+    invalid = find_invalid(points)
+    if invalid is not None:
+        row, column = invalid
+        raise ValueError(
+            f"scores[{row}, {column}]: expected a probability in 0..1, got {points[row, column]} "
+            "(apply the sigmoid to logits first)"
+        )
+    return values, points
+
+
+def read_rows(labels: Any, scores: Any) -> tuple[np.ndarray, np.ndarray]:
+    """(N, K) labels as int8 and scores as float64, of one shape."""
     values = labels.values if isinstance(labels, LabelMatrix) else np.asarray(check(labels))
     if hasattr(scores, "detach"):
         scores = scores.detach().cpu().float()
@@ -145,13 +160,6 @@ def check_labels_and_scores(labels: Any, scores: Any) -> tuple[np.ndarray, np.nd
         raise ValueError(
             f"expected scores of the shape of the labels, rows x classes {values.shape}, "
             f"got {points.shape}"
-        )
-    invalid = find_invalid(points)
-    if invalid is not None:
-        row, column = invalid
-        raise ValueError(
-            f"scores[{row}, {column}]: expected a probability in 0..1, got {points[row, column]} "
-            "(apply the sigmoid to logits first)"
         )
     return values, points
 
@@ -174,12 +182,15 @@ def _check_verified(verified: Any, labels: np.ndarray) -> np.ndarray:
     return verdicts
 
 
-def _count(value: float, low: float, high: float, chance: float, doubt: float) -> Estimate:
-    """An interval from low..high, widened by doubt of the model and by chance."""
+def _count(
+    value: float, low: float, high: float, chance: float, doubt: float, cells: int
+) -> Estimate:
+    """An interval from low..high, widened by doubt of the model and by chance, of some cells."""
     value = float(value)
     spread = np.hypot(doubt, np.sqrt(chance) / max(value, 1.0))
     factor = float(np.exp(Z90 * spread))
-    return Estimate(value, float(min(low, value)) / factor, float(max(high, value)) * factor)
+    most = min(float(max(high, value)) * factor, max(float(cells), value))
+    return Estimate(value, float(min(low, value)) / factor, most)
 
 
 @dataclass(frozen=True)
@@ -345,14 +356,15 @@ def _describe(
     rows = np.bincount(place[possible], minlength=_BINS).astype(float)
     middle = (edges[:-1] + edges[1:]) / 2
     total = float(np.clip((rows * sigmoid(middle)).sum(), 1e-3, 0.98 * rows.sum()))
-    low, high = np.full(len(_SLOPES), -200.0), np.full(len(_SLOPES), 200.0)
-    for _ in range(40):
-        a = (low + high) / 2
-        more = sigmoid(_SLOPES[:, None] * middle + a[:, None]) @ rows > total
-        low, high = np.where(more, low, a), np.where(more, a, high)
+    offsets = bisect(
+        lambda a: sigmoid(_SLOPES[:, None] * middle + a[:, None]) @ rows > total,
+        np.full(len(_SLOPES), -200.0),
+        np.full(len(_SLOPES), 200.0),
+        40,
+    )
     kept, bins = np.unique(place[shown], return_inverse=True)
     count = np.bincount(bins).astype(float)
-    z = np.clip(middle[kept, None] * _SLOPES + (low + high) / 2, -50, 50)
+    z = np.clip(middle[kept, None] * _SLOPES + offsets, -50, 50)
     # Log of (p / Σ p) / ((1 − p) / Σ (1 − p)), and of the mixture up to a constant.
     odds = z + np.log((rows.sum() - total) / total)
     mixture = (

@@ -32,9 +32,9 @@ from typing import Any
 
 import numpy as np
 
-from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix, check
+from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.metrics import average_precision
-from halftruth.presence.calibration import check_labels_and_scores
+from halftruth.presence.calibration import check_labels_and_scores, read_rows
 from halftruth.presence.labelling_model import PresenceRange, choose_selection
 from halftruth.presence.probabilities import Selection, fit_probabilities
 from halftruth.presence.solvers import logit, ratio, sigmoid
@@ -141,33 +141,52 @@ def estimate_scores(
     points, values, predicted = check_scored_rows(scores, labels, decisions)
     if draws < 20:
         raise ValueError(f"expected draws of at least 20, got {draws}")
+    present = read_range(values, points, present, selection)
+    moves = _draw_moves(values, draws, seed, spread, class_spread)
+    weight = _weigh_rows(values, present)
+    hidden = [
+        np.where(values == UNKNOWN, end, 0.0) for end in (present.middle, present.low, present.high)
+    ]
+    counts = _count_classes(points, values, predicted, hidden, weight, moves, seed)
+    return _summarise("estimated", counts, len(points), new_rows)
+
+
+def read_range(
+    labels: np.ndarray,
+    scores: np.ndarray,
+    present: PresenceRange | np.ndarray | None,
+    selection: Selection,
+) -> PresenceRange:
+    """`present` as a range: fitted to the rows if it is None, without width if it is an array."""
     if present is None:
-        present = infer_range(values, points, selection)
+        present = infer_range(labels, scores, selection)
     elif not isinstance(present, PresenceRange):
-        how = choose_selection(values) if selection == "auto" else selection
+        how = choose_selection(labels) if selection == "auto" else selection
         present = PresenceRange(present, present, present, how)
-    ends = [present.middle, present.low, present.high]
-    if any(np.shape(end) != values.shape for end in ends):
-        raise ValueError(
-            f"expected present of the shape of the labels, rows x classes {values.shape}, "
-            f"got {np.shape(ends[0])}"
-        )
-    shown = values == PRESENT
-    few_labels = SCORE_FEW_LABELS * shown.shape[1] / max(shown.sum(), 1)
-    shared = float(np.hypot(spread, np.sqrt(few_labels)))
+    for end in (present.middle, present.low, present.high):
+        if np.shape(end) != labels.shape:
+            raise ValueError(
+                f"expected present of the shape of the labels, rows x classes {labels.shape}, "
+                f"got {np.shape(end)}"
+            )
+    return present
+
+
+def _draw_moves(
+    labels: np.ndarray, draws: int, seed: int, spread: float, class_spread: float
+) -> list[_Move]:
+    """Random errors of P(present); they are larger where classes show few labels."""
+    classes, shown = labels.shape[1], max((labels == PRESENT).sum(), 1)
+    shared = float(np.hypot(spread, np.sqrt(SCORE_FEW_LABELS * classes / shown)))
     random = np.random.default_rng(seed)
-    moves = [
+    return [
         _Move(
             between=SCORE_BEYOND * random.normal() / Z90,
-            shift=shared * random.normal() + class_spread * random.normal(size=shown.shape[1]),
+            shift=shared * random.normal() + class_spread * random.normal(size=classes),
             shape=float(np.exp(SCORE_SHAPE * random.normal())),
         )
         for _ in range(draws)
     ]
-    weight = _weigh_rows(values, present)
-    hidden = [np.where(values == UNKNOWN, end, 0.0) for end in ends]
-    counts = _count_classes(points, values, predicted, hidden, weight, moves, seed)
-    return _summarise("estimated", counts, len(points), new_rows)
 
 
 def infer_range(labels: Any, scores: Any, selection: Selection = "auto") -> PresenceRange:
@@ -228,15 +247,9 @@ def check_scored_rows(
     scores: Any, labels: Any, decisions: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Scores as float64, labels as int8 and decisions as bool, all (N, K)."""
-    values = labels.values if isinstance(labels, LabelMatrix) else np.asarray(check(labels))
-    if hasattr(scores, "detach"):
-        scores = scores.detach().cpu().float()
-    points = np.asarray(scores, dtype=np.float64)
-    if points.shape != values.shape or points.ndim != 2 or not points.size:
-        raise ValueError(
-            f"expected scores of the shape of the labels, rows x classes {values.shape}, "
-            f"got {points.shape}"
-        )
+    values, points = read_rows(labels, scores)
+    if points.ndim != 2 or not points.size:
+        raise ValueError(f"expected rows x classes, at least one of each, got {points.shape}")
     if np.isnan(points).any():
         row, column = np.argwhere(np.isnan(points))[0]
         raise ValueError(f"scores[{row}, {column}]: expected a number, got NaN")
@@ -298,7 +311,7 @@ def _summarise(footing: str, counts: _Counts, rows: int, new_rows: bool = True) 
         OF1=_estimate(ratio(2 * tp.sum(axis=1), (predicted + total).sum(axis=1))),
         OP=_estimate(ratio(tp.sum(axis=1), predicted.sum(axis=1))),
         OR=_estimate(ratio(tp.sum(axis=1), total.sum(axis=1))),
-        labels_per_row=_estimate(total.sum(axis=1) / counted, most=np.inf),
+        labels_per_row=_estimate(total.sum(axis=1) / counted, most=tp.shape[1]),
         precision=_interval(precision),
         recall=_interval(recall),
         f1=_interval(ratio(2 * tp, predicted + total)),

@@ -173,7 +173,7 @@ def fit_probabilities(
         values = np.where(complete & (values == UNKNOWN), ABSENT, values)
     if verified is not None:
         values = np.where(verified == 0, values, verified)
-    # Shares of the rows between which the prevalence of a class is certain to be.
+    # Between these shares of the rows, (K,) each, the prevalence of a class is certain to be.
     certain = (values == PRESENT).mean(axis=0), 1 - (values == ABSENT).mean(axis=0)
     blank = ~(labels == PRESENT).any(axis=1) & (labels == UNKNOWN).any(axis=1)
     blank_is_empty = how == "one" and _are_empty(blank, z)
@@ -201,7 +201,7 @@ def fit_probabilities(
     )  # fmt: skip
     known = ~(values == UNKNOWN).any(axis=0)
     levels = [fit.prior.mean(axis=0) * end for fit in in_range for end in (fit.low, fit.high)]
-    result = _add_intervals(result, z, levels, known)
+    result = _add_intervals(result, z, levels, known, certain)
     return _use_knowledge(result, z, labels_per_row, prevalence or {})
 
 
@@ -318,12 +318,17 @@ def _are_empty(blank: np.ndarray, z: np.ndarray) -> bool:
 
 
 def _add_intervals(
-    fitted: Probabilities, z: np.ndarray, levels: list[np.ndarray], known: np.ndarray
+    fitted: Probabilities,
+    z: np.ndarray,
+    levels: list[np.ndarray],
+    known: np.ndarray,
+    certain: tuple[np.ndarray, np.ndarray],
 ) -> Probabilities:
     """Add prevalences with intervals: over the fits, and widened by sampling and by doubt.
 
-    There is no doubt about classes (K,) of which every label is `known`. Of a class without a
-    shown label nothing is known.
+    There is no doubt about classes (K,) of which every label is `known`: their intervals are for
+    other rows of the same kind. Those of other classes stay inside what is `certain` of these rows.
+    Of a class without a shown label nothing else is known.
     """
     p = fitted(z).mean(axis=0)
     low, high = np.minimum.reduce([p, *levels]), np.maximum.reduce([p, *levels])
@@ -337,9 +342,16 @@ def _add_intervals(
     in_doubt = float(missing @ p) / max(float(p.sum()), 1e-12)
     total = np.hypot(DOUBT * in_doubt, 1 / np.sqrt(max(fitted.shown.sum(), 1)))
     wide = float(np.exp(Z90 * total))
-    count = Estimate(float(p.sum()), float(low.sum()) / wide, float(high.sum()) * wide)
-    bounds = np.stack([p, low / factor, np.minimum(high * factor, 1.0)], axis=1)
-    bounds[~known & (fitted.shown == 0), 1:] = 0.0, 1.0
+    least, most = np.where(known, 0.0, certain[0]), np.where(known, 1.0, certain[1])
+    ends = np.stack([low / factor, high * factor])
+    ends[:, ~known & (fitted.shown == 0)] = [[0.0], [1.0]]
+    bounds = np.stack([p, *np.clip(ends, np.minimum(least, p), np.maximum(most, p))], axis=1)
+    value, at_least = float(p.sum()), 0.0 if known.all() else float(certain[0].sum())
+    count = Estimate(
+        value,
+        max(float(low.sum()) / wide, min(at_least, value)),
+        min(float(high.sum()) * wide, max(float(most.sum()), value)),
+    )
     return replace(fitted, prevalence=bounds, labels_per_row=count)
 
 
@@ -355,7 +367,8 @@ def _use_knowledge(
         column = z[:, [k]] * fitted.slope[k]
         offset[k] = find_shift(offset[[k]] + column, share) + offset[k]
         more = share - bounds[k, 0]
-        count = Estimate(*(max(end + more, 0.0) for end in vars(count).values()))
+        ends = np.clip(np.add(list(vars(count).values()), more), 0.0, len(offset))
+        count = Estimate(*map(float, ends))
         bounds[k] = share
     if labels_per_row is not None:
         free = np.array([k not in prevalence for k in range(len(offset))])

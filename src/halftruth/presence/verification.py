@@ -35,7 +35,7 @@ import numpy as np
 from halftruth.labels import PRESENT, UNKNOWN, check
 from halftruth.presence.estimated_scores import (
     check_scored_rows,
-    infer_range,
+    read_range,
     score_probabilities,
     shape_error,
 )
@@ -136,7 +136,7 @@ def plan_verification(
     unknown = values == UNKNOWN
     if not unknown.any():
         raise ValueError("no label is unknown, so there is nothing to verify")
-    w = _weights(values, _range(values, points, present, selection).middle)
+    w = _weights(values, read_range(values, points, present, selection).middle)
     uniform = unknown / unknown.sum()
     size = _UNIFORM * uniform
     wanted = METRICS if metric == "all" else (metric,)
@@ -192,7 +192,7 @@ def score_verdicts(
         raise ValueError(f"expected at least 2 verdicts, got {answered.sum()}")
     cells = np.ravel_multi_index((plan.rows, plan.columns), values.shape)[answered]
     inclusion = np.array(plan.inclusion)[answered] * answered.mean()
-    fitted = _range(values, points, present, selection)
+    fitted = read_range(values, points, present, selection)
     before = _weights(values, fitted.middle)
     y = (answers[answered] == PRESENT).astype(float)
     model = _Recalibrated(before, values == UNKNOWN, cells, y, _prior_spreads(values, fitted))
@@ -340,19 +340,6 @@ def _prior_spreads(labels: np.ndarray, fitted: PresenceRange) -> Spreads:
     half = abs(np.log(most / least)) / (2 * Z90)
     shared = float(np.hypot(SCORE_SPREAD, half))
     return Spreads(shared=shared, steep=SCORE_SPREAD, own=SCORE_CLASS_SPREAD)
-
-
-def _range(
-    labels: np.ndarray,
-    scores: np.ndarray,
-    present: PresenceRange | np.ndarray | None,
-    selection: Selection,
-) -> PresenceRange:
-    if present is None:
-        return infer_range(labels, scores, selection)
-    if isinstance(present, PresenceRange):
-        return present
-    return PresenceRange(present, present, present, selection)
 
 
 def _weights(labels: np.ndarray, present: np.ndarray) -> np.ndarray:
