@@ -240,60 +240,73 @@ def find_wrong(
     ]  # fmt: skip
     if not parts:
         return WrongLabels(wrong, least, most, 0.0, 0.0)
-    # (B, C, S) prior of a slope given centre and spread; (C, S) prior of those.
-    away = np.log(_SLOPES[:, None, None] / _CENTRES[:, None]) / _SPREADS
-    prior = np.exp(-0.5 * away**2)
-    prior /= prior.sum(axis=0)
-    common = -0.5 * (np.log(_CENTRES / _CENTRE) / _CENTRE_SPREAD)[:, None] ** 2
-    common = common - _SPREADS / _SPREAD_MEAN
-    tops = [part.likelihood.max(axis=0) for part in parts]
-    inside = [
-        np.einsum("bm,bcs->csm", np.exp(part.likelihood - top), prior) + 1e-300
-        for part, top in zip(parts, tops, strict=True)
-    ]
-    total = common[..., None] + sum(
-        np.log(one) + top for one, top in zip(inside, tops, strict=True)
-    )
-    # The grid of ε is even on a log scale, hence the factor ε.
-    weight = np.exp(total - total.max() - _SHARES / _SHARE_MEAN) * _SHARES
-    weight /= weight.sum()
-    of_share = weight.sum(axis=(0, 1))
-    given = weight / np.maximum(of_share, 1e-300)
-    labels_shown = sum(int(part.count.sum()) for part in parts)
+    chance_of_share, unseen = _infer_unseen(parts)
     below = np.concatenate([part.below for part in parts])
-    low = np.count_nonzero(below < _LOW) / labels_shown
-    correct_low = np.maximum(low - _LOW * _SHARES, 0.0) / (1 - _SHARES)
-    # (M, H): which part of ε is wrong, for levels of the share of hard examples.
-    hard = _HARD_LEAST + _HARD * correct_low**2
-    part_wrong = np.maximum(1 - np.outer(hard / _SHARES, _LEVELS), 0.0)
-    # Per class (bins, M): P(not seen by the model | label), wrong or hard.
-    unseen = []
-    for part, top, one in zip(parts, tops, inside, strict=True):
-        slopes = np.einsum("csm,bcs->bm", given / one, prior) * np.exp(part.likelihood - top)
-        by_share = [
-            slopes[:, m] @ _share_of_wrong(part.odds, share).T for m, share in enumerate(_SHARES)
-        ]
-        unseen.append(np.stack(by_share, axis=1))
+    part_wrong = _take_off_hard_examples(below)
+    # Wrong labels for every share ε (M) and every level of hard examples (H), with its probability.
     expected = sum(part.count @ one for part, one in zip(parts, unseen, strict=True))
     counts = (np.asarray(expected)[:, None] * part_wrong).ravel()
     order = np.argsort(counts, kind="stable")
-    chance = np.cumsum(np.repeat(of_share / len(_LEVELS), len(_LEVELS))[order])
-    ends = np.interp((0.05, 0.95), chance, counts[order])
+    chance = np.cumsum(np.repeat(chance_of_share / len(_LEVELS), len(_LEVELS))[order])
+    low, high = np.interp((0.05, 0.95), chance, counts[order])
     # The share and the level of hard examples at both ends of the interval.
     states = order[np.minimum(np.searchsorted(chance, (0.05, 0.95)), len(order) - 1)]
+    shares = states // len(_LEVELS)
     for part, one in zip(parts, unseen, strict=True):
         at = part.rows, part.column
-        wrong[at] = (one @ (of_share * part_wrong.mean(axis=1)))[part.bins]
-        for end, state in zip((least, most), states, strict=True):
-            share = state // len(_LEVELS)
+        wrong[at] = (one @ (chance_of_share * part_wrong.mean(axis=1)))[part.bins]
+        for end, state, share in zip((least, most), states, shares, strict=True):
             end[at] = (one[:, share] * part_wrong.ravel()[state])[part.bins]
         most[at] = np.maximum(most[at], _limit(part.below, below))
-    sure = max(1 - WRONG_LEAST_HARD / _SHARES[states[0] // len(_LEVELS)], 0.0)
+    sure = max(1 - WRONG_LEAST_HARD / _SHARES[shares[0]], 0.0)
     least, most = np.minimum(least, sure * wrong), np.maximum(most, wrong)
-    found = WrongLabels(
-        wrong, least, most, float(min(ends[0], least.sum())), float(max(ends[1], most.sum()))
-    )
+    low, high = float(min(low, least.sum())), float(max(high, most.sum()))
+    found = WrongLabels(wrong, least, most, low, high)
     return found if verdicts is None else _correct(found, labels, verdicts)
+
+
+def _infer_unseen(parts: list[_Class]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The probability of every share ε (M,), and P(not seen by the model | label) given ε.
+
+    The second is (bins, M) per class; such labels are wrong, or hard examples. Both are sums over
+    the slope of the class (B), and over the centre (C) and spread (S) of the slopes of all classes.
+    """
+    away = np.log(_SLOPES[:, None, None] / _CENTRES[:, None]) / _SPREADS
+    slope_prior = np.exp(-0.5 * away**2)
+    slope_prior /= slope_prior.sum(axis=0)
+    centre_prior = -0.5 * (np.log(_CENTRES / _CENTRE) / _CENTRE_SPREAD)[:, None] ** 2
+    log_prior = centre_prior - _SPREADS / _SPREAD_MEAN
+    tops = [part.likelihood.max(axis=0) for part in parts]
+    inside = [
+        np.einsum("bm,bcs->csm", np.exp(part.likelihood - top), slope_prior) + 1e-300
+        for part, top in zip(parts, tops, strict=True)
+    ]
+    of_classes = sum(np.log(one) + top for one, top in zip(inside, tops, strict=True))
+    total = log_prior[..., None] + of_classes
+    # The grid of ε is even on a log scale, hence the factor ε.
+    weight = np.exp(total - total.max() - _SHARES / _SHARE_MEAN) * _SHARES
+    weight /= weight.sum()
+    chance_of_share = weight.sum(axis=(0, 1))
+    given = weight / np.maximum(chance_of_share, 1e-300)
+    unseen = []
+    for part, top, one in zip(parts, tops, inside, strict=True):
+        slopes = np.einsum("csm,bcs->bm", given / one, slope_prior)
+        slopes *= np.exp(part.likelihood - top)
+        log_odds = np.log(_SHARES) - np.log1p(-_SHARES)
+        by_share = [slopes[:, m] @ sigmoid(odds - part.odds).T for m, odds in enumerate(log_odds)]
+        unseen.append(np.stack(by_share, axis=1))
+    return chance_of_share, unseen
+
+
+def _take_off_hard_examples(below: np.ndarray) -> np.ndarray:
+    """(M, H): which part of ε is wrong, for levels of the share of hard examples.
+
+    `below`: the share of absent rows with lower scores, per shown label.
+    """
+    low = np.count_nonzero(below < _LOW) / len(below)
+    correct_low = np.maximum(low - _LOW * _SHARES, 0.0) / (1 - _SHARES)
+    hard = _HARD_LEAST + _HARD * correct_low**2
+    return np.maximum(1 - np.outer(hard / _SHARES, _LEVELS), 0.0)
 
 
 def _correct(found: WrongLabels, labels: np.ndarray, verdicts: np.ndarray) -> WrongLabels:
@@ -336,10 +349,6 @@ def _limit(below: np.ndarray, all_below: np.ndarray) -> np.ndarray:
     limit = np.minimum(share * count / _TENTHS / np.maximum(held, 1e-9), 1.0)
     limit = np.minimum.accumulate(limit)
     return np.asarray(limit[np.minimum((below * _TENTHS).astype(int), _TENTHS - 1)])
-
-
-def _share_of_wrong(odds: np.ndarray, share: float) -> np.ndarray:
-    return np.asarray(sigmoid(np.log(share) - np.log1p(-share) - odds))
 
 
 def _describe(

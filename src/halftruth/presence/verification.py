@@ -182,21 +182,14 @@ def score_verdicts(
             False, for the complete labels of these rows.
     """
     points, values, predicted = check_scored_rows(scores, labels, decisions)
-    answers = np.asarray(check(np.atleast_2d(verdicts)))[0]
-    if plan.shape != values.shape:
-        raise ValueError(f"the plan is for rows x classes {plan.shape}, got {values.shape}")
-    if answers.shape != (len(plan),):
-        raise ValueError(f"expected {len(plan)} verdicts, one per cell, got {answers.shape}")
+    answers = _check_answers(plan, verdicts, values.shape)
     answered = answers != 0
-    if answered.sum() < 2:
-        raise ValueError(f"expected at least 2 verdicts, got {answered.sum()}")
     cells = np.ravel_multi_index((plan.rows, plan.columns), values.shape)[answered]
     inclusion = np.array(plan.inclusion)[answered] * answered.mean()
     fitted = read_range(values, points, present, selection)
     before = _weights(values, fitted.middle)
     y = (answers[answered] == PRESENT).astype(float)
     model = _Recalibrated(before, values == UNKNOWN, cells, y, _prior_spreads(values, fitted))
-
     known = model.after.ravel().copy()
     known[cells] = y
     known = known.reshape(values.shape)
@@ -208,22 +201,43 @@ def score_verdicts(
     for name in SCORES:
         value, slope = metrics[name]
         at_cells = slope.ravel()[cells]
-        unbiased = value + float((at_cells * (y - expected) / inclusion).sum())
-        noise = _sampling_spread(at_cells, y, expected, inclusion)
         by_model: Estimate = getattr(by_rows, name)
         wrong = np.hypot(MODEL_ERROR, shape_error(values, name))
-        doubt = np.hypot(model.spread_of(slope, known), wrong * by_model.value)
-        apart = unbiased - by_model.value
-        # They differ by the noise of the unbiased estimate anyway; only more than that is bias.
-        error = max(doubt**2, apart**2 - noise**2)
-        share = error / max(error + noise**2, 1e-300)
-        rows = by_model.width / (2 * Z90) if new_rows else 0.0
-        found[name] = VerifiedScore(
-            combined=_around(by_model.value + share * apart, np.sqrt(share) * noise, rows),
-            unbiased=_around(unbiased, noise, rows),
-            model=_around(by_model.value, float(doubt), rows),
+        found[name] = _combine(
+            by_model.value,
+            float(np.hypot(model.spread_of(slope, known), wrong * by_model.value)),
+            value + float((at_cells * (y - expected) / inclusion).sum()),
+            _sampling_spread(at_cells, y, expected, inclusion),
+            by_model.width / (2 * Z90) if new_rows else 0.0,
         )
     return found
+
+
+def _check_answers(plan: VerificationPlan, verdicts: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """The verdicts (+1, -1, 0 none) on the cells of a plan for rows x classes of this shape."""
+    answers = np.asarray(check(np.atleast_2d(verdicts)))[0]
+    if plan.shape != shape:
+        raise ValueError(f"the plan is for rows x classes {plan.shape}, got {shape}")
+    if answers.shape != (len(plan),):
+        raise ValueError(f"expected {len(plan)} verdicts, one per cell, got {answers.shape}")
+    if np.count_nonzero(answers) < 2:
+        raise ValueError(f"expected at least 2 verdicts, got {np.count_nonzero(answers)}")
+    return answers
+
+
+def _combine(
+    model: float, doubt: float, unbiased: float, noise: float, rows: float
+) -> VerifiedScore:
+    """Weigh two estimates by their variances; `rows` is the spread over other rows."""
+    apart = unbiased - model
+    # They differ by the noise of the unbiased estimate anyway; only more than that is bias.
+    error = max(doubt**2, apart**2 - noise**2)
+    share = error / max(error + noise**2, 1e-300)
+    return VerifiedScore(
+        combined=_around(model + share * apart, np.sqrt(share) * noise, rows),
+        unbiased=_around(unbiased, noise, rows),
+        model=_around(model, doubt, rows),
+    )
 
 
 class _Recalibrated:
