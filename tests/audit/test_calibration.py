@@ -57,7 +57,7 @@ def test_randomly_hidden_labels_are_counted_and_their_probabilities_are_calibrat
 def test_the_probability_to_be_labelled_is_estimated() -> None:
     truth, scores = make_data(rows=6000)
     fitted = fit_presence(hide(truth, 0.4), scores, selection="random")
-    assert np.allclose(fitted.chance, 0.6, atol=0.08)
+    assert np.allclose(fitted.label_frequency, 0.6, atol=0.08)
 
 
 @pytest.mark.parametrize("seed", [0, 1])

@@ -190,7 +190,7 @@ def test_intervals_under_possible_bias_are_those_of_both_fits(selection):
         if selection == "one":
             for given in (False, True):
                 fit = fit_presence(
-                    labels, scores, selection="one", given_one=given, propensity=propensity
+                    labels, scores, selection="one", at_least_one=given, propensity=propensity
                 )
                 found.append((fit.prior(scores), 1.0, 1.0))
         return found

@@ -1,8 +1,8 @@
 """Precision, recall, F1 and average precision of rows whose labels are incomplete.
 
-Every score stands on one of three footings:
+Every score has one of three bases:
 
-- "verified": only known labels count, PRESENT against ABSENT (`score_verified`);
+- "verified": measured on known labels, PRESENT against ABSENT (`score_verified`);
 - "estimated": unknown labels count by P(present), with a 90 % interval (`estimate_scores`);
 - "unknown = absent": as if the labels were complete (`score_as_if_complete`).
 
@@ -66,7 +66,7 @@ _Counts = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class EstimatedScores:
-    """Scores on one footing. `precision` to `ap` are (K, 3): value, low and high per class.
+    """Scores on one basis (`footing`). `precision` to `ap` are (K, 3): value, low and high per class.
 
     OP and OR are precision and recall over all labels. As in `halftruth.metrics`, CF1 averages both
     over all classes, 0/0 counts as 0, and mAP leaves out classes without positives: each class has
@@ -101,7 +101,6 @@ def estimate_scores(
     *,
     selection: Selection = "auto",
     spread: float = SCORE_SPREAD,
-    class_spread: float = SCORE_CLASS_SPREAD,
     draws: int = 100,
     seed: int = 0,
     new_rows: bool = True,
@@ -118,7 +117,6 @@ def estimate_scores(
             all that is known of its error; or None: `infer_range` of these rows.
         selection: how labels came to be missing, see `halftruth.presence.labelling_model`.
         spread: standard deviation of the error of logit P(present) that all classes share.
-        class_spread: the same of a single class.
         draws: number of draws of P(present) for the interval.
         seed: of the draws.
         new_rows: the interval is for other rows of the same kind; if False, for the complete labels
@@ -142,7 +140,7 @@ def estimate_scores(
     if draws < 20:
         raise ValueError(f"expected draws of at least 20, got {draws}")
     present = read_range(values, points, present, selection)
-    moves = _draw_moves(values, draws, seed, spread, class_spread)
+    moves = _draw_moves(values, draws, seed, spread)
     weight = _weigh_rows(values, present)
     hidden = [
         np.where(values == UNKNOWN, end, 0.0) for end in (present.middle, present.low, present.high)
@@ -155,7 +153,7 @@ def read_range(
     labels: np.ndarray,
     scores: np.ndarray,
     present: PresenceRange | np.ndarray | None,
-    selection: Selection,
+    selection: Selection = "auto",
 ) -> PresenceRange:
     """`present` as a range: fitted to the rows if it is None, without width if it is an array."""
     if present is None:
@@ -172,9 +170,7 @@ def read_range(
     return present
 
 
-def _draw_moves(
-    labels: np.ndarray, draws: int, seed: int, spread: float, class_spread: float
-) -> list[_Move]:
+def _draw_moves(labels: np.ndarray, draws: int, seed: int, spread: float) -> list[_Move]:
     """Random errors of P(present); they are larger where classes show few labels."""
     classes, shown = labels.shape[1], max((labels == PRESENT).sum(), 1)
     shared = float(np.hypot(spread, np.sqrt(SCORE_FEW_LABELS * classes / shown)))
@@ -182,7 +178,7 @@ def _draw_moves(
     return [
         _Move(
             between=SCORE_BEYOND * random.normal() / Z90,
-            shift=shared * random.normal() + class_spread * random.normal(size=classes),
+            shift=shared * random.normal() + SCORE_CLASS_SPREAD * random.normal(size=classes),
             shape=float(np.exp(SCORE_SHAPE * random.normal())),
         )
         for _ in range(draws)
@@ -226,7 +222,7 @@ def score_probabilities(
     """The estimate for `present.middle` alone; the interval is of the rows only."""
     hidden = [np.where(labels == UNKNOWN, present.middle, 0.0)] * 3
     weight = _weigh_rows(labels, present)
-    counts = _count_classes(scores, labels, predicted, hidden, weight, (), 0)
+    counts = _count_classes(scores, labels, predicted, hidden, weight)
     return _summarise("estimated", counts, len(labels))
 
 
@@ -283,7 +279,7 @@ def _score_known(
 ) -> EstimatedScores:
     predicted = predicted if known is None else predicted & known
     nothing = [np.zeros(labels.shape)] * 3
-    counts = _count_classes(scores, labels, predicted, nothing, np.ones(len(labels)), (), 0, known)
+    counts = _count_classes(scores, labels, predicted, nothing, np.ones(len(labels)), known=known)
     exact = average_precision(scores, labels, ignore_unknown=known is not None)
     # Bins are close enough for the interval, not for a value that can be computed exactly.
     counts["ap"] += np.nan_to_num(exact) - counts["ap"][0]
@@ -349,74 +345,58 @@ def _count_classes(
     predicted: np.ndarray,
     hidden: list[np.ndarray],
     weight: np.ndarray,
-    moves: Sequence[_Move],
-    seed: int,
+    moves: Sequence[_Move] = (),
+    seed: int = 0,
     known: np.ndarray | None = None,
 ) -> _Counts:
     """Count over blocks of classes. Rows are shuffled, so that ties are in random order."""
     rows = np.random.default_rng(seed).permutation(len(scores))
-    group = np.arange(len(rows)) * _GROUPS // len(rows)
+    known = np.ones_like(scores) if known is None else known
     width = max(1, _BLOCK // len(rows))
     parts = []
     for first in range(0, scores.shape[1], width):
         at = slice(first, first + width)
-        bins = _Bins(
-            scores[rows, at], labels[rows, at], predicted[rows, at],
-            [one[rows, at] for one in hidden], weight[rows], group,
-            None if known is None else known[rows, at],
-        )  # fmt: skip
-        parts.append(bins.count([_Move(m.between, m.shift[at], m.shape) for m in moves]))
+        points, given, cut, counted, *ends = (
+            one[rows, at] for one in (scores, labels, predicted, known, *hidden)
+        )
+        heavy = np.where(given == PRESENT, weight[rows, None], 0.0)
+        sums = _sum_bins(
+            points, cut, [counted, given == PRESENT, heavy, heavy**2, given == UNKNOWN, *ends]
+        )
+        parts.append(_count(sums, [_Move(m.between, m.shift[at], m.shape) for m in moves]))
     return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
 
 
-class _Bins:
-    """Sums per group of rows, decision, bin of ranks and class: all that the scores depend on."""
+def _sum_bins(
+    scores: np.ndarray, predicted: np.ndarray, values: list[np.ndarray]
+) -> list[np.ndarray]:
+    """Sums of values (N, K) per group of rows, decision, bin of ranks and class."""
+    rows, classes = scores.shape
+    group = np.arange(rows) * _GROUPS // rows
+    order = np.argsort(-scores, axis=0, kind="stable")
+    bin_of_rank = _bin_ranks(rows)
+    shape = (_GROUPS, 2, int(bin_of_rank[-1]) + 1, classes)
+    cell = group[order] * 2 + np.take_along_axis(predicted, order, 0)
+    cell = ((cell * shape[2] + bin_of_rank[:, None]) * classes + np.arange(classes)).ravel()
+    placed = (np.take_along_axis(one, order, 0).ravel() for one in values)
+    return [np.bincount(cell, one, minlength=int(np.prod(shape))).reshape(shape) for one in placed]
 
-    def __init__(
-        self,
-        scores: np.ndarray,
-        labels: np.ndarray,
-        predicted: np.ndarray,
-        hidden: list[np.ndarray],
-        weight: np.ndarray,
-        group: np.ndarray,
-        known: np.ndarray | None,
-    ) -> None:
-        rows, classes = scores.shape
-        order = np.argsort(-scores, axis=0, kind="stable")
-        bin_of_rank = _bin_ranks(rows)
-        shape = (_GROUPS, 2, int(bin_of_rank[-1]) + 1, classes)
-        cell = group[order] * 2 + np.take_along_axis(predicted, order, 0)
-        cell = (cell * shape[2] + bin_of_rank[:, None]) * classes + np.arange(classes)
 
-        def add(values: np.ndarray) -> np.ndarray:
-            placed = np.take_along_axis(values, order, 0).ravel()
-            return np.bincount(cell.ravel(), placed, minlength=int(np.prod(shape))).reshape(shape)
-
-        shown = labels == PRESENT
-        heavy = np.where(shown, weight[:, None], 0.0)
-        rows_in = add(np.ones_like(scores) if known is None else known)
-        middle, *ends = (add(one) for one in hidden)
-        self.parts = [rows_in, add(shown), add(heavy), add(heavy**2), middle]
-        self.unknown = add(labels == UNKNOWN).sum(axis=0)
-        self.ends = [end.sum(axis=0) for end in ends]
-
-    def count(self, moves: Sequence[_Move]) -> _Counts:
-        """The counts of all rows, without each group, and for each draw."""
-        whole = [part.sum(axis=0) for part in self.parts]
-        found = [_score_bins(*whole)]
-        for group in range(_GROUPS):
-            found.append(_score_bins(*(one.sum(axis=0) - one[group] for one in self.parts)))
-        if moves:
-            cells = np.maximum(self.unknown, 1e-9)
-            middle, low, high = (logit(one / cells) for one in (whole[4], *self.ends))
-        for move in moves:
-            end = high if move.between > 0 else low
-            z = middle + abs(move.between) * (end - middle) + move.shift
-            rows, shown, weight, square, _ = whole
-            hidden = self.unknown * sigmoid(z)
-            found.append(_score_bins(rows, shown, weight, square, hidden, move.shape))
-        return {name: np.stack([one[name] for one in found]) for name in found[0]}
+def _count(sums: list[np.ndarray], moves: Sequence[_Move]) -> _Counts:
+    """The counts of all rows, without each group, and for each draw."""
+    whole = [one.sum(axis=0) for one in sums]
+    *known, unknown, middle, low, high = whole
+    found = [_score_bins(*known, middle)]
+    for group in range(_GROUPS):
+        *some, _, hidden, _, _ = (one - part[group] for one, part in zip(whole, sums, strict=True))
+        found.append(_score_bins(*some, hidden))
+    if moves:
+        middle, low, high = (logit(one / np.maximum(unknown, 1e-9)) for one in (middle, low, high))
+    for move in moves:
+        end = high if move.between > 0 else low
+        z = middle + abs(move.between) * (end - middle) + move.shift
+        found.append(_score_bins(*known, unknown * sigmoid(z), move.shape))
+    return {name: np.stack([one[name] for one in found]) for name in found[0]}
 
 
 def _score_bins(

@@ -18,7 +18,7 @@ A class-dependent selection has a propensity θ per class (`propensity`), relati
 the probability θ_k / Σ θ over its present classes.
 
 Whether two high scores of a row are two present classes, or one class confused with another,
-depends on whether classes are independent given their scores. `given_one` assumes independence
+depends on whether classes are independent given their scores. `at_least_one` assumes independence
 given that at least one class of the row is present. Then a row without a label is known to miss
 one ("random"), and high scores next to a shown label count less ("one").
 
@@ -44,7 +44,7 @@ from halftruth.presence.solvers import (
 
 # How strongly the (offset, slope) and the labelling probability of a class are regularised towards
 # the mean of all classes; chosen on VOC 2012 and COCO 2014, where the complete labels are known.
-_DEVIATION, _CHANCE = np.diag([10.0, 300.0]), 20.0
+_DEVIATION, _FREQUENCY = np.diag([10.0, 300.0]), 20.0
 # Keeps the curve finite where a few rows separate the classes perfectly.
 _CENTRE = np.diag([0.1, 1.0])
 _CLOSE = 1e-4
@@ -54,24 +54,25 @@ _FEW = 0.02
 
 @dataclass(frozen=True)
 class Presence:
-    """The fitted curve per class, and the probability (`chance`) that a positive is labelled.
+    """The fitted curve per class, and how often a label is known.
 
-    `absent_chance` is the probability that a negative is labelled, ABSENT.
+    `label_frequency`: the probability that a positive is labelled PRESENT; `absent_frequency`: that
+    a negative is labelled ABSENT.
     """
 
     selection: str
     offset: np.ndarray
     slope: np.ndarray
-    chance: np.ndarray
-    given_one: bool = False
+    label_frequency: np.ndarray
+    at_least_one: bool = False
     scale: float = 1.0
-    absent_chance: np.ndarray | float = 0.0
+    absent_frequency: np.ndarray | float = 0.0
     propensity: np.ndarray | None = None
 
     def prior(self, scores: np.ndarray) -> np.ndarray:
         """P(present | score), without using the label."""
         p = self._independent(scores)
-        return np.minimum(p / find_nonempty(p), 1 - 1e-9) if self.given_one else p
+        return np.minimum(p / find_nonempty(p), 1 - 1e-9) if self.at_least_one else p
 
     def _independent(self, scores: np.ndarray) -> np.ndarray:
         return sigmoid(self.offset + self.slope * logit(scores) / self.scale)
@@ -83,22 +84,22 @@ class Presence:
         if self.selection == "one":
             hidden = infer_next_to_shown(p, shown, self.propensity)
         else:
-            blank = ~shown.any(axis=1, keepdims=True) if self.given_one else None
-            hidden = infer_missing(p, self.chance, self.absent_chance, blank)
+            blank = ~shown.any(axis=1, keepdims=True) if self.at_least_one else None
+            hidden = infer_missing(p, self.label_frequency, self.absent_frequency, blank)
         return np.where(labels == UNKNOWN, hidden, p)
 
     def log_likelihood(self, labels: np.ndarray, scores: np.ndarray) -> float:
         """Of labels that are missing at random, outside of complete rows and complete classes."""
         p = np.clip(self._independent(scores), 1e-9, 1 - 1e-9)
         whole = find_complete_rows(labels)[:, None] | ~(labels == UNKNOWN).any(axis=0)
-        d = np.clip(self.absent_chance + np.zeros(p.shape[1]), 1e-9, 1 - 1e-9)
-        shown = np.where(whole, 1.0, self.chance)
+        d = np.clip(self.absent_frequency + np.zeros(p.shape[1]), 1e-9, 1 - 1e-9)
+        shown = np.where(whole, 1.0, self.label_frequency)
         known = np.where(whole, 0.0, np.where(labels == ABSENT, np.log(d), np.log1p(-d)))
         absent = np.log1p(-p) + known
         of_label = np.where(labels == UNKNOWN, np.log(p * (1 - shown) + np.exp(absent)), absent)
         of_label = np.where(labels == PRESENT, np.log(p * shown), of_label)
         of_row = of_label.sum(axis=1)
-        if not self.given_one:
+        if not self.at_least_one:
             return float(of_row.sum())
         blank = ~(labels == PRESENT).any(axis=1)
         # The classes of a row without a label may all be missing, but not all be absent.
@@ -136,7 +137,7 @@ def fit_presence(
     scores: np.ndarray,
     *,
     selection: str,
-    given_one: bool = False,
+    at_least_one: bool = False,
     propensity: np.ndarray | None = None,
     start: Presence | None = None,
     steps: int = 60,
@@ -157,28 +158,25 @@ def fit_presence(
     labelled = (part * present).sum(axis=0)
     negative = (part * (labels == ABSENT)).sum(axis=0)
     # Rows in which at least one class is present.
-    certain = (present.any(axis=1, keepdims=True) | (selection == "random")) & given_one
+    certain = (present.any(axis=1, keepdims=True) | (selection == "random")) & at_least_one
     now = start
     if now is None:
         flat = np.zeros(z.shape[1])
-        now = Presence(selection, flat, flat + 1, flat + 0.7, given_one, scale, 0.0, propensity)
+        now = Presence(selection, flat, flat + 1, flat + 0.7, at_least_one, scale, 0.0, propensity)
         now = _maximise(now, z, present.astype(float), np.zeros_like(certain), steps=15)
     before = 0.0
     if share is not None:
         relative = np.ones(z.shape[1]) if propensity is None else propensity
-        now = replace(now, chance=np.clip(share * relative, 0.01, 0.999))
+        now = replace(now, label_frequency=np.clip(share * relative, 0.01, 0.999))
     for _ in range(steps):
         expected = now.posterior(labels, scores)
         total = (part * expected).sum(axis=0)
-        common = labelled.sum() / max(total.sum(), 1.0)
-        chance = (labelled + _CHANCE * common) / (total + _CHANCE)
-        if share is not None:
-            chance = now.chance
-        now = replace(
-            _maximise(now, z, expected, certain),
-            chance=np.clip(chance, 0.01, 0.999),
-            absent_chance=np.minimum(negative / np.maximum(part.sum() - total, 1.0), 0.999),
-        )
+        absent_frequency = np.minimum(negative / np.maximum(part.sum() - total, 1.0), 0.999)
+        now = replace(_maximise(now, z, expected, certain), absent_frequency=absent_frequency)
+        if share is None:
+            common = labelled.sum() / max(total.sum(), 1.0)
+            frequency = (labelled + _FREQUENCY * common) / (total + _FREQUENCY)
+            now = replace(now, label_frequency=np.clip(frequency, 0.01, 0.999))
         hidden = float(total.sum() - labelled.sum())
         if abs(hidden - before) < _CLOSE * max(hidden, 1.0):
             break
@@ -187,11 +185,7 @@ def fit_presence(
 
 
 def _maximise(
-    now: Presence,
-    z: np.ndarray,
-    present: np.ndarray,
-    certain: np.ndarray,
-    steps: int = 2,
+    now: Presence, z: np.ndarray, present: np.ndarray, certain: np.ndarray, steps: int = 2
 ) -> Presence:
     """Newton steps of the logistic regression of `present` on z, per class.
 
@@ -212,8 +206,8 @@ def _maximise(
 
 def infer_missing(
     p: np.ndarray,
-    chance: np.ndarray | float,
-    absent_chance: np.ndarray | float,
+    label_frequency: np.ndarray | float,
+    absent_frequency: np.ndarray | float,
     blank: np.ndarray | None = None,
 ) -> np.ndarray:
     """P(present | unlabelled), where labels are missing at random.
@@ -221,8 +215,8 @@ def infer_missing(
     `blank` (N, 1): rows without a label, of which at least one class is present; None where rows
     may be empty.
     """
-    missed = p * (1 - chance)
-    hidden = missed / np.maximum(missed + (1 - p) * (1 - absent_chance), 1e-12)
+    missed = p * (1 - label_frequency)
+    hidden = missed / np.maximum(missed + (1 - p) * (1 - absent_frequency), 1e-12)
     if blank is None:
         return np.asarray(hidden)
     return np.where(blank, np.minimum(hidden / find_nonempty(hidden), 1.0), hidden)
@@ -284,9 +278,11 @@ def infer_presence(
     whole = find_complete_rows(labels)[:, None]
     part = np.ones(len(labels), bool) if whole.all() else ~whole[:, 0]
     present = np.maximum(np.where(sure, certain, p)[part].sum(axis=0), 1e-9)
-    chance = np.clip(shown[part].sum(axis=0) / np.maximum(p[part].sum(axis=0), 1e-9), 0.01, 0.999)
+    label_frequency = np.clip(
+        shown[part].sum(axis=0) / np.maximum(p[part].sum(axis=0), 1e-9), 0.01, 0.999
+    )
     negative = (labels[part] == ABSENT).sum(axis=0)
-    absent_chance = np.minimum(negative / np.maximum(part.sum() - present, 1.0), 0.999)
+    absent_frequency = np.minimum(negative / np.maximum(part.sum() - present, 1.0), 0.999)
     conditional = {"no empty row", "one, at least one"} & assumptions.keys()
     free = _remove_condition(p) if conditional else p
     found = np.zeros(p.shape)
@@ -296,7 +292,7 @@ def infer_presence(
             hidden = infer_next_to_shown(np.where(sure, certain, q), shown, propensity)
         else:
             blank = ~shown.any(axis=1, keepdims=True) if name in conditional else None
-            hidden = infer_missing(q, chance, absent_chance, blank)
+            hidden = infer_missing(q, label_frequency, absent_frequency, blank)
         found += weight * hidden
     return np.where(sure, certain, np.clip(found, 0.0, 1.0))
 

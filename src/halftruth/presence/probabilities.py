@@ -257,7 +257,7 @@ def _fit_assumptions(
         return found, shares.fits[0]
     # Which label is shown does not tell whether classes exclude each other: three equal weights.
     fits = [
-        fit_presence(labels, scores, selection="one", given_one=given, propensity=propensity)
+        fit_presence(labels, scores, selection="one", at_least_one=given, propensity=propensity)
         for given in (False, True)
     ]
     for name, fit in zip(("one", "one, at least one"), fits, strict=True):

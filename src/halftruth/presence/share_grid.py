@@ -58,7 +58,7 @@ class ShareFits:
     def nonempty(self) -> float:
         """The weight of the assumption that every row has a present class."""
         return float(
-            sum(w for fit, w in zip(self.fits, self.weights, strict=True) if fit.given_one)
+            sum(w for fit, w in zip(self.fits, self.weights, strict=True) if fit.at_least_one)
         )
 
     def prior(self, scores: np.ndarray) -> np.ndarray:
@@ -83,11 +83,11 @@ def fit_shares(
     some = draw_rows(labels.shape, most, 0, labels == PRESENT)
     part, points = labels[some], scores[some]
     grid: list[Presence] = []
-    for given_one in (False, True) if use_blank_rows and labels.shape[1] > 1 else (False,):
+    for at_least_one in (False, True) if use_blank_rows and labels.shape[1] > 1 else (False,):
         fit = None
         for share in _SHARES:
             fit = fit_presence(
-                part, points, selection="random", given_one=given_one, share=float(share),
+                part, points, selection="random", at_least_one=at_least_one, share=float(share),
                 start=fit, steps=40, propensity=propensity,
             )  # fmt: skip
             grid.append(fit)
@@ -99,17 +99,17 @@ def fit_shares(
     weight /= weight.sum()
     count = np.array([fit.prior(points).sum(axis=1).mean() for fit in grid])
     fits, weights = [], []
-    for given_one in (False, True):
-        mine = np.array([fit.given_one == given_one for fit in grid])
+    for at_least_one in (False, True):
+        mine = np.array([fit.at_least_one == at_least_one for fit in grid])
         total = float(weight[mine].sum())
         if total < _LEAST_WEIGHT:
             continue
         z = np.log(np.resize(_SHARES, len(grid))[mine])
         middle = float(weight[mine] @ z / total)
-        start = [fit for fit in grid if fit.given_one == given_one][np.abs(z - middle).argmin()]
+        nearest = np.flatnonzero(mine)[np.abs(z - middle).argmin()]
         mean = fit_presence(
-            labels, scores, selection="random", given_one=given_one, share=float(np.exp(middle)),
-            start=start, steps=40, propensity=propensity,
+            labels, scores, selection="random", at_least_one=at_least_one,
+            share=float(np.exp(middle)), start=grid[nearest], steps=40, propensity=propensity,
         )  # fmt: skip
         fits.append(mean)
         weights.append(total)

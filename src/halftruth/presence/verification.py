@@ -40,7 +40,6 @@ from halftruth.presence.estimated_scores import (
     shape_error,
 )
 from halftruth.presence.labelling_model import PresenceRange
-from halftruth.presence.probabilities import Selection
 from halftruth.presence.solvers import fit_shift, logit
 from halftruth.presence.uncertainty import (
     MODEL_ERROR,
@@ -106,12 +105,11 @@ def plan_verification(
     *,
     cells: int = 200,
     metric: str = "all",
-    selection: Selection = "auto",
     seed: int = 0,
 ) -> VerificationPlan:
     """Choose the unknown cells whose verification is most informative about a metric.
 
-    `scores`, `labels`, `decisions`, `present` and `selection` are those of
+    `scores`, `labels`, `decisions` and `present` are those of
     `halftruth.presence.estimated_scores.estimate_scores`. `metric` is mAP, CF1, OF1 or "all", which
     draws a third of the cells for each.
 
@@ -136,7 +134,7 @@ def plan_verification(
     unknown = values == UNKNOWN
     if not unknown.any():
         raise ValueError("no label is unknown, so there is nothing to verify")
-    w = _weights(values, read_range(values, points, present, selection).middle)
+    w = _weights(values, read_range(values, points, present).middle)
     uniform = unknown / unknown.sum()
     size = _UNIFORM * uniform
     wanted = METRICS if metric == "all" else (metric,)
@@ -163,7 +161,6 @@ def score_verdicts(
     decisions: Any,
     present: PresenceRange | np.ndarray | None = None,
     *,
-    selection: Selection = "auto",
     new_rows: bool = True,
 ) -> dict[str, VerifiedScore]:
     """Estimate mAP, CF1, OF1, OP and OR from verdicts on the cells of a plan.
@@ -172,12 +169,11 @@ def score_verdicts(
         plan: from `plan_verification`, for the same rows and classes.
         verdicts: one per cell of the plan: +1 present, -1 absent, 0 not answered. Answers may stop
             anywhere. A cell that is skipped because it is hard to decide makes the result biased.
-        scores: as for the plan; so are `labels`, `decisions`, `present` and `selection`. Another
+        scores: as for the plan; so are `labels`, `decisions` and `present`. Another
             `present` than the plan's is allowed: only the inclusion probabilities must be the same.
         labels: without the verdicts.
         decisions: of the model that is scored.
         present: P(present | score, label) before the verdicts.
-        selection: how labels came to be missing.
         new_rows: the interval is for other rows of the same kind, as in `estimate_scores`; if
             False, for the complete labels of these rows.
     """
@@ -186,7 +182,7 @@ def score_verdicts(
     answered = answers != 0
     cells = np.ravel_multi_index((plan.rows, plan.columns), values.shape)[answered]
     inclusion = np.array(plan.inclusion)[answered] * answered.mean()
-    fitted = read_range(values, points, present, selection)
+    fitted = read_range(values, points, present)
     before = _weights(values, fitted.middle)
     y = (answers[answered] == PRESENT).astype(float)
     model = _Recalibrated(before, values == UNKNOWN, cells, y, _prior_spreads(values, fitted))
