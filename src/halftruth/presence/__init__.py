@@ -13,33 +13,22 @@ The solvers are in `solvers`, everything that makes an interval wider in `uncert
 import importlib
 from typing import Any
 
-# The module of each public name; imported on first use.
-_NAMES = {
-    "Calibration": "calibration",
-    "Decisions": "decisions",
-    "Estimate": "uncertainty",
-    "EstimatedScores": "estimated_scores",
-    "LabelBias": "propensity",
-    "Preference": "propensity",
-    "PresenceRange": "labelling_model",
-    "Probabilities": "probabilities",
-    "Rule": "decisions",
-    "VerdictModel": "remaining",
-    "VerificationPlan": "verification",
-    "calibrate": "calibration",
-    "choose_rows_to_complete": "propensity",
-    "decide": "decisions",
-    "estimate_scores": "estimated_scores",
-    "find_preference": "propensity",
-    "fit_decisions": "decisions",
-    "fit_probabilities": "probabilities",
-    "infer_range": "estimated_scores",
-    "parse_rule": "decisions",
-    "plan_verification": "verification",
-    "score_as_if_complete": "estimated_scores",
-    "score_verdicts": "verification",
-    "score_verified": "estimated_scores",
-}
+# The public names of each module, imported on first use.
+_MODULES = {
+    "calibration": ("Calibration", "calibrate"),
+    "decisions": ("Decisions", "Rule", "decide", "fit_decisions", "parse_rule"),
+    "estimated_scores": (
+        "EstimatedScores", "estimate_scores", "infer_range", "score_as_if_complete",
+        "score_verified",
+    ),
+    "labelling_model": ("PresenceRange",),
+    "probabilities": ("Probabilities", "fit_probabilities"),
+    "propensity": ("LabelBias", "Preference", "choose_rows_to_complete", "find_preference"),
+    "remaining": ("VerdictModel",),
+    "uncertainty": ("Estimate",),
+    "verification": ("VerificationPlan", "plan_verification", "score_verdicts"),
+}  # fmt: skip
+_NAMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = sorted(_NAMES)
 

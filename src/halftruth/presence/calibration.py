@@ -1,24 +1,22 @@
 """Calibrated probabilities of missing and of wrong labels, and how many there are of each.
 
-Shown labels of class k are a mixture. Correct ones are drawn from the rows in proportion to
-p = P(present | score), wrong ones in proportion to 1 − p:
+Missing labels follow from the model of labelling. For wrong labels, the shown labels of class k are
+a mixture: correct ones are drawn from the rows in proportion to p = P(present | score), wrong ones
+in proportion to 1 − p:
 
     P(row i is shown) = (1 − ε) pᵢ / Σ p + ε (1 − pᵢ) / Σ (1 − p),    logit p = a + b t
 
-t is the calibrated logit of the score. Wrong labels made the fit of t too flat, so b is fitted
-again, one per class around a common value, together with the share ε; a keeps Σ p. All of this is a
-sum over a grid, so that P(wrong) is averaged over everything that the labels leave open.
-
-ε also holds hard examples: correct labels that the model does not see at all. Labels alone cannot
-tell them from wrong ones. Their share is taken off, on average over its prior: it grows with how
-many correct labels have low scores. So P(wrong) has a range. Its low end takes off as many hard
-examples as are likely, its high end none: there every label that could be wrong is. The verdicts of
-a review tell more: they correct P(wrong) of all other labels and narrow the range
-(`halftruth.presence.remaining`).
+t is the calibrated logit. Wrong labels made the fit of t too flat, so b is fitted again, one per
+class around a common value, together with the share ε; a keeps Σ p. P(wrong) is averaged over a
+grid of both. ε also holds hard examples, correct labels that the model does not see at all; their
+share is taken off, on average over its prior. So P(wrong) has a range: its low end takes off as
+many hard examples as are likely, its high end none. Verdicts of a review correct P(wrong) of the
+other labels and narrow the range (`remaining`). docs/audit.md has the reasons and measurements.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,9 +83,22 @@ def calibrate(
 ) -> Calibration:
     """Turn out-of-sample scores into probabilities, without complete labels.
 
-    `verified` (N, K) holds the verdicts of a review: +1 present, -1 absent, 0 not reviewed.
-    Reviewed labels are no longer missing or wrong in the counts. `selection`, `propensity` and
-    `possible` are how labels came to be missing (`halftruth.presence.probabilities`).
+    Args:
+        labels: (N, K) of +1 present, 0 unknown, -1 absent, or a `LabelMatrix`.
+        scores: (N, K) of probabilities in 0..1, of a model that was not fitted to these rows.
+        verified: (N, K) verdicts of a review: +1 present, -1 absent, 0 not reviewed. Reviewed
+            labels are no longer missing or wrong in the counts.
+        selection: how labels came to be missing, as in `fit_probabilities`; so are `propensity` and
+            `possible`.
+        seed: of the sample of rows that is fitted, where there are many.
+
+    >>> scores = np.array([[0.9], [0.8], [0.7], [0.1], [0.2]] * 40)
+    >>> labels = np.array([[1], [1], [0], [0], [0]] * 40, dtype=np.int8)
+    >>> found = calibrate(labels, scores)
+    >>> bool(found.present[2, 0] > 0.5 > found.present[3, 0])
+    True
+    >>> 20 < found.missing_total.value < 60
+    True
     """
     values, points = check_labels_and_scores(labels, scores)
     verdicts = _check_verified(verified, values)
@@ -123,12 +134,12 @@ def calibrate(
         present=present,
         wrong_probability=wrong,
         missing=[
-            _count(*one, of_class, most) for *one, most in zip(*missing, cells, strict=True)
+            _count(one, of_class, most) for *one, most in zip(*missing, cells, strict=True)
         ],
-        missing_total=_count(*(one.sum() for one in missing), DOUBT, cells.sum()),
+        missing_total=_count([one.sum() for one in missing], DOUBT, cells.sum()),
         wrong=[float(value) for value in doubtful.sum(axis=0)],
         wrong_total=_count(
-            doubtful.sum(), suspect.low, suspect.high, (doubtful * (1 - doubtful)).sum(), 0.0,
+            [doubtful.sum(), suspect.low, suspect.high, (doubtful * (1 - doubtful)).sum()], 0.0,
             ((values == PRESENT) & (verdicts == 0)).sum(),
         ),
         selection=fitted.selection,
@@ -182,15 +193,16 @@ def _check_verified(verified: Any, labels: np.ndarray) -> np.ndarray:
     return verdicts
 
 
-def _count(
-    value: float, low: float, high: float, chance: float, doubt: float, cells: int
-) -> Estimate:
-    """An interval from low..high, widened by doubt of the model and by chance, of some cells."""
-    value = float(value)
-    spread = np.hypot(doubt, np.sqrt(chance) / max(value, 1.0))
+def _count(parts: Sequence[float], doubt: float, cells: int) -> Estimate:
+    """The number of labels among some cells, from its value, low and high end and its variance.
+
+    The interval is widened by doubt of the model and by chance, to at most all cells.
+    """
+    value, low, high, variance = map(float, parts)
+    spread = np.hypot(doubt, np.sqrt(variance) / max(value, 1.0))
     factor = float(np.exp(Z90 * spread))
-    most = min(float(max(high, value)) * factor, max(float(cells), value))
-    return Estimate(value, float(min(low, value)) / factor, most)
+    most = min(max(high, value) * factor, max(float(cells), value))
+    return Estimate(value, min(low, value) / factor, most)
 
 
 @dataclass(frozen=True)
@@ -227,7 +239,7 @@ def find_wrong(
     present: np.ndarray,
     verdicts: np.ndarray | None = None,
 ) -> WrongLabels:
-    """How likely PRESENT labels are wrong.
+    """Estimate how likely each PRESENT label is wrong.
 
     `logits` (N, K) are calibrated, without knowledge of the label; `present` (N, K) is P(present)
     with it. `verdicts` (N, K) are ABSENT or PRESENT for reviewed labels, else 0; reviewed labels

@@ -6,22 +6,19 @@ Every score has one of three bases:
 - "estimated": unknown labels count by P(present), with a 90 % interval (`estimate_scores`);
 - "unknown = absent": as if the labels were complete (`score_as_if_complete`).
 
-An estimate needs two things per class: how many rows are positive, T, and where they are ranked. T
-is the sum of w = P(present | score, label). Where positives are ranked is estimated in two ways:
+An estimate needs two things per class: how many rows are positive, T = Σ w with w = P(present |
+score, label), and where they are ranked. The second is estimated in two ways:
 
     by probabilities: true positives = Σ w over the predicted rows
     by shown labels:  true positives = T · recall,  recall measured on the n shown positives
 
-The first has little noise but depends on the shape of the fitted curve. The second holds for every
+The first has little noise but depends on the shape of the fitted curve; the second holds for every
 curve if labels are missing at random, but is noisy for rare classes. Their mean with the weights 10
-and n is used. Where each row shows one of its positives, a shown positive stands for all positives
-of its row: its weight is 1 / P(shown) = Σ w over the row. Average precision is estimated in both
-ways, too; a positive at rank r has the precision (1 + expected other positives above it) / r.
+and n is used, for average precision, too. Where each row shows one of its positives, a shown
+positive has the weight 1 / P(shown) = Σ w over the row.
 
-The interval has two parts. The rows: other rows of the same kind would give another value, which a
-jackknife over 30 groups of rows measures. The labelling: draws of w between the ends of the
-`PresenceRange`, with an error of logit w that all classes share, one per class, and an error of the
-curve's shape.
+The interval has two parts: other rows (a jackknife over 30 groups) and the labelling (draws of w
+between the ends of the `PresenceRange`, with the errors of `uncertainty`).
 """
 
 from __future__ import annotations
@@ -66,7 +63,7 @@ _Counts = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class EstimatedScores:
-    """Scores on one basis (`footing`). `precision` to `ap` are (K, 3): value, low and high per class.
+    """Scores on one basis (`footing`); `precision` to `ap` are (K, 3): value, low, high per class.
 
     OP and OR are precision and recall over all labels. As in `halftruth.metrics`, CF1 averages both
     over all classes, 0/0 counts as 0, and mAP leaves out classes without positives: each class has
@@ -141,12 +138,7 @@ def estimate_scores(
         raise ValueError(f"expected draws of at least 20, got {draws}")
     present = read_range(values, points, present, selection)
     moves = _draw_moves(values, draws, seed, spread)
-    weight = _weigh_rows(values, present)
-    hidden = [
-        np.where(values == UNKNOWN, end, 0.0) for end in (present.middle, present.low, present.high)
-    ]
-    counts = _count_classes(points, values, predicted, hidden, weight, moves, seed)
-    return _summarise("estimated", counts, len(points), new_rows)
+    return score_probabilities(points, values, predicted, present, moves, seed, new_rows)
 
 
 def read_range(
@@ -178,7 +170,9 @@ def _draw_moves(labels: np.ndarray, draws: int, seed: int, spread: float) -> lis
     return [
         _Move(
             between=SCORE_BEYOND * random.normal() / Z90,
-            shift=shared * random.normal() + SCORE_CLASS_SPREAD * random.normal(size=classes),
+            shift=np.asarray(
+                shared * random.normal() + SCORE_CLASS_SPREAD * random.normal(size=classes)
+            ),
             shape=float(np.exp(SCORE_SHAPE * random.normal())),
         )
         for _ in range(draws)
@@ -217,13 +211,20 @@ def score_as_if_complete(scores: Any, labels: Any, decisions: Any) -> EstimatedS
 
 
 def score_probabilities(
-    scores: np.ndarray, labels: np.ndarray, predicted: np.ndarray, present: PresenceRange
+    scores: np.ndarray,
+    labels: np.ndarray,
+    predicted: np.ndarray,
+    present: PresenceRange,
+    moves: Sequence[_Move] = (),
+    seed: int = 0,
+    new_rows: bool = True,
 ) -> EstimatedScores:
-    """The estimate for `present.middle` alone; the interval is of the rows only."""
-    hidden = [np.where(labels == UNKNOWN, present.middle, 0.0)] * 3
+    """The estimate for `present`; without draws (`moves`) its interval is of the rows only."""
+    ends = (present.middle, present.low, present.high)
+    hidden = [np.where(labels == UNKNOWN, end, 0.0) for end in ends]
     weight = _weigh_rows(labels, present)
-    counts = _count_classes(scores, labels, predicted, hidden, weight)
-    return _summarise("estimated", counts, len(labels))
+    counts = _count_classes(scores, labels, predicted, hidden, weight, moves, seed)
+    return _summarise("estimated", counts, len(labels), new_rows)
 
 
 def shape_error(labels: np.ndarray, metric: str) -> float:
@@ -287,47 +288,37 @@ def _score_known(
 
 
 def _summarise(footing: str, counts: _Counts, rows: int, new_rows: bool = True) -> EstimatedScores:
-    tp, predicted, total, exists, ap = (
-        counts[name] for name in ("tp", "predicted", "total", "exists", "ap")
-    )
-    if not new_rows:
-        tp, predicted, total, exists, ap = (
-            np.concatenate([one[:1], np.repeat(one[:1], _GROUPS, axis=0), one[1 + _GROUPS :]])
-            for one in (tp, predicted, total, exists, ap)
-        )
+    tp, predicted, total, exists, ap = counts.values()
     precision, recall = ratio(tp, predicted), ratio(tp, total)
     class_precision, class_recall = precision.mean(axis=1), (exists * recall).mean(axis=1)
     counted = np.full(len(tp), float(rows))
-    if new_rows:
-        counted[1 : 1 + _GROUPS] *= 1 - 1 / _GROUPS
+    counted[1 : 1 + _GROUPS] *= 1 - 1 / _GROUPS
+
+    def interval(values: np.ndarray, most: float = 1.0) -> np.ndarray:
+        """(K, 3): the value, and the interval from the left-out groups and the draws."""
+        value, groups, draws = values[0], values[1 : 1 + _GROUPS], values[1 + _GROUPS :]
+        by_rows = new_rows * Z90 * np.sqrt((_GROUPS - 1) * groups.var(axis=0))
+        low, high = np.quantile(draws, (0.05, 0.95), axis=0) if len(draws) else (value, value)
+        low = value - np.hypot(by_rows, np.maximum(value - low, 0))
+        high = value + np.hypot(by_rows, np.maximum(high - value, 0))
+        return np.clip(np.stack([value, low, high], axis=1), 0, most)
+
+    def estimate(values: np.ndarray, most: float = 1.0) -> Estimate:
+        return Estimate(*map(float, interval(values[:, None], most)[0]))
+
     return EstimatedScores(
         footing,
-        mAP=_estimate(ratio((exists * ap).sum(axis=1), exists.sum(axis=1))),
-        CF1=_estimate(ratio(2 * class_precision * class_recall, class_precision + class_recall)),
-        OF1=_estimate(ratio(2 * tp.sum(axis=1), (predicted + total).sum(axis=1))),
-        OP=_estimate(ratio(tp.sum(axis=1), predicted.sum(axis=1))),
-        OR=_estimate(ratio(tp.sum(axis=1), total.sum(axis=1))),
-        labels_per_row=_estimate(total.sum(axis=1) / counted, most=tp.shape[1]),
-        precision=_interval(precision),
-        recall=_interval(recall),
-        f1=_interval(ratio(2 * tp, predicted + total)),
-        ap=_interval(ap),
+        mAP=estimate(ratio((exists * ap).sum(axis=1), exists.sum(axis=1))),
+        CF1=estimate(ratio(2 * class_precision * class_recall, class_precision + class_recall)),
+        OF1=estimate(ratio(2 * tp.sum(axis=1), (predicted + total).sum(axis=1))),
+        OP=estimate(ratio(tp.sum(axis=1), predicted.sum(axis=1))),
+        OR=estimate(ratio(tp.sum(axis=1), total.sum(axis=1))),
+        labels_per_row=estimate(total.sum(axis=1) / counted, most=tp.shape[1]),
+        precision=interval(precision),
+        recall=interval(recall),
+        f1=interval(ratio(2 * tp, predicted + total)),
+        ap=interval(ap),
     )
-
-
-def _estimate(values: np.ndarray, most: float = 1.0) -> Estimate:
-    value, low, high = _interval(values[:, None], most)[0]
-    return Estimate(float(value), float(low), float(high))
-
-
-def _interval(values: np.ndarray, most: float = 1.0) -> np.ndarray:
-    """(K, 3): the value, and the interval from the left-out groups and the draws."""
-    value, groups, draws = values[0], values[1 : 1 + _GROUPS], values[1 + _GROUPS :]
-    by_rows = Z90 * np.sqrt((_GROUPS - 1) * groups.var(axis=0))
-    low, high = np.quantile(draws, (0.05, 0.95), axis=0) if len(draws) else (value, value)
-    low = value - np.hypot(by_rows, np.maximum(value - low, 0))
-    high = value + np.hypot(by_rows, np.maximum(high - value, 0))
-    return np.clip(np.stack([value, low, high], axis=1), 0, most)
 
 
 @dataclass(frozen=True)
@@ -386,36 +377,32 @@ def _count(sums: list[np.ndarray], moves: Sequence[_Move]) -> _Counts:
     """The counts of all rows, without each group, and for each draw."""
     whole = [one.sum(axis=0) for one in sums]
     *known, unknown, middle, low, high = whole
-    found = [_score_bins(*known, middle)]
+    found = [_score_bins(known, middle)]
     for group in range(_GROUPS):
         *some, _, hidden, _, _ = (one - part[group] for one, part in zip(whole, sums, strict=True))
-        found.append(_score_bins(*some, hidden))
+        found.append(_score_bins(some, hidden))
     if moves:
         middle, low, high = (logit(one / np.maximum(unknown, 1e-9)) for one in (middle, low, high))
     for move in moves:
         end = high if move.between > 0 else low
         z = middle + abs(move.between) * (end - middle) + move.shift
-        found.append(_score_bins(*known, unknown * sigmoid(z), move.shape))
+        found.append(_score_bins(known, unknown * sigmoid(z), move.shape))
     return {name: np.stack([one[name] for one in found]) for name in found[0]}
 
 
 def _score_bins(
-    rows: np.ndarray,
-    shown: np.ndarray,
-    weight: np.ndarray,
-    square: np.ndarray,
-    hidden: np.ndarray,
-    shape: float = 1.0,
+    known: Sequence[np.ndarray], hidden: np.ndarray, shape: float = 1.0
 ) -> dict[str, np.ndarray]:
-    """_Counts and average precision per class; arguments are (2, bins, K), predicted last.
+    """Counts and average precision per class; arrays are (2, bins, K), predicted last.
 
-    `shown` is the number of shown positives, `weight` and `square` the sums of their weights and
-    squared weights, `hidden` the expected number of positives among the unknown labels.
+    `known`: the numbers of rows and of shown positives, the sums of the weights of these and of
+    their squares. `hidden`: the expected number of positives among the unknown labels.
     """
+    rows, shown, weight, square = known
     mass = shown + hidden
-    total, known = mass.sum(axis=(0, 1)), shown.sum(axis=(0, 1))
+    total, count = mass.sum(axis=(0, 1)), shown.sum(axis=(0, 1))
     predicted = rows[1].sum(axis=0)
-    trust = known / (known + _PROBABILITIES)
+    trust = count / (count + _PROBABILITIES)
     recall = ratio(weight[1].sum(axis=0), weight.sum(axis=(0, 1)))
     by_shown = np.clip(total * recall, shown[1].sum(axis=0), predicted)
     by_probability = np.minimum(shape * mass[1].sum(axis=0), predicted)
@@ -433,12 +420,12 @@ def _score_bins(
     # Cut off at 1, the noise of good rankings would go down only, and lower the estimate.
     precision = np.minimum((1 + np.maximum(total - 1, 0) * part) / rank, _HIGHEST)
     by_shown = ratio((weight * precision).sum(axis=0), weight.sum(axis=0))
-    trust = np.where(known > 1, trust, 0.0)
+    trust = np.where(count > 1, trust, 0.0)
     return {
         "tp": tp,
         "predicted": predicted,
         "total": total,
-        "exists": np.where(known > 0, 1.0, -np.expm1(-total)),
+        "exists": np.where(count > 0, 1.0, -np.expm1(-total)),
         "ap": trust * by_shown + (1 - trust) * by_probability,
     }
 

@@ -17,12 +17,10 @@ A class-dependent selection has a propensity θ per class (`propensity`), relati
 "random" labels a positive of class k with the probability c θ_k, "one" shows class k of a row with
 the probability θ_k / Σ θ over its present classes.
 
-Whether two high scores of a row are two present classes, or one class confused with another,
-depends on whether classes are independent given their scores. `at_least_one` assumes independence
-given that at least one class of the row is present. Then a row without a label is known to miss
-one ("random"), and high scores next to a shown label count less ("one").
-
-Slopes and offsets of the classes are regularised towards their mean, which helps rare classes.
+Classes are independent given their scores, or (`at_least_one`) given also that at least one class
+of the row is present. Then a row without a label is known to miss one ("random"), and high scores
+next to a shown label count less ("one"). Slopes and offsets of the classes are regularised towards
+their mean, which helps rare classes.
 """
 
 from __future__ import annotations

@@ -5,18 +5,15 @@ estimated scores, the audit and the report. Out-of-sample logits z become
 
     P(present | x) = σ(a_k + b_k z_k)
 
-with a prevalence π_k and a probability c_k that a present label is shown, per class. What labels
-leave open is covered by an interval:
+with a prevalence π_k per class. What labels leave open is covered by an interval:
 
-- where rows show several labels or none, the probability c that a present label is shown is the
-  same for all classes (or in proportion to given propensities); classes are independent given
-  their scores, or given that no row is empty, whichever fits the labels (`share_grid`);
-- where every row shows exactly one label, there are three fits: classes independent of each other,
+- where rows show several labels or none, one label frequency c = P(shown | present) of all classes
+  (or in proportion to given propensities), and classes that are independent given their scores, or
+  given that no row is empty, whichever fits the labels (`share_grid`);
+- where every row shows exactly one label, three fits: classes independent of each other,
   independent given that at least one is present, and one c for all classes. The estimate is their
   mean in logits, the interval covers all three;
-- where some rows show nothing and their scores are lower than those of the other rows, one positive
-  per row means that these rows are empty: a person who gives one label to every row with a present
-  class leaves only the empty rows blank.
+- where some rows show nothing and have lower scores than the others, these rows are empty.
 
 With the label of a cell known, `Probabilities.infer` gives P(present | x, label) of all cells.
 """

@@ -1,29 +1,23 @@
-"""Which classes are named first, where every row shows one of its present classes.
+"""Whether some classes are shown in preference to others, by labels alone and by complete rows.
 
     P(k is shown | present classes C) = e_k / Σ e_m over C          (Plackett and Luce)
 
 e_k is the propensity of class k. All equal: the shown class is drawn at random, as in papers.
-People name frequent classes first: e_k = n_k^γ, with n_k the number of shown labels of class k.
+People prefer frequent classes: e_k = n_k^γ, with n_k the number of shown labels of class k. One
+number γ for all classes can be estimated, a number per class cannot: confused classes look like
+classes that are present and not shown (docs/bias.md).
 
-What is identified: which class is shown next to which is observed, which classes are present is
-not. For two classes that never occur together, the ratio of their propensities does not change the
-labels at all. For others it is known only as well as a model predicts both from x. One number for
-all classes (γ) is estimated from all pairs at once, a number per class is not: confused classes
-look like classes that are present and not shown. docs/bias.md has the measurements.
+By labels alone (`compare_selections`): two models of the same rows, each with its own propensities
+from training to calibration, by the likelihood of the shown class in rows that neither was fitted
+on. Where classes are predicted badly, the second can win without any bias, since its weights
+regularise more. So a gain counts only where the models explain the labels at all, and beyond the
+gain on labels that are drawn evenly by the first model.
 
-The test compares two models of the same rows, each with its own propensities from training to
-calibration, by the likelihood of the shown class in rows that neither was fitted on. Where classes
-are predicted badly, the second model may win by chance alone: with little to learn from, its
-weights are the better regularisation. So a gain counts only where the models explain the labels at
-all, and beyond the gain of labels that are drawn evenly by the first model.
-
-A few rows that were labelled completely later show a preference directly (`find_preference`).
-Suppose that a row shows s of its m present labels. If every choice of s labels is as likely as any
-other, class k is shown in s/m of these rows. The test compares how often each class is shown with
-that number in two ways: over all classes, and along their frequency (frequent or rare classes
-first). Its p-value is exact: the share of even draws that are at least as far from even in either
-way. Rows with s = 0 or s = m contain no information on a preference, and do not count. γ follows
-from the rows that show one label.
+By rows that were labelled completely later (`find_preference`): if a row shows s of its m present
+labels, and every choice of s labels is as likely as any other, class k is shown in s/m of these
+rows. The test compares how often each class is shown with that number, over all classes and along
+their frequency. Its p-value is exact: the share of even draws that are at least as far from even in
+either way. Rows with s = 0 or s = m do not count. γ follows from the rows that show one label.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     logit P(present) = z − t max(z, 0) + δ + δₖ,    z = logit p
 
-p is the probability of the audit, δ its error over all classes, δₖ the error of class k, and t how
-overconfident it was about likely candidates; all have normal priors around 0. Accepted and rejected
-candidates determine them by maximum a posteriori; the curvature there gives the intervals.
+p is the probability of the audit, δ its error over all classes, δₖ that of class k, and t how
+overconfident it was about likely candidates (`uncertainty.Spreads`). Verdicts determine them by
+maximum a posteriori (`solvers.fit_shift`); the curvature there gives the intervals.
 The same model with wider priors serves the labels that are probably wrong.
 """
 
@@ -111,8 +111,8 @@ class VerdictModel:
         classes = len(self._before)
         known, left = verdicts != 0, verdicts == 0
         self._last = fit_shift(
-            self._p[known], self._column[known], verdicts[known] > 0, classes,
-            spreads=self._spreads, start=self._last,
+            self._p[known], self._column[known], verdicts[known] > 0, classes, self._spreads,
+            self._last,
         )  # fmt: skip
         p = self._last.apply(self._p, self._column)
         column, curve = self._column[left], (p * (1 - p))[left]

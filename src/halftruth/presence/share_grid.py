@@ -1,19 +1,17 @@
-"""Which probabilities that a present label is shown fit the labels, if labels miss at random.
+"""Which label frequencies c = P(shown | present) fit the labels, if labels are missing at random.
 
-How many labels are missing is visible in the scores only indirectly. One share c = P(shown |
-present) for all classes (times the propensity of the class, where it is given) leaves two traces:
-
-- P(shown | score) levels off at c where the scores are highest;
-- if every row has at least one present class, a row without a label misses one. The share of such
-  rows, and what their scores look like, then tell c.
+How many labels are missing is visible in the scores only indirectly. One c for all classes (times
+the propensity of the class, where it is given) leaves two traces: P(shown | score) levels off at c
+where the scores are highest; and if every row has a present class, a row without a label misses
+one, so that the share of such rows, and their scores, depend on c.
 
 Where classes go together, the first trace is clearer next to other shown labels: P(shown | score,
 other shown labels) = c P(present | score, other shown labels). Frequent classes are fitted in this
 way, too, and count by that likelihood if it is higher.
 
-c is not fitted freely: the curves are fitted for each c of a grid, once for independent classes and
-once given that no row is empty. The likelihoods of these fits, tempered, are their weights; where
-rows are empty, the second assumption fits worse and gets no weight.
+The curves are fitted for each c of a grid, once for independent classes and once given that no row
+is empty. The likelihoods of these fits, tempered, are their weights; where rows are empty, the
+second assumption fits worse and gets no weight.
 """
 
 from __future__ import annotations

@@ -201,7 +201,6 @@ def fit_shift(
     column: np.ndarray,
     right: np.ndarray,
     classes: int,
-    *,
     spreads: Spreads,
     start: Shift | None = None,
 ) -> Shift:
@@ -209,7 +208,7 @@ def fit_shift(
 
     >>> from halftruth.presence.uncertainty import MISSING_SPREADS
     >>> column, right = np.zeros(50, dtype=int), np.ones(50, dtype=bool)
-    >>> shift = fit_shift(np.full(50, 0.5), column, right, 2, spreads=MISSING_SPREADS)
+    >>> shift = fit_shift(np.full(50, 0.5), column, right, 2, MISSING_SPREADS)
     >>> bool(shift.own[0] > 0 == shift.own[1] and shift.shared[0] > 0)
     True
     """

@@ -1,28 +1,16 @@
 """Verify a few labels to estimate the scores of all: which labels to verify, and the estimates.
 
 A metric θ depends on which of the unknown labels are present, y, and the model of labelling says
-w = P(present). To first order
+w = P(present). To first order θ(y) = θ(w) + Σ g (y − w), with g = ∂θ/∂w per cell (row and class).
 
-    θ(y) = θ(w) + Σ g (y − w),      g = ∂θ/∂w, per cell (row and class)
+A plan draws n unknown cells with known probabilities π in proportion to |g| √(w (1 − w)), a tenth
+of them uniformly, so that no cell is impossible: one systematic pass over the cells sorted by w.
+Then they are shuffled: whoever stops early has a random part of the sample.
 
-A plan draws n unknown cells with known inclusion probabilities π, in proportion to
-|g| √(w (1 − w)), the standard deviation of a cell's contribution. A tenth of the sample is drawn
-uniformly, so that no cell is impossible. The draw is one systematic pass over the cells sorted by
-w, which gives n cells exactly and spreads them over all probabilities. Then they are shuffled:
-whoever stops early has a random part of the sample.
-
-With the verdicts there are two estimates:
-
-- "model": w is recalibrated by the verdicts (a shift of logit w shared by all classes, one per
-  class, and a slope; `presence.remaining`), then θ(w). Little noise, but biased where the model is
-  wrong.
-- "unbiased": θ(w) + Σ g (y − w) / π over the verified cells. Whatever w is, the second term
-  corrects it in expectation, exactly for counts, to first order for F1 and average precision. A bad
-  model only makes it noisier.
-
-"combined" weighs them by their variances. Where they differ by more than the noise of the second
-and the variance of the first allow, the rest is the error of the model: the more the verdicts
-contradict the model, the less it counts.
+Verdicts give two estimates. "model" is θ(w) with w recalibrated (`solvers.fit_shift`): little
+noise, but biased where the model is wrong. "unbiased" is θ(w) + Σ g (y − w) / π, right in
+expectation whatever w is (to first order for F1 and average precision). "combined" weighs them by
+their variances: the more the verdicts contradict the model, the less it counts.
 """
 
 from __future__ import annotations
@@ -40,7 +28,7 @@ from halftruth.presence.estimated_scores import (
     shape_error,
 )
 from halftruth.presence.labelling_model import PresenceRange
-from halftruth.presence.solvers import fit_shift, logit
+from halftruth.presence.solvers import Shift, fit_shift, logit
 from halftruth.presence.uncertainty import (
     MODEL_ERROR,
     SCORE_CLASS_SPREAD,
@@ -185,23 +173,23 @@ def score_verdicts(
     fitted = read_range(values, points, present)
     before = _weights(values, fitted.middle)
     y = (answers[answered] == PRESENT).astype(float)
-    model = _Recalibrated(before, values == UNKNOWN, cells, y, _prior_spreads(values, fitted))
-    known = model.after.ravel().copy()
-    known[cells] = y
-    known = known.reshape(values.shape)
+    unknown = values == UNKNOWN
+    after, shift = _recalibrate(before, unknown, cells, y, _prior_spreads(values, fitted))
+    known, still_open = after.copy(), unknown.copy()
+    known.ravel()[cells], still_open.ravel()[cells] = y, False
     at = PresenceRange(known, known, known, fitted.selection)
     by_rows = score_probabilities(points, values, predicted, at)
-    metrics = _linearise(points, predicted, model.after)
-    expected = model.after.ravel()[cells]
+    metrics = _linearise(points, predicted, after)
+    expected = after.ravel()[cells]
     found = {}
     for name in SCORES:
         value, slope = metrics[name]
         at_cells = slope.ravel()[cells]
         by_model: Estimate = getattr(by_rows, name)
-        wrong = np.hypot(MODEL_ERROR, shape_error(values, name))
+        wrong = np.hypot(MODEL_ERROR, shape_error(values, name)) * by_model.value
         found[name] = _combine(
             by_model.value,
-            float(np.hypot(model.spread_of(slope, known), wrong * by_model.value)),
+            float(np.hypot(_shift_spread(shift, before, still_open, slope, known), wrong)),
             value + float((at_cells * (y - expected) / inclusion).sum()),
             _sampling_spread(at_cells, y, expected, inclusion),
             by_model.width / (2 * Z90) if new_rows else 0.0,
@@ -236,37 +224,28 @@ def _combine(
     )
 
 
-class _Recalibrated:
-    """P(present) shifted so that it fits the verdicts, with the uncertainty of the shift."""
+def _recalibrate(
+    before: np.ndarray, unknown: np.ndarray, cells: np.ndarray, y: np.ndarray, spreads: Spreads
+) -> tuple[np.ndarray, Shift]:
+    """P(present) of unknown cells shifted so that it fits the verdicts y on some cells."""
+    classes = before.shape[1]
+    shift = fit_shift(before.ravel()[cells], cells % classes, y > 0, classes, spreads)
+    at = np.flatnonzero(unknown)
+    after = before.ravel().copy()
+    after[at] = shift.apply(after[at], at % classes)
+    return after.reshape(before.shape), shift
 
-    def __init__(
-        self,
-        before: np.ndarray,
-        unknown: np.ndarray,
-        cells: np.ndarray,
-        y: np.ndarray,
-        spreads: Spreads,
-    ) -> None:
-        classes = before.shape[1]
-        self._before, self._open = before, unknown.copy()
-        self._open.ravel()[cells] = False
-        self._shift = fit_shift(
-            before.ravel()[cells], cells % classes, y > 0, classes, spreads=spreads
-        )
-        at = np.flatnonzero(unknown)
-        after = before.ravel().copy()
-        after[at] = self._shift.apply(after[at], at % classes)
-        self.after = after.reshape(before.shape)
 
-    def spread_of(self, slope: np.ndarray, w: np.ndarray) -> float:
-        """Standard deviation of Σ slope · y over the cells that are still unknown."""
-        curve = np.where(self._open, w * (1 - w), 0.0)
-        moved = slope * curve
-        # The derivatives of logit w by δ and −t of the shift are 1 and max(z, 0).
-        steep = float((moved * np.maximum(logit(self._before), 0.0)).sum())
-        shared = np.array([[moved.sum(), steep]])
-        variance = self._shift.variance_of(moved.sum(axis=0)[None], shared)[0]
-        return float(np.sqrt(variance + (slope**2 * curve).sum()))
+def _shift_spread(
+    shift: Shift, before: np.ndarray, still_open: np.ndarray, slope: np.ndarray, w: np.ndarray
+) -> float:
+    """Standard deviation of Σ slope · y over the cells that are still unknown."""
+    curve = np.where(still_open, w * (1 - w), 0.0)
+    moved = slope * curve
+    # The derivatives of logit w by δ and −t of the shift are 1 and max(z, 0).
+    steep = float((moved * np.maximum(logit(before), 0.0)).sum())
+    variance = shift.variance_of(moved.sum(axis=0)[None], np.array([[moved.sum(), steep]]))[0]
+    return float(np.sqrt(variance + (slope**2 * curve).sum()))
 
 
 def _linearise(
