@@ -170,8 +170,8 @@ def fit_probabilities(
         values = np.where(complete & (values == UNKNOWN), ABSENT, values)
     if verified is not None:
         values = np.where(verified == 0, values, verified)
-    # Between these shares of the rows, (K,) each, the prevalence of a class is certain to be.
-    certain = (values == PRESENT).mean(axis=0), 1 - (values == ABSENT).mean(axis=0)
+    # Rows that have a class for certain, and that may have it, (K,) each.
+    certain = (values == PRESENT).sum(axis=0), (values != ABSENT).sum(axis=0)
     blank = ~(labels == PRESENT).any(axis=1) & (labels == UNKNOWN).any(axis=1)
     blank_is_empty = how == "one" and _are_empty(blank, z)
     if blank_is_empty:
@@ -324,7 +324,8 @@ def _add_intervals(
     """Add prevalences with intervals: over the fits, and widened by sampling and by doubt.
 
     There is no doubt about classes (K,) of which every label is `known`: their intervals are for
-    other rows of the same kind. Those of other classes stay inside what is `certain` of these rows.
+    other rows of the same kind. Those of other classes stay inside what is `certain` of these rows:
+    the number that have the class, and that may have it.
     Of a class without a shown label nothing else is known.
     """
     p = fitted(z).mean(axis=0)
@@ -339,11 +340,12 @@ def _add_intervals(
     in_doubt = float(missing @ p) / max(float(p.sum()), 1e-12)
     total = np.hypot(DOUBT * in_doubt, 1 / np.sqrt(max(fitted.shown.sum(), 1)))
     wide = float(np.exp(Z90 * total))
-    least, most = np.where(known, 0.0, certain[0]), np.where(known, 1.0, certain[1])
+    rows = len(z)
+    least, most = np.where(known, 0, certain[0]) / rows, np.where(known, rows, certain[1]) / rows
     ends = np.stack([low / factor, high * factor])
     ends[:, ~known & (fitted.shown == 0)] = [[0.0], [1.0]]
     bounds = np.stack([p, *np.clip(ends, np.minimum(least, p), np.maximum(most, p))], axis=1)
-    value, at_least = float(p.sum()), 0.0 if known.all() else float(certain[0].sum())
+    value, at_least = float(p.sum()), 0.0 if known.all() else float(certain[0].sum() / rows)
     count = Estimate(
         value,
         max(float(low.sum()) / wide, min(at_least, value)),
