@@ -96,10 +96,14 @@ USES = {
     "presence.estimate_scores": lambda s: estimate_scores(SCORES, SHOWN, 0.5, seed=s),
     "presence.find_preference": lambda s: find_preference(SHOWN, SHOWN, seed=s),
     "presence.choose_rows_to_complete": lambda s: choose_rows_to_complete(SCORES, seed=s),
+    "presence.calibrate": lambda s: audit.calibrate(SHOWN, SCORES, seed=s),
     "presence.plan_verification": lambda s: plan_verification(SCORES, SHOWN, 0.5, seed=s),
 }
-# Settings of whole runs, and names that hand their seed to one of those above.
-NOT_CALLED = {"bench.Grid", "bench.datasets.load", "demo.make_scenes", "demo.run_demo"}
+# Settings of whole runs, a record, and names that hand their seed to one of those above.
+NOT_CALLED = {
+    "bench.Grid", "bench.datasets.load", "demo.make_scenes", "demo.run_demo",
+    "presence.VerificationPlan",
+}  # fmt: skip
 
 
 def takes_a_seed(value):
