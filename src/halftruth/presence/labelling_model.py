@@ -70,7 +70,7 @@ class Presence:
     def prior(self, scores: np.ndarray) -> np.ndarray:
         """P(present | score), without using the label."""
         p = self._independent(scores)
-        return np.minimum(p / find_nonempty(p), 1 - 1e-9) if self.at_least_one else p
+        return np.minimum(p / _find_nonempty(p), 1 - 1e-9) if self.at_least_one else p
 
     def _independent(self, scores: np.ndarray) -> np.ndarray:
         return sigmoid(self.offset + self.slope * logit(scores) / self.scale)
@@ -83,7 +83,7 @@ class Presence:
             hidden = infer_next_to_shown(p, shown, self.propensity)
         else:
             blank = ~shown.any(axis=1, keepdims=True) if self.at_least_one else None
-            hidden = infer_missing(p, self.label_frequency, self.absent_frequency, blank)
+            hidden = _infer_missing(p, self.label_frequency, self.absent_frequency, blank)
         return np.where(labels == UNKNOWN, hidden, p)
 
     def log_likelihood(self, labels: np.ndarray, scores: np.ndarray) -> float:
@@ -103,7 +103,7 @@ class Presence:
         # The classes of a row without a label may all be missing, but not all be absent.
         empty = np.minimum(absent.sum(axis=1) - of_row, -1e-9)
         of_row = of_row + np.where(blank, np.log(-np.expm1(empty)), 0.0)
-        return float((of_row - np.log(find_nonempty(p)[:, 0])).sum())
+        return float((of_row - np.log(_find_nonempty(p)[:, 0])).sum())
 
 
 def choose_selection(labels: np.ndarray) -> str:
@@ -193,7 +193,7 @@ def _maximise(
     for _ in range(steps):
         p = sigmoid(at[:, 0] + at[:, 1] * z)
         if certain.any():
-            p = np.where(certain, np.minimum(p / find_nonempty(p), 1.0), p)
+            p = np.where(certain, np.minimum(p / _find_nonempty(p), 1.0), p)
         slopes, bend = sum_derivatives(z, present - p, np.maximum(p * (1 - p), 1e-9))
         step = step_towards_mean(at, slopes, bend, _DEVIATION, _CENTRE)
         at = at + np.clip(step, -0.5, 0.5)
@@ -202,7 +202,7 @@ def _maximise(
     return replace(now, offset=at[:, 0], slope=at[:, 1])
 
 
-def infer_missing(
+def _infer_missing(
     p: np.ndarray,
     label_frequency: np.ndarray | float,
     absent_frequency: np.ndarray | float,
@@ -217,7 +217,7 @@ def infer_missing(
     hidden = missed / np.maximum(missed + (1 - p) * (1 - absent_frequency), 1e-12)
     if blank is None:
         return np.asarray(hidden)
-    return np.where(blank, np.minimum(hidden / find_nonempty(hidden), 1.0), hidden)
+    return np.where(blank, np.minimum(hidden / _find_nonempty(hidden), 1.0), hidden)
 
 
 def infer_next_to_shown(
@@ -233,7 +233,7 @@ def infer_next_to_shown(
     return np.where(shown.any(axis=1, keepdims=True), given, p)
 
 
-def find_nonempty(p: np.ndarray) -> np.ndarray:
+def _find_nonempty(p: np.ndarray) -> np.ndarray:
     """(N, 1) P(at least one class is present), for independent classes."""
     none = np.log1p(-np.minimum(p, 1 - 1e-12)).sum(axis=1, keepdims=True)
     return np.maximum(-np.expm1(none), 1e-12)
@@ -290,7 +290,7 @@ def infer_presence(
             hidden = infer_next_to_shown(np.where(sure, certain, q), shown, propensity)
         else:
             blank = ~shown.any(axis=1, keepdims=True) if name in conditional else None
-            hidden = infer_missing(q, label_frequency, absent_frequency, blank)
+            hidden = _infer_missing(q, label_frequency, absent_frequency, blank)
         found += weight * hidden
     return np.where(sure, certain, np.clip(found, 0.0, 1.0))
 
@@ -303,4 +303,4 @@ def _remove_condition(p: np.ndarray) -> np.ndarray:
     """
     # Above the solution s is larger than the probability that the row is not empty.
     low, high = np.full((len(p), 1), 1e-4), np.ones((len(p), 1))
-    return bisect(lambda s: s > find_nonempty(s * p), low, high, 25) * p
+    return bisect(lambda s: s > _find_nonempty(s * p), low, high, 25) * p
