@@ -46,8 +46,8 @@ from halftruth.audit.current import expect_right
 from halftruth.data.splits import fold_of_rows
 from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix
 from halftruth.presence import calibration, wrong_labels
-from halftruth.presence.estimate import Estimate
 from halftruth.presence.remaining import WRONG_SPREADS, VerdictModel
+from halftruth.presence.uncertainty import Estimate
 from halftruth.train.ensemble.members import fit_linear_path
 from halftruth.train.inputs.batches import fit_standardization
 

@@ -32,8 +32,8 @@ from common import (
 )
 from decisions import get_scores
 from halftruth.presence.calibration import calibrate
-from halftruth.presence.labelling_model import sigmoid
-from halftruth.presence.preference import find_preference
+from halftruth.presence.propensity import find_preference
+from halftruth.presence.solvers import sigmoid
 from halftruth.train.auto.shown_first import find_label_bias
 from halftruth.train.ensemble.preparation import prepare_features
 

@@ -35,9 +35,9 @@ from halftruth.labels import PRESENT, UNKNOWN
 from halftruth.labels.hiding import single_positive
 from halftruth.metrics import mean_average_precision
 from halftruth.presence.calibration import calibrate
-from halftruth.presence.estimate import Estimate
-from halftruth.presence.labelling_model import sigmoid
 from halftruth.presence.probabilities import fit_probabilities
+from halftruth.presence.solvers import sigmoid
+from halftruth.presence.uncertainty import Estimate
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 from halftruth.train.ensemble.members import fit_linear_path
 from halftruth.train.ensemble.preparation import fit_preparation

@@ -17,8 +17,8 @@ from halftruth.audit.plan import plan_labels
 from halftruth.bench import Grid, datasets
 from halftruth.data.transforms import keyed_uniform
 from halftruth.presence.estimated_scores import estimate_scores
-from halftruth.presence.preference import choose_rows_to_complete, find_preference
 from halftruth.presence.probabilities import fit_probabilities
+from halftruth.presence.propensity import choose_rows_to_complete, find_preference
 from halftruth.presence.verification import plan_verification
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.inputs.batches import make_keys
@@ -96,10 +96,14 @@ USES = {
     "presence.estimate_scores": lambda s: estimate_scores(SCORES, SHOWN, 0.5, seed=s),
     "presence.find_preference": lambda s: find_preference(SHOWN, SHOWN, seed=s),
     "presence.choose_rows_to_complete": lambda s: choose_rows_to_complete(SCORES, seed=s),
+    "presence.calibrate": lambda s: audit.calibrate(SHOWN, SCORES, seed=s),
     "presence.plan_verification": lambda s: plan_verification(SCORES, SHOWN, 0.5, seed=s),
 }
-# Settings of whole runs, and names that hand their seed to one of those above.
-NOT_CALLED = {"bench.Grid", "bench.datasets.load", "demo.make_scenes", "demo.run_demo"}
+# Settings of whole runs, a record, and names that hand their seed to one of those above.
+NOT_CALLED = {
+    "bench.Grid", "bench.datasets.load", "demo.make_scenes", "demo.run_demo",
+    "presence.VerificationPlan",
+}  # fmt: skip
 
 
 def takes_a_seed(value):

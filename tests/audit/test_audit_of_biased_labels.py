@@ -8,7 +8,7 @@ import pytest
 
 import halftruth.audit.make_audit as module
 from halftruth.bench.label_settings import hide
-from halftruth.presence.labelling_model import sigmoid
+from halftruth.presence.solvers import sigmoid
 
 FOUND = {"frequent_first": {"z": 6.0, "gain": 0.1, "rows": 900, "found": True}}
 CANNOT_TELL = {"frequent_first": {"z": 0.0, "gain": 0.0, "rows": 900, "explained": 0.01}}

@@ -21,9 +21,8 @@ from halftruth.audit import (
 from halftruth.audit.candidates import count_at_precision
 from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix
 from halftruth.labels.hiding import single_positive
-from halftruth.presence.estimate import Z90
 from halftruth.presence.labelling_model import choose_selection, fit_presence
-from halftruth.presence.probabilities import DOUBT, NEXT_DOUBT
+from halftruth.presence.uncertainty import DOUBT, NEXT_DOUBT, Z90
 
 SHARES = (0.3, 0.2, 0.15, 0.1, 0.05)
 
@@ -58,7 +57,7 @@ def test_randomly_hidden_labels_are_counted_and_their_probabilities_are_calibrat
 def test_the_probability_to_be_labelled_is_estimated() -> None:
     truth, scores = make_data(rows=6000)
     fitted = fit_presence(hide(truth, 0.4), scores, selection="random")
-    assert np.allclose(fitted.chance, 0.6, atol=0.08)
+    assert np.allclose(fitted.label_frequency, 0.6, atol=0.08)
 
 
 @pytest.mark.parametrize("seed", [0, 1])

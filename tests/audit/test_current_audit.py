@@ -16,8 +16,8 @@ from halftruth.audit.review_queue import Queue
 from halftruth.cli.app import app
 from halftruth.data import DataError
 from halftruth.labels import ABSENT, PRESENT
-from halftruth.presence.estimate import Estimate
 from halftruth.presence.remaining import VerdictModel
+from halftruth.presence.uncertainty import Estimate
 from halftruth.report.audit_report import write_audit_report
 
 

@@ -19,7 +19,7 @@ from halftruth.audit.rows import find_features
 from halftruth.cli.app import app
 from halftruth.data import DataError
 from halftruth.data.verdicts import read_verdicts
-from halftruth.presence.estimate import Estimate
+from halftruth.presence.uncertainty import Estimate
 
 
 def read_cells(folder: Any) -> np.ndarray:

@@ -18,8 +18,8 @@ from halftruth.audit.audit_folder import CANDIDATES, AuditFolder
 from halftruth.audit.review_queue import Queue
 from halftruth.audit.review_server import HOST, Review, make_app
 from halftruth.data import DataError
-from halftruth.presence.estimate import Estimate
 from halftruth.presence.remaining import VerdictModel
+from halftruth.presence.uncertainty import Estimate
 
 pytest.importorskip("flask")
 

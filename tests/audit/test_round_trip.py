@@ -20,7 +20,7 @@ from halftruth.audit.review_queue import Queue
 from halftruth.cli.app import app
 from halftruth.data import DataError, read_labels
 from halftruth.data.verdicts import apply_verdicts, read_verdicts
-from halftruth.presence import fit_decisions
+from halftruth.presence import decisions
 from halftruth.train.config import Config
 from halftruth.train.run import train
 from halftruth.train.task import load_task
@@ -212,8 +212,8 @@ def test_auto_keeps_its_ensemble_and_tells_verdicts_from_shown_labels(
         seen.update(labels=labels, verified=options["verified"])
         return original(labels, logits, **options)
 
-    original = fit_decisions.fit_probabilities
-    monkeypatch.setattr(fit_decisions, "fit_probabilities", fit_probabilities)
+    original = decisions.fit_probabilities
+    monkeypatch.setattr(decisions, "fit_probabilities", fit_probabilities)
     config = {
         "labels": str(example.labels), "features": [str(example.folder / "x.npy")],
         "verdicts": str(audit.path), "out": str(example.folder / "run"), "report": False,

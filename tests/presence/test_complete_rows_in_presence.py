@@ -36,8 +36,8 @@ def test_complete_rows_do_not_count_in_the_share_of_labels_that_are_shown(exampl
     mixed[:1500] = truth[:1500]
     found = fit_presence(mixed, p, selection="random")
     # Counting the complete rows, the share would be about 0.7, and some negatives would be shown.
-    assert np.abs(found.chance - 0.4).max() < 0.06
-    assert np.max(found.absent_chance) == 0
+    assert np.abs(found.label_frequency - 0.4).max() < 0.06
+    assert np.max(found.absent_frequency) == 0
 
 
 def test_complete_rows_narrow_the_number_of_present_labels(example):

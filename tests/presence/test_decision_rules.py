@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halftruth.presence.decisions import Decisions, Rule, decide, parse_rule
-from halftruth.presence.labelling_model import sigmoid
+from halftruth.presence.solvers import sigmoid
 
 ROWS, CLASSES = 4000, 4
 SHOWN = np.full(CLASSES, 100)
@@ -114,6 +114,35 @@ def test_rows_with_equal_probabilities_are_decided_alike():
     p = np.repeat([[0.7], [0.2]], [10, 30], axis=0)
     assert decide(p, np.array([5]), "f1")(p).sum() == 10
     assert decide(np.full((8, 1), 0.6), np.array([5]), "f1")(np.full((8, 1), 0.6)).all()
+
+
+@pytest.mark.parametrize(
+    ("rule", "rows", "threshold"),
+    [
+        # 2.6 labels are expected: the third row is as likely as the second and the fourth.
+        ("count", 4, 0.3),
+        ("recall=0.5", 4, 0.3),
+        # The first two rows have an expected precision of 0.7, with their ties it is 0.6.
+        ("precision=0.7", 1, 0.7),
+        ("precision=0.6", 4, 0.3),
+        ("f1", 4, 0.3),
+    ],
+)
+def test_ties_at_the_cut_are_decided_alike_and_keep_what_the_rule_promises(rule, rows, threshold):
+    p = np.array([[0.9], [0.5], [0.5], [0.5], [0.1], [0.1]])
+    found = decide(p, np.array([5]), rule)
+    assert found(p).sum() == rows
+    assert found.thresholds == pytest.approx([threshold])
+
+
+@given(
+    level=st.floats(0.05, 0.95),
+    p=st.lists(st.sampled_from([0.02, 0.1, 0.3, 0.5, 0.8, 0.99]), min_size=1, max_size=30),
+)
+def test_an_expected_precision_is_kept_on_rows_with_ties(level, p):
+    column = np.array(p)[:, None]
+    chosen = decide(column, np.array([5]), f"precision={level:.3f}")(column)
+    assert not chosen.any() or column[chosen].mean() >= round(level, 3) - 1e-12
 
 
 @pytest.mark.parametrize(

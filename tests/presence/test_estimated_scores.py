@@ -12,7 +12,7 @@ from halftruth.presence.estimated_scores import (
     score_as_if_complete,
     score_verified,
 )
-from halftruth.presence.posterior import PresenceRange
+from halftruth.presence.labelling_model import PresenceRange
 
 METRICS = ("mAP", "CF1", "OF1")
 

@@ -8,9 +8,9 @@ import pytest
 from halftruth.labels import hiding
 from halftruth.presence import share_grid
 from halftruth.presence.estimated_scores import infer_range
-from halftruth.presence.labelling_model import infer_next_to_shown, logit
-from halftruth.presence.posterior import infer_presence
+from halftruth.presence.labelling_model import infer_next_to_shown, infer_presence
 from halftruth.presence.probabilities import fit_probabilities
+from halftruth.presence.solvers import logit
 
 
 def make_rows(seed, rows=700, classes=6):

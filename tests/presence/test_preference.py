@@ -5,7 +5,7 @@ import pytest
 
 from halftruth.bench.label_settings import hide
 from halftruth.labels import single_positive
-from halftruth.presence.preference import choose_rows_to_complete, find_preference
+from halftruth.presence.propensity import choose_rows_to_complete, find_preference
 
 
 def draw(rows=150, classes=8, seed=0):

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halftruth.presence.labelling_model import sigmoid
+from halftruth.presence.calibration import calibrate
+from halftruth.presence.estimated_scores import estimate_scores
 from halftruth.presence.probabilities import Probabilities, fit_probabilities
+from halftruth.presence.solvers import sigmoid
 
 ROWS, CLASSES = 2500, 5
 
@@ -166,6 +168,32 @@ def test_nothing_is_known_about_a_class_without_labels(data):
     fitted = fit_probabilities(labels, data.logits)
     assert fitted.prevalence[4, 1:].tolist() == [0.0, 1.0]
     assert fitted.shown.tolist()[4] == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "classes", "share"),
+    [(200, 3, 0.3), (200, 1, 0.4), (100, 3, 0.9), (60, 8, 0.3), (25, 4, 0.5)],
+)
+def test_intervals_stay_inside_what_is_possible(rows, classes, share):
+    """Scores that know nothing leave the widest intervals."""
+    random = np.random.default_rng(0)
+    truth = random.random((rows, classes)) < 0.4
+    labels = (truth & (random.random(truth.shape) < share)).astype(np.int8)
+    labels[: rows // 5][~truth[: rows // 5] & (random.random((rows // 5, classes)) < 0.5)] = -1
+    z = random.normal(size=truth.shape)
+    fitted = fit_probabilities(labels, z)
+    present, absent = (labels == 1).mean(axis=0), (labels == -1).mean(axis=0)
+    assert present.sum() <= fitted.labels_per_row.low < fitted.labels_per_row.high
+    assert fitted.labels_per_row.high <= classes - absent.sum() + 1e-12
+    assert (fitted.prevalence[:, 1] >= present).all()
+    assert (fitted.prevalence[:, 2] <= 1 - absent + 1e-12).all()
+    known = calibrate(labels, sigmoid(z))
+    unknown = (labels == 0).sum(axis=0)
+    assert all(one.high <= count for one, count in zip(known.missing, unknown, strict=True))
+    assert known.missing_total.high <= unknown.sum()
+    assert known.wrong_total.high <= (labels == 1).sum()
+    scores = estimate_scores(sigmoid(z), labels, 0.5, draws=20)
+    assert scores.labels_per_row.high <= classes
 
 
 def test_probabilities_survive_a_file(data):

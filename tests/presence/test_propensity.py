@@ -5,7 +5,7 @@ import pytest
 
 from halftruth.bench.label_settings import hide
 from halftruth.labels import frequency_weights, keep_by_weight, single_positive
-from halftruth.presence.preference import find_preference
+from halftruth.presence.labelling_model import fit_presence
 from halftruth.presence.probabilities import fit_probabilities
 from halftruth.presence.propensity import (
     TESTED,
@@ -14,11 +14,15 @@ from halftruth.presence.propensity import (
     choose_propensity,
     compare_selections,
     draw_evenly,
+    find_preference,
     frequency_propensities,
     shown_log_likelihood,
     shows_one,
     weigh_pairs,
 )
+from halftruth.presence.share_grid import fit_shares
+from halftruth.presence.solvers import logit, sigmoid
+from halftruth.presence.uncertainty import CLASS_DOUBT, DOUBT, Z90
 
 
 def count_shown(truth: np.ndarray, e: np.ndarray, draws: int) -> np.ndarray:
@@ -168,3 +172,47 @@ def test_intervals_cover_propensities_that_cannot_be_excluded():
     assert other.most > one.most
     assert (other.prevalence[:, 2] >= one.prevalence[:, 2] - 1e-12).all()
     assert one.infer(shown[rows], z[rows]).high.sum() < other.infer(shown[rows], z[rows]).high.sum()
+
+
+@pytest.mark.parametrize("selection", ["one", "random"])
+def test_intervals_under_possible_bias_are_those_of_both_fits(selection):
+    """A second computation of the ends, from the fits of each assumption."""
+    z, truth = make_rows(900, 5)
+    shown = hide(np.where(truth > 0, 1, -1), "frequent" if selection == "one" else "drop-0.5", 0)
+    labels = shown[shown.any(axis=1)] if selection == "one" else shown
+    z = z[shown.any(axis=1)] if selection == "one" else z
+    scores, theta = sigmoid(z), frequency_propensities(labels)
+
+    def find_levels(propensity):
+        """Labels per row by each fit: the estimate, the fewest and the most; priors are (N, K)."""
+        shares = fit_shares(labels, scores, propensity, use_blank_rows=selection == "random")
+        found = [(shares.prior(scores), shares.low, shares.high)]
+        if selection == "one":
+            for given in (False, True):
+                fit = fit_presence(
+                    labels, scores, selection="one", at_least_one=given, propensity=propensity
+                )
+                found.append((fit.prior(scores), 1.0, 1.0))
+        return found
+
+    even, biased = find_levels(None), find_levels(theta / theta.max())
+    middle = sigmoid(np.mean([logit(prior) for prior, _, _ in even], axis=0)).sum()
+    ends = [prior.sum() * np.array([low, high]) for prior, low, high in even + biased]
+    fitted = fit_probabilities(labels, z, selection=selection, possible=theta)
+    assert fitted.fewest == pytest.approx(min(1.0, np.min(ends) / middle), rel=1e-6)
+    assert fitted.most == pytest.approx(max(1.0, np.max(ends) / middle), rel=1e-6)
+    alone = max(prior.sum() * high for prior, _, high in even) / middle
+    assert fitted.most > 1.03 * alone
+    # Only their relations to each other count.
+    again = fit_probabilities(labels, z, selection=selection, possible=7 * theta)
+    np.testing.assert_allclose(again.prevalence, fitted.prevalence, rtol=1e-9)
+    assert again.most == pytest.approx(fitted.most, rel=1e-9)
+    # The highest level of the fits, widened by sampling and by doubt of the missing labels.
+    p, counts = fitted(z).mean(axis=0), (labels == 1).sum(axis=0)
+    missing = np.maximum(1 - counts / (len(z) * p), 0)
+    wide = np.exp(Z90 * np.hypot(1 / np.sqrt(counts), missing * np.hypot(DOUBT, CLASS_DOUBT)))
+    levels = [prior.mean(axis=0) * end for prior, *two in even + biased for end in two]
+    high = np.minimum(np.max([p, *levels], axis=0) * wide, 1)
+    np.testing.assert_allclose(fitted.prevalence[:, 2], high, rtol=1e-6)
+    low = np.maximum(np.min([p, *levels], axis=0) / wide, counts / len(z))
+    np.testing.assert_allclose(fitted.prevalence[:, 1], low, rtol=1e-6)

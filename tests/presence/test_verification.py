@@ -7,8 +7,8 @@ import pytest
 
 from halftruth.metrics import evaluate
 from halftruth.presence.estimated_scores import estimate_scores
-from halftruth.presence.labelling_model import logit, sigmoid
-from halftruth.presence.posterior import PresenceRange
+from halftruth.presence.labelling_model import PresenceRange
+from halftruth.presence.solvers import logit, sigmoid
 from halftruth.presence.verification import (
     METRICS,
     VerificationPlan,

@@ -13,7 +13,7 @@ with needs_extras("halftruth.audit"):
         wrong_labels,
     )
     from halftruth.presence.calibration import Calibration, calibrate
-    from halftruth.presence.estimate import Estimate
+    from halftruth.presence.uncertainty import Estimate
 
 __all__ = [
     "Calibration",

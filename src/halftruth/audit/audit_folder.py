@@ -29,7 +29,7 @@ from halftruth.data.readers.label_table import Roles, assign_roles
 from halftruth.data.readers.text_table import TEXT_SUFFIXES, Table
 from halftruth.data.verdicts import CANDIDATES, DECISIONS, VERDICTS, read_verdicts, write_verdicts
 from halftruth.presence.calibration import Calibration
-from halftruth.presence.estimate import Estimate
+from halftruth.presence.uncertainty import WRONG_FACTOR, Estimate
 from halftruth.reading import column_options, text_options
 from halftruth.train.config import Config
 from halftruth.train.results.output_tables import to_csv_text
@@ -42,9 +42,6 @@ _LEAST_PROBABILITY = {"missing": 0.01, "wrong": 0.1}
 # The most probable wrong labels are listed all the same, from 1 % on: decisions on them tell
 # whether there are more.
 _FIRST_WRONG = 20
-# The number of wrong labels is known up to this factor, and may be 0; from data sets with 0, 2 and
-# 10 % wrong labels.
-_WRONG_FACTOR = 5.0
 # The range of a probability is that of a wrong label; NaN for missing ones.
 _CANDIDATE_COLUMNS = [
     "id", "kind", "row", "item", "class", "score", "probability", "at_least", "at_most",
@@ -107,7 +104,7 @@ class AuditFolder:
     @property
     def wrong(self) -> list[Estimate]:
         """The estimated number of wrong labels per class, before any decision."""
-        return [Estimate(x, 0.0, _WRONG_FACTOR * x) for x in self.info["wrong_by_class"]]
+        return [Estimate(x, 0.0, WRONG_FACTOR * x) for x in self.info["wrong_by_class"]]
 
     @property
     def wrong_total(self) -> Estimate:

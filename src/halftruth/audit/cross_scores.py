@@ -17,7 +17,7 @@ from halftruth.audit.score_sources import run_scores
 from halftruth.data import DataError, fold_of_rows, split_rows, write_labels
 from halftruth.data.verdicts import VERDICTS, write_verdicts
 from halftruth.labels import PRESENT, LabelMatrix
-from halftruth.presence.labelling_model import logit, sigmoid
+from halftruth.presence.solvers import logit, sigmoid
 from halftruth.train.config import Config
 from halftruth.train.devices import count_processes, run_in_processes
 from halftruth.train.journal import Journal

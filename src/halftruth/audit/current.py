@@ -17,13 +17,8 @@ import pandas as pd
 from halftruth.audit.audit_folder import DECISIONS, AuditFolder
 from halftruth.audit.candidates import count_at_precision, precision_table
 from halftruth.data.decisions import CONFLICT, Decisions
-from halftruth.presence.estimate import Z90, Estimate
-from halftruth.presence.remaining import (
-    MISSING_SPREADS,
-    WRONG_SPREADS,
-    Remaining,
-    VerdictModel,
-)
+from halftruth.presence.remaining import Remaining, VerdictModel
+from halftruth.presence.uncertainty import MISSING_SPREADS, WRONG_SPREADS, Z90, Estimate
 
 # So many decisions on labels that may be wrong tell how many of the others are.
 ENOUGH_WRONG = 20

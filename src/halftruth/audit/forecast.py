@@ -19,9 +19,9 @@ import torch
 from halftruth.data.splits import fold_of_rows
 from halftruth.labels import PRESENT, UNKNOWN
 from halftruth.metrics import roc_auc
-from halftruth.presence.estimate import Z90, Estimate
 from halftruth.presence.estimated_scores import estimate_scores
-from halftruth.presence.labelling_model import sigmoid
+from halftruth.presence.solvers import sigmoid
+from halftruth.presence.uncertainty import Z90, Estimate
 from halftruth.train.ensemble.members import fit_linear_path
 from halftruth.train.inputs.batches import fit_standardization
 

@@ -28,8 +28,8 @@ from halftruth.data import DataError
 from halftruth.data.verdicts import DECISIONS, VERDICTS, place_verdicts, read_verdicts
 from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix
 from halftruth.presence.calibration import calibrate
-from halftruth.presence.estimate import Z90, Estimate
-from halftruth.presence.labelling_model import logit, sigmoid
+from halftruth.presence.solvers import find_shift, logit, sigmoid
+from halftruth.presence.uncertainty import Z90, Estimate
 from halftruth.seeds import check_seed
 from halftruth.train.auto.label_bias import choose_propensities
 
@@ -232,11 +232,9 @@ def raise_to(p: np.ndarray, total: float) -> np.ndarray:
     >>> raise_to(np.array([0.5, 0.5]), 1.6).round(2).tolist()
     [0.8, 0.8]
     """
-    low, high = 0.0, 10.0
-    for _ in range(40 if p.sum() < total < len(p) else 0):
-        middle = (low + high) / 2
-        low, high = (middle, high) if sigmoid(logit(p) + middle).sum() < total else (low, middle)
-    return sigmoid(logit(p) + low) if low else p
+    if not p.sum() < total < len(p):
+        return p
+    return sigmoid(logit(p) + find_shift(logit(p)[None], total))
 
 
 def _expect(cells: np.ndarray, p: np.ndarray, total: Estimate, forecast: Forecast) -> Outcome:

@@ -24,7 +24,7 @@ from halftruth.audit.candidates import ScoredLabels
 from halftruth.audit.review_queue import Queue
 from halftruth.data import DataError
 from halftruth.labels import UNKNOWN
-from halftruth.presence.estimate import Estimate
+from halftruth.presence.uncertainty import Estimate
 from halftruth.presence.verification import METRICS
 from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.results.verified_cells import Estimates, RunScores

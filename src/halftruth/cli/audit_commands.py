@@ -12,7 +12,7 @@ from halftruth.cli.review_commands import Export, export_for
 from halftruth.cli.terminal import tell
 
 if TYPE_CHECKING:
-    from halftruth.presence.estimate import Estimate
+    from halftruth.presence.uncertainty import Estimate
 
 TRAINING = "Training by folds (when no scores are given)"
 # Settings of what is audited, and of the training of each fold.

@@ -17,10 +17,9 @@ from halftruth.estimator import targets, training
 from halftruth.estimator.training import Fitted, TrainingData
 from halftruth.labels import MANY_CLASSES, UNKNOWN
 from halftruth.metrics import mean_average_precision
-from halftruth.presence.decisions import Decisions
-from halftruth.presence.fit_decisions import fit_decisions
-from halftruth.presence.labelling_model import logit, sigmoid
+from halftruth.presence.decisions import Decisions, fit_decisions
 from halftruth.presence.propensity import LabelBias
+from halftruth.presence.solvers import logit, sigmoid
 from halftruth.seeds import check_seed
 from halftruth.train.config import Config, ConfigError, resolve_method
 from halftruth.train.ensemble.hints import HintWeights, describe_hints, fit_hints

@@ -12,8 +12,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+
+from halftruth.presence.probabilities import Probabilities, fit_probabilities
+from halftruth.presence.propensity import LabelBias, choose_possible, choose_propensity
 
 # A class with fewer shown labels is not predicted: nothing is known about it. One label is enough
 # for the default, since curves of rare classes are regularised (docs/decisions.md).
@@ -81,7 +85,12 @@ class Decisions:
 def decide(probabilities: np.ndarray, shown: np.ndarray, rule: str | Rule = "f1") -> Decisions:
     """Return thresholds for a rule, from P(present | x) of rows the model was not fitted on.
 
-    `shown`: PRESENT labels per class; a class with none is not predicted.
+    `probabilities` is (N, K); `shown` (K,) counts PRESENT labels per class: a class with none is
+    not predicted.
+
+    >>> p = np.array([[0.9, 0.2], [0.6, 0.1], [0.1, 0.1]])
+    >>> decide(p, np.array([5, 5]), "f1")(p).tolist()
+    [[True, True], [True, False], [False, False]]
     """
     rule = parse_rule(rule) if isinstance(rule, str) else rule
     p = np.asarray(probabilities, dtype=np.float64)
@@ -97,10 +106,14 @@ def decide(probabilities: np.ndarray, shown: np.ndarray, rule: str | Rule = "f1"
 
 
 def _choose_threshold(p: np.ndarray, rule: Rule) -> float:
-    """Return the threshold of one class; infinity where no threshold meets the rule."""
+    """Return the threshold of one class; infinity where no threshold meets the rule.
+
+    Rows with equal probabilities are decided alike: a threshold lies between two different ones.
+    """
     order = np.sort(p)[::-1]
-    right, total = np.cumsum(order), float(p.sum())
-    count = np.arange(1, len(order) + 1)
+    # For each different probability, the rows with at least that one.
+    count = np.flatnonzero(np.append(order[:-1] > order[1:], True)) + 1
+    right, total = np.cumsum(order)[count - 1], float(p.sum())
     if rule.name in ("f1", "f2"):
         weight = 1.0 if rule.name == "f1" else 4.0
         best = int(np.argmax((1 + weight) * right / (count + weight * total)))
@@ -110,12 +123,53 @@ def _choose_threshold(p: np.ndarray, rule: Rule) -> float:
             return np.inf
         best = int(enough[-1])
     elif rule.name == "recall":
-        best = int(np.searchsorted(right, rule.number * total))
-        best = min(best, len(order) - 1)
+        best = min(int(np.searchsorted(right, rule.number * total)), len(count) - 1)
     else:
         if round(total) == 0:
             return np.inf
-        best = min(round(total), len(order)) - 1
-    # Between this score and the next lower one.
-    after = order[best + 1] if best + 1 < len(order) else 0.0
-    return float((order[best] + after) / 2) if order[best] > after else float(after) * (1 - 1e-9)
+        best = int(np.searchsorted(count, min(round(total), len(order))))
+    reached = count[best]
+    lower = order[reached] if reached < len(order) else 0.0
+    return float((order[reached - 1] + lower) / 2)
+
+
+def fit_decisions(
+    labels: np.ndarray,
+    rows: np.ndarray,
+    logits: np.ndarray,
+    *,
+    shown: np.ndarray,
+    rule: str | Rule,
+    bias: LabelBias | None = None,
+    exponent: float | None = None,
+    verified: np.ndarray | None = None,
+    **known: Any,
+) -> tuple[Probabilities, Decisions, np.ndarray | None]:
+    """Fit the model of labelling to some rows, and choose thresholds by the rule.
+
+    Args:
+        labels: (N, K) of all rows that were learnt from.
+        rows: (n,) numbers of rows that the model was not fitted to.
+        logits: (n, K) of these rows.
+        shown: (K,) PRESENT labels per class of the rows that the model was fitted to.
+        rule: such as "f1" or "precision=0.9".
+        bias: the test of the labels, see `choose_propensity`; so is `exponent`.
+        exponent: γ by complete rows.
+        verified: (n, K) labels of `rows` that people have verified.
+        known: labels_per_row, prevalence, complete and seed of `fit_probabilities`.
+
+    Returns:
+        The probabilities, the decisions, and the propensities of the classes (None: all equal).
+
+    >>> z = np.array([[3.0, -2.0], [2.0, 4.0], [-3.0, 3.0], [-4.0, -3.0]] * 50)
+    >>> labels = (z > 0).astype(np.int8)
+    >>> fitted = fit_decisions(labels, np.arange(200), z, shown=labels.sum(axis=0), rule="f1")
+    >>> fitted[1](fitted[0](z[:2])).tolist()
+    [[True, False], [True, True]]
+    """
+    propensity = choose_propensity(labels, bias, exponent)
+    probabilities = fit_probabilities(
+        labels[rows], logits, verified=verified, propensity=propensity,
+        possible=choose_possible(labels, bias, exponent), **known,
+    )  # fmt: skip
+    return probabilities, decide(probabilities(logits), shown, rule), propensity

@@ -1,64 +1,69 @@
 """Precision, recall, F1 and average precision of rows whose labels are incomplete.
 
-Every score stands on one of three footings:
+Every score has one of three bases:
 
-- "verified": only known labels count, PRESENT against ABSENT (`score_verified`);
+- "verified": measured on known labels, PRESENT against ABSENT (`score_verified`);
 - "estimated": unknown labels count by P(present), with a 90 % interval (`estimate_scores`);
 - "unknown = absent": as if the labels were complete (`score_as_if_complete`).
 
-An estimate needs two things per class: how many rows are positive, T, and where they are ranked. T
-is the sum of w = P(present | score, label). Where positives are ranked is estimated in two ways:
+An estimate needs two things per class: how many rows are positive, T = Σ w with w = P(present |
+score, label), and where they are ranked. The second is estimated in two ways:
 
     by probabilities: true positives = Σ w over the predicted rows
     by shown labels:  true positives = T · recall,  recall measured on the n shown positives
 
-The first has little noise but depends on the shape of the fitted curve. The second holds for every
+The first has little noise but depends on the shape of the fitted curve; the second holds for every
 curve if labels are missing at random, but is noisy for rare classes. Their mean with the weights 10
-and n is used. Where each row shows one of its positives, a shown positive stands for all positives
-of its row: its weight is 1 / P(shown) = Σ w over the row. Average precision is estimated in both
-ways, too; a positive at rank r has the precision (1 + expected other positives above it) / r.
+and n is used, for average precision, too. Where each row shows one of its positives, a shown
+positive has the weight 1 / P(shown) = Σ w over the row.
 
-The interval has two parts. The rows: other rows of the same kind would give another value, which a
-jackknife over 30 groups of rows measures. The labelling: draws of w between the ends of the
-`PresenceRange`, with an error of logit w that all classes share, one per class, and an error of the
-curve's shape.
+The interval has two parts: other rows (a jackknife over 30 groups) and the labelling (draws of w
+between the ends of the `PresenceRange`, with the errors of `uncertainty`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix, check
+from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.metrics import average_precision
-from halftruth.presence.calibration import check_labels_and_scores
-from halftruth.presence.estimate import Z90, Estimate
-from halftruth.presence.labelling_model import choose_selection, logit
-from halftruth.presence.posterior import PresenceRange
+from halftruth.presence.calibration import check_labels_and_scores, read_rows
+from halftruth.presence.labelling_model import PresenceRange, choose_selection
 from halftruth.presence.probabilities import Selection, fit_probabilities
-from halftruth.presence.rank_bins import (
-    GROUPS,
-    PROBABILITIES,
-    Counts,
-    Move,
-    count_classes,
-    ratio,
+from halftruth.presence.solvers import logit, ratio, sigmoid
+from halftruth.presence.uncertainty import (
+    SCORE_BEYOND,
+    SCORE_CLASS_SPREAD,
+    SCORE_FEW_LABELS,
+    SCORE_SHAPE,
+    SCORE_SPREAD,
+    Z90,
+    Estimate,
 )
 from halftruth.seeds import check_seed
 
-# Standard deviations, fitted on data sets with complete labels (docs/decisions.md): of the error of
-# logit w that all classes share and of one class; _FEW adds to the variance of the first, per shown
-# label of a class; _SHAPE is of the logarithm of the scores "by probabilities".
-SPREAD, CLASS_SPREAD, _FEW, _SHAPE = 0.3, 0.5, 4.0, 0.2
-# The truth is outside the range of the fits more often than in one case of ten.
-_BEYOND = 1.2
+# Groups of rows for the jackknife.
+_GROUPS = 30
+# The weight of the estimate by probabilities, in shown positives.
+_PROBABILITIES = 10.0
+# Up to rank 64 each rank is its own bin; later bins grow by 8 %.
+_SINGLE, _GROWTH = 64, 1.08
+# The noise of a precision by shown labels may exceed 1, up to here.
+_HIGHEST = 1.1
+_BLOCK = 4_000_000
+
+
+# Per class (axis 1): the estimate, one row per left-out group, one row per draw.
+_Counts = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class EstimatedScores:
-    """Scores on one footing. `precision` to `ap` are (K, 3): value, low and high per class.
+    """Scores on one basis (`footing`); `precision` to `ap` are (K, 3): value, low, high per class.
 
     OP and OR are precision and recall over all labels. As in `halftruth.metrics`, CF1 averages both
     over all classes, 0/0 counts as 0, and mAP leaves out classes without positives: each class has
@@ -92,8 +97,7 @@ def estimate_scores(
     present: PresenceRange | np.ndarray | None = None,
     *,
     selection: Selection = "auto",
-    spread: float = SPREAD,
-    class_spread: float = CLASS_SPREAD,
+    spread: float = SCORE_SPREAD,
     draws: int = 100,
     seed: int = 0,
     new_rows: bool = True,
@@ -110,7 +114,6 @@ def estimate_scores(
             all that is known of its error; or None: `infer_range` of these rows.
         selection: how labels came to be missing, see `halftruth.presence.labelling_model`.
         spread: standard deviation of the error of logit P(present) that all classes share.
-        class_spread: the same of a single class.
         draws: number of draws of P(present) for the interval.
         seed: of the draws.
         new_rows: the interval is for other rows of the same kind; if False, for the complete labels
@@ -133,32 +136,47 @@ def estimate_scores(
     points, values, predicted = check_scored_rows(scores, labels, decisions)
     if draws < 20:
         raise ValueError(f"expected draws of at least 20, got {draws}")
+    present = read_range(values, points, present, selection)
+    moves = _draw_moves(values, draws, seed, spread)
+    return score_probabilities(points, values, predicted, present, moves, seed, new_rows)
+
+
+def read_range(
+    labels: np.ndarray,
+    scores: np.ndarray,
+    present: PresenceRange | np.ndarray | None,
+    selection: Selection = "auto",
+) -> PresenceRange:
+    """`present` as a range: fitted to the rows if it is None, without width if it is an array."""
     if present is None:
-        present = infer_range(values, points, selection)
+        present = infer_range(labels, scores, selection)
     elif not isinstance(present, PresenceRange):
-        how = choose_selection(values) if selection == "auto" else selection
+        how = choose_selection(labels) if selection == "auto" else selection
         present = PresenceRange(present, present, present, how)
-    ends = [present.middle, present.low, present.high]
-    if any(np.shape(end) != values.shape for end in ends):
-        raise ValueError(
-            f"expected present of the shape of the labels, rows x classes {values.shape}, "
-            f"got {np.shape(ends[0])}"
-        )
-    shown = values == PRESENT
-    shared = float(np.hypot(spread, np.sqrt(_FEW * shown.shape[1] / max(shown.sum(), 1))))
+    for end in (present.middle, present.low, present.high):
+        if np.shape(end) != labels.shape:
+            raise ValueError(
+                f"expected present of the shape of the labels, rows x classes {labels.shape}, "
+                f"got {np.shape(end)}"
+            )
+    return present
+
+
+def _draw_moves(labels: np.ndarray, draws: int, seed: int, spread: float) -> list[_Move]:
+    """Random errors of P(present); they are larger where classes show few labels."""
+    classes, shown = labels.shape[1], max((labels == PRESENT).sum(), 1)
+    shared = float(np.hypot(spread, np.sqrt(SCORE_FEW_LABELS * classes / shown)))
     random = np.random.default_rng(seed)
-    moves = [
-        Move(
-            between=_BEYOND * random.normal() / Z90,
-            shift=shared * random.normal() + class_spread * random.normal(size=shown.shape[1]),
-            shape=float(np.exp(_SHAPE * random.normal())),
+    return [
+        _Move(
+            between=SCORE_BEYOND * random.normal() / Z90,
+            shift=np.asarray(
+                shared * random.normal() + SCORE_CLASS_SPREAD * random.normal(size=classes)
+            ),
+            shape=float(np.exp(SCORE_SHAPE * random.normal())),
         )
         for _ in range(draws)
     ]
-    weight = _weigh_rows(values, present)
-    hidden = [np.where(values == UNKNOWN, end, 0.0) for end in ends]
-    counts = count_classes(points, values, predicted, hidden, weight, moves, seed)
-    return _summarise("estimated", counts, len(points), new_rows)
 
 
 def infer_range(labels: Any, scores: Any, selection: Selection = "auto") -> PresenceRange:
@@ -193,13 +211,20 @@ def score_as_if_complete(scores: Any, labels: Any, decisions: Any) -> EstimatedS
 
 
 def score_probabilities(
-    scores: np.ndarray, labels: np.ndarray, predicted: np.ndarray, present: PresenceRange
+    scores: np.ndarray,
+    labels: np.ndarray,
+    predicted: np.ndarray,
+    present: PresenceRange,
+    moves: Sequence[_Move] = (),
+    seed: int = 0,
+    new_rows: bool = True,
 ) -> EstimatedScores:
-    """The estimate for `present.middle` alone; the interval is of the rows only."""
-    hidden = [np.where(labels == UNKNOWN, present.middle, 0.0)] * 3
+    """The estimate for `present`; without draws (`moves`) its interval is of the rows only."""
+    ends = (present.middle, present.low, present.high)
+    hidden = [np.where(labels == UNKNOWN, end, 0.0) for end in ends]
     weight = _weigh_rows(labels, present)
-    counts = count_classes(scores, labels, predicted, hidden, weight, (), 0)
-    return _summarise("estimated", counts, len(labels))
+    counts = _count_classes(scores, labels, predicted, hidden, weight, moves, seed)
+    return _summarise("estimated", counts, len(labels), new_rows)
 
 
 def shape_error(labels: np.ndarray, metric: str) -> float:
@@ -211,22 +236,17 @@ def shape_error(labels: np.ndarray, metric: str) -> float:
     shown = (labels == PRESENT).sum(axis=0)
     # The others count labels, so that frequent classes count more.
     weight = np.ones(len(shown)) if metric in ("mAP", "CF1") else shown + 1e-9
-    return float(_SHAPE * np.average(PROBABILITIES / (shown + PROBABILITIES), weights=weight))
+    by_curve = _PROBABILITIES / (shown + _PROBABILITIES)
+    return float(SCORE_SHAPE * np.average(by_curve, weights=weight))
 
 
 def check_scored_rows(
     scores: Any, labels: Any, decisions: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Scores as float64, labels as int8 and decisions as bool, all (N, K)."""
-    values = labels.values if isinstance(labels, LabelMatrix) else np.asarray(check(labels))
-    if hasattr(scores, "detach"):
-        scores = scores.detach().cpu().float()
-    points = np.asarray(scores, dtype=np.float64)
-    if points.shape != values.shape or points.ndim != 2 or not points.size:
-        raise ValueError(
-            f"expected scores of the shape of the labels, rows x classes {values.shape}, "
-            f"got {points.shape}"
-        )
+    values, points = read_rows(labels, scores)
+    if points.ndim != 2 or not points.size:
+        raise ValueError(f"expected rows x classes, at least one of each, got {points.shape}")
     if np.isnan(points).any():
         row, column = np.argwhere(np.isnan(points))[0]
         raise ValueError(f"scores[{row}, {column}]: expected a number, got NaN")
@@ -260,52 +280,159 @@ def _score_known(
 ) -> EstimatedScores:
     predicted = predicted if known is None else predicted & known
     nothing = [np.zeros(labels.shape)] * 3
-    counts = count_classes(scores, labels, predicted, nothing, np.ones(len(labels)), (), 0, known)
+    counts = _count_classes(scores, labels, predicted, nothing, np.ones(len(labels)), known=known)
     exact = average_precision(scores, labels, ignore_unknown=known is not None)
     # Bins are close enough for the interval, not for a value that can be computed exactly.
     counts["ap"] += np.nan_to_num(exact) - counts["ap"][0]
     return _summarise(footing, counts, len(labels))
 
 
-def _summarise(footing: str, counts: Counts, rows: int, new_rows: bool = True) -> EstimatedScores:
-    tp, predicted, total, exists, ap = (
-        counts[name] for name in ("tp", "predicted", "total", "exists", "ap")
-    )
-    if not new_rows:
-        tp, predicted, total, exists, ap = (
-            np.concatenate([one[:1], np.repeat(one[:1], GROUPS, axis=0), one[1 + GROUPS :]])
-            for one in (tp, predicted, total, exists, ap)
-        )
+def _summarise(footing: str, counts: _Counts, rows: int, new_rows: bool = True) -> EstimatedScores:
+    tp, predicted, total, exists, ap = counts.values()
     precision, recall = ratio(tp, predicted), ratio(tp, total)
     class_precision, class_recall = precision.mean(axis=1), (exists * recall).mean(axis=1)
     counted = np.full(len(tp), float(rows))
-    if new_rows:
-        counted[1 : 1 + GROUPS] *= 1 - 1 / GROUPS
+    counted[1 : 1 + _GROUPS] *= 1 - 1 / _GROUPS
+
+    def interval(values: np.ndarray, most: float = 1.0) -> np.ndarray:
+        """(K, 3): the value, and the interval from the left-out groups and the draws."""
+        value, groups, draws = values[0], values[1 : 1 + _GROUPS], values[1 + _GROUPS :]
+        by_rows = new_rows * Z90 * np.sqrt((_GROUPS - 1) * groups.var(axis=0))
+        low, high = np.quantile(draws, (0.05, 0.95), axis=0) if len(draws) else (value, value)
+        low = value - np.hypot(by_rows, np.maximum(value - low, 0))
+        high = value + np.hypot(by_rows, np.maximum(high - value, 0))
+        return np.clip(np.stack([value, low, high], axis=1), 0, most)
+
+    def estimate(values: np.ndarray, most: float = 1.0) -> Estimate:
+        return Estimate(*map(float, interval(values[:, None], most)[0]))
+
     return EstimatedScores(
         footing,
-        mAP=_estimate(ratio((exists * ap).sum(axis=1), exists.sum(axis=1))),
-        CF1=_estimate(ratio(2 * class_precision * class_recall, class_precision + class_recall)),
-        OF1=_estimate(ratio(2 * tp.sum(axis=1), (predicted + total).sum(axis=1))),
-        OP=_estimate(ratio(tp.sum(axis=1), predicted.sum(axis=1))),
-        OR=_estimate(ratio(tp.sum(axis=1), total.sum(axis=1))),
-        labels_per_row=_estimate(total.sum(axis=1) / counted, most=np.inf),
-        precision=_interval(precision),
-        recall=_interval(recall),
-        f1=_interval(ratio(2 * tp, predicted + total)),
-        ap=_interval(ap),
+        mAP=estimate(ratio((exists * ap).sum(axis=1), exists.sum(axis=1))),
+        CF1=estimate(ratio(2 * class_precision * class_recall, class_precision + class_recall)),
+        OF1=estimate(ratio(2 * tp.sum(axis=1), (predicted + total).sum(axis=1))),
+        OP=estimate(ratio(tp.sum(axis=1), predicted.sum(axis=1))),
+        OR=estimate(ratio(tp.sum(axis=1), total.sum(axis=1))),
+        labels_per_row=estimate(total.sum(axis=1) / counted, most=tp.shape[1]),
+        precision=interval(precision),
+        recall=interval(recall),
+        f1=interval(ratio(2 * tp, predicted + total)),
+        ap=interval(ap),
     )
 
 
-def _estimate(values: np.ndarray, most: float = 1.0) -> Estimate:
-    value, low, high = _interval(values[:, None], most)[0]
-    return Estimate(float(value), float(low), float(high))
+@dataclass(frozen=True)
+class _Move:
+    """One draw: how far w lies towards an end of its range, error of logit w, factor of shape."""
+
+    between: float
+    shift: np.ndarray
+    shape: float
 
 
-def _interval(values: np.ndarray, most: float = 1.0) -> np.ndarray:
-    """(K, 3): the value, and the interval from the left-out groups and the draws."""
-    value, groups, draws = values[0], values[1 : 1 + GROUPS], values[1 + GROUPS :]
-    by_rows = Z90 * np.sqrt((GROUPS - 1) * groups.var(axis=0))
-    low, high = np.quantile(draws, (0.05, 0.95), axis=0) if len(draws) else (value, value)
-    low = value - np.hypot(by_rows, np.maximum(value - low, 0))
-    high = value + np.hypot(by_rows, np.maximum(high - value, 0))
-    return np.clip(np.stack([value, low, high], axis=1), 0, most)
+def _count_classes(
+    scores: np.ndarray,
+    labels: np.ndarray,
+    predicted: np.ndarray,
+    hidden: list[np.ndarray],
+    weight: np.ndarray,
+    moves: Sequence[_Move] = (),
+    seed: int = 0,
+    known: np.ndarray | None = None,
+) -> _Counts:
+    """Count over blocks of classes. Rows are shuffled, so that ties are in random order."""
+    rows = np.random.default_rng(seed).permutation(len(scores))
+    known = np.ones_like(scores) if known is None else known
+    width = max(1, _BLOCK // len(rows))
+    parts = []
+    for first in range(0, scores.shape[1], width):
+        at = slice(first, first + width)
+        points, given, cut, counted, *ends = (
+            one[rows, at] for one in (scores, labels, predicted, known, *hidden)
+        )
+        heavy = np.where(given == PRESENT, weight[rows, None], 0.0)
+        sums = _sum_bins(
+            points, cut, [counted, given == PRESENT, heavy, heavy**2, given == UNKNOWN, *ends]
+        )
+        parts.append(_count(sums, [_Move(m.between, m.shift[at], m.shape) for m in moves]))
+    return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
+
+
+def _sum_bins(
+    scores: np.ndarray, predicted: np.ndarray, values: list[np.ndarray]
+) -> list[np.ndarray]:
+    """Sums of values (N, K) per group of rows, decision, bin of ranks and class."""
+    rows, classes = scores.shape
+    group = np.arange(rows) * _GROUPS // rows
+    order = np.argsort(-scores, axis=0, kind="stable")
+    bin_of_rank = _bin_ranks(rows)
+    shape = (_GROUPS, 2, int(bin_of_rank[-1]) + 1, classes)
+    cell = group[order] * 2 + np.take_along_axis(predicted, order, 0)
+    cell = ((cell * shape[2] + bin_of_rank[:, None]) * classes + np.arange(classes)).ravel()
+    placed = (np.take_along_axis(one, order, 0).ravel() for one in values)
+    return [np.bincount(cell, one, minlength=int(np.prod(shape))).reshape(shape) for one in placed]
+
+
+def _count(sums: list[np.ndarray], moves: Sequence[_Move]) -> _Counts:
+    """The counts of all rows, without each group, and for each draw."""
+    whole = [one.sum(axis=0) for one in sums]
+    *known, unknown, middle, low, high = whole
+    found = [_score_bins(known, middle)]
+    for group in range(_GROUPS):
+        *some, _, hidden, _, _ = (one - part[group] for one, part in zip(whole, sums, strict=True))
+        found.append(_score_bins(some, hidden))
+    if moves:
+        middle, low, high = (logit(one / np.maximum(unknown, 1e-9)) for one in (middle, low, high))
+    for move in moves:
+        end = high if move.between > 0 else low
+        z = middle + abs(move.between) * (end - middle) + move.shift
+        found.append(_score_bins(known, unknown * sigmoid(z), move.shape))
+    return {name: np.stack([one[name] for one in found]) for name in found[0]}
+
+
+def _score_bins(
+    known: Sequence[np.ndarray], hidden: np.ndarray, shape: float = 1.0
+) -> dict[str, np.ndarray]:
+    """Counts and average precision per class; arrays are (2, bins, K), predicted last.
+
+    `known`: the numbers of rows and of shown positives, the sums of the weights of these and of
+    their squares. `hidden`: the expected number of positives among the unknown labels.
+    """
+    rows, shown, weight, square = known
+    mass = shown + hidden
+    total, count = mass.sum(axis=(0, 1)), shown.sum(axis=(0, 1))
+    predicted = rows[1].sum(axis=0)
+    trust = count / (count + _PROBABILITIES)
+    recall = ratio(weight[1].sum(axis=0), weight.sum(axis=(0, 1)))
+    by_shown = np.clip(total * recall, shown[1].sum(axis=0), predicted)
+    by_probability = np.minimum(shape * mass[1].sum(axis=0), predicted)
+    tp = np.minimum(trust * by_shown + (1 - trust) * by_probability, total)
+
+    n, mass, weight, square = (one.sum(axis=0) for one in (rows, mass, weight, square))
+    rank = np.cumsum(n, axis=0) - n / 2 + 0.5
+    above = np.cumsum(mass, axis=0) - mass / 2 - ratio(mass, 2 * n)
+    precision = np.minimum((1 + above) / rank, 1)
+    by_probability = np.minimum(shape * ratio((mass * precision).sum(axis=0), total), 1)
+    # The recall above a shown positive is measured on the other shown ones.
+    own = ratio(square, weight)
+    others = weight.sum(axis=0) - own
+    part = ratio(np.cumsum(weight, axis=0) - (weight + own) / 2, others)
+    # Cut off at 1, the noise of good rankings would go down only, and lower the estimate.
+    precision = np.minimum((1 + np.maximum(total - 1, 0) * part) / rank, _HIGHEST)
+    by_shown = ratio((weight * precision).sum(axis=0), weight.sum(axis=0))
+    trust = np.where(count > 1, trust, 0.0)
+    return {
+        "tp": tp,
+        "predicted": predicted,
+        "total": total,
+        "exists": np.where(count > 0, 1.0, -np.expm1(-total)),
+        "ap": trust * by_shown + (1 - trust) * by_probability,
+    }
+
+
+def _bin_ranks(rows: int) -> np.ndarray:
+    """(rows,) the bin of each rank."""
+    edges = [*range(min(rows, _SINGLE))]
+    while edges[-1] < rows:
+        edges.append(max(edges[-1] + 1, int(edges[-1] * _GROWTH)))
+    return np.searchsorted(edges, np.arange(rows), side="right") - 1

@@ -17,26 +17,32 @@ A class-dependent selection has a propensity θ per class (`propensity`), relati
 "random" labels a positive of class k with the probability c θ_k, "one" shows class k of a row with
 the probability θ_k / Σ θ over its present classes.
 
-Whether two high scores of a row are two present classes, or one class confused with another,
-depends on whether classes are independent given their scores. `given_one` assumes independence
-given that at least one class of the row is present. Then a row without a label is known to miss
-one ("random"), and high scores next to a shown label count less ("one").
-
-Slopes and offsets of the classes are regularised towards their mean, which helps rare classes.
+Classes are independent given their scores, or (`at_least_one`) given also that at least one class
+of the row is present. Then a row without a label is known to miss one ("random"), and high scores
+next to a shown label count less ("one"). Slopes and offsets of the classes are regularised towards
+their mean, which helps rare classes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, find_complete_rows
+from halftruth.presence.solvers import (
+    bisect,
+    integrate_others,
+    logit,
+    sigmoid,
+    step_towards_mean,
+    sum_derivatives,
+)
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 # How strongly the (offset, slope) and the labelling probability of a class are regularised towards
 # the mean of all classes; chosen on VOC 2012 and COCO 2014, where the complete labels are known.
-_DEVIATION, _CHANCE = np.diag([10.0, 300.0]), 20.0
+_DEVIATION, _FREQUENCY = np.diag([10.0, 300.0]), 20.0
 # Keeps the curve finite where a few rows separate the classes perfectly.
 _CENTRE = np.diag([0.1, 1.0])
 _CLOSE = 1e-4
@@ -46,24 +52,25 @@ _FEW = 0.02
 
 @dataclass(frozen=True)
 class Presence:
-    """The fitted curve per class, and the probability (`chance`) that a positive is labelled.
+    """The fitted curve per class, and how often a label is known.
 
-    `absent_chance` is the probability that a negative is labelled, ABSENT.
+    `label_frequency`: the probability that a positive is labelled PRESENT; `absent_frequency`: that
+    a negative is labelled ABSENT.
     """
 
     selection: str
     offset: np.ndarray
     slope: np.ndarray
-    chance: np.ndarray
-    given_one: bool = False
+    label_frequency: np.ndarray
+    at_least_one: bool = False
     scale: float = 1.0
-    absent_chance: np.ndarray | float = 0.0
+    absent_frequency: np.ndarray | float = 0.0
     propensity: np.ndarray | None = None
 
     def prior(self, scores: np.ndarray) -> np.ndarray:
         """P(present | score), without using the label."""
         p = self._independent(scores)
-        return np.minimum(p / find_nonempty(p), 1 - 1e-9) if self.given_one else p
+        return np.minimum(p / _find_nonempty(p), 1 - 1e-9) if self.at_least_one else p
 
     def _independent(self, scores: np.ndarray) -> np.ndarray:
         return sigmoid(self.offset + self.slope * logit(scores) / self.scale)
@@ -75,30 +82,28 @@ class Presence:
         if self.selection == "one":
             hidden = infer_next_to_shown(p, shown, self.propensity)
         else:
-            hidden = infer_missing(p, self.chance, self.absent_chance)
-            if self.given_one:
-                blank = ~shown.any(axis=1, keepdims=True)
-                hidden = np.where(blank, np.minimum(hidden / find_nonempty(hidden), 1.0), hidden)
+            blank = ~shown.any(axis=1, keepdims=True) if self.at_least_one else None
+            hidden = _infer_missing(p, self.label_frequency, self.absent_frequency, blank)
         return np.where(labels == UNKNOWN, hidden, p)
 
     def log_likelihood(self, labels: np.ndarray, scores: np.ndarray) -> float:
         """Of labels that are missing at random, outside of complete rows and complete classes."""
         p = np.clip(self._independent(scores), 1e-9, 1 - 1e-9)
         whole = find_complete_rows(labels)[:, None] | ~(labels == UNKNOWN).any(axis=0)
-        d = np.clip(self.absent_chance + np.zeros(p.shape[1]), 1e-9, 1 - 1e-9)
-        shown = np.where(whole, 1.0, self.chance)
+        d = np.clip(self.absent_frequency + np.zeros(p.shape[1]), 1e-9, 1 - 1e-9)
+        shown = np.where(whole, 1.0, self.label_frequency)
         known = np.where(whole, 0.0, np.where(labels == ABSENT, np.log(d), np.log1p(-d)))
         absent = np.log1p(-p) + known
         of_label = np.where(labels == UNKNOWN, np.log(p * (1 - shown) + np.exp(absent)), absent)
         of_label = np.where(labels == PRESENT, np.log(p * shown), of_label)
         of_row = of_label.sum(axis=1)
-        if not self.given_one:
+        if not self.at_least_one:
             return float(of_row.sum())
         blank = ~(labels == PRESENT).any(axis=1)
         # The classes of a row without a label may all be missing, but not all be absent.
         empty = np.minimum(absent.sum(axis=1) - of_row, -1e-9)
         of_row = of_row + np.where(blank, np.log(-np.expm1(empty)), 0.0)
-        return float((of_row - np.log(find_nonempty(p)[:, 0])).sum())
+        return float((of_row - np.log(_find_nonempty(p)[:, 0])).sum())
 
 
 def choose_selection(labels: np.ndarray) -> str:
@@ -130,7 +135,7 @@ def fit_presence(
     scores: np.ndarray,
     *,
     selection: str,
-    given_one: bool = False,
+    at_least_one: bool = False,
     propensity: np.ndarray | None = None,
     start: Presence | None = None,
     steps: int = 60,
@@ -151,28 +156,25 @@ def fit_presence(
     labelled = (part * present).sum(axis=0)
     negative = (part * (labels == ABSENT)).sum(axis=0)
     # Rows in which at least one class is present.
-    certain = (present.any(axis=1, keepdims=True) | (selection == "random")) & given_one
+    certain = (present.any(axis=1, keepdims=True) | (selection == "random")) & at_least_one
     now = start
     if now is None:
         flat = np.zeros(z.shape[1])
-        now = Presence(selection, flat, flat + 1, flat + 0.7, given_one, scale, 0.0, propensity)
+        now = Presence(selection, flat, flat + 1, flat + 0.7, at_least_one, scale, 0.0, propensity)
         now = _maximise(now, z, present.astype(float), np.zeros_like(certain), steps=15)
     before = 0.0
     if share is not None:
         relative = np.ones(z.shape[1]) if propensity is None else propensity
-        now = replace(now, chance=np.clip(share * relative, 0.01, 0.999))
+        now = replace(now, label_frequency=np.clip(share * relative, 0.01, 0.999))
     for _ in range(steps):
         expected = now.posterior(labels, scores)
         total = (part * expected).sum(axis=0)
-        common = labelled.sum() / max(total.sum(), 1.0)
-        chance = (labelled + _CHANCE * common) / (total + _CHANCE)
-        if share is not None:
-            chance = now.chance
-        now = replace(
-            _maximise(now, z, expected, certain),
-            chance=np.clip(chance, 0.01, 0.999),
-            absent_chance=np.minimum(negative / np.maximum(part.sum() - total, 1.0), 0.999),
-        )
+        absent_frequency = np.minimum(negative / np.maximum(part.sum() - total, 1.0), 0.999)
+        now = replace(_maximise(now, z, expected, certain), absent_frequency=absent_frequency)
+        if share is None:
+            common = labelled.sum() / max(total.sum(), 1.0)
+            frequency = (labelled + _FREQUENCY * common) / (total + _FREQUENCY)
+            now = replace(now, label_frequency=np.clip(frequency, 0.01, 0.999))
         hidden = float(total.sum() - labelled.sum())
         if abs(hidden - before) < _CLOSE * max(hidden, 1.0):
             break
@@ -181,11 +183,7 @@ def fit_presence(
 
 
 def _maximise(
-    now: Presence,
-    z: np.ndarray,
-    present: np.ndarray,
-    certain: np.ndarray,
-    steps: int = 2,
+    now: Presence, z: np.ndarray, present: np.ndarray, certain: np.ndarray, steps: int = 2
 ) -> Presence:
     """Newton steps of the logistic regression of `present` on z, per class.
 
@@ -195,51 +193,39 @@ def _maximise(
     for _ in range(steps):
         p = sigmoid(at[:, 0] + at[:, 1] * z)
         if certain.any():
-            p = np.where(certain, np.minimum(p / find_nonempty(p), 1.0), p)
-        gap, curve = present - p, np.maximum(p * (1 - p), 1e-9)
-        slopes = np.stack([gap.sum(axis=0), (gap * z).sum(axis=0)], axis=1)
-        h00, h01, h11 = curve.sum(axis=0), (curve * z).sum(axis=0), (curve * z * z).sum(axis=0)
-        bend = np.stack([np.stack([h00, h01], axis=1), np.stack([h01, h11], axis=1)], axis=1)
-        at = at + np.clip(_newton(at, slopes, bend), -0.5, 0.5)
+            p = np.where(certain, np.minimum(p / _find_nonempty(p), 1.0), p)
+        slopes, bend = sum_derivatives(z, present - p, np.maximum(p * (1 - p), 1e-9))
+        step = step_towards_mean(at, slopes, bend, _DEVIATION, _CENTRE)
+        at = at + np.clip(step, -0.5, 0.5)
         # A negative slope would reverse the ranking.
         at[:, 1] = np.maximum(at[:, 1], 0.01)
     return replace(now, offset=at[:, 0], slope=at[:, 1])
 
 
-def _newton(at: np.ndarray, slopes: np.ndarray, bend: np.ndarray) -> np.ndarray:
-    """(K, 2) step per class: a shared centre plus the regularised deviation of the class."""
-    centre = at.mean(axis=0)
-    held = bend + _DEVIATION
-    own = np.linalg.solve(held, (slopes - (at - centre) @ _DEVIATION)[..., None])
-    follow = np.linalg.solve(held, bend)
-    left = (bend - bend @ follow).sum(axis=0) + _CENTRE
-    pull = (slopes[..., None] - bend @ own).sum(axis=0)[:, 0] - _CENTRE @ (centre - [0.0, 1.0])
-    common = np.linalg.solve(left, pull)
-    return np.asarray(common + (own - follow @ common[:, None])[..., 0])
-
-
-def infer_missing(
-    p: np.ndarray, chance: np.ndarray | float, absent_chance: np.ndarray | float
+def _infer_missing(
+    p: np.ndarray,
+    label_frequency: np.ndarray | float,
+    absent_frequency: np.ndarray | float,
+    blank: np.ndarray | None = None,
 ) -> np.ndarray:
-    """P(present | unlabelled), where labels are missing at random."""
-    missed = p * (1 - chance)
-    return np.asarray(missed / np.maximum(missed + (1 - p) * (1 - absent_chance), 1e-12))
+    """P(present | unlabelled), where labels are missing at random.
+
+    `blank` (N, 1): rows without a label, of which at least one class is present; None where rows
+    may be empty.
+    """
+    missed = p * (1 - label_frequency)
+    hidden = missed / np.maximum(missed + (1 - p) * (1 - absent_frequency), 1e-12)
+    if blank is None:
+        return np.asarray(hidden)
+    return np.where(blank, np.minimum(hidden / _find_nonempty(hidden), 1.0), hidden)
 
 
 def infer_next_to_shown(
     p: np.ndarray, shown: np.ndarray, propensity: np.ndarray | None = None
 ) -> np.ndarray:
-    """P(present | another class is the one shown); p for rows that show none.
-
-    With propensities θ, E[θ_j / (θ_j + Σ θ_m y_m)] = ∫₀¹ Π (1 − pₘ + pₘ t^(θₘ/θⱼ)) dt.
-    """
+    """P(present | another class is the one shown); p for rows that show none."""
     one, two = np.zeros_like(p), np.zeros_like(p)
-    power: np.ndarray | float = 1.0
-    if propensity is not None:
-        power = propensity / propensity[shown.argmax(axis=1)][:, None]
-    for node, weight in zip((_NODES + 1) / 2, _WEIGHTS / 2, strict=True):
-        lost = node**power
-        others = np.where(shown, 0.0, np.log1p(p * (lost - 1)))
+    for weight, lost, others in integrate_others(p, shown, propensity, 8):
         product = weight * np.exp(others.sum(axis=1, keepdims=True) - others)
         one += product
         two += lost * product
@@ -247,18 +233,74 @@ def infer_next_to_shown(
     return np.where(shown.any(axis=1, keepdims=True), given, p)
 
 
-def find_nonempty(p: np.ndarray) -> np.ndarray:
+def _find_nonempty(p: np.ndarray) -> np.ndarray:
     """(N, 1) P(at least one class is present), for independent classes."""
     none = np.log1p(-np.minimum(p, 1 - 1e-12)).sum(axis=1, keepdims=True)
     return np.maximum(-np.expm1(none), 1e-12)
 
 
-def logit(scores: np.ndarray) -> np.ndarray:
-    """log(s / (1 − s)), finite for 0 and 1."""
-    safe = np.clip(scores, 1e-6, 1 - 1e-6)
-    return np.asarray(np.log(safe) - np.log1p(-safe))
+@dataclass(frozen=True)
+class PresenceRange:
+    """P(present | score, label), (N, K): the best estimate, and the ends of what is plausible.
+
+    `low` and `high` are the fits with the fewest and the most present labels, about 90 % apart.
+    """
+
+    middle: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    selection: str
 
 
-def sigmoid(z: np.ndarray) -> np.ndarray:
-    """1 / (1 + exp(−z)) without overflow."""
-    return np.asarray(0.5 * (1 + np.tanh(0.5 * z)))
+def infer_presence(
+    labels: np.ndarray,
+    p: np.ndarray,
+    assumptions: Mapping[str, float],
+    verified: np.ndarray,
+    propensity: np.ndarray | None = None,
+) -> np.ndarray:
+    """P(present | x, label): 1 where PRESENT, 0 where ABSENT, else by the selection.
+
+    `p` (N, K) is P(present | x) of the rows. `assumptions` are weights of:
+
+    - "random": labels are missing at random, classes are independent given x;
+    - "no empty row": the same, given that at least one class of every row is present;
+    - "one": each row shows one of its present labels; "one, at least one": with the same condition.
+
+    Verdicts (`verified`) override labels; which labels were shown is read from `labels` alone.
+    """
+    shown = labels == PRESENT
+    known = np.where(verified == 0, labels, verified)
+    sure = known != UNKNOWN
+    certain = (known == PRESENT).astype(float)
+    whole = find_complete_rows(labels)[:, None]
+    part = np.ones(len(labels), bool) if whole.all() else ~whole[:, 0]
+    present = np.maximum(np.where(sure, certain, p)[part].sum(axis=0), 1e-9)
+    label_frequency = np.clip(
+        shown[part].sum(axis=0) / np.maximum(p[part].sum(axis=0), 1e-9), 0.01, 0.999
+    )
+    negative = (labels[part] == ABSENT).sum(axis=0)
+    absent_frequency = np.minimum(negative / np.maximum(part.sum() - present, 1.0), 0.999)
+    conditional = {"no empty row", "one, at least one"} & assumptions.keys()
+    free = _remove_condition(p) if conditional else p
+    found = np.zeros(p.shape)
+    for name, weight in assumptions.items():
+        q = free if name in conditional else p
+        if name.startswith("one"):
+            hidden = infer_next_to_shown(np.where(sure, certain, q), shown, propensity)
+        else:
+            blank = ~shown.any(axis=1, keepdims=True) if name in conditional else None
+            hidden = _infer_missing(q, label_frequency, absent_frequency, blank)
+        found += weight * hidden
+    return np.where(sure, certain, np.clip(found, 0.0, 1.0))
+
+
+def _remove_condition(p: np.ndarray) -> np.ndarray:
+    """Probabilities q of independent classes with q / (1 − Π (1 − q)) = p.
+
+    q = s p, where s = 1 − Π (1 − s p), one number per row; it tends to 0 where a row's p add up to
+    1, since then exactly one class is present.
+    """
+    # Above the solution s is larger than the probability that the row is not empty.
+    low, high = np.full((len(p), 1), 1e-4), np.ones((len(p), 1))
+    return bisect(lambda s: s > _find_nonempty(s * p), low, high, 25) * p

@@ -5,18 +5,15 @@ estimated scores, the audit and the report. Out-of-sample logits z become
 
     P(present | x) = σ(a_k + b_k z_k)
 
-with a prevalence π_k and a probability c_k that a present label is shown, per class. What labels
-leave open is covered by an interval:
+with a prevalence π_k per class. What labels leave open is covered by an interval:
 
-- where rows show several labels or none, the probability c that a present label is shown is the
-  same for all classes (or in proportion to given propensities); classes are independent given
-  their scores, or given that no row is empty, whichever fits the labels (`share_grid`);
-- where every row shows exactly one label, there are three fits: classes independent of each other,
+- where rows show several labels or none, one label frequency c = P(shown | present) of all classes
+  (or in proportion to given propensities), and classes that are independent given their scores, or
+  given that no row is empty, whichever fits the labels (`share_grid`);
+- where every row shows exactly one label, three fits: classes independent of each other,
   independent given that at least one is present, and one c for all classes. The estimate is their
   mean in logits, the interval covers all three;
-- where some rows show nothing and their scores are lower than those of the other rows, one positive
-  per row means that these rows are empty: a person who gives one label to every row with a present
-  class leaves only the empty rows blank.
+- where some rows show nothing and have lower scores than the others, these rows are empty.
 
 With the label of a cell known, `Probabilities.infer` gives P(present | x, label) of all cells.
 """
@@ -30,17 +27,17 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
-from halftruth.presence.estimate import Z90, Estimate
 from halftruth.presence.labelling_model import (
     Presence,
+    PresenceRange,
     choose_selection,
     draw_rows,
     fit_presence,
-    logit,
-    sigmoid,
+    infer_presence,
 )
-from halftruth.presence.posterior import PresenceRange, infer_presence
 from halftruth.presence.share_grid import fit_shares
+from halftruth.presence.solvers import find_shift, fit_curves, logit, sigmoid
+from halftruth.presence.uncertainty import CLASS_DOUBT, DOUBT, NEXT_DOUBT, Z90, Estimate
 from halftruth.seeds import check_seed
 
 Selection = Literal["auto", "random", "one"]
@@ -54,13 +51,8 @@ _SOME_ROWS = 50
 # From this share of rows without a label, and with this AUC of their scores against those of other
 # rows, blank rows are empty (see above).
 _SOME_BLANK, _APART = 0.02, 0.6
-# Standard deviation of the logarithm of the number of missing labels where the assumption on them
-# holds only roughly: shared by all classes, and per class; from data sets with complete labels.
-DOUBT, CLASS_DOUBT = 0.25, 0.5
-# The same of the labels next to the only one that a row shows.
-NEXT_DOUBT = 0.5
-# Fields that runs of earlier versions do not have.
-_OPTIONAL = ("fewest", "most", "assumptions", "blank_is_empty", "complete")
+# Fields that are lists in a file.
+_ARRAYS = ("offset", "slope", "prevalence", "shown")
 
 
 @dataclass(frozen=True)
@@ -122,27 +114,17 @@ class Probabilities:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the curves and estimates as plain numbers and lists, for a file."""
-        arrays = ("offset", "slope", "prevalence", "shown")
         return {
             **vars(self),
-            **{name: getattr(self, name).tolist() for name in arrays},
+            **{name: getattr(self, name).tolist() for name in _ARRAYS},
             "labels_per_row": list(vars(self.labels_per_row).values()),
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Probabilities:
         """Return the object of `to_dict`."""
-        more: dict[str, Any] = {k: values[k] for k in _OPTIONAL if k in values}
-        return cls(
-            offset=np.asarray(values["offset"], float),
-            slope=np.asarray(values["slope"], float),
-            prevalence=np.asarray(values["prevalence"], float),
-            shown=np.asarray(values["shown"], int),
-            rows=int(values["rows"]),
-            selection=str(values["selection"]),
-            labels_per_row=Estimate(*values["labels_per_row"]),
-            **more,
-        )
+        arrays = {name: np.asarray(values[name]) for name in _ARRAYS}
+        return cls(**{**values, **arrays, "labels_per_row": Estimate(*values["labels_per_row"])})
 
 
 def fit_probabilities(
@@ -158,14 +140,20 @@ def fit_probabilities(
     complete: np.ndarray | None = None,
     seed: int = 0,
 ) -> Probabilities:
-    """Fit P(present | x) to out-of-sample logits (N, K) and incomplete labels (N, K).
+    """Fit P(present | x) to out-of-sample logits and incomplete labels.
 
-    `selection`: how labels came to be shown, "random" or "one" (per row); "auto" decides from the
-    labels. `propensity` (K,): how likely a present label of a class is shown, relative to other
-    classes. `possible` (K,): propensities that labels cannot exclude; intervals cover them, too.
-    `verified`: verdicts of a review (+1 present, −1 absent, 0 none). What the user knows:
-    `labels_per_row`, the mean number of present classes; `prevalence`, the share of rows by class
-    number; `complete`, classes (K,) of which every present label is shown.
+    Args:
+        labels: (N, K) of +1 present, 0 unknown, -1 absent.
+        logits: (N, K) of a model that was not fitted to these rows.
+        selection: how labels came to be shown, "random" or "one" (per row); "auto" decides from the
+            labels.
+        verified: (N, K) verdicts of a review, +1 present, −1 absent, 0 none.
+        propensity: (K,) how likely a present label of a class is shown, relative to other classes.
+        possible: (K,) propensities that labels cannot exclude; intervals cover them, too.
+        labels_per_row: the mean number of present classes, if it is known.
+        prevalence: the known shares of rows, by class number.
+        complete: (K,) of bool: classes of which every present label is shown.
+        seed: of the sample of rows that is fitted, where there are many.
 
     >>> z = np.array([[3.0], [2.0], [-3.0], [-4.0]] * 50)
     >>> fitted = fit_probabilities(np.sign(z).astype(np.int8), z)
@@ -173,43 +161,44 @@ def fit_probabilities(
     [1.0, 0.0]
     """
     check_seed(seed)
-    values, z = np.asarray(labels), np.asarray(logits, dtype=np.float64)
+    labels, z = np.asarray(labels), np.asarray(logits, dtype=np.float64)
     for given in (propensity, possible):
         _check_knowledge(z.shape[1], selection, labels_per_row, prevalence or {}, given)
-    if propensity is not None:
-        propensity = np.asarray(propensity, float) / np.max(propensity)
-    how = choose_selection(values) if selection == "auto" else selection
-    blank = ~(values == PRESENT).any(axis=1) & (values == UNKNOWN).any(axis=1)
-    shown = (values == PRESENT).sum(axis=0)
+    how = choose_selection(labels) if selection == "auto" else selection
+    values = labels
     if complete is not None:
         values = np.where(complete & (values == UNKNOWN), ABSENT, values)
-    empty = how == "one" and _are_empty(blank, z)
-    if empty:
-        values = np.where(blank[:, None] & (values == UNKNOWN), ABSENT, values)
     if verified is not None:
         values = np.where(verified == 0, values, verified)
+    # Rows that have a class for certain, and that may have it, (K,) each.
+    certain = (values == PRESENT).sum(axis=0), (values != ABSENT).sum(axis=0)
+    blank = ~(labels == PRESENT).any(axis=1) & (labels == UNKNOWN).any(axis=1)
+    blank_is_empty = how == "one" and _are_empty(blank, z)
+    if blank_is_empty:
+        values = np.where(blank[:, None] & (values == UNKNOWN), ABSENT, values)
+
     some = draw_rows(values.shape, _MOST_LABELS, seed, values == PRESENT)
-    v, s = values[some].astype(np.int8), sigmoid(z[some])
-    settled = empty or not (v == UNKNOWN).any() or not (v == PRESENT).any()
-    fits, start = _fit_assumptions(v, s, how, settled, propensity)
-    ends = fits
+    part, scores = values[some].astype(np.int8), sigmoid(z[some])
+    fits, start = _fit_assumptions(part, scores, how, blank_is_empty, propensity)
+    in_range = fits
     if possible is not None:
-        other = np.asarray(possible, float) / np.max(possible)
-        ends = fits + _fit_assumptions(v, s, how, settled, other)[0]
+        in_range = fits + _fit_assumptions(part, scores, how, blank_is_empty, possible)[0]
     mean = sigmoid(np.sum([fit.weight * logit(fit.prior) for fit in fits], axis=0))
-    offset, slope = _fit_line(z[some], mean, start)
+    first = np.stack([start.offset, start.slope / start.scale], axis=1)
+    offset, slope = fit_curves(z[some], mean, first).T
     total = max(float(mean.sum()), 1e-12)
     result = Probabilities(
-        offset, slope, np.zeros((len(offset), 3)), shown, len(values), how, Estimate(0, 0, 0),
-        fewest=min([1.0, *(float(fit.prior.sum()) * fit.low / total for fit in ends)]),
-        most=max([1.0, *(float(fit.prior.sum()) * fit.high / total for fit in ends)]),
+        offset, slope, np.zeros((len(offset), 3)), (labels == PRESENT).sum(axis=0), len(values),
+        how, Estimate(0, 0, 0),
+        fewest=min([1.0, *(float(fit.prior.sum()) * fit.low / total for fit in in_range)]),
+        most=max([1.0, *(float(fit.prior.sum()) * fit.high / total for fit in in_range)]),
         assumptions={fit.assumption: fit.weight for fit in fits if fit.weight > 0},
-        blank_is_empty=empty,
+        blank_is_empty=blank_is_empty,
         complete=[] if complete is None else np.flatnonzero(complete).tolist(),
     )  # fmt: skip
-    certain = ~(values == UNKNOWN).any(axis=0)
-    levels = [fit.prior.mean(axis=0) * end for fit in ends for end in (fit.low, fit.high)]
-    result = _add_intervals(result, z, levels, certain)
+    known = ~(values == UNKNOWN).any(axis=0)
+    levels = [fit.prior.mean(axis=0) * end for fit in in_range for end in (fit.low, fit.high)]
+    result = _add_intervals(result, z, levels, known, certain)
     return _use_knowledge(result, z, labels_per_row, prevalence or {})
 
 
@@ -228,14 +217,15 @@ def _fit_assumptions(
     labels: np.ndarray,
     scores: np.ndarray,
     how: str,
-    settled: bool,
+    blank_is_empty: bool,
     propensity: np.ndarray | None,
 ) -> tuple[list[_Fit], Presence]:
-    """Fit every assumption that the labels allow; also returns a fit to start the curves from.
-
-    `settled`: rows determine the level, so that one assumption is enough.
-    """
-    if settled:
+    """Fit every assumption that the labels allow; also returns a fit to start the curves from."""
+    if propensity is not None:
+        propensity = np.asarray(propensity, float) / np.max(propensity)
+    incomplete = (labels == UNKNOWN).any() and (labels == PRESENT).any()
+    # The rows determine the level, so that one assumption is enough.
+    if blank_is_empty or not incomplete:
         one = how == "one" and bool((labels == UNKNOWN).any())
         kind = "one" if one else "random"
         fit = fit_presence(labels, scores, selection=kind, propensity=propensity)
@@ -245,7 +235,7 @@ def _fit_assumptions(
         low, high = (1 + one * missing * np.expm1(Z90 * end * NEXT_DOUBT) for end in (-1, 1))
         return [_Fit(kind, 1.0, prior, low, high)], fit
     # Where rows show one label each by design, blank rows tell nothing of the share.
-    shares = fit_shares(labels, scores, propensity, blank_rows_tell=how == "random")
+    shares = fit_shares(labels, scores, propensity, use_blank_rows=how == "random")
     by_share = [("random", 1 - shares.nonempty), ("no empty row", shares.nonempty)]
     prior = shares.prior(scores)
     part = 1.0 if how == "random" else 1 / 3
@@ -264,7 +254,7 @@ def _fit_assumptions(
         return found, shares.fits[0]
     # Which label is shown does not tell whether classes exclude each other: three equal weights.
     fits = [
-        fit_presence(labels, scores, selection="one", given_one=given, propensity=propensity)
+        fit_presence(labels, scores, selection="one", at_least_one=given, propensity=propensity)
         for given in (False, True)
     ]
     for name, fit in zip(("one", "one, at least one"), fits, strict=True):
@@ -324,29 +314,19 @@ def _are_empty(blank: np.ndarray, z: np.ndarray) -> bool:
     return bool(above / (blank.sum() * (~blank).sum()) >= _APART)
 
 
-def _fit_line(z: np.ndarray, target: np.ndarray, start: Presence) -> tuple[np.ndarray, np.ndarray]:
-    """Return offset and slope per class whose curve is closest to given probabilities."""
-    a, b = start.offset.copy(), start.slope / start.scale
-    for _ in range(30):
-        p = sigmoid(a + b * z)
-        gap, curve = target - p, np.maximum(p * (1 - p), 1e-12)
-        h00, h01, h11 = curve.sum(0) + 1e-6, (curve * z).sum(0), (curve * z * z).sum(0) + 1e-6
-        g0, g1 = gap.sum(0), (gap * z).sum(0)
-        det = np.maximum(h00 * h11 - h01 * h01, 1e-12)
-        da, db = (h11 * g0 - h01 * g1) / det, (h00 * g1 - h01 * g0) / det
-        a, b = a + np.clip(da, -0.5, 0.5), np.maximum(b + np.clip(db, -0.5, 0.5), 1e-3)
-        if max(np.abs(da).max(), np.abs(db).max()) < 1e-6:
-            break
-    return a, b
-
-
 def _add_intervals(
-    fitted: Probabilities, z: np.ndarray, levels: list[np.ndarray], known: np.ndarray
+    fitted: Probabilities,
+    z: np.ndarray,
+    levels: list[np.ndarray],
+    known: np.ndarray,
+    certain: tuple[np.ndarray, np.ndarray],
 ) -> Probabilities:
     """Add prevalences with intervals: over the fits, and widened by sampling and by doubt.
 
-    There is no doubt about classes (K,) of which every label is `known`. Of a class without a
-    shown label nothing is known.
+    There is no doubt about classes (K,) of which every label is `known`: their intervals are for
+    other rows of the same kind. Those of other classes stay inside what is `certain` of these rows:
+    the number that have the class, and that may have it.
+    Of a class without a shown label nothing else is known.
     """
     p = fitted(z).mean(axis=0)
     low, high = np.minimum.reduce([p, *levels]), np.maximum.reduce([p, *levels])
@@ -360,9 +340,17 @@ def _add_intervals(
     in_doubt = float(missing @ p) / max(float(p.sum()), 1e-12)
     total = np.hypot(DOUBT * in_doubt, 1 / np.sqrt(max(fitted.shown.sum(), 1)))
     wide = float(np.exp(Z90 * total))
-    count = Estimate(float(p.sum()), float(low.sum()) / wide, float(high.sum()) * wide)
-    bounds = np.stack([p, low / factor, np.minimum(high * factor, 1.0)], axis=1)
-    bounds[~known & (fitted.shown == 0), 1:] = 0.0, 1.0
+    rows = len(z)
+    least, most = np.where(known, 0, certain[0]) / rows, np.where(known, rows, certain[1]) / rows
+    ends = np.stack([low / factor, high * factor])
+    ends[:, ~known & (fitted.shown == 0)] = [[0.0], [1.0]]
+    bounds = np.stack([p, *np.clip(ends, np.minimum(least, p), np.maximum(most, p))], axis=1)
+    value, at_least = float(p.sum()), 0.0 if known.all() else float(certain[0].sum() / rows)
+    count = Estimate(
+        value,
+        max(float(low.sum()) / wide, min(at_least, value)),
+        min(float(high.sum()) * wide, max(float(most.sum()), value)),
+    )
     return replace(fitted, prevalence=bounds, labels_per_row=count)
 
 
@@ -376,15 +364,16 @@ def _use_knowledge(
     offset, bounds, count = fitted.offset.copy(), fitted.prevalence.copy(), fitted.labels_per_row
     for k, share in prevalence.items():
         column = z[:, [k]] * fitted.slope[k]
-        offset[k] = _find_shift(offset[[k]] + column, share) + offset[k]
+        offset[k] = find_shift(offset[[k]] + column, share) + offset[k]
         more = share - bounds[k, 0]
-        count = Estimate(*(max(end + more, 0.0) for end in vars(count).values()))
+        ends = np.clip(np.add(list(vars(count).values()), more), 0.0, len(offset))
+        count = Estimate(*map(float, ends))
         bounds[k] = share
     if labels_per_row is not None:
         free = np.array([k not in prevalence for k in range(len(offset))])
         rest = labels_per_row - sum(prevalence.values())
         at = offset[free] + z[:, free] * fitted.slope[free]
-        shift = _find_shift(at, rest)
+        shift = find_shift(at, rest)
         ratio = sigmoid(at + shift).mean(axis=0) / np.maximum(bounds[free, 0], 1e-12)
         offset[free] += shift
         bounds[free] = np.minimum(bounds[free] * ratio[:, None], 1.0)
@@ -402,15 +391,5 @@ def _scale_labels(present: np.ndarray, open_ones: np.ndarray, factor: float) -> 
     # One number needs few labels.
     some = z[:: max(len(z) // _LABELS_OF_SHIFT, 1)]
     moved = present.copy()
-    moved[open_ones] = sigmoid(z + _find_shift(some[None], float(target) * len(some) / len(z)))
+    moved[open_ones] = sigmoid(z + find_shift(some[None], float(target) * len(some) / len(z)))
     return moved
-
-
-def _find_shift(logits: np.ndarray, total: float) -> float:
-    """Return the number to add to logits so that the probabilities of a row add up to `total`."""
-    low, high = -30.0, 30.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        enough = sigmoid(logits + middle).sum(axis=1).mean() > total
-        low, high = (low, middle) if enough else (middle, high)
-    return (low + high) / 2

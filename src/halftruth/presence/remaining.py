@@ -2,9 +2,9 @@
 
     logit P(present) = z − t max(z, 0) + δ + δₖ,    z = logit p
 
-p is the probability of the audit, δ its error over all classes, δₖ the error of class k, and t how
-overconfident it was about likely candidates; all have normal priors around 0. Accepted and rejected
-candidates determine them by maximum a posteriori; the curvature there gives the intervals.
+p is the probability of the audit, δ its error over all classes, δₖ that of class k, and t how
+overconfident it was about likely candidates (`uncertainty.Spreads`). Verdicts determine them by
+maximum a posteriori (`solvers.fit_shift`); the curvature there gives the intervals.
 The same model with wider priors serves the labels that are probably wrong.
 """
 
@@ -15,87 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from halftruth.presence.estimate import Estimate
-from halftruth.presence.labelling_model import logit, sigmoid
+from halftruth.presence.solvers import Shift, fit_shift, logit, shift_design, sigmoid
+from halftruth.presence.uncertainty import MISSING_SPREADS, UNSEEN_SPREAD, Estimate, Spreads
 
-# Standard deviation of the error of logit P(present), over all classes and of a single class, where
-# the assumption on missing labels holds only roughly; from data sets with complete labels.
-SPREAD, CLASS_SPREAD = 0.5, 0.5
-# Relative standard deviation of the number of missing labels that the scores do not show.
-_UNSEEN = 0.5
 # Ends of a range that are nearer to 0 or 1 count as this near when verdicts narrow it.
 _SURE = 0.005
-
-
-@dataclass(frozen=True)
-class Spreads:
-    """Standard deviations of the priors: of δ, of t and of δₖ."""
-
-    shared: float = SPREAD
-    steep: float = SPREAD
-    own: float = CLASS_SPREAD
-
-
-MISSING_SPREADS = Spreads()
-# Whether a present label is wrong is known less well than whether an unknown one is present.
-WRONG_SPREADS = Spreads(shared=1.5, steep=0.5, own=0.7)
-
-
-@dataclass(frozen=True)
-class Shift:
-    """δ and −t, shared by all classes, δₖ, and the curvature at that point."""
-
-    shared: np.ndarray
-    own: np.ndarray
-    mixed: np.ndarray
-    diagonal: np.ndarray
-    left: np.ndarray
-
-    def apply(self, probability: np.ndarray, column: np.ndarray) -> np.ndarray:
-        """P(present) after the decisions."""
-        z = logit(probability)
-        return sigmoid(z + _design(z) @ self.shared + self.own[column])
-
-    def variance_of(self, slopes: np.ndarray, shared: np.ndarray) -> np.ndarray:
-        """Variances (Q,) of Q sums with these derivatives by δₖ (Q, K) and by δ and −t (Q, 2)."""
-        rest = shared - (slopes / self.diagonal) @ self.mixed.T
-        own = (slopes**2 / self.diagonal).sum(axis=1)
-        return np.asarray(own + (rest * np.linalg.solve(self.left, rest.T).T).sum(axis=1))
-
-
-def fit_shift(
-    probability: np.ndarray,
-    column: np.ndarray,
-    right: np.ndarray,
-    classes: int,
-    *,
-    spreads: Spreads = MISSING_SPREADS,
-    start: Shift | None = None,
-) -> Shift:
-    """Newton steps to the most probable δ, t and δₖ, given verdicts (`right`) on candidates.
-
-    >>> shift = fit_shift(np.full(50, 0.5), np.zeros(50, dtype=int), np.ones(50, dtype=bool), 2)
-    >>> bool(shift.own[0] > 0 == shift.own[1] and shift.shared[0] > 0)
-    True
-    """
-    z = logit(probability)
-    x = _design(z)
-    weak = np.diag([spreads.shared**-2, spreads.steep**-2])
-    shared, own = (np.zeros(2), np.zeros(classes)) if start is None else (start.shared, start.own)
-    for _ in range(50):
-        p = sigmoid(z + x @ shared + own[column])
-        gap, curve = right - p, p * (1 - p)
-        by_own = np.bincount(column, gap, minlength=classes) - own / spreads.own**2
-        by_shared = x.T @ gap - weak @ shared
-        diagonal = np.bincount(column, curve, minlength=classes) + spreads.own**-2
-        mixed = np.stack([np.bincount(column, curve * one, minlength=classes) for one in x.T])
-        left = (x * curve[:, None]).T @ x + weak - (mixed / diagonal) @ mixed.T
-        step = np.clip(np.linalg.solve(left, by_shared - mixed @ (by_own / diagonal)), -1, 1)
-        own_step = np.clip((by_own - step @ mixed) / diagonal, -1, 1)
-        shared, own = shared + step, own + own_step
-        if max(np.abs(step).max(), np.abs(own_step).max(initial=0)) < 1e-6:
-            break
-    return Shift(shared, own, mixed, diagonal, left)
 
 
 @dataclass(frozen=True)
@@ -187,12 +111,12 @@ class VerdictModel:
         classes = len(self._before)
         known, left = verdicts != 0, verdicts == 0
         self._last = fit_shift(
-            self._p[known], self._column[known], verdicts[known] > 0, classes,
-            spreads=self._spreads, start=self._last,
+            self._p[known], self._column[known], verdicts[known] > 0, classes, self._spreads,
+            self._last,
         )  # fmt: skip
         p = self._last.apply(self._p, self._column)
         column, curve = self._column[left], (p * (1 - p))[left]
-        x = _design(logit(self._p[left]))
+        x = shift_design(logit(self._p[left]))
         slopes = np.bincount(column, curve, minlength=classes).astype(float)
         shared = np.stack(
             [np.bincount(column, curve * one, minlength=classes) for one in x.T], axis=1
@@ -204,7 +128,7 @@ class VerdictModel:
         )
         shift = float(np.sqrt(variance[-1])) / max(float(slopes.sum()), 1e-12)
         unseen = np.append(self._unlisted, self._unlisted.sum())
-        variance = variance + np.append(slopes, slopes.sum()) + (_UNSEEN * unseen) ** 2
+        variance = variance + np.append(slopes, slopes.sum()) + (UNSEEN_SPREAD * unseen) ** 2
         expected = np.append(expected, expected.sum())
         return p, expected, np.sqrt(variance) / np.maximum(expected, 1e-9), shift
 
@@ -220,8 +144,3 @@ def _scale(before: Estimate, estimate: float, ratio: float, most: float) -> Esti
     low = estimate * (before.low / before.value) ** ratio
     high = estimate * (before.high / before.value) ** ratio
     return Estimate(float(estimate), float(low), float(max(min(high, most), estimate)))
-
-
-def _design(z: np.ndarray) -> np.ndarray:
-    """(M, 2): the factors of δ and −t."""
-    return np.stack([np.ones_like(z), np.maximum(z, 0.0)], axis=1)

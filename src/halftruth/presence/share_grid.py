@@ -1,19 +1,17 @@
-"""Which probabilities that a present label is shown fit the labels, if labels miss at random.
+"""Which label frequencies c = P(shown | present) fit the labels, if labels are missing at random.
 
-How many labels are missing is visible in the scores only indirectly. One share c = P(shown |
-present) for all classes (times the propensity of the class, where it is given) leaves two traces:
-
-- P(shown | score) levels off at c where the scores are highest;
-- if every row has at least one present class, a row without a label misses one. The share of such
-  rows, and what their scores look like, then tell c.
+How many labels are missing is visible in the scores only indirectly. One c for all classes (times
+the propensity of the class, where it is given) leaves two traces: P(shown | score) levels off at c
+where the scores are highest; and if every row has a present class, a row without a label misses
+one, so that the share of such rows, and their scores, depend on c.
 
 Where classes go together, the first trace is clearer next to other shown labels: P(shown | score,
 other shown labels) = c P(present | score, other shown labels). Frequent classes are fitted in this
 way, too, and count by that likelihood if it is higher.
 
-c is not fitted freely: the curves are fitted for each c of a grid, once for independent classes and
-once given that no row is empty. The likelihoods of these fits, tempered, are their weights; where
-rows are empty, the second assumption fits worse and gets no weight.
+The curves are fitted for each c of a grid, once for independent classes and once given that no row
+is empty. The likelihoods of these fits, tempered, are their weights; where rows are empty, the
+second assumption fits worse and gets no weight.
 """
 
 from __future__ import annotations
@@ -23,13 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from halftruth.labels import ABSENT, PRESENT
-from halftruth.presence.labelling_model import (
-    Presence,
-    draw_rows,
-    fit_presence,
-    logit,
-    sigmoid,
-)
+from halftruth.presence.labelling_model import Presence, draw_rows, fit_presence
+from halftruth.presence.solvers import logit, sigmoid, step_below_ceiling
 
 # Equal steps of log c: without evidence, no factor of the number of labels is preferred.
 _SHARES = np.exp(np.linspace(np.log(0.97), np.log(0.14), 11))
@@ -63,7 +56,7 @@ class ShareFits:
     def nonempty(self) -> float:
         """The weight of the assumption that every row has a present class."""
         return float(
-            sum(w for fit, w in zip(self.fits, self.weights, strict=True) if fit.given_one)
+            sum(w for fit, w in zip(self.fits, self.weights, strict=True) if fit.at_least_one)
         )
 
     def prior(self, scores: np.ndarray) -> np.ndarray:
@@ -77,44 +70,44 @@ def fit_shares(
     scores: np.ndarray,
     propensity: np.ndarray | None = None,
     *,
-    blank_rows_tell: bool = True,
+    use_blank_rows: bool = True,
 ) -> ShareFits:
     """Fit the curves for each share of a grid, and weigh them by their likelihoods.
 
-    `blank_rows_tell`: each label is shown or not by itself, so that blank rows and other shown
+    `use_blank_rows`: each label is shown or not by itself, so that blank rows and other shown
     labels tell of the share; not so where every row shows one label by design.
     """
     most = min(max(_LABELS, _SOME_ROWS * labels.shape[1]), _MOST_LABELS)
     some = draw_rows(labels.shape, most, 0, labels == PRESENT)
     part, points = labels[some], scores[some]
     grid: list[Presence] = []
-    for given_one in (False, True) if blank_rows_tell and labels.shape[1] > 1 else (False,):
+    for at_least_one in (False, True) if use_blank_rows and labels.shape[1] > 1 else (False,):
         fit = None
         for share in _SHARES:
             fit = fit_presence(
-                part, points, selection="random", given_one=given_one, share=float(share),
+                part, points, selection="random", at_least_one=at_least_one, share=float(share),
                 start=fit, steps=40, propensity=propensity,
             )  # fmt: skip
             grid.append(fit)
     likelihood = np.array([fit.log_likelihood(part, points) for fit in grid])
-    if blank_rows_tell:
+    if use_blank_rows:
         gain = _compare_with_other_labels(labels, scores, propensity)
         likelihood += np.resize(gain * len(part) / len(labels), len(grid))
     weight = np.exp((likelihood - likelihood.max()) * min(1.0, _ROWS_BELIEVED / len(part)))
     weight /= weight.sum()
     count = np.array([fit.prior(points).sum(axis=1).mean() for fit in grid])
     fits, weights = [], []
-    for given_one in (False, True):
-        mine = np.array([fit.given_one == given_one for fit in grid])
+    for at_least_one in (False, True):
+        mine = np.array([fit.at_least_one == at_least_one for fit in grid])
         total = float(weight[mine].sum())
         if total < _LEAST_WEIGHT:
             continue
         z = np.log(np.resize(_SHARES, len(grid))[mine])
         middle = float(weight[mine] @ z / total)
-        start = [fit for fit in grid if fit.given_one == given_one][np.abs(z - middle).argmin()]
+        nearest = np.flatnonzero(mine)[np.abs(z - middle).argmin()]
         mean = fit_presence(
-            labels, scores, selection="random", given_one=given_one, share=float(np.exp(middle)),
-            start=start, steps=40, propensity=propensity,
+            labels, scores, selection="random", at_least_one=at_least_one,
+            share=float(np.exp(middle)), start=grid[nearest], steps=40, propensity=propensity,
         )  # fmt: skip
         fits.append(mean)
         weights.append(total)
@@ -160,7 +153,7 @@ def _fit_other_rows(x: np.ndarray, shown: np.ndarray, theta: np.ndarray) -> np.n
     """
     classes, rows, inputs = x.shape
     fold, found = np.arange(rows) % _FOLDS, np.zeros(len(_SHARES))
-    held, damped = np.diag([1e-3, 1e-3, *[_RIDGE] * (inputs - 2)]), 0.5 * np.eye(inputs)
+    held = np.diag([1e-3, 1e-3, *[_RIDGE] * (inputs - 2)])
     for left_out in range(_FOLDS):
         a, y = x[:, fold != left_out], shown[:, fold != left_out]
         at = np.zeros((classes, inputs))
@@ -168,12 +161,7 @@ def _fit_other_rows(x: np.ndarray, shown: np.ndarray, theta: np.ndarray) -> np.n
         for number, share in enumerate(_SHARES):
             c = np.minimum(share * theta, 0.999)[:, None]
             for _ in range(_STEPS):
-                p = sigmoid((a @ at[..., None])[..., 0])
-                gap = np.where(y > 0, 1.0, p * (1 - c) / (1 - c * p)) - p
-                information = c * p * (1 - p) ** 2 / (1 - c * p)
-                bend = (a * information[..., None]).swapaxes(1, 2) @ a + held + damped
-                slope = (gap[:, None] @ a)[:, 0] - at @ held
-                at = at + np.clip(np.linalg.solve(bend, slope[..., None])[..., 0], -0.5, 0.5)
+                at = step_below_ceiling(at, a, y, c, held)
             p = c * sigmoid((x[:, fold == left_out] @ at[..., None])[..., 0])
             p = np.where(shown[:, fold == left_out] > 0, p, 1 - p)
             found[number] += np.log(np.maximum(p, 1e-9)).sum()

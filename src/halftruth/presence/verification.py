@@ -1,28 +1,16 @@
 """Verify a few labels to estimate the scores of all: which labels to verify, and the estimates.
 
 A metric θ depends on which of the unknown labels are present, y, and the model of labelling says
-w = P(present). To first order
+w = P(present). To first order θ(y) = θ(w) + Σ g (y − w), with g = ∂θ/∂w per cell (row and class).
 
-    θ(y) = θ(w) + Σ g (y − w),      g = ∂θ/∂w, per cell (row and class)
+A plan draws n unknown cells with known probabilities π in proportion to |g| √(w (1 − w)), a tenth
+of them uniformly, so that no cell is impossible: one systematic pass over the cells sorted by w.
+Then they are shuffled: whoever stops early has a random part of the sample.
 
-A plan draws n unknown cells with known inclusion probabilities π, in proportion to
-|g| √(w (1 − w)), the standard deviation of a cell's contribution. A tenth of the sample is drawn
-uniformly, so that no cell is impossible. The draw is one systematic pass over the cells sorted by
-w, which gives n cells exactly and spreads them over all probabilities. Then they are shuffled:
-whoever stops early has a random part of the sample.
-
-With the verdicts there are two estimates:
-
-- "model": w is recalibrated by the verdicts (a shift of logit w shared by all classes, one per
-  class, and a slope; `presence.remaining`), then θ(w). Little noise, but biased where the model is
-  wrong.
-- "unbiased": θ(w) + Σ g (y − w) / π over the verified cells. Whatever w is, the second term
-  corrects it in expectation, exactly for counts, to first order for F1 and average precision. A bad
-  model only makes it noisier.
-
-"combined" weighs them by their variances. Where they differ by more than the noise of the second
-and the variance of the first allow, the rest is the error of the model: the more the verdicts
-contradict the model, the less it counts.
+Verdicts give two estimates. "model" is θ(w) with w recalibrated (`solvers.fit_shift`): little
+noise, but biased where the model is wrong. "unbiased" is θ(w) + Σ g (y − w) / π, right in
+expectation whatever w is (to first order for F1 and average precision). "combined" weighs them by
+their variances: the more the verdicts contradict the model, the less it counts.
 """
 
 from __future__ import annotations
@@ -33,19 +21,22 @@ from typing import Any
 import numpy as np
 
 from halftruth.labels import PRESENT, UNKNOWN, check
-from halftruth.presence.estimate import Z90, Estimate
 from halftruth.presence.estimated_scores import (
-    CLASS_SPREAD,
-    SPREAD,
     check_scored_rows,
-    infer_range,
+    read_range,
     score_probabilities,
     shape_error,
 )
-from halftruth.presence.labelling_model import logit
-from halftruth.presence.posterior import PresenceRange
-from halftruth.presence.probabilities import Selection
-from halftruth.presence.remaining import Spreads, fit_shift
+from halftruth.presence.labelling_model import PresenceRange
+from halftruth.presence.solvers import Shift, fit_shift, logit
+from halftruth.presence.uncertainty import (
+    MODEL_ERROR,
+    SCORE_CLASS_SPREAD,
+    SCORE_SPREAD,
+    Z90,
+    Estimate,
+    Spreads,
+)
 from halftruth.seeds import check_seed
 
 # What a plan can be made for, and what verdicts estimate.
@@ -53,8 +44,6 @@ METRICS = ("mAP", "CF1", "OF1")
 SCORES = (*METRICS, "OP", "OR")
 # Share of the sample that is drawn uniformly.
 _UNIFORM = 0.1
-# Relative standard deviation of the error of the recalibrated model.
-_MODEL_ERROR = 0.03
 _SMALLEST, _LARGEST = 1e-5, 0.999
 
 
@@ -104,12 +93,11 @@ def plan_verification(
     *,
     cells: int = 200,
     metric: str = "all",
-    selection: Selection = "auto",
     seed: int = 0,
 ) -> VerificationPlan:
     """Choose the unknown cells whose verification is most informative about a metric.
 
-    `scores`, `labels`, `decisions`, `present` and `selection` are those of
+    `scores`, `labels`, `decisions` and `present` are those of
     `halftruth.presence.estimated_scores.estimate_scores`. `metric` is mAP, CF1, OF1 or "all", which
     draws a third of the cells for each.
 
@@ -134,7 +122,7 @@ def plan_verification(
     unknown = values == UNKNOWN
     if not unknown.any():
         raise ValueError("no label is unknown, so there is nothing to verify")
-    w = _weights(values, _range(values, points, present, selection).middle)
+    w = _weights(values, read_range(values, points, present).middle)
     uniform = unknown / unknown.sum()
     size = _UNIFORM * uniform
     wanted = METRICS if metric == "all" else (metric,)
@@ -161,7 +149,6 @@ def score_verdicts(
     decisions: Any,
     present: PresenceRange | np.ndarray | None = None,
     *,
-    selection: Selection = "auto",
     new_rows: bool = True,
 ) -> dict[str, VerifiedScore]:
     """Estimate mAP, CF1, OF1, OP and OR from verdicts on the cells of a plan.
@@ -170,91 +157,95 @@ def score_verdicts(
         plan: from `plan_verification`, for the same rows and classes.
         verdicts: one per cell of the plan: +1 present, -1 absent, 0 not answered. Answers may stop
             anywhere. A cell that is skipped because it is hard to decide makes the result biased.
-        scores: as for the plan; so are `labels`, `decisions`, `present` and `selection`. Another
+        scores: as for the plan; so are `labels`, `decisions` and `present`. Another
             `present` than the plan's is allowed: only the inclusion probabilities must be the same.
         labels: without the verdicts.
         decisions: of the model that is scored.
         present: P(present | score, label) before the verdicts.
-        selection: how labels came to be missing.
         new_rows: the interval is for other rows of the same kind, as in `estimate_scores`; if
             False, for the complete labels of these rows.
     """
     points, values, predicted = check_scored_rows(scores, labels, decisions)
-    answers = np.asarray(check(np.atleast_2d(verdicts)))[0]
-    if plan.shape != values.shape:
-        raise ValueError(f"the plan is for rows x classes {plan.shape}, got {values.shape}")
-    if answers.shape != (len(plan),):
-        raise ValueError(f"expected {len(plan)} verdicts, one per cell, got {answers.shape}")
+    answers = _check_answers(plan, verdicts, values.shape)
     answered = answers != 0
-    if answered.sum() < 2:
-        raise ValueError(f"expected at least 2 verdicts, got {answered.sum()}")
     cells = np.ravel_multi_index((plan.rows, plan.columns), values.shape)[answered]
     inclusion = np.array(plan.inclusion)[answered] * answered.mean()
-    fitted = _range(values, points, present, selection)
+    fitted = read_range(values, points, present)
     before = _weights(values, fitted.middle)
     y = (answers[answered] == PRESENT).astype(float)
-    model = _Recalibrated(before, values == UNKNOWN, cells, y, _prior_spreads(values, fitted))
-
-    known = model.after.ravel().copy()
-    known[cells] = y
-    known = known.reshape(values.shape)
+    unknown = values == UNKNOWN
+    after, shift = _recalibrate(before, unknown, cells, y, _prior_spreads(values, fitted))
+    known, still_open = after.copy(), unknown.copy()
+    known.ravel()[cells], still_open.ravel()[cells] = y, False
     at = PresenceRange(known, known, known, fitted.selection)
     by_rows = score_probabilities(points, values, predicted, at)
-    metrics = _linearise(points, predicted, model.after)
-    expected = model.after.ravel()[cells]
+    metrics = _linearise(points, predicted, after)
+    expected = after.ravel()[cells]
     found = {}
     for name in SCORES:
         value, slope = metrics[name]
         at_cells = slope.ravel()[cells]
-        unbiased = value + float((at_cells * (y - expected) / inclusion).sum())
-        noise = _sampling_spread(at_cells, y, expected, inclusion)
         by_model: Estimate = getattr(by_rows, name)
-        wrong = np.hypot(_MODEL_ERROR, shape_error(values, name))
-        doubt = np.hypot(model.spread_of(slope, known), wrong * by_model.value)
-        apart = unbiased - by_model.value
-        # They differ by the noise of the unbiased estimate anyway; only more than that is bias.
-        error = max(doubt**2, apart**2 - noise**2)
-        share = error / max(error + noise**2, 1e-300)
-        rows = by_model.width / (2 * Z90) if new_rows else 0.0
-        found[name] = VerifiedScore(
-            combined=_around(by_model.value + share * apart, np.sqrt(share) * noise, rows),
-            unbiased=_around(unbiased, noise, rows),
-            model=_around(by_model.value, float(doubt), rows),
+        wrong = np.hypot(MODEL_ERROR, shape_error(values, name)) * by_model.value
+        found[name] = _combine(
+            by_model.value,
+            float(np.hypot(_shift_spread(shift, before, still_open, slope, known), wrong)),
+            value + float((at_cells * (y - expected) / inclusion).sum()),
+            _sampling_spread(at_cells, y, expected, inclusion),
+            by_model.width / (2 * Z90) if new_rows else 0.0,
         )
     return found
 
 
-class _Recalibrated:
-    """P(present) shifted so that it fits the verdicts, with the uncertainty of the shift."""
+def _check_answers(plan: VerificationPlan, verdicts: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """The verdicts (+1, -1, 0 none) on the cells of a plan for rows x classes of this shape."""
+    answers = np.asarray(check(np.atleast_2d(verdicts)))[0]
+    if plan.shape != shape:
+        raise ValueError(f"the plan is for rows x classes {plan.shape}, got {shape}")
+    if answers.shape != (len(plan),):
+        raise ValueError(f"expected {len(plan)} verdicts, one per cell, got {answers.shape}")
+    if np.count_nonzero(answers) < 2:
+        raise ValueError(f"expected at least 2 verdicts, got {np.count_nonzero(answers)}")
+    return answers
 
-    def __init__(
-        self,
-        before: np.ndarray,
-        unknown: np.ndarray,
-        cells: np.ndarray,
-        y: np.ndarray,
-        spreads: Spreads,
-    ) -> None:
-        classes = before.shape[1]
-        self._before, self._open = before, unknown.copy()
-        self._open.ravel()[cells] = False
-        self._shift = fit_shift(
-            before.ravel()[cells], cells % classes, y > 0, classes, spreads=spreads
-        )
-        at = np.flatnonzero(unknown)
-        after = before.ravel().copy()
-        after[at] = self._shift.apply(after[at], at % classes)
-        self.after = after.reshape(before.shape)
 
-    def spread_of(self, slope: np.ndarray, w: np.ndarray) -> float:
-        """Standard deviation of Σ slope · y over the cells that are still unknown."""
-        curve = np.where(self._open, w * (1 - w), 0.0)
-        moved = slope * curve
-        # The derivatives of logit w by δ and −t of the shift are 1 and max(z, 0).
-        steep = float((moved * np.maximum(logit(self._before), 0.0)).sum())
-        shared = np.array([[moved.sum(), steep]])
-        variance = self._shift.variance_of(moved.sum(axis=0)[None], shared)[0]
-        return float(np.sqrt(variance + (slope**2 * curve).sum()))
+def _combine(
+    model: float, doubt: float, unbiased: float, noise: float, rows: float
+) -> VerifiedScore:
+    """Weigh two estimates by their variances; `rows` is the spread over other rows."""
+    apart = unbiased - model
+    # They differ by the noise of the unbiased estimate anyway; only more than that is bias.
+    error = max(doubt**2, apart**2 - noise**2)
+    share = error / max(error + noise**2, 1e-300)
+    return VerifiedScore(
+        combined=_around(model + share * apart, np.sqrt(share) * noise, rows),
+        unbiased=_around(unbiased, noise, rows),
+        model=_around(model, doubt, rows),
+    )
+
+
+def _recalibrate(
+    before: np.ndarray, unknown: np.ndarray, cells: np.ndarray, y: np.ndarray, spreads: Spreads
+) -> tuple[np.ndarray, Shift]:
+    """P(present) of unknown cells shifted so that it fits the verdicts y on some cells."""
+    classes = before.shape[1]
+    shift = fit_shift(before.ravel()[cells], cells % classes, y > 0, classes, spreads)
+    at = np.flatnonzero(unknown)
+    after = before.ravel().copy()
+    after[at] = shift.apply(after[at], at % classes)
+    return after.reshape(before.shape), shift
+
+
+def _shift_spread(
+    shift: Shift, before: np.ndarray, still_open: np.ndarray, slope: np.ndarray, w: np.ndarray
+) -> float:
+    """Standard deviation of Σ slope · y over the cells that are still unknown."""
+    curve = np.where(still_open, w * (1 - w), 0.0)
+    moved = slope * curve
+    # The derivatives of logit w by δ and −t of the shift are 1 and max(z, 0).
+    steep = float((moved * np.maximum(logit(before), 0.0)).sum())
+    variance = shift.variance_of(moved.sum(axis=0)[None], np.array([[moved.sum(), steep]]))[0]
+    return float(np.sqrt(variance + (slope**2 * curve).sum()))
 
 
 def _linearise(
@@ -332,24 +323,12 @@ def _sampling_spread(
 
 
 def _prior_spreads(labels: np.ndarray, fitted: PresenceRange) -> Spreads:
-    """How far logit P(present) may be off: the range of the fits, and `SPREAD`."""
+    """How far logit P(present) may be off: the range of the fits, and `SCORE_SPREAD`."""
     unknown = labels == UNKNOWN
     most, least = (np.where(unknown, end, 0.0).sum() + 1 for end in (fitted.high, fitted.low))
     half = abs(np.log(most / least)) / (2 * Z90)
-    return Spreads(shared=float(np.hypot(SPREAD, half)), steep=SPREAD, own=CLASS_SPREAD)
-
-
-def _range(
-    labels: np.ndarray,
-    scores: np.ndarray,
-    present: PresenceRange | np.ndarray | None,
-    selection: Selection,
-) -> PresenceRange:
-    if present is None:
-        return infer_range(labels, scores, selection)
-    if isinstance(present, PresenceRange):
-        return present
-    return PresenceRange(present, present, present, selection)
+    shared = float(np.hypot(SCORE_SPREAD, half))
+    return Spreads(shared=shared, steep=SCORE_SPREAD, own=SCORE_CLASS_SPREAD)
 
 
 def _weights(labels: np.ndarray, present: np.ndarray) -> np.ndarray:

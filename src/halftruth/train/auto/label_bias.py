@@ -2,7 +2,7 @@
 
 Two tests: of labels alone, whether frequent classes are named first (presence.propensity; only
 where rows show one class each); and, where the complete labels of some rows are known beside those
-that were shown at first, whether any classes are preferred (presence.preference).
+that were shown at first, whether any classes are preferred (presence.propensity).
 """
 
 from __future__ import annotations
@@ -12,8 +12,14 @@ from typing import Any
 import numpy as np
 
 from halftruth.labels import PRESENT, UNKNOWN, find_complete_rows
-from halftruth.presence.preference import LEVEL, choose_rows_to_complete, find_preference
-from halftruth.presence.propensity import LabelBias, choose_possible, choose_propensity
+from halftruth.presence.propensity import (
+    LEVEL,
+    LabelBias,
+    choose_possible,
+    choose_propensity,
+    choose_rows_to_complete,
+    find_preference,
+)
 
 # The file in the run folder with the rows to label completely.
 ROWS_TO_LABEL = "rows_to_label.txt"

@@ -17,10 +17,10 @@ from torch import Tensor
 from halftruth.labels import PRESENT, UNKNOWN, SparseLabels
 from halftruth.models.many_classes import ManyClassHead
 from halftruth.presence.decisions import Decisions
-from halftruth.presence.estimate import Estimate
 from halftruth.presence.estimated_scores import estimate_scores
-from halftruth.presence.labelling_model import sigmoid
 from halftruth.presence.probabilities import check_labels_per_row, fit_probabilities
+from halftruth.presence.solvers import bisect, sigmoid
+from halftruth.presence.uncertainty import Estimate
 from halftruth.train.many_classes.fit_many import row_blocks
 
 # Rows on which the number of labels per row is found, the classes that tell it, and their labels.
@@ -90,13 +90,13 @@ def match_labels_per_row(
 ) -> None:
     """Shift the probabilities so that they add up to a known number of labels per row."""
     rows = _draw(rows, _ROWS // 2)
-    low, high = -15.0, 15.0
     logits = [torch.logit(p, eps=1e-7) for _, p in score_blocks(head, features, rows)]
-    for _ in range(30):
-        middle = (low + high) / 2
-        total = sum(float(torch.sigmoid(z + middle).sum()) for z in logits) / len(rows)
-        low, high = (middle, high) if total < labels_per_row else (low, middle)
-    head.offset += (low + high) / 2
+
+    def is_above(shift: np.ndarray) -> bool:
+        total = sum(float(torch.sigmoid(z + float(shift)).sum()) for z in logits)
+        return total / len(rows) >= labels_per_row
+
+    head.offset += float(bisect(is_above, -15.0, 15.0, 30))
 
 
 def estimate_frequent(

@@ -17,13 +17,11 @@ from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.metrics import average_precision, count
 from halftruth.metrics import evaluate as score_labels
 from halftruth.metrics.counts import UndefinedMetricWarning
-from halftruth.presence.decisions import Decisions
+from halftruth.presence.decisions import Decisions, fit_decisions
 from halftruth.presence.estimated_scores import EstimatedScores, estimate_scores
-from halftruth.presence.fit_decisions import fit_decisions
-from halftruth.presence.posterior import PresenceRange
-from halftruth.presence.preference import find_preference
+from halftruth.presence.labelling_model import PresenceRange
 from halftruth.presence.probabilities import Probabilities
-from halftruth.presence.propensity import LabelBias
+from halftruth.presence.propensity import LabelBias, find_preference
 from halftruth.train.auto.label_bias import (
     ROWS_TO_LABEL,
     collect_bias_facts,

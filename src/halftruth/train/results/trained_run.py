@@ -23,8 +23,8 @@ from halftruth.labels import LabelMatrix
 from halftruth.models import Classifier
 from halftruth.presence.decisions import Decisions, Rule, parse_rule
 from halftruth.presence.decisions import decide as choose_thresholds
-from halftruth.presence.labelling_model import sigmoid
 from halftruth.presence.probabilities import Probabilities
+from halftruth.presence.solvers import sigmoid
 from halftruth.train.config import Config, check_device, read_settings
 from halftruth.train.devices import make_accelerator
 from halftruth.train.ensemble.hints import HintWeights

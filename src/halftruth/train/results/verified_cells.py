@@ -18,9 +18,9 @@ from halftruth.data.verdicts import DECISIONS
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.presence.decisions import Decisions
 from halftruth.presence.estimated_scores import infer_range
-from halftruth.presence.labelling_model import sigmoid
-from halftruth.presence.posterior import PresenceRange
+from halftruth.presence.labelling_model import PresenceRange
 from halftruth.presence.probabilities import Probabilities
+from halftruth.presence.solvers import sigmoid
 from halftruth.presence.verification import (
     SCORES,
     VerificationPlan,
