@@ -45,9 +45,9 @@ from halftruth.audit.cross_scores import align_folds, cross_scores
 from halftruth.audit.current import expect_right
 from halftruth.data.splits import fold_of_rows
 from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix
-from halftruth.presence import calibration, wrong_labels
-from halftruth.presence.remaining import WRONG_SPREADS, VerdictModel
-from halftruth.presence.uncertainty import Estimate
+from halftruth.presence import calibration
+from halftruth.presence.remaining import VerdictModel
+from halftruth.presence.uncertainty import WRONG_SPREADS, Estimate
 from halftruth.train.ensemble.members import fit_linear_path
 from halftruth.train.inputs.batches import fit_standardization
 
@@ -223,11 +223,11 @@ def find_wrong(labels: np.ndarray, truth: np.ndarray, scores: np.ndarray) -> dic
     """Rank and count the wrong labels, before and after decisions."""
     at = labels == PRESENT
     mistaken = truth[at] == 0
-    find = wrong_labels.find_wrong
+    find = calibration.find_wrong
     with patch.object(calibration, "find_wrong", side_effect=find) as asked:
         known = calibrate(labels, scores)
     share = np.array([max(float(mistaken.mean()), 1e-6)])
-    with patch.multiple(wrong_labels, _SHARES=share, _HARD=0.0, _HARD_LEAST=0.0):
+    with patch.multiple(calibration, _SHARES=share, _HARD=0.0, _HARD_LEAST=0.0):
         told = find(*asked.call_args.args).probability[at]
     total, counts = known.wrong_total, [n for n in WRONG_FIRST if n <= LONGEST * len(mistaken)]
     found = [one[at] for one in (known.wrong_probability, known.wrong_least, known.wrong_most)]
