@@ -386,3 +386,24 @@ def test_the_plan_fits_the_same_again(data, given, plan):
     members = {"members": given["members"]} if "members" in given else {}
     again = HalftruthClassifier(**model.plan_, **members).fit(X, Y)
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
+def test_quality_fast_fits_the_fast_members_and_is_part_of_the_plan(data):
+    X, y = data[:2]
+    model = HalftruthClassifier(quality="fast").fit(X, y)
+    named = HalftruthClassifier(members=["linear", "forest", "neighbours"]).fit(X, y)
+    np.testing.assert_array_equal(model.predict_proba(X), named.predict_proba(X))
+    assert model.plan_ == {"method": "ensemble", "quality": "fast", "options": None}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"method": "em", "quality": "fast"}, "quality: has no effect, since method 'em' fits no"),
+        ({"quality": "best"}, "quality: has no effect, since more than the default helps"),
+        ({"quality": "fast", "members": ["linear"]}, "since the members are named"),
+    ],
+)
+def test_a_quality_without_effect_is_refused(data, parameters, words):
+    with pytest.raises(ValueError, match=words):
+        HalftruthClassifier(**parameters).fit(*data[:2])

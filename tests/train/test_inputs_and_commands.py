@@ -193,7 +193,7 @@ def make_shards(folder: Path, _: Any) -> Input:
         folder / "shards", (*images, *NETWORK, "-m", "em", "--tune", "all", "--epochs", 1,
         "--cache", "none", "--workers", 1), (folder / "shards",), images,
         {"images": [read_png(made)]}, ("--label-column", "labels"),
-        folds=(*images, *NETWORK, "-m", "em", "--train", "tune=all", "--epochs", 1,
+        folds=(*images, *NETWORK, "-m", "em", "--tune", "all", "--epochs", 1,
                "--train", "cache=none", "--train", "workers=1"),
         refused={"repair": "repair writes CSV, TSV and Parquet tables"},
     )  # fmt: skip

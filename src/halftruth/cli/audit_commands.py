@@ -18,8 +18,8 @@ TRAINING = "Training by folds (when no scores are given)"
 # Settings of what is audited, and of the training of each fold.
 _INPUTS = ("images", "features", "text", "encoder", "complete_rows", "device")
 _FOLD_SETTINGS = (
-    "method", "backbone", "weights", "image_size", "tune", "epochs", "head_epochs", "seed",
-    "group_column",
+    "method", "quality", "backbone", "weights", "image_size", "tune", "epochs", "head_epochs",
+    "seed", "group_column",
 )  # fmt: skip
 
 

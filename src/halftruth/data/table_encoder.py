@@ -172,8 +172,9 @@ class TableEncoder:
 
         A matrix that stays as it is may also come as columns of numbers, in their order.
         """
-        if self.is_plain and source.names is not None:
-            return source.to_matrix()
+        if self.is_plain:
+            # The caller checks the number of columns.
+            return source.columns[MATRIX] if source.names is None else source.to_matrix()
         lost = [column.name for column in self.columns if column.name not in source.columns]
         if lost and MATRIX in (*lost, *source.columns):
             got = "a matrix" if source.names is None else f"the columns {some(source.names)}"

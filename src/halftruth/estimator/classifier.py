@@ -51,6 +51,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with "swan". `plan_` says which it was.
     options : dict, default=None
         Arguments of the loss, where `method` is not built yet.
+    quality : {"fast", "default"}, default="default"
+        Of the ensemble: "fast" leaves out its slowest member, the MLP.
     hidden : int, default=0
         Width of a hidden layer. 0: a linear model.
     dropout : float, default=0.0
@@ -123,6 +125,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         method: Any = "auto",
         *,
         options: dict[str, Any] | None = None,
+        quality: str = "default",
         hidden: int = 0,
         dropout: float = 0.0,
         epochs: int = 20,
@@ -145,6 +148,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.method = method
         self.options = options
+        self.quality = quality
         self.hidden = hidden
         self.dropout = dropout
         self.epochs = epochs
@@ -327,14 +331,17 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _find_unused(self, config: Config) -> list[str]:
         """Return a problem for each parameter that has no effect with the plan of `config`."""
-        if not config.fits_ensemble:
-            if self.members is None:
-                return []
-            return [f"members: has no effect, since method {config.method!r} fits no ensemble"]
         usual = inspect.signature(type(self)).parameters
-        reason = config.without_effect("epochs")
+        if not config.fits_ensemble:
+            reason = f"method {config.method!r} fits no ensemble"
+            given = (name for name in ("members", "quality"))
+            given = (name for name in given if getattr(self, name) != usual[name].default)
+            return [f"{name}: has no effect, since {reason}" for name in given]
+        if self.members is not None and self.quality != "default":
+            return ["quality: has no effect, since the members are named"]
+        of_one_model = config.without_effect("epochs")
         return [
-            f"{name}: has no effect, since {reason}"
+            f"{name}: has no effect, since {config.without_effect(name) or of_one_model}"
             for name in SETTINGS
             if name in usual
             and (name == "val" or config.without_effect(name))
@@ -347,6 +354,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         own = [name for name in usual if name in SETTINGS and ONE_MODEL in SETTINGS[name].only]
         changed = {name: getattr(config, name) for name in own if not config.fits_ensemble}
         changed = {name: v for name, v in changed.items() if v != usual[name].default}
+        if config.fits_ensemble and self.quality != usual["quality"].default:
+            changed["quality"] = self.quality
         return {"method": config.method, **changed, "options": config.options or None}
 
     def _choose_plan(self, config: Config, X: Any, classes: int) -> Config:

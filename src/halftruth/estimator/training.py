@@ -16,10 +16,11 @@ from halftruth.presence.propensity import LabelBias
 from halftruth.train.auto.resolve import hold_out_rows
 from halftruth.train.config import Config
 from halftruth.train.devices import OneProcess
-from halftruth.train.ensemble.fit_ensemble import FEW_ROWS, fit_ensemble
+from halftruth.train.ensemble.fit_ensemble import FAST_MEMBERS, FEW_ROWS, fit_ensemble
 from halftruth.train.fit_head import FittedHead, HeadData, fit_head
 from halftruth.train.inputs.batches import apply_in_blocks, fit_standardization, standardize_inputs
 from halftruth.train.many_classes.many_model import ManyClassModel
+from halftruth.train.settings import FAST
 
 # Training seeds the random state of torch; there is one per process.
 _training_lock = threading.Lock()
@@ -75,6 +76,8 @@ def fit_members(
 ) -> Fitted:
     """Fit the ensemble."""
     device = OneProcess(config.device).device
+    if members is None and config.quality == FAST:
+        members = FAST_MEMBERS
     with keep_random_state():
         fitted = fit_ensemble(
             data.X, data.y, seed=config.seed, groups=data.groups, members=members, device=device,

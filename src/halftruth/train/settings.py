@@ -393,7 +393,7 @@ class Settings:
         "What is trained: the head alone, the whole network (all), or first one and then the "
         "other.",
         choices=("all", "head", "head-first"), only=(TUNABLE,), on_resume=FIXED,
-        default_on_features="head", first=True,
+        default_on_features="head",
     )  # fmt: skip
     freeze_bn: bool = _declare(
         True, MODEL, "Keep the statistics and scales of batch norm.",
