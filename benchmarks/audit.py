@@ -41,12 +41,12 @@ from common import (
     start,
 )
 from halftruth.audit import calibrate
+from halftruth.audit.audit_state import expect_right
 from halftruth.audit.cross_scores import align_folds, cross_scores
-from halftruth.audit.current import expect_right
 from halftruth.data.splits import fold_of_rows
 from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix
 from halftruth.presence import calibration
-from halftruth.presence.remaining import VerdictModel
+from halftruth.presence.review_update import ReviewPosterior
 from halftruth.presence.uncertainty import WRONG_SPREADS, Estimate
 from halftruth.train.ensemble.members import fit_linear_path
 from halftruth.train.inputs.batches import fit_standardization
@@ -134,7 +134,7 @@ def describe(order: np.ndarray, right: np.ndarray) -> list[float]:
 
 
 def decide_on_most_likely(
-    model: VerdictModel, right: np.ndarray, verdicts: np.ndarray, count: int, step: int
+    model: ReviewPosterior, right: np.ndarray, verdicts: np.ndarray, count: int, step: int
 ) -> None:
     """Let a perfect reviewer decide until there are `count` verdicts, in the current order."""
     while np.count_nonzero(verdicts) < min(count, len(right) - step):
@@ -164,7 +164,7 @@ def find_missing(
     hidden, per_class = int(right.sum()), np.bincount(column[right], minlength=labels.shape[1])
     listed = np.flatnonzero(p >= LEAST)
     p, column, right, given = p[listed], column[listed], right[listed], given[listed]
-    model = VerdictModel(p, column, known.missing, known.missing_total)
+    model = ReviewPosterior(p, column, known.missing, known.missing_total)
     verdicts, classes = np.zeros(len(p), dtype=np.int8), []
     for count in REVIEWED:
         decide_on_most_likely(model, right, verdicts, count, STEP)
@@ -209,7 +209,7 @@ def review_wrong(
     p, columns, mistaken = np.clip(p, 1e-4, 0.9999), columns[listed], mistaken[listed]
     sums = np.bincount(columns, p)
     per_class = [Estimate(float(x), 0.0, float(x) * total.high / total.value) for x in sums]
-    model = VerdictModel(p, columns, per_class, total, ends=(least, most), spreads=WRONG_SPREADS)
+    model = ReviewPosterior(p, columns, per_class, total, ends=(least, most), spreads=WRONG_SPREADS)
     verdicts, after = np.zeros(len(p), dtype=np.int8), {}
     for count in DECIDED:
         decide_on_most_likely(model, mistaken, verdicts, count, 10)

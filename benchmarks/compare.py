@@ -35,7 +35,7 @@ from halftruth.train.config import Config
 from halftruth.train.devices import OneProcess
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 from halftruth.train.inputs.batches import Features
-from halftruth.train.trainer import Stage
+from halftruth.train.trainer import Trainer
 
 COSTS = (0.001, 0.01, 0.1, 1.0, 10.0)
 STEPS, RATES = 1500, (3e-4, 1e-3, 3e-3)
@@ -149,7 +149,7 @@ def train_method(method: str, data: Rows, shown: np.ndarray, seed: int, steps: i
             method=method, options=options, features=["x"], head_lr=rate, epochs=epochs,
             batch_size=size, select="last", ema=0.99, seed=seed,
         )  # fmt: skip
-        stage = Stage(
+        stage = Trainer(
             name="all", model=model, inputs=Features(x), loss=losses.create(method, **options),
             labels=torch.from_numpy(shown), train_rows=np.arange(len(x)), val_rows=np.arange(0),
             config=config, accelerator=OneProcess(), epochs=epochs, lr=rate, head_lr=rate,

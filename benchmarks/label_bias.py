@@ -34,7 +34,7 @@ from decisions import get_scores
 from halftruth.presence.calibration import calibrate
 from halftruth.presence.propensity import find_preference
 from halftruth.presence.solvers import sigmoid
-from halftruth.train.auto.shown_first import find_label_bias
+from halftruth.train.auto.frequency_bias import find_frequency_bias
 from halftruth.train.ensemble.preparation import prepare_features
 
 TESTS, COUNTS = ("labels-alone", "complete-rows"), ("missing", "missing-even")
@@ -45,7 +45,7 @@ def test_for_bias(given: Any, name: str, setting: str, seed: int, row: str) -> d
     data = load_rows(given.folder, name, seed, given.most_rows)
     shown = hide(data.y, setting, seed)
     if row == "labels-alone":
-        test = find_label_bias(prepare_features(data.x), shown, seed)
+        test = find_frequency_bias(prepare_features(data.x), shown, seed)
         if test is None:
             return {"found": None}
         # None: it cannot be told from these labels, which is no alarm.

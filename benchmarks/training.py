@@ -3,14 +3,10 @@
     python benchmarks/training.py --batches 64 256                     # noise, beside a bare step
     python benchmarks/training.py --images photos/ --size 448 --batches 16 64   # beside the papers
 
-Images per second of whole epochs of `Stage` as `train` builds it; the first epoch (cuDNN's choice,
-captures, compilation) is left out. Without `--images`: pixels on the device (the choice of `train`
-where they fit), in memory, and in a memory map on disk, as fractions of "bare", which repeats
-forward, loss, backward and optimiser step on one batch on the device.
-
-With `--images`, JPEG files, decoded once, in several `--modes`. "reference" is the loop of the
-papers' codes: float32, Adam one parameter after the other, a DataLoader whose workers open, resize,
-flip and normalise every image in every epoch, the published form of ASL.
+Images per second of whole epochs of `Trainer` as `train` builds it; the first epoch (cuDNN's
+choice, captures, compilation) is left out. Without `--images`: pixels on the device (the choice of
+`train` where they fit), in memory, and in a memory map on disk, as fractions of "bare", which
+repeats forward, loss, backward and optimiser step on one batch on the device.
 """
 
 import argparse
@@ -37,9 +33,9 @@ from halftruth.train.config import Config
 from halftruth.train.devices import make_accelerator
 from halftruth.train.inputs import image_inputs
 from halftruth.train.inputs.image_inputs import Images
-from halftruth.train.journal import StageClock
+from halftruth.train.run_logger import StageClock
 from halftruth.train.step import Learner
-from halftruth.train.trainer import Stage
+from halftruth.train.trainer import Trainer
 
 CLASSES = 20
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -94,7 +90,7 @@ def run_loop(config: Config, size: int, pixels: np.ndarray, on_device: bool) -> 
             ImageStore(Path(folder)), names, size, augment=augment, workers=config.workers,
             pixels=pixels,
         )  # fmt: skip
-        stage = Stage(
+        stage = Trainer(
             name="all", model=model, inputs=inputs, loss=losses.create("wan"),
             labels=make_labels(len(pixels)), train_rows=np.arange(len(pixels)),
             val_rows=np.arange(0), config=config, accelerator=accelerator, epochs=3, lr=1e-4,

@@ -18,7 +18,7 @@ import pandas as pd
 from halftruth.audit.audit_folder import AuditFolder, open_audit
 from halftruth.audit.formats import list_present, list_suggestions
 from halftruth.audit.repair import apply_changes, find_changes, read_audited
-from halftruth.audit.rows import Rows
+from halftruth.audit.rows import ShownRows
 from halftruth.data import BadImage
 
 NAME = "halftruth-audit"
@@ -27,7 +27,7 @@ NAME = "halftruth-audit"
 def list_samples(audit: AuditFolder) -> Iterator[dict[str, Any]]:
     """Path, item, present labels and suggestions with their probability, per audited row."""
     labels = apply_changes(read_audited(audit), find_changes(audit))
-    suggested, store = list_suggestions(audit, labels), Rows(audit).store
+    suggested, store = list_suggestions(audit, labels), ShownRows(audit).store
     if store is None:
         raise SystemExit(f"{audit.path}: FiftyOne needs images, and this audit has none")
     for row, item in zip(audit.scored.rows.tolist(), map(str, audit.scored.items), strict=True):

@@ -11,11 +11,11 @@ from halftruth.data import DataError
 from halftruth.data.readers.text_table import ITEM_COLUMNS, index_ids, plain
 from halftruth.train.config import Config, collect
 from halftruth.train.inputs.batches import to_dense
-from halftruth.train.journal import Journal
 from halftruth.train.results.run_result import Result
 from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.run import Run, train
 from halftruth.train.run_folder import LAST, CheckpointError, replace_file
+from halftruth.train.run_logger import RunLogger
 
 
 def fit(
@@ -137,15 +137,15 @@ def _with_report(result: Result, quiet: bool) -> Result:
     details = result.details
     if details is None or not details.is_main_process or not details.config.report:
         return result
-    journal = Journal(None, quiet=quiet)
+    logger = RunLogger(None, quiet=quiet)
     try:
         from halftruth.report.run_report import write_report
 
         path = write_report(result)
     except Exception as error:
-        journal.log(f"warning: report.html cannot be written ({type(error).__name__}: {error})")
+        logger.log(f"warning: report.html cannot be written ({type(error).__name__}: {error})")
     else:
-        journal.log(f"report: {path}")
+        logger.log(f"report: {path}")
     # The labels and features of the run need not stay in memory.
     result.details = None
     return result

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from halftruth.audit.audit_folder import DECISIONS
-from halftruth.data.decisions import Decisions
+from halftruth.data.review_log import ReviewLog
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -27,7 +27,7 @@ def open_page(context: Any, address: str) -> Any:
 
 
 def read_verdicts(folder: Path) -> dict[int, str]:
-    return Decisions(folder / DECISIONS, 10**9, write=False).verdicts
+    return ReviewLog(folder / DECISIONS, 10**9, write=False).verdicts
 
 
 def wait_for(page: Any, **counts: int) -> None:

@@ -43,7 +43,7 @@ def test_randomly_hidden_labels_are_counted_and_their_probabilities_are_calibrat
     truth, scores = make_data(seed=seed)
     labels = hide(truth, 0.5, seed)
     known = calibrate(labels, scores)
-    assert known.selection == "random"
+    assert known.selection == "missing_at_random"
     hidden = missing(truth, labels)
     assert known.missing_total.value == pytest.approx(hidden.sum(), rel=0.1)
     assert known.missing_total.low < hidden.sum() < known.missing_total.high
@@ -56,7 +56,7 @@ def test_randomly_hidden_labels_are_counted_and_their_probabilities_are_calibrat
 
 def test_the_probability_to_be_labelled_is_estimated() -> None:
     truth, scores = make_data(rows=6000)
-    fitted = fit_presence(hide(truth, 0.4), scores, selection="random")
+    fitted = fit_presence(hide(truth, 0.4), scores, selection="missing_at_random")
     assert np.allclose(fitted.label_frequency, 0.6, atol=0.08)
 
 
@@ -65,7 +65,7 @@ def test_one_label_per_row_gives_the_true_count_with_two_doubts(seed: int) -> No
     truth, scores = make_data(seed=seed)
     labels = single_positive(truth, seed=seed)
     known = calibrate(labels, scores)
-    assert known.selection == "one"
+    assert known.selection == "single_positive"
     total = known.missing_total
     assert total.value == pytest.approx(missing(truth, labels).sum(), rel=0.1)
     # Rows without a label are empty here, so the number of rows with a class is known. In doubt
@@ -80,7 +80,7 @@ def test_one_label_in_every_row_leaves_the_count_between_the_assumptions() -> No
     truth, scores = truth[truth.any(axis=1)], scores[truth.any(axis=1)]
     labels = single_positive(truth)
     known = calibrate(labels, scores)
-    assert known.selection == "one"
+    assert known.selection == "single_positive"
     total, hidden = known.missing_total, missing(truth, labels).sum()
     assert total.low < hidden < total.high
     # Nothing tells whether high scores of one row are confused classes: then few are missing.
@@ -182,21 +182,21 @@ def test_mask_ranking_classes_and_summary_agree_with_the_table() -> None:
 
 
 def test_the_selection_is_chosen_from_the_labels() -> None:
-    assert choose_selection(np.eye(3, dtype=np.int8)) == "one"
-    assert choose_selection(np.array([[1, 1, 0]])) == "random"
-    assert choose_selection(np.array([[1, -1, 0]])) == "random"
+    assert choose_selection(np.eye(3, dtype=np.int8)) == "single_positive"
+    assert choose_selection(np.array([[1, 1, 0]])) == "missing_at_random"
+    assert choose_selection(np.array([[1, -1, 0]])) == "missing_at_random"
 
 
 def test_a_few_rows_with_a_second_label_are_still_one_label_per_row() -> None:
     labels = np.eye(5, dtype=np.int8)[np.arange(200) % 5]
     labels[:2, 0] = labels[:2, 1] = 1
-    assert choose_selection(labels) == "one"
+    assert choose_selection(labels) == "single_positive"
     # A blank row shows that labels are missing row by row.
     blank = labels.copy()
     blank[-1] = 0
-    assert choose_selection(blank) == "random"
+    assert choose_selection(blank) == "missing_at_random"
     labels[:20, 0] = labels[:20, 1] = 1
-    assert choose_selection(labels) == "random"
+    assert choose_selection(labels) == "missing_at_random"
 
 
 @pytest.mark.parametrize(

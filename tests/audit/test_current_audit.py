@@ -10,13 +10,13 @@ from typer.testing import CliRunner
 
 from halftruth.audit import calibrate
 from halftruth.audit.audit_folder import DECISIONS, AuditFolder, open_audit
-from halftruth.audit.current import read_current
+from halftruth.audit.audit_state import read_audit_state
 from halftruth.audit.repair import repair
 from halftruth.audit.review_queue import Queue
 from halftruth.cli.app import app
 from halftruth.data import DataError
 from halftruth.labels import ABSENT, PRESENT
-from halftruth.presence.remaining import VerdictModel
+from halftruth.presence.review_update import ReviewPosterior
 from halftruth.presence.uncertainty import Estimate
 from halftruth.report.audit_report import write_audit_report
 
@@ -39,7 +39,7 @@ def test_every_place_shows_the_same_interval(example: Example) -> None:
         if verdict:
             decide_first(audit, 10, verdict)
             write_audit_report(audit)
-        left = read_current(audit).missing_left.total
+        left = read_audit_state(audit).missing_left.total
         queue = Queue(audit, write=False)
         shown = {"estimate": left.value, "low": left.low, "high": left.high}
         assert queue.progress()["left"] == pytest.approx(shown)
@@ -54,7 +54,7 @@ def test_rejections_lower_the_rest_of_their_class_and_change_the_order() -> None
     column = np.repeat([0, 1], 200)
     p = np.concatenate([np.linspace(0.9, 0.5, 200), np.linspace(0.85, 0.45, 200)])
     counts = [Estimate(float(p[column == k].sum()), 50, 400) for k in (0, 1)]
-    model = VerdictModel(p, column, counts, Estimate(float(p.sum()), 150, 500))
+    model = ReviewPosterior(p, column, counts, Estimate(float(p.sum()), 150, 500))
     verdicts = np.zeros(400, dtype=np.int8)
     verdicts[:40], verdicts[200:240] = -1, 1
     after = model.update(verdicts)
@@ -72,7 +72,7 @@ def test_verdicts_correct_probabilities_that_are_too_high_or_too_low(shift: floa
     truth = random.random(4000) < 1 / (1 + np.exp(-z))
     p = 1 / (1 + np.exp(-z - shift))
     total = Estimate(float(p.sum()), p.sum() / 3, p.sum() * 3)
-    model = VerdictModel(p, np.zeros(4000, dtype=int), [total], total)
+    model = ReviewPosterior(p, np.zeros(4000, dtype=int), [total], total)
     verdicts = np.zeros(4000, dtype=np.int8)
     verdicts[:500] = np.where(truth[:500], 1, -1)
     after = model.update(verdicts)
@@ -165,16 +165,16 @@ def test_every_place_gives_the_same_range_of_wrong_labels(example: Example) -> N
     command = ["audit", str(example.probs), str(example.labels), "--out", str(out)]
     printed = " ".join(CliRunner().invoke(app, command).output.split())
     audit = open_audit(out)
-    words = read_current(audit).describe_wrong()
+    words = read_audit_state(audit).describe_wrong()
     assert re.match(r"Of the first \d+ labels that may be wrong, \d+ to \d+ % are: ", words)
     assert "decisions narrow this (so far: 0)" in words
     for decided in (0, 4):
-        ids = read_current(audit).undecided(missing=False)[:decided]
+        ids = read_audit_state(audit).undecided(missing=False)[:decided]
         queue = Queue(audit)
         if decided:
             queue.decisions.decide(ids.tolist(), "reject")
             write_audit_report(audit)
-        words = read_current(audit).describe_wrong()
+        words = read_audit_state(audit).describe_wrong()
         assert queue.progress()["wrong_words"] == words
         assert words in (out / "report.html").read_text()
         assert words in printed or decided
@@ -186,7 +186,7 @@ def test_every_place_gives_the_same_range_of_wrong_labels(example: Example) -> N
 
 
 def test_after_enough_decisions_there_is_a_number_with_its_range() -> None:
-    model = VerdictModel(
+    model = ReviewPosterior(
         np.full(60, 0.3), np.zeros(60, dtype=int), [Estimate(18, 0, 50)], Estimate(18, 0, 50),
         ends=(np.zeros(60), np.full(60, 0.8)),
     )  # fmt: skip
@@ -206,7 +206,7 @@ def test_unknown_candidates_in_the_log_are_an_error(example: Example) -> None:
     event = {"n": 0, "ids": [10**6], "verdict": "accept", "tab": ""}
     (audit.path / DECISIONS).write_text(json.dumps(event) + "\n")
     with pytest.raises(DataError, match=r"decisions.jsonl line 1: .*whole numbers below"):
-        read_current(audit)
+        read_audit_state(audit)
 
 
 def test_a_limited_list_says_so(example: Example) -> None:
@@ -232,7 +232,7 @@ def test_precision_without_verdicts_is_doubted_where_every_row_shows_one_label(
     example: Example, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("halftruth.audit.repair._ENOUGH", 10)
-    audit, fixed = example.audit(selection="one"), example.folder / "fixed.csv"
+    audit, fixed = example.audit(selection="single_positive"), example.folder / "fixed.csv"
     assert "No row shows more than one label" in repair(audit.path, fixed, precision=0.9).describe()
     assert "No row shows more than one label" in (audit.path / "report.html").read_text()
     assert repair(audit.path, fixed).notes == ()

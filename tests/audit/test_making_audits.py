@@ -169,7 +169,7 @@ def test_bars_show_folds_reading_training_and_scoring(
 ) -> None:
     shown = io.StringIO()
     monkeypatch.setattr(
-        "halftruth.train.journal.Console",
+        "halftruth.train.run_logger.Console",
         lambda quiet, **_: Console(file=shown, force_terminal=True, width=120, quiet=quiet),
     )
     make_audit(

@@ -15,18 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halftruth.audit.audit_folder import DECISIONS, AuditFolder
+from halftruth.audit.audit_state import read_audit_state
 from halftruth.audit.csv_cells import CellFile, same_cells
-from halftruth.audit.current import read_current
 from halftruth.audit.formats import export_audit
 from halftruth.audit.make_audit import make_audit
 from halftruth.audit.repair import find_changes, repair
 from halftruth.data import DataError, read_labels
-from halftruth.data.decisions import Decisions
+from halftruth.data.review_log import ReviewLog
 from halftruth.labels import ABSENT, PRESENT
 
 
 def decide(audit: AuditFolder, ids: list[int], verdict: str) -> None:
-    log = Decisions(audit.path / DECISIONS, len(audit.candidates))
+    log = ReviewLog(audit.path / DECISIONS, len(audit.candidates))
     log.decide(ids, verdict)
     log.close()
 
@@ -103,7 +103,7 @@ def test_a_precision_follows_the_verdicts(example: Example) -> None:
     assert len(before) > 10
     decide(audit, before["id"].tolist(), "reject")
     assert len(find_changes(audit, precision=0.7)) == 0
-    current = read_current(audit)
+    current = read_audit_state(audit)
     assert current.missing_left.total.value < 0.3 * audit.missing_total.value
     assert current.missing_left.total.high < audit.missing_total.value
 

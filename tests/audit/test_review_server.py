@@ -16,9 +16,9 @@ from audit_example import CLASSES, Example, make_example, write_rows
 
 from halftruth.audit.audit_folder import CANDIDATES, AuditFolder
 from halftruth.audit.review_queue import Queue
-from halftruth.audit.review_server import HOST, Review, make_app
+from halftruth.audit.review_server import HOST, Review, make_review_app
 from halftruth.data import DataError
-from halftruth.presence.remaining import VerdictModel
+from halftruth.presence.review_update import ReviewPosterior
 from halftruth.presence.uncertainty import Estimate
 
 pytest.importorskip("flask")
@@ -45,7 +45,7 @@ def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def visit(queue: Queue, path: str, **options: Any) -> Any:
-    client = make_app(queue, TOKEN).test_client()
+    client = make_review_app(queue, TOKEN).test_client()
     options.setdefault("base_url", "http://127.0.0.1:5000")
     method = client.post if "json" in options else client.get
     return method(path, **options)
@@ -181,7 +181,7 @@ def test_bad_numbers_and_names_are_bad_requests(unchanged: Queue, path: str) -> 
     ],
 )  # fmt: skip
 def test_bad_bodies_are_bad_requests(unchanged: Queue, body: bytes, status: int) -> None:
-    answer = make_app(unchanged, TOKEN).test_client().post(
+    answer = make_review_app(unchanged, TOKEN).test_client().post(
         f"/{TOKEN}/decide", data=body, base_url="http://127.0.0.1:5000",
         content_type="application/json",
     )  # fmt: skip
@@ -333,7 +333,7 @@ def test_a_hundred_thousand_candidates_can_be_reviewed(queue: Queue) -> None:
 
 def test_the_estimate_follows_the_decisions() -> None:
     before = Estimate(200, 100, 400)
-    model = VerdictModel(np.full(400, 0.5), np.zeros(400, dtype=int), [before], before)
+    model = ReviewPosterior(np.full(400, 0.5), np.zeros(400, dtype=int), [before], before)
     verdicts = np.zeros(400, dtype=np.int8)
     assert vars(model.update(verdicts).total) == pytest.approx(vars(before))
     verdicts[:100] = -1

@@ -12,7 +12,7 @@ from audit_example import CLASSES, Example
 from typer.testing import CliRunner
 
 from halftruth.audit.audit_folder import AuditFolder
-from halftruth.audit.current import read_current
+from halftruth.audit.audit_state import read_audit_state
 from halftruth.audit.formats import export_audit, import_verdicts
 from halftruth.audit.make_audit import make_audit
 from halftruth.audit.repair import repair
@@ -163,7 +163,7 @@ def test_an_audit_made_again_continues_with_all_verdicts(example: Example) -> No
     decide(audit, ids[:10], "accept")
     decide(audit, ids[10:15], "reject")
     before = as_matrix(audit.path)
-    left = read_current(audit).missing_left.total.value
+    left = read_audit_state(audit).missing_left.total.value
     again = example.audit()
     assert np.array_equal(as_matrix(again.path), before)
     cells = {(row, CLASSES.index(name)) for row, name in zip(

@@ -18,7 +18,7 @@ from audit_example import make_example
 from typer.testing import CliRunner
 
 from halftruth import evaluate, fit, load
-from halftruth.audit.review_server import Review, make_app
+from halftruth.audit.review_server import Review, make_review_app
 from halftruth.audit.verify import VerificationQueue, open_verification
 from halftruth.cli.app import app
 from halftruth.data import DataError
@@ -85,7 +85,7 @@ def queue(trained: Trained) -> Iterator[VerificationQueue]:
 
 def ask(queue: VerificationQueue, path: str, **options: Any) -> Any:
     pytest.importorskip("flask")
-    client = make_app(queue, "t").test_client()
+    client = make_review_app(queue, "t").test_client()
     method = client.post if "json" in options else client.get
     answer = method(f"/t/{path}", base_url="http://127.0.0.1:5000", **options)
     assert answer.status_code == 200, answer.data
@@ -134,7 +134,7 @@ def test_answers_narrow_the_intervals_around_the_truth(trained, queue):
 def test_evaluate_and_the_report_use_the_verified_cells(trained, queue):
     run, page = trained.run, trained.run / "report.html"
     alone = evaluate(run)
-    assert (alone.metrics, alone.footing, alone.verified_cells) == ({}, "estimated", 0)
+    assert (alone.metrics, alone.basis, alone.verified_cells) == ({}, "estimated", 0)
     assert alone.estimated == queue.scores.before
     for i in range(60):
         queue.decisions.decide([i], trained.answer(queue, i))
@@ -214,7 +214,7 @@ def test_images_are_shown_to_the_reviewer(tmp_path):
     )  # fmt: skip
     queue = open_verification(load(tmp_path / "run"), cells=20)
     pytest.importorskip("flask")
-    client = make_app(queue, "t").test_client()
+    client = make_review_app(queue, "t").test_client()
     answer = client.get("/t/image/0", base_url="http://127.0.0.1:5000")
     assert (answer.status_code, answer.mimetype) == (200, "image/jpeg")
     assert "columns" not in ask(queue, "candidates")["items"][0]

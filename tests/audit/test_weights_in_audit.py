@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from halftruth.audit.cross_scores import cross_scores
 from halftruth.audit.make_audit import make_audit
 from halftruth.audit.repair import repair
-from halftruth.audit.rows import Rows
+from halftruth.audit.rows import ShownRows
 from halftruth.cli.app import app
 from halftruth.data import DataError, read_labels
 from halftruth.labels import LabelMatrix
@@ -149,10 +149,10 @@ def test_labels_that_cannot_be_written_back_are_named_by_the_audit(
         repair(audit.path, tmp_path / "fixed.csv")
     # The page shows the cells of the item, not those of the row of that number.
     row = int(np.flatnonzero(audit.scored.items == "i20")[0])
-    found = dict(Rows(audit).columns(audit.scored.rows[row]))
+    found = dict(ShownRows(audit).columns(audit.scored.rows[row]))
     assert found == ({"note": "later"} if file == "twice.csv" else {"image": "i20"})
     if file == "twice.csv":
-        assert dict(Rows(audit).columns(0)) == {"note": "first"}
+        assert dict(ShownRows(audit).columns(0)) == {"note": "first"}
 
 
 @pytest.mark.parametrize(

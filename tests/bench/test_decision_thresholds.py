@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tiny_grid import tiny_grid
 
-from halftruth.bench.run_data import Rows
+from halftruth.bench.run_data import BenchRows
 from halftruth.bench.training import Trained, choose_threshold, make_measure, score_cell
 from halftruth.data import Splits
 from halftruth.train.config import ConfigError
@@ -72,6 +72,6 @@ def test_without_a_test_part_results_are_those_of_the_validation_part():
     splits = Splits(np.arange(2), np.arange(2, 4), np.arange(0))
     job = next(iter(tiny_grid(threshold=0.5).cells())).job(0)
     scores = np.random.default_rng(0).random((4, 2))
-    found = score_cell(job, Trained({}, lambda rows: scores[rows]), Rows(labels, splits, 1.0))
+    found = score_cell(job, Trained({}, lambda rows: scores[rows]), BenchRows(labels, splits, 1.0))
     assert found["test"] == found["val"]
     assert 0 <= found["test"]["mAP"] <= 1

@@ -12,7 +12,7 @@ from halftruth import losses
 from halftruth.bench import run_data as sources
 from halftruth.bench.run_data import Place
 from halftruth.bench.training import Bench, with_numbers
-from halftruth.train.trainer import Stage
+from halftruth.train.trainer import Trainer
 
 # Long enough for every schedule: pseudo-labels are assigned, corrections start.
 GRID = tiny_grid(
@@ -44,7 +44,7 @@ def invert_hidden(read, also_shown: bool = False):
 
 def outcome(cell, labels, root, tmp_path, monkeypatch, change=None):
     """Metrics and final weights of one run, with the data set changed after it was read."""
-    weights, run = [], Stage.run
+    weights, run = [], Trainer.run
     original = sources.load_benchmark
 
     def load(*given):
@@ -57,7 +57,7 @@ def outcome(cell, labels, root, tmp_path, monkeypatch, change=None):
         return done
 
     monkeypatch.setattr(sources, "load_benchmark", load)
-    monkeypatch.setattr(Stage, "run", record_weights)
+    monkeypatch.setattr(Trainer, "run", record_weights)
     job = dataclasses.replace(cell.job(0), labels=labels)
     found = Bench(Place(root, tmp_path, "cpu")).do("run", job)
     monkeypatch.undo()

@@ -17,7 +17,7 @@ from halftruth.cli.app import app
 from halftruth.cli.options import READING_PANEL
 from halftruth.cli.terminal import needs
 from halftruth.reading import READING
-from halftruth.train.journal import Journal
+from halftruth.train.run_logger import RunLogger
 from halftruth.train.settings import SETTINGS
 
 COMMANDS = [
@@ -277,9 +277,9 @@ def test_ctrl_c_before_training(command, table, monkeypatch, where, options, wor
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_the_bar_is_for_terminals(terminal):
-    journal, screen = Journal(None), io.StringIO()
-    journal.console = Console(file=screen, force_terminal=terminal, width=80)
-    with journal.progress("reading", 3) as advance:
+    logger, screen = RunLogger(None), io.StringIO()
+    logger.console = Console(file=screen, force_terminal=terminal, width=80)
+    with logger.progress("reading", 3) as advance:
         for _ in range(3):
             advance()
     assert ("reading" in screen.getvalue()) is terminal

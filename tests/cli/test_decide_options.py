@@ -85,23 +85,23 @@ def test_raw_scores_change_the_columns_and_not_the_labels(data, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("file", "words", "footing"),
+    ("file", "words", "basis"),
     [
         ("labels.csv", ("--unknown", "absent"), "counting unknown as absent"),
         ("truth.csv", ("--zero", "absent"), "on complete labels"),
     ],
 )
-def test_evaluate_says_what_its_scores_stand_on(data, tmp_path, file, words, footing):
+def test_evaluate_says_what_its_scores_stand_on(data, tmp_path, file, words, basis):
     out = tmp_path / "scores.json"
     code, text = command(
         "evaluate", data / "run", data / file, "--features", data / "x.npy", "--split", "test",
         "--out", out, *words,
     )  # fmt: skip
     assert code == 0, text
-    assert f"These scores are measured {footing}." in text
+    assert f"These scores are measured {basis}." in text
     assert "1 class is not predicted" in text
     found = json.loads(out.read_text())
-    assert (found["footing"], found["not_predicted"]) == (footing, ["yeti"])
+    assert (found["basis"], found["not_predicted"]) == (basis, ["yeti"])
 
 
 @pytest.mark.parametrize("words", [(), ("labels.csv", "--features", "x.npy")])
@@ -114,7 +114,7 @@ def test_incomplete_labels_give_estimates_and_no_measured_score(data, tmp_path, 
     assert "measured" not in text
     assert "absent" not in text
     found = json.loads(out.read_text())
-    assert (found["metrics"], found["footing"]) == ({}, "estimated")
+    assert (found["metrics"], found["basis"]) == ({}, "estimated")
     value, low, high = found["estimated"]["OF1"]
     assert low < value < high
 
@@ -132,7 +132,7 @@ def test_options_for_a_label_file_are_refused_without_one(data, words):
 def test_the_last_lines_of_training_and_result_json_have_no_score_as_if_complete(data):
     result = json.loads((data / "run" / "result.json").read_text())
     assert result["val"] == result["test"] == {}
-    assert result["footing"] == {"val": "estimated", "test": "estimated"}
+    assert result["basis"] == {"val": "estimated", "test": "estimated"}
     assert set(result["estimated"]) == {"mAP", "CF1", "OF1", "OP", "OR"}
     assert set(result["counting_unknown_as_absent"]) == {"val", "test"}
 

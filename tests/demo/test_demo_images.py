@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from halftruth.demo.demo_page import Album, count_labels, pick_findings, rank_unknown
+from halftruth.demo.demo_page import Album, count_labels, pick_findings, rank_hidden
 from halftruth.labels import LabelMatrix
 
 CLASSES = ("a", "b", "c")
@@ -26,13 +26,13 @@ def album(tmp_path: Path) -> Album:
 
 
 def test_only_unknown_labels_of_the_training_rows_are_ranked(album: Album) -> None:
-    ranking = rank_unknown(SCORES, album.observed)
+    ranking = rank_hidden(SCORES, album.observed)
     assert ranking.tolist() == [[2, 0], [0, 2], [0, 1], [2, 2]]
     assert album.is_present(ranking).tolist() == [False, True, False, True]
 
 
 def test_findings_are_the_first_of_each_class_and_mistakes_come_next(album: Album) -> None:
-    ranking = rank_unknown(SCORES, album.observed)
+    ranking = rank_hidden(SCORES, album.observed)
     right = album.is_present(ranking)
     assert pick_findings(ranking, right, each=1) == ([0, 1, 2], [])
     assert pick_findings(ranking, right, each=0) == ([], [0, 2])

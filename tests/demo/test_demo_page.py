@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from halftruth.demo.demo_page import Album, Estimate, Outcome, write_page
+from halftruth.demo.demo_page import Album, DemoOutcome, ShownEstimate, write_page
 from halftruth.labels import LabelMatrix
 
 NASTY = '<script>alert("x")</script> & co'
@@ -69,14 +69,14 @@ def album(tmp_path: Path) -> Album:
 def write(album: Album, path: Path) -> str:
     scores = np.array([[0.9, 0.98], [0.61, 0.2], [np.nan, np.nan]])
     estimates = [
-        Estimate(f"{NASTY}, %", 70.1, 63.1, 75.2, 63.4),
-        Estimate("labels per image", 1.88, 1.43, 2.49, 1.792),
+        ShownEstimate(f"{NASTY}, %", 70.1, 63.1, 75.2, 63.4),
+        ShownEstimate("labels per image", 1.88, 1.43, 2.49, 1.792),
     ]
-    naive = Outcome(
+    naive = DemoOutcome(
         "assume negative", "bce", 0.5934, 0.114, 0.27, {20: 1.0, 100: 0.97}, 21.4, [], scores
     )
-    auto = Outcome(NASTY, "em", 0.7, 0.4, 0.43, {20: 0.95, 100: 0.99}, 22.0, estimates, scores)
-    whole = Outcome("complete", "bce", 0.9, 0.8, 0.8, {20: None, 100: None}, 22.0, [], scores)
+    auto = DemoOutcome(NASTY, "em", 0.7, 0.4, 0.43, {20: 0.95, 100: 0.99}, 22.0, estimates, scores)
+    whole = DemoOutcome("complete", "bce", 0.9, 0.8, 0.8, {20: None, 100: None}, 22.0, [], scores)
     code = f"halftruth demo {NASTY}"
     write_page(path, album, [naive, auto, whole], auto, "halftruth train labels.csv", code)
     return path.read_text(encoding="utf-8")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from halftruth.labels import find_unasked, keep_known, single_positive
+from halftruth.labels import find_unannotated, keep_known, single_positive
 
 TRUTH = np.where(np.random.default_rng(0).random((400, 12)) < 0.2, 1, -1).astype(np.int8)
 
@@ -15,14 +15,14 @@ def join_halves(labels):
 
 
 def test_classes_of_other_sources_are_found():
-    found = find_unasked(join_halves(TRUTH))
+    found = find_unannotated(join_halves(TRUTH))
     assert (found == (join_halves(TRUTH) == 0)).all()
 
 
 def test_a_class_without_a_present_label_is_still_a_class_that_was_asked():
     labels = TRUTH.copy()
     labels[:200, 0] = -1
-    assert (find_unasked(join_halves(labels)) == (join_halves(TRUTH) == 0)).all()
+    assert (find_unannotated(join_halves(labels)) == (join_halves(TRUTH) == 0)).all()
 
 
 def verify_some(labels):
@@ -50,4 +50,4 @@ def complete_some_rows(labels):
     ],
 )
 def test_other_unknown_labels_stay_weak_negatives(labels):
-    assert find_unasked(labels) is None
+    assert find_unannotated(labels) is None

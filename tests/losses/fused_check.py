@@ -41,7 +41,7 @@ for shape in ((4, 5), (11, 33), (3, 2100)):
             # Twice: the second time, the memory must be read for the second batch.
             for index in (torch.arange(len(z)), torch.arange(len(z)).flip(0)):
                 context = loss.prepare(z, y, index)
-                value, slope = fused.run(loss, z, y, context, 0.5, True)
+                value, slope = fused.run_kernel(loss, z, y, context, 0.5, True)
         except (Untraceable, ValueError) as error:
             # A case for another number of classes is not a failure, an untraceable loss is.
             failures += isinstance(error, Untraceable)

@@ -6,7 +6,7 @@ import pytest
 from halftruth.cli.app import app
 from halftruth.data import DataError
 from halftruth.labels import LabelMatrix
-from halftruth.plots.label_figures import join_classes, read_groups
+from halftruth.plots.label_figures import join_classes, read_categories
 
 LABELS = LabelMatrix(np.array([[1, 0, -1], [-1, -1, 0], [0, -1, 1]]), ("cat", "dog", "car"))
 
@@ -32,7 +32,7 @@ def test_wrong_names_are_refused(groups, message):
 def test_a_file_in_another_format_is_refused(tmp_path, text):
     (tmp_path / "groups.yaml").write_text(text)
     with pytest.raises(DataError, match=r"groups\.yaml"):
-        read_groups(tmp_path / "groups.yaml")
+        read_categories(tmp_path / "groups.yaml")
 
 
 def test_the_command_draws_categories(tmp_path):

@@ -22,10 +22,10 @@ def example():
 def test_complete_rows_do_not_hide_that_the_others_show_one_label(example):
     truth, _ = example
     shown = single_positive(truth)
-    assert choose_selection(shown) == "one"
+    assert choose_selection(shown) == "single_positive"
     shown[:40] = truth[:40]
-    assert choose_selection(shown) == "one"
-    assert choose_selection(truth) == "random"
+    assert choose_selection(shown) == "single_positive"
+    assert choose_selection(truth) == "missing_at_random"
 
 
 def test_complete_rows_do_not_count_in_the_share_of_labels_that_are_shown(example):
@@ -34,7 +34,7 @@ def test_complete_rows_do_not_count_in_the_share_of_labels_that_are_shown(exampl
     shown = np.where((truth == 1) & (random.random(p.shape) < 0.4), 1, 0).astype(np.int8)
     mixed = shown.copy()
     mixed[:1500] = truth[:1500]
-    found = fit_presence(mixed, p, selection="random")
+    found = fit_presence(mixed, p, selection="missing_at_random")
     # Counting the complete rows, the share would be about 0.7, and some negatives would be shown.
     assert np.abs(found.label_frequency - 0.4).max() < 0.06
     assert np.max(found.absent_frequency) == 0
@@ -49,7 +49,7 @@ def test_complete_rows_narrow_the_number_of_present_labels(example):
     alone = infer_range(shown[rest], p[rest])
     better = infer_range(mixed, p)
     present = (truth[rest] == 1).sum()
-    assert better.selection == "one"
+    assert better.selection == "single_positive"
     off = [abs(np.sum(one) - present) for one in (alone.middle, better.middle[rest])]
     assert off[1] < off[0]
 

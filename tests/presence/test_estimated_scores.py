@@ -35,7 +35,9 @@ def hide(truth, keep, seed=0):
 def test_certain_probabilities_give_the_metrics_of_complete_labels(rows):
     scores, truth = make_rows(rows)
     shown = hide(truth, 0.5)
-    found = estimate_scores(scores, shown, 0.5, truth.astype(float), spread=0, selection="random")
+    found = estimate_scores(
+        scores, shown, 0.5, truth.astype(float), spread=0, selection="missing_at_random"
+    )
     exact = evaluate(scores, truth.astype(np.int8), 0.5)
     # The shown half of the positives tells where all of them are ranked, up to its noise.
     for name in METRICS:
@@ -107,8 +109,8 @@ def test_one_label_per_row_stands_for_its_row():
     shown = hiding.single_positive(truth.astype(np.int8))
     sure = truth.astype(float)
     recall = (truth & (scores > 0.6)).sum() / truth.sum()
-    by_row = estimate_scores(scores, shown, 0.6, PresenceRange(sure, sure, sure, "one"))
-    same = estimate_scores(scores, shown, 0.6, PresenceRange(sure, sure, sure, "random"))
+    by_row = estimate_scores(scores, shown, 0.6, PresenceRange(sure, sure, sure, "single_positive"))
+    same = estimate_scores(scores, shown, 0.6, PresenceRange(sure, sure, sure, "missing_at_random"))
     assert by_row.recall[:, 0].mean() == pytest.approx(recall, abs=0.02)
     assert same.recall[:, 0].mean() > recall + 0.1
 
@@ -127,7 +129,9 @@ def test_order_of_rows_does_not_decide_between_tied_scores():
     labels = np.zeros((4000, 1), dtype=np.int8)
     labels[:400] = 1
     present = (labels == 1).astype(float)
-    found = estimate_scores(np.full((4000, 1), 0.5), labels, 0.4, present, selection="random")
+    found = estimate_scores(
+        np.full((4000, 1), 0.5), labels, 0.4, present, selection="missing_at_random"
+    )
     assert found.mAP.value == pytest.approx(0.1, abs=0.03)
 
 

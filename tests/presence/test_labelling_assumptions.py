@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from halftruth.labels import hiding
-from halftruth.presence import share_grid
+from halftruth.presence import label_frequency
 from halftruth.presence.estimated_scores import infer_range
 from halftruth.presence.labelling_model import infer_next_to_shown, infer_presence
 from halftruth.presence.probabilities import fit_probabilities
@@ -29,7 +29,7 @@ def test_share_of_shown_labels_is_recovered(keep):
     scores, truth = make_rows(1)
     shown = show(truth, keep)
     found = infer_range(shown, scores)
-    assert found.selection == "random"
+    assert found.selection == "missing_at_random"
     assert found.low.sum() <= found.middle.sum() <= found.high.sum()
     assert 0.9 * found.low.sum() <= truth.sum() <= 1.1 * found.high.sum()
     assert found.middle.sum() == pytest.approx(truth.sum(), rel=0.2)
@@ -75,7 +75,7 @@ def test_one_label_per_row_has_a_wide_range():
     truth[~truth.any(axis=1), 0] = True
     shown = hiding.single_positive(truth.astype(np.int8))
     found = infer_range(shown, scores)
-    assert found.selection == "one"
+    assert found.selection == "single_positive"
     assert found.low.sum() < truth.sum() < found.high.sum()
 
 
@@ -101,7 +101,7 @@ def test_exactly_one_class_per_row_is_inferred_from_probabilities_that_add_up_to
     assert found[1, 0] < 0.5
 
 
-@pytest.mark.parametrize("selection", ["random", "one"])
+@pytest.mark.parametrize("selection", ["missing_at_random", "single_positive"])
 def test_given_propensities_move_the_prevalences(selection):
     """Class 0 is shown three times as often as the others; ignoring that overestimates it."""
     random = np.random.default_rng(0)
@@ -109,7 +109,7 @@ def test_given_propensities_move_the_prevalences(selection):
     truth = random.random((1500, 4)) < 0.4
     truth[~truth.any(axis=1), 1] = True
     z = 1.5 * truth - 1 + random.normal(size=truth.shape)
-    if selection == "random":
+    if selection == "missing_at_random":
         labels = (truth & (random.random(truth.shape) < 0.75 * theta)).astype(np.int8)
     else:
         weight = theta * truth * -1 / np.log(random.random(truth.shape))
@@ -120,7 +120,7 @@ def test_given_propensities_move_the_prevalences(selection):
         ratio = fitted.prevalence[:, 0] / truth.mean(axis=0)
         gaps.append(abs(np.log(ratio[0] / ratio[1:].mean())))
     # Where one label is shown per row, only one of three assumptions depends on it fully.
-    assert gaps[0] < (0.5 if selection == "random" else 0.85) * gaps[1]
+    assert gaps[0] < (0.5 if selection == "missing_at_random" else 0.85) * gaps[1]
 
 
 def test_classes_that_go_together_tell_how_many_labels_are_missing(monkeypatch):
@@ -131,7 +131,7 @@ def test_classes_that_go_together_tell_how_many_labels_are_missing(monkeypatch):
     z = 0.7 * truth - 1 + random.normal(size=truth.shape)
     labels = (truth & (random.random(truth.shape) < 0.4)).astype(np.int8)
     together = fit_probabilities(labels, z).labels_per_row
-    monkeypatch.setattr(share_grid, "_FREQUENT", 0)
+    monkeypatch.setattr(label_frequency, "_FREQUENT", 0)
     alone = fit_probabilities(labels, z).labels_per_row
     assert together.low < truth.sum(axis=1).mean() < together.high
     assert together.high / together.low < 0.7 * alone.high / alone.low

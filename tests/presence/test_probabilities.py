@@ -60,7 +60,7 @@ def data() -> Simulated:
 
 def test_labels_missing_at_random(data):
     fitted = fit_probabilities(data.show(0.4), data.logits)
-    assert fitted.selection == "random"
+    assert fitted.selection == "missing_at_random"
     data.check(fitted, gap=0.045)
     assert fitted.shown_probability[:, 0] == pytest.approx(0.4, abs=0.1)
     assert (fitted.shown_probability[:, 1] <= fitted.shown_probability[:, 0]).all()
@@ -70,7 +70,7 @@ def test_labels_missing_at_random(data):
 def test_one_label_per_row(data):
     data.keep(data.truth.any(axis=1))
     fitted = fit_probabilities(data.show_one(), data.logits)
-    assert fitted.selection == "one"
+    assert fitted.selection == "single_positive"
     data.check(fitted, gap=0.12)
 
 
@@ -209,14 +209,14 @@ def test_probabilities_survive_a_file(data):
     seed=st.integers(0, 2**31),
     rows=st.integers(2, 40),
     classes=st.integers(1, 4),
-    kind=st.sampled_from(["random", "one", "both"]),
+    kind=st.sampled_from(["missing_at_random", "single_positive", "both"]),
     scale=st.sampled_from([1e-3, 1.0, 50.0]),
 )
 def test_curves_rise_and_stay_finite_on_any_labels(seed, rows, classes, kind, scale):
     random = np.random.default_rng(seed)
     logits = scale * random.normal(size=(rows, classes))
     labels = (random.random(logits.shape) < 0.3).astype(np.int8)
-    if kind == "one":
+    if kind == "single_positive":
         labels = np.eye(classes, dtype=np.int8)[random.integers(0, classes, rows)]
     elif kind == "both":
         labels = random.integers(-1, 2, logits.shape).astype(np.int8)

@@ -5,6 +5,7 @@ import pytest
 
 from halftruth.bench.label_settings import hide
 from halftruth.labels import frequency_weights, keep_by_weight, single_positive
+from halftruth.presence.label_frequency import fit_label_frequency
 from halftruth.presence.labelling_model import fit_presence
 from halftruth.presence.probabilities import fit_probabilities
 from halftruth.presence.propensity import (
@@ -20,7 +21,6 @@ from halftruth.presence.propensity import (
     shows_one,
     weigh_pairs,
 )
-from halftruth.presence.share_grid import fit_shares
 from halftruth.presence.solvers import logit, sigmoid
 from halftruth.presence.uncertainty import CLASS_DOUBT, DOUBT, Z90
 
@@ -174,23 +174,31 @@ def test_intervals_cover_propensities_that_cannot_be_excluded():
     assert one.infer(shown[rows], z[rows]).high.sum() < other.infer(shown[rows], z[rows]).high.sum()
 
 
-@pytest.mark.parametrize("selection", ["one", "random"])
+@pytest.mark.parametrize("selection", ["single_positive", "missing_at_random"])
 def test_intervals_under_possible_bias_are_those_of_both_fits(selection):
     """A second computation of the ends, from the fits of each assumption."""
     z, truth = make_rows(900, 5)
-    shown = hide(np.where(truth > 0, 1, -1), "frequent" if selection == "one" else "drop-0.5", 0)
-    labels = shown[shown.any(axis=1)] if selection == "one" else shown
-    z = z[shown.any(axis=1)] if selection == "one" else z
+    shown = hide(
+        np.where(truth > 0, 1, -1), "frequent" if selection == "single_positive" else "drop-0.5", 0
+    )
+    labels = shown[shown.any(axis=1)] if selection == "single_positive" else shown
+    z = z[shown.any(axis=1)] if selection == "single_positive" else z
     scores, theta = sigmoid(z), frequency_propensities(labels)
 
     def find_levels(propensity):
         """Labels per row by each fit: the estimate, the fewest and the most; priors are (N, K)."""
-        shares = fit_shares(labels, scores, propensity, use_blank_rows=selection == "random")
+        shares = fit_label_frequency(
+            labels, scores, propensity, use_blank_rows=selection == "missing_at_random"
+        )
         found = [(shares.prior(scores), shares.low, shares.high)]
-        if selection == "one":
+        if selection == "single_positive":
             for given in (False, True):
                 fit = fit_presence(
-                    labels, scores, selection="one", at_least_one=given, propensity=propensity
+                    labels,
+                    scores,
+                    selection="single_positive",
+                    at_least_one=given,
+                    propensity=propensity,
                 )
                 found.append((fit.prior(scores), 1.0, 1.0))
         return found

@@ -79,7 +79,7 @@ def test_interval_contains_the_truth(case, wrong_by, kinds):
 def test_two_hundred_cells_halve_the_interval(case):
     scores, labels, present, truth = case
     low, high = (np.where(labels == 1, 1.0, sigmoid(logit(present) + by)) for by in (-1, 1))
-    doubtful = PresenceRange(present, low, high, "random")
+    doubtful = PresenceRange(present, low, high, "missing_at_random")
     before = estimate_scores(scores, labels, 0.4, doubtful, new_rows=False)
     plan = plan_verification(scores, labels, 0.4, doubtful)
     verdicts = truth[plan.rows, plan.columns]

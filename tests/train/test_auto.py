@@ -11,7 +11,7 @@ import yaml
 from halftruth import fit, losses
 from halftruth.train.auto.resolve import (
     Budget,
-    choose,
+    choose_settings,
     hold_out_rows,
     resolve_auto,
     search_settings,
@@ -38,7 +38,7 @@ CHECKED = np.where(SEVERAL == 1, 1, -1).astype(np.int8)
     ],
 )
 def test_the_labels_decide_the_method_of_a_network(labels, method):
-    choice = choose(labels, 50)
+    choice = choose_settings(labels, 50)
     assert choice.settings["method"] == method
     losses.create(method, **choice.settings["options"])
     assert all(choice.reasons)

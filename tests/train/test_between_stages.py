@@ -5,12 +5,12 @@ import torch
 from tiny_data import outcome, records
 
 from halftruth import fit, losses
-from halftruth.train.auto.resolve import choose
+from halftruth.train.auto.resolve import choose_settings
 from halftruth.train.config import ConfigError
 from halftruth.train.plans.stages import SHARES, find_least_biases, mix_weights
 from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.run_folder import load_checkpoint
-from halftruth.train.trainer import Stage
+from halftruth.train.trainer import Trainer
 
 
 @pytest.mark.parametrize("method", ["bce", "wan", "em", "swan", "asl", "hill"])
@@ -33,7 +33,7 @@ def test_a_class_without_a_label_gets_a_finite_bias():
 
 def test_the_network_starts_without_a_common_gradient_of_all_rows(on_images, tmp_path, monkeypatch):
     """With a low learning rate the biases of the head are far from their optimum."""
-    found, run = {}, Stage.run
+    found, run = {}, Trainer.run
 
     def recorded(self):
         rows = torch.as_tensor(self.train_rows)
@@ -42,7 +42,7 @@ def test_the_network_starts_without_a_common_gradient_of_all_rows(on_images, tmp
         found[self.name] = gradient.sum(dim=0).abs().max().item()
         return run(self)
 
-    monkeypatch.setattr(Stage, "run", recorded)
+    monkeypatch.setattr(Trainer, "run", recorded)
     settings = {**on_images, "method": "swan", "head_lr": 1e-5}
     fit(**settings, tune="head-first", out=tmp_path / "run", quiet=True)
     assert found["all"] < 1e-2 * found["head"]
@@ -58,7 +58,7 @@ def test_a_mean_of_weights_keeps_integers_of_the_end():
 
 def train_with_scores(on_images, tmp_path, monkeypatch, scores):
     """Train with `select` averaged and given scores of the means; return (before, after, kept)."""
-    seen, run, asked = {}, Stage.run, iter(scores)
+    seen, run, asked = {}, Trainer.run, iter(scores)
 
     def recorded(self):
         seen["start"] = {k: v.clone() for k, v in self.model.state_dict().items()}
@@ -66,8 +66,8 @@ def train_with_scores(on_images, tmp_path, monkeypatch, scores):
         seen["end"] = {k: v.clone() for k, v in self.learner.evaluated.state_dict().items()}
         return progress
 
-    monkeypatch.setattr(Stage, "run", recorded)
-    monkeypatch.setattr(Stage, "measure", lambda self, model: next(asked))
+    monkeypatch.setattr(Trainer, "run", recorded)
+    monkeypatch.setattr(Trainer, "measure", lambda self, model: next(asked))
     settings = {**on_images, "method": "em", "select": "averaged", "lr": 3e-3, "head_lr": 1e-9}
     out = tmp_path / "run"
     result = fit(**settings, tune="head-first", out=out, quiet=True)
@@ -111,7 +111,7 @@ def test_means_of_weights_need_both_stages(on_images, tmp_path):
 
 def train_with_frozen(on_images, out, monkeypatch, score):
     """Train with `quality` best and a given score of the average."""
-    monkeypatch.setattr(Stage, "measure", lambda self, model: score)
+    monkeypatch.setattr(Trainer, "measure", lambda self, model: score)
     settings = {**on_images, "method": "em", "select": "last", "head_lr": 1e-9, "lr": 3e-3}
     fit(**settings, tune="head-first", quality="best", out=out, quiet=True)
     return load_checkpoint(out / "best.safetensors")
@@ -154,4 +154,6 @@ def test_the_network_alone_is_kept_if_the_frozen_ensemble_does_not_help(
 
 
 def test_auto_averages_weights_of_a_network():
-    assert choose(torch.eye(4, dtype=torch.int8).numpy(), 8).settings["select"] == "averaged"
+    assert (
+        choose_settings(torch.eye(4, dtype=torch.int8).numpy(), 8).settings["select"] == "averaged"
+    )

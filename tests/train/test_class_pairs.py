@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from halftruth.labels import single_positive
 from halftruth.metrics import mean_average_precision
 from halftruth.train.ensemble import member_fits
-from halftruth.train.ensemble.class_pairs import (
+from halftruth.train.ensemble.fit_ensemble import fit_ensemble
+from halftruth.train.ensemble.negative_weights import (
     ScoreSums,
     can_pair,
     count_as_absent,
     fit_similar,
 )
-from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 
 
 def weigh_similar(labels, scores):

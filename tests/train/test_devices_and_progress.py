@@ -22,8 +22,8 @@ from halftruth.train.devices import (
     find_unused_processes,
     limit_threads,
 )
-from halftruth.train.journal import Journal
-from halftruth.train.trainer import Stage
+from halftruth.train.run_logger import RunLogger
+from halftruth.train.trainer import Trainer
 
 CPU = torch.device("cpu")
 
@@ -55,13 +55,13 @@ def test_threads_are_restored_after_an_error_and_never_raised(four_threads):
 
 
 def test_a_small_head_trains_on_one_thread(on_features, tmp_path, four_threads, monkeypatch):
-    seen, step = set(), Stage._step
+    seen, step = set(), Trainer._step
 
     def counted(self, raw, rows):
         seen.add(torch.get_num_threads())
         return step(self, raw, rows)
 
-    monkeypatch.setattr(Stage, "_step", counted)
+    monkeypatch.setattr(Trainer, "_step", counted)
     fit(**on_features, out=tmp_path / "run", quiet=True)
     assert seen == {1}
     assert torch.get_num_threads() == 4
@@ -121,7 +121,7 @@ def test_bars_count_every_image_and_row_once(on_images, tmp_path, monkeypatch):
             counts[self.text] += count
 
     monkeypatch.setattr(
-        Journal, "progress", lambda self, text, total, done=0: Counted(text, total, done)
+        RunLogger, "progress", lambda self, text, total, done=0: Counted(text, total, done)
     )
     fit(**on_images, out=tmp_path / "run", quiet=True)
     assert totals["reading images"] == 44

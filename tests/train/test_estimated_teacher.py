@@ -9,14 +9,14 @@ import torch
 from tiny_data import IMAGES
 
 from halftruth import losses
-from halftruth.train.auto.resolve import FEWEST_TAUGHT, choose, resolve_auto
+from halftruth.train.auto.resolve import FEWEST_TAUGHT, choose_settings, resolve_auto
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.devices import OneProcess
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
-from halftruth.train.journal import Journal
 from halftruth.train.plans import ensemble as plan
 from halftruth.train.plans.plan import Work
 from halftruth.train.run import train
+from halftruth.train.run_logger import RunLogger
 from halftruth.train.task import load_task
 from halftruth.train.teacher import (
     ESTIMATES,
@@ -54,7 +54,7 @@ def test_probabilities_as_labels_get_no_teacher():
 
 def test_complete_labels_need_no_teacher():
     labels = np.where(one_label_per_row(ROWS) > 0, 1, -1).astype(np.int8)
-    assert choose(labels, 8).settings["method"] == "bce"
+    assert choose_settings(labels, 8).settings["method"] == "bce"
 
 
 def test_a_loss_gets_the_estimates_of_the_file_by_row(tmp_path):
@@ -93,7 +93,7 @@ def test_estimates_know_which_labels_are_missing(tmp_path):
         labels=str(tmp_path / "labels.csv"), features=[str(tmp_path / "x.npy")], method="em"
     )
     task = load_task(config)
-    work = Work(config, task, OneProcess("cpu"), Journal(None, quiet=True), tmp_path)
+    work = Work(config, task, OneProcess("cpu"), RunLogger(None, quiet=True), tmp_path)
     _, fitted = plan.fit_ensemble_to_run(work, x)
     found = estimate_labels(config, task, fitted)
     at = task.splits.train

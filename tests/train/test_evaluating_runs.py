@@ -38,9 +38,9 @@ def test_known_labels_are_measured_where_a_class_has_both(data: Path, tmp_path: 
     path.write_text("\n".join([header, *changed]) + "\n")
     reading = {"zero": "absent", "blank": "unknown"}
     found = evaluate_run(data, path, reading=reading)
-    assert found.footing == "on known labels only"
+    assert found.basis == "on known labels only"
     complete = evaluate_run(data, data / "truth.csv", reading={"zero": "absent"})
-    assert complete.footing == "on complete labels"
+    assert complete.basis == "on complete labels"
     # The last class has no absent label: any score would be 100 %, so it is left out.
     aps = complete.classes["AP"].to_numpy()[:-1]
     assert found.metrics["mAP"] == pytest.approx(np.nanmean(aps))
@@ -48,9 +48,9 @@ def test_known_labels_are_measured_where_a_class_has_both(data: Path, tmp_path: 
 
 def test_unknown_counts_as_absent_only_where_asked_for(data: Path) -> None:
     found = evaluate_run(data, data / "labels.csv")
-    assert (found.metrics, found.footing) == ({}, "estimated")
+    assert (found.metrics, found.basis) == ({}, "estimated")
     asked = evaluate_run(data, data / "labels.csv", unknown="absent")
-    assert asked.footing == "counting unknown as absent"
+    assert asked.basis == "counting unknown as absent"
     assert 0 < asked.metrics["mAP"] <= 1
     with pytest.raises(DataError, match=r"unknown: expected estimate or absent, got 'no'"):
         evaluate_run(data, data / "labels.csv", unknown="no")

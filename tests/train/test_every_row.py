@@ -46,7 +46,7 @@ def test_all_rows_are_fitted_and_every_output_stands_on_out_of_sample_rows(files
     out = tmp_path / "run"
     result = fit(**files | {"report": True}, out=out)
     np.testing.assert_array_equal(fitted_rows(out), np.arange(44))
-    assert result.footing == {"out_of_sample": "estimated"}
+    assert result.basis == {"out_of_sample": "estimated"}
     assert (result.val, result.get_observed("val")) == ({}, {})
     observed = result.get_observed("out_of_sample")
     assert result.criterion == "out_of_sample_mAP"
@@ -67,7 +67,7 @@ def test_all_rows_are_fitted_and_every_output_stands_on_out_of_sample_rows(files
 
 def test_complete_labels_are_measured_out_of_sample(files, data, tmp_path):
     result = fit(**files, out=tmp_path / "run", truth=data / "truth.csv")
-    assert result.footing == {"out_of_sample": "on complete labels"}
+    assert result.basis == {"out_of_sample": "on complete labels"}
     assert "out-of-sample (on complete labels): mAP" in result.describe()
     assert 0.5 < result.out_of_sample["mAP"] < 1
 
@@ -76,14 +76,14 @@ def test_complete_labels_are_measured_out_of_sample(files, data, tmp_path):
 def test_rows_are_held_out_where_they_are_asked_for(files, tmp_path, val):
     result = fit(**files, out=tmp_path / "run", val=val)
     assert len(fitted_rows(tmp_path / "run")) == 44 * (1 - val)
-    assert set(result.footing) == ({"val"} if val else {"out_of_sample"})
+    assert set(result.basis) == ({"val"} if val else {"out_of_sample"})
 
 
 def test_named_validation_rows_are_not_fitted(files, data, tmp_path):
     result = fit(**files | {"labels": data / "labels.csv"}, out=tmp_path / "run")
     parts = pd.read_csv(data / "labels.csv")["split"]
     np.testing.assert_array_equal(fitted_rows(tmp_path / "run"), np.flatnonzero(parts == "train"))
-    assert set(result.footing) == {"val", "test"}
+    assert set(result.basis) == {"val", "test"}
 
 
 def test_named_validation_rows_need_no_label(files, data, tmp_path):
@@ -92,7 +92,7 @@ def test_named_validation_rows_need_no_label(files, data, tmp_path):
     table.to_csv(tmp_path / "some.csv", index=False)
     files["labels"] = tmp_path / "some.csv"
     result = fit(**files, out=tmp_path / "run")
-    assert set(result.footing) == {"out_of_sample", "test"}
+    assert set(result.basis) == {"out_of_sample", "test"}
     with pytest.raises(DataError, match="no label of the 9 validation rows is present"):
         fit(**files, out=tmp_path / "other", method="em")
 
@@ -124,7 +124,7 @@ def test_a_resumed_run_keeps_its_rows(files, tmp_path):
     fit(**files, out=tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
     again = fit(out=tmp_path / "run", resume=True, quiet=True)
-    assert again.footing == {"out_of_sample": "estimated"}
+    assert again.basis == {"out_of_sample": "estimated"}
 
 
 # ---------------------------------------------------------------------- scores of training rows
@@ -197,7 +197,7 @@ def test_frozen_features_of_images_use_every_row(files, data, tmp_path, monkeypa
         files["labels"], data / "photos", **settings | QUIET, tune=tune, out=tmp_path / "run"
     )
     np.testing.assert_array_equal(fitted_rows(tmp_path / "run"), np.arange(44))
-    assert result.footing == {"out_of_sample": "estimated"}
+    assert result.basis == {"out_of_sample": "estimated"}
     run = halftruth.load(tmp_path / "run", device="cpu")
     evaluation = evaluate(run, files["labels"], images=data / "photos")
     assert evaluation.out_of_sample == 44

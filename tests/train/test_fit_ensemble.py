@@ -9,7 +9,7 @@ from halftruth import losses
 from halftruth.labels import single_positive
 from halftruth.metrics import mean_average_precision
 from halftruth.models.ensemble import MEMBERS, build_ensemble
-from halftruth.train.ensemble import class_links, members
+from halftruth.train.ensemble import label_dependence, members
 from halftruth.train.ensemble import member_fits as module
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 from halftruth.train.ensemble.member_weights import find_weights
@@ -98,7 +98,7 @@ def test_many_rows_are_fitted_once_and_the_model_scores_the_held_out_rows(monkey
     monkeypatch.setattr(module, "MANY_ROWS", 300)
     monkeypatch.setattr(module, "HELD_OUT", 80)
     # Without links between classes: links are fitted to halves of the held-out rows.
-    monkeypatch.setattr(class_links, "_MOST_CLASSES", 4)
+    monkeypatch.setattr(label_dependence, "_MOST_CLASSES", 4)
     x, truth = make_data()
     found = fit_ensemble(x, single_positive(truth, seed=0), seed=0, members=["linear", "forest"])
     assert len(found.rows) == len(found.logits) == 80

@@ -12,7 +12,7 @@ from halftruth import fit
 from halftruth.train import scoring
 from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.run_folder import load_checkpoint
-from halftruth.train.trainer import Stage
+from halftruth.train.trainer import Trainer
 
 
 @pytest.fixture
@@ -48,13 +48,13 @@ def test_the_head_scores_the_same_on_features_and_on_the_backbone(on_images, tmp
 def test_the_second_stage_starts_from_the_best_head(on_images, tmp_path, monkeypatch):
     """The first weights of the second stage are those of the best head."""
     starts = {}
-    run = Stage.run
+    run = Trainer.run
 
     def recorded(self):
         starts[self.name] = {k: v.clone() for k, v in self.model.state_dict().items()}
         return run(self)
 
-    monkeypatch.setattr(Stage, "run", recorded)
+    monkeypatch.setattr(Trainer, "run", recorded)
     settings = {**on_images, "method": "em", "lr": 1e-12, "head_epochs": 3}
     settings["schedule"] = "constant"
     fit(**settings, tune="head-first", out=tmp_path / "both", quiet=True)
@@ -80,7 +80,7 @@ def test_role_continues_with_the_estimates_of_the_best_head(
     on_images, tmp_path, monkeypatch, method
 ):
     """LinearInit: the estimates of the kept epoch, not of the last epoch."""
-    tables, run, end = {}, Stage.run, Stage._end_epoch_of_loss
+    tables, run, end = {}, Trainer.run, Trainer._end_epoch_of_loss
 
     def table(stage):
         return stage.loss.innermost.estimates().clone()
@@ -93,8 +93,8 @@ def test_role_continues_with_the_estimates_of_the_best_head(
         end(self)
         tables[self.name, self.progress.epoch] = table(self)
 
-    monkeypatch.setattr(Stage, "run", recorded_run)
-    monkeypatch.setattr(Stage, "_end_epoch_of_loss", recorded_end)
+    monkeypatch.setattr(Trainer, "run", recorded_run)
+    monkeypatch.setattr(Trainer, "_end_epoch_of_loss", recorded_end)
     settings = {**on_images, **method, "head_epochs": 4, "head_lr": 0.1, "epochs": 1}
     fit(**settings, tune="head-first", out=tmp_path / "run", quiet=True)
     chosen = load_checkpoint(tmp_path / "run" / "head.safetensors")["epoch"]

@@ -28,7 +28,7 @@ from tiny_data import CLASSES, command
 import halftruth
 import strict_device
 from halftruth import serve
-from halftruth.audit.review_server import Review, make_app
+from halftruth.audit.review_server import Review, make_review_app
 from halftruth.cli.app import app
 from halftruth.data import write_shards
 from halftruth.train.config import Config
@@ -286,7 +286,7 @@ def review(at: Bench) -> None:
     """The page is served, and a person decides on a candidate."""
     running = Review(at.folder / "audit")
     try:
-        client = make_app(running.queue, "token").test_client()
+        client = make_review_app(running.queue, "token").test_client()
         decision = {"ids": [0], "verdict": "accept", "tab": "a"}
         made = client.post("/token/decide", json=decision, base_url="http://127.0.0.1:5000")
         assert (made.status_code, made.json["accepted"]) == (200, 1)
@@ -305,7 +305,7 @@ def export(at: Bench) -> None:
 
 def serve_rows(at: Bench) -> None:
     run = halftruth.load(at.run, device=at.device[1])
-    answer = serve.make_app(run).test_client().post("/predict", json=at.given.request)
+    answer = serve.make_serve_app(run).test_client().post("/predict", json=at.given.request)
     assert answer.status_code == 200, answer.json["error"]
     assert len(answer.json["predictions"]) == 1
 

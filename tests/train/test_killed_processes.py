@@ -12,7 +12,7 @@ from tiny_data import arguments, assert_same_run
 
 from halftruth.train.inputs.image_inputs import _end_with_parent
 from halftruth.train.run_folder import load_checkpoint
-from halftruth.train.trainer import Stage
+from halftruth.train.trainer import Trainer
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def step_for_a_minute():
         while time.monotonic() < end:
             time.sleep(0.01)
 
-    Stage._step = step
+    Trainer._step = step
 
 
 def test_a_second_ctrl_c_stops_at_once(on_features, train):

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from halftruth import losses
 from halftruth.train.run_folder import load_checkpoint
-from halftruth.train.trainer import Stage
+from halftruth.train.trainer import Trainer
 
 # Options of a method, the tensor of its memory, and the first values of that tensor.
 METHODS = {
@@ -29,7 +29,7 @@ METHODS = {
 
 def kill_in_an_epoch(rank: str | None) -> None:
     """Kill the process of this rank in the second epoch, after two steps."""
-    step = Stage._step
+    step = Trainer._step
 
     def crashing(self, raw, rows):
         place = (self.progress.epoch, self.progress.step)
@@ -37,7 +37,7 @@ def kill_in_an_epoch(rank: str | None) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return step(self, raw, rows)
 
-    Stage._step = crashing
+    Trainer._step = crashing
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from halftruth import HalftruthClassifier
 from halftruth.cli.app import app
 from halftruth.data import DataError
-from halftruth.train.knowledge import check_knowledge
+from halftruth.train.label_priors import parse_label_priors
 
 NAMES = ("cat", "dog", "frog")
 
@@ -102,5 +102,5 @@ def test_mistakes_of_the_estimator_are_reported_before_training(data):
 
 def test_names_of_classes_may_hold_an_equals_sign():
     labels = np.array([[1, 0], [0, 1]])
-    shares, complete = check_knowledge(labels, ["=a", "b"], ["=a=0.2"], [], None)
+    shares, complete = parse_label_priors(labels, ["=a", "b"], ["=a=0.2"], [], None)
     assert (shares, complete) == ({0: 0.2}, None)

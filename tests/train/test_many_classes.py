@@ -178,7 +178,7 @@ def test_evaluation_by_blocks_is_that_of_the_dense_matrix(run, files, data, monk
     p = run.score(x).probabilities
     shown = np.array(run.result["shown"])
     chance = propensities(shown, int(run.saved["rows"]))
-    assert found.footing == "counting unknown as absent"
+    assert found.basis == "counting unknown as absent"
     assert found.metrics["P@3"] == pytest.approx(precision_at_k(p, given, 3), abs=2e-3)
     scored = propensity_scored_precision_at_k(p, given, 3, chance)
     assert found.metrics["PSP@3"] == pytest.approx(scored, abs=2e-3)
@@ -206,7 +206,7 @@ def test_complete_labels_are_measured_as_such(files):
         files / "tags.csv", features=files / "x.npy", out=files / "complete", zero="absent",
         quiet=True,
     )  # fmt: skip
-    assert result.footing["val"] == "on complete labels"
+    assert result.basis["val"] == "on complete labels"
     assert result.val["P@1"] > 0.8
 
 

@@ -8,10 +8,10 @@ from halftruth.data import DataError, memory, read_labels
 from halftruth.data.splits import Splits
 from halftruth.labels import LabelMatrix
 from halftruth.models import build_feature_model, build_image_model
-from halftruth.train import journal, memory_use
+from halftruth.train import memory_use, run_logger
 from halftruth.train.config import Config
-from halftruth.train.journal import StageClock
 from halftruth.train.memory_use import describe_memory, estimate_memory
+from halftruth.train.run_logger import StageClock
 from halftruth.train.settings import DEFAULTS_ON_FEATURES
 from halftruth.train.task import Task
 
@@ -103,7 +103,7 @@ def test_an_ensemble_that_cannot_fit_is_refused_with_a_method_that_can(monkeypat
 
 def test_the_time_of_an_epoch_is_said_once(monkeypatch):
     now, lines = [0.0], []
-    monkeypatch.setattr(journal.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(run_logger.time, "perf_counter", lambda: now[0])
     clock = StageClock("all", 100, 4, validation=0.3, device=torch.device("cpu"), log=lines.append)
     for _ in range(50):
         now[0] += 0.5
@@ -113,7 +113,7 @@ def test_the_time_of_an_epoch_is_said_once(monkeypatch):
 
 def test_a_short_stage_needs_no_line(monkeypatch):
     now, lines = [0.0], []
-    monkeypatch.setattr(journal.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(run_logger.time, "perf_counter", lambda: now[0])
     clock = StageClock("all", 10, 2, validation=0, device=torch.device("cpu"), log=lines.append)
     for _ in range(20):
         now[0] += 0.5

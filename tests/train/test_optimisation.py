@@ -21,7 +21,7 @@ from halftruth.train.step import (
     make_groups,
     make_optimizer,
 )
-from halftruth.train.trainer import Stage
+from halftruth.train.trainer import Trainer
 
 
 def rates(schedule, steps, warmup):
@@ -88,13 +88,13 @@ def test_parameters_of_a_loss_have_their_own_group():
 
 def test_the_head_has_its_own_learning_rate_in_the_second_stage(on_images, tmp_path, monkeypatch):
     seen = {}
-    run = Stage.run
+    run = Trainer.run
 
     def recorded(self):
         seen[self.name] = {g["name"]: g["full_lr"] for g in self.learner.optimizer.param_groups}
         return run(self)
 
-    monkeypatch.setattr(Stage, "run", recorded)
+    monkeypatch.setattr(Trainer, "run", recorded)
     fit(**on_images, head_lr_mult=10, out=tmp_path / "run", quiet=True)
     assert seen["head"] == {"head/decay": 0.01, "head/no-decay": 0.01}
     assert seen["all"]["backbone/decay"] == pytest.approx(0.001)

@@ -8,9 +8,9 @@ from tiny_data import assert_same_run, with_tune
 from halftruth import fit, losses
 from halftruth.cli.terminal import needs
 from halftruth.train import CheckpointError, TrainingStopped, run_folder
-from halftruth.train.journal import Journal
 from halftruth.train.run_folder import load_checkpoint
-from halftruth.train.trainer import Stage
+from halftruth.train.run_logger import RunLogger
+from halftruth.train.trainer import Trainer
 
 
 class Crash(BaseException):
@@ -20,15 +20,15 @@ class Crash(BaseException):
 def plan_crash(patch, number, after):
     """Crash just before or just after the n-th change of the run folder.
 
-    A change is a replaced file or a new line of the journal.
+    A change is a replaced file or a new line of the logger.
     """
     seen = 0
 
     def crashing(action):
         def act(*arguments, **options):
             nonlocal seen
-            # The trials of auto have a journal without a folder.
-            if isinstance(arguments[0], Journal) and arguments[0].folder is None:
+            # The trials of auto have a logger without a folder.
+            if isinstance(arguments[0], RunLogger) and arguments[0].folder is None:
                 return action(*arguments, **options)
             seen += 1
             if seen == number and not after:
@@ -41,7 +41,7 @@ def plan_crash(patch, number, after):
         return act
 
     patch.setattr(os, "replace", crashing(os.replace))
-    patch.setattr(Journal, "write", crashing(Journal.write))
+    patch.setattr(RunLogger, "write", crashing(RunLogger.write))
 
 
 def crashes(settings, out, monkeypatch, number, after) -> bool:
@@ -64,7 +64,7 @@ def test_a_crash_around_any_write_of_a_run_on_features(on_features, tmp_path, mo
         fit(**settings, out=tmp_path / f"crashed{number}", resume=True, quiet=True)
         assert_same_run(tmp_path / "whole", tmp_path / f"crashed{number}")
         number += 1
-    # config.yaml, result.json, 2 x (journal, last, 1 in the middle), best at least once.
+    # config.yaml, result.json, 2 x (logger, last, 1 in the middle), best at least once.
     assert number > 8
 
 
@@ -86,8 +86,8 @@ def test_a_crash_around_any_write_of_both_stages(both_stages, tmp_path, monkeypa
     settings = {**both_stages, "method": "em"}
     fit(**settings, out=tmp_path / "whole", quiet=True)
     number = 1
-    # With cached features: config, 2 x (best head, journal, last), the head moved to the backbone,
-    # best of all, journal, last, result.
+    # With cached features: config, 2 x (best head, logger, last), the head moved to the backbone,
+    # best of all, logger, last, result.
     while resumes_like(tmp_path / "whole", settings, tmp_path / f"c{number}", monkeypatch, number):
         number += 1
     assert number > 8
@@ -119,7 +119,7 @@ def test_a_crash_in_the_middle_of_an_epoch(on_images, tmp_path, monkeypatch, var
     settings = {**with_tune(on_images, "all"), "dropout": 0.2, "augment": "strong"}
     settings |= {"checkpoint_every": 1, **VARIANTS[variant]}
     fit(**settings, out=tmp_path / "whole", quiet=True)
-    step = Stage._step
+    step = Trainer._step
 
     def crashing(self, raw, rows):
         if self.progress.epoch == 1 and self.progress.step == 2:
@@ -127,7 +127,7 @@ def test_a_crash_in_the_middle_of_an_epoch(on_images, tmp_path, monkeypatch, var
         return step(self, raw, rows)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Stage, "_step", crashing)
+        patch.setattr(Trainer, "_step", crashing)
         with pytest.raises(Crash):
             fit(**settings, out=tmp_path / "crashed", quiet=True)
     saved = load_checkpoint(tmp_path / "crashed" / "last.safetensors")["progress"]
@@ -155,7 +155,7 @@ def test_every_method_resumes_exactly(on_features, tmp_path, monkeypatch, method
     settings = {**on_features, "method": method, "options": options_of(method)}
     settings |= {"dropout": 0.2, "checkpoint_every": 2, "schedule": "constant"}
     fit(**settings, out=tmp_path / "whole", quiet=True)
-    step = Stage._step
+    step = Trainer._step
 
     def crashing(self, raw, rows):
         if (self.progress.epoch, self.progress.step) == (2, 3):
@@ -163,7 +163,7 @@ def test_every_method_resumes_exactly(on_features, tmp_path, monkeypatch, method
         return step(self, raw, rows)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Stage, "_step", crashing)
+        patch.setattr(Trainer, "_step", crashing)
         with pytest.raises(Crash):
             fit(**settings, out=tmp_path / "crashed", quiet=True)
     fit(out=tmp_path / "crashed", resume=True, quiet=True)
@@ -205,7 +205,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(on_features, tmp_path, monkeypatc
 
 def test_a_nan_loss_stops_training_and_can_be_resumed(on_features, tmp_path, monkeypatch):
     settings = {**on_features, "epochs": 3, "seed": 3}
-    step = Stage._step
+    step = Trainer._step
 
     def broken(self, raw, rows):
         value = step(self, raw, rows)
@@ -213,7 +213,7 @@ def test_a_nan_loss_stops_training_and_can_be_resumed(on_features, tmp_path, mon
         return value * float("nan") if (at.epoch, at.step) == (1, 2) else value
 
     with monkeypatch.context() as patch:
-        patch.setattr(Stage, "_step", broken)
+        patch.setattr(Trainer, "_step", broken)
         with pytest.raises(TrainingStopped, match=r"epoch 2, batch 3 .*rows") as caught:
             fit(**settings, out=tmp_path / "run", quiet=True)
     stage_rows = [int(row) for row in _rows(str(caught.value))]

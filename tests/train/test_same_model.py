@@ -10,7 +10,7 @@ from tiny_data import command
 
 import halftruth
 from halftruth.bench import training
-from halftruth.bench.run_data import Place, Rows
+from halftruth.bench.run_data import BenchRows, Place
 from halftruth.data.splits import Splits
 from halftruth.estimator import HalftruthClassifier
 from halftruth.train.ensemble import fit_ensemble as module
@@ -70,7 +70,7 @@ def test_files_memory_estimator_and_bench_give_one_model(tmp_path, quick, monkey
     assert_same(halftruth.load(tmp_path / "run", device="cpu"), model, x)
     none, kept = np.arange(0), []
     splits = Splits(np.arange(ROWS), none, none)
-    rows = Rows(shown, splits, 1.0, features=x, x=torch.zeros(ROWS, 5))
+    rows = BenchRows(shown, splits, 1.0, features=x, x=torch.zeros(ROWS, 5))
     monkeypatch.setattr(training, "_scores_of", lambda model, x: kept.append(model))
     job = SimpleNamespace(loss="auto", seed=seed, source={"reader": "features"}, training={})
     training.train_cell(job, rows, Place(tmp_path, tmp_path, "cpu"))

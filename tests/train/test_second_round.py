@@ -6,10 +6,10 @@ import torch
 
 from halftruth.labels import single_positive
 from halftruth.metrics import mean_average_precision, mean_roc_auc
-from halftruth.train.ensemble.class_links import fit_links, hold_out_links
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
+from halftruth.train.ensemble.label_dependence import fit_links, hold_out_links
 from halftruth.train.ensemble.member_fits import MemberFits
-from halftruth.train.ensemble.second_round import PART, estimate_unknown
+from halftruth.train.ensemble.self_training import PART, impute_unknown_labels
 
 
 def make_labels(rows=600, seed=0):
@@ -23,7 +23,7 @@ def make_labels(rows=600, seed=0):
 
 def test_an_unknown_label_gets_part_of_its_probability():
     truth, logits, shown = make_labels()
-    soft = estimate_unknown(shown, logits)
+    soft = impute_unknown_labels(shown, logits)
     unknown = shown == 0
     assert (soft[~unknown] == 1).all()
     assert soft[unknown].max() <= PART
@@ -39,7 +39,7 @@ def test_nothing_is_estimated_where_labels_do_not_tell_how_many_are_missing(kind
         "one per row": single_positive(complete),
         "nothing shown": np.zeros_like(complete),
     }[kind]
-    assert estimate_unknown(labels, logits) is None
+    assert impute_unknown_labels(labels, logits) is None
 
 
 def test_forest_and_neighbours_are_fitted_again_where_labels_are_missing_at_random():

@@ -7,7 +7,7 @@ import torch
 from halftruth.labels import frequency_weights, keep_by_weight, single_positive
 from halftruth.metrics import mean_average_precision
 from halftruth.models.forest import correct_shares
-from halftruth.train.auto.shown_first import find_label_bias
+from halftruth.train.auto.frequency_bias import find_frequency_bias
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 from halftruth.train.ensemble.preparation import prepare_features
 
@@ -34,15 +34,15 @@ def data():
 def test_the_test_finds_labels_that_name_frequent_classes_first(data):
     x, truth = data
     prepared = prepare_features(x)
-    assert find_label_bias(prepared, name_frequent(truth)).found
-    assert not find_label_bias(prepared, single_positive(truth, seed=0)).found
+    assert find_frequency_bias(prepared, name_frequent(truth)).found
+    assert not find_frequency_bias(prepared, single_positive(truth, seed=0)).found
 
 
 @pytest.mark.parametrize("strictly", [True, False])
 def test_labels_of_badly_predicted_classes_never_look_biased(data, strictly):
     _, truth = data
     noise = np.random.default_rng(3).normal(size=(len(truth), 30)).astype(np.float32)
-    found = find_label_bias(prepare_features(noise), name_frequent(truth, strictly))
+    found = find_frequency_bias(prepare_features(noise), name_frequent(truth, strictly))
     assert not found.found
     assert "cannot be told from these labels" in found.describe()
 
@@ -62,7 +62,7 @@ def test_labels_of_badly_predicted_classes_never_look_biased(data, strictly):
 def test_without_a_choice_among_classes_there_is_no_test(data, labels):
     x, truth = data
     given = labels(truth)
-    assert find_label_bias(prepare_features(x[: len(given)]), given) is None
+    assert find_frequency_bias(prepare_features(x[: len(given)]), given) is None
 
 
 @pytest.mark.parametrize("member", ["linear", "forest", "neighbours"])

@@ -9,7 +9,7 @@ from halftruth.train import ConfigError
 from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.run_folder import load_checkpoint
 from halftruth.train.step import Learner
-from halftruth.train.trainer import Stage
+from halftruth.train.trainer import Trainer
 
 
 class Crash(BaseException):
@@ -18,7 +18,7 @@ class Crash(BaseException):
 
 @pytest.fixture
 def crash_in_the_second_epoch(monkeypatch):
-    step = Stage._step
+    step = Trainer._step
 
     def crashing(self, raw, rows):
         if (self.progress.epoch, self.progress.step) == (1, 3):
@@ -27,7 +27,7 @@ def crash_in_the_second_epoch(monkeypatch):
 
     def run(settings, out):
         with monkeypatch.context() as patch:
-            patch.setattr(Stage, "_step", crashing)
+            patch.setattr(Trainer, "_step", crashing)
             with pytest.raises(Crash):
                 fit(**settings, out=out, quiet=True)
 

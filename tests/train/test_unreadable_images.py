@@ -11,7 +11,7 @@ from tiny_data import IMAGES, arguments, command, outcome
 
 from halftruth.data import ImageStore
 from halftruth.data.transforms import Augment
-from halftruth.train.inputs.image_inputs import Images, decode
+from halftruth.train.inputs.image_inputs import Images, decode_images
 
 
 def encode(image, kind, **options):
@@ -95,7 +95,7 @@ def test_readable_images_have_pixels(folder, tmp_path, cache):
     store, names = ImageStore(folder / "photos"), [*BAD, *GOOD, "p0.png"]
     options = {"cache": cache, "folder": tmp_path / "cache", "workers": 1}
     for _ in range(2):
-        pixels, bad = decode(store, names, 32, **options)
+        pixels, bad = decode_images(store, names, 32, **options)
         assert [name for name, _ in bad] == list(BAD)
         augment = Augment.preset("none", 32, (0.0,) * 3, (1.0,) * 3)
         images = Images(store, names, 32, augment=augment, workers=0, pixels=pixels)

@@ -4,17 +4,17 @@ import pytest
 from tiny_data import records, with_tune
 
 from halftruth import fit
-from halftruth.train.trainer import Stage
+from halftruth.train.trainer import Trainer
 
 
 def test_the_head_trains_on_one_view_and_the_network_on_several(on_images, tmp_path, monkeypatch):
-    views, run = {}, Stage.run
+    views, run = {}, Trainer.run
 
     def noted(stage):
         views[stage.name] = stage.loss.views
         return run(stage)
 
-    monkeypatch.setattr(Stage, "run", noted)
+    monkeypatch.setattr(Trainer, "run", noted)
     fit(**on_images, method="consistency", out=tmp_path / "run", quiet=True)
     assert views == {"head": 1, "all": 3}
     heads = [r for r in records(tmp_path / "run") if r["stage"] == "head"]

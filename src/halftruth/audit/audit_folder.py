@@ -24,9 +24,9 @@ from halftruth.audit.candidates import (
 )
 from halftruth.audit.csv_cells import find_problem
 from halftruth.data import DataError
-from halftruth.data.decisions import Decisions
 from halftruth.data.readers.label_table import Roles, assign_roles
 from halftruth.data.readers.text_table import TEXT_SUFFIXES, Table
+from halftruth.data.review_log import ReviewLog
 from halftruth.data.verdicts import CANDIDATES, DECISIONS, VERDICTS, read_verdicts, write_verdicts
 from halftruth.presence.calibration import Calibration
 from halftruth.presence.uncertainty import WRONG_FACTOR, Estimate
@@ -145,7 +145,7 @@ def describe_source(
     file = Path(config.labels)
     return {
         "labels": str(file.resolve()),
-        "sha256": digest(file),
+        "sha256": digest_audit(file),
         "reading": reading,
         "images": [str(Path(path).resolve()) for path in config.images],
         "features": str(Path(config.features[0]).resolve()) if len(config.features) == 1 else None,
@@ -263,7 +263,7 @@ def archive_decisions(path: Path, verdicts: pd.DataFrame) -> None:
     """Keep the verdicts so far in verdicts.csv, since the candidates get new numbers."""
     if (path / DECISIONS).exists():
         # An error if a review is open: its decisions would be lost.
-        Decisions(path / DECISIONS, len(pd.read_parquet(path / CANDIDATES))).close()
+        ReviewLog(path / DECISIONS, len(pd.read_parquet(path / CANDIDATES))).close()
     with replace_file(path / VERDICTS) as new:
         write_verdicts(verdicts, new)
     if (path / DECISIONS).exists():
@@ -300,7 +300,7 @@ def _broken(path: Path, reason: object) -> DataError:
     )
 
 
-def digest(path: Path) -> str:
+def digest_audit(path: Path) -> str:
     """SHA-256 of a file, to see whether it has changed since the audit; '' for a folder."""
     if not path.is_file():
         return ""

@@ -96,7 +96,7 @@ def read_audit_inputs(config: Config, split: str | None) -> AuditInputs:
     return AuditInputs(config, reading, labels, rows, None if groups is None else groups[rows])
 
 
-def check_weights(labels: LabelMatrix, reading: dict[str, Any]) -> None:
+def refuse_idle_weights(labels: LabelMatrix, reading: dict[str, Any]) -> None:
     """Refuse weights that change nothing: without training, only weights of 0 do."""
     named = [name for name in _WEIGHTS if name in reading]
     if named and labels.weights is not None and (labels.weights > 0).all():

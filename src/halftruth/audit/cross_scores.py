@@ -20,9 +20,9 @@ from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.presence.solvers import logit, sigmoid
 from halftruth.train.config import Config
 from halftruth.train.devices import count_processes, run_in_processes
-from halftruth.train.journal import Journal
 from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.run import train
+from halftruth.train.run_logger import RunLogger
 from halftruth.train.settings import SETTINGS, get_defaults
 
 # The share of the training rows of a fold that chooses its epoch.
@@ -98,11 +98,11 @@ def _train_folds(
     trainings: list[tuple[LabelMatrix, Path, dict[str, Any]]], fold: np.ndarray, quiet: bool
 ) -> Iterator[TrainedRun]:
     """Train the folds one after another, or in several processes if the first one took long."""
-    journal, folds = Journal(None, quiet=quiet), len(trainings)
-    with journal.progress("folds", folds) as advance:
+    logger, folds = RunLogger(None, quiet=quiet), len(trainings)
+    with logger.progress("folds", folds) as advance:
         for number, (labels, out, settings) in enumerate(trainings):
             left_out = np.count_nonzero(fold == number)
-            journal.log(f"fold {number + 1} of {folds}: training without {left_out:,} rows")
+            logger.log(f"fold {number + 1} of {folds}: training without {left_out:,} rows")
             started = time.monotonic()
             _train_fold(labels, out, settings)
             run = TrainedRun(out, device=settings.get("device", "auto"), quiet=quiet)
@@ -110,7 +110,7 @@ def _train_folds(
             if number == 0 and "features" in settings and on_cpu:
                 left = (time.monotonic() - started) * (folds - 1)
                 if (jobs := count_processes(left, folds - 1)) > 1:
-                    journal.log(f"the other folds are trained in {jobs} processes")
+                    logger.log(f"the other folds are trained in {jobs} processes")
                     run_in_processes(jobs, _train_fold, trainings[1:])
             yield run
             advance()

@@ -20,16 +20,16 @@ import numpy as np
 import pandas as pd
 
 from halftruth.audit.audit_folder import AuditFolder, open_audit
-from halftruth.audit.current import read_current
+from halftruth.audit.audit_state import read_audit_state
 from halftruth.audit.repair import apply_changes, find_changes, read_audited
-from halftruth.audit.rows import Rows
+from halftruth.audit.rows import ShownRows
 from halftruth.data import DataError
 from halftruth.data.errors import some
 from halftruth.data.verdicts import (
     COLUMNS,
     VERDICTS,
     find_majority,
-    read_lines,
+    read_verdict_lines,
     read_verdicts,
     write_verdicts,
 )
@@ -94,7 +94,7 @@ def import_verdicts(
     if source.is_dir() or source.name.lower().endswith(".csv"):
         if complete:
             raise DataError(f"complete (--complete): no effect, since {source} lists its verdicts")
-        found = read_verdicts(source) if source.is_dir() else read_lines(source)
+        found = read_verdicts(source) if source.is_dir() else read_verdict_lines(source)
         found = found.assign(row=_match(audit, found["row"], found["item"], source))
     else:
         found = _to_verdicts(audit, *_read_submitted(source), source, complete)
@@ -105,7 +105,7 @@ def import_verdicts(
     path, lines = audit.path / VERDICTS, found[COLUMNS]
     if path.exists():
         # An annotator who judges a label again has changed the verdict.
-        again, earlier = ["row", "class", "by"], read_lines(path)
+        again, earlier = ["row", "class", "by"], read_verdict_lines(path)
         kept = ~earlier.set_index(again).index.isin(lines.set_index(again).index)
         lines = pd.concat([earlier[kept], lines], ignore_index=True)
     with replace_file(path) as new:
@@ -176,7 +176,7 @@ def _match(audit: AuditFolder, rows: pd.Series, items: pd.Series, source: Path) 
 
 def list_suggestions(audit: AuditFolder, labels: LabelMatrix) -> dict[int, list[tuple[str, float]]]:
     """The undecided missing labels per row with their probability, the most likely ones first."""
-    current = read_current(audit)
+    current = read_audit_state(audit)
     found: dict[int, list[tuple[str, float]]] = {}
     for i in current.undecided():
         row, column = int(current.candidates.row[i]), int(current.candidates.column[i])
@@ -204,7 +204,7 @@ def _write_label_studio(audit: AuditFolder, labels: LabelMatrix, out: Path) -> N
     Nothing is an annotation yet: only what people submit comes back as a verdict. A plan has the
     rows that it proposes, each with the classes that it asks for.
     """
-    rows, suggested = Rows(audit), list_suggestions(audit, labels)
+    rows, suggested = ShownRows(audit), list_suggestions(audit, labels)
     planned, images = "plan" in audit.info, rows.store is not None
     chosen = [*suggested] if planned else audit.scored.rows.tolist()
     _dump(
@@ -222,7 +222,11 @@ def _write_label_studio(audit: AuditFolder, labels: LabelMatrix, out: Path) -> N
 
 
 def _make_task(
-    row: int, labels: LabelMatrix, suggested: list[tuple[str, float]], rows: Rows, planned: bool
+    row: int,
+    labels: LabelMatrix,
+    suggested: list[tuple[str, float]],
+    rows: ShownRows,
+    planned: bool,
 ) -> dict[str, Any]:
     data: dict[str, Any] = {}
     if rows.store is None:

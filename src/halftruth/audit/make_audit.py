@@ -19,7 +19,12 @@ from halftruth.audit.audit_folder import (
     read_earlier_verdicts,
     write_audit,
 )
-from halftruth.audit.audit_inputs import AuditInputs, add_run, check_weights, read_audit_inputs
+from halftruth.audit.audit_inputs import (
+    AuditInputs,
+    add_run,
+    read_audit_inputs,
+    refuse_idle_weights,
+)
 from halftruth.audit.candidates import ScoredLabels
 from halftruth.audit.cross_scores import cross_scores
 from halftruth.audit.score_sources import check_ranking, read_scores, run_scores, trained_on
@@ -32,7 +37,7 @@ from halftruth.seeds import check_seed
 from halftruth.train.auto.label_bias import choose_propensities, describe_bias
 from halftruth.train.config import Config, check_device, resolve_method
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
-from halftruth.train.inputs.feature_inputs import read_inputs, read_matrix
+from halftruth.train.inputs.feature_inputs import read_inputs, read_run_features
 from halftruth.train.results.trained_run import TrainedRun
 
 _IN_SAMPLE = (
@@ -117,7 +122,7 @@ def make_audit(
     inputs = read_audit_inputs(config if run is None else add_run(config, run), split)
     log(inputs.describe())
     if run is not None or labels is not None:
-        check_weights(inputs.whole, reading or {})
+        refuse_idle_weights(inputs.whole, reading or {})
     verified = _place_verdicts(inputs, verdicts, out)
     if verified.any():
         log(f"continues with {np.count_nonzero(verified):,} verdicts of {out}")
@@ -202,7 +207,7 @@ def _score_by_run(run: TrainedRun, inputs: AuditInputs) -> tuple[np.ndarray, _So
     matrix = None
     if config.on_features:
         config = replace(config, reading={**run.config.reading, **inputs.reading})
-        whole = read_matrix(
+        whole = read_run_features(
             config, run.encoder, inputs.whole, inputs.file, config.features, inputs.reading
         )
         held, matrix = run.find_held_out(inputs.whole, rows, matrix=whole), whole[rows]

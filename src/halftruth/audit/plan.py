@@ -21,7 +21,7 @@ from halftruth.audit.audit_folder import (
     write_candidates,
     write_folder,
 )
-from halftruth.audit.current import Current, read_current
+from halftruth.audit.audit_state import AuditState, read_audit_state
 from halftruth.audit.forecast import METRICS, Forecast, measure_rate
 from halftruth.audit.rows import find_features
 from halftruth.data import DataError
@@ -62,7 +62,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LabelPlan:
     """The proposed labels, the forecast, and that of other ways to spend the answers."""
 
     path: Path
@@ -106,7 +106,7 @@ def plan_labels(
     unit: str = "labels",
     goal: str = "gain",
     seed: int = 0,
-) -> Plan:
+) -> LabelPlan:
     """Propose unknown labels to verify, and write them as an audit folder with plan.csv.
 
     `budget` counts labels, or rows of which all unknown labels are asked (`unit="rows"`). `goal`:
@@ -126,7 +126,7 @@ def plan_labels(
         )
     if out.exists() and any(out.iterdir()):
         raise DataError(f"{out}: is not empty; choose another folder for the plan (--out)")
-    current = read_current(audit)
+    current = read_audit_state(audit)
     labels, present = _update_labels(audit, current)
     cells = np.argwhere(labels == UNKNOWN)
     p, count = present[tuple(cells.T)], (labels == PRESENT).sum(axis=0).astype(float)
@@ -150,7 +150,7 @@ def plan_labels(
     # The count of an audit may exceed the sum of its probabilities: some labels do not show in the
     # scores.
     raised = raise_to(p, total.value)
-    plan = Plan(
+    plan = LabelPlan(
         out,
         _expect(cells[chosen], raised[chosen], total, forecast),
         {
@@ -164,7 +164,7 @@ def plan_labels(
     return plan
 
 
-def _update_labels(audit: AuditFolder, current: Current) -> tuple[np.ndarray, np.ndarray]:
+def _update_labels(audit: AuditFolder, current: AuditState) -> tuple[np.ndarray, np.ndarray]:
     """(N, K) labels, in which verdicts are +1 and -1, and P(present) after all verdicts."""
     scored, known = audit.scored, current.candidates
     verified = np.zeros(scored.labels.shape, dtype=np.int8)
@@ -255,8 +255,8 @@ def _expect(cells: np.ndarray, p: np.ndarray, total: Estimate, forecast: Forecas
 
 def _write(
     audit: AuditFolder,
-    current: Current,
-    plan: Plan,
+    current: AuditState,
+    plan: LabelPlan,
     cells: np.ndarray,
     p: np.ndarray,
     choice: dict[str, str],

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from halftruth.audit.audit_folder import AuditFolder, digest, open_audit
-from halftruth.audit.current import CODES, Current, read_current
+from halftruth.audit.audit_folder import AuditFolder, digest_audit, open_audit
+from halftruth.audit.audit_state import CODES, AuditState, read_audit_state
 from halftruth.audit.label_writer import check_writable, table_suffix, write_repaired
 from halftruth.data import DataError, read_labels
 from halftruth.data.verdicts import VERDICTS, place_verdicts, read_verdicts
@@ -90,7 +90,7 @@ def repair(
 
 def _note_limits(audit: AuditFolder, precision: float) -> tuple[str, ...]:
     """What a user should know about labels that were accepted by their expected precision."""
-    current = read_current(audit)
+    current = read_audit_state(audit)
     doubt = describe_doubt(audit, current)
     left_out = int(audit.info.get("not_listed", {}).get("missing", 0))
     limited = (
@@ -101,9 +101,9 @@ def _note_limits(audit: AuditFolder, precision: float) -> tuple[str, ...]:
     return (*([limited] if ended else []), *([f"WARNING: {doubt}"] if doubt else []))
 
 
-def describe_doubt(audit: AuditFolder, current: Current) -> str | None:
+def describe_doubt(audit: AuditFolder, current: AuditState) -> str | None:
     """Say that the expected precision needs verdicts, where every row shows one label."""
-    if audit.info["selection"] != "one":
+    if audit.info["selection"] != "single_positive":
         return None
     decided = int((np.abs(current.codes) == 1).sum())
     if (audit.path / VERDICTS).exists():
@@ -122,7 +122,7 @@ def find_changes(
     audit: AuditFolder, *, precision: float | None = None, rejected: bool = False
 ) -> pd.DataFrame:
     """The candidates whose label changes, with the new label (`after`) and the reason (`by`)."""
-    table, current = audit.candidates, read_current(audit)
+    table, current = audit.candidates, read_audit_state(audit)
     missing = current.candidates.missing
     after = np.where(missing, PRESENT, ABSENT)
     by = np.full(len(table), "review", dtype=object)
@@ -170,7 +170,7 @@ def read_audited(audit: AuditFolder) -> LabelMatrix:
     file = audit.labels_file
     if not file.exists():
         raise DataError(f"{file}: the audited label file does not exist any more; restore it")
-    if digest(file) != audit.info["sha256"]:
+    if digest_audit(file) != audit.info["sha256"]:
         raise DataError(
             f"{file}: has changed since the audit, so its rows may not be the same; audit it again"
         )

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from halftruth.audit.audit_folder import DECISIONS, AuditFolder
-from halftruth.audit.current import AHEAD, CODES, Candidates, Current
-from halftruth.audit.rows import Rows
+from halftruth.audit.audit_state import AHEAD, CODES, AuditState, Candidates
+from halftruth.audit.rows import ShownRows
 from halftruth.data import DataError
-from halftruth.data.decisions import CONFLICT, Decisions
+from halftruth.data.review_log import CONFLICT, ReviewLog
 from halftruth.labels import ABSENT, PRESENT
 from halftruth.presence.labelling_model import logit
 
@@ -38,17 +38,17 @@ class Queue:
     purpose = "audit"
 
     def __init__(self, audit: AuditFolder, *, write: bool = True) -> None:
-        self.audit, self.rows = audit, Rows(audit)
+        self.audit, self.rows = audit, ShownRows(audit)
         self.known = Candidates(audit)
-        self.decisions = Decisions(audit.path / DECISIONS, len(audit.candidates), write=write)
+        self.decisions = ReviewLog(audit.path / DECISIONS, len(audit.candidates), write=write)
         self._place = {int(row): k for k, row in enumerate(audit.scored.rows)}
-        self._neighbours: Neighbours | None = None
-        self._now: tuple[int, Current] | None = None
+        self._neighbours: SimilarRows | None = None
+        self._now: tuple[int, AuditState] | None = None
         self._held: dict[str, tuple[float, frozenset[int]]] = {}
         self._lock = threading.RLock()
 
     @property
-    def now(self) -> Current:
+    def now(self) -> AuditState:
         """The state after all decisions so far."""
         with self._lock:
             version = self.decisions.version
@@ -138,7 +138,7 @@ class Queue:
         if not 0 <= i < len(self.known.row):
             raise DataError(f"there is no candidate {i}")
         if self._neighbours is None:
-            self._neighbours = Neighbours(self.audit, self.rows)
+            self._neighbours = SimilarRows(self.audit, self.rows)
         place = self._place[int(self.known.row[i])]
         labels = self.audit.scored.labels
         with_class = labels[:, self.known.column[i]] == PRESENT
@@ -270,10 +270,10 @@ def _count_codes(codes: np.ndarray) -> dict[str, int]:
     return {"candidates": len(codes), **counts}
 
 
-class Neighbours:
+class SimilarRows:
     """Finds the nearest rows by cosine similarity of features, or of scores if there are none."""
 
-    def __init__(self, audit: AuditFolder, rows: Rows) -> None:
+    def __init__(self, audit: AuditFolder, rows: ShownRows) -> None:
         values, self.by = rows.feature_matrix, "features"
         if values is None:
             values, self.by = np.asarray(logit(audit.scored.scores), dtype=np.float32), "scores"

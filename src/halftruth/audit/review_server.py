@@ -50,7 +50,7 @@ class Review:
             self.queue = folder if isinstance(folder, Queue) else Queue(open_audit(folder))
             self.token = secrets.token_urlsafe(24)
             self.server = make_server(
-                HOST, port, make_app(self.queue, self.token), threaded=True,
+                HOST, port, make_review_app(self.queue, self.token), threaded=True,
                 request_handler=_silent_handler(), fd=opened.fileno(),
             )  # fmt: skip
         self.address = f"http://{HOST}:{self.server.port}/{self.token}/"
@@ -102,7 +102,7 @@ def _silent_handler() -> Any:
     return SilentHandler
 
 
-def make_app(queue: Queue, token: str) -> Any:
+def make_review_app(queue: Queue, token: str) -> Any:
     """The Flask application; every address starts with the token."""
     flask = import_flask()
     app = flask.Flask("halftruth.audit", static_folder=None)

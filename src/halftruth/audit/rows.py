@@ -24,7 +24,7 @@ _MOST_COLUMNS, _MOST_TEXT = 12, 600
 _LONG, _FIRST_ROWS = 40, 200
 
 
-class Rows:
+class ShownRows:
     """Images and columns of the rows of an audit."""
 
     def __init__(self, audit: AuditFolder) -> None:
@@ -130,4 +130,4 @@ def find_features(audit: AuditFolder) -> np.ndarray | None:
         matrix = np.load(path)
         if len(matrix) == len(audit.scored.rows):
             return np.asarray(matrix)
-    return Rows(audit).feature_matrix
+    return ShownRows(audit).feature_matrix

@@ -26,7 +26,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'halftruth.bench' has no attribute {name!r}")
 
 
-def read_yaml(name: str) -> Any:
+def read_bench_yaml(name: str) -> Any:
     """Read a file of this package."""
     with needs_extras("halftruth.bench"):
         import yaml

@@ -64,7 +64,7 @@ class Job(_Place):
 
 
 @dataclass(frozen=True)
-class Cell(_Place):
+class BenchCell(_Place):
     """A method on a data set under a label setting: trials, then one run per seed."""
 
     search: dict[str, Space] = field(default_factory=dict)
@@ -122,7 +122,7 @@ def best_trial(trials: Iterable[Record], metric: str = "mAP") -> Record | None:
     return max(scored, key=lambda trial: float(trial["val"][metric]), default=None)
 
 
-def start_from(cells: list[Cell], records: Iterable[Record]) -> list[Cell]:
+def start_from(cells: list[BenchCell], records: Iterable[Record]) -> list[BenchCell]:
     """Cells with the best options of another grid's trials, which they do not search again.
 
     Cells and trials are matched by method, label setting and published data set.
@@ -151,7 +151,7 @@ def _place(about: Mapping[str, Any]) -> tuple[str, str, str]:
     return str(data), about["column"], about["method"]
 
 
-def of_same_setup(records: Iterable[Record], cells: Iterable[Cell]) -> list[Record]:
+def of_same_setup(records: Iterable[Record], cells: Iterable[BenchCell]) -> list[Record]:
     """The records whose settings, except the seed, are those of a run of these cells."""
     records = list(records)
     done = {record["id"]: record for record in records}

@@ -12,7 +12,7 @@ import yaml
 
 from halftruth import losses
 from halftruth.bench import datasets as benchmarks
-from halftruth.bench.cells import PRIOR, Cell, is_on_features
+from halftruth.bench.cells import PRIOR, BenchCell, is_on_features
 from halftruth.bench.label_settings import find_setting
 from halftruth.bench.search_space import middle_of_required, parse, space_of
 from halftruth.data import DataError
@@ -130,7 +130,7 @@ class Grid:
     # probabilities. A method may have its own.
     decide: str | None = None
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[BenchCell]:
         """Every combination of data set, label setting and method, with its search space."""
         return [
             self._cell(data, setting, name, method)
@@ -140,8 +140,8 @@ class Grid:
             if self.applies(data, method)
         ]
 
-    def _cell(self, data: str, setting: str, name: str, method: dict[str, Any]) -> Cell:
-        return Cell(
+    def _cell(self, data: str, setting: str, name: str, method: dict[str, Any]) -> BenchCell:
+        return BenchCell(
             data=data,
             source=self.source(data),
             labels=method.get("labels", setting),

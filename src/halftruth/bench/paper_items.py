@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from halftruth.bench import datasets as benchmarks
-from halftruth.bench import read_yaml
+from halftruth.bench import read_bench_yaml
 from halftruth.bench.cells import PRIOR
 from halftruth.bench.datasets import Benchmark
 from halftruth.bench.datasets.benchmark import agrees
@@ -128,7 +128,7 @@ class Item:
 
 @functools.cache
 def _declared() -> dict[str, Any]:
-    return dict(read_yaml("paper_items.yaml"))
+    return dict(read_bench_yaml("paper_items.yaml"))
 
 
 def items(paper: str | None = None) -> list[Item]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from halftruth.bench import read_yaml
+from halftruth.bench import read_bench_yaml
 from halftruth.train.config import ConfigError
 
 
@@ -52,7 +52,7 @@ def published_all() -> list[tuple[Key, Number]]:
     """Every published number, including different papers' numbers for the same experiment."""
     return [
         ((data, labels, str(method), block["metric"]), Number.parse(value, block["source"]))
-        for block in read_yaml("published.yaml")
+        for block in read_bench_yaml("published.yaml")
         for method, values in block["rows"].items()
         for (data, labels), value in zip(_columns(block), values, strict=True)
         if value is not None
@@ -125,7 +125,7 @@ def get_recipe(name: str) -> Recipe:
 @functools.cache
 def recipes() -> dict[str, Recipe]:
     """Every recipe by its name, in the order of recipes.yaml."""
-    content = read_yaml("recipes.yaml")
+    content = read_bench_yaml("recipes.yaml")
     return {
         recipe.name: recipe
         for table in content["tables"]

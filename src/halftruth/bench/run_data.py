@@ -25,7 +25,7 @@ from halftruth.models import build_image_model
 from halftruth.train.devices import OneProcess
 from halftruth.train.inputs.batches import apply_in_blocks, fit_standardization
 from halftruth.train.inputs.cache_keys import digest_image_files
-from halftruth.train.inputs.image_inputs import Images, decode
+from halftruth.train.inputs.image_inputs import Images, decode_images
 from halftruth.train.run_folder import replace_file
 from halftruth.train.scoring import score_rows
 
@@ -46,7 +46,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Rows:
+class BenchRows:
     """All rows of a data set, with the visible labels (N, K), and features or files of images.
 
     In training rows these are the labels that the label setting shows: no training process has a
@@ -65,7 +65,7 @@ class Rows:
     files: dict[str, Any] | None = None
 
 
-def load_rows(job: Job, place: Place) -> Rows:
+def load_rows(job: Job, place: Place) -> BenchRows:
     """Read the data set of a job: features to the device, or images as files for training."""
     read = load_benchmark(job.source, job.labels, job.label_seed, place.root)
     about: dict[str, Any] = {"groups": read.groups, "items": read.observed.items}
@@ -79,7 +79,7 @@ def load_rows(job: Job, place: Place) -> Rows:
         about |= {"features": features, "x": x}
     else:
         about["files"] = write_files(read, place.cache / f"labels-{source_key(job)}")
-    return Rows(seen_labels(read), read.splits, prior_of(read), **about)
+    return BenchRows(seen_labels(read), read.splits, prior_of(read), **about)
 
 
 def load_benchmark(source: Mapping[str, Any], labels: str, seed: int, root: Path) -> Benchmark:
@@ -130,7 +130,7 @@ def prior_of(read: Benchmark) -> float:
     return float(np.count_nonzero(read.truth[rows] == PRESENT, axis=1).mean())
 
 
-def describe_source(job: Job, place: Place) -> str:
+def describe_bench_source(job: Job, place: Place) -> str:
     """Describe the data set of a job in one or two lines."""
     read = load_benchmark(job.source, job.labels, 1200, place.root)
     parts = ", ".join(f"{len(rows):,} {name}" for name, rows in vars(read.splits).items())
@@ -210,7 +210,7 @@ def frozen_features(
     backbone = settings.pop("backbone")
     model = build_image_model(backbone, len(read.classes), weights=weights, **settings)
     size = model.image_size
-    pixels, bad = decode(
+    pixels, bad = decode_images(
         store, names, size, cache="memory", folder=cache, workers=os.cpu_count() or 1
     )
     if bad:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from halftruth.bench.cells import Cell, Job, is_on_features, of_same_setup, start_from
+from halftruth.bench.cells import BenchCell, Job, is_on_features, of_same_setup, start_from
 from halftruth.bench.grid import Grid
 from halftruth.bench.processes import Answer, Pool, devices
 from halftruth.bench.results import Record, append, read_results
@@ -74,7 +74,7 @@ def run_grids(
 class _Schedule:
     """Runs the trials of a cell first, then its seeds with the best settings."""
 
-    def __init__(self, cells: list[Cell], out: Path, pool: Pool, say: Say) -> None:
+    def __init__(self, cells: list[BenchCell], out: Path, pool: Pool, say: Say) -> None:
         self.out, self.pool, self.say = out, pool, say
         self.done = {one["id"]: one for one in (read_results(out) if out.is_file() else [])}
         self.failed: list[str] = []
@@ -107,7 +107,7 @@ class _Schedule:
 
     def _prepare(self) -> None:
         """Read every data set once, one after another; missing files stop the grid here."""
-        first: dict[str, Cell] = {}
+        first: dict[str, BenchCell] = {}
         for cell in self.cells:
             first.setdefault(cell.data, cell)
         for cell in first.values():

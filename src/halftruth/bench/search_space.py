@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from halftruth.bench import read_yaml
+from halftruth.bench import read_bench_yaml
 from halftruth.losses import registry
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.settings import AUTO, ENSEMBLE, parse_number
@@ -83,7 +83,7 @@ def parse(given: Mapping[str, Any]) -> Space:
 
 @functools.cache
 def _declared() -> dict[str, Any]:
-    return dict(read_yaml("search_spaces.yaml"))
+    return dict(read_bench_yaml("search_spaces.yaml"))
 
 
 def space_of(method: str) -> Space:

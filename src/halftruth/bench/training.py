@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from halftruth.bench.cells import PRIOR, Job, is_on_features
 from halftruth.bench.run_data import (
+    BenchRows,
     Place,
-    Rows,
-    describe_source,
+    describe_bench_source,
     load_rows,
     resolve_weights,
     source_key,
@@ -64,9 +64,9 @@ class Bench:
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self._kept: dict[str, Rows] = {}
+        self._kept: dict[str, BenchRows] = {}
 
-    def rows(self, job: Job) -> Rows:
+    def rows(self, job: Job) -> BenchRows:
         """The data set of a job; the last three are kept, since jobs come ordered by data set."""
         key = source_key(job)
         rows = self._kept.pop(key) if key in self._kept else load_rows(job, self.place)
@@ -77,7 +77,7 @@ class Bench:
         """`run` a job; or `prepare` it: read its data set, so that errors come before all runs."""
         if what == "prepare":
             self.rows(job)
-            return describe_source(job, self.place)
+            return describe_bench_source(job, self.place)
         started, rows = time.perf_counter(), self.rows(job)
         trained = train_cell(job, rows, self.place)
         found = {**trained.facts, **score_cell(job, trained, rows)}
@@ -85,7 +85,7 @@ class Bench:
         return {**found, "seconds": round(time.perf_counter() - started, 2)}
 
 
-def train_cell(job: Job, rows: Rows, place: Place) -> Trained:
+def train_cell(job: Job, rows: BenchRows, place: Place) -> Trained:
     """Train a method on the shown labels of the training rows.
 
     The epoch is selected on the complete labels of the validation rows.
@@ -95,7 +95,7 @@ def train_cell(job: Job, rows: Rows, place: Place) -> Trained:
     return _fit_auto(job, rows) if job.loss == AUTO else _train_head(job, rows)
 
 
-def score_cell(job: Job, trained: Trained, rows: Rows) -> dict[str, dict[str, float]]:
+def score_cell(job: Job, trained: Trained, rows: BenchRows) -> dict[str, dict[str, float]]:
     """Metrics on validation rows and, except in a trial, on test rows, which are scored once.
 
     Without a test part, results are those of the validation part (see Sewer-ML).
@@ -152,7 +152,7 @@ def with_numbers(options: dict[str, Any], prior: float) -> dict[str, Any]:
 # ---------------------------------------------------------------------- on features
 
 
-def _fit_auto(job: Job, rows: Rows) -> Trained:
+def _fit_auto(job: Job, rows: BenchRows) -> Trained:
     """auto uses only the shown labels, and prepares the features itself, as in `train`."""
     train, device, x = rows.splits.train, rows.x.device, rows.features
     groups = None if rows.groups is None else rows.groups[train]
@@ -162,7 +162,7 @@ def _fit_auto(job: Job, rows: Rows) -> Trained:
     )
 
 
-def _train_head(job: Job, rows: Rows) -> Trained:
+def _train_head(job: Job, rows: BenchRows) -> Trained:
     """Train a linear head, or one with a hidden layer, on features in memory."""
     config = Config(
         **{**DEFAULTS_ON_FEATURES, **_LEAN, **job.training},
@@ -195,7 +195,7 @@ def _run_folder(job: Job, place: Place) -> Path:
     return place.cache / "runs" / job.id
 
 
-def _train_images(job: Job, rows: Rows, place: Place) -> Trained:
+def _train_images(job: Job, rows: BenchRows, place: Place) -> Trained:
     """Train head and backbone as `halftruth train` does; images are decoded once for all runs."""
     assert rows.files is not None
     device = place.device.split(":")[0]

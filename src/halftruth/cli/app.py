@@ -105,14 +105,14 @@ def check(
     halftruth data check labels.csv --images photos/
     """
     from halftruth.data import ImageStore, check_data, read_labels
-    from halftruth.train.journal import Journal
+    from halftruth.train.run_logger import RunLogger
 
     matrix = read_labels(labels, **{**_keep_duplicates(labels), **reading})
     store = ImageStore(images) if images else None
     values, ids = None, None
     if features:
         values, ids = _read_features(features, reading.get("arff_labels"))
-    with Journal(None, quiet=store is None).progress("reading images", len(matrix)) as advance:
+    with RunLogger(None, quiet=store is None).progress("reading images", len(matrix)) as advance:
         report = check_data(
             matrix, store, values, feature_ids=ids, workers=workers, progress=advance
         )
@@ -138,8 +138,8 @@ def describe_choice(
     from halftruth.data.complete_rows import add_complete_rows
     from halftruth.data.features import align_features
     from halftruth.labels import UNKNOWN
+    from halftruth.train.auto.frequency_bias import find_frequency_bias
     from halftruth.train.auto.label_bias import collect_bias_facts, describe_bias
-    from halftruth.train.auto.shown_first import find_label_bias
     from halftruth.train.ensemble.preparation import prepare_features
 
     values, first, test = labels.values, None, None
@@ -154,7 +154,7 @@ def describe_choice(
     elif features is not None:
         rows = np.arange(len(values)) if labels.split is None else named_splits(labels.split).train
         matrix = align_features(features, ids, labels)[rows]
-        test = find_label_bias(prepare_features(matrix), values[rows])
+        test = find_frequency_bias(prepare_features(matrix), values[rows])
     elif (values == UNKNOWN).any():
         return [
             "whether the labels prefer some classes is tested with --features, or better with the "
@@ -203,13 +203,13 @@ def demo(
 def suggest_method(labels: "LabelMatrix", dim: int | None = None) -> str:
     """One line on what `auto` would choose for these labels on `dim` features, or on images."""
     from halftruth.data import training_part
-    from halftruth.train.auto.resolve import choose
+    from halftruth.train.auto.resolve import choose_settings
     from halftruth.train.config import AUTO
 
     if dim is not None:
         return f"try first: {AUTO}, the default, which fits an ensemble; to compare: {BASELINE}"
     # The last reason is about learning rates and steps, which depend on the features.
-    choice = choose(training_part(labels).values, 1)
+    choice = choose_settings(training_part(labels).values, 1)
     reasons = choice.reasons[:-1]
     chosen = choice.settings["method"]
     options = "".join(f" --set {key}={value}" for key, value in choice.settings["options"].items())

@@ -51,7 +51,7 @@ def audit(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")] = Path("audit"),
     split: Annotated[str | None, typer.Option(help="Only this part: train, val or test.")] = None,
     selection: Annotated[
-        Literal["auto", "random", "one"],
+        Literal["auto", "missing_at_random", "single_positive"],
         typer.Option(help="How labels came to be missing: at random, or all but one per row."),
     ] = "auto",
     most: Annotated[
@@ -182,10 +182,10 @@ def _round(count: "Estimate") -> str:
 def _show(found: Any) -> None:
     from rich.table import Table
 
-    from halftruth.audit.current import read_current
+    from halftruth.audit.audit_state import read_audit_state
     from halftruth.report.audit_report import describe_limits
 
-    current = read_current(found)
+    current = read_audit_state(found)
     tell(
         f"estimated missing labels: {_round(current.missing_left.total)}\n"
         f"estimated wrong labels: {_round(current.wrong_left.total)}"

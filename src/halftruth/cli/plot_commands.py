@@ -142,9 +142,9 @@ def data(
     seed = 1200 if seed is None else seed
     matrix, complete = read_hidden(labels, reading, truth, how, hide, seed)
     if groups is not None:
-        from halftruth.plots.label_figures import join_classes, read_groups
+        from halftruth.plots.label_figures import join_classes, read_categories
 
-        matrix, complete = join_classes(matrix, complete, read_groups(groups))
+        matrix, complete = join_classes(matrix, complete, read_categories(groups))
     drawings = draw_data(matrix, complete)
     _save(drawings, out, Path("plots"))
     if all(drawing.name != "co-occurrence" for drawing in drawings):

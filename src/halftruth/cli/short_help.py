@@ -37,7 +37,7 @@ class Command(TyperCommand):
         if len(options) > MOST_OPTIONS and not self.shows_all:
             for option in options:
                 option.hidden = bool(option.rich_help_panel) and option.name not in MOST_USED
-                option.help = shorten(option.help or "")
+                option.help = shorten_help(option.help or "")
                 # A narrow column leaves room for the text.
                 option.min = option.max = None
                 if option.metavar is None and len(option.display_type(ctx)) > 10:
@@ -66,7 +66,7 @@ def use_short_help(app: typer.Typer) -> None:
             use_short_help(group.typer_instance)
 
 
-def shorten(help: str) -> str:
+def shorten_help(help: str) -> str:
     """Return the first sentence of a help text, and the default if it is short.
 
     >>> shorten("Folder or zip file; may be repeated. It is read once. (default: photos)")

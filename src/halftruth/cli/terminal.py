@@ -116,11 +116,11 @@ def show_evaluation(found: "Evaluation") -> None:
     if found.metrics:
         overall = Table(title="Overall, in percent", title_justify="left", box=SIMPLE_HEAD)
         overall.add_column("metric")
-        overall.add_column(found.footing, justify="right")
+        overall.add_column(found.basis, justify="right")
         for key, value in found.metrics.items():
             overall.add_row(key, "-" if pd.isna(value) else f"{100 * value:.2f}")
         console.print(overall)
-        say(f"These scores are measured {found.footing}. {LEGEND}")
+        say(f"These scores are measured {found.basis}. {LEGEND}")
     if found.out_of_sample:
         say(
             f"{found.out_of_sample:,} rows are training rows: their scores are out of sample, by "

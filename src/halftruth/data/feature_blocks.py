@@ -16,10 +16,10 @@ from halftruth.data.feature_columns import (
     FeatureColumns,
     Places,
     bare_matrix,
-    choose_columns,
     numbers_if_all,
     read_feature_columns,
     refuse_other_columns,
+    select_feature_columns,
 )
 from halftruth.data.readers.arrow_file import ArrowFile, table_to_arrays
 from halftruth.data.readers.numpy_file import find_matrix, load_arrays
@@ -132,7 +132,7 @@ class ArrowShards(BlockSource):
         if not named:
             return None
         parts = [
-            choose_columns(
+            select_feature_columns(
                 {**table_to_arrays(block, self.place), "row": np.zeros(len(block))},
                 Places(self.place), self.place, (), (), part=True,
             ).ids
@@ -157,7 +157,9 @@ class ArrowShards(BlockSource):
             for block in file.blocks(self.read, rows):
                 columns = table_to_arrays(block, self.place)
                 places = Places(self.place, first=at)
-                yield choose_columns(columns, places, self.place, (), self.categorical, part=True)
+                yield select_feature_columns(
+                    columns, places, self.place, (), self.categorical, part=True
+                )
                 at += len(block)
 
     def sample(self, rows: np.ndarray) -> FeatureColumns:

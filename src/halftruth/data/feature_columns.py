@@ -161,7 +161,7 @@ def read_feature_columns(
     if lenient:
         drop_columns = [name for name in drop_columns if name in columns]
         categorical = [name for name in categorical if name in columns]
-    return choose_columns(columns, places, str(path), drop_columns, categorical)
+    return select_feature_columns(columns, places, str(path), drop_columns, categorical)
 
 
 def read_shards(shards: Sequence[Path]) -> dict[str, np.ndarray]:
@@ -204,7 +204,7 @@ def feature_columns_from_frame(
         raise DataError("DataFrame: has no rows")
     columns = {name: _array_of_series(frame.iloc[:, k], name) for k, name in enumerate(names)}
     places = Places("DataFrame", first=0)
-    found = choose_columns(columns, places, "DataFrame", drop_columns, categorical)
+    found = select_feature_columns(columns, places, "DataFrame", drop_columns, categorical)
     return found if found.ids is not None else replace(found, ids=index_ids(frame))
 
 
@@ -221,7 +221,7 @@ class Places(Sequence[str]):
         return f"{self.path} row {row + self.first}"
 
 
-def choose_columns(
+def select_feature_columns(
     columns: dict[str, np.ndarray],
     places: Sequence[str],
     place: str,

@@ -134,18 +134,18 @@ def _leave_out_unasked(labels: LabelMatrix, parts: Sequence[LabelMatrix]) -> Lab
     assert labels.items is not None
     place = {str(item): row for row, item in enumerate(labels.items)}
     column = {name: k for k, name in enumerate(labels.classes)}
-    unasked = labels.values == UNKNOWN
+    unannotated = labels.values == UNKNOWN
     for part in parts:
         assert part.items is not None
         rows = np.array([place[str(item)] for item in part.items], dtype=np.intp)
         columns = np.array([column[name] for name in part.classes], dtype=np.intp)
-        unasked[np.ix_(rows, columns)] = False
-    if not unasked.any():
+        unannotated[np.ix_(rows, columns)] = False
+    if not unannotated.any():
         return labels
     weights = np.ones((1, 1), np.float32) if labels.weights is None else labels.weights
-    note = f"{unasked.sum():,} labels do not count, since no file of the item has the class"
+    note = f"{unannotated.sum():,} labels do not count, since no file of the item has the class"
     return dataclasses.replace(
-        labels, weights=np.where(unasked, 0, weights), notes=(*labels.notes, note)
+        labels, weights=np.where(unannotated, 0, weights), notes=(*labels.notes, note)
     )
 
 

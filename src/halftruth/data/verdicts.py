@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from halftruth.data.decisions import Decisions
 from halftruth.data.errors import DataError, some
+from halftruth.data.review_log import ReviewLog
 from halftruth.labels import ABSENT, PRESENT, LabelMatrix
 from halftruth.labels.soft_labels import give_weight
 
@@ -31,9 +31,9 @@ def read_verdicts(path: str | Path) -> pd.DataFrame:
     """
     path = Path(path)
     if not path.is_dir():
-        return find_majority(read_lines(path))
+        return find_majority(read_verdict_lines(path))
     earlier = path / VERDICTS
-    parts = [find_majority(read_lines(earlier))] if earlier.is_file() else []
+    parts = [find_majority(read_verdict_lines(earlier))] if earlier.is_file() else []
     if (path / DECISIONS).is_file():
         parts.append(_read_decisions(path))
     if not parts:
@@ -59,7 +59,7 @@ def find_majority(lines: pd.DataFrame) -> pd.DataFrame:
 
 def _read_decisions(folder: Path) -> pd.DataFrame:
     table = pd.read_parquet(folder / CANDIDATES)
-    verdicts = Decisions(folder / DECISIONS, len(table), write=False).verdicts
+    verdicts = ReviewLog(folder / DECISIONS, len(table), write=False).verdicts
     ids = [i for i, verdict in sorted(verdicts.items()) if verdict in ("accept", "reject")]
     part = table.iloc[ids]
     accepted = np.array([verdicts[i] == "accept" for i in ids], dtype=bool)
@@ -68,7 +68,7 @@ def _read_decisions(folder: Path) -> pd.DataFrame:
     return part.assign(verdict=np.where(right, PRESENT, ABSENT), by="review")[COLUMNS]
 
 
-def read_lines(path: Path) -> pd.DataFrame:
+def read_verdict_lines(path: Path) -> pd.DataFrame:
     """Read all lines of a CSV file with verdicts; several annotators may judge the same label."""
     if not path.exists():
         raise DataError(

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix
-from halftruth.report.page import Raw, card, document, facts, grid, pixel_image, table
+from halftruth.report.page import Raw, card, document, facts, grid, make_table, pixel_image
 
 DEPTHS = (20, 100, 500)
 # Short names: the table has to fit into 80 columns of a terminal.
@@ -24,7 +24,7 @@ EXPLAINED = (
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ShownEstimate:
     """A number that the run estimated from incomplete labels, and its true value."""
 
     name: str
@@ -43,7 +43,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DemoOutcome:
     """What one training gave; scores and shares are between 0 and 1.
 
     `scores` (N, K) are NaN for rows that the page does not need.
@@ -59,7 +59,7 @@ class Outcome:
     # for a model that was trained on the complete labels.
     found: dict[int, float | None]
     seconds: float
-    estimates: list[Estimate]
+    estimates: list[ShownEstimate]
     scores: np.ndarray
 
     def cells(self) -> list[str]:
@@ -97,7 +97,7 @@ def is_in(labels: LabelMatrix, part: str) -> np.ndarray:
     return np.asarray(labels.split == part)
 
 
-def rank_unknown(scores: np.ndarray, observed: LabelMatrix) -> np.ndarray:
+def rank_hidden(scores: np.ndarray, observed: LabelMatrix) -> np.ndarray:
     """(M, 2) row and class of the unknown labels of the training rows, highest score first."""
     unknown = (observed.values == UNKNOWN) & is_in(observed, "train")[:, None]
     return np.argwhere(unknown)[np.argsort(-scores[unknown], kind="stable")]
@@ -119,10 +119,15 @@ def pick_findings(
 
 
 def write_page(
-    path: Path, album: Album, outcomes: Sequence[Outcome], auto: Outcome, commands: str, code: str
+    path: Path,
+    album: Album,
+    outcomes: Sequence[DemoOutcome],
+    auto: DemoOutcome,
+    commands: str,
+    code: str,
 ) -> None:
     """Write the page as one HTML file; `auto` is the outcome whose decisions it shows."""
-    ranking = rank_unknown(auto.scores, album.observed)
+    ranking = rank_hidden(auto.scores, album.observed)
     right = album.is_present(ranking)
     first, wrong = pick_findings(ranking, right)
     train = np.flatnonzero(is_in(album.complete, "train"))
@@ -142,7 +147,7 @@ def write_page(
         grid(_scene(album, row) for row in train[:12]),
         "<h2>2. Training: unknown is not absent</h2><p>Measured in percent on test images with "
         "complete labels. Their digits do not appear in any training image.</p>",
-        table(HEAD, [one.cells() for one in outcomes]),
+        make_table(HEAD, [one.cells() for one in outcomes]),
         f'<p class="note">{EXPLAINED}. The trainings ran at the same time, with one thread each. '
         "The numbers depend on the processor; on every machine auto should be clearly better than "
         "assume negative, and complete labels better than both.</p>",
@@ -150,7 +155,9 @@ def write_page(
         "From them it estimates how many labels an image has, turns scores into probabilities, "
         "chooses a threshold per class, and estimates how good its decisions are. The last column "
         "is the truth, on the test images.</p>",
-        table(["", "estimated", "90 % interval", "true"], [one.cells() for one in auto.estimates]),
+        make_table(
+            ["", "estimated", "90 % interval", "true"], [one.cells() for one in auto.estimates]
+        ),
         "<h2>4. Missing labels found</h2><p>Unknown labels of the training images, ranked by the "
         f"score of {escape(auto.name)}, which has seen none of them: the first two of each class. "
         f"{describe_first(auto)}</p>",
@@ -180,7 +187,7 @@ def count_labels(album: Album) -> list[tuple[str, str]]:
     ]
 
 
-def describe_first(auto: Outcome) -> str:
+def describe_first(auto: DemoOutcome) -> str:
     """Say how many of the first unknown labels of the ranking are present."""
     count = round((auto.found[DEPTHS[0]] or 0) * DEPTHS[0])
     return f"Of the first {DEPTHS[0]} of all classes, {count} are present."

@@ -23,11 +23,11 @@ from halftruth.demo.demo_page import (
     EXPLAINED,
     HEAD,
     Album,
-    Estimate,
-    Outcome,
+    DemoOutcome,
+    ShownEstimate,
     describe_first,
     is_in,
-    rank_unknown,
+    rank_hidden,
     write_page,
 )
 from halftruth.demo.scenes import make_scenes
@@ -131,7 +131,9 @@ def run_demo(
     return result
 
 
-def train_variant(variant: Variant, out: Path, album: Album, training: dict[str, Any]) -> Outcome:
+def train_variant(
+    variant: Variant, out: Path, album: Album, training: dict[str, Any]
+) -> DemoOutcome:
     """Train one variant, as a user would, and measure it on the test images."""
     from halftruth.api import fit, load
     from halftruth.metrics import evaluate
@@ -164,17 +166,17 @@ def train_variant(variant: Variant, out: Path, album: Album, training: dict[str,
         warnings.simplefilter("ignore", UndefinedMetricWarning)
         metrics = score_decisions(scores[test], run.decisions, truth)
         at_half = evaluate(found.raw[test[scored]], truth)
-    right = album.is_present(rank_unknown(scores, album.observed)) if finds else None
+    right = album.is_present(rank_hidden(scores, album.observed)) if finds else None
     estimates = []
     for key, title in ESTIMATED.items():
         if key in result.estimated:
             value, low, high = (100 * number for number in result.estimated[key])
-            estimates.append(Estimate(title, value, low, high, 100 * metrics[key]))
+            estimates.append(ShownEstimate(title, value, low, high, 100 * metrics[key]))
     if "labels_per_row" in result.probabilities:
         value, low, high = result.probabilities["labels_per_row"]
         per_image = float((truth == PRESENT).sum(axis=1).mean())
-        estimates.append(Estimate("labels per image", value, low, high, per_image))
-    return Outcome(
+        estimates.append(ShownEstimate("labels per image", value, low, high, per_image))
+    return DemoOutcome(
         name=variant.name,
         method=result.method,
         mAP=metrics["mAP"],
@@ -203,7 +205,7 @@ def _prepare_folder(out: Path) -> None:
     (out / MARKER).write_text(json.dumps({"made_by": MADE_BY}), encoding="utf-8")
 
 
-def _print_results(console: Console, outcomes: list[Outcome], auto: Outcome) -> None:
+def _print_results(console: Console, outcomes: list[DemoOutcome], auto: DemoOutcome) -> None:
     title = "test images with complete labels, %"
     results = Table(box=box.SIMPLE, title=title, caption=EXPLAINED)
     for number, name in enumerate(HEAD):

@@ -24,7 +24,7 @@ from halftruth.seeds import check_seed
 from halftruth.train.config import Config, ConfigError, resolve_method
 from halftruth.train.ensemble.hints import HintWeights, describe_hints, fit_hints
 from halftruth.train.inputs.batches import apply_in_blocks, is_sparse
-from halftruth.train.knowledge import check_knowledge
+from halftruth.train.label_priors import parse_label_priors
 from halftruth.train.many_classes.many_model import ManyClassModel
 from halftruth.train.settings import ENSEMBLE, ONE_MODEL, SETTINGS
 
@@ -215,7 +215,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if groups is not None:
             groups = column_or_1d(groups)
             check_consistent_length(X, groups)
-        weights = targets.check_weights(sample_weight, X, y)
+        weights = targets.check_sample_weight(sample_weight, X, y)
         # Rows of weight 0 count nowhere, not in folds and not in the model of labelling either.
         counted = np.arange(X.shape[0]) if weights is None else targets.find_counted(weights)
         config = self._make_config()
@@ -230,13 +230,13 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return self._fit_many_classes(config, X, y, names, groups, weights, counted)
         y = targets.to_labels(y)
         if complete_rows is not None:
-            y = targets.apply_complete_rows(y, complete_rows)
+            y = targets.mark_complete_rows(y, complete_rows)
         if weights is not None:
             y = np.where(weights > 0, y, np.int8(UNKNOWN))
         targets.check_any_present(y > 0, len(y))
         names = np.arange(y.shape[1]) if names is None else np.asarray(names)
         knowledge = self.prevalence or {}, self.complete_classes or (), self.labels_per_row
-        shares, complete = check_knowledge(y, names, *knowledge)
+        shares, complete = parse_label_priors(y, names, *knowledge)
         data = TrainingData(X, y, groups, weights).select(counted)
         if members:
             fitted = training.fit_members(data, config, self.members, self._log)
@@ -396,7 +396,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         targets.refuse_weights_per_label(weights)
         data = TrainingData(X, labels, groups, weights).select(counted)
         targets.check_any_present(data.y.count_per_row(), len(data.y))
-        many = training.fit_many_classes(data, config, self._log)
+        many = training.fit_sparse_labels(data, config, self._log)
         self.many_, self.model_ = many, many.fitted.model
         self.reasons_ = [f"many classes: {'; '.join(many.fitted.notes)}"]
         self.label_bias_ = None

@@ -68,7 +68,7 @@ def check_any_present(present: np.ndarray, count: int) -> None:
         )
 
 
-def apply_complete_rows(y: np.ndarray, complete_rows: Any) -> np.ndarray:
+def mark_complete_rows(y: np.ndarray, complete_rows: Any) -> np.ndarray:
     """Return labels whose unknown ones are absent in the complete rows."""
     new = check_complete_rows(complete_rows, len(y))[:, None] & (y == label_codes.UNKNOWN)
     if not new.any():
@@ -78,7 +78,7 @@ def apply_complete_rows(y: np.ndarray, complete_rows: Any) -> np.ndarray:
     return np.where(new, np.int8(label_codes.ABSENT), y)
 
 
-def check_weights(weights: Any, X: Any, y: Any) -> np.ndarray | None:
+def check_sample_weight(weights: Any, X: Any, y: Any) -> np.ndarray | None:
     """Return weights per row (N, 1) or per label (N, K) in float32."""
     if weights is None:
         return None

@@ -87,7 +87,7 @@ def fit_members(
     return Fitted(model, fitted.rows, fitted.logits, fitted.describe(), fitted.bias)
 
 
-def fit_many_classes(
+def fit_sparse_labels(
     data: TrainingData, config: Config, log: Callable[[str], None]
 ) -> ManyClassModel:
     """Fit the model of many classes; `config` has the rule of the decisions."""

@@ -42,7 +42,7 @@ from halftruth.labels.sparse import (
     SparseLabelMatrix,
     SparseLabels,
 )
-from halftruth.labels.unasked import find_unasked
+from halftruth.labels.unannotated_classes import find_unannotated
 
 __all__ = [
     "ABSENT",
@@ -68,7 +68,7 @@ __all__ = [
     "count_votes",
     "drop_positives",
     "find_complete_rows",
-    "find_unasked",
+    "find_unannotated",
     "frequency_weights",
     "from_chexpert",
     "from_multi_hot",

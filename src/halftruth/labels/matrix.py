@@ -39,7 +39,7 @@ class LabelMatrix:
         for field in ("items", "split"):
             given = getattr(self, field)
             if given is not None:
-                object.__setattr__(self, field, check_texts(field, given, len(values)))
+                object.__setattr__(self, field, check_one_text_per_row(field, given, len(values)))
         if self.soft is not None:
             soft = check_soft(self.soft)
             if soft.shape != values.shape:
@@ -127,7 +127,7 @@ def describe_labels(
     return "; ".join([*parts, *notes])
 
 
-def check_texts(field: str, given: Any, rows: int) -> np.ndarray:
+def check_one_text_per_row(field: str, given: Any, rows: int) -> np.ndarray:
     """Check that there is one text per row."""
     texts = np.asarray(given)
     if texts.dtype.kind == "O" and all(isinstance(text, str) for text in texts.flat):

@@ -7,7 +7,7 @@ import numpy as np
 
 from halftruth.labels.checks import check_classes
 from halftruth.labels.codes import ABSENT, PRESENT, UNKNOWN
-from halftruth.labels.matrix import check_texts, describe_labels
+from halftruth.labels.matrix import check_one_text_per_row, describe_labels
 from halftruth.labels.soft_labels import check_weights
 
 # With more classes, `auto` on features keeps labels sparse, and trains the model of many classes.
@@ -166,7 +166,7 @@ class SparseLabelMatrix:
         for field in ("items", "split"):
             given = getattr(self, field)
             if given is not None:
-                object.__setattr__(self, field, check_texts(field, given, len(self)))
+                object.__setattr__(self, field, check_one_text_per_row(field, given, len(self)))
         if self.weights is not None:
             weights = check_weights(self.weights, self.sparse.shape)
             if weights.shape[1] > 1:

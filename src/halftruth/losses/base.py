@@ -13,7 +13,7 @@ from torch import Tensor
 from halftruth import labels as label_codes
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
-from halftruth.losses._engine.one_pass import Task, compute_dtype, measure, one_pass
+from halftruth.losses._engine.one_pass import LossTask, compute_dtype, measure, one_pass
 from halftruth.losses._engine.programs import Watched
 from halftruth.losses.curves import Curve
 from halftruth.losses.memory import Exchange, Memory, take_sizes
@@ -360,7 +360,7 @@ class Loss(Described, Watched):
     ) -> tuple[Tensor, Tensor]:
         context = self.prepare(logits, labels, index)
         scale, divisor = self._scale(labels)
-        value, slopes = measure(logits, Task(self, labels, context, "all", scale), True)
+        value, slopes = measure(logits, LossTask(self, labels, context, "all", scale), True)
         assert slopes is not None
         if divisor is not None:
             value, slopes = value / divisor.to(value.dtype), slopes.div_(divisor)

@@ -27,7 +27,7 @@ ROWS = 1 << 12
 MOST_BYTES = 2.5e9
 
 
-def logit(p: float) -> float:
+def logit_of(p: float) -> float:
     return math.log(p / (1 - p))
 
 
@@ -117,8 +117,8 @@ class ROLE(Loss):
         random = torch.Generator().manual_seed(self.seed)
 
         def start(part: Tensor) -> Tensor:
-            guess = (2 * torch.rand(part.shape, generator=random) - 1) * logit(self.init)
-            return torch.where(part == 0, guess.to(part.device), part.float() * logit(SURE))
+            guess = (2 * torch.rand(part.shape, generator=random) - 1) * logit_of(self.init)
+            return torch.where(part == 0, guess.to(part.device), part.float() * logit_of(SURE))
 
         self._fill(labels, start)
 

@@ -43,24 +43,24 @@ class Counts:
     @property
     def precision(self) -> Tensor:
         """(K,) tp / (tp + fp), the positive predictive value; 0 where nothing was predicted."""
-        return ratio(self.tp, self.tp + self.fp)
+        return divide_counts(self.tp, self.tp + self.fp)
 
     @property
     def recall(self) -> Tensor:
         """(K,) tp / (tp + fn); 0 where no label was present."""
-        return ratio(self.tp, self.tp + self.fn)
+        return divide_counts(self.tp, self.tp + self.fn)
 
     @property
     def negative_precision(self) -> Tensor:
         """(K,) tn / (tn + fn), the negative predictive value; 0 where all are predicted."""
-        return ratio(self.tn, self.tn + self.fn)
+        return divide_counts(self.tn, self.tn + self.fn)
 
     def f_beta(self, beta: float = 1.0) -> Tensor:
         """(K,) (1+β²)·tp / ((1+β²)·tp + β²·fn + fp)."""
         return f_beta_of(self.tp, self.fp, self.fn, beta)
 
 
-def ratio(part: Tensor, whole: Tensor) -> Tensor:
+def divide_counts(part: Tensor, whole: Tensor) -> Tensor:
     """part / whole in float64, 0 where the whole is 0."""
     return part.double() / whole.double().masked_fill(whole == 0, 1.0)
 
@@ -70,7 +70,7 @@ def f_beta_of(tp: Tensor, fp: Tensor, fn: Tensor, beta: float) -> Tensor:
     if not 0 < beta < math.inf:
         raise ValueError(f"Expected a finite beta > 0, but got {beta}.")
     hits = (1 + beta**2) * tp.double()
-    return ratio(hits, hits + beta**2 * fn.double() + fp)
+    return divide_counts(hits, hits + beta**2 * fn.double() + fp)
 
 
 class CountOptions(TypedDict, total=False):
@@ -126,7 +126,7 @@ def predictions(
 ) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
     """Yield masks of predicted, present and known entries (None: all), some rows at a time."""
     data = read(scores, labels, ignore_unknown)
-    rule = Rule(data, threshold, top_k, inclusive)
+    rule = Threshold(data, threshold, top_k, inclusive)
     for block in data.rows():
         yield rule(block.scores), block.present, block.known
 
@@ -143,7 +143,7 @@ def _sum(mask: Tensor) -> Tensor:
     return mask.sum(0, dtype=torch.int32).long()
 
 
-class Rule:
+class Threshold:
     """A rule that turns scores into predictions: checked once, applied block by block."""
 
     def __init__(

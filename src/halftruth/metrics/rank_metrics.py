@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict, Unpack, get_args
 import torch
 from torch import Tensor
 
-from halftruth.metrics.counts import ratio, top
+from halftruth.metrics.counts import divide_counts, top
 from halftruth.metrics.ranks import rank_positives
 from halftruth.metrics.scores_and_labels import Array, Data, read
 
@@ -119,7 +119,7 @@ def recall_at_k(scores: Array, labels: Array, k: int) -> float:
         0.5
     """
     hits, present = _hits(scores, labels, k)
-    return ratio(hits, present).mean().item()
+    return divide_counts(hits, present).mean().item()
 
 
 def propensities(counts: Any, rows: int, a: float = 0.55, b: float = 1.5) -> Any:

@@ -13,9 +13,9 @@ from halftruth.metrics.counts import (
     CountOptions,
     Counts,
     count,
+    divide_counts,
     f_beta_of,
     predictions,
-    ratio,
     warn_undefined,
 )
 from halftruth.metrics.scores_and_labels import Array, as_tensor
@@ -80,7 +80,7 @@ def hamming_loss(
     wrong, right = (counts.fp + counts.fn).sum(), (counts.tp + counts.tn).sum()
     if wrong + right == 0:
         raise ValueError("Expected at least one known label, but all entries are unknown.")
-    return ratio(wrong, wrong + right).item()
+    return divide_counts(wrong, wrong + right).item()
 
 
 def cost_sensitive_hamming_loss(
@@ -104,7 +104,7 @@ def cost_sensitive_hamming_loss(
         absent = ~present if known is None else ~present & known
         missed, alarms = (present & ~predicted).sum(1), (absent & predicted).sum(1)
         positives, negatives = present.sum(1), absent.sum(1)
-        total += (ratio(missed, positives) + ratio(alarms, negatives)).sum().item()
+        total += (divide_counts(missed, positives) + divide_counts(alarms, negatives)).sum().item()
         rows += int((positives + negatives > 0).sum())
     if rows == 0:
         raise ValueError("Expected at least one known label, but all entries are unknown.")
@@ -122,9 +122,9 @@ def class_and_overall(counts: Counts) -> dict[str, float]:
     values = {
         "CP": class_precision,
         "CR": class_recall,
-        "CF1": ratio(2 * class_precision * class_recall, class_precision + class_recall),
-        "OP": ratio(tp, tp + fp),
-        "OR": ratio(tp, tp + fn),
+        "CF1": divide_counts(2 * class_precision * class_recall, class_precision + class_recall),
+        "OP": divide_counts(tp, tp + fp),
+        "OR": divide_counts(tp, tp + fn),
         "OF1": f_beta_of(tp, fp, fn, 1.0),
     }
     return {name: value.item() for name, value in values.items()}

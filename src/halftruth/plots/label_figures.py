@@ -212,7 +212,7 @@ def draw_per_class(
     return Drawing(name, figure, numbers.reset_index(drop=True))
 
 
-def read_groups(path: Path) -> dict[str, list[str]]:
+def read_categories(path: Path) -> dict[str, list[str]]:
     """Read categories and their classes from a YAML file with lines `vehicles: [car, bus]`."""
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))

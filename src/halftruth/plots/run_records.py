@@ -18,9 +18,9 @@ import pandas as pd
 from halftruth import losses
 from halftruth.data import DataError
 from halftruth.train.config import read_settings
-from halftruth.train.journal import HISTOGRAMS, METRICS
 from halftruth.train.records import GROUPS
 from halftruth.train.run_folder import RESULT, refuse_damage
+from halftruth.train.run_logger import HISTOGRAMS, METRICS
 from halftruth.train.scored_rows import PARTS
 
 NO_EPOCHS = "its model is an ensemble, which is not trained by epochs"

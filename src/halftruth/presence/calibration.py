@@ -24,7 +24,7 @@ import numpy as np
 
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix, check
 from halftruth.presence.probabilities import SELECTIONS, Selection, fit_probabilities
-from halftruth.presence.remaining import VerdictModel
+from halftruth.presence.review_update import ReviewPosterior
 from halftruth.presence.solvers import bisect, logit, sigmoid
 from halftruth.presence.uncertainty import (
     CLASS_DOUBT,
@@ -331,7 +331,7 @@ def _correct(found: WrongLabels, labels: np.ndarray, verdicts: np.ndarray) -> Wr
     sums = np.bincount(at[1], p, minlength=labels.shape[1])
     per_class = [Estimate(float(x), 0.0, float(spread * x)) for x in sums]
     total = Estimate(float(p.sum()), min(found.low, float(p.sum())), float(spread * p.sum()))
-    model = VerdictModel(
+    model = ReviewPosterior(
         p, at[1], per_class, total, ends=(found.least[at], found.most[at]), spreads=WRONG_SPREADS
     )
     # In that model +1 is a candidate that was right: here a label that is wrong.

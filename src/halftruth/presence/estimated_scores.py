@@ -63,14 +63,14 @@ _Counts = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class EstimatedScores:
-    """Scores on one basis (`footing`); `precision` to `ap` are (K, 3): value, low, high per class.
+    """Scores on one basis (`basis`); `precision` to `ap` are (K, 3): value, low, high per class.
 
     OP and OR are precision and recall over all labels. As in `halftruth.metrics`, CF1 averages both
     over all classes, 0/0 counts as 0, and mAP leaves out classes without positives: each class has
     the weight P(it has a positive).
     """
 
-    footing: str
+    basis: str
     mAP: Estimate
     CF1: Estimate
     OF1: Estimate
@@ -265,14 +265,14 @@ def check_scored_rows(
 
 def _weigh_rows(labels: np.ndarray, present: PresenceRange) -> np.ndarray:
     """(N,) how many positives a shown positive of a row stands for."""
-    if present.selection != "one":
+    if present.selection != "single_positive":
         return np.ones(len(labels))
     expected = np.where(labels == UNKNOWN, present.middle, labels == PRESENT).sum(axis=1)
     return np.asarray(np.maximum(expected, 1.0))
 
 
 def _score_known(
-    footing: str,
+    basis: str,
     scores: np.ndarray,
     labels: np.ndarray,
     predicted: np.ndarray,
@@ -284,10 +284,10 @@ def _score_known(
     exact = average_precision(scores, labels, ignore_unknown=known is not None)
     # Bins are close enough for the interval, not for a value that can be computed exactly.
     counts["ap"] += np.nan_to_num(exact) - counts["ap"][0]
-    return _summarise(footing, counts, len(labels))
+    return _summarise(basis, counts, len(labels))
 
 
-def _summarise(footing: str, counts: _Counts, rows: int, new_rows: bool = True) -> EstimatedScores:
+def _summarise(basis: str, counts: _Counts, rows: int, new_rows: bool = True) -> EstimatedScores:
     tp, predicted, total, exists, ap = counts.values()
     precision, recall = ratio(tp, predicted), ratio(tp, total)
     class_precision, class_recall = precision.mean(axis=1), (exists * recall).mean(axis=1)
@@ -307,7 +307,7 @@ def _summarise(footing: str, counts: _Counts, rows: int, new_rows: bool = True) 
         return Estimate(*map(float, interval(values[:, None], most)[0]))
 
     return EstimatedScores(
-        footing,
+        basis,
         mAP=estimate(ratio((exists * ap).sum(axis=1), exists.sum(axis=1))),
         CF1=estimate(ratio(2 * class_precision * class_recall, class_precision + class_recall)),
         OF1=estimate(ratio(2 * tp.sum(axis=1), (predicted + total).sum(axis=1))),

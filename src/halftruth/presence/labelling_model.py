@@ -6,21 +6,22 @@ Only PRESENT and ABSENT labels are certain. Whether an UNKNOWN label is present 
 variable, and p is fitted by expectation-maximisation over it. What an unknown label means depends
 on how labels came to be missing ("selection"):
 
-- "random": each positive is labelled with the probability c of its class (Elkan and Noto, KDD
-  2008), and each negative with the probability d, which is 0 where nothing is labelled ABSENT:
+- "missing_at_random": each positive is labelled with the probability c of its class (Elkan and
+  Noto, KDD 2008), and each negative with the probability d, 0 where nothing is labelled ABSENT:
   P(present | unlabelled) = p (1 − c) / (p (1 − c) + (1 − p) (1 − d));
-- "one": each row shows one of its n positives, all equally likely (Cole et al., CVPR 2021):
+- "single_positive": each row shows one of its n positives, all equally likely (Cole et al., CVPR
+  2021):
   P(present | j shown) = p I₂ / (p I₂ + (1 − p) I₁),  I₁ = E[1/(1+M)], I₂ = E[1/(2+M)],
   where M is the number of further present classes: E[1/(1+M)] = ∫₀¹ Π (1 − pₘ + pₘ t) dt.
 
 A class-dependent selection has a propensity θ per class (`propensity`), relative to each other:
-"random" labels a positive of class k with the probability c θ_k, "one" shows class k of a row with
-the probability θ_k / Σ θ over its present classes.
+"missing_at_random" labels a positive of class k with the probability c θ_k, "single_positive" shows
+class k of a row with the probability θ_k / Σ θ over its present classes.
 
 Classes are independent given their scores, or (`at_least_one`) given also that at least one class
-of the row is present. Then a row without a label is known to miss one ("random"), and high scores
-next to a shown label count less ("one"). Slopes and offsets of the classes are regularised towards
-their mean, which helps rare classes.
+of the row is present. Then a row without a label is known to miss one ("missing_at_random"), and
+high scores next to a shown label count less ("single_positive"). Slopes and offsets of the classes
+are regularised towards their mean, which helps rare classes.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Presence:
         """P(present | score, label): 1 where PRESENT, 0 where ABSENT."""
         shown = labels == PRESENT
         p = np.where(labels == UNKNOWN, self._independent(scores), shown)
-        if self.selection == "one":
+        if self.selection == "single_positive":
             hidden = infer_next_to_shown(p, shown, self.propensity)
         else:
             blank = ~shown.any(axis=1, keepdims=True) if self.at_least_one else None
@@ -107,7 +108,9 @@ class Presence:
 
 
 def choose_selection(labels: np.ndarray) -> str:
-    """ "one" where rows have one PRESENT label each and nothing is ABSENT, else "random".
+    """Return "single_positive" where rows show one label each, else "missing_at_random".
+
+    Nothing is ABSENT in rows that show one label each by design.
 
     Where every row has a label, a few rows may have more than one: if labels were missing at
     random, rows would be blank. Rows that are labelled completely do not count, unless all are.
@@ -115,10 +118,11 @@ def choose_selection(labels: np.ndarray) -> str:
     if not (complete := find_complete_rows(labels)).all():
         labels = labels[~complete]
     if labels.shape[1] < 2 or (labels == ABSENT).any():
-        return "random"
+        return "missing_at_random"
     shown = np.count_nonzero(labels == PRESENT, axis=1)
     several, blank = (shown > 1).mean() if len(shown) else 0.0, (shown == 0).any()
-    return "one" if several == 0 or (several <= _FEW and not blank) else "random"
+    one_each = several == 0 or (several <= _FEW and not blank)
+    return "single_positive" if one_each else "missing_at_random"
 
 
 def draw_rows(shape: tuple[int, ...], most: int, seed: int, shown: np.ndarray) -> np.ndarray:
@@ -156,7 +160,9 @@ def fit_presence(
     labelled = (part * present).sum(axis=0)
     negative = (part * (labels == ABSENT)).sum(axis=0)
     # Rows in which at least one class is present.
-    certain = (present.any(axis=1, keepdims=True) | (selection == "random")) & at_least_one
+    certain = (
+        present.any(axis=1, keepdims=True) | (selection == "missing_at_random")
+    ) & at_least_one
     now = start
     if now is None:
         flat = np.zeros(z.shape[1])
@@ -263,9 +269,10 @@ def infer_presence(
 
     `p` (N, K) is P(present | x) of the rows. `assumptions` are weights of:
 
-    - "random": labels are missing at random, classes are independent given x;
+    - "missing_at_random": labels are missing at random, classes are independent given x;
     - "no empty row": the same, given that at least one class of every row is present;
-    - "one": each row shows one of its present labels; "one, at least one": with the same condition.
+    - "single_positive": each row shows one of its present labels; "single_positive, at least one":
+      with the same condition.
 
     Verdicts (`verified`) override labels; which labels were shown is read from `labels` alone.
     """
@@ -281,12 +288,12 @@ def infer_presence(
     )
     negative = (labels[part] == ABSENT).sum(axis=0)
     absent_frequency = np.minimum(negative / np.maximum(part.sum() - present, 1.0), 0.999)
-    conditional = {"no empty row", "one, at least one"} & assumptions.keys()
+    conditional = {"no empty row", "single_positive, at least one"} & assumptions.keys()
     free = _remove_condition(p) if conditional else p
     found = np.zeros(p.shape)
     for name, weight in assumptions.items():
         q = free if name in conditional else p
-        if name.startswith("one"):
+        if name.startswith("single_positive"):
             hidden = infer_next_to_shown(np.where(sure, certain, q), shown, propensity)
         else:
             blank = ~shown.any(axis=1, keepdims=True) if name in conditional else None

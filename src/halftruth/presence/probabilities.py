@@ -27,6 +27,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
+from halftruth.presence.label_frequency import fit_label_frequency
 from halftruth.presence.labelling_model import (
     Presence,
     PresenceRange,
@@ -35,12 +36,11 @@ from halftruth.presence.labelling_model import (
     fit_presence,
     infer_presence,
 )
-from halftruth.presence.share_grid import fit_shares
 from halftruth.presence.solvers import find_shift, fit_curves, logit, sigmoid
 from halftruth.presence.uncertainty import CLASS_DOUBT, DOUBT, NEXT_DOUBT, Z90, Estimate
 from halftruth.seeds import check_seed
 
-Selection = Literal["auto", "random", "one"]
+Selection = Literal["auto", "missing_at_random", "single_positive"]
 SELECTIONS: tuple[str, ...] = get_args(Selection)
 # The curves are fitted to at most this many labels.
 _MOST_LABELS = 2_000_000
@@ -145,8 +145,8 @@ def fit_probabilities(
     Args:
         labels: (N, K) of +1 present, 0 unknown, -1 absent.
         logits: (N, K) of a model that was not fitted to these rows.
-        selection: how labels came to be shown, "random" or "one" (per row); "auto" decides from the
-            labels.
+        selection: how labels came to be shown, "missing_at_random" or "single_positive" (per row);
+            "auto" decides from the labels.
         verified: (N, K) verdicts of a review, +1 present, −1 absent, 0 none.
         propensity: (K,) how likely a present label of a class is shown, relative to other classes.
         possible: (K,) propensities that labels cannot exclude; intervals cover them, too.
@@ -173,7 +173,7 @@ def fit_probabilities(
     # Rows that have a class for certain, and that may have it, (K,) each.
     certain = (values == PRESENT).sum(axis=0), (values != ABSENT).sum(axis=0)
     blank = ~(labels == PRESENT).any(axis=1) & (labels == UNKNOWN).any(axis=1)
-    blank_is_empty = how == "one" and _are_empty(blank, z)
+    blank_is_empty = how == "single_positive" and _are_empty(blank, z)
     if blank_is_empty:
         values = np.where(blank[:, None] & (values == UNKNOWN), ABSENT, values)
 
@@ -226,8 +226,8 @@ def _fit_assumptions(
     incomplete = (labels == UNKNOWN).any() and (labels == PRESENT).any()
     # The rows determine the level, so that one assumption is enough.
     if blank_is_empty or not incomplete:
-        one = how == "one" and bool((labels == UNKNOWN).any())
-        kind = "one" if one else "random"
+        one = how == "single_positive" and bool((labels == UNKNOWN).any())
+        kind = "single_positive" if one else "missing_at_random"
         fit = fit_presence(labels, scores, selection=kind, propensity=propensity)
         prior = fit.prior(scores)
         # Empty rows tell how many rows have a class, but not how many classes such a row has.
@@ -235,29 +235,33 @@ def _fit_assumptions(
         low, high = (1 + one * missing * np.expm1(Z90 * end * NEXT_DOUBT) for end in (-1, 1))
         return [_Fit(kind, 1.0, prior, low, high)], fit
     # Where rows show one label each by design, blank rows tell nothing of the share.
-    shares = fit_shares(labels, scores, propensity, use_blank_rows=how == "random")
-    by_share = [("random", 1 - shares.nonempty), ("no empty row", shares.nonempty)]
+    shares = fit_label_frequency(
+        labels, scores, propensity, use_blank_rows=how == "missing_at_random"
+    )
+    by_share = [("missing_at_random", 1 - shares.nonempty), ("no empty row", shares.nonempty)]
     prior = shares.prior(scores)
-    part = 1.0 if how == "random" else 1 / 3
+    part = 1.0 if how == "missing_at_random" else 1 / 3
     found = [
         _Fit(name, part * weight, prior, shares.low, shares.high)
         for name, weight in by_share
         if weight > 0
     ]
-    if how == "random":
+    if how == "missing_at_random":
         if len(labels) >= _SOME_ROWS and (labels == PRESENT).any(axis=1).all():
             # Either nearly all labels are shown, or every row was given at least one of its labels.
             # Nothing tells which, so the interval covers both.
             some = draw_rows(labels.shape, _MOST_LABELS // 10, 0, labels == PRESENT)
-            next_to = fit_presence(labels[some], scores[some], selection="one")
-            found.append(_Fit("one", 0.0, next_to.prior(scores)))
+            next_to = fit_presence(labels[some], scores[some], selection="single_positive")
+            found.append(_Fit("single_positive", 0.0, next_to.prior(scores)))
         return found, shares.fits[0]
     # Which label is shown does not tell whether classes exclude each other: three equal weights.
     fits = [
-        fit_presence(labels, scores, selection="one", at_least_one=given, propensity=propensity)
+        fit_presence(
+            labels, scores, selection="single_positive", at_least_one=given, propensity=propensity
+        )
         for given in (False, True)
     ]
-    for name, fit in zip(("one", "one, at least one"), fits, strict=True):
+    for name, fit in zip(("single_positive", "single_positive, at least one"), fits, strict=True):
         found.append(_Fit(name, 1 / 3, fit.prior(scores)))
     return found, fits[0]
 

@@ -95,7 +95,7 @@ def choose_possible(
 
 def shows_one(labels: np.ndarray) -> bool:
     """Return whether rows show one class each, with labels that are unknown: a choice was made."""
-    return choose_selection(labels) == "one" and bool((labels == PRESENT).any())
+    return choose_selection(labels) == "single_positive" and bool((labels == PRESENT).any())
 
 
 def weigh_pairs(labels: np.ndarray, exponent: float = EXPONENT) -> np.ndarray:
@@ -230,7 +230,9 @@ def _calibrate(labels: np.ndarray, logits: np.ndarray, exponent: float) -> np.nd
     """P(present | x) of the rows that show one class, by the choice with these propensities."""
     rows = (labels == PRESENT).sum(axis=1) == 1
     e, scores = frequency_propensities(labels, exponent), sigmoid(logits[rows])
-    fit = fit_presence(labels[rows], scores, selection="one", propensity=e, steps=_STEPS)
+    fit = fit_presence(
+        labels[rows], scores, selection="single_positive", propensity=e, steps=_STEPS
+    )
     return fit.prior(scores)
 
 

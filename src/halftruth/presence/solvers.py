@@ -167,7 +167,7 @@ def fit_choice_exponent(
 
 
 @dataclass(frozen=True)
-class Shift:
+class LogitShift:
     """δ and −t, shared by all classes, δₖ per class, and the curvature at that point.
 
     logit P = z − t max(z, 0) + δ + δₖ
@@ -202,8 +202,8 @@ def fit_shift(
     right: np.ndarray,
     classes: int,
     spreads: Spreads,
-    start: Shift | None = None,
-) -> Shift:
+    start: LogitShift | None = None,
+) -> LogitShift:
     """Newton steps to the most probable δ, t and δₖ, given verdicts (`right`) on cells.
 
     >>> from halftruth.presence.uncertainty import MISSING_SPREADS
@@ -229,4 +229,4 @@ def fit_shift(
         shared, own = shared + step, own + own_step
         if max(np.abs(step).max(), np.abs(own_step).max(initial=0)) < 1e-6:
             break
-    return Shift(shared, own, mixed, diagonal, left)
+    return LogitShift(shared, own, mixed, diagonal, left)

@@ -28,7 +28,7 @@ from halftruth.presence.estimated_scores import (
     shape_error,
 )
 from halftruth.presence.labelling_model import PresenceRange
-from halftruth.presence.solvers import Shift, fit_shift, logit
+from halftruth.presence.solvers import LogitShift, fit_shift, logit
 from halftruth.presence.uncertainty import (
     MODEL_ERROR,
     SCORE_CLASS_SPREAD,
@@ -226,7 +226,7 @@ def _combine(
 
 def _recalibrate(
     before: np.ndarray, unknown: np.ndarray, cells: np.ndarray, y: np.ndarray, spreads: Spreads
-) -> tuple[np.ndarray, Shift]:
+) -> tuple[np.ndarray, LogitShift]:
     """P(present) of unknown cells shifted so that it fits the verdicts y on some cells."""
     classes = before.shape[1]
     shift = fit_shift(before.ravel()[cells], cells % classes, y > 0, classes, spreads)
@@ -237,7 +237,7 @@ def _recalibrate(
 
 
 def _shift_spread(
-    shift: Shift, before: np.ndarray, still_open: np.ndarray, slope: np.ndarray, w: np.ndarray
+    shift: LogitShift, before: np.ndarray, still_open: np.ndarray, slope: np.ndarray, w: np.ndarray
 ) -> float:
     """Standard deviation of Σ slope · y over the cells that are still unknown."""
     curve = np.where(still_open, w * (1 - w), 0.0)

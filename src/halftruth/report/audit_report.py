@@ -13,9 +13,9 @@ from typing import Any
 import pandas as pd
 
 from halftruth.audit.audit_folder import CLASSES, AuditFolder
-from halftruth.audit.current import CODES, Current, read_current
+from halftruth.audit.audit_state import CODES, AuditState, read_audit_state
 from halftruth.audit.repair import describe_doubt
-from halftruth.audit.rows import Rows
+from halftruth.audit.rows import ShownRows
 from halftruth.data import BadImage
 from halftruth.train.run_folder import write_text
 
@@ -28,7 +28,7 @@ def write_audit_report(audit: AuditFolder, path: str | Path | None = None, each:
     All numbers take account of the decisions of the review so far.
     """
     path = Path(path) if path is not None else audit.path / "report.html"
-    info, rows, current = audit.info, Rows(audit), read_current(audit)
+    info, rows, current = audit.info, ShownRows(audit), read_audit_state(audit)
     missing, wrong = current.missing_left.total, current.wrong_left.total
     facts = [
         (f"{info['rows']:,}", "audited rows"),
@@ -70,7 +70,7 @@ def write_audit_report(audit: AuditFolder, path: str | Path | None = None, each:
     return path
 
 
-def _reviewed(current: Current) -> list[tuple[str, str]]:
+def _reviewed(current: AuditState) -> list[tuple[str, str]]:
     """The number of decisions, after a review."""
     accepted, rejected = (int((current.codes == CODES[one]).sum()) for one in ("accept", "reject"))
     if not accepted + rejected:
@@ -78,7 +78,7 @@ def _reviewed(current: Current) -> list[tuple[str, str]]:
     return [(f"{accepted:,}", "accepted in the review"), (f"{rejected:,}", "rejected")]
 
 
-def describe_limits(audit: AuditFolder, current: Current) -> list[str]:
+def describe_limits(audit: AuditFolder, current: AuditState) -> list[str]:
     """Say which candidates are not listed, and what limits the repair and its precision."""
     left_out, problem = audit.info.get("not_listed", {}), audit.info.get("repair_problem")
     doubt = describe_doubt(audit, current)
@@ -95,7 +95,7 @@ def describe_limits(audit: AuditFolder, current: Current) -> list[str]:
     ]
 
 
-def _count_classes(audit: AuditFolder, current: Current) -> pd.DataFrame:
+def _count_classes(audit: AuditFolder, current: AuditState) -> pd.DataFrame:
     """classes.csv with the current numbers of missing and wrong labels."""
     left = current.missing_left.per_class
     return pd.read_csv(audit.path / CLASSES).assign(
@@ -107,8 +107,8 @@ def _count_classes(audit: AuditFolder, current: Current) -> pd.DataFrame:
 
 
 _SELECTION = {
-    "one": "each row shows one of its labels, all equally likely",
-    "random": "all positives of a class are equally likely to be labelled",
+    "single_positive": "each row shows one of its labels, all equally likely",
+    "missing_at_random": "all positives of a class are equally likely to be labelled",
 }
 
 
@@ -134,7 +134,7 @@ def _class_rows(table: pd.DataFrame) -> Iterator[str]:
         )
 
 
-def _groups(table: pd.DataFrame, rows: Rows, each: int) -> Iterator[str]:
+def _groups(table: pd.DataFrame, rows: ShownRows, each: int) -> Iterator[str]:
     """The first candidates per class; classes in the order of their best candidate."""
     for name in table["class"].drop_duplicates():
         some = table[table["class"] == name].head(each)
@@ -142,7 +142,7 @@ def _groups(table: pd.DataFrame, rows: Rows, each: int) -> Iterator[str]:
         yield f'<div class="grid">{"".join(_cards(some, rows))}</div>'
 
 
-def _cards(table: pd.DataFrame, rows: Rows) -> Iterator[str]:
+def _cards(table: pd.DataFrame, rows: ShownRows) -> Iterator[str]:
     for one in table.to_dict("records"):
         yield (
             f"<figure>{_content(one['item'], one['row'], rows)}<figcaption>"
@@ -159,7 +159,7 @@ def _likely(one: Mapping[Any, Any]) -> str:
     return " to ".join(ends)
 
 
-def _content(item: str, row: int, rows: Rows) -> str:
+def _content(item: str, row: int, rows: ShownRows) -> str:
     try:
         data = base64.b64encode(rows.image(item, _SIDE)).decode("ascii")
         return f'<img src="data:image/jpeg;base64,{data}" alt="{escape(item)}" loading="lazy">'

@@ -10,9 +10,9 @@ import numpy as np
 
 from halftruth.data.errors import some
 from halftruth.presence.probabilities import Probabilities
-from halftruth.report.page import table
+from halftruth.report.page import make_table
 from halftruth.train.auto.label_bias import describe_bias, looks_biased, read_test
-from halftruth.train.results.run_result import AS_ABSENT, ESTIMATED, VERIFIED, Result
+from halftruth.train.results.run_result import ESTIMATED, UNKNOWN_AS_ABSENT, VERIFIED, Result
 from halftruth.train.run_folder import write_text
 from halftruth.train.scored_rows import PARTS
 
@@ -29,23 +29,23 @@ _RULES = {
     "cost": "lowest expected cost, if a missed label costs this much and a wrong one 1",
 }
 _SELECTIONS = {
-    "one": "each row shows one of its present labels",
-    "random": "labels are missing at random",
+    "single_positive": "each row shows one of its present labels",
+    "missing_at_random": "labels are missing at random",
 }
 
 
 def describe_footing(result: Result) -> str:
     """Return what the scores of the validation and test rows stand on, as HTML."""
     text = ""
-    for footing in (VERIFIED, ESTIMATED):
+    for basis in (VERIFIED, ESTIMATED):
         parts = [
             name for part, name in PARTS.items()
-            if result.get_observed(part) and result.footing[part] == footing
+            if result.get_observed(part) and result.basis[part] == basis
         ]  # fmt: skip
         if not parts:
             continue
         rows = f"{' and '.join(parts)} rows"
-        if footing == VERIFIED:
+        if basis == VERIFIED:
             text += f"<p>Scores on {rows} are <b>verified</b>: these rows have complete labels.</p>"
         else:
             text += (
@@ -73,7 +73,7 @@ def show_verified(estimated: dict[str, list[float]], cells: int) -> str:
         text = (
             f"<h2>Scores after verification</h2><p>People have verified <b>{cells:,}</b> labels, "
             "drawn with known probabilities. Expected on new rows, with 90 % intervals:</p>"
-            + table(["score", "percent", "90 % interval"], rows)
+            + make_table(["score", "percent", "90 % interval"], rows)
         )
     return f"{_BEGIN}{text}{_END}"
 
@@ -113,7 +113,7 @@ def show_decisions(result: Result) -> str:
         )
     head = ["class", "shown labels", "prevalence, %", "90 % interval", "present labels shown, %",
             "90 % interval", "threshold"]  # fmt: skip
-    return f"<h2>Decisions</h2>{text}{table(head, _list_classes(result, fitted))}"
+    return f"<h2>Decisions</h2>{text}{make_table(head, _list_classes(result, fitted))}"
 
 
 def show_label_bias(result: Result) -> str:
@@ -171,6 +171,6 @@ def show_members(result: Result) -> str:
     return (
         "<h2>Members of the ensemble</h2><p>Weights are chosen on rows that a member was not "
         "fitted on. The score is the geometric mean of mAP and ROC AUC on the observed labels "
-        f"({AS_ABSENT}), or mAP if they are complete; a member of weight 0 is left out.</p>"
-        + table(["member", "score, %", "weight, %", "seconds"], rows)
+        f"({UNKNOWN_AS_ABSENT}), or mAP if they are complete; a member of weight 0 is left out.</p>"
+        + make_table(["member", "score, %", "weight, %", "seconds"], rows)
     )

@@ -40,7 +40,7 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Raw:
     return Raw(f'<div class="facts">{"".join(boxes)}</div>\n')
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Raw:
+def make_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Raw:
     """A table whose first column names the row; the other columns are aligned to the right."""
     titles = "".join(
         f'<th class="{"name" if not column else "number"}">{_html(name)}</th>'

@@ -42,7 +42,7 @@ from halftruth.report.labelling import (
     show_members,
     show_verified,
 )
-from halftruth.report.page import Raw, document, facts, table
+from halftruth.report.page import Raw, document, facts, make_table
 from halftruth.train.auto.label_bias import choose_propensities
 from halftruth.train.config import Config
 from halftruth.train.results.run_result import SHOWN, Result
@@ -136,7 +136,7 @@ def _head(result: Result, config: Config, task: Task, seconds: float) -> str:
         if key in SHOWN
     ]
     numbers += [
-        (f"{100 * scores[key]:.1f}", f"{key}, %, {name}, {result.footing[part]}")
+        (f"{100 * scores[key]:.1f}", f"{key}, %, {name}, {result.basis[part]}")
         for part, name in reversed(PARTS.items())
         for key in SHOWN
         if (scores := getattr(result, part))
@@ -204,13 +204,13 @@ def _classes(result: Result, run: Record, classes: pd.DataFrame) -> str:
         '<p class="note">Labelled: positives in the training rows; present: the same by the '
         "complete labels. AP, precision, recall and F1 in percent, "
         f"{_describe_parts(result)}; – where the rows have no positive of a class."
-        f"</p>{table(list(used.values()), rows)}"
+        f"</p>{make_table(list(used.values()), rows)}"
     )
 
 
 def _describe_parts(result: Result) -> str:
     parts = [part for part in PARTS if result.get_observed(part)]
-    return ", ".join(f"{part.replace('_', ' ')} {result.footing[part]}" for part in parts)
+    return ", ".join(f"{part.replace('_', ' ')} {result.basis[part]}" for part in parts)
 
 
 def _cell(key: str, value: float | str) -> str:
@@ -279,14 +279,16 @@ def _missing(held_out: HeldOut, choice: dict[str, Any]) -> str:
             ["item", "class", "score", "probability"]
         ].itertuples(index=False)
     ]
-    return title + text + table(["item", "class", "score", "probability, %"], listed)
+    return title + text + make_table(["item", "class", "score", "probability, %"], listed)
 
 
 def _bad_images(bad: list[tuple[str, str]]) -> str:
     if not bad:
         return ""
     more = f"<p>The first 50 of {len(bad):,}; all are in bad_images.csv.</p>" if bad[50:] else ""
-    return f"<h2>Images that could not be read</h2>{more}{table(['image', 'reason'], bad[:50])}"
+    return (
+        f"<h2>Images that could not be read</h2>{more}{make_table(['image', 'reason'], bad[:50])}"
+    )
 
 
 def _time(run: Record, seconds: float) -> str:
@@ -305,7 +307,7 @@ def _time(run: Record, seconds: float) -> str:
         device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     return (
         "<h2>Time</h2>"
-        + (table(["", "epochs", "per epoch", "time"], rows) if rows[1:] else "")
+        + (make_table(["", "epochs", "per epoch", "time"], rows) if rows[1:] else "")
         + f'<p class="note">{escape(str(device))}, {torch.get_num_threads()} threads, '
         f"{escape(platform.platform(terse=True))}, Python {platform.python_version()}, torch "
         f"{escape(torch.__version__)}. {total_text} includes reading and evaluation, of a "

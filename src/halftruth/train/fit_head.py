@@ -15,7 +15,7 @@ from halftruth.train.config import Config
 from halftruth.train.devices import OneProcess
 from halftruth.train.inputs.batches import Inputs
 from halftruth.train.teacher import make_teacher, make_teacher_config
-from halftruth.train.trainer import Stage, Teacher
+from halftruth.train.trainer import Teacher, Trainer
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def fit_head(
     return _train(config, data, train, val, process, teacher)
 
 
-def make_head_stage(
+def make_head_trainer(
     config: Config,
     model: Classifier,
     data: HeadData,
@@ -62,13 +62,13 @@ def make_head_stage(
     loss: losses.Loss | None = None,
     teacher: Teacher | None = None,
     epochs: int | None = None,
-) -> Stage:
+) -> Trainer:
     """Return the stage that trains a head; `loss`, `epochs`: others than those of the settings."""
     if loss is None:
         loss = losses.create(config.method, **config.options)
     if data.weights is not None:
         loss = losses.LabelValues(loss, weights=scale_weights(data.weights[train]))
-    return Stage(
+    return Trainer(
         name="all", model=model, inputs=data.inputs, loss=loss, labels=data.labels,
         train_rows=train, val_rows=val, config=config, accelerator=process,
         epochs=config.epochs if epochs is None else epochs,
@@ -88,7 +88,7 @@ def _train(
     model = build_head(config, data.dim, data.labels.shape[1])
     # The features are standardised already.
     model.backbone[0] = nn.Identity()  # type: ignore[operator]
-    stage = make_head_stage(config, model, data, train, val, process, teacher=teacher)
+    stage = make_head_trainer(config, model, data, train, val, process, teacher=teacher)
     epochs = stage.run().epoch
     best = stage.best()
     model.load_state_dict(best["model"])

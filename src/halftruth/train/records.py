@@ -14,7 +14,7 @@ from halftruth.losses import Loss
 from halftruth.metrics import count, mean_average_precision, mean_roc_auc
 
 if TYPE_CHECKING:
-    from halftruth.train.trainer import Stage
+    from halftruth.train.trainer import Trainer
 
 # The criteria to compare epochs by: keys of an epoch's record, and their names.
 CRITERIA = {
@@ -41,7 +41,7 @@ _IMAGES_PER_FOLLOWED = 16
 _ENTRIES_PER_BLOCK = 1 << 22
 
 
-def choose_criterion(stage: "Stage") -> str:
+def choose_criterion(stage: "Trainer") -> str:
     """Return the key of an epoch's record by which a stage compares epochs.
 
     With `select: auto`: mAP if complete labels are given or the validation rows have no unknown
@@ -57,7 +57,7 @@ def choose_criterion(stage: "Stage") -> str:
     return _CRITERION_OF_SETTING["observed" if complete else "both"]
 
 
-def make_epoch_record(stage: "Stage") -> dict[str, Any]:
+def make_epoch_record(stage: "Trainer") -> dict[str, Any]:
     """Return the numbers of an epoch: loss, pseudo-labels, scores of the validation rows.
 
     `select` is the value of the criterion; without validation rows there is none. Epochs are
@@ -82,13 +82,13 @@ def make_epoch_record(stage: "Stage") -> dict[str, Any]:
     return record | measure_validation(stage, scores)
 
 
-def measure_validation(stage: "Stage", scores: Tensor) -> dict[str, float]:
+def measure_validation(stage: "Trainer", scores: Tensor) -> dict[str, float]:
     """Return the metrics of the validation rows; `select` is the value of the criterion."""
     record: dict[str, float] = {}
     rows = torch.as_tensor(stage.val_rows, device=stage.device)
     observed = stage.labels[rows]
     with warnings.catch_warnings():
-        # The journal has one message instead of a warning per epoch.
+        # The logger has one message instead of a warning per epoch.
         warnings.filterwarnings("ignore", message="No class has")
         record["val_mAP_observed"] = mean_average_precision(scores, observed)
         record["val_AUC_observed"] = mean_roc_auc(scores, observed)
@@ -96,7 +96,7 @@ def measure_validation(stage: "Stage", scores: Tensor) -> dict[str, float]:
             truth = stage.truth.to(stage.device)[rows]
             record["val_mAP"] = mean_average_precision(scores, truth)
     if undefined := [text for key, text in CRITERIA.items() if math.isnan(record.get(key, 0.0))]:
-        stage.journal.log_once(
+        stage.logger.log_once(
             f"not defined: {', '.join(undefined)}. No class of the validation rows has positive "
             "labels (for AUC, positive and negative labels)"
         )
@@ -107,7 +107,7 @@ def measure_validation(stage: "Stage", scores: Tensor) -> dict[str, float]:
 
 
 def _add_distribution(
-    record: dict[str, Any], stage: "Stage", part: str, rows: np.ndarray, logits: Tensor
+    record: dict[str, Any], stage: "Trainer", part: str, rows: np.ndarray, logits: Tensor
 ) -> None:
     """Add numbers and histograms of the probabilities of some rows, for figures."""
     if stage.folder is None:

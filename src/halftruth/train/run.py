@@ -16,7 +16,6 @@ from halftruth.data.splits import named_splits
 from halftruth.train.config import AUTO, Config, load_settings
 from halftruth.train.devices import find_unused_processes, keep_freed_memory, make_accelerator
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
-from halftruth.train.journal import Journal, OnEpoch
 from halftruth.train.plans.choose import choose_plan
 from halftruth.train.plans.plan import Plan, Work, load_last
 from halftruth.train.results.run_result import Result
@@ -29,6 +28,7 @@ from halftruth.train.run_folder import (
     replace_file,
     write_text,
 )
+from halftruth.train.run_logger import OnEpoch, RunLogger
 from halftruth.train.task import Task, has_many_classes, load_task
 from halftruth.train.teacher import TEACHER
 from halftruth.train.trackers import Trackers, check_trackers
@@ -48,7 +48,7 @@ def train(
             unused_budget = values.pop("budget", None)
     run = Run(load_settings(recipe, values), quiet=quiet)
     if unused_budget is not None:
-        Journal(None, main=run.main, quiet=quiet).log(
+        RunLogger(None, main=run.main, quiet=quiet).log(
             f"budget: the run in {folder} already has a method ({run.config.method}); nothing more "
             "is tried"
         )
@@ -77,14 +77,14 @@ class Run:
         task = self._load_task(FeatureEncoder.load(self.folder) if resume else None)
         with self._lock():
             saved = load_last(self.folder, resume, self.folder)
-            journal = self._open_journal()
-            work = Work(self.config, task, self.accelerator, journal, self.folder, resume, saved)
+            logger = self._open_journal()
+            work = Work(self.config, task, self.accelerator, logger, self.folder, resume, saved)
             try:
                 self._describe(work)
                 plan = self._choose_plan(work)
                 return self._fit(work, plan, started)
             finally:
-                journal.close()
+                logger.close()
 
     # ------------------------------------------------------------------ before training
 
@@ -99,18 +99,18 @@ class Run:
             task.encoder.save(self.folder)
         return task
 
-    def _open_journal(self) -> Journal:
+    def _open_journal(self) -> RunLogger:
         trackers = None
         if self.config.track and self.main:
             trackers = Trackers(self.config.track, self.folder, self.config.to_dict())
-        return Journal(
+        return RunLogger(
             self.folder,
             main=self.main, quiet=self.quiet, trackers=trackers, on_epoch=self.on_epoch,
         )  # fmt: skip
 
     def _describe(self, work: Work) -> None:
         """Log what the data are, and what looks odd about them or the command."""
-        log, labels = work.journal.log, work.task.labels
+        log, labels = work.logger.log, work.task.labels
         if work.resume and work.saved is None and not (self.folder / TEACHER / LAST).exists():
             log("there is no checkpoint yet: training starts from the beginning")
         machine = self.accelerator.num_processes, self.accelerator.device.type
@@ -134,7 +134,7 @@ class Run:
             self._say_stopped(work, stop)
 
     def _say_stopped(self, work: Work, stop: KeyboardInterrupt) -> NoReturn:
-        work.journal.log(
+        work.logger.log(
             "stopped before the training; the same command starts again (with --budget 0 auto "
             "tries no settings)"
         )
@@ -164,7 +164,7 @@ class Run:
             result = plan.evaluate(work, fitted)
         except Interrupted:
             if (self.folder / LAST).exists() or (self.folder / TEACHER / LAST).exists():
-                work.journal.log(
+                work.logger.log(
                     "stopped; everything is saved. Continue with:\n"
                     f"  halftruth train --resume --out {shlex.quote(str(self.folder))}"
                 )
@@ -178,15 +178,13 @@ class Run:
             held = "val" if result.details is None else result.details.held
             result.criterion = f"{held}_mAP"
             result.best_score = result.get_observed(held).get("mAP", math.nan)
-            work.journal.write(
-                {"stage": plan.name, "epoch": 1, result.criterion: result.best_score}
-            )
+            work.logger.write({"stage": plan.name, "epoch": 1, result.criterion: result.best_score})
         seconds = time.perf_counter() - started
         if result.details is not None:
-            result.details.seconds = seconds + work.journal.seconds_before
+            result.details.seconds = seconds + work.logger.seconds_before
         if self.main:
             self._write(result)
-        work.journal.log(result.describe())
+        work.logger.log(result.describe())
         return result
 
     def _write(self, result: Result) -> None:

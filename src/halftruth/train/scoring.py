@@ -19,8 +19,8 @@ from halftruth.train.config import Config
 from halftruth.train.devices import keep_freed_memory
 from halftruth.train.inputs.batches import Inputs
 from halftruth.train.inputs.cache_keys import digest_image_files, make_cache_key
-from halftruth.train.journal import Journal
 from halftruth.train.run_folder import digest, replace_file
+from halftruth.train.run_logger import RunLogger
 from halftruth.train.task import Task
 
 Forward = Callable[[Tensor], Tensor]
@@ -120,7 +120,7 @@ def extract_features(
     task: Task,
     model: Classifier,
     inputs: Inputs,
-    journal: Journal,
+    logger: RunLogger,
     accelerator: Accelerator,
 ) -> Tensor:
     """Return the backbone's features of all rows; computed once per set of images, then cached."""
@@ -132,8 +132,8 @@ def extract_features(
         return torch.from_numpy(np.load(path))
     model.to(accelerator.device).eval()
     kind, source = ("texts", config.encoder) if config.text else ("images", config.backbone)
-    journal.log(f"extracting features of {len(rows):,} {kind} with {source}")
-    with journal.progress("extracting features", len(rows)) as advance:
+    logger.log(f"extracting features of {len(rows):,} {kind} with {source}")
+    with logger.progress("extracting features", len(rows)) as advance:
         size = 2 * config.batch_size
         some = score_rows(model.features, inputs, rows, accelerator, size, advance).cpu()
     # Rows of no part must not be used: NaN would stop training.

@@ -39,7 +39,7 @@ from halftruth.train.inputs.feature_encoder import FeatureEncoder
 from halftruth.train.inputs.feature_inputs import read_inputs, read_texts
 from halftruth.train.inputs.features_on_disk import belongs_on_disk, encode_on_disk
 from halftruth.train.inputs.image_features import ImageFeatures
-from halftruth.train.knowledge import check_knowledge
+from halftruth.train.label_priors import parse_label_priors
 
 # Of many classes, those by which the terms of a text are chosen.
 _FREQUENT_CLASSES = 500
@@ -180,7 +180,7 @@ def _read_rows(config: Config, sparse: bool) -> tuple[Any, np.ndarray | None]:
     if config.prevalence or config.complete_classes or config.labels_per_row:
         # Reported before training; the result is used after it. No class of many is known.
         known = config.prevalence or config.complete_classes
-        check_knowledge(
+        parse_label_priors(
             labels.values if known else None, labels.classes, config.prevalence,
             config.complete_classes, config.labels_per_row,
         )  # fmt: skip

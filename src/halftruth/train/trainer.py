@@ -1,4 +1,4 @@
-"""One stage of training: `Stage.run` trains epochs, evaluates them and keeps the best."""
+"""One stage of training: `Trainer.run` trains epochs, evaluates them and keeps the best."""
 
 import dataclasses
 import math
@@ -19,9 +19,9 @@ from halftruth.models.cuda_graphs import Captured
 from halftruth.train.config import Config
 from halftruth.train.devices import keep_freed_memory, limit_threads
 from halftruth.train.inputs.batches import Batches, Inputs, make_keys, seed_step
-from halftruth.train.journal import Journal, StageClock
 from halftruth.train.records import choose_criterion, make_epoch_record, measure_validation
 from halftruth.train.run_folder import BEST, HEAD, Checkpoints
+from halftruth.train.run_logger import RunLogger, StageClock
 from halftruth.train.scoring import score_rows, send_scores
 from halftruth.train.step import Learner, compute_learning_rate_factor, compute_ridge_decay
 
@@ -65,10 +65,10 @@ class Progress:
 
 
 @dataclass
-class Stage:
+class Trainer:
     """A model with its inputs, labels, loss and settings; `run()` trains it.
 
-    Without `journal` and `folder` it shows nothing and writes nothing.
+    Without `logger` and `folder` it shows nothing and writes nothing.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Stage:
     lr: float
     head_lr: float
     truth: Tensor | None = None
-    journal: Journal = field(default_factory=lambda: Journal(None, quiet=True))
+    logger: RunLogger = field(default_factory=lambda: RunLogger(None, quiet=True))
     folder: Path | None = None
     select_on_truth: bool = False
     identity: dict[str, Any] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class Stage:
         self.clock = StageClock(
             self.name, self.batches.steps, self.epochs - at.epoch,
             validation=len(self.val_rows) / len(self.train_rows), device=self.device,
-            log=self.journal.log,
+            log=self.logger.log,
         )  # fmt: skip
         while at.epoch < self.epochs and not self._out_of_patience():
             started = time.perf_counter()
@@ -159,9 +159,9 @@ class Stage:
                 self.checkpoints.save_best(self.learner.evaluated, self.name, at.epoch, more)
             at.epoch, at.step, at.total, at.records = at.epoch + 1, 0, 0.0, at.records + 1
             record["seconds"] = time.perf_counter() - started
-            self.journal.write(record)
+            self.logger.write(record)
             self.save()
-            self.journal.log_epoch(record, self.epochs, self.criterion, improved)
+            self.logger.log_epoch(record, self.epochs, self.criterion, improved)
             if self._is_stop_requested():
                 raise Interrupted
         return at
@@ -178,7 +178,7 @@ class Stage:
         losses: list[Tensor] = []
         self.learner.forward.train()
         text = f"{self.name} epoch {at.epoch + 1}/{self.epochs}"
-        with self.journal.progress(text, steps, at.step) as advance:
+        with self.logger.progress(text, steps, at.step) as advance:
             for raw, rows in self.inputs.load(self.batches, self.device):
                 losses.append(self._step(raw, rows))
                 at.step += 1
@@ -274,7 +274,7 @@ class Stage:
         at, patience = self.progress, self.config.patience
         if patience is None or at.step or at.epoch - 1 - at.best_epoch < patience:
             return False
-        self.journal.log(f"no better epoch in {patience}: stage {self.name} stops early")
+        self.logger.log(f"no better epoch in {patience}: stage {self.name} stops early")
         return True
 
     def score(self, rows: np.ndarray) -> Tensor:
@@ -306,7 +306,7 @@ class Stage:
         self.progress = Progress(**saved["progress"])
         if self.progress.criterion != self.criterion:
             self.progress.floor = -math.inf
-        self.journal.rewind(self.progress.records)
+        self.logger.rewind(self.progress.records)
 
     def best(self) -> dict[str, Any]:
         """Return the best weights so far, with their stage and epoch."""

@@ -7,7 +7,13 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from halftruth.bench.datasets.dataset import Contents, Dataset, classes_of, read_lines, register
+from halftruth.bench.datasets.dataset import (
+    Contents,
+    Dataset,
+    classes_of,
+    read_source_lines,
+    register,
+)
 from halftruth.data.readers.cell_codes import Coding
 from halftruth.data.readers.label_table import labels_of_table
 from halftruth.data.readers.text_table import read_table
@@ -60,7 +66,7 @@ class ChestXray14(Dataset):
         assert labels.items is not None
         files = {"train": root / "train_val_list.txt", "test": root / "test_list.txt"}
         self.require_files(*files.values())
-        part = {text: name for name, file in files.items() for _, text in read_lines(file)}
+        part = {text: name for name, file in files.items() for _, text in read_source_lines(file)}
         missing = [str(item) for item in labels.items if str(item) not in part]
         if missing:
             raise self.incomplete(

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from halftruth.bench.datasets.dataset import Contents, Dataset, complete, read_lines, register
+from halftruth.bench.datasets.dataset import (
+    Contents,
+    Dataset,
+    complete,
+    read_source_lines,
+    register,
+)
 from halftruth.data.errors import DataError
 from halftruth.labels import LabelMatrix
 
@@ -83,7 +89,7 @@ class CUB(Dataset):
 def _read_numbered(file: Path) -> list[str]:
     """The values of lines `number value`, numbered 1, 2, 3, ..."""
     values: list[str] = []
-    for number, text in read_lines(file):
+    for number, text in read_source_lines(file):
         words = text.split()
         if len(words) != 2 or words[0] != str(len(values) + 1):
             raise DataError(

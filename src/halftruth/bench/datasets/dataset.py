@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from halftruth.bench import read_yaml
+from halftruth.bench import read_bench_yaml
 from halftruth.data.errors import DataError
 from halftruth.data.readers.text_table import read_text
 from halftruth.labels import ABSENT, PRESENT, LabelMatrix
@@ -50,7 +50,7 @@ class Contents:
 
 @functools.cache
 def _declared() -> dict[str, Any]:
-    return dict(read_yaml("datasets.yaml"))
+    return dict(read_bench_yaml("datasets.yaml"))
 
 
 class Dataset:
@@ -161,13 +161,13 @@ def classes_of(entry: str) -> tuple[str, ...]:
     return tuple(_declared()["datasets"][entry]["classes"])
 
 
-def read_lines(path: Path) -> list[tuple[int, str]]:
+def read_source_lines(path: Path) -> list[tuple[int, str]]:
     """The stripped non-blank lines of a text file, with their line numbers."""
     lines = enumerate(read_text(path).split("\n"), start=1)
     return [(number, text) for number, line in lines if (text := line.strip())]
 
 
-def read_table(file: Path, columns: Sequence[str]) -> Any:
+def read_source_table(file: Path, columns: Sequence[str]) -> Any:
     """These columns of a CSV file as a data frame; `Filename` is text."""
     import pandas as pd
 

@@ -12,7 +12,7 @@ from halftruth.bench.datasets.dataset import (
     Dataset,
     classes_of,
     complete,
-    read_lines,
+    read_source_lines,
     register,
 )
 from halftruth.data.errors import DataError
@@ -67,7 +67,7 @@ class NusWide(Dataset):
         folder = root / "Groundtruth" / "TrainTestLabels"
         files = [folder / f"Labels_{concept}_{part}.txt" for concept in CONCEPTS]
         self.require_files(listed, *files)
-        items = [text.replace("\\", "/") for _, text in read_lines(listed)]
+        items = [text.replace("\\", "/") for _, text in read_source_lines(listed)]
         columns = [_zeros_and_ones(file, len(items)) for file in files]
         return LabelMatrix(np.stack(columns, axis=1), CONCEPTS, np.array(items, dtype=str))
 
@@ -121,7 +121,7 @@ class NusWide(Dataset):
 
 
 def _zeros_and_ones(file: Path, rows: int) -> np.ndarray:
-    marks = [text for _, text in read_lines(file)]
+    marks = [text for _, text in read_source_lines(file)]
     wrong = next((row for row, mark in enumerate(marks) if mark not in ("0", "1")), None)
     if wrong is not None or len(marks) != rows:
         found = f"{len(marks):,} lines" if wrong is None else f"{marks[wrong]!r}"

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from halftruth.bench.datasets.dataset import Contents, Dataset, read_table, register
+from halftruth.bench.datasets.dataset import Contents, Dataset, read_source_table, register
 from halftruth.data.errors import DataError, class_names, some
 from halftruth.data.readers.text_table import read_text
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
@@ -69,7 +69,7 @@ def _labels(file: Path, ids: list[str], names: tuple[str, ...]) -> tuple[LabelMa
     """One row per image: Confidence 1 is PRESENT, 0 is ABSENT, no entry is UNKNOWN."""
     import pandas as pd
 
-    frame = read_table(file, COLUMNS)
+    frame = read_source_table(file, COLUMNS)
     confidence = pd.to_numeric(frame["Confidence"], errors="coerce").to_numpy(dtype=float)
     wrong = np.flatnonzero(~np.isin(confidence, (0.0, 1.0)))
     if len(wrong):

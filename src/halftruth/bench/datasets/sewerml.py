@@ -12,7 +12,7 @@ from halftruth.bench.datasets.dataset import (
     Dataset,
     classes_of,
     complete,
-    read_table,
+    read_source_table,
     register,
 )
 from halftruth.data.errors import DataError
@@ -69,7 +69,7 @@ class SewerML(Dataset):
         notes = [note for _, note in read if note]
         parts = [labels for labels, _ in read]
         if self.subset is not None:
-            rows, note = draw_rows(parts[0].values, *self.subset, self.subset_seed)
+            rows, note = draw_defects(parts[0].values, *self.subset, self.subset_seed)
             parts[0] = parts[0].select(rows)
             notes += [note] if note else []
         archives = sorted([*root.glob("train[0-9]*.zip"), *root.glob("valid[0-9]*.zip")])
@@ -81,7 +81,7 @@ class SewerML(Dataset):
         )
 
 
-def draw_rows(
+def draw_defects(
     values: np.ndarray, positives: int, negatives: float, seed: int
 ) -> tuple[np.ndarray, str]:
     """Draw rows with a positive, and `negatives` times as many without; also what was missing.
@@ -105,7 +105,7 @@ def draw_rows(
 
 
 def _labels(file: Path) -> tuple[LabelMatrix, str]:
-    frame = read_table(file, ("Filename", "Defect", *CODES))
+    frame = read_source_table(file, ("Filename", "Defect", *CODES))
     nameless = np.flatnonzero(frame["Filename"].isna().to_numpy())
     if len(nameless):
         raise DataError(f"{file} entry {nameless[0] + 1}: has no Filename ({len(nameless):,} such)")

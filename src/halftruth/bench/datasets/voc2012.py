@@ -9,7 +9,13 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from halftruth.bench.datasets.dataset import Contents, Dataset, classes_of, read_lines, register
+from halftruth.bench.datasets.dataset import (
+    Contents,
+    Dataset,
+    classes_of,
+    read_source_lines,
+    register,
+)
 from halftruth.data.errors import DataError
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 
@@ -58,7 +64,7 @@ class VOC2012(Dataset):
     def _part(self, lists: Path, part: str) -> LabelMatrix:
         files = [lists / f"{name}_{part}.txt" for name in CLASSES]
         self.require_files(lists / f"{part}.txt", *files)
-        stems = sorted(text for _, text in read_lines(lists / f"{part}.txt"))
+        stems = sorted(text for _, text in read_source_lines(lists / f"{part}.txt"))
         values = np.stack([self._column(file, stems) for file in files], axis=1)
         return LabelMatrix(values, CLASSES, np.array([f"{stem}.jpg" for stem in stems], dtype=str))
 
@@ -68,7 +74,7 @@ class VOC2012(Dataset):
         Every image must have a line: an incomplete list would look like absent objects.
         """
         marks: dict[str, int] = {}
-        for number, text in read_lines(file):
+        for number, text in read_source_lines(file):
             words = text.split()
             if len(words) != 2 or words[1] not in self.codes:
                 raise DataError(

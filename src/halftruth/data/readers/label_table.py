@@ -120,7 +120,7 @@ def labels_of_table(
     """
     weights = None
     if weight_column is not None:
-        weights = read_weights(table, weight_column)
+        weights = read_weight_column(table, weight_column)
         drop_columns = [*drop_columns, weight_column]
     roles = assign_roles(
         table,
@@ -178,7 +178,7 @@ def labels_of_table(
     )
 
 
-def read_weights(table: Table, column: str) -> np.ndarray:
+def read_weight_column(table: Table, column: str) -> np.ndarray:
     """The (N, 1) weights of the rows in a column."""
     cells = table.column(column, "weight_column")
     found = np.array([[number_of(cell)] for cell in cells], dtype=np.float32)

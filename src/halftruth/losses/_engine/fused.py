@@ -175,7 +175,7 @@ def _kind(tensor: Tensor) -> tuple[torch.dtype, bool]:
 programs = Programs(Program)
 
 
-def run(
+def run_kernel(
     loss: "Loss", logits: Tensor, labels: Tensor, context: Any, scale: float, want_slope: bool
 ) -> tuple[Tensor, Tensor | None]:
     """scale · sum, and scale · slope of every entry, in one pass."""

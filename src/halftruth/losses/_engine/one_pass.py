@@ -78,7 +78,7 @@ def _reduced(value: Tensor, unit: str) -> Tensor:
     return value if unit == "entry" else value.sum() if unit == "all" else value.sum(dim=1)
 
 
-class Task(NamedTuple):
+class LossTask(NamedTuple):
     """The arguments of a computation on some logits."""
 
     loss: "Loss"
@@ -92,7 +92,7 @@ class OnePass(torch.autograd.Function):
     """Autograd node around `measure`: the slopes are computed in the forward pass."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, task: Task) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, logits: Tensor, task: LossTask) -> Tensor:  # type: ignore[override]
         # Not through save_for_backward: the logits are needed again only by a second backward.
         ctx.logits, ctx.task = logits, task
         value, ctx.slopes = measure(logits, task, logits.requires_grad)
@@ -120,12 +120,12 @@ class OnePass(torch.autograd.Function):
         return slopes if slopes.dtype == dtype else slopes.to(dtype), None
 
 
-def measure(logits: Tensor, task: Task, want_slope: bool) -> tuple[Tensor, Tensor | None]:
+def measure(logits: Tensor, task: LossTask, want_slope: bool) -> tuple[Tensor, Tensor | None]:
     """The scaled value and slopes, by a kernel on a GPU where possible, else by `walk`."""
     loss, labels, context, unit, scale = task
     if unit == "all" and fused.fits(logits):
         with suppress(Untraceable):
-            return fused.run(loss, logits, labels, context, scale, want_slope)
+            return fused.run_kernel(loss, logits, labels, context, scale, want_slope)
     return walk(loss, logits, labels, context, unit, want_slope, scale)
 
 
@@ -136,7 +136,7 @@ def one_pass(
     if torch.compiler.is_compiling():
         return traced(loss, logits, labels, context, unit) * scale
     return OnePass.apply(  # type: ignore[no-any-return]
-        logits, Task(loss, labels, context, unit, scale)
+        logits, LossTask(loss, labels, context, unit, scale)
     )
 
 

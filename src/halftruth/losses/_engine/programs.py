@@ -110,10 +110,10 @@ class Watched(nn.Module):
         Watched.changes += 1
 
 
-def kind_of(context: Any) -> Any:
+def kind_of_value(context: Any) -> Any:
     """The dtypes and shapes of a context, on which a program depends."""
     if type(context) is tuple:
-        return tuple(map(kind_of, context))
+        return tuple(map(kind_of_value, context))
     if context is None or isinstance(context, Tensor):
         return None if context is None else (context.dtype, context.shape)
     raise Untraceable(f"a context with {type(context).__name__}")
@@ -154,7 +154,7 @@ class Programs:
 
     def get(self, loss: "Loss", logits: Tensor, context: Any) -> Any:
         """The program for all batches of this shape and kind of context."""
-        key = logits.shape, kind_of(context)
+        key = logits.shape, kind_of_value(context)
         known = self.known.get(loss)
         if known is None or known.changes != Watched.changes:
             known = self._look_up(loss, known)

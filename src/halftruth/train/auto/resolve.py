@@ -24,10 +24,10 @@ from halftruth.models import set_standardization
 from halftruth.train.build_models import build_head
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.devices import OneProcess, count_processes, run_in_processes
-from halftruth.train.fit_head import HeadData, make_head_stage
+from halftruth.train.fit_head import HeadData, make_head_trainer
 from halftruth.train.inputs.batches import Features
 from halftruth.train.settings import parse_budget
-from halftruth.train.trainer import Stage, TrainingStopped
+from halftruth.train.trainer import Trainer, TrainingStopped
 
 # The share of rows without any class from which the any-class term helps.
 MANY_EMPTY = 0.2
@@ -52,7 +52,7 @@ class Choice:
     budget: str | int = 0
 
 
-def choose(labels: np.ndarray, dim: int, *, teacher: bool = True) -> Choice:
+def choose_settings(labels: np.ndarray, dim: int, *, teacher: bool = True) -> Choice:
     """Choose method and settings of a network by the labels (N, K) of the training rows.
 
     `dim`: the number of its features. `teacher`: its features before training may be used for
@@ -127,7 +127,7 @@ def resolve_auto(
     choice, since a named method tries nothing. `plain`: labels are present, absent or unknown, not
     probabilities.
     """
-    choice = choose(labels, dim, teacher=plain and config.tune == "head-first")
+    choice = choose_settings(labels, dim, teacher=plain and config.tune == "head-first")
     usual = {f.name: f.default for f in dataclasses.fields(Config) if f.default is not MISSING}
     if config.patience is not None:
         # Early stopping needs the choice of an epoch.
@@ -257,7 +257,7 @@ def hold_out_rows(rows: np.ndarray, seed: int, inside: np.ndarray | None) -> lis
     return [rows[fold == part] for part in range(times)]
 
 
-def _score_trial(stage: Stage) -> tuple[float, float]:
+def _score_trial(stage: Trainer) -> tuple[float, float]:
     """Return criterion and AUC on the held-out rows, for the epoch that the run would keep."""
     try:
         with warnings.catch_warnings():
@@ -285,7 +285,7 @@ def make_trial(
     rows: np.ndarray,
     held: np.ndarray,
     accelerator: Any,
-) -> Stage:
+) -> Trainer:
     """Return a stage that trains a head on the rows that are not held out."""
     train = np.setdiff1d(rows, held)
     torch.manual_seed(config.seed)
@@ -293,4 +293,4 @@ def make_trial(
     set_standardization(model, features[torch.from_numpy(train)])
     epochs = config.epochs if config.on_features else config.head_epochs
     data = HeadData(Features(features), features.shape[1], labels)
-    return make_head_stage(config, model, data, train, held, accelerator, epochs=epochs)
+    return make_head_trainer(config, model, data, train, held, accelerator, epochs=epochs)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from halftruth.data.wide_matrix import WideMatrix
-from halftruth.labels import find_unasked
+from halftruth.labels import find_unannotated
 from halftruth.models import Classifier
 from halftruth.models.ensemble import (
     COLUMNS,
@@ -20,8 +20,8 @@ from halftruth.models.ensemble import (
     get_layout,
 )
 from halftruth.presence.propensity import LabelBias
-from halftruth.train.auto.shown_first import find_label_bias
-from halftruth.train.ensemble.class_links import fit_links, hold_out_links
+from halftruth.train.auto.frequency_bias import find_frequency_bias
+from halftruth.train.ensemble.label_dependence import fit_links, hold_out_links
 from halftruth.train.ensemble.member_fits import (
     FittedMember,
     Log,
@@ -37,7 +37,7 @@ from halftruth.train.ensemble.member_weights import (
 )
 from halftruth.train.ensemble.members import RIDGE, RIDGES, fit_linear_path
 from halftruth.train.ensemble.preparation import choose_dense, fit_preparation
-from halftruth.train.ensemble.second_round import estimate_unknown
+from halftruth.train.ensemble.self_training import impute_unknown_labels
 from halftruth.train.ensemble.sparse_linear import WideFit
 from halftruth.train.inputs.batches import apply_in_blocks, to_dense
 
@@ -126,14 +126,14 @@ def fit_ensemble(
     `members`: the names of the members to fit; all that suit the number of rows by default.
     `one_scale`: columns that keep their scales relative to each other, such as TF-IDF.
     `weights`: how much labels count, (N, 1) or (N, K); forests and neighbours use the mean per row.
-    An unknown label of weight 0 does not count at all; so do those of `find_unasked`.
+    An unknown label of weight 0 does not count at all; so do those of `find_unannotated`.
     `soft` (N, K): the probability that a class is present, NaN where it is unknown.
     `features` may be sparse, with many columns: the linear member is then fitted to all of them,
     and the others to those that are most associated with a label.
     """
-    if (unasked := find_unasked(labels)) is not None:
-        weights = ~unasked * np.float32(1 if weights is None else weights)
-        log(f"auto: {unasked.sum():,} labels do not count: some sources do not know the class")
+    if (unannotated := find_unannotated(labels)) is not None:
+        weights = ~unannotated * np.float32(1 if weights is None else weights)
+        log(f"auto: {unannotated.sum():,} labels do not count: some sources do not know the class")
     count = len(labels)
     fold = draw_folds(count, seed, groups)
     matrix = WideMatrix.from_sparse(features)
@@ -155,7 +155,7 @@ def fit_ensemble(
     if count < FEW_ROWS:
         return _fit_linear_alone(prepare, x, given, fold, trust, shares, wide)
     # Columns that were chosen by the labels would hide a bias.
-    bias, counts = find_label_bias(x if wide is None else wide.rows, labels, seed), None
+    bias, counts = find_frequency_bias(x if wide is None else wide.rows, labels, seed), None
     biased = bias is not None and bias.found
     fits = MemberFits(x, given, fold, seed, groups is None, trust, shares, wide, biased)
     if similar := fits.count_similar():
@@ -219,7 +219,10 @@ def _combine_members(
         links = fit_links(slope * total, logits, known, counts)
         logits = hold_out_links(slope * total, logits, known, fold[rows], counts)
     names = [name for name, keep in zip(best, kept.tolist(), strict=True) if keep]
-    if fits.can_repeat and (soft := estimate_unknown(known.numpy(), logits.numpy())) is not None:
+    if (
+        fits.can_repeat
+        and (soft := impute_unknown_labels(known.numpy(), logits.numpy())) is not None
+    ):
         for name in names:
             if name in REFITTED:
                 chosen[name] = fits.repeat(name, soft, chosen[name], log)

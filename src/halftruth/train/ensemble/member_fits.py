@@ -14,12 +14,6 @@ from halftruth.data.splits import fold_of_rows, split_rows
 from halftruth.data.wide_matrix import WideMatrix
 from halftruth.models.forest import share_to_logit
 from halftruth.train.devices import count_processes, limit_threads, run_in_processes
-from halftruth.train.ensemble.class_pairs import (
-    can_pair,
-    count_as_absent,
-    find_pairs,
-    fit_similar,
-)
 from halftruth.train.ensemble.members import (
     RIDGE,
     RIDGES,
@@ -30,6 +24,12 @@ from halftruth.train.ensemble.members import (
     fit_mlp,
     fit_neighbours,
     get_targets,
+)
+from halftruth.train.ensemble.negative_weights import (
+    can_pair,
+    count_as_absent,
+    find_pairs,
+    fit_similar,
 )
 from halftruth.train.ensemble.preparation import choose_dense, prepare_features
 from halftruth.train.ensemble.sparse_linear import WideFit, WideRows
@@ -178,8 +178,8 @@ class MemberFits:
 
         All rows must have out-of-sample scores, and all unknown labels be of the same kind.
         """
-        unasked = self.weights is not None and bool((self.weights <= 0).any())
-        return not (self.once or unasked or self.biased or self.soft is not None)
+        unannotated = self.weights is not None and bool((self.weights <= 0).any())
+        return not (self.once or unannotated or self.biased or self.soft is not None)
 
     def repeat(self, name: str, soft: np.ndarray, first: FittedMember, log: Log) -> FittedMember:
         """Return a member fitted to soft labels (N, K), with the scores of its first fit.

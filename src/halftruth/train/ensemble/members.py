@@ -19,7 +19,7 @@ from halftruth.presence.propensity import frequency_propensities, shows_one
 from halftruth.train.config import Config
 from halftruth.train.devices import OneProcess
 from halftruth.train.ensemble.solver import minimise
-from halftruth.train.fit_head import HeadData, make_head_stage
+from halftruth.train.fit_head import HeadData, make_head_trainer
 from halftruth.train.inputs.batches import Features
 
 # Variances of the prior on linear weights: from noisy features to many exact ones.
@@ -128,7 +128,7 @@ def fit_mlp(
     torch.manual_seed(seed)
     model = build_feature_model(x.shape[1], labels.shape[1], hidden=MLP_WIDTH, dropout=0.8)
     data, every, none = HeadData(Features(x), x.shape[1], labels), np.arange(len(x)), np.arange(0)
-    stage = make_head_stage(config, model, data, every, none, OneProcess(x.device.type), loss)
+    stage = make_head_trainer(config, model, data, every, none, OneProcess(x.device.type), loss)
     stage.run()
     state = stage.best()["model"]
     mlp = build_mlp(x.shape[1], labels.shape[1])
@@ -245,11 +245,11 @@ def impute_unasked(
     The linear member was not fitted to these labels.
     """
     unknown = labels == UNKNOWN if soft is None else soft.isnan()
-    unasked = None if weights is None else unknown & (weights <= 0)
-    if unasked is None or not bool(unasked.any()):
+    unannotated = None if weights is None else unknown & (weights <= 0)
+    if unannotated is None or not bool(unannotated.any()):
         return soft
     layer = fit_linear_path(x, labels, (RIDGE,), weights, soft=soft)[RIDGE].to(x.device)
     known = get_targets(labels, soft)[0]
     known = torch.where(unknown, torch.nan, known)
     with torch.no_grad():
-        return torch.where(unasked, torch.sigmoid(layer(x)), known)
+        return torch.where(unannotated, torch.sigmoid(layer(x)), known)

@@ -75,7 +75,7 @@ def read_texts(table: str | Path, column: str, reading: Mapping[str, Any]) -> li
     return [str(cell) for cell in cells]
 
 
-def read_matrix(
+def read_run_features(
     config: Config,
     encoder: FeatureEncoder,
     labels: LabelMatrix,

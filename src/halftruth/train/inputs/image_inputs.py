@@ -25,8 +25,8 @@ from halftruth.models import Classifier
 from halftruth.train.config import Config
 from halftruth.train.inputs.batches import Raw, Rows, assign_lanes, prefetch
 from halftruth.train.inputs.cache_keys import digest_image_files, make_cache_key
-from halftruth.train.journal import Journal
 from halftruth.train.run_folder import replace_file, write_text
+from halftruth.train.run_logger import RunLogger
 from halftruth.train.task import Task
 
 # Images that several processes decode at once, each.
@@ -154,7 +154,7 @@ def _end_with_parent(parent: int, _: int) -> None:
 
 
 def read_images(
-    config: Config, task: Task, model: Classifier, journal: Journal, accelerator: Accelerator
+    config: Config, task: Task, model: Classifier, logger: RunLogger, accelerator: Accelerator
 ) -> tuple[Images, list[tuple[str, str]]]:
     """Decode the task's images once at the model's size; return them and the unreadable ones.
 
@@ -173,9 +173,9 @@ def read_images(
         rows = rows[assign_lanes(shards, rows) % world == accelerator.process_index]
     elif world > 1:
         rows = np.array_split(rows, world)[accelerator.process_index]
-    with journal.progress("reading images", len(rows)) as advance:
+    with logger.progress("reading images", len(rows)) as advance:
         if world == 1 or config.cache == "memory":
-            pixels, bad = decode(task.store, names, size, **options, progress=advance)
+            pixels, bad = decode_images(task.store, names, size, **options, progress=advance)
         else:
             pixels, bad = decode_together(
                 task.store, names, size, rows, **options, accelerator=accelerator, progress=advance
@@ -200,7 +200,7 @@ def find_shards(store: ImageStore, names: Sequence[str]) -> np.ndarray | None:
     return np.array([0 if number is None else number for number in found])
 
 
-def decode(
+def decode_images(
     store: ImageStore,
     names: Sequence[str],
     size: int,

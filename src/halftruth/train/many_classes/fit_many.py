@@ -274,7 +274,7 @@ def tune_many(
         fitted.notes.append("no held-out row has a label: probabilities are not calibrated")
         return
     hits = np.zeros(len(_SHARES))
-    for rows, x in row_blocks(head, features, held):
+    for rows, x in prepared_blocks(head, features, held):
         present = torch.from_numpy(labels.to_dense(rows) == PRESENT)
         linear = torch.sigmoid(F.linear(x, head.linear.weight, head.linear.bias))
         near = head.share_labels(head.find_neighbours(x), 0, labels.classes)
@@ -300,7 +300,7 @@ def _fit_curve(
     slope, offset = 1.0, 0.0
     blocks = [
         (head.score_classes(x, head.find_neighbours(x), 0, labels.classes), rows)
-        for rows, x in row_blocks(head, features, held)
+        for rows, x in prepared_blocks(head, features, held)
     ]
     for _ in range(8):
         gradient, curvature = np.zeros(2), 1e-6 * np.eye(2)
@@ -316,7 +316,7 @@ def _fit_curve(
     return float(slope), float(offset)
 
 
-def row_blocks(
+def prepared_blocks(
     head: ManyClassHead, features: Any, rows: np.ndarray
 ) -> Iterator[tuple[np.ndarray, Tensor]]:
     """Yield blocks of rows with their prepared features."""

@@ -12,7 +12,7 @@ from halftruth.train.auto.plan import share_of_many
 from halftruth.train.many_classes.fit_many import FittedMany, Log, fit_many_classes
 from halftruth.train.many_classes.many_run import (
     ManyScores,
-    choose,
+    choose_classes,
     decide_many,
     measure_average_precision,
     pool_probabilities,
@@ -60,7 +60,7 @@ class ManyClassModel:
 
         rows, columns, shape = [], [], (features.shape[0], self.fitted.head.num_classes)
         for some, p in score_blocks(self.fitted.head, features, np.arange(shape[0])):
-            row, column = torch.nonzero(choose(p, self.decisions), as_tuple=True)
+            row, column = torch.nonzero(choose_classes(p, self.decisions), as_tuple=True)
             rows.append(some[row.numpy()])
             columns.append(column.numpy())
         found = np.concatenate(rows), np.concatenate(columns)

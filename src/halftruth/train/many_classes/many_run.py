@@ -24,7 +24,7 @@ from halftruth.train.many_classes.fit_many import (
     BLOCK,
     NEIGHBOUR_ROWS,
     fit_many_classes,
-    row_blocks,
+    prepared_blocks,
 )
 from halftruth.train.many_classes.missing_labels import (
     estimate_frequent,
@@ -32,7 +32,7 @@ from halftruth.train.many_classes.missing_labels import (
     set_labels_per_row,
 )
 from halftruth.train.results.output_tables import to_csv_text
-from halftruth.train.results.run_result import AS_ABSENT, VERIFIED, Result
+from halftruth.train.results.run_result import UNKNOWN_AS_ABSENT, VERIFIED, Result
 from halftruth.train.run_folder import OUT_OF_SAMPLE
 from halftruth.train.task import Task
 
@@ -103,7 +103,7 @@ def decide_many(pooled: np.ndarray, shown: np.ndarray, rule: str | Rule) -> Deci
     return Decisions(one.rule, np.full(len(shown), one.thresholds[0]), predicted)
 
 
-def choose(p: Tensor, decisions: Decisions) -> Tensor:
+def choose_classes(p: Tensor, decisions: Decisions) -> Tensor:
     """Return which classes are predicted, (B, K)."""
     allowed = torch.from_numpy(decisions.predicted)
     chosen = (p > torch.from_numpy(decisions.thresholds).to(p.dtype)) & allowed
@@ -132,7 +132,7 @@ def measure_many(
     metrics = RowBlockMetrics(propensity)
     for some, p in score_blocks(head, features, rows):
         given = torch.from_numpy(labels.to_dense(some))
-        metrics.add(p, given, choose(p, decisions))
+        metrics.add(p, given, choose_classes(p, decisions))
     ap = measure_average_precision(head, features, rows, labels)
     right, predicted, present = (
         x.double().numpy() for x in (metrics.right, metrics.predicted, metrics.present)
@@ -153,7 +153,7 @@ def measure_average_precision(
     """(K,) the AP per class, by blocks of classes; NaN without a PRESENT label."""
     some, count = labels.select(rows), labels.classes
     prepared, index, weight = [], [], []
-    for _, x in row_blocks(head, features, rows):
+    for _, x in prepared_blocks(head, features, rows):
         found = head.find_neighbours(x)
         prepared.append(x)
         index.append(found[0])
@@ -205,7 +205,7 @@ def evaluate_many(config: Config, task: Task, head: ManyClassHead) -> Result:
             at = np.sort(np.random.default_rng(config.seed).choice(at, most, replace=False))
         found, table = measure_many(head, features, at, reference, decisions, propensity)
         columns |= {f"{part}_{name}": values for name, values in table.items()}
-        result.footing[part] = VERIFIED if complete else AS_ABSENT
+        result.basis[part] = VERIFIED if complete else UNKNOWN_AS_ABSENT
         if complete:
             setattr(result, part, found)
         else:
@@ -229,9 +229,9 @@ def describe_metrics(metrics: dict[str, float], complete: bool) -> list[str]:
         )
         for start in ("P@", "PSP@")
     )
-    footing = VERIFIED if complete else f"{AS_ABSENT}, so at least"
+    basis = VERIFIED if complete else f"{UNKNOWN_AS_ABSENT}, so at least"
     others = ", ".join(f"{name} {100 * metrics[name]:.1f}" for name in ("mAP", "CF1", "OF1"))
-    lines = [f"{footing}: {precision}", f"estimated by assumed propensities: {scored}"]
+    lines = [f"{basis}: {precision}", f"estimated by assumed propensities: {scored}"]
     return [*lines, others] if complete else lines
 
 
@@ -239,7 +239,7 @@ def _describe(result: Result, threshold: float, parts: dict[str, str]) -> list[s
     lines = []
     for part, name in (("val", "validation"), ("test", "test")):
         if found := result.get_observed(part):
-            texts = describe_metrics(found, result.footing[part] == VERIFIED)
+            texts = describe_metrics(found, result.basis[part] == VERIFIED)
             lines += [f"{name}{parts[part]}, {line}" for line in texts]
     text = f"decisions by {result.decide}"
     if not text.startswith("decisions by top"):
@@ -326,7 +326,7 @@ def make_top_table(
     shares: list[str] = []
     rows = np.arange(len(scores.items))
     for _, p in score_blocks(scores.head, scores.features, rows):
-        chosen = choose(p, decisions)
+        chosen = choose_classes(p, decisions)
         best = torch.where(allowed, p, -1.0).topk(min(_TOP, p.shape[1]), dim=1)
         for row in range(len(p)):
             found = torch.nonzero(chosen[row]).ravel()

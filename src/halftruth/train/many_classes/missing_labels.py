@@ -21,7 +21,7 @@ from halftruth.presence.estimated_scores import estimate_scores
 from halftruth.presence.probabilities import check_labels_per_row, fit_probabilities
 from halftruth.presence.solvers import bisect, sigmoid
 from halftruth.presence.uncertainty import Estimate
-from halftruth.train.many_classes.fit_many import row_blocks
+from halftruth.train.many_classes.fit_many import prepared_blocks
 
 # Rows on which the number of labels per row is found, the classes that tell it, and their labels.
 _ROWS, _MOST_CLASSES, _LEAST_CLASSES, _LEAST_LABELS = 2_000, 200, 3, 10
@@ -36,7 +36,7 @@ def score_blocks(
     head: ManyClassHead, features: Any, rows: np.ndarray
 ) -> Iterator[tuple[np.ndarray, Tensor]]:
     """Yield some rows and their probabilities, (B, K)."""
-    for some, x in row_blocks(head, features, rows):
+    for some, x in prepared_blocks(head, features, rows):
         found = head.find_neighbours(x)
         yield some, torch.sigmoid(head.score_classes(x, found, 0, head.num_classes))
 
@@ -79,7 +79,7 @@ def estimate_labels_per_row(
     values, logits, _ = _take_frequent(head, features, labels, rows)
     if values.shape[1] < _LEAST_CLASSES:
         return f"since too few classes have {_LEAST_LABELS} labels in the validation rows"
-    count = fit_probabilities(values, logits, selection="random").labels_per_row
+    count = fit_probabilities(values, logits, selection="missing_at_random").labels_per_row
     part = float((values == PRESENT).sum(axis=1).mean())
     ends = (max(end / part, 1.0) for end in (count.value, count.low, count.high))
     return Estimate(*(float(shown.mean()) * end for end in ends))
@@ -111,7 +111,7 @@ def estimate_frequent(
     if values.shape[1] < _LEAST_CLASSES or decisions.rule.name == "top":
         return None
     p = sigmoid(logits)
-    fitted = fit_probabilities(values, logits, selection="random")
+    fitted = fit_probabilities(values, logits, selection="missing_at_random")
     chosen = (p > decisions.thresholds[classes]) & decisions.predicted[classes]
     found = estimate_scores(p, values, chosen, fitted.infer(values, logits))
     scores = ", ".join(
@@ -129,7 +129,9 @@ def _take_frequent(
     count = labels.select(rows).count_per_class()
     most = np.argsort(-count, kind="stable")[:_MOST_CLASSES]
     classes = np.sort(most[count[most] >= _LEAST_LABELS])
-    values = [labels.to_dense(some)[:, classes] for some, _ in row_blocks(head, features, rows)]
+    values = [
+        labels.to_dense(some)[:, classes] for some, _ in prepared_blocks(head, features, rows)
+    ]
     logits = [
         torch.logit(p[:, torch.from_numpy(classes)].double(), eps=1e-9).numpy()
         for _, p in score_blocks(head, features, rows)

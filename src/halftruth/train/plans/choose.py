@@ -6,8 +6,8 @@ import torch
 
 from halftruth.models.heads import registry as heads
 from halftruth.presence.propensity import shows_one
+from halftruth.train.auto.frequency_bias import find_frequency_bias
 from halftruth.train.auto.resolve import Budget, resolve_auto, search_settings
-from halftruth.train.auto.shown_first import find_label_bias
 from halftruth.train.config import AUTO, ENSEMBLE
 from halftruth.train.ensemble.preparation import prepare_features
 from halftruth.train.plans.ensemble import EnsemblePlan
@@ -24,7 +24,7 @@ def choose_plan(work: Work) -> Plan:
     if has_many_classes(work.task.labels):
         return ManyClassesPlan()
     if line := describe_cpu_time(work):
-        work.journal.log(line)
+        work.logger.log(line)
     # Images that cannot be read leave the rows before anything is chosen by them.
     _ = work.inputs
     if _names_frequent_first(work):
@@ -55,10 +55,10 @@ def _names_frequent_first(work: Work) -> bool:
         return False
     features = work.extract_features(work.model, work.inputs)
     prepared = prepare_features(features.float().cpu().numpy()[rows])
-    bias = find_label_bias(prepared, task.labels.values[rows], config.seed)
+    bias = find_frequency_bias(prepared, task.labels.values[rows], config.seed)
     if bias is None or not bias.found:
         return False
-    work.journal.log(
+    work.logger.log(
         "auto: frequent classes are named first in these labels. A network would learn that, "
         "so the backbone stays as it is and an ensemble on its features is fitted, for which "
         "settings of training have no effect (--method em trains the network anyway)"
@@ -79,6 +79,6 @@ def _choose_for_network(work: Work) -> None:
         features = work.extract_features(work.model, work.inputs).float()
         work.config, found = search_settings(
             config, choice, features, torch.from_numpy(labels), rows, work.accelerator,
-            log=work.journal.log, groups=task.groups,
+            log=work.logger.log, groups=task.groups,
         )  # fmt: skip
-    work.journal.log("auto: " + "\n      ".join([*choice.reasons, *found]))
+    work.logger.log("auto: " + "\n      ".join([*choice.reasons, *found]))

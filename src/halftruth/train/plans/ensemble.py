@@ -41,7 +41,7 @@ def fit_ensemble_to_run(
     `matrix`: the features of all rows. `network`: whose features of images these are; the model is
     then that of images.
     """
-    task, log = work.task, work.journal.log
+    task, log = work.task, work.logger.log
     log("auto: fitting the members of an ensemble (docs/auto.md)")
     rows, labels = task.splits.train, task.labels
     # All rows are not copied: they may be mapped from a file.

@@ -21,7 +21,7 @@ class ManyClassesPlan(Plan):
     name = MANY
 
     def fit(self, work: Work) -> FittedModel:
-        task, log = work.task, work.journal.log
+        task, log = work.task, work.logger.log
         log(f"{len(task.classes):,} classes: labels stay sparse; {LEFT_OUT}")
         if line := describe_many_memory(task):
             log(line)

@@ -11,10 +11,10 @@ from halftruth.models import Classifier
 from halftruth.train.auto.resolve import resolve_auto
 from halftruth.train.config import AUTO
 from halftruth.train.devices import catch_stop_signals
-from halftruth.train.journal import format_time
 from halftruth.train.plans.ensemble import fit_ensemble_to_run
 from halftruth.train.plans.plan import FittedModel, Plan, Work
 from halftruth.train.plans.stages import Stages
+from halftruth.train.run_logger import format_time
 from halftruth.train.settings import BEST
 from halftruth.train.teacher import (
     ESTIMATES,

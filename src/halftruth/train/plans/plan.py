@@ -21,7 +21,6 @@ from halftruth.train.config import Config
 from halftruth.train.fitted import FittedModel
 from halftruth.train.inputs.batches import Inputs, make_inputs
 from halftruth.train.inputs.image_inputs import read_images
-from halftruth.train.journal import HISTOGRAMS, METRICS, Journal
 from halftruth.train.memory_use import describe_memory
 from halftruth.train.results.output_tables import write_bad_images
 from halftruth.train.results.run_result import Result, evaluate_run
@@ -34,6 +33,7 @@ from halftruth.train.run_folder import (
     load_checkpoint,
     write_text,
 )
+from halftruth.train.run_logger import HISTOGRAMS, METRICS, RunLogger
 from halftruth.train.scoring import extract_features
 from halftruth.train.task import Task, check_parts, remove_rows
 from halftruth.train.trainer import Interrupted
@@ -46,7 +46,7 @@ class Work:
     config: Config
     task: Task
     accelerator: Accelerator
-    journal: Journal
+    logger: RunLogger
     folder: Path
     # Whether a run is continued, and its checkpoint, if there is one.
     resume: bool = False
@@ -66,7 +66,7 @@ class Work:
         """The untrained model; a run for which memory does not suffice is refused."""
         model = build_model(self.config, self.task)
         if line := describe_memory(self.config, self.task, model, self.accelerator.device):
-            self.journal.log(line)
+            self.logger.log(line)
         return model
 
     @cached_property
@@ -78,9 +78,7 @@ class Work:
             if self.bad:
                 self._list_bad_images()
             return make_inputs(task.features)
-        inputs, self.bad = read_images(
-            self.config, task, self.model, self.journal, self.accelerator
-        )
+        inputs, self.bad = read_images(self.config, task, self.model, self.logger, self.accelerator)
         if self.bad:
             self._leave_out_bad_images()
         return inputs
@@ -107,7 +105,7 @@ class Work:
             raise DataError(
                 f"{describe_bad(self.bad, len(self.task.names))} All are listed in {path}"
             )
-        self.journal.log(f"{len(self.bad):,} images cannot be read and are left out: see {path}")
+        self.logger.log(f"{len(self.bad):,} images cannot be read and are left out: see {path}")
         return path
 
     def extract_features(self, model: Classifier, inputs: Inputs) -> Tensor:
@@ -115,7 +113,7 @@ class Work:
         if self.task.features is not None and not self.config.tunes_encoder:
             return torch.as_tensor(self.task.features)
         return extract_features(
-            self.config, self.task, model, inputs, self.journal, self.accelerator
+            self.config, self.task, model, inputs, self.logger, self.accelerator
         )
 
     def begin(self) -> None:
@@ -125,7 +123,7 @@ class Work:
         self.identity = identify(self.config, self.task)
         if self.saved is not None:
             for note in check_same_run(self.saved["identity"], self.identity, self.folder / LAST):
-                self.journal.log(f"changed since the checkpoint: {note}")
+                self.logger.log(f"changed since the checkpoint: {note}")
         if self.main:
             write_text(self.folder / "config.yaml", self.config.to_yaml())
             if self.saved is None:
@@ -148,7 +146,7 @@ class Work:
                 files.save_best(model, stage, 0, more)
                 files.save_last({"progress": {"stage": stage}})
             except KeyboardInterrupt as stop:
-                self.journal.log("stopped; nothing is saved yet. The same command starts again")
+                self.logger.log("stopped; nothing is saved yet. The same command starts again")
                 raise Interrupted from stop
         return files.best()
 
@@ -157,16 +155,16 @@ class Work:
         """Open a part of the run in a folder of its own: another model of the same data."""
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
-        journal = Journal(folder, main=self.main, quiet=self.journal.console.quiet)
+        logger = RunLogger(folder, main=self.main, quiet=self.logger.console.quiet)
         part = Work(
-            config, self.task, self.accelerator, journal, folder, self.resume,
+            config, self.task, self.accelerator, logger, folder, self.resume,
             load_last(folder, self.resume, self.folder),
         )  # fmt: skip
         part.inputs = self.inputs
         try:
             yield part
         finally:
-            journal.close()
+            logger.close()
 
 
 def load_last(folder: Path, resume: bool, run: Path) -> dict[str, Any] | None:

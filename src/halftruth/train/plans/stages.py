@@ -17,7 +17,7 @@ from halftruth.train.inputs.batches import Features, Inputs
 from halftruth.train.plans.plan import Work
 from halftruth.train.records import CRITERIA
 from halftruth.train.run_folder import HEAD, load_checkpoint
-from halftruth.train.trainer import Progress, Stage, Teacher
+from halftruth.train.trainer import Progress, Teacher, Trainer
 
 STAGES = {"head": ("head",), "all": ("all",), "head-first": ("head", "all")}
 # The weights that are kept: this share of the trained network, the rest of the network before.
@@ -90,23 +90,23 @@ class Stages:
 
     # ------------------------------------------------------------------ one stage
 
-    def _make_head_stage(self, model: Classifier, inputs: Inputs) -> Stage:
+    def _make_head_stage(self, model: Classifier, inputs: Inputs) -> Trainer:
         features = self.work.extract_features(model, inputs)
         small = build_standardized_head(self.work.config, self.work.task, features)
         return self._make_stage("head", small, Features(features))
 
-    def _make_full_stage(self, model: Classifier, inputs: Inputs) -> Stage:
+    def _make_full_stage(self, model: Classifier, inputs: Inputs) -> Trainer:
         if self.work.config.freeze_bn and self.work.task.features is None:
             freeze_batchnorm(model)
         return self._make_stage("all", model, inputs)
 
-    def _make_stage(self, name: str, model: Classifier, inputs: Inputs) -> Stage:
+    def _make_stage(self, name: str, model: Classifier, inputs: Inputs) -> Trainer:
         work, config, task = self.work, self.work.config, self.work.task
         on_features = name == "head" or not self._trains_network
         lr = config.head_lr if on_features else config.lr
         loss = losses.create(config.method, **config.options)
         loss = loss.for_single_view() if name == "head" else loss
-        return Stage(
+        return Trainer(
             name=name,
             model=model,
             inputs=inputs,
@@ -117,7 +117,7 @@ class Stages:
             val_rows=task.splits.val,
             config=config,
             accelerator=work.accelerator,
-            journal=work.journal,
+            logger=work.logger,
             folder=work.folder,
             epochs=config.head_epochs if name == "head" else config.epochs,
             lr=lr,
@@ -128,7 +128,7 @@ class Stages:
             teacher=self.teacher,
         )
 
-    def _transfer_head(self, stage: Stage, model: Classifier) -> dict[str, Any]:
+    def _transfer_head(self, stage: Trainer, model: Classifier) -> dict[str, Any]:
         """Move the best head of the first stage to the backbone: the best model so far."""
         best = stage.best()
         epoch = int(best["epoch"])
@@ -144,7 +144,7 @@ class Stages:
         return best
 
     @torch.no_grad()
-    def _fit_biases(self, stage: Stage) -> None:
+    def _fit_biases(self, stage: Trainer) -> None:
         """Shift the biases of a trained head to the least loss; the order of rows stays.
 
         A bias learns as slowly as every weight. Where it is not at its optimum, all logits of a
@@ -168,7 +168,7 @@ class Stages:
         transfer_head(small, model)
         return {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
 
-    def _interpolate(self, stage: Stage, model: Classifier, start: dict[str, Tensor]) -> None:
+    def _interpolate(self, stage: Trainer, model: Classifier, start: dict[str, Tensor]) -> None:
         """Keep the mean of the weights before and after the stage that scores best, if one does.
 
         Between both, the network has the features of the first and the fit of the second. The
@@ -190,7 +190,7 @@ class Stages:
         model.load_state_dict(mix_weights(start, best["model"], chosen))
         more = {"share": chosen, "kept": stage.progress.kept}
         stage.checkpoints.save_best(model, stage.name, int(best["epoch"]), more)
-        self.work.journal.log(
+        self.work.logger.log(
             f"weights: {chosen:.0%} from after and {1 - chosen:.0%} from before this stage; "
             f"{CRITERIA[stage.criterion]}: {100 * stage.progress.kept:.2f} ({100 * alone:.2f} with "
             "all from after it)"
@@ -198,7 +198,7 @@ class Stages:
 
     def _average_with_frozen(
         self,
-        stage: Stage,
+        stage: Trainer,
         model: Classifier,
         start: dict[str, Tensor],
         fit: Callable[[Tensor], tuple[Classifier, dict[str, Any]]],
@@ -226,7 +226,7 @@ class Stages:
         both = average_classifiers(model, frozen)
         both.head.set_scales(alone, others)  # type: ignore[operator]
         score, before = stage.measure(both), stage.progress.kept
-        self.work.journal.log(
+        self.work.logger.log(
             f"network averaged with an ensemble on frozen features; {CRITERIA[stage.criterion]}: "
             f"{100 * score:.2f} ({100 * before:.2f} without; the better is kept)"
         )

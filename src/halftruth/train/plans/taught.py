@@ -14,7 +14,7 @@ class TaughtPlan(Plan):
         self.first = first
 
     def fit(self, work: Work) -> FittedModel:
-        log = work.journal.log
+        log = work.logger.log
         # Resuming needs the settings of the whole run, not only those of the teacher.
         work.begin()
         log("first training: the model that will label the training rows")

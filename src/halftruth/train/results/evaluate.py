@@ -16,9 +16,9 @@ from halftruth.presence.decisions import Decisions
 from halftruth.train.inputs.feature_inputs import Files
 from halftruth.train.many_classes.many_run import match_classes, measure_many
 from halftruth.train.results.run_result import (
-    AS_ABSENT,
     ESTIMATED,
     KNOWN_ONLY,
+    UNKNOWN_AS_ABSENT,
     VERIFIED,
     estimate,
     list_estimates,
@@ -34,7 +34,7 @@ UNKNOWN_IS = ("estimate", "absent")
 class Evaluation(NamedTuple):
     """Overall metrics, a table with one row per class, and the images that could not be read.
 
-    `metrics` are measured, and `footing` says on which labels: "on complete labels", "on known
+    `metrics` are measured, and `basis` says on which labels: "on complete labels", "on known
     labels only", "counting unknown as absent" (only where asked for), or "estimated": nothing was
     measured. `estimated` are mAP, CF1, OF1, OP and OR with 90 % intervals, by the model of
     labelling. `not_predicted` are the classes that the rule never predicts.
@@ -43,7 +43,7 @@ class Evaluation(NamedTuple):
     metrics: dict[str, float]
     classes: pd.DataFrame
     bad: list[tuple[str, str]]
-    footing: str
+    basis: str
     not_predicted: list[str]
     # Where labels are unknown: scores that complete labels would give, as value, low, high.
     estimated: dict[str, list[float]]
@@ -91,25 +91,25 @@ def evaluate(
     truth, scores, held = _score_file(run, Path(labels), images, features, split, reading, hints)
     p = scores.probabilities
     complete = not (truth == UNKNOWN).any()
-    footing = VERIFIED if complete else AS_ABSENT if unknown == "absent" else ESTIMATED
+    basis = VERIFIED if complete else UNKNOWN_AS_ABSENT if unknown == "absent" else ESTIMATED
     found = estimate(p, truth, decisions)
     metrics: dict[str, float] = {}
     table: dict[str, Any] = {"class": run.classes, "present": (truth == PRESENT).sum(axis=0)}
     with warnings.catch_warnings():
         # A class without a positive is in the table, without an AP.
         warnings.simplefilter("ignore", UndefinedMetricWarning)
-        if footing != ESTIMATED:
+        if basis != ESTIMATED:
             metrics = score_decisions(p, decisions, truth, **options)
             table["AP"] = average_precision(p, truth, empty="nan")
         else:
-            footing, metrics = _score_known(p, decisions, truth, **options)
+            basis, metrics = _score_known(p, decisions, truth, **options)
             shown = (truth == PRESENT).any(axis=0)
             ends = np.full((len(shown), 3), np.nan) if found is None else found.ap
             for k, name in enumerate(("AP", "AP_low", "AP_high")):
                 table[name] = np.where(shown, ends[:, k], np.nan)
     frame = pd.DataFrame({**table, "threshold": decisions.thresholds})
     return Evaluation(
-        metrics, frame, scores.bad, footing, left_out, list_estimates(found), out_of_sample=held
+        metrics, frame, scores.bad, basis, left_out, list_estimates(found), out_of_sample=held
     )
 
 
@@ -144,8 +144,8 @@ def _evaluate_many(
     metrics, table = measure_many(head, matrix, rows, matched, decisions, known)
     complete = matched.rest == ABSENT and not (matched.codes == UNKNOWN).any()
     frame = pd.DataFrame({"class": run.classes, **table, "threshold": decisions.thresholds})
-    footing = VERIFIED if complete else AS_ABSENT
-    return Evaluation(metrics, frame, [], footing, left_out, {})
+    basis = VERIFIED if complete else UNKNOWN_AS_ABSENT
+    return Evaluation(metrics, frame, [], basis, left_out, {})
 
 
 def _score_known(
@@ -171,13 +171,13 @@ def _evaluate_held_out(
     estimated, cells = estimate_run(run, decisions)
     shown = (run.held_out.labels == PRESENT).sum(axis=0)
     table = {"class": run.classes, "present": shown, "threshold": decisions.thresholds}
-    footing, metrics = ESTIMATED, {}
+    basis, metrics = ESTIMATED, {}
     if not estimated and not (run.held_out.labels == UNKNOWN).any():
         offset, slope = run.curves
         p = 1 / (1 + np.exp(-(offset + slope * run.held_out.logits)))
-        footing, metrics = VERIFIED, score_decisions(p, decisions, run.held_out.labels)
+        basis, metrics = VERIFIED, score_decisions(p, decisions, run.held_out.labels)
     frame = pd.DataFrame(table)
-    return Evaluation(metrics, frame, [], footing, left_out, estimated, cells)
+    return Evaluation(metrics, frame, [], basis, left_out, estimated, cells)
 
 
 def _score_file(

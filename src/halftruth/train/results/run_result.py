@@ -31,7 +31,7 @@ from halftruth.train.auto.label_bias import (
 from halftruth.train.config import Config
 from halftruth.train.ensemble.hints import combine_with_hints
 from halftruth.train.fitted import FittedModel
-from halftruth.train.knowledge import check_knowledge
+from halftruth.train.label_priors import parse_label_priors
 from halftruth.train.records import count_class_histograms
 from halftruth.train.results.output_tables import to_csv_text
 from halftruth.train.run_folder import OUT_OF_SAMPLE, to_json
@@ -41,7 +41,7 @@ from halftruth.train.task import Task
 
 # What the scores of some rows stand on.
 VERIFIED, KNOWN_ONLY = "on complete labels", "on known labels only"
-AS_ABSENT, ESTIMATED = "counting unknown as absent", "estimated"
+UNKNOWN_AS_ABSENT, ESTIMATED = "counting unknown as absent", "estimated"
 SHOWN = ("mAP", "CF1", "OF1")
 # With fewer rows there is nothing to estimate scores from.
 _LEAST_ROWS = 30
@@ -102,7 +102,7 @@ class Result:
     # The scores that these parts would have if unknown labels were absent; never shown.
     counting_unknown_as_absent: dict[str, dict[str, float]] = field(default_factory=dict)
     # What is known of each part: "on complete labels", or "estimated".
-    footing: dict[str, str] = field(default_factory=dict)
+    basis: dict[str, str] = field(default_factory=dict)
     # Where labels are unknown: the scores that complete labels would give, each as value, low and
     # high end of the 90 % interval, estimated on the rows of out_of_sample.npz.
     estimated: dict[str, list[float]] = field(default_factory=dict)
@@ -147,7 +147,7 @@ class Result:
             lines.append("hints: " + "\n       ".join(self.hints["table"]))
         if self.estimated:
             lines.append(f"estimated for new rows: {describe_estimates(self.estimated)}")
-        elif ESTIMATED in self.footing.values():
+        elif ESTIMATED in self.basis.values():
             lines.append("labels are incomplete, and too few to estimate scores")
         if self.probabilities:
             lines.append(self._describe_decisions())
@@ -209,13 +209,13 @@ def evaluate_run(
         )
         for part, at in parts.items()
     }
-    footing = {
+    basis = {
         part: VERIFIED
         if task.truth is not None or not (reference[at] == UNKNOWN).any()
         else ESTIMATED
         for part, at in parts.items()
     }
-    table = make_class_table(task, reference, parts, scores, decisions, footing, present)
+    table = make_class_table(task, reference, parts, scores, decisions, basis, present)
     result = Result(
         folder=Path(config.out),
         method=config.method,
@@ -230,7 +230,7 @@ def evaluate_run(
         ],
         shown=[int(n) for n in table["train_present"]],
         members=best.get("members", []),
-        footing=footing,
+        basis=basis,
         hints=hints,
         files={
             "classes.csv": to_csv_text(table),
@@ -247,7 +247,7 @@ def evaluate_run(
         warnings.filterwarnings("ignore", message="No class has")
         for part, at in parts.items():
             found = score_decisions(scores[part], decisions, reference[at])
-            if footing[part] == VERIFIED:
+            if basis[part] == VERIFIED:
                 setattr(result, part, found)
             else:
                 result.counting_unknown_as_absent[part] = found
@@ -329,7 +329,7 @@ def decide_without_complete_labels(
         verified = np.where(task.given == labels, UNKNOWN, labels)[given.rows]
         exponent = find_preference(task.given, task.labels.values).told
         labels = task.given
-    shares, complete = check_knowledge(
+    shares, complete = parse_label_priors(
         task.labels.values, task.classes, config.prevalence, config.complete_classes,
         config.labels_per_row,
     )  # fmt: skip
@@ -367,7 +367,7 @@ def make_class_table(
     parts: dict[str, np.ndarray],
     scores: dict[str, np.ndarray],
     decisions: Decisions,
-    footing: dict[str, str],
+    basis: dict[str, str],
     present: PresenceRange,
 ) -> pd.DataFrame:
     """Return one row per class: its counts, its threshold, and its metrics per part.
@@ -386,7 +386,7 @@ def make_class_table(
             columns[f"{part}_true"] = (task.truth[at] > 0).sum(axis=0)
         if part == "train":
             continue
-        if footing[part] == VERIFIED:
+        if basis[part] == VERIFIED:
             found = _score_classes(scores[part], reference[at], limits)
         else:
             known = present if part == HELD_OUT and task.truth is None else None

@@ -35,10 +35,9 @@ from halftruth.train.inputs.feature_inputs import (
     encode,
     encode_blocks,
     is_matrix,
-    read_matrix,
+    read_run_features,
 )
 from halftruth.train.inputs.image_inputs import Images
-from halftruth.train.journal import Journal
 from halftruth.train.many_classes.many_run import MANY, ManyScores, decide_many, make_top_table
 from halftruth.train.results.output_tables import avoid_names, make_prediction_table
 from halftruth.train.results.saved_model import build_saved_model, load_weights
@@ -52,6 +51,7 @@ from halftruth.train.run_folder import (
     read_result,
     refuse_damage,
 )
+from halftruth.train.run_logger import RunLogger
 from halftruth.train.scored_rows import HELD_OUT, ScoredRows
 from halftruth.train.scoring import average_over_mirror, score_rows
 from halftruth.train.settings import SETTINGS
@@ -126,7 +126,7 @@ class TrainedRun:
         self.encoder = FeatureEncoder.load(self.folder) or FeatureEncoder.for_matrix(
             self.inputs or 0
         )
-        self.journal = Journal(None, quiet=quiet)
+        self.logger = RunLogger(None, quiet=quiet)
 
     @cached_property
     def result(self) -> dict[str, Any] | None:
@@ -383,7 +383,7 @@ class TrainedRun:
         the text; `reading`: how it is read.
         """
         file = table or self.config.labels
-        return read_matrix(self.config, self.encoder, labels, file, paths, reading)
+        return read_run_features(self.config, self.encoder, labels, file, paths, reading)
 
     def find_held_out(
         self,
@@ -470,7 +470,7 @@ class TrainedRun:
         augment = Augment.preset("none", size, self.model.mean, self.model.std)
         block = max(_BLOCK_BYTES // (3 * size * size), 1)
         kept, bad = 0, list[tuple[str, str]]()
-        with self.journal.progress("images", len(names)) as advance:
+        with self.logger.progress("images", len(names)) as advance:
             for at in range(0, len(names), block):
                 some = names[at : at + block]
                 done = decode_all(

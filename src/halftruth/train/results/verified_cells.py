@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from halftruth.data import DataError
-from halftruth.data.decisions import Decisions as Log
+from halftruth.data.review_log import ReviewLog
 from halftruth.data.verdicts import DECISIONS
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.presence.decisions import Decisions
@@ -122,7 +122,7 @@ class RunScores:
     def read_answers(self) -> np.ndarray:
         """Verdicts on the cells of the plan: +1 present, -1 absent, 0 none."""
         assert self.plan is not None
-        log = Log(self.folder / DECISIONS, len(self.plan), write=False)
+        log = ReviewLog(self.folder / DECISIONS, len(self.plan), write=False)
         return self.code_answers(log.verdicts)
 
     def code_answers(self, verdicts: dict[int, str]) -> np.ndarray:

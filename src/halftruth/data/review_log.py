@@ -37,7 +37,7 @@ def find_consensus(votes: Iterable[str]) -> str | None:
     return "accept" if yes > no else "reject"
 
 
-class Decisions:
+class ReviewLog:
     """The log of an audit; safe to use from several threads of one process."""
 
     def __init__(self, path: str | Path, candidates: int, *, write: bool = True) -> None:

@@ -65,7 +65,7 @@ def find_complete_classes(
     return chosen
 
 
-def check_knowledge(
+def parse_label_priors(
     labels: Any,
     classes: Any,
     prevalence: Sequence[str] | Mapping[Any, float],

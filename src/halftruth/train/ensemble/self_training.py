@@ -10,7 +10,7 @@ from halftruth.presence.probabilities import fit_probabilities
 PART = 0.5
 
 
-def estimate_unknown(labels: np.ndarray, logits: np.ndarray) -> np.ndarray | None:
+def impute_unknown_labels(labels: np.ndarray, logits: np.ndarray) -> np.ndarray | None:
     """Return soft labels (N, K) from out-of-sample logits, or None where they cannot be trusted.
 
     An unknown label gets a part of P(present | x, label). Where every row shows one label, the
@@ -24,7 +24,7 @@ def estimate_unknown(labels: np.ndarray, logits: np.ndarray) -> np.ndarray | Non
     if not unknown.any() or not (labels == PRESENT).any():
         return None
     probabilities = fit_probabilities(labels, logits)
-    if probabilities.selection != "random":
+    if probabilities.selection != "missing_at_random":
         return None
     p = probabilities.infer(labels, np.asarray(logits, np.float64)).middle
     soft: np.ndarray = np.where(unknown, PART * p, labels == PRESENT).astype(np.float32)

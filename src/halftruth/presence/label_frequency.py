@@ -65,7 +65,7 @@ class ShareFits:
         return sigmoid(np.sum([w * logit(fit.prior(scores)) for fit, w in both], axis=0))
 
 
-def fit_shares(
+def fit_label_frequency(
     labels: np.ndarray,
     scores: np.ndarray,
     propensity: np.ndarray | None = None,
@@ -85,8 +85,8 @@ def fit_shares(
         fit = None
         for share in _SHARES:
             fit = fit_presence(
-                part, points, selection="random", at_least_one=at_least_one, share=float(share),
-                start=fit, steps=40, propensity=propensity,
+                part, points, selection="missing_at_random", at_least_one=at_least_one,
+                share=float(share), start=fit, steps=40, propensity=propensity,
             )  # fmt: skip
             grid.append(fit)
     likelihood = np.array([fit.log_likelihood(part, points) for fit in grid])
@@ -106,7 +106,7 @@ def fit_shares(
         middle = float(weight[mine] @ z / total)
         nearest = np.flatnonzero(mine)[np.abs(z - middle).argmin()]
         mean = fit_presence(
-            labels, scores, selection="random", at_least_one=at_least_one,
+            labels, scores, selection="missing_at_random", at_least_one=at_least_one,
             share=float(np.exp(middle)), start=grid[nearest], steps=40, propensity=propensity,
         )  # fmt: skip
         fits.append(mean)

@@ -16,8 +16,8 @@ import pandas as pd
 
 from halftruth.audit.audit_folder import DECISIONS, AuditFolder
 from halftruth.audit.candidates import count_at_precision, precision_table
-from halftruth.data.decisions import CONFLICT, Decisions
-from halftruth.presence.remaining import Remaining, VerdictModel
+from halftruth.data.review_log import CONFLICT, ReviewLog
+from halftruth.presence.review_update import Remaining, ReviewPosterior
 from halftruth.presence.uncertainty import MISSING_SPREADS, WRONG_SPREADS, Z90, Estimate
 
 # So many decisions on labels that may be wrong tell how many of the others are.
@@ -44,17 +44,17 @@ class Candidates:
         ends = table["at_least"].to_numpy()[wrong], table["at_most"].to_numpy()[wrong]
         p, column = self.probability, self.column
         self._models = (
-            VerdictModel(
+            ReviewPosterior(
                 p[self.missing], column[self.missing], audit.missing, audit.missing_total,
                 spreads=MISSING_SPREADS,
             ),
-            VerdictModel(
+            ReviewPosterior(
                 p[wrong], column[wrong], audit.wrong, audit.wrong_total, ends=ends,
                 spreads=WRONG_SPREADS,
             ),
         )  # fmt: skip
 
-    def update(self, verdicts: Mapping[int, str]) -> Current:
+    def update(self, verdicts: Mapping[int, str]) -> AuditState:
         """Take account of all verdicts on candidates, by their ids."""
         codes = np.zeros(len(self.missing), dtype=np.int8)
         # A copy: another thread may be deciding.
@@ -68,11 +68,11 @@ class Candidates:
             probability[among] = found.probability
             least[among], most[among] = found.least, found.most
             left.append(found)
-        return Current(self, codes, probability, least, most, *left)
+        return AuditState(self, codes, probability, least, most, *left)
 
 
 @dataclass(frozen=True)
-class Current:
+class AuditState:
     """Verdict codes (0 undecided) and probabilities per candidate, and what is left to find.
 
     `least` and `most` are the range of the probability that a label is wrong.
@@ -152,7 +152,7 @@ def expect_right(p: np.ndarray, least: np.ndarray, most: np.ndarray) -> Estimate
     return Estimate(float(p.sum()), max(float(low), 0.0), min(float(high), len(p)))
 
 
-def read_current(audit: AuditFolder) -> Current:
+def read_audit_state(audit: AuditFolder) -> AuditState:
     """The audit after the decisions on disk."""
-    log = Decisions(audit.path / DECISIONS, len(audit.candidates), write=False)
+    log = ReviewLog(audit.path / DECISIONS, len(audit.candidates), write=False)
     return Candidates(audit).update(log.verdicts)

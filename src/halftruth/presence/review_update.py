@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from halftruth.presence.solvers import Shift, fit_shift, logit, shift_design, sigmoid
+from halftruth.presence.solvers import LogitShift, fit_shift, logit, shift_design, sigmoid
 from halftruth.presence.uncertainty import MISSING_SPREADS, UNSEEN_SPREAD, Estimate, Spreads
 
 # Ends of a range that are nearer to 0 or 1 count as this near when verdicts narrow it.
@@ -36,7 +36,7 @@ class Remaining:
     per_class: list[Estimate]
 
 
-class VerdictModel:
+class ReviewPosterior:
     """Updates the probabilities and counts of an audit by the verdicts on its candidates.
 
     `before` holds the counts of the audit per class and `total` those over all classes; `ends` the
@@ -61,7 +61,7 @@ class VerdictModel:
         listed = np.bincount(column, probability, minlength=len(self._before))
         # What the audit counts and does not list: decisions on candidates are no evidence about it.
         self._unlisted = np.maximum([count.value for count in before] - listed, 0.0)
-        self._last: Shift | None = None
+        self._last: LogitShift | None = None
         nobody = np.zeros(len(probability), dtype=np.int8)
         _, _, self._first_spread, self._first_shift = self._estimate(nobody)
 

@@ -13,7 +13,7 @@ from halftruth.labels.codes import ABSENT, UNKNOWN
 _LEAST_SHARE, _LEAST_ROWS = 0.05, 20
 
 
-def find_unasked(labels: np.ndarray) -> np.ndarray | None:
+def find_unannotated(labels: np.ndarray) -> np.ndarray | None:
     """Return (N, K) where a class was not asked about, by the labels alone; None if nowhere.
 
     Rows with the same unknown classes are a source if they are many, if each of their other
@@ -21,7 +21,7 @@ def find_unasked(labels: np.ndarray) -> np.ndarray | None:
     Labels that were hidden at random, or that a review has verified one by one, do not look so.
 
     >>> rows = np.repeat(np.array([[1, -1, 0], [0, 0, 1], [0, 0, -1], [-1, -1, 0]]), 20, axis=0)
-    >>> find_unasked(rows)[::20].astype(int)
+    >>> find_unannotated(rows)[::20].astype(int)
     array([[0, 0, 1],
            [1, 1, 0],
            [1, 1, 0],

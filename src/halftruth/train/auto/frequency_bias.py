@@ -26,7 +26,7 @@ _HALVES = 2
 _DRAWS = 2
 
 
-def find_label_bias(x: Any, labels: np.ndarray, seed: int = 0) -> LabelBias | None:
+def find_frequency_bias(x: Any, labels: np.ndarray, seed: int = 0) -> LabelBias | None:
     """Return the test on prepared features (N, D), or None where it cannot be made.
 
     Rows must show one class each: rows without a label have no information on the choice, and

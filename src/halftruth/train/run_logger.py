@@ -34,7 +34,7 @@ _FIRST_STEPS, _LEAST_SECONDS = 3, 2.0
 _WORTH_SAYING = 60.0
 
 
-class Journal:
+class RunLogger:
     """Writes the metrics of a run and shows its messages, in the main process only."""
 
     def __init__(
@@ -111,7 +111,7 @@ class Journal:
 
         Nothing is shown outside a terminal. A bar inside another bar is shown below it.
         """
-        outer = Journal._display
+        outer = RunLogger._display
         if outer is None and (self.console.quiet or not self.console.is_terminal):
             yield lambda count=1: None
             return
@@ -127,13 +127,13 @@ class Journal:
             *columns, console=self.console, transient=True, redirect_stdout=sys.stdout.isatty()
         )
         with nullcontext() if outer else display:
-            Journal._display = display
+            RunLogger._display = display
             task = display.add_task(text, total=total, completed=done)
             try:
                 yield lambda count=1: display.advance(task, count)
             finally:
                 display.remove_task(task)
-                Journal._display = outer
+                RunLogger._display = outer
 
     def close(self) -> None:
         if self.trackers is not None:
