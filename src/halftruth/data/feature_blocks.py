@@ -14,7 +14,6 @@ from halftruth.data.feature_columns import (
     FEATURE_KEYS,
     MATRIX,
     FeatureColumns,
-    Places,
     bare_matrix,
     numbers_if_all,
     read_feature_columns,
@@ -22,6 +21,7 @@ from halftruth.data.feature_columns import (
     select_feature_columns,
 )
 from halftruth.data.readers.arrow_file import ArrowFile, table_to_arrays
+from halftruth.data.readers.cells import number_rows
 from halftruth.data.readers.numpy_file import find_matrix, load_arrays
 from halftruth.data.readers.text_table import ITEM_COLUMNS, plain
 from halftruth.data.shards import ARROW, PARQUET, expand_shards
@@ -134,7 +134,7 @@ class ArrowShards(BlockSource):
         parts = [
             select_feature_columns(
                 {**table_to_arrays(block, self.place), "row": np.zeros(len(block))},
-                Places(self.place), self.place, (), (), part=True,
+                number_rows(self.place), self.place, (), (), part=True,
             ).ids
             for file in self.files
             for block in file.blocks(named, 1 << 18)
@@ -156,7 +156,7 @@ class ArrowShards(BlockSource):
         for file in self.files:
             for block in file.blocks(self.read, rows):
                 columns = table_to_arrays(block, self.place)
-                places = Places(self.place, first=at)
+                places = number_rows(self.place, first=at)
                 yield select_feature_columns(
                     columns, places, self.place, (), self.categorical, part=True
                 )

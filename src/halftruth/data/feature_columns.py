@@ -14,6 +14,7 @@ from halftruth.data.features import align_features, check_features
 from halftruth.data.readers.arff import read_arff_features
 from halftruth.data.readers.arrow_file import ArrowFile, table_to_arrays
 from halftruth.data.readers.cell_codes import BLANK, TRUTH_WORDS
+from halftruth.data.readers.cells import number_rows
 from halftruth.data.readers.label_table import SPLIT_COLUMNS
 from halftruth.data.readers.numpy_file import find_items, find_matrix, load_arrays
 from halftruth.data.readers.text_table import (
@@ -154,7 +155,7 @@ def read_feature_columns(
         raise DataError(f"{path}: expected .npy, .npz, .arff or a table ({', '.join(SUFFIXES)})")
     if sharded:
         columns = read_shards(shards)
-        places: Sequence[str] = Places(str(path))
+        places: Sequence[str] = number_rows(str(path))
     else:
         table = read_table(path)
         columns, places = _arrays_of_cells(table), table.places
@@ -203,22 +204,9 @@ def feature_columns_from_frame(
     if not len(frame):
         raise DataError("DataFrame: has no rows")
     columns = {name: _array_of_series(frame.iloc[:, k], name) for k, name in enumerate(names)}
-    places = Places("DataFrame", first=0)
+    places = number_rows("DataFrame", first=0)
     found = select_feature_columns(columns, places, "DataFrame", drop_columns, categorical)
     return found if found.ids is not None else replace(found, ids=index_ids(frame))
-
-
-class Places(Sequence[str]):
-    """The places of rows for messages, made when they are asked for."""
-
-    def __init__(self, path: str, first: int = 1) -> None:
-        self.path, self.first = path, first
-
-    def __len__(self) -> int:
-        return 0
-
-    def __getitem__(self, row: Any) -> Any:
-        return f"{self.path} row {row + self.first}"
 
 
 def select_feature_columns(

@@ -180,8 +180,8 @@ class SpatialConsistency(Wrapper):
         seen, average = (kept > 0).float(), (kept.float() - 1).clamp(min=0) / 254
         left, top, width, height = boxes.float().unbind(1)
         rows, columns = (
-            make_grid(top, height, self.side, p.shape[2]),
-            make_grid(left, width, self.side, p.shape[3]),
+            make_points(top, height, self.side, p.shape[2]),
+            make_points(left, width, self.side, p.shape[3]),
         )
         target, known = (resample(x, rows, columns) for x in (average, seen))
         known = known > 1 - 1e-4
@@ -196,8 +196,8 @@ class SpatialConsistency(Wrapper):
     ) -> None:
         """Write the maps of crops back in the coordinates of their images."""
         left, top, width, height = box
-        rows = make_grid(-top / height, 1 / height, p.shape[2], self.side)
-        columns = make_grid(-left / width, 1 / width, p.shape[3], self.side)
+        rows = make_points(-top / height, 1 / height, p.shape[2], self.side)
+        columns = make_points(-left / width, 1 / width, p.shape[3], self.side)
         now = resample(p, rows, columns)
         inside = (rows.sum(2)[:, :, None] * columns.sum(2)[:, None, :] > 0.5)[:, None]
         moved = torch.where(seen, torch.lerp(now, average, self.decay), now)
@@ -206,7 +206,7 @@ class SpatialConsistency(Wrapper):
         self.memory.write(index, code.to(torch.uint8))
 
 
-def make_grid(start: Tensor, length: Tensor, cells: int, points: int) -> Tensor:
+def make_points(start: Tensor, length: Tensor, cells: int, points: int) -> Tensor:
     """Interpolation weights (B, points, cells) for `points` in the span start .. start + length.
 
     Bilinear between the centres of cells; a point outside 0..1 has weights 0.

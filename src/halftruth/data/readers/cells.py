@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -52,6 +53,15 @@ class Places(Sequence[str]):
         if isinstance(row, slice):
             return Places(self.prefix, self.numbers[row])
         return f"{self.prefix} {self.numbers[row]}"
+
+
+def number_rows(place: str, first: int = 1) -> Places:
+    """The places of rows of which the number is not known yet.
+
+    >>> number_rows("labels.csv")[6]
+    'labels.csv row 7'
+    """
+    return Places(f"{place} row", range(first, sys.maxsize))
 
 
 def distinct_of(cells: Sequence[Any]) -> Iterable[Any]:
