@@ -9,12 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from halftruth.data import DataError, named_splits, read_labels
+from halftruth.data import DataError, read_labels
 from halftruth.data.complete_rows import add_complete_rows
 from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.train.config import Config
 from halftruth.train.results.trained_run import TrainedRun
-from halftruth.train.task import read_groups, reading_options
+from halftruth.train.task import (
+    find_reading_options,
+    is_same_file,
+    read_groups,
+    reading_options,
+    select_rows,
+)
 
 _WEIGHTS = ("label_weights", "weight_column")
 
@@ -57,8 +63,8 @@ def add_run(config: Config, run: TrainedRun) -> Config:
             "the label file to train by folds"
         )
     own = run.config
-    same = Path(own.labels).resolve() == Path(config.labels).resolve()
-    reading = reading_options(own) if same or own.text else {}
+    same = is_same_file(own.labels, config.labels)
+    reading = find_reading_options(own, config.labels)
     return dataclasses.replace(
         own,
         labels=config.labels,
@@ -85,9 +91,7 @@ def read_audit_inputs(config: Config, split: str | None) -> AuditInputs:
     if config.complete_rows:
         labels, _ = add_complete_rows(labels, config.complete_rows, reading)
     labels = labels.ignore_weightless()
-    rows = np.arange(len(labels)) if split is None else _rows_of(labels.split, split, file)
-    if labels.weights is not None:
-        rows = rows[labels.weights[rows].any(axis=1)]
+    rows = select_rows(labels, file, split)
     if not (labels.values[rows] == PRESENT).any():
         raise DataError(
             f"{file}: none of the labels of its {len(rows):,} rows is present (1), so there is "
@@ -105,17 +109,3 @@ def refuse_idle_weights(labels: LabelMatrix, reading: dict[str, Any]) -> None:
             f"{named[0]} (--{flag}): no effect, since nothing is trained and no weight is 0 (a "
             "label of weight 0 is unknown); leave it out"
         )
-
-
-def _rows_of(column: np.ndarray | None, split: str, file: str) -> np.ndarray:
-    if split not in ("train", "val", "test"):
-        raise DataError(f"split: expected train, val or test, got {split!r}")
-    if column is None:
-        raise DataError(
-            f"{file}: there is no split column, so the part {split!r} cannot be chosen; leave out "
-            "--split, or name the column with --split-column"
-        )
-    rows: np.ndarray = getattr(named_splits(column), split)
-    if not len(rows):
-        raise DataError(f"{file}: no row of the split column is in the part {split!r}")
-    return rows

@@ -325,6 +325,46 @@ def reading_options(config: Config) -> dict[str, Any]:
     return {**config.reading, "drop_columns": [*dropped]}
 
 
+def find_reading_options(config: Config, file: str | Path) -> dict[str, Any]:
+    """Return the options with which training read a file; {} for a file that it did not read."""
+    if is_same_file(config.truth, file):
+        return truth_options(config)
+    # Other files with the column of text are read like the one of training.
+    return reading_options(config) if config.text or is_same_file(config.labels, file) else {}
+
+
+def is_same_file(one: str | Path | None, other: str | Path) -> bool:
+    """Return whether two paths lead to one file."""
+    return one is not None and Path(one).resolve() == Path(other).resolve()
+
+
+def select_rows(
+    labels: LabelMatrix, file: str | Path, split: str | None, parts: Splits | None = None
+) -> np.ndarray:
+    """Return the rows of one part of a label file, or all; rows of weight 0 do not count.
+
+    `parts`: those of training; by default the split column of the file names them.
+    """
+    rows = np.arange(len(labels))
+    if split is not None:
+        if split not in ("train", "val", "test"):
+            raise DataError(f"split: expected train, val or test, got {split!r}")
+        if parts is None and labels.split is None:
+            raise DataError(
+                f"{file}: there is no split column, so the part {split!r} cannot be chosen; leave "
+                "out --split, or name the column with --split-column"
+            )
+        rows = getattr(named_splits(labels.split) if parts is None else parts, split)  # type: ignore[arg-type]
+        if not len(rows):
+            raise DataError(f"{file}: no row belongs to the part {split!r}")
+    if labels.weights is None:
+        return rows
+    counted = rows[labels.weights[rows].any(axis=1)]
+    if not len(counted):
+        raise DataError(f"{file}: every weight of its {len(rows):,} rows is 0")
+    return counted
+
+
 def truth_options(config: Config) -> dict[str, Any]:
     """Return the options for reading the complete labels, in which 0 means absent."""
     options = {"zero": "absent", **config.reading_truth}

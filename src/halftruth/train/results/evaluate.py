@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from halftruth.data import DataError, named_splits, read_labels
+from halftruth.data import DataError, read_labels
 from halftruth.data.errors import some
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 from halftruth.metrics import average_precision, propensities
@@ -26,7 +26,13 @@ from halftruth.train.results.run_result import (
 )
 from halftruth.train.results.trained_run import ImageSource, Scores, TrainedRun, open_run
 from halftruth.train.results.verified_cells import estimate_run
-from halftruth.train.task import choose_parts, read_groups, reading_options, truth_options
+from halftruth.train.task import (
+    choose_parts,
+    find_reading_options,
+    is_same_file,
+    read_groups,
+    select_rows,
+)
 
 UNKNOWN_IS = ("estimate", "absent")
 
@@ -123,7 +129,7 @@ def _evaluate_many(
     left_out: list[str],
 ) -> Evaluation:
     """Measure a run with many classes by blocks; unknown counts as absent, as the result states."""
-    options = {**_get_reading_options(run, labels), **(reading or {})}
+    options = {**find_reading_options(run.config, labels), **(reading or {})}
     given = read_labels(labels, **options, sparse=True)
     matched, extra = match_classes(given, run.classes)
     if extra:
@@ -193,7 +199,7 @@ def _score_file(
 
     Rows that an ensemble was fitted on have their out-of-sample scores; also how many these are.
     """
-    options_of_file = {**_get_reading_options(run, labels), **(reading or {})}
+    options_of_file = {**find_reading_options(run.config, labels), **(reading or {})}
     given = read_labels(labels, **options_of_file).ignore_weightless()
     missing = [name for name in run.classes if name not in given.classes]
     if missing:
@@ -223,43 +229,10 @@ def _score_file(
     return values[rows], run.use_held_out(scores, place, hints), int((place >= 0).sum())
 
 
-def _same_file(one: str | Path | None, other: str | Path) -> bool:
-    return one is not None and Path(one).resolve() == Path(other).resolve()
-
-
-def _get_reading_options(run: TrainedRun, labels: str | Path) -> dict[str, Any]:
-    """Return the options with which training read this file, if it did."""
-    config = run.config
-    if _same_file(config.truth, labels):
-        return truth_options(config)
-    # Other files with the column of text are read like the one of training.
-    return reading_options(config) if config.text or _same_file(config.labels, labels) else {}
-
-
 def _choose_rows(
     run: TrainedRun, given: LabelMatrix, labels: str | Path, split: str | None
 ) -> np.ndarray:
-    """The rows of a part, or all; rows of weight 0 do not count."""
-    rows = np.arange(len(given)) if split is None else _select_part(run, given, labels, split)
-    if given.weights is None:
-        return rows
-    counted = rows[given.weights[rows].any(axis=1)]
-    if not len(counted):
-        raise DataError(f"{labels}: every weight of its {len(rows):,} rows is 0")
-    return counted
-
-
-def _select_part(run: TrainedRun, given: LabelMatrix, labels: str | Path, split: str) -> np.ndarray:
-    if split not in ("train", "val", "test"):
-        raise DataError(f"split: expected train, val or test, got {split!r}")
-    config = run.config
-    if _same_file(config.labels, labels) and (given.split is not None or split != "test"):
-        parts = choose_parts(config, given, read_groups(config))
-    elif given.split is None:
-        raise DataError(f"{labels}: there is no split column, so no part {split!r}")
-    else:
-        parts = named_splits(given.split)
-    rows: np.ndarray = getattr(parts, split)
-    if not len(rows):
-        raise DataError(f"{labels}: no row belongs to the part {split!r}")
-    return rows
+    """The rows of a part, or all; parts of the label file of training are those of training."""
+    own = is_same_file(run.config.labels, labels) and (given.split is not None or split != "test")
+    parts = choose_parts(run.config, given, read_groups(run.config)) if own and split else None
+    return select_rows(given, labels, split, parts)
