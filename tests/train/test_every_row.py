@@ -190,7 +190,7 @@ def test_folds_of_an_audit_hold_nothing_out_for_an_ensemble(files, tmp_path):
 def test_frozen_features_of_images_use_every_row(files, data, tmp_path, monkeypatch, tune):
     """With `head-first` the labels look biased, which leads to the same ensemble."""
     found = LabelBias(z=5.0, gain=0.1, rows=900)
-    monkeypatch.setattr(choose, "find_label_bias", lambda *_: found)
+    monkeypatch.setattr(choose, "find_frequency_bias", lambda *_: found)
     monkeypatch.setattr(choose, "shows_one", lambda labels: True)
     settings = {key: value for key, value in IMAGES.items() if key != "batch_size"}
     result = fit(

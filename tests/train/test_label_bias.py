@@ -175,7 +175,7 @@ def test_data_check_needs_the_complete_labels_themselves(files, capsys, monkeypa
 
 
 def test_a_run_names_the_rows_to_label_completely(files, monkeypatch):
-    monkeypatch.setattr(fit_ensemble, "find_label_bias", lambda *_: FOUND)
+    monkeypatch.setattr(fit_ensemble, "find_frequency_bias", lambda *_: FOUND)
     settings = {"features": files / "x.npy", "device": "cpu", "report": False, "quiet": True}
     first = halftruth.fit(files / "labels.csv", out=files / "one", **settings)
     names = (files / "one" / ROWS_TO_LABEL).read_text().split()

@@ -100,7 +100,7 @@ def correlation(column: pd.DataFrame) -> tuple[float, int] | None:
     return None if len(both) < 3 else (both.rank().corr().to_numpy()[0, 1].item(), len(both))
 
 
-def make_result_table(
+def table(
     records: Iterable[Record],
     *,
     metrics: Iterable[str] = ("mAP",),

@@ -25,9 +25,7 @@ def paper(
     number: Annotated[
         str | None, typer.Argument(help="Paper: 000 to 004; without, all are listed.")
     ] = None,
-    make_result_table: Annotated[
-        str | None, typer.Option(help="Regenerate this table: VI, 2, ...")
-    ] = None,
+    table: Annotated[str | None, typer.Option(help="Regenerate this table: VI, 2, ...")] = None,
     figure: Annotated[str | None, typer.Option(help="Regenerate this figure.")] = None,
     data: Annotated[
         Path | None, typer.Option(help="Folder with one folder per data set (docs/datasets.md).")
@@ -57,18 +55,16 @@ def paper(
 
     given: dict[str, Any] = {"data": data, "out": out, "form": form, "seeds": seeds}
     given |= {"setting": setting, "limit": limit}
-    if make_result_table is None and figure is None:
+    if table is None and figure is None:
         _refuse(given, "without --table or --figure")
         for item in items(number):
             typer.echo(item.describe())
         return
-    if number is None or (make_result_table is not None and figure is not None):
+    if number is None or (table is not None and figure is not None):
         raise typer.BadParameter(
             "expected a paper and either --table or --figure: halftruth bench paper 003 --table VI"
         )
-    item = find_item(
-        number, "Table" if make_result_table else "Figure", str(make_result_table or figure)
-    )
+    item = find_item(number, "Table" if table else "Figure", str(table or figure))
     _refuse({name: given[name] for name in given.keys() - KINDS[item.kind]}, f"for {item.name}")
     wrong = {}
     if form is not None and form not in item.forms:
@@ -106,7 +102,7 @@ def run_and_show(
     **where: Any,
 ) -> None:
     """Run grids and print their table; `after` gets its records and its text."""
-    from halftruth.bench.result_tables import make_result_table
+    from halftruth.bench.result_tables import table
     from halftruth.bench.runner import run_grids
 
     try:
@@ -115,7 +111,7 @@ def run_and_show(
         say(f"stopped; finished runs are in {out}, and the same command continues from there")
         raise typer.Exit(130) from None
     if out.is_file():
-        text = make_result_table(records, metrics=metrics, source=source)
+        text = table(records, metrics=metrics, source=source)
         say("\n" + text)
         after(records, text)
     if failed:

@@ -24,7 +24,7 @@ _MODULES = {
     "labelling_model": ("PresenceRange",),
     "probabilities": ("Probabilities", "fit_probabilities"),
     "propensity": ("LabelBias", "Preference", "choose_rows_to_complete", "find_preference"),
-    "remaining": ("VerdictModel",),
+    "review_update": ("ReviewPosterior",),
     "uncertainty": ("Estimate",),
     "verification": ("VerificationPlan", "plan_verification", "score_verdicts"),
 }  # fmt: skip

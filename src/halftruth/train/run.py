@@ -77,7 +77,7 @@ class Run:
         task = self._load_task(FeatureEncoder.load(self.folder) if resume else None)
         with self._lock():
             saved = load_last(self.folder, resume, self.folder)
-            logger = self._open_journal()
+            logger = self._open_logger()
             work = Work(self.config, task, self.accelerator, logger, self.folder, resume, saved)
             try:
                 self._describe(work)
@@ -99,7 +99,7 @@ class Run:
             task.encoder.save(self.folder)
         return task
 
-    def _open_journal(self) -> RunLogger:
+    def _open_logger(self) -> RunLogger:
         trackers = None
         if self.config.track and self.main:
             trackers = Trackers(self.config.track, self.folder, self.config.to_dict())

@@ -12,7 +12,7 @@ from halftruth.train.results.trained_run import TrainedRun, open_run
 _AT_ONCE = ("hints", "items")
 
 
-def predict_rows(run: TrainedRun | str | Path, source: Any = None, **options: Any) -> pd.DataFrame:
+def predict(run: TrainedRun | str | Path, source: Any = None, **options: Any) -> pd.DataFrame:
     """Return `TrainedRun.predict(source, **options)` of a run or of the run in a folder."""
     return open_run(run).predict(source, **options)
 
