@@ -73,7 +73,7 @@ class Service:
                 f"port {port} of {host} cannot be opened ({getattr(error, 'strerror', error)}); "
                 "choose another with --port, or --port 0 for any free port"
             ) from None
-        app = make_serve_app(
+        app = make_app(
             trained, most_rows, hosts=(host, socket.gethostname(), socket.getfqdn())
         )
         with probe:
@@ -90,12 +90,12 @@ class Service:
             self.server.server_close()
 
 
-def make_serve_app(
+def make_app(
     run: TrainedRun, most_rows: int = MOST_ROWS, hosts: Sequence[str] | None = None
 ) -> Any:
     """Return the WSGI application, for a production server such as gunicorn or waitress.
 
-    app = halftruth.serve.make_serve_app(halftruth.load("runs/first"))
+    app = halftruth.serve.make_app(halftruth.load("runs/first"))
 
     `hosts`: names by which a request may address this server, besides localhost and addresses of
     numbers; None allows all, for a server behind a proxy that checks them.
@@ -116,7 +116,7 @@ def make_serve_app(
         if hosts is not None and not is_known_host(flask.request.headers.get("Host", ""), hosts):
             raise DataError(
                 "the request is for another host than this server; behind a proxy, serve the "
-                "application (halftruth.serve.make_serve_app), which answers to all names"
+                "application (halftruth.serve.make_app), which answers to all names"
             )
 
     @app.get("/health")

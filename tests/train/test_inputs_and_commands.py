@@ -305,7 +305,7 @@ def export(at: Bench) -> None:
 
 def serve_rows(at: Bench) -> None:
     run = halftruth.load(at.run, device=at.device[1])
-    answer = serve.make_serve_app(run).test_client().post("/predict", json=at.given.request)
+    answer = serve.make_app(run).test_client().post("/predict", json=at.given.request)
     assert answer.status_code == 200, answer.json["error"]
     assert len(answer.json["predictions"]) == 1
 

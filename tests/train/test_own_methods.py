@@ -166,7 +166,7 @@ def call_all(lines, package, mark):
         return  # the commands were called, and there is no server to ask
     from halftruth import serve
 
-    answer = serve.make_serve_app(halftruth.load(lines[0][1], device="cpu")).test_client()
+    answer = serve.make_app(halftruth.load(lines[0][1], device="cpu")).test_client()
     row = np.zeros((1, 3)).tolist()
     assert answer.post("/predict", json={"features": row}).status_code == 200
 

@@ -146,7 +146,7 @@ def test_inputs_and_labels_that_do_not_fit_the_run_are_refused(
     (tmp_path / "other.csv").write_text("image,red,green\np0.png,1,0\n")
     with pytest.raises(DataError, match="classes of the run are missing in the labels: 'blue'"):
         halftruth.evaluate(images_run, tmp_path / "other.csv", images=data / "photos")
-    with pytest.raises(DataError, match="no part 'test'"):
+    with pytest.raises(DataError, match="no split column, so the part 'test' cannot"):
         halftruth.evaluate(images_run, data / "truth.csv", images=data / "photos", split="test")
     with pytest.raises(DataError, match="expected train, val or test"):
         halftruth.evaluate(images_run, data / "labels.csv", images=data / "photos", split="tset")

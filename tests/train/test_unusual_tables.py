@@ -120,13 +120,13 @@ def test_a_text_in_a_number_column_is_named(tmp_path):
 
 def test_serve_fills_a_missing_number_in_with_the_median(tmp_path):
     pytest.importorskip("flask")
-    from halftruth.serve import make_serve_app
+    from halftruth.serve import make_app
 
     labels, x = example()
     halftruth.fit(labels, features=x, out=tmp_path / "run", **SHORT)
     run = halftruth.load(tmp_path / "run", device="cpu")
     row = {"f0": None, "f1": 0.0, "wild": None}
-    answer = make_serve_app(run).test_client().post("/predict", json={"features": [row]})
+    answer = make_app(run).test_client().post("/predict", json={"features": [row]})
     assert answer.status_code == 200, answer.json
     blank = pd.DataFrame({"f0": [np.nan], "f1": 0.0, "wild": [np.nan]})
     expected = run.predict(features=blank)["cat"][0]
