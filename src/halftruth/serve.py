@@ -73,9 +73,7 @@ class Service:
                 f"port {port} of {host} cannot be opened ({getattr(error, 'strerror', error)}); "
                 "choose another with --port, or --port 0 for any free port"
             ) from None
-        app = make_app(
-            trained, most_rows, hosts=(host, socket.gethostname(), socket.getfqdn())
-        )
+        app = make_app(trained, most_rows, hosts=(host, socket.gethostname(), socket.getfqdn()))
         with probe:
             self.server = make_server(
                 host, port, app, threaded=True, request_handler=Handler, fd=probe.fileno()

@@ -34,7 +34,7 @@ _SELECTIONS = {
 }
 
 
-def describe_footing(result: Result) -> str:
+def describe_basis(result: Result) -> str:
     """Return what the scores of the validation and test rows stand on, as HTML."""
     text = ""
     for basis in (VERIFIED, ESTIMATED):

@@ -36,7 +36,7 @@ from halftruth.report.gallery import (
     show_missing,
 )
 from halftruth.report.labelling import (
-    describe_footing,
+    describe_basis,
     show_decisions,
     show_label_bias,
     show_members,
@@ -150,7 +150,7 @@ def _head(result: Result, config: Config, task: Task, seconds: float) -> str:
     return (
         f"<h1>{escape(result.folder.resolve().name)}</h1>"
         f"<p>Trained with <b>{escape(config.method)}</b> on {escape(config.labels)}.</p>"
-        f"{facts(numbers)}{describe_footing(result)}"
+        f"{facts(numbers)}{describe_basis(result)}"
         f'<p class="note">{text}</p>'
     )
 
