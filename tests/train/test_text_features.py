@@ -1,5 +1,8 @@
 """Text becomes features: TF-IDF, or the hidden states of a language model."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -144,3 +147,15 @@ def test_a_language_model_computes_in_float32_whatever_its_file_holds(language_m
     again = load_model(str(tmp_path))[1]
     assert {tensor.dtype for tensor in again.parameters()} == {torch.float32}
     assert {tensor.dtype for tensor in model.parameters()} == {torch.float32}
+
+
+def test_a_language_model_with_code_of_its_own_is_refused(language_model, tmp_path, monkeypatch):
+    """Not asked for on the terminal: with "y" the code would run."""
+    shutil.copytree(language_model, tmp_path / "model")
+    path = tmp_path / "model" / "config.json"
+    own = {"AutoConfig": "code.Config", "AutoModel": "code.Model"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": own, "model_type": "x"}))
+    (tmp_path / "model" / "code.py").write_text("raise SystemExit('foreign code has run')\n")
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        load_model(str(tmp_path / "model"))

@@ -96,8 +96,8 @@ def load_model(source: str) -> tuple[Any, Any]:
             "save_pretrained writes it"
         )
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
-        model = transformers.AutoModel.from_pretrained(source)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        model = transformers.AutoModel.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError, KeyError, json.JSONDecodeError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(
@@ -231,8 +231,8 @@ class TextTokens:
         """Return the encoder of which `to_json` and `save` wrote a description."""
         transformers = _import_transformers()
         try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-            config = transformers.AutoConfig.from_pretrained(folder)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+            config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
         except (OSError, ValueError, KeyError) as error:
             raise ModelError(
                 f"{folder}: the tokenizer of the run cannot be read: {error}"
@@ -274,7 +274,7 @@ def build_text_model(
     model = (
         load_model(encoder.source)[1]
         if pretrained
-        else transformers.AutoModel.from_config(encoder.config).float()
+        else transformers.AutoModel.from_config(encoder.config, trust_remote_code=False).float()
     )
     backbone = TextBackbone(model.requires_grad_(True), encoder.pooling)
     _freeze_unused(backbone)
