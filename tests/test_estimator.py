@@ -407,3 +407,21 @@ def test_quality_fast_fits_the_fast_members_and_is_part_of_the_plan(data):
 def test_a_quality_without_effect_is_refused(data, parameters, words):
     with pytest.raises(ValueError, match=words):
         HalftruthClassifier(**parameters).fit(*data[:2])
+
+
+def test_masked_labels_are_unknown(data):
+    X, Y = data
+    hidden = np.random.default_rng(0).random(Y.shape) < 0.5
+    known = np.where(Y > 0, 1, -1)
+    masked = HalftruthClassifier("bce", epochs=2).fit(X, np.ma.masked_array(known, hidden))
+    zero = HalftruthClassifier("bce", epochs=2).fit(X, np.where(hidden, 0, known))
+    np.testing.assert_array_equal(masked.predict_proba(X), zero.predict_proba(X))
+
+
+def test_columns_of_a_frame_are_scored_by_name(data):
+    X, Y = data
+    frame = pd.DataFrame(Y, columns=list("abcde"))
+    model = HalftruthClassifier("bce", epochs=2).fit(X, frame)
+    assert model.score(X, frame[list("edcba")]) == model.score(X, frame)
+    with pytest.raises(ValueError, match="expected the columns a, b, c, d, e, as in fit, got"):
+        model.score(X, frame.rename(columns={"a": "other"}))

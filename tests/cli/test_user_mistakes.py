@@ -97,6 +97,11 @@ def halftruth(monkeypatch, capsys, tmp_path):
         (("audit", "labels.csv", "--features", "x.npy", "--backbone", "vgg11"), "has no effect"),
         (("demo", "--out", "a_file"), "expected a folder"),
         (("predict", "photos"), "photos holds no run"),
+        (("predict", "run", "labels.csv", "--out", "labels.csv"), "a file that this command reads"),
+        (
+            ("evaluate", "run", "labels.csv", "--out", "labels.csv"),
+            "a file that this command reads",
+        ),
         (("review", "photos", "--port", "70000"), "less than or equal to 65535"),
         (("plot", "losses", "hill:lam"), "expected name:key=value"),
     ],

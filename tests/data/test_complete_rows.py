@@ -116,14 +116,13 @@ def test_a_list_of_rows_leaves_no_labels_that_were_shown_at_first(tmp_path):
     ("name", "text"),
     [
         ("whole.csv", "image,cow,cat,dog\nb c.jpg,1,0,1\n7,0,1,0\n"),
-        ("whole.tsv", "image\tcow\tcat\tdog\nb c.jpg\t1\t-1\t0\n7\t\t1\t\n"),
+        ("whole.tsv", "image\tcow\tcat\tdog\nb c.jpg\t1\t-1\t1\n7\t\t1\t\n"),
         ("list.csv", "image,split,labels\nb c.jpg,test,cow|dog\n7,train,cat\n"),
     ],
 )
 def test_a_second_label_file_has_the_complete_labels_of_some_rows(tmp_path, name, text):
     (tmp_path / name).write_text(text)
     labels, shown = add_complete_rows(NAMED, tmp_path / name)
-    # What the label file says stays, also where the second file says otherwise.
     expected = [[1, 0, -1], [-1, 1, 1], [1, -1, -1], [1, -1, -1]]
     assert labels.values.tolist() == expected
     np.testing.assert_array_equal(shown, VALUES)
@@ -135,7 +134,7 @@ def test_a_second_label_file_has_the_complete_labels_of_some_rows(tmp_path, name
         ("image,cat,dog\na.jpg,1,1\n", "has no column 'cow', so its labels are not complete"),
         ("image,cat,dog,cow,cows\na.jpg,1,1,0,0\n", "no class 'cows' .did you mean 'cow'"),
         ("image,cat,dog,cow\nd.jgp,1,1,0\n", "1 of its 1 items are not in the label file"),
-        ("image,cat,dog,cow\nd.jpg,1,1,0\n", "has no effect, since the labels of its 1 rows"),
+        ("image,cat,dog,cow\nd.jpg,1,0,0\n", "has no effect, since the labels of its 1 rows"),
     ],
 )
 def test_second_label_files_that_do_not_fit_are_refused(tmp_path, text, message):
@@ -156,3 +155,10 @@ def test_soft_labels_take_the_complete_ones_where_they_were_unknown(tmp_path):
     labels = LabelMatrix(np.array([[1, 0], [0, -1]]), ("a", "b"), ["x", "y"], soft=soft)
     found, _ = add_complete_rows(labels, tmp_path / "whole.csv")
     np.testing.assert_array_equal(found.soft, np.array([[0.9, 1], [np.nan, 0.4]], np.float32))
+
+
+def test_complete_labels_that_contradict_the_label_file_are_refused(tmp_path):
+    labels = LabelMatrix(np.array([[1, 0], [0, 1]], np.int8), ("cat", "dog"), np.array(["a", "b"]))
+    (tmp_path / "complete.csv").write_text("image,cat,dog\na,0,1\n")
+    with pytest.raises(DataError, match=r"in 1 labels: 'cat' of .*'a'.* is present in the label"):
+        add_complete_rows(labels, tmp_path / "complete.csv")

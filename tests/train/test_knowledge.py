@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from halftruth import HalftruthClassifier
+from halftruth import HalftruthClassifier, fit
 from halftruth.cli.app import app
 from halftruth.data import DataError
 from halftruth.train.label_priors import parse_label_priors
@@ -102,5 +102,39 @@ def test_mistakes_of_the_estimator_are_reported_before_training(data):
 
 def test_names_of_classes_may_hold_an_equals_sign():
     labels = np.array([[1, 0], [0, 1]])
-    shares, complete = parse_label_priors(labels, ["=a", "b"], ["=a=0.2"], [], None)
-    assert (shares, complete) == ({0: 0.2}, None)
+    shares, complete = parse_label_priors(labels, ["=a", "b"], ["=a=0.6"], [], None)
+    assert (shares, complete) == ({0: 0.6}, None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"labels_per_row": 0.3}, r"labels_per_row .*expected at least 0.75, .* got 0.3"),
+        ({"prevalence": ["a=0.1"]}, r"prevalence .*expected at least 0.5 for 'a', .* got 0.1"),
+    ],
+)
+def test_a_level_below_what_is_shown_is_refused(tmp_path, settings, words):
+    table = pd.DataFrame({"item": list("wxyz"), "a": [1, 1, 0, 0], "b": [0, 0, 1, 0]})
+    table.to_csv(tmp_path / "l.csv", index=False)
+    np.save(tmp_path / "x.npy", np.eye(4, dtype=np.float32))
+    files = {"features": tmp_path / "x.npy", "out": tmp_path / "run", "quiet": True}
+    with pytest.raises(DataError, match=words):
+        fit(tmp_path / "l.csv", **files, **settings)
+
+
+def test_rows_of_one_item_stay_in_one_part(tmp_path, capsys):
+    """Copies of a row in training and validation would be scored by memory."""
+    random = np.random.default_rng(0)
+    items = np.repeat([f"r{k}" for k in range(30)], 4)
+    table = pd.DataFrame({"item": items, "a": random.integers(0, 2, 120), "b": 1})
+    table.to_csv(tmp_path / "l.csv", index=False)
+    x = pd.DataFrame(random.normal(size=(30, 3))[np.repeat(np.arange(30), 4)])
+    np.save(tmp_path / "x.npy", x)
+    reading = {"duplicates": "keep", "method": "em", "epochs": 1, "device": "cpu"}
+    result = fit(tmp_path / "l.csv", features=tmp_path / "x.npy", out=tmp_path / "run", **reading)
+    assert "90 rows repeat an item; rows of one item stay in one part" in capsys.readouterr().err
+    with np.load(tmp_path / "run" / "out_of_sample.npz") as file:
+        held, count = np.unique(file["items"], return_counts=True)
+    assert len(held)
+    assert (count == 4).all()
+    assert result.folder == tmp_path / "run"

@@ -171,6 +171,15 @@ def check_folder(path: Path, option: str = "--out") -> None:
         raise typer.BadParameter(f"expected a folder, got the file {path}", param_hint=option)
 
 
+def check_not_read(out: Path, *read: Any) -> None:
+    """Refuse to write over a file that the command reads; `read`: paths, lists of them, or None."""
+    lists = ([some] if isinstance(some, str | Path) else some or [] for some in read)
+    if out.exists() and any(Path(one).resolve() == out.resolve() for some in lists for one in some):
+        raise typer.BadParameter(
+            f"{out} is a file that this command reads; give another name", param_hint="--out"
+        )
+
+
 def find_run(place: str) -> Path:
     """The folder of a run; one on the Hugging Face Hub (hf://user/repo) is downloaded."""
     if place.startswith("hf://"):

@@ -68,6 +68,8 @@ def evaluate(
 
     halftruth evaluate runs/first                    (on the rows that it was not fitted on)
     """
+    if out is not None:
+        o.check_not_read(out, labels, images, features, hints)
     _check_rule(decide)
     trained = open_run(run, device, flip)
     from halftruth.train.results.evaluate import evaluate as measure
@@ -132,6 +134,7 @@ def predict(
     """
     if out.suffix not in (".csv", ".parquet"):
         raise typer.BadParameter(f"expected a .csv or .parquet file, got {out}", param_hint="--out")
+    o.check_not_read(out, inputs, images, features, hints)
     _check_rule(decide)
     trained = open_run(run, device, flip)
     from halftruth.train.results.predictions import write_predictions

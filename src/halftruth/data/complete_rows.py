@@ -29,8 +29,8 @@ def add_complete_rows(
 ) -> tuple[LabelMatrix, np.ndarray | None]:
     """Return the labels with their complete rows, and the labels (N, K) that were shown at first.
 
-    These are None where the file only names the rows. PRESENT and ABSENT labels of the label file
-    stay. `reading`: how a second label file is read, if not as its format says.
+    These are None where the file only names the rows. Complete labels that
+    contradict the label file are refused. `reading`: how a second label file is read, if not as its format says.
     """
     header = _read_header(Path(path))
     if len(header) < 2:
@@ -43,6 +43,7 @@ def add_complete_rows(
     whole = np.full(labels.values.shape, ABSENT, dtype=np.int8)
     whole[np.ix_(rows, columns)] = np.where(given.values == PRESENT, PRESENT, ABSENT)
     named = _to_mask(rows, len(labels))
+    _refuse_contradictions(labels, named, whole, path)
     filled, new = _fill(labels, named, whole, path)
     weights = None if labels.weights is None else give_weight(labels.weights, new)
     return replace(filled, weights=weights), labels.values
@@ -153,6 +154,23 @@ def _fill(
     if soft is not None:
         soft = np.where(new, (whole == PRESENT).astype(np.float32), soft)
     return replace(labels, values=np.where(new, whole, labels.values), soft=soft), new
+
+
+def _refuse_contradictions(
+    labels: LabelMatrix, rows: np.ndarray, whole: np.ndarray, source: object
+) -> None:
+    """Refuse complete labels that say another thing than the label file shows."""
+    wrong = rows[:, None] & (labels.values != UNKNOWN) & (labels.values != whole)
+    if labels.soft is None and wrong.any():
+        row, k = np.argwhere(wrong)[0]
+        assert labels.items is not None
+        names = {PRESENT: "present", ABSENT: "absent"}
+        raise DataError(
+            f"complete_rows (--complete-rows): {source} contradicts the label file in "
+            f"{np.count_nonzero(wrong):,} labels: {labels.classes[k]!r} of {labels.items[row]!r}, "
+            f"for instance, is {names[labels.values[row, k]]} in the label file and "
+            f"{names[whole[row, k]]} in the complete labels; correct one of the two"
+        )
 
 
 def check_complete_rows(given: Any, rows: int) -> np.ndarray:

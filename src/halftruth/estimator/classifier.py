@@ -288,8 +288,12 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.decisions_(probabilities).astype(int)
 
     def score(self, X: Any, y: Any, hints: Any = None) -> float:
-        """Return the mean average precision (mAP), 0 to 1; labels other than 1 count as absent."""
+        """Return the mean average precision (mAP), 0 to 1; labels other than 1 count as absent.
+
+        Columns of a DataFrame are matched by name.
+        """
         check_is_fitted(self)
+        y = targets.order_columns(y, self.classes_)
         if self.many_ is not None:
             targets.refuse_with_many_classes(hints=hints)
             X = validate_data(self, X, reset=False, **_FLOATS)

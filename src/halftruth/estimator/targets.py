@@ -14,10 +14,12 @@ from halftruth.train.inputs.batches import is_sparse, to_dense
 
 
 def fill_missing(y: Any) -> Any:
-    """Return labels with 0 (unknown) where they are missing: NaN, None, pandas NA."""
+    """Return labels with 0 (unknown) where they are missing: NaN, None, pandas NA, masked."""
     if y is None or is_sparse(y):
         return y
-    if hasattr(y, "isna"):
+    if np.ma.isMaskedArray(y):
+        missing, values = np.ma.getmaskarray(y), np.ma.getdata(y)
+    elif hasattr(y, "isna"):
         missing, values = np.asarray(y.isna()), y.to_numpy(dtype=object, na_value=0)
     else:
         values = np.asarray(y)
@@ -35,6 +37,22 @@ def fill_missing(y: Any) -> Any:
             stacklevel=3,
         )
     return filled.astype(float) if filled.dtype == object else filled
+
+
+def order_columns(y: Any, classes: np.ndarray) -> Any:
+    """Return a DataFrame of labels with its columns in the order of `classes`, by their names."""
+    names = getattr(y, "columns", None)
+    if names is None or np.array_equal(names, classes):
+        return y
+    if set(names) != set(classes.tolist()):
+        if classes.dtype.kind == "i":
+            # The labels of `fit` had no names.
+            return y
+        raise ValueError(
+            f"y: expected the columns {', '.join(map(str, classes))}, as in fit, got "
+            f"{', '.join(map(str, names))}"
+        )
+    return y[list(classes)]
 
 
 def to_labels(y: Any) -> np.ndarray:

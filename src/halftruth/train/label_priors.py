@@ -9,8 +9,11 @@ import numpy as np
 from halftruth.data import DataError
 from halftruth.data.errors import nearest
 from halftruth.data.readers.text_table import SUFFIXES, read_table
-from halftruth.labels import UNKNOWN
+from halftruth.labels import PRESENT, UNKNOWN
 from halftruth.presence.probabilities import check_labels_per_row
+
+# A level that people give is rounded.
+_ROUNDED = 0.99
 
 
 def read_prevalence(given: Sequence[str] | Mapping[Any, float], classes: Any) -> dict[int, float]:
@@ -86,7 +89,27 @@ def parse_label_priors(
         check_labels_per_row(labels_per_row, len(classes), shares)
     except ValueError as error:
         raise DataError(str(error)) from error
+    if labels is not None:
+        _refuse_less_than_shown(labels == PRESENT, classes, shares, labels_per_row)
     return shares, complete
+
+
+def _refuse_less_than_shown(
+    shown: np.ndarray, classes: Any, shares: Mapping[int, float], labels_per_row: float | None
+) -> None:
+    """Refuse a level below that of the shown labels, which are present for certain."""
+    least = float(shown.sum(axis=1).mean()) if len(shown) else 0.0
+    if labels_per_row is not None and labels_per_row < _ROUNDED * least:
+        raise DataError(
+            f"labels_per_row (--labels-per-row): expected at least {least:.4g}, the mean number of "
+            f"labels that rows show, got {labels_per_row:g}"
+        )
+    for k, share in shares.items():
+        if share < _ROUNDED * (own := float(shown[:, k].mean())):
+            raise DataError(
+                f"prevalence (--prevalence): expected at least {own:.4g} for {classes[k]!r}, the "
+                f"share of rows that show it, got {share:g}"
+            )
 
 
 def _to_share(value: Any) -> float | None:

@@ -114,6 +114,9 @@ class Task:
             if len(rows := getattr(self.splits, part)) or part != "val"
         )
         lines = [self.labels.describe(), f"rows: {parts}"]
+        items = self.labels.items
+        if items is not None and (several := len(items) - len(set(items))):
+            lines.append(f"{several:,} rows repeat an item; rows of one item stay in one part")
         if self.encoder is not None:
             lines.append(self.encoder.describe())
         counts = self.labels.select(self.splits.train).positives_per_class()
@@ -179,11 +182,14 @@ def _read_rows(config: Config, sparse: bool) -> tuple[Any, np.ndarray | None]:
         raise DataError(f"{config.labels}: there are no rows")
     if config.prevalence or config.complete_classes or config.labels_per_row:
         # Reported before training; the result is used after it. No class of many is known.
-        known = config.prevalence or config.complete_classes
+        many = has_many_classes(labels) and not (config.prevalence or config.complete_classes)
         parse_label_priors(
-            labels.values if known else None, labels.classes, config.prevalence,
+            None if many else labels.values, labels.classes, config.prevalence,
             config.complete_classes, config.labels_per_row,
         )  # fmt: skip
+    if groups is None and labels.items is not None and len(set(labels.items)) < len(labels):
+        # Rows of one item are copies of its input: a model must not be judged on those it has seen.
+        groups = np.asarray(labels.items, dtype=str)
     return labels, groups
 
 
