@@ -29,8 +29,8 @@ def add_complete_rows(
 ) -> tuple[LabelMatrix, np.ndarray | None]:
     """Return the labels with their complete rows, and the labels (N, K) that were shown at first.
 
-    These are None where the file only names the rows. Complete labels that
-    contradict the label file are refused. `reading`: how a second label file is read, if not as its format says.
+    These are None where the file only names the rows. Complete labels that contradict the label
+    file are refused. `reading`: how a second label file is read, if not as its format says.
     """
     header = _read_header(Path(path))
     if len(header) < 2:
