@@ -69,7 +69,7 @@ def use_short_help(app: typer.Typer) -> None:
 def shorten_help(help: str) -> str:
     """Return the first sentence of a help text, and the default if it is short.
 
-    >>> shorten("Folder or zip file; may be repeated. It is read once. (default: photos)")
+    >>> shorten_help("Folder or zip file; may be repeated. It is read once. (default: photos)")
     'Folder or zip file; may be repeated. (default: photos)'
     """
     text, _, default = help.partition(" (default: ")

@@ -86,7 +86,7 @@ def draw_defects(
 ) -> tuple[np.ndarray, str]:
     """Draw rows with a positive, and `negatives` times as many without; also what was missing.
 
-    >>> draw_rows(np.array([[1], [-1], [1], [-1], [-1]]), 1, 2, 0)[0].tolist()
+    >>> draw_defects(np.array([[1], [-1], [1], [-1], [-1]]), 1, 2, 0)[0].tolist()
     [1, 2, 4]
     """
     random = np.random.RandomState(seed)

@@ -58,7 +58,7 @@ def choose_settings(labels: np.ndarray, dim: int, *, teacher: bool = True) -> Ch
     `dim`: the number of its features. `teacher`: its features before training may be used for
     estimates of its labels.
 
-    >>> choose(np.eye(4, dtype=np.int8), 100).settings["method"]
+    >>> choose_settings(np.eye(4, dtype=np.int8), 100).settings["method"]
     'em'
     """
     positives = (labels == PRESENT).sum(axis=1)

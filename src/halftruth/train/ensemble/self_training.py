@@ -17,7 +17,7 @@ def impute_unknown_labels(labels: np.ndarray, logits: np.ndarray) -> np.ndarray 
     number of labels that are missing cannot be known, and nothing is estimated.
 
     >>> labels = np.tile(np.array([[1, 1, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]], np.int8), (50, 1))
-    >>> estimate_unknown(labels, np.where(labels > 0, 1.0, -1.0)).shape
+    >>> impute_unknown_labels(labels, np.where(labels > 0, 1.0, -1.0)).shape
     (200, 3)
     """
     unknown = labels == UNKNOWN
