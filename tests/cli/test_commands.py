@@ -275,6 +275,22 @@ def test_ctrl_c_before_training(command, table, monkeypatch, where, options, wor
     assert not (run / "last.safetensors").exists()
 
 
+def test_ctrl_c_after_the_training_continues(command, table, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    run = table.parent / "stopped"
+    line = ("train", table, "--features", table.parent / "x.npy", "--out", run, "--val", 0.3)
+    with monkeypatch.context() as patch:
+        patch.setattr("halftruth.train.plans.plan.evaluate_run", interrupt)
+        code, _, err = command(*line, "--method", "em", "--epochs", 1)
+    assert code == 130
+    assert "everything is saved. Continue with" in " ".join(err.split())
+    assert "before the training" not in err
+    assert command("train", "--resume", "--out", run)[0] == 0
+    assert (run / "result.json").exists()
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 def test_the_bar_is_for_terminals(terminal):
     logger, screen = RunLogger(None), io.StringIO()

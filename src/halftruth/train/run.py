@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from accelerate.utils import broadcast_object_list
@@ -15,6 +15,7 @@ from halftruth.data.check import completeness_hint
 from halftruth.data.splits import named_splits
 from halftruth.train.config import AUTO, Config, load_settings
 from halftruth.train.devices import find_unused_processes, keep_freed_memory, make_accelerator
+from halftruth.train.fitted import FittedModel
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
 from halftruth.train.plans.choose import choose_plan
 from halftruth.train.plans.plan import Plan, Work, load_last
@@ -81,8 +82,13 @@ class Run:
             work = Work(self.config, task, self.accelerator, logger, self.folder, resume, saved)
             try:
                 self._describe(work)
-                plan = self._choose_plan(work)
-                return self._fit(work, plan, started)
+                plan = choose_plan(work)
+                return self._finish(work, plan, plan.fit(work), started)
+            except KeyboardInterrupt as stop:
+                self._say_stopped(work, stop)
+                if isinstance(stop, Interrupted):
+                    raise
+                raise Interrupted from stop
             finally:
                 logger.close()
 
@@ -127,18 +133,17 @@ class Run:
                 "leave it out, or remove those rows from the column"
             )
 
-    def _choose_plan(self, work: Work) -> Plan:
-        try:
-            return choose_plan(work)
-        except KeyboardInterrupt as stop:
-            self._say_stopped(work, stop)
-
-    def _say_stopped(self, work: Work, stop: KeyboardInterrupt) -> NoReturn:
-        work.logger.log(
-            "stopped before the training; the same command starts again (with --budget 0 auto "
-            "tries no settings)"
-        )
-        raise Interrupted from stop
+    def _say_stopped(self, work: Work, stop: KeyboardInterrupt) -> None:
+        if (self.folder / LAST).exists() or (self.folder / TEACHER / LAST).exists():
+            work.logger.log(
+                "stopped; everything is saved. Continue with:\n"
+                f"  halftruth train --resume --out {shlex.quote(str(self.folder))}"
+            )
+        elif not isinstance(stop, Interrupted):
+            work.logger.log(
+                "stopped before the training; the same command starts again (with --budget 0 auto "
+                "tries no settings)"
+            )
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
@@ -156,21 +161,11 @@ class Run:
                 raise CheckpointError(problem[0])
             yield
 
-    # ------------------------------------------------------------------ training and results
+    # ------------------------------------------------------------------ results
 
-    def _fit(self, work: Work, plan: Plan, started: float) -> Result:
-        try:
-            fitted = plan.fit(work)
-            result = plan.evaluate(work, fitted)
-        except Interrupted:
-            if (self.folder / LAST).exists() or (self.folder / TEACHER / LAST).exists():
-                work.logger.log(
-                    "stopped; everything is saved. Continue with:\n"
-                    f"  halftruth train --resume --out {shlex.quote(str(self.folder))}"
-                )
-            raise
-        except KeyboardInterrupt as stop:
-            self._say_stopped(work, stop)
+    def _finish(self, work: Work, plan: Plan, fitted: FittedModel, started: float) -> Result:
+        """Evaluate the fitted model, and write and log the result."""
+        result = plan.evaluate(work, fitted)
         result.bad_images = list(work.bad)
         result.criterion, result.best_score = fitted.criterion, fitted.best_score
         if not result.criterion:
@@ -184,6 +179,8 @@ class Run:
             result.details.seconds = seconds + work.logger.seconds_before
         if self.main:
             self._write(result)
+        # The arrays of the files need not stay in memory.
+        result.files = {}
         work.logger.log(result.describe())
         return result
 

@@ -114,7 +114,7 @@ class Task:
             if len(rows := getattr(self.splits, part)) or part != "val"
         )
         lines = [self.labels.describe(), f"rows: {parts}"]
-        items = self.labels.items
+        items = self.labels.items if self.groups is not None else None
         if items is not None and (several := len(items) - len(set(items))):
             lines.append(f"{several:,} rows repeat an item; rows of one item stay in one part")
         if self.encoder is not None:

@@ -75,7 +75,8 @@ def describe_cpu_time(work: Work) -> str | None:
     Measured on a few random images, before the images of the run are read.
     """
     config, task, model = work.config, work.task, work.model
-    if work.accelerator.device.type != "cpu" or not model.image_size or config.tune == "head":
+    on_cpu = work.accelerator.device.type == "cpu"
+    if not on_cpu or not model.image_size or config.tune == "head" or work.saved is not None:
         return None
     forward, step = _time_passes(model)
     epochs = config.epochs

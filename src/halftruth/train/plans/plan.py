@@ -53,7 +53,7 @@ class Work:
     saved: dict[str, Any] | None = None
     # Images that cannot be read, and why.
     bad: list[tuple[str, str]] = field(default_factory=list)
-    # What the checkpoint of another run differs in; known once the run begins.
+    # By what a checkpoint is known to be of this run; set once the run begins.
     identity: dict[str, Any] = field(default_factory=dict)
 
     @property
