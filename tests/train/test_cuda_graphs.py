@@ -33,9 +33,9 @@ def frozen_model(device: str = "cpu", backbone: str = "resnet18") -> Classifier:
 
 
 def new_learner(
-    graphs: bool, loss: str = "wan", model: Classifier | None = None, **changes: Any
+    replay: bool, loss: str = "wan", model: Classifier | None = None, **changes: Any
 ) -> Learner:
-    config = Config(graphs=graphs, precision="no", ema=0.9, **changes)
+    config = Config(precision="no", ema=0.9, **changes)
     accelerator = make_accelerator(config)
     options = {
         "role": {"expected_positives": 1.5},
@@ -44,7 +44,9 @@ def new_learner(
     loss_ = losses.create(loss, **options).to(accelerator.device)
     loss_.begin(some_labels(accelerator.device))
     loss_.start_epoch(0, 1)
-    return Learner(model or frozen_model(), loss_, accelerator, config, 1e-3, 1e-2)
+    return Learner(
+        model or frozen_model(), loss_, accelerator, config, 1e-3, 1e-2, replay=replay
+    )
 
 
 def some_labels(device: torch.device) -> Tensor:

@@ -46,9 +46,8 @@ def test_all_mistakes_are_reported_at_once(data):
         precision="fp16",
         device="gpu",
         budget="soon",
-        memory="gpu",
     )
-    assert "20 mistakes" in text
+    assert "19 mistakes" in text
     for piece in (
         "features: there is no file or folder nowhere.npy",
         "images: there is no folder, zip file or shard",
@@ -69,7 +68,6 @@ def test_all_mistakes_are_reported_at_once(data):
         "track: expected text or nothing, got 3",
         "device: expected one of auto, cpu, cuda, mps, got 'gpu'",
         "budget: expected a number of trials or a time (12, 10 minutes), got 'soon'",
-        "memory: expected one of auto, device, host, got 'gpu'",
     ):
         assert piece in text
 
@@ -88,11 +86,6 @@ def test_mistakes_in_model_and_method(data):
     common = {"labels": common["labels"], "features": str(data / "features.npy")}
     assert "features have none" in mistakes(**common, method="consistency")
     assert "needs the complete labels" in mistakes(**common, select="truth")
-    text = mistakes(**common, method="bce", memory="host")
-    assert text.endswith("memory: bce has no table per sample to keep in host memory")
-    dense = {"method": "role", "options": {"expected_positives": 1.5}, "memory": "host"}
-    assert 'in host memory (options={"light": True})' in mistakes(**common, **dense)
-    Config.of({**common, **dense, "options": {"expected_positives": 1.5, "light": True}})
 
 
 def test_the_command_reports_all_mistakes_and_starts_nothing(data, tmp_path, capsys):

@@ -39,8 +39,6 @@ from halftruth.train.settings import DEFAULTS_ON_FEATURES
 if TYPE_CHECKING:
     from halftruth.train.results.run_result import Result
 
-# A linear head is too small for CUDA graphs or compilation to pay off.
-_LEAN = {"ema": 0.99, "graphs": False, "compile": False}
 # auto uses only the shown labels: of a grid's settings it takes the model and the budget.
 _OF_AUTO = ("backbone", "weights", "image_size", "budget")
 
@@ -165,7 +163,7 @@ def _fit_auto(job: Job, rows: BenchRows) -> Trained:
 def _train_head(job: Job, rows: BenchRows) -> Trained:
     """Train a linear head, or one with a hidden layer, on features in memory."""
     config = Config(
-        **{**DEFAULTS_ON_FEATURES, **_LEAN, **job.training},
+        **{**DEFAULTS_ON_FEATURES, "ema": 0.99, **job.training},
         method=job.loss,
         options=with_numbers(job.options, rows.prior),
         features=["X"],

@@ -30,7 +30,7 @@ _OF_THE_RUN = ("out", "cache_dir", "seed", "device", "workers", "report")
 # contents are compared instead.
 _NOT_BOUND = {
     *_OF_THE_RUN, "labels", "truth", "features", "images", "weights", "precision", "cache",
-    "channels_last", "compile", "graphs", "memory", "checkpoint_every", "track",
+    "checkpoint_every", "track",
 }  # fmt: skip
 _BOUND = "halftruth"
 # What trials are compared by: the criterion that selects epochs, or a metric.

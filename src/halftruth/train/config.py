@@ -132,7 +132,6 @@ class Config(Settings):
             (("device", "precision"), self._check_device_and_precision),
             (("method", "options", "images", "features", "head"), self._check_method),
             (("method", "budget"), self._check_budget),
-            (("method", "options", "memory"), self._check_memory),
             (("backbone", "head", "images", "tune"), self._check_model),
         ]
         more = [
@@ -295,21 +294,6 @@ class Config(Settings):
             f"budget: limits the settings that method auto tries; {self.method} tries none. "
             "Leave out one of the two, or search its arguments with `halftruth tune`"
         ]
-
-    def _check_memory(self) -> list[str]:
-        if self.memory != "host" or self.method in (AUTO, ENSEMBLE):
-            return []
-        try:
-            loss = self._create_loss()
-        except ConfigError:
-            # `_check_method` reports it.
-            return []
-        if loss.has_memory:
-            return []
-        from halftruth.losses import registry
-
-        hint = ' (options={"light": True})' if "light" in registry.signature(self.method) else ""
-        return [f"memory: {self.method} has no table per sample to keep in host memory{hint}"]
 
     def _get_head_class(self) -> "type[Head]":
         """Return the class of the head; `_check_model` reports a wrong name."""

@@ -511,24 +511,6 @@ class Settings:
         None, MACHINE, "Folder for decoded images and features, shared by runs on the same images.",
         default_words="cache/ in the run folder", on_resume=FREE,
     )  # fmt: skip
-    channels_last: bool | None = _declare(
-        None, MACHINE, "Memory layout on a GPU.", only=(IMAGES,), on_resume=FREE,
-        flags=("--channels-last/--channels-first",),
-        default_words="channels last, except for grouped convolutions in a short run",
-    )  # fmt: skip
-    compile: bool | None = _declare(
-        None, MACHINE, "Use torch.compile.", on_resume=FREE,
-        default_words="on one GPU, in runs long enough to save more than the minute it takes",
-    )  # fmt: skip
-    graphs: bool = _declare(
-        True, MACHINE, "On one GPU, replay the training steps as CUDA graphs.", on_resume=FREE
-    )
-    memory: str = _declare(
-        "auto", MACHINE,
-        "Where a method keeps its table per sample; auto: on the device while it takes at most an "
-        "eighth of the free memory there, else in host memory.",
-        choices=("auto", "device", "host"), on_resume=FREE,
-    )  # fmt: skip
     checkpoint_every: int = _declare(
         0, MACHINE, "Steps between checkpoints within an epoch; 0: only after each epoch.",
         at_least=0, on_resume=FREE,

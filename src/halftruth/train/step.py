@@ -40,17 +40,20 @@ class Learner:
         lr: float,
         head_lr: float,
         images: int = 0,
+        replay: bool = True,
     ) -> None:
-        """`images`: the number of images of all epochs; decides whether compiling saves time."""
+        """Choose memory layout, CUDA graphs and compilation by what they save in this run.
+
+        images: the number of images of all epochs. replay: replay steps as CUDA graphs where that
+        is possible; a test compares the two.
+        """
         self.model, self.loss, self.accelerator = model, loss, accelerator
         self.l1 = config.l1
         # No check of the first batch: the model returns logits, and the labels were checked before.
         loss._seen_batch = True
         device = accelerator.device
         model.to(device)
-        layout = config.channels_last
-        if layout is None:
-            layout = not has_grouped_convolutions(model) or images >= WORTH_CHANNELS_LAST
+        layout = not has_grouped_convolutions(model) or images >= WORTH_CHANNELS_LAST
         self.channels_last = layout and device.type == "cuda"
         if self.channels_last:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -66,12 +69,9 @@ class Learner:
         beyond_logits = model.head.has_penalty or loss.needs_maps or bool(config.l1)
         # The shape of a batch of texts depends on the longest text.
         fixed = bool(model.image_size) or not model.is_network
-        replays = config.graphs and alone and device.type == "cuda" and not beyond_logits and fixed
-        compiled = config.compile
-        if compiled is None:
-            compiled = replays and images * (model.image_size / 224) ** 2 >= WORTH_COMPILING
-        forward = torch.compile(model) if compiled and not replays else model
-        self.forward, stepper = accelerator.prepare(forward, self.optimizer)
+        replays = replay and alone and device.type == "cuda" and not beyond_logits and fixed
+        compiled = replays and images * (model.image_size / 224) ** 2 >= WORTH_COMPILING
+        self.forward, stepper = accelerator.prepare(model, self.optimizer)
         stepper = self.optimizer if self.bare else stepper
         self.update = Update(model, self.optimizer, self.ema, config.clip, accelerator, stepper)
         self.passes: Passes | None = None

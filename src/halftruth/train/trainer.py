@@ -109,7 +109,7 @@ class Trainer:
         # The sample in the training set of each row of the label table; a memory is indexed by it.
         self.place = torch.full((len(self.labels),), -1, device=device)
         self.place[rows] = torch.arange(len(rows), device=device)
-        self.loss.place_memory(config.memory, together=self.world > 1)
+        self.loss.place_memory(together=self.world > 1)
         self.loss.to(device)
         self.loss.begin(self.labels[rows])
         if self.teacher is not None:
@@ -120,7 +120,7 @@ class Trainer:
             config = dataclasses.replace(config, weight_decay=decay)
         # Augmentation has about forty small calls: on a GPU they become one graph.
         self.prepare: Callable[[Tensor, Tensor], Tensor] = self._augment
-        if config.graphs and device.type == "cuda" and self.model.image_size:
+        if device.type == "cuda" and self.model.image_size:
             self.prepare = Captured(self._augment)
         images = self.epochs * len(self.train_rows)
         self.learner = Learner(
