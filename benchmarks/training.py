@@ -195,7 +195,9 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--count", type=int, default=4096, help="images of noise")
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--steps", type=int, default=60, help="of the bare step")
-    parser.add_argument("--modes", nargs="+", default=["plain", "frozen"], choices=["plain", "frozen"])
+    parser.add_argument(
+        "--modes", nargs="+", default=["plain", "frozen"], choices=["plain", "frozen"]
+    )
     given = parser.parse_args(argv)
     (compare_with_papers if given.images else compare_with_bare)(given)
 
