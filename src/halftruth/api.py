@@ -11,6 +11,7 @@ from halftruth.data import DataError
 from halftruth.data.readers.text_table import ITEM_COLUMNS, index_ids, plain
 from halftruth.train.config import Config, collect
 from halftruth.train.inputs.batches import to_dense
+from halftruth.train.results.next_steps import list_next_steps
 from halftruth.train.results.run_result import Result
 from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.run import Run, train
@@ -133,19 +134,22 @@ def load(folder: str | Path, *, device: str = "auto", flip: bool = False) -> Tra
 
 
 def _with_report(result: Result, quiet: bool) -> Result:
-    """Write report.html in the main process; a failure is only a warning."""
+    """Write report.html in the main process, a failure is only a warning; log the next commands."""
     details = result.details
-    if details is None or not details.is_main_process or not details.config.report:
+    if details is None or not details.is_main_process:
         return result
     logger = RunLogger(None, quiet=quiet)
-    try:
-        from halftruth.report.run_report import write_report
+    if details.config.report:
+        try:
+            from halftruth.report.run_report import write_report
 
-        path = write_report(result)
-    except Exception as error:
-        logger.log(f"warning: report.html cannot be written ({type(error).__name__}: {error})")
-    else:
-        logger.log(f"report: {path}")
+            path = write_report(result)
+        except Exception as error:
+            logger.log(f"warning: report.html cannot be written ({type(error).__name__}: {error})")
+        else:
+            logger.log(f"report: {path}")
+    for step in list_next_steps(result, details.config)[:2]:
+        logger.log(f"to {step.what}: {step.command}")
     # The labels and features of the run need not stay in memory.
     result.details = None
     return result

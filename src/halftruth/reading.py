@@ -175,6 +175,33 @@ READING: dict[str, Option] = {
 }
 
 
+def get_flag(name: str) -> str:
+    """Return the option of the command line; one that takes several values is given once for each.
+
+    >>> get_flag("zero"), get_flag("drop_columns")
+    ('--zero', '--drop-column')
+    """
+    flag = "--" + name.replace("_", "-")
+    return flag.removesuffix("s") if READING[name].default == () else flag
+
+
+def list_options(reading: Mapping[str, Any]) -> list[str]:
+    """Return the words of a command that reads a file in the same way.
+
+    >>> list_options({"zero": "unknown", "drop_columns": ["a", "b"], "arff_labels": 3})
+    ['--zero', 'unknown', '--drop-column', 'a', '--drop-column', 'b', '--read', 'arff_labels=3']
+    """
+    words: list[str] = []
+    for name, given in reading.items():
+        for value in given if isinstance(given, list) else [given]:
+            if not READING[name].flag:
+                text = str(value).lower() if isinstance(value, bool) else str(value)
+                words += ["--read", f"{name}={text}"]
+            elif value is not False:
+                words += [get_flag(name)] if value is True else [get_flag(name), str(value)]
+    return words
+
+
 def text_options(reading: Mapping[str, Any]) -> dict[str, Any]:
     """Those options that say how the text of a table is split into cells."""
     return {k: v for k, v in reading.items() if READING[k].of_text and v is not None}

@@ -44,9 +44,7 @@ def new_learner(
     loss_ = losses.create(loss, **options).to(accelerator.device)
     loss_.begin(some_labels(accelerator.device))
     loss_.start_epoch(0, 1)
-    return Learner(
-        model or frozen_model(), loss_, accelerator, config, 1e-3, 1e-2, replay=replay
-    )
+    return Learner(model or frozen_model(), loss_, accelerator, config, 1e-3, 1e-2, replay=replay)
 
 
 def some_labels(device: torch.device) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from halftruth.reading import READING, Option
+from halftruth.reading import READING, Option, get_flag
 from halftruth.train.settings import SETTINGS, Setting, read_yaml
 
 READING_PANEL = "How the label file is read"
@@ -197,8 +197,6 @@ Run = Annotated[Path, typer.Argument(help="Run folder, or hf://user/repo.", pars
 
 def _reading_parameter(name: str, option: Option) -> inspect.Parameter:
     several = option.default == ()
-    # One value per use of the option.
-    flag = "--" + name.replace("_", "-").removesuffix("s" if several else "")
     kind: Any = bool if option.default is False else list[str] if several else str
     default = (
         option.default
@@ -206,7 +204,7 @@ def _reading_parameter(name: str, option: Option) -> inspect.Parameter:
         else option.found and f"found {option.found}"
     )
     text = option.help + (f" (default: {default})" if default else "")
-    declared = typer.Option(flag, help=text, rich_help_panel=READING_PANEL)
+    declared = typer.Option(get_flag(name), help=text, rich_help_panel=READING_PANEL)
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,

@@ -124,10 +124,11 @@ def _card(held_out: HeldOut, row: int, k: int, text: str, kind: str, title: str 
         + f"<dl><dt>labelled</dt><dd>{escape(', '.join(given) or 'nothing')}</dd></dl>"
         f'<p class="note">{escape(held_out.names[row])}</p>'
     )
-    return card(_image(held_out, row), caption, kind)
+    return card(show_content(held_out, row), caption, kind)
 
 
-def _image(held_out: HeldOut, row: int) -> str:
+def show_content(held_out: HeldOut, row: int) -> str:
+    """The image or the text of a row."""
     if held_out.store is None:
         text = "" if held_out.texts is None else held_out.texts[row]
         shown = text if len(text) <= _MOST_LETTERS else text[:_MOST_LETTERS] + " …"

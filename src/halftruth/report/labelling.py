@@ -71,7 +71,7 @@ def show_verified(estimated: dict[str, list[float]], cells: int) -> str:
             for name, (value, low, high) in estimated.items()
         ]
         text = (
-            f"<h2>Scores after verification</h2><p>People have verified <b>{cells:,}</b> labels, "
+            f"<h3>Scores after verification</h3><p>People have verified <b>{cells:,}</b> labels, "
             "drawn with known probabilities. Expected on new rows, with 90 % intervals:</p>"
             + make_table(["score", "percent", "90 % interval"], rows)
         )
@@ -113,7 +113,7 @@ def show_decisions(result: Result) -> str:
         )
     head = ["class", "shown labels", "prevalence, %", "90 % interval", "present labels shown, %",
             "90 % interval", "threshold"]  # fmt: skip
-    return f"<h2>Decisions</h2>{text}{make_table(head, _list_classes(result, fitted))}"
+    return f"{text}{make_table(head, _list_classes(result, fitted))}"
 
 
 def show_label_bias(result: Result) -> str:
@@ -137,7 +137,7 @@ def show_label_bias(result: Result) -> str:
             "preferences, such as rare classes first. Complete labels of some rows "
             "(<code>--complete-rows</code>) show all of them.</p>"
         )
-    return f"<h2>Choice of labels</h2><p>{state}.</p>{lines}{note}"
+    return f"<p>{state}.</p>{lines}{note}"
 
 
 def _list_classes(result: Result, fitted: Probabilities) -> list[tuple[str, ...]]:
@@ -162,14 +162,16 @@ def _join(estimate: np.ndarray, digits: str) -> str:
 
 
 def show_members(result: Result) -> str:
-    """Return the table of the members of an ensemble, as HTML."""
+    """Return the table of the members of an ensemble, as HTML; '' for another model."""
+    if not result.members:
+        return ""
     rows = [
         (one["name"], "–" if one["score"] is None or np.isnan(one["score"])
          else f"{100 * one['score']:.1f}", f"{100 * one['weight']:.0f}", f"{one['seconds']:.1f}")
         for one in result.members
     ]  # fmt: skip
     return (
-        "<h2>Members of the ensemble</h2><p>Weights are chosen on rows that a member was not "
+        "<p>Weights are chosen on rows that a member was not "
         "fitted on. The score is the geometric mean of mAP and ROC AUC on the observed labels "
         f"({UNKNOWN_AS_ABSENT}), or mAP if they are complete; a member of weight 0 is left out.</p>"
         + make_table(["member", "score, %", "weight, %", "seconds"], rows)

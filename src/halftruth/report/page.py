@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from string import Template
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -18,12 +19,46 @@ class Raw(str):
     """Text that is HTML already; every other text is escaped."""
 
 
+class Section(NamedTuple):
+    """A part of a page with its title, as HTML; a folded one is opened by a click."""
+
+    title: str
+    body: str
+    folded: bool = False
+
+    @property
+    def anchor(self) -> str:
+        """The name of the part in a link."""
+        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
+
+    def to_html(self) -> str:
+        """Return the part; a browser opens it when it follows a link into it."""
+        title = f"<h2>{escape(self.title)}</h2>"
+        if not self.folded:
+            return f'<section id="{self.anchor}">{title}{self.body}</section>\n'
+        return (
+            f"<details><summary>{title}</summary>"
+            f'<section id="{self.anchor}">{self.body}</section></details>\n'
+        )
+
+
+def arrange(head: str, sections: Iterable[Section]) -> str:
+    """The body of a page: its head, its sections that have a body, and a list of contents."""
+    parts = [one for one in sections if one.body]
+    links = "".join(f'<li><a href="#{one.anchor}">{escape(one.title)}</a></li>' for one in parts)
+    return (
+        f'<nav class="contents screen" aria-label="Contents"><ul>{links}</ul></nav>\n'
+        f"<main>{head}{''.join(one.to_html() for one in parts)}</main>\n"
+    )
+
+
 def document(title: str, body: str) -> str:
     """A whole page around the HTML of its body.
 
     The style sheet in page.html has the classes `.facts`, `.scroll` around a table, `.grid` of
     `figure`s, `.plot`, `.note`, `.wide` (not shown on a phone), `.screen` (not printed), `.shown`
-    and `.hidden` labels, `.right` and `.wrong` figures, and `.bar` cells.
+    and `.hidden` labels, `.right` and `.wrong` figures, `.marks` (lists of labels, `.yes`, `.no`
+    and `.new`), and `.bar` cells.
 
     >>> "<title>a &amp; b</title>" in document("a & b", "<p>text</p>")
     True
@@ -40,15 +75,20 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Raw:
     return Raw(f'<div class="facts">{"".join(boxes)}</div>\n')
 
 
-def make_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Raw:
-    """A table whose first column names the row; the other columns are aligned to the right."""
+def make_table(head: Sequence[str], rows: Iterable[Sequence[str]], words: int = 0) -> Raw:
+    """A table whose first column names the row; the other columns are aligned to the right.
+
+    words: how many of the last columns hold words, aligned to the left.
+    """
+    first = len(head) - words
     titles = "".join(
-        f'<th class="{"name" if not column else "number"}">{_html(name)}</th>'
+        f'<th class="{"number" if 0 < column < first else "name"}">{_html(name)}</th>'
         for column, name in enumerate(head)
     )
     lines = "".join(
         f'<tr><th scope="row">{_html(row[0])}</th>'
-        + "".join(f"<td>{_html(cell)}</td>" for cell in row[1:])
+        + "".join(f"<td>{_html(cell)}</td>" for cell in row[1:first])
+        + "".join(f'<td class="name">{_html(cell)}</td>' for cell in row[first:])
         + "</tr>\n"
         for row in rows
     )

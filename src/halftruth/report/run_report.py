@@ -28,6 +28,7 @@ from halftruth.plots.run_figures import draw_classes
 from halftruth.plots.run_records import NotRecorded, Record, read_run
 from halftruth.plots.style import GRID, INK, Drawing, styled
 from halftruth.presence.decisions import Decisions, parse_rule
+from halftruth.report.answers import show_examples, show_next_steps, show_weak_classes
 from halftruth.report.gallery import (
     MOST_CLASSES,
     MOST_FOUND,
@@ -42,9 +43,10 @@ from halftruth.report.labelling import (
     show_members,
     show_verified,
 )
-from halftruth.report.page import Raw, document, facts, make_table
+from halftruth.report.page import Raw, Section, arrange, document, facts, make_table
 from halftruth.train.auto.label_bias import choose_propensities
 from halftruth.train.config import Config
+from halftruth.train.results.next_steps import list_next_steps
 from halftruth.train.results.run_result import SHOWN, Result
 from halftruth.train.run_folder import write_text
 from halftruth.train.scored_rows import PARTS
@@ -52,6 +54,10 @@ from halftruth.train.task import Task
 
 # Estimating the missing labels of this many labels takes about a second.
 _MOST_LABELS = 1_000_000
+_LEGEND = (
+    "mAP: mean over classes of the average precision, the quality of the ranking. CF1 and OF1: F1 "
+    "of the decisions, as the mean over classes and over all labels together."
+)
 
 Draw = Callable[[Sequence[Record]], Drawing]
 
@@ -94,32 +100,38 @@ def write_report(result: Result) -> Path:
     config, task, seconds = details.config, details.task, details.seconds
     part, items = details.held, task.labels.items
     run, rows = read_run(result.folder), details.parts[part]
+    decisions, ap = read_decisions(result), f"{part}_AP"
+    choice = choose_propensities(result.label_bias, task.labels.values)
     held_out = HeldOut(
-        names=[f"row {row}" if items is None else str(items[row]) for row in rows],
+        names=[f"row {row + 1}" if items is None else str(items[row]) for row in rows],
         classes=task.classes,
         probabilities=details.probabilities[part],
-        predicted=read_decisions(result)(details.probabilities[part]),
+        predicted=decisions(details.probabilities[part]),
         labels=task.labels.values[rows],
         complete=None if task.truth is None else task.truth[rows],
         store=task.store,
         texts=None if task.texts is None else [task.texts[row] for row in rows],
         part=PARTS[part],
     )
-    parts = [
-        _head(result, config, task, seconds),
-        show_verified({}, 0),
-        show_members(result) if result.members else _training(run),
-        show_decisions(result),
-        show_label_bias(result),
-        _classes(result, run, details.classes),
-        _images(held_out, details.classes, f"{part}_AP"),
-        _missing(held_out, choose_propensities(result.label_bias, task.labels.values)),
-        _bad_images(result.bad_images),
-        _time(run, seconds),
-        _settings(config),
+    sections = [
+        Section("Scores", _scores(result) + describe_basis(result) + show_verified({}, 0)),
+        Section("Examples", show_examples(held_out)),
+        Section("Weak classes", show_weak_classes(held_out, decisions, details.classes, part)),
+        Section("What next", show_next_steps(list_next_steps(result, config))),
+        Section("Classes", _classes(result, run, details.classes), folded=True),
+        Section("Probably missing labels", _missing(held_out, choice), folded=True),
+        Section("Best and worst rows", _images(held_out, details.classes, ap), folded=True),
+        Section("Decisions", show_decisions(result), folded=True),
+        Section("Choice of labels", show_label_bias(result), folded=True),
+        Section("Members of the ensemble", show_members(result), folded=True),
+        Section("Training", "" if result.members else _training(run), folded=True),
+        Section("Images that could not be read", _bad_images(result.bad_images)),
+        Section("Time", _time(run, seconds), folded=True),
+        Section("Settings", _settings(config), folded=True),
     ]
     path = result.folder / "report.html"
-    write_text(path, document(f"{run.name}: {config.method} · halftruth", "".join(parts)))
+    body = arrange(_head(result, config, task, seconds), sections)
+    write_text(path, document(f"{run.name}: {config.method} · halftruth", body))
     return path
 
 
@@ -130,6 +142,15 @@ def read_decisions(result: Result) -> Decisions:
 
 
 def _head(result: Result, config: Config, task: Task, seconds: float) -> str:
+    text = escape(task.describe()).replace("\n", "<br>")
+    return (
+        f"<h1>{escape(result.folder.resolve().name)}</h1>"
+        f"<p>Trained with <b>{escape(config.method)}</b> on {escape(config.labels)} in "
+        f'{_duration(seconds)}.</p><p class="note">{text}</p>'
+    )
+
+
+def _scores(result: Result) -> str:
     numbers = [
         (f"{100 * value:.1f}", f"{key}, %, estimated ({100 * low:.0f} to {100 * high:.0f})")
         for key, (value, low, high) in result.estimated.items()
@@ -141,18 +162,7 @@ def _head(result: Result, config: Config, task: Task, seconds: float) -> str:
         for key in SHOWN
         if (scores := getattr(result, part))
     ]
-    if not result.members:
-        why = "the last one, select: last" if config.select == "last" else "the best one"
-        text = f"kept epoch of stage {result.best_stage}, {why}"
-        numbers.append((f"{result.best_epoch}", text))
-    numbers.append((_duration(seconds), "total time"))
-    text = escape(task.describe()).replace("\n", "<br>")
-    return (
-        f"<h1>{escape(result.folder.resolve().name)}</h1>"
-        f"<p>Trained with <b>{escape(config.method)}</b> on {escape(config.labels)}.</p>"
-        f"{facts(numbers)}{describe_basis(result)}"
-        f'<p class="note">{text}</p>'
-    )
+    return facts(numbers) + f'<p class="note">{_LEGEND}</p>'
 
 
 def _training(run: Record) -> str:
@@ -163,7 +173,11 @@ def _training(run: Record) -> str:
         except NotRecorded:
             continue
         shown.append(f'<h3>{escape(title)}</h3><p class="note">{escape(text)}</p>{figure}')
-    return f"<h2>Training</h2>{''.join(shown)}"
+    if not shown:
+        return ""
+    why = "the last one, select: last" if run.config.get("select") == "last" else "the best one"
+    kept = f"Kept: epoch {run.result['best_epoch']} of stage {run.result['best_stage']}, {why}."
+    return f"<p>{escape(kept)}</p>{''.join(shown)}"
 
 
 @styled
@@ -200,7 +214,7 @@ def _classes(result: Result, run: Record, classes: pd.DataFrame) -> str:
             for row in order[list(used)].itertuples(index=False)]  # fmt: skip
     figure = inline_svg(draw_classes([run]), "AP per class over its labelled positives")
     return (
-        f"<h2>Classes</h2>{figure}"
+        f"{figure}"
         '<p class="note">Labelled: positives in the training rows; present: the same by the '
         "complete labels. AP, precision, recall and F1 in percent, "
         f"{_describe_parts(result)}; – where the rows have no positive of a class."
@@ -234,7 +248,7 @@ def _images(held_out: HeldOut, classes: pd.DataFrame, ap: str) -> str:
         else ""
     )
     return (
-        f"<h2>Best and worst {kind}</h2><p>{held_out.part.capitalize()} rows, scored by models "
+        f"<p>{held_out.part.capitalize()} rows, scored by models "
         "that were not trained on them: for each class the positives with the highest and the "
         f"lowest score, and the other {kind} with the highest score{unlabelled}. Found and missed "
         f"are decisions of the run, by the thresholds above.{some}</p>"
@@ -243,17 +257,14 @@ def _images(held_out: HeldOut, classes: pd.DataFrame, ap: str) -> str:
 
 
 def _missing(held_out: HeldOut, choice: dict[str, Any]) -> str:
-    title = "<h2>Probably missing labels</h2>"
     every = len(held_out.names)
     held_out = held_out.at_most(_MOST_LABELS)
     rows = len(held_out.names)
     some = "the" if rows == every else f"{rows:,} of {every:,}"
     if not (held_out.labels == UNKNOWN).any():
-        return f"{title}<p>The {held_out.part} rows have no unknown labels.</p>"
+        return f"<p>The {held_out.part} rows have no unknown labels.</p>"
     if not (held_out.labels == PRESENT).any():
-        return (
-            f"{title}<p>The {held_out.part} rows have no positive labels to estimate them from.</p>"
-        )
+        return f"<p>The {held_out.part} rows have no positive labels to estimate them from.</p>"
     known = calibrate(held_out.labels, held_out.probabilities, **choice)
     found = missing_labels(
         held_out.labels,
@@ -272,23 +283,21 @@ def _missing(held_out: HeldOut, choice: dict[str, Any]) -> str:
         "first; <code>halftruth audit</code> checks all rows.</p>"
     )
     if held_out.can_be_seen:
-        return title + text + show_missing(held_out, found)
+        return text + show_missing(held_out, found)
     listed = [
         (str(item), str(name), f"{score:.3f}", f"{100 * chance:.0f}")
         for item, name, score, chance in found[
             ["item", "class", "score", "probability"]
         ].itertuples(index=False)
     ]
-    return title + text + make_table(["item", "class", "score", "probability, %"], listed)
+    return text + make_table(["item", "class", "score", "probability, %"], listed)
 
 
 def _bad_images(bad: list[tuple[str, str]]) -> str:
     if not bad:
         return ""
     more = f"<p>The first 50 of {len(bad):,}; all are in bad_images.csv.</p>" if bad[50:] else ""
-    return (
-        f"<h2>Images that could not be read</h2>{more}{make_table(['image', 'reason'], bad[:50])}"
-    )
+    return f"{more}{make_table(['image', 'reason'], bad[:50])}"
 
 
 def _time(run: Record, seconds: float) -> str:
@@ -306,7 +315,7 @@ def _time(run: Record, seconds: float) -> str:
     if device == "auto":
         device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     return (
-        "<h2>Time</h2>"
+        ""
         + (make_table(["", "epochs", "per epoch", "time"], rows) if rows[1:] else "")
         + f'<p class="note">{escape(str(device))}, {torch.get_num_threads()} threads, '
         f"{escape(platform.platform(terse=True))}, Python {platform.python_version()}, torch "
@@ -317,7 +326,7 @@ def _time(run: Record, seconds: float) -> str:
 
 def _settings(config: Config) -> str:
     command = f"halftruth train {shlex.quote(config.out + '/config.yaml')} --out runs/again"
-    return f"<h2>Settings</h2><pre>{escape(command)}</pre><pre>{escape(config.to_yaml())}</pre>"
+    return f"<pre>{escape(command)}</pre><pre>{escape(config.to_yaml())}</pre>"
 
 
 def _duration(seconds: float) -> str:
