@@ -102,7 +102,7 @@ def halftruth(monkeypatch, capsys, tmp_path):
             ("evaluate", "run", "labels.csv", "--out", "labels.csv"),
             "a file that this command reads",
         ),
-        (("review", "photos", "--port", "70000"), "less than or equal to 65535"),
+        (("review", "photos", "--port", "70000"), "65535"),
         (("plot", "losses", "hill:lam"), "expected name:key=value"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

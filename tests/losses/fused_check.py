@@ -1,10 +1,11 @@
 """Run by test_fused: every loss through its generated kernel, against its definition.
 
 Triton's interpreter has to be chosen (TRITON_INTERPRET=1) before Triton is imported, so this is a
-process of its own.
+process of its own. On a machine with a GPU the kernels run there, compiled.
 """
 
 import itertools
+import os
 import sys
 import warnings
 
@@ -19,6 +20,8 @@ from halftruth.losses._engine.tracing import Untraceable
 # The interpreter computes both sides of a choice, also the one that divides by zero.
 warnings.simplefilter("ignore", RuntimeWarning)
 
+DEVICE = "cpu" if "TRITON_INTERPRET" in os.environ else "cuda"
+
 
 def batch(rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
     draw = torch.Generator().manual_seed(rows)
@@ -32,14 +35,17 @@ def batch(rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
 failures = compared = 0
 # The last has two blocks of columns per row.
 for shape in ((4, 5), (11, 33), (3, 2100)):
-    z, y = batch(*shape)
     for case in (cls(**settings) for cls in CASES.values() for settings in ({}, *cls.variants)):
+        z, y = batch(*shape)
         loss = case.build()
         loss.begin(y)
         case.remember(loss, y)
+        loss.to(DEVICE)
+        z, y = z.to(DEVICE), y.to(DEVICE)
+        order = torch.arange(len(z), device=DEVICE)
         try:
             # Twice: the second time, the memory must be read for the second batch.
-            for index in (torch.arange(len(z)), torch.arange(len(z)).flip(0)):
+            for index in (order, order.flip(0)):
                 context = loss.prepare(z, y, index)
                 value, slope = fused.run_kernel(loss, z, y, context, 0.5, True)
         except (Untraceable, ValueError) as error:
@@ -60,7 +66,7 @@ for shape in ((4, 5), (11, 33), (3, 2100)):
 # A whole step as on a device, with one program and with many, twice through one graph.
 fused.fits = lambda logits: True
 for shape, dtype in itertools.product(((4, 7), (3, 2100)), (torch.float32, torch.bfloat16)):
-    z, y = batch(*shape)
+    z, y = (x.to(DEVICE) for x in batch(*shape))
     z = z.clamp(-50, 50).to(dtype).requires_grad_()
     loss = losses.create("any-class", base="hill", reduction="batch")
     value = loss(z, y)

@@ -11,6 +11,7 @@ from tiny_data import arguments, assert_same_run, with_tune
 from torch.utils.data import DataLoader, TensorDataset
 
 from halftruth import losses
+from halftruth.losses.memory import Memory
 from halftruth.train.run_folder import load_checkpoint
 from halftruth.train.trainer import Trainer
 
@@ -40,16 +41,24 @@ def kill_in_an_epoch(rank: str | None) -> None:
     Trainer._step = crashing
 
 
+def prepare(place: str, rank: str | None, killed: bool) -> None:
+    """Keep the memory at this place, whatever is free, and kill the process if asked to."""
+    choose = Memory.set_place
+    Memory.set_place = lambda memory, _="auto", together=False: choose(memory, place, together)
+    if killed:
+        kill_in_an_epoch(rank)
+
+
 @pytest.fixture
 def train(tmp_path):
     """Start a run in one or several processes, and wait until it ends or is killed."""
 
-    def start(settings, out, *more, count=1, killed=False):
+    def start(settings, out, *more, place="auto", count=1, killed=False):
         options = {k: v for k, v in settings.items() if k not in ("labels", "set")}
         line = ["train", settings["labels"], *arguments(options), "--out", tmp_path / out, *more]
         line += [word for pair in settings["set"] for word in ("--set", pair)]
         places = ranks(count) if count > 1 else [{}]
-        before = partial(kill_in_an_epoch, places[-1].get("RANK")) if killed else None
+        before = partial(prepare, place, places[-1].get("RANK"), killed)
         commands = [
             Command(*line, log=tmp_path / f"{out}{rank}.log", before=before, **environment)
             for rank, environment in enumerate(places)
@@ -72,13 +81,12 @@ def check(train, tmp_path, settings, method, count, place="auto"):
     settings |= {"method": method.split(",")[0], "set": given, "dropout": 0.2}
     settings |= {"epochs": 3, "batch_size": 7, "ema": 0, "schedule": "constant"}
     settings |= {"checkpoint_every": 1}
-    train({**settings, "memory": "device"}, "whole", count=count)
-    settings |= {"memory": place}
-    train(settings, "killed", count=count, killed=True)
+    train(settings, "whole", place="device", count=count)
+    train(settings, "killed", place=place, count=count, killed=True)
     folder = tmp_path / "killed" / ("teacher" if method == "pseudo-label" else "")
     progress = load_checkpoint(folder / "last.safetensors")["progress"]
     assert (progress["epoch"], progress["step"]) == (1, 2)
-    train(settings, "killed", "--resume", count=count)
+    train(settings, "killed", "--resume", place=place, count=count)
     assert_same_run(tmp_path / "whole", tmp_path / "killed")
     memory = load_checkpoint(tmp_path / "whole" / "last.safetensors")["loss"][name]
     assert (~torch.isin(memory.double(), torch.tensor(empty).double())).any()

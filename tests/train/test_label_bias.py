@@ -147,7 +147,7 @@ def test_a_run_tells_what_complete_rows_say_in_its_result_and_report(files):
     assert saved["preference"]["p_value"] < 0.01
     assert "'dog' is shown in 100 % of the rows where it is present" in result.describe()
     page = show_label_bias(result)
-    assert "<h2>Choice of labels</h2><p>Labels <b>look biased</b>" in page
+    assert page.startswith("<p>Labels <b>look biased</b>")
     assert "&#x27;dog&#x27; is shown in 100 %" in page
     assert "two models of the same rows" not in page
     result.label_bias = {}

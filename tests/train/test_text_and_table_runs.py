@@ -187,7 +187,7 @@ def test_the_report_shows_texts(data, tmp_path):
     settings = {**SHORT, "report": True}
     halftruth.fit(data / "comments.csv", text="comment", out=tmp_path, quiet=True, **settings)
     page = (tmp_path / "report.html").read_text()
-    assert "Best and worst texts" in page
+    assert "Best and worst rows" in page
     shown = pd.read_csv(data / "comments.csv").query("split == 'val'")["comment"]
     assert sum(f"<blockquote>{text}</blockquote>" in page for text in shown) > 3
 

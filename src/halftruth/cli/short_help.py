@@ -1,5 +1,6 @@
 """`--help` of every command: the options used most, on one page; `--help-all` shows the others."""
 
+import copy
 import re
 import textwrap
 from functools import partial
@@ -16,7 +17,7 @@ MOST_USED = ("image_column", "label_column", "split_column", "sep", "zero")
 _MOST_LETTERS = 100
 # What a value is, by its type in Python.
 _WORDS = {"str": "text", "Path": "path", "int": "number", "int range": "number", "float": "number",
-          "float range": "number", "bool": ""}  # fmt: skip
+          "float range": "number", "bool": "", "find_run": "path"}  # fmt: skip
 
 
 class Command(TyperCommand):
@@ -40,7 +41,7 @@ class Command(TyperCommand):
                 option.help = shorten_help(option.help or "")
                 # A narrow column leaves room for the text.
                 option.min = option.max = None
-                if option.metavar is None and len(option.display_type(ctx)) > 10:
+                if option.metavar is None and len(_describe(option, ctx)) > 10:
                     option.metavar = f"<{option.name}>"
             options[-1].help = f"Show this message; {ALL}: all {len(options)} options."
         super().format_help(ctx, formatter)
@@ -81,6 +82,12 @@ def shorten_help(help: str) -> str:
     return f"{sentence} (default: {default}" if default and len(default) < 30 else sentence
 
 
+def _describe(option: Any, ctx: Any) -> str:
+    """What the value of an option is, as Typer shows it."""
+    show = getattr(option, "display_type", None) or option.make_metavar
+    return str(show(ctx))
+
+
 def _name_values(params: list[Any]) -> None:
     """Show `<text>` and `<number>` for values, and nothing for flags."""
 
@@ -91,3 +98,7 @@ def _name_values(params: list[Any]) -> None:
     for param in params:
         if hasattr(param, "display_type"):
             param.display_type = partial(show_type, param.display_type)
+        else:
+            # Before Typer 0.29 the type itself has the name. All parameters share it.
+            param.type = copy.copy(param.type)
+            param.type.name = _WORDS.get(param.type.name, param.type.name)
