@@ -32,7 +32,7 @@ unit: $(READY)
 	$(BIN)/python -m pytest -n 2 -rs tests src --doctest-modules
 
 test-gpu: $(READY)
-	HALFTRUTH_TEST_DEVICE=cuda $(BIN)/python -m pytest -n 14 -rs tests src --doctest-modules
+	$(BIN)/python -m pytest -n 14 -rs tests src --doctest-modules
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -1,14 +1,13 @@
 """Every kind of input with every command: one tiny run per input, and then all that follows it.
 
-It runs on a device that takes no tensor of the CPU (`strict_device`), so that it also finds what
-would end a run on a GPU; HALFTRUTH_TEST_DEVICE=cpu or cuda takes a real one.
+It runs on the GPU of this machine. Where there is none, it runs on a device that takes no tensor of
+the CPU (`strict_device`), so that it also finds what would end a run on a GPU.
 """
 
 import base64
 import dataclasses
 import functools
 import json
-import os
 import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -21,11 +20,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny_data
+import torch
 import typer
 from test_resume_after_crash import Crash, plan_crash
 from tiny_data import CLASSES, command
 
 import halftruth
+import strict_device
 from halftruth import serve
 from halftruth.audit.review_server import Review, make_review_app
 from halftruth.cli.app import app
@@ -34,10 +35,7 @@ from halftruth.train.config import Config
 from halftruth.train.ensemble import member_fits, members
 from halftruth.train.many_classes import fit_many
 
-DEVICE = os.environ.get("HALFTRUTH_TEST_DEVICE", "strict")
-if DEVICE == "strict":
-    # Not beside CUDA: torch then differentiates for a second kind of device in the same process.
-    import strict_device
+DEVICE = "cuda" if torch.cuda.is_available() else "strict"
 
 ROWS = 44
 NETWORK = ("--backbone", "test_efficientnet", "--weights", "none", "--image-size", "32")

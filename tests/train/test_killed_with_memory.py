@@ -69,8 +69,8 @@ def train(tmp_path):
             for command in commands[:-1]:
                 command.kill()
             return
-        for command in commands:
-            assert command.wait() == 0, command.output()
+        ends = [command.wait() for command in commands]
+        assert ends == [0] * count, "\n".join(command.output() for command in commands)
 
     return start
 

@@ -46,7 +46,7 @@ def test_the_index_that_pandas_writes_is_not_a_feature(tmp_path, names):
     call("data", "check", *given)
     run = tmp_path / "run"
     halftruth.fit(given[0], features=given[2], out=run, **SHORT)
-    trained = halftruth.load(run)
+    trained = halftruth.load(run, device="cpu")
     assert trained.inputs == 3
     expected = trained.predict(features=x)["cat"]
     call("predict", run, given[2], "--out", tmp_path / "p.csv", "--device", "cpu")
@@ -148,7 +148,7 @@ def test_classes_may_have_the_names_of_the_fixed_columns(tmp_path, suffix):
     x.assign(image=items).to_csv(tmp_path / "x.csv", index=False)
     given = tmp_path / "labels.csv"
     halftruth.fit(given, features=tmp_path / "x.csv", out=tmp_path / "run", **SHORT)
-    table = halftruth.load(tmp_path / "run").predict(features=tmp_path / "x.csv")
+    table = halftruth.load(tmp_path / "run", device="cpu").predict(features=tmp_path / "x.csv")
     assert list(table.columns) == ["item_", "labels_", "item", "labels"]
     assert table["item_"].tolist() == items
     out = tmp_path / f"p.{suffix}"
