@@ -55,7 +55,11 @@ def make_accelerator(config: Config) -> Accelerator:
     # Accelerate keeps one state per process, and a second run may ask for another precision.
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     AcceleratorState._reset_state(reset_partial_state=not distributed)
-    return Accelerator(mixed_precision=precision, cpu=on_cpu)
+    accelerator = Accelerator(mixed_precision=precision, cpu=on_cpu)
+    if on_cpu and accelerator.num_processes > 1:
+        # Accelerate names a GPU per process here too, and there may be fewer GPUs.
+        accelerator.wait_for_everyone = torch.distributed.barrier
+    return accelerator
 
 
 @cache

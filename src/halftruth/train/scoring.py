@@ -3,7 +3,7 @@ the scores that a method receives between epochs."""
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,11 @@ def score_batches(
     Always float32: bfloat16, which training may use, has three digits, too few for ranking.
     """
     keep_freed_memory()
+    exact = isinstance(forward, Classifier) and not forward.is_network
     if isinstance(forward, nn.Module):
         forward = bare_forward(forward)
     batches = [rows[at : at + batch_size] for at in range(0, len(rows), batch_size)]
-    with _use_tensor_cores(device):
+    with nullcontext() if exact else _use_tensor_cores():
         for raw, index in inputs.load(batches, device):
             yield forward(inputs.prepare(raw)).float(), index
 
@@ -99,14 +100,11 @@ def send_scores(
 
 
 @contextmanager
-def _use_tensor_cores(device: torch.device) -> Iterator[None]:
-    """On CUDA, compute float32 products with TF32, the default of convolutions.
+def _use_tensor_cores() -> Iterator[None]:
+    """On CUDA, compute the products of a network with TF32, the default of convolutions.
 
     It is several times faster than float32, and eight times more exact than bfloat16.
     """
-    if device.type != "cuda":
-        yield
-        return
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
