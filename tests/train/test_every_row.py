@@ -116,6 +116,8 @@ def test_the_share_of_validation_rows_follows_from_what_is_trained():
     assert choose_val(on_features, many) == share_of_many(9) == 0.1
     assert choose_val(Config(**usual, method="em"), few) == 0.2
     assert choose_val(Config(images=["x"]), few) == 0.2
+    large = LabelMatrix(np.zeros((50_000, 1), np.int8), ["c"])
+    assert choose_val(Config(images=["x"]), large) == 0.1
     assert choose_val(Config(**usual, val=0.3), few) == 0.3
     assert [share_of_many(rows) for rows in (100_000, 1_000_000)] == [0.05, 0.02]
 

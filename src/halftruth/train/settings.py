@@ -302,7 +302,7 @@ class Settings:
         "of auto needs none (0): its scores, probabilities and decisions are out of sample by "
         "folds.",
         default_words="chosen by the plan: 0 for the ensemble of auto, 0.02 to 0.1 with many "
-        "classes, else 0.2",
+        "classes, else 0.2 and at most 5,000 rows",
         at_least=0, less_than=1, on_resume=FREE, first=True,
     )  # fmt: skip
     group_column: str | None = _declare(
