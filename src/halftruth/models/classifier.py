@@ -45,8 +45,8 @@ class Classifier(nn.Module):
 
     @property
     def is_network(self) -> bool:
-        """Whether the backbone is a network with weights, not only a standardisation."""
-        return not isinstance(self.backbone, nn.Sequential)
+        """Whether the backbone is a network with weights, not only a standardisation or nothing."""
+        return not isinstance(self.backbone, nn.Sequential | nn.Identity)
 
     def features(self, x: Tensor) -> Tensor:
         """The (B, D) pooled features, D = feature_dim."""
