@@ -364,7 +364,7 @@ def test_groups_are_held_out_together(monkeypatch):
     "setting", [{"epochs": 21}, {"val": 0.1}, {"batch_size": 64}, {"lr": 0.01}, {"hidden": 8}]
 )
 def test_a_setting_of_one_model_never_changes_what_is_fitted(data, method, setting):
-    with pytest.raises(ConfigError, match="an ensemble is fitted here; name a `method`"):
+    with pytest.raises(ConfigError, match="the ensemble and given scores are not; name a `method`"):
         HalftruthClassifier(method, **setting).fit(*data)
 
 

@@ -20,6 +20,7 @@ _MODULES = ("audit", "data", "labels", "losses", "metrics", "models", "presence"
 _NAMES = {
     "HalftruthClassifier": "estimator",
     "TrainedRun": "train.results.trained_run",
+    "calibrate": "api",
     "evaluate": "train.results.evaluate",
     "export_onnx": "models.export",
     "export_torch": "models.export",

@@ -9,7 +9,7 @@ import pandas as pd
 
 from halftruth.data import DataError
 from halftruth.data.readers.text_table import ITEM_COLUMNS, index_ids, plain
-from halftruth.train.config import Config, collect
+from halftruth.train.config import GIVEN, Config, collect
 from halftruth.train.inputs.batches import to_dense
 from halftruth.train.results.next_steps import list_next_steps
 from halftruth.train.results.run_result import Result
@@ -59,6 +59,22 @@ def fit(
                 values[name] = _as_files(values[name], name, folder, resume)
         result = train(values, recipe, resume=resume, quiet=quiet)
     return _with_report(result, quiet)
+
+
+def calibrate(
+    scores: Any, labels: Any, *, out: str | Path = Config.out, **settings: Any
+) -> TrainedRun:
+    """Return a run whose model is another model: its scores in, everything of `predict` out.
+
+    `scores`: of rows that their model was not trained on, as probabilities or as logits; a file or
+    a DataFrame with a column per class, or an array. `labels`: as in `fit`, so they may be
+    incomplete. `settings`: those of `fit` that are not for training, such as `decide`.
+
+        found = halftruth.calibrate("scores.csv", "labels.csv", decide="precision=0.9")
+        found.predict(features="new_scores.csv")        # P(present | score), and decisions
+    """
+    fit(labels, features=scores, method=GIVEN, out=str(out), **settings)
+    return TrainedRun(out)
 
 
 def _as_files(given: Any, name: str, folder: Path, resume: bool) -> list[str]:

@@ -61,8 +61,8 @@ def halftruth(monkeypatch, capsys, tmp_path):
         ),
         (
             (*FEATURES, "--epochs", "21"),
-            "--epochs: has no effect, since it is for the training of one model, and an ensemble "
-            "is fitted here; name a --method, such as swan, or leave it out",
+            "--epochs: has no effect, since it is for a model that is trained by epochs, and the "
+            "ensemble and given scores are not; name a --method, such as swan, or leave it out",
         ),
         ((*FEATURES, "--backbone", "resnet9999"), "--backbone: has no effect"),
         ((*FEATURES, "--read-truth", "zero=absent"), "--read-truth: has no effect"),

@@ -71,7 +71,7 @@ def test_a_setting_without_effect_on_an_ensemble_is_an_error(tmp_path, method):
     np.save(tmp_path / "x.npy", np.zeros((1, 2)))
     files = {"labels": str(tmp_path / "l.csv"), "features": str(tmp_path / "x.npy")}
     for name, value in (("epochs", 21), ("ridge", 1.0), ("budget", 3), ("hidden", 4)):
-        with pytest.raises(ConfigError, match=f"{name}: has no effect, .* an ensemble is fitted"):
+        with pytest.raises(ConfigError, match=f"{name}: has no effect, .* the ensemble and given"):
             Config.of({**files, "method": method, name: value})
     with pytest.raises(ConfigError, match="last chooses an epoch, and an ensemble has none"):
         Config.of({**files, "method": method, "select": "last"})

@@ -19,7 +19,7 @@ from halftruth.cli.run_commands import evaluate, export, predict
 from halftruth.cli.serve_commands import serve
 from halftruth.cli.short_help import use_short_help
 from halftruth.cli.terminal import say, show_methods
-from halftruth.cli.train_commands import train, tune
+from halftruth.cli.train_commands import calibrate, train, tune
 from halftruth.reading import READING
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ app.add_typer(plot_app, name="plot")
 for _command in (
     train,
     tune,
+    calibrate,
     evaluate,
     predict,
     export,

@@ -85,6 +85,38 @@ def train(
         raise typer.Exit(130) from stop
 
 
+@o.with_options(
+    settings=o.setting_options(
+        ["out", "decide", "labels_per_row", "prevalence", "complete_classes", "complete_rows",
+         "verdicts", "truth", "seed", "report"]
+    ),
+    reading=o.READING_OPTIONS,
+)  # fmt: skip
+def calibrate(
+    scores: Annotated[
+        Path,
+        typer.Argument(
+            help="Scores of any model for rows that it was not trained on: a table with a column "
+            "per class (probabilities or logits), or an array (.npy)."
+        ),
+    ],
+    labels: Annotated[Path, typer.Argument(help="Label file of these rows.")],
+    settings: dict[str, Any],
+    reading: dict[str, Any],
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing.")] = False,
+) -> None:
+    """Turn the scores of another model into probabilities, decisions and estimated scores.
+
+    halftruth calibrate scores.csv labels.csv --out runs/calibrated
+
+    halftruth predict runs/calibrated new_scores.csv        (applies it to new scores)
+    """
+    from halftruth import calibrate as take
+    from halftruth.train.config import collect
+
+    take(str(scores), str(labels), quiet=quiet, **collect({**settings, **reading}))
+
+
 def _check_resume(out: str | None, resume: bool) -> None:
     """Without a label file there has to be a run to resume."""
     if not resume:

@@ -17,6 +17,7 @@ from halftruth.train.auto.named_methods import expand_named_method
 from halftruth.train.settings import (
     AUTO,
     ENSEMBLE,
+    GIVEN,
     SETTINGS,
     Settings,
     as_options,
@@ -188,14 +189,14 @@ class Config(Settings):
             found.append(f'weights: expected "pretrained", "none" or a file, got {self.weights!r}')
         if self.cache == "none" and self.on_features:
             found.append("cache: none is for `images`; expected auto, memory or disk")
-        if self.val == 0 and not self.fits_ensemble:
+        if self.val == 0 and not self.fits_at_once:
             found.append(
                 "val: expected more than 0 for a model that is trained by epochs, got 0: its "
                 "validation rows choose the epoch and give probabilities and decisions. Only the "
                 "ensemble of `method` auto (on `features` or `text`, or on `images` with `tune` "
                 "head) needs none"
             )
-        if self.fits_ensemble and self.select not in ("auto", "observed", "truth"):
+        if self.fits_at_once and self.select not in ("auto", "observed", "truth"):
             found.append(
                 f"select: {self.select} chooses an epoch, and an ensemble has none; expected auto, "
                 "observed or truth (the labels that probabilities and decisions are fitted to)"
@@ -235,7 +236,9 @@ class Config(Settings):
                 "method: the ensemble is fitted to features: of `features`, of `text` with TF-IDF "
                 "or a frozen `encoder`, or of `images` with `tune` head"
             ]
-        if self.method in (AUTO, ENSEMBLE):
+        if self.method == GIVEN and (len(self.features) != 1 or self.images or self.text):
+            return ["method: given-scores takes one file of `features`, the scores, and no others"]
+        if self.method in (AUTO, ENSEMBLE, GIVEN):
             given = ", ".join(map(str, self.options))
             return [f"options: auto chooses them, got {given}; name a `method`"] * bool(given)
         try:

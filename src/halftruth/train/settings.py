@@ -23,8 +23,9 @@ from halftruth.seeds import SEED_RANGE, is_seed
 
 DATA, METHOD, MODEL, TRAINING = "Data", "Method", "Model", "Training"
 MACHINE = "Machine and run folder"
-# Chooses a plan by the labels and inputs; on features, the ensemble.
-AUTO, ENSEMBLE = "auto", "ensemble"
+# Chooses a plan by the labels and inputs; on features, the ensemble. And the scores of another
+# model, which `halftruth calibrate` takes instead of features.
+AUTO, ENSEMBLE, GIVEN = "auto", "ensemble", "given-scores"
 QUALITIES = FAST, _, BEST = "fast", "default", "best"
 
 
@@ -98,8 +99,8 @@ RIDGE = Condition(
     "without `weight_decay` and `hidden`",
 )
 ONE_MODEL = Condition(
-    lambda s: not s.fits_ensemble,
-    "it is for the training of one model, and an ensemble is fitted here",
+    lambda s: not s.fits_at_once,
+    "it is for a model that is trained by epochs, and the ensemble and given scores are not",
     "not with the ensemble of `auto`",
     "name a `method`, such as swan, or leave it out",
 )
@@ -542,6 +543,11 @@ class Settings:
         frozen = bool(self.images) and not self.on_features and self.tune == "head"
         on_matrix = self.on_features and not self.tunes_encoder
         return self.method in (AUTO, ENSEMBLE) and (on_matrix or frozen)
+
+    @property
+    def fits_at_once(self) -> bool:
+        """Whether there are no epochs, so that no validation rows have to choose one."""
+        return self.fits_ensemble or self.method == GIVEN
 
     def without_effect(self, name: str) -> str | None:
         """Return why a setting has no effect, and what to do; None if it has an effect."""

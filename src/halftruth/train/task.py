@@ -33,10 +33,10 @@ from halftruth.labels.soft_labels import scale_weights
 from halftruth.losses import Loss
 from halftruth.reading import text_options
 from halftruth.train.auto.plan import choose_val, fits_many
-from halftruth.train.config import Config
+from halftruth.train.config import GIVEN, Config
 from halftruth.train.devices import let_main_go_first
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
-from halftruth.train.inputs.feature_inputs import read_inputs, read_texts
+from halftruth.train.inputs.feature_inputs import read_inputs, read_scores, read_texts
 from halftruth.train.inputs.features_on_disk import belongs_on_disk, encode_on_disk
 from halftruth.train.inputs.image_features import ImageFeatures
 from halftruth.train.label_priors import parse_label_priors
@@ -218,7 +218,7 @@ def _leave_out_weightless(
             f"{config.labels}: every weight of the {len(splits.train):,} training rows is 0, so "
             "there is nothing to learn from"
         )
-    if len(splits.val) and not len(kept.val) and not config.fits_ensemble:
+    if len(splits.val) and not len(kept.val) and not config.fits_at_once:
         raise DataError(
             f"{config.labels}: every weight of the {len(splits.val):,} validation rows is 0, so "
             "no epoch can be chosen; give some of them another weight"
@@ -252,6 +252,8 @@ def _read_features(
             task.features, encoder, task.texts = encode_on_disk(
                 config, labels, values, rows, encoder, images
             )
+        elif config.method == GIVEN:
+            task.features, encoder = read_scores(config.features[0], labels)
         else:
             found = read_inputs(config, labels, config.labels, config.features, images=images)
             if encoder is None:
@@ -310,7 +312,7 @@ def check_parts(task: Task, config: Config) -> None:
     if has_many_classes(task.labels):
         present = task.labels.select(val).positives_per_row().any()
         purpose = "probabilities cannot be found"
-    elif not config.fits_ensemble:
+    elif not config.fits_at_once:
         present = (task.get_selection_labels(config)[val] > 0).any()
         purpose = "no epoch can be chosen"
     else:

@@ -24,7 +24,7 @@ def choose_val(config: Config, labels: Any) -> float:
         return config.val
     # Its validation rows choose the epoch, and give probabilities and decisions; an ensemble has
     # those of its own folds.
-    if not config.fits_ensemble:
+    if not config.fits_at_once:
         return min(USUAL_VAL, _HELD_OUT / max(len(labels), 1))
     return share_of_many(len(labels)) if fits_many(config, labels) else 0.0
 

@@ -14,6 +14,7 @@ from halftruth.data.errors import option, some
 from halftruth.data.feature_blocks import open_blocks
 from halftruth.data.feature_columns import FeatureColumns, feature_columns_from_frame
 from halftruth.data.features import find_rows
+from halftruth.data.hints import read_hint
 from halftruth.data.images import open_images
 from halftruth.data.readers.text_table import (
     SUFFIXES,
@@ -25,7 +26,7 @@ from halftruth.data.text_encoder import check_texts
 from halftruth.data.wide_matrix import WideMatrix
 from halftruth.labels import LabelMatrix
 from halftruth.reading import text_options
-from halftruth.train.config import Config
+from halftruth.train.config import GIVEN, Config
 from halftruth.train.inputs.feature_encoder import FeatureEncoder, options_for, read_sources
 
 # Texts that are encoded at once.
@@ -88,10 +89,34 @@ def read_run_features(
     `features`: other files than those of training.
     """
     paths = config.features if features is None else list_files(features)
+    if config.method == GIVEN:
+        return read_scores(paths[0], labels)[0]
     found = read_inputs(config, labels, table, paths, reading, encoder.images)
     if encoder.images is not None and encoder.images.bad:
         raise DataError(describe_bad(encoder.images.bad, len(labels)))
     return encoder.transform(*found)
+
+
+def read_scores(path: str | Path, labels: LabelMatrix) -> tuple[np.ndarray, FeatureEncoder]:
+    """Return the scores (N, K) of another model for the rows of the labels, and their encoder.
+
+    Columns are the classes by name, or in their order where the file is an array.
+    """
+    found = read_hint(path, labels.classes, labels.items, len(labels))
+    scores = found.scores
+    if np.isnan(scores).any():
+        row, column = np.argwhere(np.isnan(scores))[0]
+        item = f"row {row + 1}" if labels.items is None else repr(str(labels.items[row]))
+        raise DataError(
+            f"{found.place}: expected a score of every class for every row, got none of "
+            f"{labels.classes[column]!r} for {item} ({np.isnan(scores).sum():,} are missing)"
+        )
+    encoder = FeatureEncoder.for_matrix(len(labels.classes))
+    if Path(path).suffix not in (".npy", ".npz"):
+        columns = dict(zip(labels.classes, scores.T.astype(float), strict=True))
+        source = FeatureColumns(columns, None, found.place, tuple(labels.classes))
+        encoder = FeatureEncoder.fit([source], None, None, np.arange(len(labels)))
+    return scores.astype(np.float32), encoder
 
 
 def encode(

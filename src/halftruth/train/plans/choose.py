@@ -8,9 +8,10 @@ from halftruth.models.heads import registry as heads
 from halftruth.presence.propensity import shows_one
 from halftruth.train.auto.frequency_bias import find_frequency_bias
 from halftruth.train.auto.resolve import Budget, resolve_auto, search_settings
-from halftruth.train.config import AUTO, ENSEMBLE
+from halftruth.train.config import AUTO, ENSEMBLE, GIVEN
 from halftruth.train.ensemble.preparation import prepare_features
 from halftruth.train.plans.ensemble import EnsemblePlan
+from halftruth.train.plans.given_scores import GivenScoresPlan
 from halftruth.train.plans.many_classes import ManyClassesPlan
 from halftruth.train.plans.network import NetworkPlan, describe_cpu_time
 from halftruth.train.plans.plan import Plan, Work
@@ -21,6 +22,8 @@ from halftruth.train.teacher import make_teacher_config
 
 def choose_plan(work: Work) -> Plan:
     """Return the plan of a run; `work.config` then has its method and settings."""
+    if work.config.method == GIVEN:
+        return GivenScoresPlan()
     if has_many_classes(work.task.labels):
         return ManyClassesPlan()
     if line := describe_cpu_time(work):

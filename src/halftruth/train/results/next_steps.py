@@ -4,8 +4,9 @@ import shlex
 from typing import NamedTuple
 
 from halftruth.reading import list_options
-from halftruth.train.config import Config
+from halftruth.train.config import GIVEN, Config
 from halftruth.train.results.run_result import ESTIMATED, Result
+from halftruth.train.scored_rows import HELD_OUT
 
 
 class Step(NamedTuple):
@@ -18,16 +19,17 @@ class Step(NamedTuple):
 def list_next_steps(result: Result, config: Config) -> list[Step]:
     """Return the next commands of a finished run: predict, and for incomplete labels more.
 
-    The audit of an ensemble uses its out-of-sample scores; a network is trained again by folds.
+    The audit of a run with out-of-sample scores uses them; a network is trained again by folds.
     """
     run, inputs = str(result.folder), _list_inputs(config)
     new = "new_photos/" if config.images else "new_texts.csv" if config.text else "new_rows.csv"
+    new = "new_scores.csv" if config.method == GIVEN else new
     predictions = str(result.folder / "predictions.csv")
     steps = [Step("predict new rows", _join("predict", run, new, "--out", predictions))]
     if ESTIMATED not in result.basis.values():
         return steps
     audit = str(result.folder / "audit")
-    if result.members:
+    if HELD_OUT in result.basis:
         found = _join("audit", run, config.labels, *inputs, "--out", audit)
     else:
         found = _join(

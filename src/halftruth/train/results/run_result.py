@@ -135,7 +135,8 @@ class Result:
         """Return a summary of two to four lines."""
         if self.many_classes:
             return "\n".join([*self.many_classes, f"everything is in {self.folder}"])
-        lines = [f"best: stage {self.best_stage}, epoch {self.best_epoch}"] * (not self.members)
+        by_epochs = self.best_stage in ("head", "all")
+        lines = [f"best: stage {self.best_stage}, epoch {self.best_epoch}"] * by_epochs
         for part, name in PARTS.items():
             scores = getattr(self, part)
             if scores and not math.isfinite(scores["mAP"]):

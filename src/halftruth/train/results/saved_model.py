@@ -8,6 +8,7 @@ from torch import Tensor
 from halftruth.models import Classifier, build_image_model
 from halftruth.models.averaged import build_averaged
 from halftruth.models.ensemble import build_ensemble, put_on_backbone
+from halftruth.models.given_scores import GIVEN, build_given_scores
 from halftruth.models.language_model import build_text_model
 from halftruth.models.many_classes import build_many_classes
 from halftruth.train.build_models import build_head
@@ -26,6 +27,8 @@ def build_saved_model(
     inputs: int | None = saved["identity"]["inputs"]
     if layout is not None and MANY in layout and inputs is not None:
         return build_many_classes(inputs, classes, layout[MANY])
+    if layout is not None and GIVEN in layout:
+        return build_given_scores(classes, **layout[GIVEN])
     if layout is not None and inputs is not None:
         return build_ensemble(inputs, classes, layout)
     if config.tunes_encoder and encoder is not None:
