@@ -10,6 +10,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from halftruth.data import DataError
 from halftruth.data.memory import check_memory, format_bytes, get_free_memory
 from halftruth.data.readers.label_lists import join_names
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, SparseLabelMatrix, SparseLabels
