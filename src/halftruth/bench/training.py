@@ -78,6 +78,7 @@ class Bench:
         started, rows = time.perf_counter(), self.rows(job)
         trained = train_cell(job, rows, self.place)
         found = {**trained.facts, **score_cell(job, trained, rows)}
+        found["rows"] = [len(part) for part in vars(rows.splits).values()]
         shutil.rmtree(_run_folder(job, self.place), ignore_errors=True)
         return {**found, "seconds": round(time.perf_counter() - started, 2)}
 
