@@ -72,6 +72,20 @@ def test_the_id_of_a_run_depends_on_what_determines_its_result():
     assert cell.job(0, trial=True).id != cell.job(0).id
 
 
+def test_several_label_samples_are_trained_with_every_seed():
+    grid = tiny_grid(methods=["em"], label_seed=[3, 5], seeds=[0, 1], trials=2)
+    (cell,) = grid.cells()
+    done = {job.id: {**job.to_dict(), "val": {"mAP": 0.5}} for job in cell.own_trials}
+    jobs = cell.jobs(done)
+    assert [(job.trial, job.label_seed) for job in jobs[:2]] == [(True, 3), (True, 3)]
+    found = [(job.label_seed, job.seed) for job in jobs[2:]]
+    assert found == [(3, 0), (3, 1), (5, 0), (5, 1)]
+    assert len({job.id for job in jobs}) == 6
+    for wrong in ([], [-1], [3, "seed"]):
+        with pytest.raises(ConfigError, match="label_seed: expected"):
+            tiny_grid(label_seed=wrong)
+
+
 def test_label_seed_can_follow_the_seed():
     (cell,) = tiny_grid(methods=["em"], label_seed="seed").cells()
     assert [cell.job(seed).label_seed for seed in (0, 3)] == [0, 3]

@@ -23,6 +23,11 @@ def record(method, seed, value, *, column="single", data="voc", val=0.5, lr=0.1,
     }  # fmt: skip
 
 
+def rows_of(text):
+    """The lines of the first table of a text."""
+    return text[text.index("| method") :].split("\n")
+
+
 RECORDS = [
     record("complete", 0, 0.9),
     record("gr", 0, 0.80), record("gr", 1, 0.82),
@@ -33,7 +38,7 @@ RECORDS = [
 
 
 def test_markdown_marks_best_and_second_next_to_the_published_number():
-    lines = table(RECORDS).split("\n")
+    lines = rows_of(table(RECORDS))
     assert lines[0] == "| method | voc, single | published | difference |"
     assert lines[2:7] == [
         "| `complete` | 90.00 | 89.04 | +0.96 |",
@@ -49,7 +54,7 @@ def test_markdown_marks_best_and_second_next_to_the_published_number():
 
 def test_tables_leave_out_trials():
     trial = {**record("em", 7, 0.99), "trial": True, "id": "t"}
-    assert table([*RECORDS, trial]) == table(RECORDS)
+    assert rows_of(table([*RECORDS, trial])) == rows_of(table(RECORDS))
 
 
 def test_settings_are_never_averaged_together():
@@ -61,21 +66,73 @@ def test_settings_are_never_averaged_together():
     assert one_setting(few + many + better) == better
 
 
-def test_runs_on_a_part_of_the_rows_have_their_own_column():
-    few = {"published": "voc2012", "limit": 60}
-    some = [record("em", seed, 0.5, source=few, lr=0.3) for seed in (0, 1, 2)]
-    lines = table([*RECORDS, *some]).split("\n")
-    assert "| voc, single | " in lines[0]
-    assert "| voc (60 rows per part), single | " in lines[0]
-    assert "| `em` | **82.00** ± 0.71 | 88.67 ± 0.08 | -6.67 | **50.00** ± 0.00 |" in lines[3]
-    assert {one.data: one.second for one in compare([*RECORDS, *some]) if one.first == "em"} == {
-        "voc": "bce"
-    }
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"source": {"published": "voc2012", "limit": 60}},
+        {"source": {"published": "voc2012", "frozen": {"backbone": "b"}}},
+        {"setup": {"epochs": 1}},
+    ],
+)
+def test_another_setup_makes_another_table_and_other_tests(other):
+    """Other rows, another backbone or other settings, with more seeds."""
+    some = [record(m, seed, 0.5, **other) for m in ("em", "wan") for seed in (0, 1, 2)]
+    text = table([*RECORDS, *some])
+    assert rows_of(text)[:7] == rows_of(table(RECORDS))[:7]
+    second = rows_of(text[text.index("| method") + 1 :])
+    assert second[2] == "| `em` | **50.00** ± 0.00 | 88.67 ± 0.08 | -38.67 |"
+    pairs = {(one.data, one.first, one.second) for one in compare([*RECORDS, *some])}
+    assert ("voc", "em", "bce") in pairs
+    assert ("voc (set-up 2)", "em", "wan") in pairs
+    assert not any({"wan", "bce"} <= {*pair} for pair in pairs)
+
+
+def test_the_setup_stands_above_the_table():
+    about = {"epochs": 3, "backbone": "r", "image_size": 448, "batch_size": 8, "lr": 0.1}
+    cut = [
+        record("bce", 0, 0.7, rows=[4574, 1143, 5823], training=about, threshold=0.5),
+        record("em", 0, 0.7, training={**about, "lr": 0.2}, threshold=0.75, label_seed=7),
+        {**record("em", 0, 0.7), "trial": True, "id": "t"},
+    ]
+    head = table(cut)[: table(cut).index("| method")].splitlines()
+    assert head == [
+        "- voc: 4,574 / 1,143 / 5,823 rows (training / validation / test), backbone r, image size "
+        "448, epochs 3, batch size 8",
+        "- Cut of predictions: score 0.5 (the sigmoid, not calibrated); em score 0.75 (the "
+        "sigmoid, not calibrated)",
+        "- lr: 0.1; em 0.2",
+        "- Settings chosen by at most 1 trials per method, on validation rows",
+        "- Label samples: 7; training seeds: 0",
+        "",
+    ]
+    assert "% lr: 0.1; em 0.2" in table(cut, style="latex").splitlines()
+
+
+def test_the_spread_over_label_samples_is_apart_from_that_over_seeds():
+    values = {(1, 0): 0.50, (1, 1): 0.52, (2, 0): 0.60, (2, 1): 0.62}
+    runs = [record("em", seed, v, label_seed=at) for (at, seed), v in values.items()]
+    (row,) = summarise(runs).to_dict("records")
+    assert row["std"] == pytest.approx(2**0.5)
+    assert row["label_std"] == pytest.approx(10 / 2**0.5)
+    assert (row["mean"], row["seeds"], row["samples"]) == (pytest.approx(56), 4, 2)
+    assert "**56.00** ± 7.07 / 1.41" in table(runs)
+    assert "of the means of label samples / over training seeds, 4 runs" in table(runs)
+
+
+def test_a_paper_has_its_names_and_its_order():
+    names = {"bce": "AN", "em": "EM loss", "gr": "GR", "CF1": "F"}
+    text = table(
+        RECORDS, names=names, order=["bce", "own", "em", "gr", "complete"], metrics=["CF1"]
+    )
+    assert [line.split("|")[1].strip() for line in rows_of(text)[2:7]] == [
+        "`AN`", "`own`", "`EM loss`", "`GR`", "`complete`",
+    ]  # fmt: skip
+    assert "F in percent" in text
 
 
 def test_complete_labels_are_in_every_column():
     both = [*RECORDS, record("em", 0, 0.8, column="left-40")]
-    found = {key: part.set_index("method") for key, part in summarise(both).groupby(COLUMN)}
+    found = {key[1:]: part.set_index("method") for key, part in summarise(both).groupby(COLUMN)}
     assert found.keys() == {("voc", "single", "mAP"), ("voc", "left-40", "mAP")}
     assert all("complete" in part.index for part in found.values())
     assert math.isnan(found["voc", "left-40", "mAP"].loc["em", "published"])
@@ -88,7 +145,7 @@ def test_complete_labels_alone_make_no_column():
     found = summarise([record("complete", 0, 0.9), *left, elsewhere])
     assert {(*place,) for place in found[["data", "labels"]].to_numpy()} == {("voc", "left-40")}
     assert found.set_index("method").loc["complete", "mean"] == 90
-    head = table([record("complete", 0, 0.9), *left]).split("\n")[0]
+    head = rows_of(table([record("complete", 0, 0.9), *left]))[0]
     assert head == "| method | voc, left-40 |"
 
 
@@ -101,7 +158,7 @@ def test_complete_labels_are_shown_where_there_is_nothing_else():
 
 
 def test_several_metrics_are_several_columns():
-    head = table(RECORDS, metrics=("mAP", "CF1")).split("\n")[0]
+    head = rows_of(table(RECORDS, metrics=("mAP", "CF1")))[0]
     assert head == "| method | voc, single, mAP | published | difference | voc, single, CF1 |"
 
 
@@ -110,8 +167,11 @@ def test_csv_has_one_field_per_number():
     assert [row["method"] for row in rows] == ["complete", "em", "gr", "bce", "own"]
     assert rows[1] == {
         "method": "em", "data": "voc", "labels": "single", "metric": "mAP", "mean": "82.0000",
-        "std": "0.7071", "seeds": "2", "rank": "1", "published": "88.67", "difference": "-6.6700",
+        "std": "0.7071", "label_std": "", "seeds": "2", "samples": "1", "rank": "1",
+        "published": "88.67", "difference": "-6.6700",
         "source": "Chen et al. 2024 (GR), Table 2",
+        "setup": "Cut of predictions: the score with the best F1 per class on validation "
+        "rows; lr: 0.1; Label samples: ; training seeds: 0, 1",
     }  # fmt: skip
     assert rows[4]["std"] == rows[4]["published"] == ""
 

@@ -12,6 +12,7 @@ from halftruth import fit
 from halftruth.bench.search_space import RATES, search_space
 from halftruth.bench.tune import TuneError, tune, with_values
 from halftruth.cli import main
+from halftruth.metrics import evaluate
 from halftruth.train import Config, ConfigError, load_settings
 from halftruth.train.run import Run
 
@@ -125,6 +126,13 @@ def test_an_objective_can_be_a_metric_of_complete_labels(settings, data, tmp_pat
     given = {**settings, **reading, "truth": str(truth), "epochs": 1}
     path = tune(given, trials=2, objective="macro_F2", out=tmp_path, say=lambda text: None)
     assert "validation macro_F2" in path.read_text()
+    study = optuna.load_study(study_name="halftruth", storage=f"sqlite:///{tmp_path}/study.db")
+    config = load_settings(path, {"out": str(tmp_path / "again"), "device": "cpu"})
+    details = Run(config, quiet=True).go().details
+    rows = details.task.splits.val
+    raw = 1 / (1 + np.exp(-details.logits["val"]))
+    found = evaluate(raw, details.task.truth[rows])["macro_F2"]
+    assert study.best_value == pytest.approx(found, abs=1e-9)
     with pytest.raises(TuneError, match="belongs to another search: objective was 'macro_F2'"):
         tune(given, trials=3, out=tmp_path, say=lambda text: None)
     with pytest.raises(TuneError, match=r"objective F2_CIW: .*a"):

@@ -171,13 +171,25 @@ def test_rules_may_have_spaces_and_capitals():
 
 
 @given(
-    st.sampled_from(["precision", "recall", "threshold", "cost", "top"]),
+    st.sampled_from(["precision", "recall", "threshold", "score", "cost", "top"]),
     st.integers(1, 999),
 )
 def test_a_rule_is_the_same_after_printing(name, number):
     value = number if name == "top" else number / 1000
     rule = parse_rule(f"{name}={value}")
     assert parse_rule(str(rule)) == rule == Rule(name, value)
+
+
+def test_a_score_cuts_the_sigmoid_and_a_threshold_the_probability():
+    """The fixed cuts of the papers are of the sigmoid of the logits (001, Table 7: 0.75)."""
+    z = np.random.default_rng(0).normal(size=(200, 3))
+    offset, slope = np.array([-2.0, 0.5, 3.0]), np.array([0.5, 1.0, 2.0])
+    p = sigmoid(offset + slope * z)
+    by_score = decide(p, np.ones(3), "score=0.75", (offset, slope))(p)
+    assert (by_score == (sigmoid(z) > 0.75)).all()
+    assert (decide(p, np.ones(3), "threshold=0.75")(p) != by_score).any()
+    with pytest.raises(ValueError, match=r"decide: score=0\.75 needs curves"):
+        decide(p, np.ones(3), "score=0.75")
 
 
 @given(st.text(max_size=12).filter(lambda text: text.strip().lower() not in ("f1", "f2", "count")))

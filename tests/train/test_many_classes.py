@@ -158,6 +158,8 @@ def test_run_predicts_the_common_class_of_a_group(run, data):
     lists = [cell.split("|") for cell in table["labels"] if cell]
     assert len(lists) > 40
     assert len(run.predict(x[:3], decide="top=2")["labels"][0].split("|")) == 2
+    with pytest.raises(DataError, match=r"decide: score=0\.5 has no effect with so many classes"):
+        run.predict(x[:3], decide="score=0.5")
 
 
 def test_run_is_said_to_be_one_of_many_classes(files, capsys):

@@ -114,6 +114,24 @@ def test_predictions_use_the_fitted_thresholds(images_run, data, tmp_path, endin
         assert listed == "|".join(chosen)
 
 
+def test_a_run_cuts_the_sigmoid_with_score_and_the_probability_with_threshold(features_run, data):
+    """Published cuts are of the sigmoid; also the histograms of a run's classes are of it."""
+    run = halftruth.load(features_run, device="cpu")
+    raw, p = (run.predict(data / "features.npy", raw=which)[list(run.classes)] for which in (1, 0))
+    cut = float(np.median(raw))
+    for rule, shown in ((f"score={cut:.3f}", raw), (f"threshold={cut:.3f}", p)):
+        labels = run.predict(data / "features.npy", decide=rule)["labels"]
+        above = shown > float(f"{cut:.3f}")
+        expected = ["|".join(above.columns[row]) for row in above.to_numpy()]
+        assert list(labels.fillna("")) == expected
+    assert (raw.to_numpy() != p.to_numpy()).any()
+    with np.load(features_run / "class_histograms.npz") as file:
+        counts = file["val"].sum(axis=1)
+    scores = 1 / (1 + np.exp(-run.held_out.logits))
+    for k, bins in enumerate(counts):
+        assert list(bins) == list(np.histogram(scores[:, k], bins=20, range=(0, 1))[0])
+
+
 def test_names_that_look_like_formulas_are_written_as_text(features_run, data, tmp_path):
     names = ["=HYPERLINK(1)", "+1", "-1", "@x", "\tx", "plain"]
     items = [names[row % 6] + str(row) for row in range(44)]

@@ -14,7 +14,7 @@ from halftruth.bench.search_space import Space, spread
 # Placeholder for the mean number of positives per validation row.
 PRIOR = "from-validation"
 # Where a result belongs in a table; without influence on the result.
-_NO_PART = ("data", "column", "method", "published")
+_NO_PART = ("data", "column", "method", "published", "setup")
 # Readers of features; other data sets are images, or have `features` or `frozen`.
 _OF_FEATURES = ("yeast", "scene", "corel5k", "bibtex", "tabular", "features", "coco2014-features")
 
@@ -37,6 +37,8 @@ class _Place:
     options: dict[str, Any]
     training: dict[str, Any]
     threshold: float | str
+    # Of the grid: settings and cut of all methods.
+    setup: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class BenchCell(_Place):
     """A method on a data set under a label setting: trials, then one run per seed."""
 
     search: dict[str, Space] = field(default_factory=dict)
-    label_seed: int | str = 1200
+    label_seed: int | str | list[int] = 1200
     choose: str = "mAP"
     seeds: tuple[int, ...] = (0,)
     count: int = 1
@@ -82,7 +84,15 @@ class BenchCell(_Place):
         if trials and best is None:
             return trials
         chosen = {} if best is None else {key: best[key] for key in ("training", "options")}
-        return [*trials, *(self.job(seed, **chosen) for seed in self.seeds)]
+        return [
+            *trials,
+            *(self.job(n, sample=at, **chosen) for at in self.samples for n in self.seeds),
+        ]
+
+    @property
+    def samples(self) -> list[int | str]:
+        """The label samples, each of which is trained with every seed."""
+        return list(self.label_seed) if isinstance(self.label_seed, list) else [self.label_seed]
 
     @cached_property
     def own_trials(self) -> list[Job]:
@@ -108,11 +118,22 @@ class BenchCell(_Place):
             found.setdefault(job.id, job)
         return list(found.values())[:count]
 
-    def job(self, seed: int, *, trial: bool = False, **changed: dict[str, Any]) -> Job:
-        """A run of this cell, with some of its `training` settings and `options` replaced."""
+    def job(
+        self,
+        seed: int,
+        *,
+        trial: bool = False,
+        sample: int | str | None = None,
+        **changed: dict[str, Any],
+    ) -> Job:
+        """A run of this cell, with some of its `training` settings and `options` replaced.
+
+        sample: the seed of the shown labels, the first of the cell by default.
+        """
         own = {one.name: getattr(self, one.name) for one in dataclasses.fields(_Place)}
         own |= {part: {**own[part], **values} for part, values in changed.items()}
-        label_seed = seed if self.label_seed == "seed" else int(self.label_seed)
+        sample = self.samples[0] if sample is None else sample
+        label_seed = seed if sample == "seed" else int(sample)
         return Job(**own, seed=seed, label_seed=label_seed, trial=trial)
 
 
@@ -155,12 +176,19 @@ def of_same_setup(records: Iterable[Record], cells: Iterable[BenchCell]) -> list
     """The records whose settings, except the seed, are those of a run of these cells."""
     records = list(records)
     done = {record["id"]: record for record in records}
-    wanted = {_setup(job.to_dict()) for cell in cells for job in cell.jobs(done)}
-    return [record for record in records if _setup(record) in wanted]
+    jobs = (job for cell in cells for job in cell.jobs(done))
+    # A run that an earlier command made belongs to the set-up of this one, too.
+    wanted = {_settings_of(job.to_dict()): job.setup for job in jobs}
+    keys = map(_settings_of, records)
+    return [
+        {**record, "setup": wanted[key]}
+        for record, key in zip(records, keys, strict=True)
+        if key in wanted
+    ]
 
 
-def _setup(about: Mapping[str, Any]) -> str:
-    names = [one.name for one in dataclasses.fields(_Place)]
+def _settings_of(about: Mapping[str, Any]) -> str:
+    names = [one.name for one in dataclasses.fields(_Place) if one.name != "setup"]
     label_seed = "seed" if about["label_seed"] == about["seed"] else about["label_seed"]
     parts = [about[name] for name in names] + [about["trial"], label_seed]
     return json.dumps(parts, sort_keys=True)

@@ -116,8 +116,9 @@ class Grid:
     labels: list[str] = field(default_factory=lambda: ["single"])
     methods: Any = "all"
     seeds: list[int] = field(default_factory=lambda: [0, 1, 2])
-    # Seed of the shown labels: 1200 is the published draw; "seed" draws again for each seed.
-    label_seed: int | str = 1200
+    # Seed of the shown labels: 1200 is the published draw; several: each with every seed; "seed":
+    # drawn again for each seed.
+    label_seed: int | str | list[int] = 1200
     training: dict[str, Any] = field(default_factory=dict)
     # Settings tried per method on validation rows, equal for all methods; 1 tries nothing.
     trials: int = 1
@@ -151,6 +152,7 @@ class Grid:
             options=method.get("options") or {},
             training=self._training(data, method),
             threshold=self._get_threshold(method),
+            setup={**self.training, "cut": self._get_threshold({})},
             search=self._search(data, method),
             label_seed=self.label_seed,
             choose=self.choose,
@@ -226,8 +228,12 @@ class Grid:
             found.append(f"seeds: expected a list, each {SEED_RANGE}, got {self.seeds}")
         if type(self.trials) is not int or self.trials < 1:
             found.append(f"trials: expected an integer >= 1, got {self.trials!r}")
-        if not (self.label_seed == "seed" or is_seed(self.label_seed)):
-            found.append(f'label_seed: expected {SEED_RANGE} or "seed", got {self.label_seed!r}')
+        samples = self.label_seed if isinstance(self.label_seed, list) else [self.label_seed]
+        if samples != ["seed"] and not (samples and all(map(is_seed, samples))):
+            found.append(
+                f'label_seed: expected {SEED_RANGE}, a list of these, or "seed", got '
+                f"{self.label_seed!r}"
+            )
         found += prediction_problems(vars(self))
         for about in (*self.data.values(), {"training": self.training}):
             found += training_problems(about.get("training", {}))

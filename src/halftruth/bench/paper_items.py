@@ -75,6 +75,11 @@ class Item:
         return str(_declared()["sources"][self.paper])
 
     @property
+    def names(self) -> dict[str, str]:
+        """How the paper calls rows and metrics."""
+        return dict(_declared()["names"][self.paper])
+
+    @property
     def forms(self) -> list[str]:
         """The smaller forms of the same comparison."""
         return list(self.values.get("small", {}).get("forms", []))

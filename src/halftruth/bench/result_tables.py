@@ -1,6 +1,8 @@
 """Results as a table like the papers': methods as rows, data sets and label settings as columns."""
 
-from collections.abc import Callable, Iterable
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -12,10 +14,87 @@ from halftruth.data import DataError
 # Reference rows: not ranked, and not part of rank correlations.
 REFERENCES = ("complete",)
 # What makes a column of a table; one row of a summary is one method in it.
-COLUMN = ["data", "labels", "metric"]
+COLUMN = ["setup", "data", "labels", "metric"]
 _OF_METHOD = [
-    "method", "mean", "std", "seeds", "rank", "published", "spread", "difference", "source",
+    "method", "mean", "std", "label_std", "seeds", "samples", "rank", "published", "spread",
+    "difference", "source",
 ]  # fmt: skip
+# Settings that stand above a table, and their names there.
+_SHOWN = {
+    "backbone": "backbone", "image_size": "image size", "epochs": "epochs",
+    "head_epochs": "epochs of the head", "batch_size": "batch size",
+}  # fmt: skip
+_CUTS = {
+    "fit": "the score with the best F1 per class on validation rows",
+    "offset": "(1 + the lowest validation score) / 2",
+}
+
+
+def split_setups(records: Iterable[Record]) -> list[list[Record]]:
+    """The records of each set-up: settings of the grid, rows, and source of every data set."""
+    found: dict[tuple[str, int], list[Record]] = {}
+    sources: dict[tuple[str, str], list[str]] = {}
+    for record in records:
+        given = [record.get("setup", {}), record["source"].get("limit")]
+        shared, about = json.dumps(given, sort_keys=True), {**record["source"], "published": ""}
+        several = sources.setdefault((shared, record["data"]), [])
+        if (source := json.dumps(about, sort_keys=True)) not in several:
+            several.append(source)
+        found.setdefault((shared, several.index(source)), []).append(record)
+    return list(found.values())
+
+
+def describe_setup(records: Iterable[Record]) -> list[str]:
+    """The lines above a table: data, settings, cut, chosen learning rates, samples and seeds."""
+    records = list(records)
+    runs = [record for record in records if not record["trial"]]
+    lines = []
+    for data in dict.fromkeys(run["data"] for run in runs):
+        mine = [run for run in runs if run["data"] == data]
+        rows = next((run["rows"] for run in mine if "rows" in run), [])
+        parts = " / ".join(f"{n:,}" for n in rows)
+        texts = [f"{parts} rows (training / validation / test)"] * bool(rows)
+        texts += [
+            f"{name} {_join(run['training'].get(key, frozen(run).get(key)) for run in mine)}"
+            for key, name in _SHOWN.items()
+            if any(key in run["training"] or key in frozen(run) for run in mine)
+        ]
+        if texts:
+            lines.append(f"{data}: {', '.join(texts)}" + " (frozen)" * any(map(frozen, mine)))
+    cuts = {run["method"]: _describe_cut(run["threshold"]) for run in runs}
+    lines.append(f"Cut of predictions: {_by_method(cuts)}")
+    for key in ("lr", "head_lr"):
+        rates = {r["method"]: f"{r['training'][key]:g}" for r in runs if key in r["training"]}
+        if rates:
+            lines.append(f"{key}: {_by_method(rates)}")
+    counts = Counter((r["data"], r["column"], r["method"]) for r in records if r["trial"])
+    if counts:
+        most = f"{max(counts.values())} trials per method, on validation rows"
+        lines.append(f"Settings chosen by at most {most}")
+    samples = _join(run.get("label_seed") for run in runs)
+    lines.append(f"Label samples: {samples}; training seeds: {_join(r['seed'] for r in runs)}")
+    return lines
+
+
+def frozen(run: Record) -> dict[str, Any]:
+    return run["source"].get("frozen") or {}
+
+
+def _describe_cut(threshold: float | str) -> str:
+    if isinstance(threshold, str):
+        return _CUTS.get(threshold, f"{threshold}, on calibrated probabilities")
+    return f"score {threshold:g} (the sigmoid, not calibrated)"
+
+
+def _by_method(values: Mapping[str, str]) -> str:
+    """The value of most methods, and those of the others."""
+    (common, _), *_ = Counter(values.values()).most_common(1)
+    others = [f"{name} {value}" for name, value in values.items() if value != common]
+    return common + (f"; {', '.join(others)}" if others else "")
+
+
+def _join(values: Iterable[Any]) -> str:
+    return ", ".join(map(str, sorted({one for one in values if one is not None}, key=str)))
 
 
 def summarise(
@@ -24,12 +103,21 @@ def summarise(
     part: str = "test",
     source: str = "",
 ) -> pd.DataFrame:
-    """Mean and standard deviation over seeds in percent, rank and published number, one row per
-    method and column. The name of a data set says if only some of its rows were used.
+    """Mean and spread in percent, rank and published number, one row per method and column.
 
-    `source`: how the source of the preferred published numbers begins.
+    Runs of different set-ups are in different columns. `std`: over training seeds, within a label
+    sample; `label_std`: of the means of label samples. `source`: how the source of the preferred
+    published numbers begins.
     """
-    records = [{**record, "data": data_name(record)} for record in records]
+    found: list[dict[str, Any]] = []
+    for setup, mine in enumerate(split_setups(records)):
+        found += _summarise(mine, list(metrics), part, source, setup)
+    return pd.DataFrame(found, columns=[*COLUMN, *_OF_METHOD])
+
+
+def _summarise(
+    records: list[Record], metrics: list[str], part: str, source: str, setup: int
+) -> list[dict[str, Any]]:
     runs = [record for record in records if not record["trial"] and record.get(part)]
     # A reference row appears in every column; alone it makes a column only if there is no other.
     contest = [run for run in runs if run["method"] not in REFERENCES] or runs
@@ -45,24 +133,18 @@ def summarise(
         methods = dict.fromkeys(run["method"] for run in here)
         chosen = {name: one_setting([r for r in here if r["method"] == name]) for name in methods}
         for metric in metrics:
-            place = {"data": data, "labels": labels, "metric": metric}
+            place = {"setup": setup, "data": data, "labels": labels, "metric": metric}
             rows = [place | _measure(chosen[name], part, metric, labels, source) for name in chosen]
             found += _ranked([row for row in rows if row["seeds"]])
-    return pd.DataFrame(found, columns=[*COLUMN, *_OF_METHOD])
-
-
-def data_name(record: Record) -> str:
-    """The data set of a run; runs on a part of its rows are not compared with others."""
-    limit = record["source"].get("limit")
-    return record["data"] if limit is None else f"{record['data']} ({limit} rows per part)"
+    return found
 
 
 def one_setting(runs: list[Record]) -> list[Record]:
-    """The runs with the settings that have most seeds and, among those, are best on validation."""
-    groups: dict[str, dict[int, Record]] = {}
+    """The runs with the settings that have most runs and, among those, are best on validation."""
+    groups: dict[str, dict[tuple[Any, int], Record]] = {}
     for run in runs:
         key = repr((run["training"], run["options"], run["source"], run["threshold"]))
-        groups.setdefault(key, {})[run["seed"]] = run
+        groups.setdefault(key, {})[run.get("label_seed"), run["seed"]] = run
     chosen = max(
         groups.values(),
         key=lambda group: (len(group), sum(r["val"]["mAP"] for r in group.values()) / len(group)),
@@ -75,14 +157,22 @@ def _measure(
     runs: list[Record], part: str, metric: str, labels: str, source: str
 ) -> dict[str, Any]:
     """One row of a summary, without its rank."""
-    values = [100 * run[part][metric] for run in runs if run[part].get(metric) is not None]
-    numbers, run = pd.Series(values, dtype=float), runs[0]
+    values = pd.DataFrame(
+        [
+            (run.get("label_seed"), 100 * run[part][metric])
+            for run in runs
+            if run[part].get(metric) is not None
+        ],
+        columns=["sample", "value"],
+    )
+    by_sample, run = values.groupby("sample", dropna=False)["value"], runs[0]
     data = run["source"].get("published", run["data"])
     number = find_published((data, labels, run["method"], metric), source)
-    of = Number(float("nan"), "") if number is None else number
+    of, mean = Number(float("nan"), "") if number is None else number, values["value"].mean()
     return {
-        "method": run["method"], "mean": numbers.mean(), "std": numbers.std(), "seeds": len(values),
-        "published": of.value, "spread": of.spread, "difference": numbers.mean() - of.value,
+        "method": run["method"], "mean": mean, "std": by_sample.var().mean() ** 0.5,
+        "label_std": by_sample.mean().std(), "seeds": len(values), "samples": len(by_sample),
+        "published": of.value, "spread": of.spread, "difference": mean - of.value,
         "source": of.source,
     }  # fmt: skip
 
@@ -107,11 +197,16 @@ def table(
     style: str = "markdown",
     part: str = "test",
     source: str = "",
+    names: Mapping[str, str] | None = None,
+    order: Iterable[str] = (),
 ) -> str:
-    """Results as Markdown, CSV or LaTeX: mean ± std over seeds in percent, the best bold, the
-    second underlined, next to the published number and the difference.
+    """Results as Markdown, CSV or LaTeX, one table per set-up, with the set-up above it.
+
+    Cells are the mean and the spread in percent, the best bold, the second underlined, next to the
+    published number and the difference. names: how a paper calls methods and metrics. order: the
+    methods of a paper in its order; otherwise the best is first.
     """
-    records, metrics = list(records), list(metrics)
+    records, metrics, order = list(records), list(metrics), list(order)
     if style not in WRITERS:
         raise DataError(f"style: expected one of {', '.join(WRITERS)}, got {style!r}")
     if part not in ("val", "test"):
@@ -121,16 +216,26 @@ def table(
     if wrong:
         raise DataError(f"metric: expected one of {', '.join(known)}, got {wrong[0]!r}")
     found = summarise(records, metrics, part, source)
-    return WRITERS[style](found) if len(found) else "no finished runs yet\n"
+    if not len(found):
+        return "no finished runs yet\n"
+    if order:
+        found = found.sort_values("method", key=lambda c: c.map(order.index), kind="stable")
+    named = found.replace({"method": dict(names or {}), "metric": dict(names or {})})
+    texts = {k: describe_setup(several) for k, several in enumerate(split_setups(records))}
+    if style == "csv":
+        return comma_separated(named, texts)
+    several = [(texts[setup], mine) for setup, mine in named.groupby("setup")]
+    return "\n".join(WRITERS[style](mine, lines) for lines, mine in several)
 
 
 Marks = dict[int, tuple[str, str]]
 
 
-def markdown(found: pd.DataFrame) -> str:
+def markdown(found: pd.DataFrame, setup: list[str]) -> str:
     """A GitHub table."""
     head, rows, notes = _layout(found, "±", {1: ("**", "**"), 2: ("<u>", "</u>")})
-    return "\n".join([as_markdown([head, *rows]), "", *notes]) + "\n"
+    lines = [*(f"- {line}" for line in setup), "", as_markdown([head, *rows]), "", *notes]
+    return "\n".join(lines) + "\n"
 
 
 def as_markdown(rows: list[list[str]]) -> str:
@@ -140,14 +245,14 @@ def as_markdown(rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in lines)
 
 
-def latex(found: pd.DataFrame) -> str:
+def latex(found: pd.DataFrame, setup: list[str]) -> str:
     """A tabular environment, for booktabs."""
     marks = {1: (r"\textbf{", "}"), 2: (r"\underline{", "}")}
     head, rows, notes = _layout(found, r"$\pm$", marks)
     lines = [" & ".join(_escaped(cell) for cell in row) + r" \\" for row in [head, *rows]]
     columns = "r" * (len(head) - 1)
     return "\n".join([
-        *(f"% {note}" for note in notes),
+        *(f"% {note}" for note in [*setup, *notes]),
         rf"\begin{{tabular}}{{l{columns}}}",
         r"\toprule",
         lines[0],
@@ -159,16 +264,17 @@ def latex(found: pd.DataFrame) -> str:
     ])  # fmt: skip
 
 
-def comma_separated(found: pd.DataFrame) -> str:
-    """One line per method and column, one field per number."""
-    numbers = ("mean", "std", "difference")
+def comma_separated(found: pd.DataFrame, setups: Mapping[int, list[str]]) -> str:
+    """One line per method and column, one field per number; the last field is the set-up."""
+    numbers = ("mean", "std", "label_std", "difference")
     texts: dict[str, Any] = {name: found[name].map("{:.4f}".format, "ignore") for name in numbers}
     texts["rank"] = found["rank"].map(lambda rank: rank or None).astype("Int64")
-    order = ["method", *COLUMN, *(name for name in _OF_METHOD[1:] if name != "spread")]
+    texts["setup"] = found["setup"].map(lambda setup: "; ".join(setups[setup]))
+    order = ["method", *COLUMN[1:], *(n for n in _OF_METHOD[1:] if n != "spread"), "setup"]
     return found.assign(**texts)[order].to_csv(index=False, lineterminator="\n")
 
 
-WRITERS: dict[str, Callable[[pd.DataFrame], str]] = {
+WRITERS: dict[str, Callable[[pd.DataFrame, Any], str]] = {
     "markdown": markdown,
     "csv": comma_separated,
     "latex": latex,
@@ -182,7 +288,7 @@ def _layout(
     head, notes, several = ["method"], list[str](), found["metric"].nunique() > 1
     code = "`" if plus_minus == "±" else ""
     rows = {method: [f"{code}{method}{code}"] for method in found["method"]}
-    for (data, labels, metric), column in found.groupby(COLUMN, sort=False):
+    for (_, data, labels, metric), column in found.groupby(COLUMN, sort=False):
         title = f"{data}, {labels}" + (f", {metric}" if several else "")
         compared = bool(column["published"].notna().any())
         head += [title, "published", "difference"] if compared else [title]
@@ -192,9 +298,12 @@ def _layout(
             cells = _cells(values[method], plus_minus, marks) if method in values else ["–"] * 3
             row += cells if compared else cells[:1]
     seeds = " or ".join(map(str, sorted(found["seeds"].unique())))
+    spread = "standard deviation over training seeds"
+    if found["samples"].max() > 1:
+        spread = "standard deviation of the means of label samples / over training seeds"
     notes.append(
         f"{'Metrics' if several else found['metric'].iloc[0]} in percent, mean {plus_minus} "
-        f"standard deviation over {seeds} seeds; best bold, second underlined."
+        f"{spread}, {seeds} runs; best bold, second underlined."
     )
     return head, list(rows.values()), notes
 
@@ -213,10 +322,10 @@ def _notes(column: pd.DataFrame, title: str) -> list[str]:
 def _cells(value: dict[Any, Any], plus_minus: str, marks: Marks) -> list[str]:
     """The cells of a method in a column: measured, published, difference."""
     before, after = marks.get(value["rank"], ("", ""))
-    ours, theirs = (
-        "" if pd.isna(value[name]) else f" {plus_minus} {value[name]:.2f}"
-        for name in ("std", "spread")
-    )
+    kinds = ("label_std", "std") if value["samples"] > 1 else ("std",)
+    spreads = [f"{value[kind]:.2f}" for kind in kinds if pd.notna(value[kind])]
+    ours = f" {plus_minus} {' / '.join(spreads)}" if spreads else ""
+    theirs = "" if pd.isna(value["spread"]) else f" {plus_minus} {value['spread']:.2f}"
     measured = f"{before}{value['mean']:.2f}{after}{ours}"
     if pd.isna(value["published"]):
         return [measured, "–", "–"]

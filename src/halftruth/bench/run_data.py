@@ -61,14 +61,13 @@ class BenchRows:
     features: Any = None
     x: Any = None
     groups: np.ndarray | None = None
-    items: Any = None
     files: dict[str, Any] | None = None
 
 
 def load_rows(job: Job, place: Place) -> BenchRows:
     """Read the data set of a job: features to the device, or images as files for training."""
     read = load_benchmark(job.source, job.labels, job.label_seed, place.root)
-    about: dict[str, Any] = {"groups": read.groups, "items": read.observed.items}
+    about: dict[str, Any] = {"groups": read.groups}
     if is_on_features(job.source):
         features = read.features
         if features is None:

@@ -83,7 +83,9 @@ class _Schedule:
         self.asked: set[str] = set()
         self.open: set[str] = set()
         self.cells = self.waiting = cells
-        self.total = sum(len(c.seeds) + (c.count if c.count > 1 else 0) for c in cells)
+        self.total = sum(
+            len(c.seeds) * len(c.samples) + (c.count if c.count > 1 else 0) for c in cells
+        )
         self.count = 0
 
     def go(self) -> list[str]:

@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 from scipy.stats import permutation_test, ttest_1samp
 
-from halftruth.bench.result_tables import REFERENCES, as_markdown, data_name, one_setting
+from halftruth.bench.result_tables import REFERENCES, as_markdown, one_setting, split_setups
 from halftruth.bench.results import Record
 from halftruth.data import DataError
 
@@ -46,16 +46,21 @@ def compare(
     """
     if test not in TESTS:
         raise DataError(f"test: expected one of {', '.join(TESTS)}, got {test!r}")
-    runs = [run for run in records if not run["trial"] and (run.get(part) or {}).get(metric)]
-    places: dict[tuple[str, str], dict[str, list[Record]]] = {}
-    for run in runs:
-        if run["method"] not in REFERENCES:
-            here = places.setdefault((data_name(run), run["column"]), {})
-            here.setdefault(run["method"], []).append(run)
+    places: dict[tuple[str, str, int], dict[str, list[Record]]] = {}
+    for setup, several in enumerate(split_setups(records)):
+        for run in several:
+            measured = not run["trial"] and (run.get(part) or {}).get(metric)
+            if measured and run["method"] not in REFERENCES:
+                here = places.setdefault((run["data"], run["column"], setup), {})
+                here.setdefault(run["method"], []).append(run)
     found: list[Comparison] = []
-    for place, methods in places.items():
+    for (data, labels, setup), methods in places.items():
+        place = data + (f" (set-up {setup + 1})" if setup else ""), labels
         values = {
-            method: {run["seed"]: 100 * run[part][metric] for run in one_setting(several)}
+            method: {
+                (run.get("label_seed"), run["seed"]): 100 * run[part][metric]
+                for run in one_setting(several)
+            }
             for method, several in methods.items()
         }
         if against is not None and against not in values:
@@ -63,7 +68,7 @@ def compare(
             raise DataError(f"against: there are no runs of {against!r} here; there are: {known}")
         tested = []
         for first, second in combinations(values, 2):
-            seeds = sorted(values[first].keys() & values[second].keys())
+            seeds = sorted(values[first].keys() & values[second].keys(), key=str)
             if against in (None, first, second) and len(seeds) > 1:
                 a, b = ([values[method][seed] for seed in seeds] for method in (first, second))
                 tested.append(_compare(*place, first, second, np.subtract(a, b), test))

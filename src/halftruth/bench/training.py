@@ -25,8 +25,8 @@ from halftruth.labels import ABSENT, PRESENT
 from halftruth.metrics import evaluate, thresholds
 from halftruth.metrics.counts import UndefinedMetricWarning
 from halftruth.presence.decisions import decide
-from halftruth.presence.labelling_model import logit
 from halftruth.presence.probabilities import fit_probabilities
+from halftruth.presence.solvers import logit, sigmoid
 from halftruth.train.config import AUTO, Config, load_settings
 from halftruth.train.devices import OneProcess
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
@@ -47,14 +47,13 @@ Measure = Callable[[np.ndarray, np.ndarray], dict[str, float]]
 
 @dataclass
 class Trained:
-    """A trained cell: `score` returns the probabilities (n, K) of rows.
+    """A trained cell: `score` returns the sigmoid of the logits (n, K) of rows, as papers do.
 
-    facts: for its record. measured: the metrics per part that training has already measured.
+    facts: for its record.
     """
 
     facts: dict[str, Any]
     score: Callable[[np.ndarray], np.ndarray]
-    measured: dict[str, dict[str, float]] | None = None
 
 
 class Bench:
@@ -79,6 +78,7 @@ class Bench:
         started, rows = time.perf_counter(), self.rows(job)
         trained = train_cell(job, rows, self.place)
         found = {**trained.facts, **score_cell(job, trained, rows)}
+        found["rows"] = [len(part) for part in vars(rows.splits).values()]
         shutil.rmtree(_run_folder(job, self.place), ignore_errors=True)
         return {**found, "seconds": round(time.perf_counter() - started, 2)}
 
@@ -99,8 +99,6 @@ def score_cell(job: Job, trained: Trained, rows: BenchRows) -> dict[str, dict[st
     Without a test part, results are those of the validation part (see Sewer-ML).
     """
     parts = ("val",) if job.trial else ("val", "test")
-    if trained.measured is not None and job.threshold == "fit":
-        return {part: trained.measured[part] or trained.measured["val"] for part in parts}
     found: dict[str, dict[str, float]] = {}
     measure: Measure | None = None
     for part in parts:
@@ -127,7 +125,8 @@ def make_measure(given: float | str, scores: np.ndarray, truth: np.ndarray) -> M
         return lambda scores, truth: evaluate(scores, truth, threshold=limits)
     labels = np.where(truth > 0, PRESENT, ABSENT)
     fitted = fit_probabilities(labels, logit(scores))
-    decisions = decide(fitted(logit(scores)), (labels == PRESENT).sum(axis=0), given)
+    curves, shown = (fitted.offset, fitted.slope), (labels == PRESENT).sum(axis=0)
+    decisions = decide(fitted(logit(scores)), shown, given, curves)
     return lambda scores, truth: score_decisions(fitted(logit(scores)), decisions, truth)
 
 
@@ -199,6 +198,7 @@ def _train_images(job: Job, rows: BenchRows, place: Place) -> Trained:
     device = place.device.split(":")[0]
     settings: dict[str, Any] = {
         "cache": "disk",
+        "bad_images": "fail",
         **job.training,
         "weights": resolve_weights(job.training, place.root),
         **rows.files,
@@ -218,18 +218,16 @@ def _train_images(job: Job, rows: BenchRows, place: Place) -> Trained:
     config = Config(**settings)
     idle = {name for name in job.training if config.without_effect(name) is not None}
     result = train_run({name: value for name, value in settings.items() if name not in idle})
-
-    def score(index: np.ndarray) -> np.ndarray:
-        """The sigmoid of the logits, as on features and in the papers."""
-        from halftruth.train.results.trained_run import TrainedRun
-
-        items = [str(rows.items[row]) for row in index]
-        run = TrainedRun(_run_folder(job, place), device=device)
-        images = settings["images"]
-        return run.score(images=images, items=items, bad_images="fail", workers=1).raw
-
-    measured = {part: result.get_observed(part) for part in ("val", "test")}
-    return Trained({"stage": result.best_stage, "epoch": result.best_epoch}, score, measured)
+    details = result.details
+    assert details is not None
+    order = np.concatenate(list(details.parts.values()))
+    scores = sigmoid(np.concatenate([details.logits[part] for part in details.parts]))
+    place_of = np.full(len(rows.labels), -1)
+    place_of[order] = np.arange(len(order))
+    return Trained(
+        {"stage": result.best_stage, "epoch": result.best_epoch},
+        lambda index: np.asarray(scores[place_of[index]]),
+    )
 
 
 def train_run(

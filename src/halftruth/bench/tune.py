@@ -16,6 +16,7 @@ from halftruth.bench.search_space import Axis, Space, middle_of_required, search
 from halftruth.labels import UNKNOWN
 from halftruth.metrics import SEWER_ML_WEIGHTS, evaluate
 from halftruth.metrics.counts import UndefinedMetricWarning
+from halftruth.presence.solvers import sigmoid
 from halftruth.train.config import AUTO, Config, load_settings
 from halftruth.train.settings import DEFAULTS_ON_FEATURES
 
@@ -271,7 +272,7 @@ def _evaluate(
 
 
 def compute_objective(objective: str, result: "Result") -> float:
-    """A metric of a run at the threshold 0.5, on the complete labels of its validation rows."""
+    """A metric of the sigmoid, cut at 0.5, on the complete labels of its validation rows."""
     assert result.details is not None
     task = result.details.task
     labels = (task.labels.values if task.truth is None else task.truth)[task.splits.val]
@@ -285,7 +286,7 @@ def compute_objective(objective: str, result: "Result") -> float:
         warnings.simplefilter("ignore", UndefinedMetricWarning)
         try:
             weights = weights if objective == "F2_CIW" else {}
-            found = evaluate(result.details.probabilities["val"], labels, **weights)
+            found = evaluate(sigmoid(result.details.logits["val"]), labels, **weights)
             return float(found[objective])
         except ValueError as error:
             raise TuneError(f"objective {objective}: {error}") from error

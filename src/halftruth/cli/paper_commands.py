@@ -1,6 +1,6 @@
 """`halftruth bench paper`: list and regenerate the tables and figures of the papers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -98,6 +98,8 @@ def run_and_show(
     *,
     metrics: Sequence[str] = ("mAP",),
     source: str = "",
+    names: Mapping[str, str] | None = None,
+    order: Sequence[str] = (),
     after: Callable[[list[dict[str, Any]], str], None] = lambda records, text: None,
     **where: Any,
 ) -> None:
@@ -111,7 +113,7 @@ def run_and_show(
         say(f"stopped; finished runs are in {out}, and the same command continues from there")
         raise typer.Exit(130) from None
     if out.is_file():
-        text = table(records, metrics=metrics, source=source)
+        text = table(records, metrics=metrics, source=source, names=names, order=order)
         say("\n" + text)
         after(records, text)
     if failed:
@@ -144,7 +146,8 @@ def _run_grids(
 
     made = list(grids(item, data, form=form, **given))
     run_and_show(
-        made, data, out / f"{name}.jsonl", metrics=metrics, source=item.source, after=keep,
+        made, data, out / f"{name}.jsonl", metrics=metrics, source=item.source, names=item.names,
+        order=list(dict.fromkeys(row for grid in made for row in grid.entries())), after=keep,
         jobs=jobs, device=device, cache=out / "cache",
     )  # fmt: skip
 

@@ -17,7 +17,7 @@ Decide = Annotated[
     str | None,
     typer.Option(
         help="Another rule of decisions than that of training: f1, f2, precision=0.9, recall=0.9, "
-        "threshold=0.5, top=3, count or cost=5."
+        "threshold=0.5, score=0.5 (before calibration), top=3, count or cost=5."
     ),
 ]
 

@@ -68,8 +68,9 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         suit the number of rows.
     decide : str, default="f1"
         Rule of `predict`: "f1" (highest expected F1 per class), "f2", "precision=0.9",
-        "recall=0.9", "threshold=0.5", "top=3", "count" (as many per class as estimated), or
-        "cost=5" (a missed label costs 5 times as much as a wrong one).
+        "recall=0.9", "threshold=0.5", "score=0.5" (the same before calibration), "top=3",
+        "count" (as many per class as estimated), or "cost=5" (a missed label costs 5 times as
+        much as a wrong one).
     labels_per_row : float, default=None
         Mean number of present classes per row, if you know it. None: estimated.
     prevalence : dict, default=None

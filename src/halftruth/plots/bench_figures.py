@@ -88,7 +88,7 @@ def draw_comparison(found: pd.DataFrame) -> Drawing:
     parts = list(numbers.groupby(COLUMN, sort=False))
     most = max(len(part) for _, part in parts)
     figure, grid = panels(1, len(parts), width=3.6, height=1.2 + 0.2 * most)
-    for axes, ((data, labels, metric), part) in zip(grid[0], parts, strict=True):
+    for axes, ((setup, data, labels, metric), part) in zip(grid[0], parts, strict=True):
         part = part.sort_values("mean", ascending=False, kind="stable").reset_index(drop=True)
         places = np.arange(len(part))
         axes.errorbar(
@@ -100,6 +100,6 @@ def draw_comparison(found: pd.DataFrame) -> Drawing:
         axes.set_yticks(places, part["method"])
         axes.set_ylim(len(part) - 0.5, -0.5)
         axes.set_xlabel(f"{metric}, %, test rows")
-        axes.set_title(f"{data}, {labels}")
+        axes.set_title(f"{data}, {labels}" + f", set-up {setup + 1}" * bool(setup))
     shared_legend(figure, grid)
     return Drawing("comparison", figure, numbers)

@@ -38,7 +38,7 @@ def draw_examples(folders: Sequence[Path], labels: Path, count: int = 4) -> Draw
         found = run.score(images=images, items=items, bad_images="fail", workers=1)
         for place, row in enumerate(rows):
             for k in np.flatnonzero(truth.values[row] == PRESENT):
-                p = float(found.probabilities[place, k])
+                p = float(found.raw[place, k])
                 tables.append((items[place], truth.classes[k], folder.name, p))
     numbers = pd.DataFrame(tables, columns=["image", "class", "run", "probability"])
     wide = numbers.pivot_table(index=["image", "class"], columns="run", values="probability")

@@ -18,17 +18,19 @@ import numpy as np
 
 from halftruth.presence.probabilities import Probabilities, fit_probabilities
 from halftruth.presence.propensity import LabelBias, choose_possible, choose_propensity
+from halftruth.presence.solvers import logit, sigmoid
 
 # A class with fewer shown labels is not predicted: nothing is known about it. One label is enough
 # for the default, since curves of rare classes are regularised (docs/decisions.md).
 LEAST_SHOWN = 1
 RULES = (
-    "f1, f2, precision=0.9, recall=0.9, threshold=0.5, top=3, count, cost=5 "
-    "(a missed label costs 5 times as much as a wrong one)"
+    "f1, f2, precision=0.9, recall=0.9, threshold=0.5 (of calibrated probabilities), score=0.5 "
+    "(of the sigmoid of the logits), top=3, count, cost=5 (a missed label costs 5 times as much as "
+    "a wrong one)"
 )
 _FREE = ("f1", "f2", "count")
-_WITH_NUMBER = {"precision": (0, 1), "recall": (0, 1), "threshold": (0, 1), "top": (1, np.inf),
-                "cost": (0, np.inf)}  # fmt: skip
+_WITH_NUMBER = {"precision": (0, 1), "recall": (0, 1), "threshold": (0, 1), "score": (0, 1),
+                "top": (1, np.inf), "cost": (0, np.inf)}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def parse_rule(text: str) -> Rule:
         raise ValueError(f"decide: expected one of {RULES}, got {text!r}")
     value, (low, high) = float(number), _WITH_NUMBER[name]
     whole = name != "top" or value == int(value)
-    if not (low <= value <= high and whole and (value > 0 or name == "threshold")):
+    if not (low <= value <= high and whole and (value > 0 or name in ("threshold", "score"))):
         bounds = "a whole number of at least 1" if name == "top" else "a positive number"
         bounds = "a number from 0 to 1" if high == 1 else bounds
         raise ValueError(f"decide: {name} needs {bounds}, got {number}")
@@ -82,11 +84,17 @@ class Decisions:
         return np.asarray(chosen)
 
 
-def decide(probabilities: np.ndarray, shown: np.ndarray, rule: str | Rule = "f1") -> Decisions:
+def decide(
+    probabilities: np.ndarray,
+    shown: np.ndarray,
+    rule: str | Rule = "f1",
+    curves: tuple[np.ndarray, np.ndarray] | None = None,
+) -> Decisions:
     """Return thresholds for a rule, from P(present | x) of rows the model was not fitted on.
 
     `probabilities` is (N, K); `shown` (K,) counts PRESENT labels per class: a class with none is
-    not predicted.
+    not predicted. `curves`: offset and slope per class from logits to probabilities, which the
+    rule "score=0.5" needs.
 
     >>> p = np.array([[0.9, 0.2], [0.6, 0.1], [0.1, 0.1]])
     >>> decide(p, np.array([5, 5]), "f1")(p).tolist()
@@ -98,6 +106,11 @@ def decide(probabilities: np.ndarray, shown: np.ndarray, rule: str | Rule = "f1"
     if rule.name in ("threshold", "cost", "top"):
         value = {"threshold": rule.number, "cost": 1 / (1 + rule.number), "top": 0.0}[rule.name]
         thresholds = np.full(p.shape[1], value)
+    elif rule.name == "score":
+        if curves is None:
+            raise ValueError(f"decide: {rule} needs curves, from logits to probabilities")
+        # P(present | x) where the sigmoid of the logit has this value.
+        thresholds = sigmoid(curves[0] + curves[1] * logit(np.array(rule.number)))
     else:
         found = [_choose_threshold(p[:, k], rule) for k in range(p.shape[1])]
         thresholds = np.array(found)
@@ -172,4 +185,5 @@ def fit_decisions(
         labels[rows], logits, verified=verified, propensity=propensity,
         possible=choose_possible(labels, bias, exponent), **known,
     )  # fmt: skip
-    return probabilities, decide(probabilities(logits), shown, rule), propensity
+    curves = probabilities.offset, probabilities.slope
+    return probabilities, decide(probabilities(logits), shown, rule, curves), propensity

@@ -10,6 +10,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from halftruth.data import DataError
 from halftruth.data.memory import check_memory, format_bytes, get_free_memory
 from halftruth.data.readers.label_lists import join_names
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, SparseLabelMatrix, SparseLabels
@@ -98,9 +99,16 @@ def decide_many(pooled: np.ndarray, shown: np.ndarray, rule: str | Rule) -> Deci
 
     `shown`: PRESENT labels per class of the training rows; a class with none is not predicted.
     """
+    check_many_rule(rule)
     one = choose_thresholds(pooled[:, None], np.array([LEAST_SHOWN]), rule)
     predicted = (np.asarray(shown) >= LEAST_SHOWN) & bool(one.predicted[0])
     return Decisions(one.rule, np.full(len(shown), one.thresholds[0]), predicted)
+
+
+def check_many_rule(rule: str | Rule) -> None:
+    """Refuse a cut of the sigmoid: these models have no logits, only one curve of probabilities."""
+    if str(rule).strip().startswith("score"):
+        raise DataError(f"decide: {rule} has no effect with so many classes; use threshold=...")
 
 
 def choose_classes(p: Tensor, decisions: Decisions) -> Tensor:

@@ -6,6 +6,7 @@ from halftruth.train.inputs.batches import make_inputs
 from halftruth.train.many_classes.many_run import (
     LEFT_OUT,
     MANY,
+    check_many_rule,
     describe_many_memory,
     evaluate_many,
     fit_many_to_task,
@@ -22,6 +23,7 @@ class ManyClassesPlan(Plan):
 
     def fit(self, work: Work) -> FittedModel:
         task, log = work.task, work.logger.log
+        check_many_rule(work.config.decide)
         log(f"{len(task.classes):,} classes: labels stay sparse; {LEFT_OUT}")
         if line := describe_many_memory(task):
             log(line)

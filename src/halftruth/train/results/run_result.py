@@ -22,6 +22,7 @@ from halftruth.presence.estimated_scores import EstimatedScores, estimate_scores
 from halftruth.presence.labelling_model import PresenceRange
 from halftruth.presence.probabilities import Probabilities
 from halftruth.presence.propensity import LabelBias, find_preference
+from halftruth.presence.solvers import sigmoid
 from halftruth.train.auto.label_bias import (
     ROWS_TO_LABEL,
     collect_bias_facts,
@@ -53,12 +54,11 @@ class Details:
 
     config: Config
     task: Task
-    # The rows of each part, and their probabilities (rows, K).
+    # The rows of each part, their logits and their probabilities (rows, K).
     parts: dict[str, np.ndarray]
+    logits: dict[str, np.ndarray]
     probabilities: dict[str, np.ndarray]
     classes: pd.DataFrame
-    # (K, groups, bins) counts of probabilities of each part.
-    histograms: dict[str, np.ndarray]
     out_of_sample: ScoredRows
     is_main_process: bool = True
     seconds: float = 0.0
@@ -204,9 +204,12 @@ def evaluate_run(
     probabilities, decisions, present = decide_without_complete_labels(config, task, given, bias)
     scores = {part: probabilities(values) for part, values in logits.items()}
     limits = np.where(decisions.predicted, decisions.thresholds, 1.0)
-    histograms = {
+    # As per epoch, and as in the papers: of the sigmoid, before calibration.
+    histograms: dict[str, Any] = {
         part: count_class_histograms(
-            scores[part], task.labels.values[at], None if task.truth is None else task.truth[at]
+            sigmoid(logits[part]),
+            task.labels.values[at],
+            None if task.truth is None else task.truth[at],
         )
         for part, at in parts.items()
     }
@@ -235,11 +238,11 @@ def evaluate_run(
         hints=hints,
         files={
             "classes.csv": to_csv_text(table),
-            "class_histograms.npz": dict(histograms),
+            "class_histograms.npz": histograms,
             OUT_OF_SAMPLE: given.to_arrays(),
         },
         details=Details(
-            config, task, parts, scores, table, histograms, given, accelerator.is_main_process
+            config, task, parts, logits, scores, table, given, accelerator.is_main_process
         ),
     )
     with warnings.catch_warnings():

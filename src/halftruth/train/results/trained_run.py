@@ -163,7 +163,7 @@ class TrainedRun:
                 return decide_many(file["pooled"], shown, parsed)
         offset, slope = self.curves
         probabilities = sigmoid(offset + slope * self.held_out.logits)
-        return choose_thresholds(probabilities, shown, parsed)
+        return choose_thresholds(probabilities, shown, parsed, self.curves)
 
     @cached_property
     def held_out(self) -> ScoredRows:
