@@ -38,7 +38,7 @@ def invert_hidden(read, also_shown: bool = False):
         row = read.splits.train[0]
         shown[row] = -shown[row]
     return dataclasses.replace(
-        read, truth=truth, observed=dataclasses.replace(read.observed, values=shown)
+        read, truth=truth, observed=dataclasses.replace(read.observed, stored=shown)
     )
 
 

@@ -310,7 +310,7 @@ def test_describe_in_words(pets):
         ({"classes": ("cat", "dog")}, ValueError, "2 class names for labels of 3 columns"),
         ({"classes": ("cat", " ", "x")}, ValueError, r"classes\[1\] to be a name, got ' '"),
         ({"classes": "cat"}, TypeError, "got the text 'cat'"),
-        ({"values": np.full((4, 3), 2)}, ValueError, r"labels\[0, 0\] \(class 'cat'\) is 2"),
+        ({"stored": np.full((4, 3), 2)}, ValueError, r"labels\[0, 0\] \(class 'cat'\) is 2"),
         ({"items": ["a"]}, ValueError, r"items to have one entry for each of 4 rows, got .*\(1,\)"),
         ({"split": ["a", "b", None, "c"]}, TypeError, "split to be text"),
         ({"items": [1, 2, 3, 4]}, TypeError, "items to be text"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from halftruth.labels import DenseLabelsError, LabelMatrix, SparseLabelMatrix, SparseLabels
+from halftruth.labels import LabelMatrix, SparseLabels, matrix
 
 
 @pytest.fixture(params=["unknown", "absent"])
@@ -42,14 +42,31 @@ def test_other_numbers_are_refused():
         SparseLabels.from_scipy(sparse.csr_matrix([[0, 2]]))
 
 
-def test_matrix_describes_itself_as_the_dense_one():
-    values = np.array([[1, 0], [-1, 0]])
-    dense = LabelMatrix(values, ("cat", "dog"), items=["a", "b"])
-    same = SparseLabelMatrix(SparseLabels.from_dense(values), ("cat", "dog"), items=["a", "b"])
-    assert same.describe() == dense.describe()
-    assert same.select([1]).items.tolist() == ["b"]
-    with pytest.raises(DenseLabelsError, match="2 rows x 2 classes"):
-        _ = same.values
+def test_a_matrix_is_the_same_with_both_storages(dense, monkeypatch):
+    names, items = tuple("abcdefghi"), [f"r{k}" for k in range(30)]
+    one = LabelMatrix(dense, names, items=items)
+    same = LabelMatrix(SparseLabels.from_dense(dense), names, items=items)
+    assert (one.is_sparse, same.is_sparse) == (False, True)
+    for ours, theirs in ((one, same), (one.select([4, 2]), same.select([4, 2]))):
+        assert ours.describe() == theirs.describe()
+        assert ours.shape == theirs.shape
+        assert ours.items.tolist() == theirs.items.tolist()
+        for method in ("positives_per_class", "positives_per_row", "empty_rows"):
+            assert (getattr(ours, method)() == getattr(theirs, method)()).all()
+        assert (ours.take([1, 0]) == theirs.take([1, 0])).all()
+        assert (ours.values == theirs.values).all()
+        assert (ours.sparse.to_dense() == theirs.sparse.to_dense()).all()
+    monkeypatch.setattr(matrix, "_MOST_DENSE", 100)
+    with pytest.raises(ValueError, match="all 30 rows x 9 classes at once"):
+        _ = LabelMatrix(SparseLabels.from_dense(dense), names).values
+
+
+def test_few_classes_and_soft_labels_stay_dense():
+    many = LabelMatrix(np.eye(2, 1001, dtype=np.int8), tuple(map(str, range(1001))))
+    assert many.store_sparse().is_sparse
+    assert not LabelMatrix(np.eye(2, dtype=np.int8), ("a", "b")).store_sparse().is_sparse
+    soft = LabelMatrix(many.values, many.classes, soft=many.values.astype(float))
+    assert not soft.store_sparse().is_sparse
 
 
 @pytest.mark.parametrize(
@@ -63,4 +80,4 @@ def test_matrix_describes_itself_as_the_dense_one():
 def test_bad_matrix(options, message):
     given = {"classes": ("a", "b"), **options}
     with pytest.raises(ValueError, match=message):
-        SparseLabelMatrix(SparseLabels.from_lists([[0], [1]], 2), **given)
+        LabelMatrix(SparseLabels.from_lists([[0], [1]], 2), **given)

@@ -73,7 +73,7 @@ def test_co_occurrence_uses_the_complete_labels(labels):
 
 def test_one_label_per_row_has_no_co_occurrence(labels):
     observed, _ = labels(4)
-    one = replace(observed, values=np.eye(4, dtype=np.int8)[np.arange(300) % 4])
+    one = replace(observed, stored=np.eye(4, dtype=np.int8)[np.arange(300) % 4])
     assert [drawing.name for drawing in draw_data(one)] == ["counts", "positives"]
 
 

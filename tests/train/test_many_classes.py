@@ -13,7 +13,7 @@ import halftruth
 from halftruth import losses
 from halftruth.data import DataError, read_labels
 from halftruth.estimator import HalftruthClassifier
-from halftruth.labels import SparseLabelMatrix, SparseLabels
+from halftruth.labels import SparseLabels
 from halftruth.metrics import (
     average_precision,
     precision_at_k,
@@ -69,7 +69,7 @@ def run(files):
 
 def test_lists_of_names_stay_sparse(files, data):
     labels = read_labels(files / "tags.csv", sparse=True)
-    assert isinstance(labels, SparseLabelMatrix)
+    assert labels.is_sparse
     dense = read_labels(files / "tags.csv")
     assert labels.classes == dense.classes
     assert (labels.sparse.to_dense() == dense.values).all()
@@ -219,13 +219,24 @@ def test_resumed_run_is_evaluated_again(files, run):
     assert again.thresholds == run.result["thresholds"]
 
 
-@pytest.mark.parametrize("name", ["verdicts", "hints"])
-def test_settings_that_need_dense_labels_are_refused(files, tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("verdicts", "a.csv"),
+        ("hints", "a.csv"),
+        ("complete_rows", "a.csv"),
+        ("prevalence", ["tag1=0.5"]),
+        ("complete_classes", ["tag1"]),
+    ],
+)
+def test_settings_of_single_labels_and_classes_are_refused(files, tmp_path, name, value):
     (tmp_path / "a.csv").write_text("id,tag1\nr0,1\n")
-    with pytest.raises(DataError, match=f"{name} .*not available with more than"):
+    given = str(tmp_path / value) if value == "a.csv" else value
+    option = f"--{name.replace('_', '-')}"
+    with pytest.raises(DataError, match=rf"{name} \({option}\): not available with more than"):
         halftruth.fit(
             files / "tags.csv", features=files / "x.npy", out=tmp_path / "run", quiet=True,
-            **{name: str(tmp_path / "a.csv")},
+            **{name: given},
         )  # fmt: skip
 
 

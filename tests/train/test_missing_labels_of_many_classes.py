@@ -62,3 +62,23 @@ def test_complete_labels_stay(data):
     before = count_labels(head, x)
     set_labels_per_row(head, x, labels, np.arange(400), None, print)
     assert count_labels(head, x) == pytest.approx(before)
+
+
+@pytest.mark.parametrize(
+    ("rows", "classes", "per_row", "dim"),
+    [(200, 2614, 31, 4), (400, 1500, 30, 20), (200, 2614, 3, 4)],
+)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_probabilities_of_noise_add_up_to_the_labels_that_are_shown(
+    rows, classes, per_row, dim, seed
+):
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(rows, dim)).astype(np.float32)
+    lists = [random.choice(classes, per_row, replace=False) for _ in range(rows)]
+    held = np.arange(rows // 10)
+    labels = SparseLabels.from_lists(lists, classes)
+    head = fit_many_classes(x, labels, np.arange(len(held), rows), held, seed=seed).head
+    p = np.concatenate([block.numpy() for _, block in score_blocks(head, x, held)])
+    assert p.sum(axis=1).mean() == pytest.approx(per_row, rel=0.02)
+    # The scores do not rank, so all probabilities are close to the share of present labels.
+    assert 0.2 * per_row / classes < np.median(p) < 5 * per_row / classes

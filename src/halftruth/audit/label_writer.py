@@ -102,7 +102,7 @@ def _codes(table: Table, roles: Roles, coding: Coding) -> dict[int, str]:
 
 def _without_absent(wanted: LabelMatrix) -> LabelMatrix:
     values = np.where(wanted.values == ABSENT, UNKNOWN, wanted.values).astype(np.int8)
-    return replace(wanted, values=values)
+    return replace(wanted, stored=values)
 
 
 def _listed(wanted: LabelMatrix, before: LabelMatrix, coding: Coding) -> LabelMatrix:
@@ -113,7 +113,7 @@ def _listed(wanted: LabelMatrix, before: LabelMatrix, coding: Coding) -> LabelMa
     # A row that stays empty keeps its labels.
     values[blank] = coding.meanings()["blank"]
     values[blank & was_blank] = before.values[blank & was_blank]
-    return replace(before, values=values)
+    return replace(before, stored=values)
 
 
 def _new_lists(

@@ -134,7 +134,7 @@ def make_audit(
         training = {"folds": 5, "seed": seed, "device": device, "quiet": quiet, **settings}
         scores, found = _score_by_folds(inputs, verified, out, training)
     values = np.where(verified == 0, inputs.labels.values, verified).astype(np.int8)
-    judged = replace(inputs.labels, values=values)
+    judged = replace(inputs.labels, stored=values)
     good = _check_scores(inputs.file, judged, scores, found)
     facts = found.label_bias or ({} if verdicts is None else _read_facts(out / INFO))
     for line in [*(f"WARNING: {warning}" for warning in found.warnings), *describe_bias(facts)]:

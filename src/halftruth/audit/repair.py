@@ -73,7 +73,7 @@ def repair(
         again = read_labels(new, **audit.info["reading"])
         if "hierarchy" in audit.info["reading"]:
             # More labels may follow from those that were written.
-            written = replace(written, values=again.values)
+            written = replace(written, stored=again.values)
         if again.classes != before.classes or not np.array_equal(again.values, written.values):
             raise AssertionError(f"{out}: the written labels differ; please report this bug")
     write_text(diff, _list_changes(before, written, changes).to_csv(index=False))
@@ -155,7 +155,7 @@ def apply_changes(labels: LabelMatrix, changes: pd.DataFrame) -> LabelMatrix:
     """The labels after the changes."""
     values = labels.values.copy()
     values[_places(labels, changes)] = changes["after"].to_numpy(np.int8)
-    return replace(labels, values=values)
+    return replace(labels, stored=values)
 
 
 def _places(labels: LabelMatrix, changes: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:

@@ -111,7 +111,7 @@ def write_files(read: Benchmark, folder: Path, complete: bool = False) -> dict[s
 def write_labels_and_truth(read: Benchmark, shown: Path, truth: Path, known: np.ndarray) -> None:
     shown.parent.mkdir(parents=True, exist_ok=True)
     write_labels(read.observed, shown)
-    write_labels(dataclasses.replace(read.observed, values=known), truth)
+    write_labels(dataclasses.replace(read.observed, stored=known), truth)
 
 
 def seen_labels(read: Benchmark) -> np.ndarray:

@@ -153,7 +153,7 @@ def _fill(
     soft = labels.soft
     if soft is not None:
         soft = np.where(new, (whole == PRESENT).astype(np.float32), soft)
-    return replace(labels, values=np.where(new, whole, labels.values), soft=soft), new
+    return replace(labels, stored=np.where(new, whole, labels.values), soft=soft), new
 
 
 def _refuse_contradictions(

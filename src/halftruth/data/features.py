@@ -9,7 +9,7 @@ import numpy as np
 
 from halftruth.data.errors import DataError, nearest, option, some
 from halftruth.data.readers.duplicates import repeated_rows
-from halftruth.labels import PRESENT, LabelMatrix, SparseLabelMatrix
+from halftruth.labels import PRESENT, LabelMatrix
 
 
 def align_features(
@@ -125,8 +125,7 @@ def refuse_labels(
     """Refuse a label file given as features: a model would only have to copy its inputs."""
     shared = set(names or ()) & set(labels.classes)
     same = bool(shared) and (len(shared) == len(names or ()) or len(shared) == len(labels.classes))
-    dense = not isinstance(labels, SparseLabelMatrix)
-    if dense and names is None and values is not None and values.shape == labels.values.shape:
+    if names is None and values is not None and values.shape == labels.shape:
         positive = labels.values == PRESENT
         same = bool(np.isin(values, (-1, 0, 1)).all() and (values[positive] == 1).all())
     if same:

@@ -16,7 +16,7 @@ from halftruth.data.readers import read_label_file
 from halftruth.data.readers.duplicates import resolve_duplicates
 from halftruth.data.readers.label_lists import question_classes
 from halftruth.data.readers.text_table import plain, read_table
-from halftruth.labels import UNKNOWN, Hierarchy, LabelMatrix, SparseLabelMatrix, SparseLabels
+from halftruth.labels import UNKNOWN, Hierarchy, LabelMatrix, SparseLabels
 from halftruth.reading import READING, Reading, describe_options
 
 
@@ -25,8 +25,8 @@ def read_labels(
 ) -> LabelMatrix:
     """Read a label file or folder of any known format into a `LabelMatrix`.
 
-    sparse: labels of more than `halftruth.labels.MANY_CLASSES` classes are returned as a
-        `SparseLabelMatrix`, where the format allows it.
+    sparse: labels of more than `halftruth.labels.MANY_CLASSES` classes get sparse storage, where
+        the format allows it.
     reading: 1 and "yes" are present; all else is said by these options.
     """
     options: dict[str, Any] = _check_options(reading)
@@ -46,7 +46,7 @@ def read_labels(
         labels = _resolve(labels, "vote")
     if weights is not None:
         labels = _with_weights(labels, Path(weights))
-    if others and isinstance(labels, LabelMatrix):
+    if others and not labels.is_sparse:
         labels = _leave_out_unasked(labels, parts)
     asked = [f"warning: {text}" for text in question_classes(labels.classes)]
     return dataclasses.replace(labels, notes=(*labels.notes, *asked)) if asked else labels
@@ -83,7 +83,7 @@ def _join(paths: Sequence[str | Path], parts: Sequence[LabelMatrix], votes: bool
         if (part.soft is None) != (first.soft is None):
             raise DataError(f"{path}: cannot join soft labels and hard labels")
     classes = tuple(dict.fromkeys(name for part in parts for name in part.classes))
-    if any(isinstance(part, SparseLabelMatrix) for part in parts):
+    if any(part.is_sparse for part in parts):
         return _resolve(_join_sparse(parts, classes), "merge", listed=True)
     joined = LabelMatrix(
         np.concatenate([_spread(part.values, part, classes, 0) for part in parts]),
@@ -99,13 +99,12 @@ def _join(paths: Sequence[str | Path], parts: Sequence[LabelMatrix], votes: bool
     return joined if votes else _resolve(joined, "merge")
 
 
-def _join_sparse(parts: Sequence[Any], classes: tuple[str, ...]) -> SparseLabelMatrix:
+def _join_sparse(parts: Sequence[LabelMatrix], classes: tuple[str, ...]) -> LabelMatrix:
     """The rows of several files with many classes; labels that a file does not have are unknown."""
     position = {name: k for k, name in enumerate(classes)}
     rows, columns, codes, first = [], [], [], 0
     for part in parts:
-        is_sparse = isinstance(part, SparseLabelMatrix)
-        given = part.sparse if is_sparse else SparseLabels.from_dense(part.values)
+        given = part.sparse
         if given.rest != UNKNOWN:
             raise DataError(
                 f"with {len(classes):,} classes, label files can only be joined if a class that is "
@@ -117,15 +116,15 @@ def _join_sparse(parts: Sequence[Any], classes: tuple[str, ...]) -> SparseLabelM
         codes.append(given.codes)
         first += len(part)
     shape = (first, len(classes))
-    return SparseLabelMatrix(
+    return LabelMatrix(
         SparseLabels.from_entries(
             np.concatenate(rows), np.concatenate(columns), np.concatenate(codes), shape
         ),
         classes,
-        np.concatenate([part.items for part in parts]),
+        _concatenate([part.items for part in parts]),
         _concatenate([part.split for part in parts]),
         tuple(dict.fromkeys(note for part in parts for note in part.notes)),
-        _concatenate_weights(parts, classes),
+        weights=_concatenate_weights(parts, classes),
     )
 
 
@@ -174,14 +173,14 @@ def _concatenate_weights(parts: Sequence[LabelMatrix], classes: Sequence[str]) -
     return np.concatenate(full)
 
 
-def _resolve(labels: Any, how: Any, listed: bool = False) -> Any:
+def _resolve(labels: LabelMatrix, how: Any, listed: bool = False) -> LabelMatrix:
     """Combine the rows of one item that are in different files."""
     return resolve_duplicates(labels, how, where=lambda row: f"row {row + 1}", listed=listed)
 
 
 def _complete(labels: LabelMatrix, path: str | Path) -> LabelMatrix:
     """The labels with everything that follows from a hierarchy of classes."""
-    if isinstance(labels, SparseLabelMatrix):
+    if labels.is_sparse:
         raise DataError(
             f"{path}: a hierarchy is not available with {len(labels.classes):,} classes"
         )
@@ -209,7 +208,7 @@ def _complete(labels: LabelMatrix, path: str | Path) -> LabelMatrix:
         raise DataError(f"{path}: {error}") from None
     changed = int(np.count_nonzero(found != labels.values))
     note = f"{changed:,} labels follow from the hierarchy"
-    return dataclasses.replace(labels, values=found, notes=(*labels.notes, note))
+    return dataclasses.replace(labels, stored=found, notes=(*labels.notes, note))
 
 
 def _with_weights(labels: LabelMatrix, path: Path) -> LabelMatrix:

@@ -163,4 +163,4 @@ def apply_verdicts(
         whole = np.ones(values.shape, dtype=np.float32) if weights is None else weights
         few = np.where(values == ABSENT, 1 / (values.shape[1] - 1), 1.0)
         weights = (whole * few).astype(np.float32)
-    return replace(labels, values=values, soft=soft, weights=weights)
+    return replace(labels, stored=values, soft=soft, weights=weights)

@@ -36,12 +36,7 @@ from halftruth.labels.hiding import (
 from halftruth.labels.hierarchy import Hierarchy
 from halftruth.labels.matrix import LabelMatrix
 from halftruth.labels.soft_labels import check_soft, check_weights, count_votes, harden
-from halftruth.labels.sparse import (
-    MANY_CLASSES,
-    DenseLabelsError,
-    SparseLabelMatrix,
-    SparseLabels,
-)
+from halftruth.labels.sparse import MANY_CLASSES, SparseLabels
 from halftruth.labels.unannotated_classes import find_unannotated
 
 __all__ = [
@@ -49,10 +44,8 @@ __all__ = [
     "MANY_CLASSES",
     "PRESENT",
     "UNKNOWN",
-    "DenseLabelsError",
     "Hierarchy",
     "LabelMatrix",
-    "SparseLabelMatrix",
     "SparseLabels",
     "as_array",
     "centre_weights",

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,18 @@ import numpy as np
 from halftruth.labels.checks import check_classes
 from halftruth.labels.codes import ABSENT, PRESENT, UNKNOWN, as_array
 from halftruth.labels.soft_labels import check_soft, check_weights
+from halftruth.labels.sparse import MANY_CLASSES, SparseLabels
+
+# More labels are not made dense, one byte each.
+_MOST_DENSE = 2_000_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class LabelMatrix:
     """Labels with the names of their columns and rows; `dataclasses.replace` changes a field.
+
+    `stored` are the labels as an array (N, K), or as `SparseLabels` where there are thousands of
+    classes; everything else is the same for both.
 
     >>> pets = LabelMatrix(np.array([[1, 0], [-1, 0]]), ("cat", "dog"), items=["a.jpg", "b.jpg"])
     >>> print(pets.describe())
@@ -21,35 +29,81 @@ class LabelMatrix:
 1 row (50.0 %) without a present label; most often present: cat (1); never present: dog
     """
 
-    values: np.ndarray
+    stored: np.ndarray | SparseLabels
     classes: tuple[str, ...]
     items: np.ndarray | None = None
     split: np.ndarray | None = None
     notes: tuple[str, ...] = ()  # how the file was read, for `describe`
     # Probabilities of presence (N, K), NaN where unknown; `values` has the more probable code.
     soft: np.ndarray | None = None
-    # How much labels count in training: per row (N, 1) or per label (N, K).
+    # How much labels count in training: per row (N, 1) or per label (N, K; not of sparse labels).
     weights: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         classes = check_classes(self.classes)
-        values = as_array(self.values, classes=classes)
-        object.__setattr__(self, "values", values)
         object.__setattr__(self, "classes", classes)
+        if not isinstance(self.stored, SparseLabels):
+            object.__setattr__(self, "stored", as_array(self.stored, classes=classes))
+        elif len(classes) != self.stored.classes:
+            raise ValueError(
+                f"got {len(classes)} class names for labels of {self.stored.classes} columns"
+            )
         for field in ("items", "split"):
             given = getattr(self, field)
             if given is not None:
-                object.__setattr__(self, field, check_one_text_per_row(field, given, len(values)))
+                object.__setattr__(self, field, check_one_text_per_row(field, given, len(self)))
         if self.soft is not None:
             soft = check_soft(self.soft)
-            if soft.shape != values.shape:
-                raise ValueError(f"expected soft labels of shape {values.shape}, got {soft.shape}")
+            if soft.shape != self.shape:
+                raise ValueError(f"expected soft labels of shape {self.shape}, got {soft.shape}")
             object.__setattr__(self, "soft", soft)
         if self.weights is not None:
-            object.__setattr__(self, "weights", check_weights(self.weights, values.shape))
+            weights = check_weights(self.weights, self.shape)
+            if self.is_sparse and weights.shape[1] > 1:
+                raise ValueError(f"with {len(classes):,} classes, weights are one number per row")
+            object.__setattr__(self, "weights", weights)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and classes."""
+        return len(self.stored), len(self.classes)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether only labels that differ from the rest are stored."""
+        return isinstance(self.stored, SparseLabels)
+
+    @cached_property
+    def sparse(self) -> SparseLabels:
+        """The labels in sparse storage."""
+        stored = self.stored
+        return stored if isinstance(stored, SparseLabels) else SparseLabels.from_dense(stored)
+
+    @cached_property
+    def values(self) -> np.ndarray:
+        """The labels as an array (N, K) of int8; refused where that would be too large."""
+        if not isinstance(self.stored, SparseLabels):
+            return self.stored
+        if (cells := len(self) * len(self.classes)) > _MOST_DENSE:
+            raise ValueError(
+                f"this needs all {len(self):,} rows x {len(self.classes):,} classes at once, and "
+                f"{cells / 1e9:.1f} billion labels are too many; use fewer classes or rows"
+            )
+        return self.stored.to_dense()
+
+    def take(self, rows: Any) -> np.ndarray:
+        """Return the labels of some rows as an array (n, K), without those of the others."""
+        stored = self.stored
+        return stored.to_dense(rows) if isinstance(stored, SparseLabels) else stored[rows]
+
+    def store_sparse(self) -> "LabelMatrix":
+        """Return the same labels in sparse storage; those of at most `MANY_CLASSES` stay."""
+        if self.is_sparse or len(self.classes) <= MANY_CLASSES or self.soft is not None:
+            return self
+        return replace(self, stored=self.sparse)
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.stored)
 
     def select(self, rows: Any) -> "LabelMatrix":
         """Select rows by an index array, a boolean mask or a slice, in that order."""
@@ -60,7 +114,9 @@ class LabelMatrix:
         split = None if self.split is None else self.split[rows]
         soft = None if self.soft is None else self.soft[rows]
         weights = None if self.weights is None else self.weights[rows]
-        return LabelMatrix(self.values[rows], self.classes, items, split, self.notes, soft, weights)
+        stored = self.stored
+        stored = stored.select(rows) if isinstance(stored, SparseLabels) else stored[rows]
+        return LabelMatrix(stored, self.classes, items, split, self.notes, soft, weights)
 
     def ignore_weightless(self) -> "LabelMatrix":
         """Return the labels with UNKNOWN where the weight is 0, so that nothing counts them.
@@ -69,7 +125,8 @@ class LabelMatrix:
         >>> pets.ignore_weightless().values
         array([[ 0, -1]], dtype=int8)
         """
-        if self.weights is None:
+        if self.weights is None or self.is_sparse:
+            # Rows of weight 0 are in no part of a run.
             return self
         known = self.values != UNKNOWN if self.soft is None else ~np.isnan(self.soft)
         ignored = (self.weights <= 0) & known
@@ -77,18 +134,25 @@ class LabelMatrix:
             return self
         return replace(
             self,
-            values=np.where(ignored, np.int8(UNKNOWN), self.values),
+            stored=np.where(ignored, np.int8(UNKNOWN), self.values),
             soft=None if self.soft is None else np.where(ignored, np.nan, self.soft),
             notes=(*self.notes, f"{ignored.sum():,} labels have the weight 0 and count as unknown"),
         )
 
     def positives_per_class(self) -> np.ndarray:
         """(K,) the number of rows in which each class is PRESENT."""
-        return np.count_nonzero(self.values == PRESENT, axis=0)
+        return self._count_per_class(int(PRESENT))
 
     def positives_per_row(self) -> np.ndarray:
         """(N,) the number of PRESENT classes of each row."""
-        return np.count_nonzero(self.values == PRESENT, axis=1)
+        if isinstance(self.stored, SparseLabels):
+            return self.stored.count_per_row()
+        return np.count_nonzero(self.stored == PRESENT, axis=1)
+
+    def _count_per_class(self, code: int) -> np.ndarray:
+        if isinstance(self.stored, SparseLabels):
+            return self.stored.count_per_class(code)
+        return np.count_nonzero(self.stored == code, axis=0)
 
     def empty_rows(self) -> np.ndarray:
         """(N,) True for rows without a PRESENT label."""
@@ -96,7 +160,7 @@ class LabelMatrix:
 
     def describe(self) -> str:
         """Describe the labels in one line: counts, rare classes, how the file was read."""
-        absent = int(np.count_nonzero(self.values == ABSENT))
+        absent = int(self._count_per_class(int(ABSENT)).sum())
         counts, per_row = self.positives_per_class(), self.positives_per_row()
         return describe_labels(self.classes, counts, per_row, absent, self.notes)
 

@@ -5,25 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from halftruth.labels.checks import check_classes
 from halftruth.labels.codes import ABSENT, PRESENT, UNKNOWN
-from halftruth.labels.matrix import check_one_text_per_row, describe_labels
-from halftruth.labels.soft_labels import check_weights
 
 # With more classes, `auto` on features keeps labels sparse, and trains the model of many classes.
 MANY_CLASSES = 1_000
-
-
-class DenseLabelsError(ValueError):
-    """Something needs a dense matrix of labels, and there are too many classes for one.
-
-    >>> many = SparseLabelMatrix(SparseLabels.from_lists([[1]], classes=2), ("cat", "dog"))
-    >>> try:
-    ...     many.values
-    ... except DenseLabelsError as error:
-    ...     print(str(error)[:35])
-    this needs a dense matrix of labels
-    """
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,74 +122,3 @@ class SparseLabels:
     def count_per_row(self) -> np.ndarray:
         """(N,) the number of PRESENT classes of each row."""
         return np.bincount(self.row_of_entries()[self.codes == PRESENT], minlength=len(self))
-
-
-@dataclass(frozen=True, eq=False)
-class SparseLabelMatrix:
-    """A `LabelMatrix` of many classes: the same fields, with `sparse` instead of `values`.
-
-    >>> found = SparseLabelMatrix(SparseLabels.from_lists([[1], []], classes=2), ("cat", "dog"))
-    >>> len(found), found.classes
-    (2, ('cat', 'dog'))
-    """
-
-    sparse: SparseLabels
-    classes: tuple[str, ...]
-    items: np.ndarray | None = None
-    split: np.ndarray | None = None
-    notes: tuple[str, ...] = ()
-    # How much the labels of a row count in training, (N, 1).
-    weights: np.ndarray | None = None
-    soft: None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "classes", check_classes(self.classes))
-        if len(self.classes) != self.sparse.classes:
-            raise ValueError(
-                f"got {len(self.classes)} class names for labels of {self.sparse.classes} columns"
-            )
-        for field in ("items", "split"):
-            given = getattr(self, field)
-            if given is not None:
-                object.__setattr__(self, field, check_one_text_per_row(field, given, len(self)))
-        if self.weights is not None:
-            weights = check_weights(self.weights, self.sparse.shape)
-            if weights.shape[1] > 1:
-                raise DenseLabelsError(
-                    f"with {len(self.classes):,} classes, weights are one number per row"
-                )
-            object.__setattr__(self, "weights", weights)
-
-    def __len__(self) -> int:
-        return len(self.sparse)
-
-    @property
-    def values(self) -> np.ndarray:
-        """Refused: what needs a dense matrix is not available with so many classes."""
-        raise DenseLabelsError(
-            f"this needs a dense matrix of labels, and there are {len(self):,} rows x "
-            f"{len(self.classes):,} classes; with more than {MANY_CLASSES:,} classes it is not "
-            "available (see docs/data.md, Many classes); use fewer classes or rows"
-        )
-
-    def select(self, rows: Any) -> "SparseLabelMatrix":
-        """Select rows by an index array, a boolean mask or a slice, in that order."""
-        items = None if self.items is None else self.items[rows]
-        split = None if self.split is None else self.split[rows]
-        weights = None if self.weights is None else self.weights[rows]
-        sparse = self.sparse.select(rows)
-        return SparseLabelMatrix(sparse, self.classes, items, split, self.notes, weights)
-
-    def positives_per_class(self) -> np.ndarray:
-        """(K,) the number of rows in which each class is PRESENT."""
-        return self.sparse.count_per_class()
-
-    def positives_per_row(self) -> np.ndarray:
-        """(N,) the number of PRESENT classes of each row."""
-        return self.sparse.count_per_row()
-
-    def describe(self) -> str:
-        """Describe the labels in one line: counts, rare classes, how the file was read."""
-        absent = int(self.sparse.count_per_class(int(ABSENT)).sum())
-        counts, per_row = self.positives_per_class(), self.positives_per_row()
-        return describe_labels(self.classes, counts, per_row, absent, self.notes)

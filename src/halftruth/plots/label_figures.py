@@ -57,7 +57,7 @@ def read_hidden(
         return labels, None
     # The file counts as complete: only labels that are present can be hidden.
     complete = np.where(labels.values == PRESENT, PRESENT, ABSENT).astype(np.int8)
-    return replace(labels, values=hide(complete, setting, seed)), complete
+    return replace(labels, stored=hide(complete, setting, seed)), complete
 
 
 def draw_data(labels: LabelMatrix, truth: np.ndarray | None = None) -> list[Drawing]:
@@ -250,5 +250,5 @@ def join_classes(
         # PRESENT > UNKNOWN > ABSENT, so the largest label is the label of the category.
         return np.stack([values[:, some].max(axis=1) for some in columns], axis=1)
 
-    matrix = replace(labels, values=join(labels.values), classes=tuple(every))
+    matrix = replace(labels, stored=join(labels.values), classes=tuple(every))
     return matrix, None if truth is None else join(truth)

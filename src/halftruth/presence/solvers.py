@@ -12,6 +12,9 @@ import numpy as np
 
 from halftruth.presence.uncertainty import Spreads
 
+# A negative slope would reverse the ranking.
+_LEAST_SLOPE = 1e-3
+
 
 def logit(scores: np.ndarray) -> np.ndarray:
     """log(s / (1 − s)), finite for 0 and 1."""
@@ -47,15 +50,42 @@ def bisect(
     return np.asarray((low + high) / 2)
 
 
-def find_shift(logits: np.ndarray, total: float) -> float:
+def find_shift(logits: np.ndarray, total: float, cells: np.ndarray | float = 1.0) -> float:
     """Return the number to add to logits (N, K) so that the mean of Σ P per row is `total`.
+
+    `cells`: how often each logit counts.
 
     >>> round(find_shift(np.zeros((5, 2)), 1.6), 3)
     1.386
     """
-    return float(
-        bisect(lambda shift: sigmoid(logits + shift).sum(axis=1).mean() > total, -30.0, 30.0, 60)
-    )
+
+    def is_above(shift: np.ndarray) -> bool:
+        return bool((cells * sigmoid(logits + shift)).sum(axis=1).mean() > total)
+
+    return float(bisect(is_above, -30.0, 30.0, 60))
+
+
+def fit_shared_curve(z: np.ndarray, cells: np.ndarray, present: np.ndarray) -> tuple[float, float]:
+    """Return offset and slope of P = σ(a + b z), where `present` of the `cells` at each z are.
+
+    For each slope one offset makes Σ P the number of present cells, so the level is right whatever
+    the slope; along these, the likelihood has one maximum. Scores that do not rank get the lowest
+    slope, which leaves their order and the mean.
+
+    >>> z = np.linspace(-4, 4, 9)
+    >>> offset, slope = fit_shared_curve(z, np.full(9, 50.0), 50 * sigmoid(0.5 * z - 1))
+    >>> round(offset, 2), round(slope, 2)
+    (-1.0, 0.5)
+    """
+    total = float(present.sum())
+
+    def is_above(slope: np.ndarray) -> bool:
+        at = slope * z
+        p = sigmoid(at + find_shift(at[None], total, cells))
+        return bool((cells * p - present) @ z > 0)
+
+    slope = float(bisect(is_above, _LEAST_SLOPE, 8.0, 30))
+    return find_shift(slope * z[None], total, cells), slope
 
 
 def integrate_others(
@@ -104,8 +134,7 @@ def fit_curves(z: np.ndarray, target: np.ndarray, start: np.ndarray) -> np.ndarr
         det = np.maximum(h00 * h11 - h01 * h01, 1e-12)
         step = np.stack([(h11 * g0 - h01 * g1) / det, (h00 * g1 - h01 * g0) / det], axis=1)
         at = at + np.clip(step, -0.5, 0.5)
-        # A negative slope would reverse the ranking.
-        at[:, 1] = np.maximum(at[:, 1], 1e-3)
+        at[:, 1] = np.maximum(at[:, 1], _LEAST_SLOPE)
         if np.abs(step).max() < 1e-6:
             break
     return at

@@ -30,7 +30,7 @@ from halftruth.train.run_folder import (
     write_text,
 )
 from halftruth.train.run_logger import OnEpoch, RunLogger
-from halftruth.train.task import Task, has_many_classes, load_task
+from halftruth.train.task import Task, load_task
 from halftruth.train.teacher import TEACHER
 from halftruth.train.trackers import Trackers, check_trackers
 from halftruth.train.trainer import Interrupted
@@ -123,7 +123,7 @@ class Run:
         if warning := find_unused_processes(*machine):
             log(warning)
         log(work.task.describe())
-        asked = "zero" in self.config.reading or self.config.truth or has_many_classes(labels)
+        asked = "zero" in self.config.reading or self.config.truth or labels.is_sparse
         if not asked and (hint := completeness_hint(labels.select(work.task.splits.train))):
             log(f"hint: {hint}")
         named = labels.split is not None and len(named_splits(labels.split).val)

@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from halftruth.data.wide_matrix import WideMatrix
-from halftruth.labels import SparseLabelMatrix
+from halftruth.labels import SparseLabels
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.settings import FIXED, FREE, SETTINGS
 
@@ -363,11 +363,10 @@ def digest_features(features: Any) -> str:
 
 def digest_labels(task: "Task") -> str:
     """Return a digest of the rows: their names, labels and parts."""
-    if isinstance(task.labels, SparseLabelMatrix):
-        given = task.labels.sparse
+    if isinstance(given := task.labels.stored, SparseLabels):
         parts = [given.start.tobytes(), given.columns.tobytes(), given.codes.tobytes()]
     else:
-        parts = [np.ascontiguousarray(task.labels.values).tobytes()]
+        parts = [np.ascontiguousarray(given).tobytes()]
     if task.labels.items is not None:
         parts.append("\0".join(map(str, task.labels.items)).encode())
     for values in (task.labels.soft, task.labels.weights):

@@ -32,7 +32,7 @@ class ScoredRows:
         items: Any = [f"row {row + 1}" for row in rows]
         if labels.items is not None:
             items = [str(labels.items[row]) for row in rows]
-        return cls(rows, np.asarray(items, dtype=str), labels.values[rows], logits)
+        return cls(rows, np.asarray(items, dtype=str), labels.take(rows), logits)
 
     @classmethod
     def from_checkpoint(cls, best: Mapping[str, Any], labels: LabelMatrix) -> "ScoredRows":

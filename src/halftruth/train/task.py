@@ -26,8 +26,6 @@ from halftruth.labels import (
     MANY_CLASSES,
     UNKNOWN,
     LabelMatrix,
-    SparseLabelMatrix,
-    SparseLabels,
 )
 from halftruth.labels.soft_labels import scale_weights
 from halftruth.losses import Loss
@@ -139,8 +137,8 @@ def load_task(
     """Read the data of a run; `encoder`: that of the run which is resumed, if it has one.
 
     `accelerator`: of several processes, the main one writes features that are kept on disk.
-    `sparse`: labels of more than `MANY_CLASSES` classes become a `SparseLabelMatrix`, and all terms
-    of a text a `WideMatrix`.
+    `sparse`: labels of more than `MANY_CLASSES` classes get sparse storage, and all terms of a text
+    become a `WideMatrix`.
     `lower_absent`: see `apply_verdicts`.
     """
     labels, groups = _read_rows(config, sparse)
@@ -165,7 +163,7 @@ def load_task(
     return task
 
 
-def _read_rows(config: Config, sparse: bool) -> tuple[Any, np.ndarray | None]:
+def _read_rows(config: Config, sparse: bool) -> tuple[LabelMatrix, np.ndarray | None]:
     """Return the labels of all rows, and the group of each row, if there are groups."""
     # First, so that a misspelt column is reported as --group-column, not as a dropped column.
     groups = read_groups(config)
@@ -177,14 +175,15 @@ def _read_rows(config: Config, sparse: bool) -> tuple[Any, np.ndarray | None]:
             read_texts(config.labels, config.text, config.reading)
         raise
     if sparse:
-        labels = _keep_sparse(config, labels)
+        labels = labels.store_sparse()
+    if labels.is_sparse:
+        _refuse_with_sparse_labels(config, len(labels.classes))
     if len(labels) == 0:
         raise DataError(f"{config.labels}: there are no rows")
     if config.prevalence or config.complete_classes or config.labels_per_row:
-        # Reported before training; the result is used after it. No class of many is known.
-        many = has_many_classes(labels) and not (config.prevalence or config.complete_classes)
+        # Reported before training; the result is used after it.
         parse_label_priors(
-            None if many else labels.values, labels.classes, config.prevalence,
+            None if labels.is_sparse else labels.values, labels.classes, config.prevalence,
             config.complete_classes, config.labels_per_row,
         )  # fmt: skip
     if groups is None and labels.items is not None and len(set(labels.items)) < len(labels):
@@ -194,8 +193,8 @@ def _read_rows(config: Config, sparse: bool) -> tuple[Any, np.ndarray | None]:
 
 
 def _add_verified_labels(
-    config: Config, labels: Any, lower_absent: bool
-) -> tuple[Any, np.ndarray | None]:
+    config: Config, labels: LabelMatrix, lower_absent: bool
+) -> tuple[LabelMatrix, np.ndarray | None]:
     """Return labels with complete rows and verdicts, and those of the file where they changed."""
     given = None
     if config.complete_rows:
@@ -207,8 +206,8 @@ def _add_verified_labels(
 
 
 def _leave_out_weightless(
-    config: Config, labels: Any, given: np.ndarray | None, splits: Splits
-) -> tuple[Any, np.ndarray | None, Splits]:
+    config: Config, labels: LabelMatrix, given: np.ndarray | None, splits: Splits
+) -> tuple[LabelMatrix, np.ndarray | None, Splits]:
     """Leave out labels and rows of weight 0; an error if training or validation loses all rows."""
     if (weights := labels.weights) is None:
         return labels, given, splits
@@ -223,9 +222,8 @@ def _leave_out_weightless(
             f"{config.labels}: every weight of the {len(splits.val):,} validation rows is 0, so "
             "no epoch can be chosen; give some of them another weight"
         )
-    if not has_many_classes(labels):
-        labels = labels.ignore_weightless()
-        given = None if given is None else np.where(weights > 0, given, UNKNOWN)
+    labels = labels.ignore_weightless()
+    given = None if given is None else np.where(weights > 0, given, UNKNOWN)
     if not np.ptp(weights[kept.train]):
         # Equal weights say nothing.
         labels = replace(labels, weights=None)
@@ -241,7 +239,7 @@ def _read_features(
 ) -> None:
     """Add the features of all rows: of tables, of text, and of the images beside these."""
     labels, rows = task.labels, task.splits.train
-    values = get_frequent_labels(labels) if has_many_classes(labels) else labels.values
+    values = get_frequent_labels(labels) if labels.is_sparse else labels.values
     images = None if encoder is None else encoder.images
     if config.images and images is None:
         images = ImageFeatures.create(config)
@@ -259,7 +257,7 @@ def _read_features(
             if encoder is None:
                 encoder = FeatureEncoder.fit(
                     *found[:2], values, rows, config.encoder, config.tunes_encoder, images,
-                    wide=sparse and not has_many_classes(labels) and labels.soft is None,
+                    wide=sparse and not labels.is_sparse and labels.soft is None,
                 )  # fmt: skip
             task.features, task.texts = encoder.transform(*found), found[1]
     if images is not None:
@@ -309,7 +307,7 @@ def check_parts(task: Task, config: Config) -> None:
             f"{config.labels}: no label of the {len(train):,} training rows is present (1), "
             "so there is nothing to learn; check the columns and the options for label codes"
         )
-    if has_many_classes(task.labels):
+    if task.labels.is_sparse:
         present = task.labels.select(val).positives_per_row().any()
         purpose = "probabilities cannot be found"
     elif not config.fits_at_once:
@@ -385,16 +383,17 @@ def truth_options(config: Config) -> dict[str, Any]:
     return options
 
 
-def align_truth(labels: LabelMatrix, truth: Any, path: Any) -> Any:
-    """Return the complete labels in the order of rows and classes of the given labels."""
+def align_truth(labels: LabelMatrix, truth: LabelMatrix, path: Any) -> Any:
+    """Return the complete labels in the order of rows and classes of the given labels.
+
+    They are an array, or sparse where the given labels are.
+    """
     position = {name: k for k, name in enumerate(truth.classes)}
     missing = [name for name in labels.classes if name not in position]
     if missing:
         raise DataError(f"{path}: the complete labels have no class {some(missing)}")
     columns = [position[name] for name in labels.classes]
-    codes: Any = truth.sparse if has_many_classes(truth) else None
-    if has_many_classes(labels) and codes is None:
-        codes = SparseLabels.from_dense(truth.values)
+    codes = truth.sparse if labels.is_sparse else None
     if labels.items is None or truth.items is None:
         if len(truth) != len(labels):
             raise DataError(
@@ -412,34 +411,21 @@ def align_truth(labels: LabelMatrix, truth: Any, path: Any) -> Any:
     return truth.values[rows][:, columns]
 
 
-def has_many_classes(labels: Any) -> bool:
-    """Return whether labels are sparse, since there are many classes."""
-    return isinstance(labels, SparseLabelMatrix)
-
-
-def get_frequent_labels(labels: Any) -> np.ndarray:
+def get_frequent_labels(labels: LabelMatrix) -> np.ndarray:
     """Return the dense labels of the most frequent of many classes, to choose terms of text by."""
     frequent = np.argsort(-labels.positives_per_class(), kind="stable")[:_FREQUENT_CLASSES]
-    return np.asarray(labels.sparse.select_classes(frequent).to_dense())
+    return labels.sparse.select_classes(frequent).to_dense()
 
 
-def _keep_sparse(config: Config, labels: Any) -> Any:
-    """Return labels of many classes as sparse ones; settings that need dense ones are refused."""
-    if len(labels.classes) <= MANY_CLASSES or labels.soft is not None:
-        return labels
-    if not has_many_classes(labels):
-        labels = SparseLabelMatrix(
-            SparseLabels.from_dense(labels.values), labels.classes, labels.items, labels.split,
-            labels.notes, labels.weights,
-        )  # fmt: skip
-    for name in ("verdicts", "hints", "complete_rows"):
+def _refuse_with_sparse_labels(config: Config, classes: int) -> None:
+    """Refuse settings of single labels or classes, which need the labels of all of them at once."""
+    for name in ("verdicts", "hints", "complete_rows", "prevalence", "complete_classes"):
         if getattr(config, name):
-            option = f"--{name.replace('_', '-')}"
             raise DataError(
-                f"{name} ({option}): not available with more than {MANY_CLASSES:,} classes; "
-                f"{config.labels} has {len(labels.classes):,}"
+                f"{name} (--{name.replace('_', '-')}): not available with more than "
+                f"{MANY_CLASSES:,} classes; {config.labels} has {classes:,}; leave it out, or name "
+                "a method (--method swan)"
             )
-    return labels
 
 
 def _check_images_named(task: Task) -> None:

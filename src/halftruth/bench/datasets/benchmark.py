@@ -187,7 +187,7 @@ def load(
     parts[splits.val], parts[splits.test] = "val", "test"
     benchmark = Benchmark(
         name=name,
-        observed=replace(contents.labels, values=observed, split=parts),
+        observed=replace(contents.labels, stored=observed, split=parts),
         truth=contents.labels.values,
         splits=splits,
         images=contents.images,

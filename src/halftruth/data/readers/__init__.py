@@ -40,7 +40,7 @@ def read_label_file(
     """Read a label file or folder of any known format; `reading` has options of `Reading`.
 
     `sparse`: labels of more than `MANY_CLASSES` classes, in a column of names or a scipy matrix
-    (.npz), are returned as a `SparseLabelMatrix`.
+    (.npz), get sparse storage.
     """
     source = Path(source)
     if (classes := reading.get("classes")) is not None:

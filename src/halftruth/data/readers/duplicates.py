@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from halftruth.labels import (
     PRESENT,
     UNKNOWN,
     LabelMatrix,
-    SparseLabelMatrix,
     SparseLabels,
     count_votes,
     harden,
@@ -32,12 +31,12 @@ def repeated_rows(items: np.ndarray) -> np.ndarray:
 
 
 def resolve_duplicates(
-    labels: Any,
+    labels: LabelMatrix,
     how: Duplicates,
     *,
     where: Callable[[int], str],
     listed: bool,
-) -> Any:
+) -> LabelMatrix:
     """Apply `how` to items with several rows.
 
     Merging combines the rows: PRESENT and ABSENT replace UNKNOWN. PRESENT against ABSENT is an
@@ -46,7 +45,7 @@ def resolve_duplicates(
     """
     check_choice("duplicates", how, get_args(Duplicates))
     if how == "vote":
-        if isinstance(labels, SparseLabelMatrix):
+        if labels.is_sparse:
             raise DataError(
                 f"votes are soft labels, which are not available with {len(labels.classes):,} "
                 f"classes; pass {option('duplicates', 'merge')} to join the lists of an item"
@@ -92,9 +91,7 @@ def _group(items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return rank[which.ravel()], np.sort(first)
 
 
-def _split_of(
-    labels: LabelMatrix | SparseLabelMatrix, target: np.ndarray, kept: np.ndarray
-) -> np.ndarray | None:
+def _split_of(labels: LabelMatrix, target: np.ndarray, kept: np.ndarray) -> np.ndarray | None:
     """The split of each item; all of its rows must be in one."""
     split = labels.split
     if split is None:
@@ -105,20 +102,18 @@ def _split_of(
     return split[kept]
 
 
-def _merge(labels: Any, listed: bool) -> Any:
+def _merge(labels: LabelMatrix, listed: bool) -> LabelMatrix:
     assert labels.items is not None
-    if getattr(labels, "soft", None) is not None or labels.weights is not None:
+    if labels.soft is not None or labels.weights is not None:
         raise DataError(
             "duplicates='merge' is for hard labels without weights; keep one row per item"
         )
     target, kept = _group(labels.items)
-    shape = (len(kept), len(labels.classes))
-    if isinstance(labels, SparseLabelMatrix):
-        given = labels.sparse
+    shape, split = (len(kept), len(labels.classes)), _split_of(labels, target, kept)
+    if isinstance(given := labels.stored, SparseLabels):
         rows = target[given.row_of_entries()]
         joined = SparseLabels.from_entries(rows, given.columns, given.codes, shape, given.rest)
-        split = _split_of(labels, target, kept)
-        return SparseLabelMatrix(joined, labels.classes, labels.items[kept], split, labels.notes)
+        return LabelMatrix(joined, labels.classes, labels.items[kept], split, labels.notes)
     present, absent = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
     np.logical_or.at(present, target, labels.values == PRESENT)
     np.logical_or.at(absent, target, labels.values == ABSENT)
@@ -130,6 +125,5 @@ def _merge(labels: Any, listed: bool) -> Any:
             f"{labels.classes[column]!r} is present in one and absent in another; if the rows are "
             f"votes of several annotators, pass {option('duplicates', 'vote')}"
         )
-    split = _split_of(labels, target, kept)
     values = np.where(present, PRESENT, np.where(absent, ABSENT, UNKNOWN)).astype(np.int8)
     return LabelMatrix(values, labels.classes, labels.items[kept], split, labels.notes)

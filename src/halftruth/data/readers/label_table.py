@@ -36,7 +36,7 @@ from halftruth.data.readers.text_table import (
     table_from_frame,
 )
 from halftruth.data.splits import SPLIT_NAMES
-from halftruth.labels import LabelMatrix, SparseLabelMatrix, SparseLabels, harden
+from halftruth.labels import LabelMatrix, harden
 from halftruth.reading import Duplicates, Meaning
 
 # fmt: off
@@ -116,7 +116,7 @@ def labels_of_table(
 ) -> LabelMatrix:
     """Convert a table into labels; `items` name the rows if no column does.
 
-    `sparse`: labels of many classes become a `SparseLabelMatrix`.
+    `sparse`: labels of more than `MANY_CLASSES` classes get sparse storage.
     """
     weights = None
     if weight_column is not None:
@@ -168,11 +168,7 @@ def labels_of_table(
     if roles.split is not None:
         split, note = _read_split(table, roles.split)
         notes += note
-    labels: Any
-    if isinstance(values, SparseLabels):
-        labels = SparseLabelMatrix(values, names, items, split, notes, weights)
-    else:
-        labels = LabelMatrix(values, names, items, split, notes, shares, weights)
+    labels = LabelMatrix(values, names, items, split, notes, shares, weights)
     return resolve_duplicates(
         labels, duplicates, where=table.where, listed=roles.listing is not None
     )

@@ -19,7 +19,6 @@ from halftruth.data.splits import SPLIT_NAMES
 from halftruth.labels import (
     MANY_CLASSES,
     LabelMatrix,
-    SparseLabelMatrix,
     SparseLabels,
     check_soft,
     harden,
@@ -91,7 +90,7 @@ def read_matrix(
 
 def _read_sparse(
     path: Path, coding: Coding, classes: Sequence[str] | None, sparse: bool, **others: Any
-) -> Any:
+) -> LabelMatrix:
     """The labels of a matrix that `scipy.sparse.save_npz` wrote; it takes no other options."""
     from scipy.sparse import load_npz
 
@@ -108,7 +107,7 @@ def _read_sparse(
         raise DataError(f"{path}: {error}") from None
     names = _check_names(classes, found.classes, path)
     if sparse and found.classes > MANY_CLASSES:
-        return SparseLabelMatrix(found, names)
+        return LabelMatrix(found, names)
     check_memory(
         len(found) * found.classes,
         f"a matrix of {len(found):,} rows x {found.classes:,} classes",

@@ -15,6 +15,7 @@ from halftruth.labels import PRESENT, UNKNOWN, SparseLabels
 from halftruth.models import Classifier
 from halftruth.models.ensemble import make_preparation
 from halftruth.models.many_classes import ManyClassHead, build_many_classes
+from halftruth.presence.solvers import fit_shared_curve
 from halftruth.train.devices import limit_threads
 from halftruth.train.inputs.batches import fit_standardization, share_scale, to_dense
 
@@ -31,6 +32,8 @@ _LEARNING_RATE, _RIDGE = 0.01, 0.1
 # Held-out rows on which the share of the neighbours and the curve are found.
 _TUNING_CELLS = 30_000_000
 _SHARES = (0.0, 0.2, 0.4, 0.6, 0.8)
+# The curve is fitted to counts of logits in bins, between these ends.
+_BINS, _FAR_LOGIT = 4_000, 17.0
 # The number of logits that are held at once.
 BLOCK = 8_000_000
 Log = Callable[[str], None]
@@ -263,18 +266,18 @@ def tune_many(
     """Find the share of the neighbours and the curve of probabilities on held-out rows.
 
     The share has the highest precision at 1, 3 and 5 on the observed labels; the curve is logistic
-    regression on them, so probabilities are those of being labelled.
+    regression on them, so probabilities are those of being labelled, and add up to their number.
     """
     head = fitted.head
     most = max(_TUNING_CELLS // labels.classes, 100)
     if len(held) > most:
         held = np.sort(np.random.default_rng(seed).choice(held, most, replace=False))
-    held = held[labels.select(held).count_per_row() > 0]
-    if not len(held):
+    filled = held[labels.select(held).count_per_row() > 0]
+    if not len(filled):
         fitted.notes.append("no held-out row has a label: probabilities are not calibrated")
         return
     hits = np.zeros(len(_SHARES))
-    for rows, x in prepared_blocks(head, features, held):
+    for rows, x in prepared_blocks(head, features, filled):
         present = torch.from_numpy(labels.to_dense(rows) == PRESENT)
         linear = torch.sigmoid(F.linear(x, head.linear.weight, head.linear.bias))
         near = head.share_labels(head.find_neighbours(x), 0, labels.classes)
@@ -284,7 +287,7 @@ def tune_many(
             hits[i] += float(sum((hit[:, :k].sum() / k for k in (1, 3, 5)), torch.zeros(())))
     best = int(hits.argmax())
     head.share.fill_(_SHARES[best])
-    slope, offset = _fit_curve(head, features, labels, held)
+    offset, slope = _fit_curve(head, features, labels, held)
     head.slope.fill_(slope)
     head.offset.fill_(offset)
     fitted.notes.append(
@@ -296,24 +299,16 @@ def tune_many(
 def _fit_curve(
     head: ManyClassHead, features: Any, labels: SparseLabels, held: np.ndarray
 ) -> tuple[float, float]:
-    """Return slope and offset of logit P(labelled | score), the same for all classes (Newton)."""
-    slope, offset = 1.0, 0.0
-    blocks = [
-        (head.score_classes(x, head.find_neighbours(x), 0, labels.classes), rows)
-        for rows, x in prepared_blocks(head, features, held)
-    ]
-    for _ in range(8):
-        gradient, curvature = np.zeros(2), 1e-6 * np.eye(2)
-        for z, rows in blocks:
-            p = torch.sigmoid(offset + slope * z)
-            away, spread = p - torch.from_numpy(labels.to_dense(rows) == PRESENT).float(), p - p * p
-            gradient += [float((away * z).sum()), float(away.sum())]
-            cross = float((spread * z).sum())
-            curvature += [[float((spread * z * z).sum()), cross], [cross, float(spread.sum())]]
-        change = np.linalg.solve(curvature, gradient)
-        slope, offset = slope - np.clip(change[0], -0.5, 0.5), offset - np.clip(change[1], -2, 2)
-        slope = max(slope, 0.05)
-    return float(slope), float(offset)
+    """Return offset and slope of logit P(labelled | score), the same for all classes."""
+    total = np.zeros((3, _BINS))
+    for rows, x in prepared_blocks(head, features, held):
+        z = head.score_classes(x, head.find_neighbours(x), 0, labels.classes).flatten()
+        place = ((z / _FAR_LOGIT + 1) * (_BINS / 2)).long().clamp(0, _BINS - 1)
+        present = torch.from_numpy(labels.to_dense(rows) == PRESENT).flatten()
+        for sums, weight in zip(total, (None, z.double(), present.double()), strict=True):
+            sums += torch.bincount(place, weight, minlength=_BINS).numpy()
+    cells, z, present = total[:, total[0] > 0]
+    return fit_shared_curve(z / cells, cells, present)
 
 
 def prepared_blocks(

@@ -13,7 +13,7 @@ from torch import Tensor
 from halftruth.data import DataError
 from halftruth.data.memory import check_memory, format_bytes, get_free_memory
 from halftruth.data.readers.label_lists import join_names
-from halftruth.labels import ABSENT, PRESENT, UNKNOWN, SparseLabelMatrix, SparseLabels
+from halftruth.labels import ABSENT, PRESENT, UNKNOWN, SparseLabels
 from halftruth.metrics import average_precision, propensities
 from halftruth.metrics.by_blocks import RowBlockMetrics
 from halftruth.models import Classifier
@@ -58,7 +58,6 @@ def fit_many_to_task(
 ) -> tuple[Classifier, dict[str, Any]]:
     """Fit the model of many classes; return it and what its checkpoint has beside."""
     labels, features = task.labels, task.features
-    assert isinstance(labels, SparseLabelMatrix)
     assert features is not None
     fitted = fit_many_classes(
         features, labels.sparse, task.splits.train, task.splits.val, seed=config.seed,
@@ -263,7 +262,6 @@ def describe_many_memory(task: Task) -> str | None:
     A run that cannot fit is refused.
     """
     labels, features = task.labels, task.features
-    assert isinstance(labels, SparseLabelMatrix)
     assert features is not None
     (rows, dim), count = features.shape, len(labels.classes)
     mapped = isinstance(features, np.memmap) or isinstance(features.base, np.memmap)
@@ -351,7 +349,7 @@ def match_classes(given: Any, classes: Sequence[str]) -> tuple[SparseLabels, lis
 
     A class that is not in the file has the code of a class that is not listed.
     """
-    sparse = given.sparse if hasattr(given, "sparse") else SparseLabels.from_dense(given.values)
+    sparse = given.sparse
     position = {name: k for k, name in enumerate(classes)}
     place = np.array([position.get(name, -1) for name in given.classes])
     kept = place[sparse.columns] >= 0

@@ -16,7 +16,7 @@ from halftruth.train.plans.many_classes import ManyClassesPlan
 from halftruth.train.plans.network import NetworkPlan, describe_cpu_time
 from halftruth.train.plans.plan import Plan, Work
 from halftruth.train.plans.taught import TaughtPlan
-from halftruth.train.task import has_many_classes, release_validation
+from halftruth.train.task import release_validation
 from halftruth.train.teacher import make_teacher_config
 
 
@@ -24,7 +24,7 @@ def choose_plan(work: Work) -> Plan:
     """Return the plan of a run; `work.config` then has its method and settings."""
     if work.config.method == GIVEN:
         return GivenScoresPlan()
-    if has_many_classes(work.task.labels):
+    if work.task.labels.is_sparse:
         return ManyClassesPlan()
     if line := describe_cpu_time(work):
         work.logger.log(line)
