@@ -135,9 +135,10 @@ def make_app(
     def predict() -> Any:
         items, inputs = read_request(flask.request, run, kind, most_rows)
         with lock:
-            table = run.predict(
-                **{"text" if kind == "texts" else kind: inputs}, items=items, bad_images="fail"
-            )
+            given: dict[str, Any] = {"text" if kind == "texts" else kind: inputs}
+            if kind == "images":
+                given["bad_images"] = "fail"
+            table = run.predict(**given, items=items)
         return {"predictions": to_records(table, run.classes)}
 
     @app.errorhandler(DataError)

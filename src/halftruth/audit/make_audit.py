@@ -29,6 +29,7 @@ from halftruth.audit.candidates import ScoredLabels
 from halftruth.audit.cross_scores import cross_scores
 from halftruth.audit.score_sources import check_ranking, read_scores, run_scores, trained_on
 from halftruth.data import DataError
+from halftruth.data.check import question_features
 from halftruth.data.verdicts import place_verdicts
 from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.presence.calibration import calibrate
@@ -266,6 +267,9 @@ def _score_by_folds(
     )  # fmt: skip
     found = _Source(f"{training['folds']}-fold training, out-of-sample", bad)
     found.label_bias = _read_facts(folder / "fold0" / "result.json")
+    if matrix is not None:
+        given = inputs.labels.values, inputs.labels.classes
+        found.warnings += question_features(matrix, *given, fitted.outputs)
     return scores, found
 
 

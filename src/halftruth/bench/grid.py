@@ -16,10 +16,11 @@ from halftruth.bench.cells import PRIOR, BenchCell, is_on_features
 from halftruth.bench.label_settings import find_setting
 from halftruth.bench.search_space import middle_of_required, parse, space_of
 from halftruth.data import DataError
+from halftruth.data.errors import find_twice, some
 from halftruth.models.heads import registry as heads
 from halftruth.seeds import SEED_RANGE, is_seed
 from halftruth.train.config import AUTO, Config, ConfigError, collect
-from halftruth.train.settings import is_rule
+from halftruth.train.settings import is_rule, read_yaml
 
 # Settings of `halftruth train` that a grid sets itself: files, the method, the seed.
 _NOT_TRAINING = {
@@ -224,6 +225,10 @@ class Grid:
         found = [f"data {name}: {text}" for name in self.data for text in self._data_problems(name)]
         found += [text for name, entry in self._given().items() for text in _problems(name, entry)]
         found += self._budget_problems()
+        for key in ("labels", "methods", "seeds"):
+            several = getattr(self, key)
+            if isinstance(several, list) and (twice := find_twice(several)):
+                found.append(f"{key}: {some(twice)} is given twice")
         if not self.seeds or not all(type(s) is int and is_seed(s) for s in self.seeds):
             found.append(f"seeds: expected a list, each {SEED_RANGE}, got {self.seeds}")
         if type(self.trials) is not int or self.trials < 1:
@@ -292,7 +297,7 @@ def load_grid(path: str | Path, **changes: Any) -> Grid:
     """Read and check a grid from a YAML file, with some of its keys replaced."""
     path = Path(path)
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = read_yaml(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError([f"{path}: {error}"]) from error
     if not isinstance(values, dict):

@@ -110,13 +110,14 @@ def check(
 
     matrix = read_labels(labels, **{**_keep_duplicates(labels), **reading})
     store = ImageStore(images) if images else None
-    values, ids = None, None
+    values, ids, names = None, None, None
     if features:
-        values, ids = _read_features(features, reading.get("arff_labels"))
+        values, ids, names = _read_features(features, reading.get("arff_labels"))
     with RunLogger(None, quiet=store is None).progress("reading images", len(matrix)) as advance:
         report = check_data(
-            matrix, store, values, feature_ids=ids, workers=workers, progress=advance
-        )
+            matrix, store, values, feature_ids=ids, feature_names=names, workers=workers,
+            progress=advance,
+        )  # fmt: skip
     say(report.text())
     say(suggest_method(matrix, None if values is None else values.shape[1]))
     for line in describe_choice(matrix, values if report.ok else None, ids, complete_rows, reading):
@@ -165,8 +166,8 @@ def describe_choice(
     return describe_bias(collect_bias_facts(labels.classes, values, first, none, none, test))
 
 
-def _read_features(paths: list[str], arff_labels: Any) -> tuple[Any, Any]:
-    """The features of all files as one matrix, and the ids of its rows."""
+def _read_features(paths: list[str], arff_labels: Any) -> tuple[Any, Any, list[str]]:
+    """The features of all files as one matrix, the ids of its rows, the names of its columns."""
     import numpy as np
 
     from halftruth.train.inputs.feature_encoder import FeatureEncoder, read_sources
@@ -174,7 +175,7 @@ def _read_features(paths: list[str], arff_labels: Any) -> tuple[Any, Any]:
     sources = read_sources(paths, arff_labels=arff_labels)
     rows = np.arange(len(sources[0]))
     fitted = FeatureEncoder.fit(sources, None, None, rows)
-    return fitted.transform(sources), sources[0].ids
+    return fitted.transform(sources), sources[0].ids, fitted.outputs
 
 
 @app.command()

@@ -135,6 +135,8 @@ def assignments(pairs: list[str] | None, option: str = "--set") -> dict[str, Any
         key, equals, text = pair.partition("=")
         if not equals or not key.strip():
             raise typer.BadParameter(f"expected key=value, got {pair!r}", param_hint=option)
+        if key.strip() in values:
+            raise typer.BadParameter(f"{key.strip()} is given twice", param_hint=option)
         try:
             values[key.strip()] = read_yaml(text)
         except yaml.YAMLError as error:

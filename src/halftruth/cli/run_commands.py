@@ -120,7 +120,11 @@ def predict(
     decide: Decide = None,
     raw: Annotated[
         bool,
-        typer.Option("--raw", help="Write the sigmoid of the logits, not calibrated."),
+        typer.Option(
+            "--raw",
+            help="Write the sigmoid of the logits, not calibrated; labels are still decided by "
+            "calibrated probabilities.",
+        ),
     ] = False,
     bad_images: Annotated[
         str, typer.Option(help="Images that cannot be read: skip or fail.")
@@ -136,6 +140,12 @@ def predict(
         raise typer.BadParameter(f"expected a .csv or .parquet file, got {out}", param_hint="--out")
     o.check_not_read(out, inputs, images, features, hints)
     _check_rule(decide)
+    if raw and decide is not None:
+        raise typer.BadParameter(
+            "labels are decided by calibrated probabilities, which --raw does not show; leave out "
+            "one of the two",
+            param_hint="--raw, --decide",
+        )
     trained = open_run(run, device, flip)
     from halftruth.train.results.predictions import write_predictions
 

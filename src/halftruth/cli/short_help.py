@@ -1,8 +1,12 @@
-"""`--help` of every command: the options used most, on one page; `--help-all` shows the others."""
+"""What all commands share: a short `--help`, and an error for an option that is given twice.
+
+`--help` shows the options used most, on one page; `--help-all` shows the others.
+"""
 
 import copy
 import re
 import textwrap
+from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -28,7 +32,12 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take `--help-all` for `--help`, and note the difference."""
         self.shows_all = ALL in args
-        return super().parse_args(ctx, ["--help" if arg == ALL else arg for arg in args])
+        args = ["--help" if arg == ALL else arg for arg in args]
+        for option, count in Counter(self.make_parser(ctx).parse_args([*args])[2]).items():
+            if count > 1 and option.param_type_name == "option" and not option.multiple:
+                # The last one would count, without a word.
+                raise typer.BadParameter("is given twice", param_hint=option.opts[0])
+        return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help; the process ends then, so options are changed in place."""

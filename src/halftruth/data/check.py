@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from halftruth.data.decode_images import check_images
-from halftruth.data.errors import DataError, option, some
+from halftruth.data.errors import DataError, find_twice, option, some
 from halftruth.data.features import align_features, check_features
 from halftruth.data.image_file import BadImage
 from halftruth.data.images import ImageStore
-from halftruth.data.readers.duplicates import repeated_rows
 from halftruth.data.readers.label_lists import question_classes
 from halftruth.data.splits import Splits, check_leakage, named_splits
+from halftruth.data.wide_matrix import WideMatrix
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 
 RARE = 5
+# A column with this AUC predicts a class alone. Cells of features that are ranked for that at most.
+_LEAK, _MOST_CELLS = 0.99, 4_000_000
 NOTHING = {"no finding", "no findings", "normal", "none", "nothing", "negative", "background"}
 
 
@@ -103,6 +106,7 @@ def check_data(
     features: np.ndarray | None = None,
     *,
     feature_ids: np.ndarray | None = None,
+    feature_names: Sequence[str] | None = None,
     groups: np.ndarray | None = None,
     decode: bool = True,
     workers: int = 2,
@@ -150,7 +154,7 @@ def check_data(
     if store is not None:
         _check_store(report, labels, store, decode, workers, progress)
     if features is not None:
-        return _with_features(report, labels, features, feature_ids)
+        return _with_features(report, labels, features, feature_ids, feature_names)
     return report
 
 
@@ -175,6 +179,53 @@ def completeness_hint(labels: LabelMatrix) -> str | None:
         "label is absent; if every class was checked in every row, read the labels with "
         f"{option('zero', 'absent')}, otherwise keep 0 as unknown"
     )
+
+
+def question_features(
+    values: Any,
+    labels: np.ndarray,
+    classes: Sequence[object],
+    names: Sequence[str] | None = None,
+    place: str = "features",
+) -> list[str]:
+    """Ask about columns (N, D) that alone predict a class: they may be made from its labels.
+
+    `values`: an array, a `WideMatrix` or a scipy matrix; `names`: those of its columns. Of many
+    rows, some are drawn.
+    """
+    from scipy.special import gammaln
+    from scipy.stats import rankdata
+
+    columns = values.columns if isinstance(values, WideMatrix) else np.arange(values.shape[1])
+    if len(labels) > (most := max(_MOST_CELLS // len(columns), 200)):
+        rows = np.random.default_rng(0).choice(len(labels), most, replace=False)
+        values, labels = values[rows], labels[rows]
+    values = values.toarray() if hasattr(values, "toarray") else np.asarray(values)
+    present = labels == PRESENT
+    n, count = len(values), present.sum(axis=0)
+    # By chance, one of so many columns ranks a few labels first.
+    log_tries = math.log(2000 * values.shape[1] * len(count))
+    log_orders = gammaln(n + 1) - gammaln(count + 1) - gammaln(n - count + 1)
+    tested = np.flatnonzero(log_orders > log_tries)
+    if not len(tested):
+        return []
+    count = count[tested]
+    lowest = np.nanmin(values, axis=0, initial=np.inf)
+    ranks = rankdata(np.where(np.isnan(values), lowest, values), axis=0)
+    auc = (ranks.T @ present[:, tested] - count * (count + 1) / 2) / (count * (n - count))
+    names = [*map(str, columns)] if names is None else [str(names[k]) for k in columns]
+    found = [
+        f"{names[j]!r} the class {str(classes[tested[k]])!r}"
+        for j, k in np.argwhere(np.maximum(auc, 1 - auc) > _LEAK)
+    ]
+    if not found:
+        return []
+    more = f" and {len(found) - 3:,} more" if len(found) > 3 else ""
+    return [
+        f"{place}: a column alone predicts a class (AUC over {_LEAK}): {', '.join(found[:3])}"
+        f"{more}; if it is made from the labels, drop it: new rows would not keep what scores "
+        "promise"
+    ]
 
 
 def _histogram(positives: np.ndarray) -> dict[str, int]:
@@ -237,8 +288,7 @@ def _check_rows(report: Report, labels: LabelMatrix, training: LabelMatrix) -> N
             "class that is not listed"
         )
     if labels.items is not None:
-        again = labels.items[repeated_rows(labels.items)]
-        report.duplicate_items.extend(dict.fromkeys(map(str, again)))
+        report.duplicate_items.extend(find_twice(labels.items))
         if report.duplicate_items:
             report.errors.append(
                 f"{len(report.duplicate_items):,} items have more than one row: "
@@ -322,14 +372,19 @@ def _check_store(
 
 
 def _with_features(
-    report: Report, labels: LabelMatrix, features: np.ndarray, ids: np.ndarray | None
+    report: Report,
+    labels: LabelMatrix,
+    features: np.ndarray,
+    ids: np.ndarray | None,
+    names: Sequence[str] | None,
 ) -> Report:
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            align_features(features, ids, labels)
+            aligned = align_features(features, ids, labels)
             check_features(features)
         report.warnings.extend(str(warning.message) for warning in caught)
+        report.warnings.extend(question_features(aligned, labels.values, labels.classes, names))
     except DataError as error:
         report.errors.append(str(error))
     shape = (features.shape[0], features.shape[1]) if features.ndim == 2 else None

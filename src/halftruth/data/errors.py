@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from halftruth.labels import check_classes
@@ -56,6 +57,24 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     if value not in choices:
         flag = f"--{name.replace('_', '-')}"
         raise DataError(f"{name} ({flag}): expected one of {some(choices)}, got {value!r}")
+
+
+def find_twice(names: Iterable[object]) -> list[str]:
+    """Return the names that occur more than once.
+
+    >>> find_twice(["a", "b", "a", "a"])
+    ['a']
+    """
+    return [name for name, count in Counter(map(str, names)).items() if count > 1]
+
+
+def refuse_twice(names: Iterable[object], place: object) -> None:
+    """Refuse columns of one name."""
+    if twice := find_twice(names):
+        raise DataError(
+            f"{place}: these column names occur more than once: {some(twice)}; rename or remove "
+            "the copies"
+        )
 
 
 def some(names: Sequence[object], limit: int = 5) -> str:

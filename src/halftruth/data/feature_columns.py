@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from halftruth.data.errors import DataError, nearest, some
+from halftruth.data.errors import DataError, nearest, refuse_twice, some
 from halftruth.data.features import align_features, check_features
 from halftruth.data.readers.arff import read_arff_features
 from halftruth.data.readers.arrow_file import ArrowFile, table_to_arrays
@@ -199,8 +199,7 @@ def feature_columns_from_frame(
 ) -> FeatureColumns:
     """Convert a pandas DataFrame; the ids are a column with a usual name or the index."""
     names = [str(name) for name in frame.columns]
-    if len(set(names)) < len(names):
-        raise DataError("DataFrame: some column names occur more than once; rename them")
+    refuse_twice(names, "DataFrame")
     if not len(frame):
         raise DataError("DataFrame: has no rows")
     columns = {name: _array_of_series(frame.iloc[:, k], name) for k, name in enumerate(names)}

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from halftruth.data.errors import DataError, nearest, option, some
-from halftruth.data.readers.duplicates import repeated_rows
+from halftruth.data.errors import DataError, find_twice, nearest, option, some
 from halftruth.labels import PRESENT, LabelMatrix
 
 
@@ -86,14 +85,18 @@ def check_features(
         )
 
 
-def find_rows(ids: np.ndarray, items: np.ndarray, place: str, other: str) -> np.ndarray:
-    """For each item of `other`, the row of its id in `place`."""
-    row_of = {str(name): row for row, name in enumerate(ids)}
-    if len(row_of) < len(ids):
-        twice = list(dict.fromkeys(str(name) for name in ids[repeated_rows(ids)]))
+def number_ids(ids: np.ndarray, place: str) -> dict[str, int]:
+    """Return the row of each id; ids that occur twice are refused."""
+    if twice := find_twice(ids):
         raise DataError(
             f"{place}: {len(twice):,} ids occur more than once: {some(twice)}; keep one row per id"
         )
+    return {str(name): row for row, name in enumerate(ids)}
+
+
+def find_rows(ids: np.ndarray, items: np.ndarray, place: str, other: str) -> np.ndarray:
+    """For each item of `other`, the row of its id in `place`."""
+    row_of = number_ids(ids, place)
     wanted = [str(name) for name in items]
     missing = list(dict.fromkeys(name for name in wanted if name not in row_of))
     known = set(wanted)

@@ -11,7 +11,7 @@ import numpy as np
 
 from halftruth.data.errors import DataError, nearest, some
 from halftruth.data.feature_columns import MATRIX, read_feature_columns
-from halftruth.data.readers.duplicates import repeated_rows
+from halftruth.data.features import number_ids
 from halftruth.data.readers.numpy_file import find_items, find_matrix, load_arrays
 from halftruth.data.readers.text_table import (
     INDEX_COLUMNS,
@@ -222,12 +222,7 @@ def _match(
                 f"{len(scores):,}; or name the rows in a column such as image or id"
             )
         return scores
-    row_of = {str(name): row for row, name in enumerate(ids)}
-    if len(row_of) < len(ids):
-        twice = list(dict.fromkeys(str(name) for name in ids[repeated_rows(ids)]))
-        raise DataError(
-            f"{place}: {len(twice):,} ids occur more than once: {some(twice)}; keep one row per id"
-        )
+    row_of = number_ids(ids, place)
     out = np.full((count, scores.shape[1]), np.nan)
     wanted = [str(item) for item in items]
     known = [row for row, name in enumerate(wanted) if name in row_of]

@@ -14,7 +14,7 @@ from halftruth.data.feature_columns import MATRIX, read_feature_columns
 from halftruth.data.features import match_rows
 from halftruth.data.readers import read_label_file
 from halftruth.data.readers.duplicates import resolve_duplicates
-from halftruth.data.readers.label_lists import question_classes
+from halftruth.data.readers.label_lists import NothingNowhere, question_classes
 from halftruth.data.readers.text_table import plain, read_table
 from halftruth.labels import UNKNOWN, Hierarchy, LabelMatrix, SparseLabels
 from halftruth.reading import READING, Reading, describe_options
@@ -38,7 +38,7 @@ def read_labels(
     votes = options.get("duplicates") == "vote" and (len(paths) > 1 or hierarchy is not None)
     if votes:
         options["duplicates"] = "keep"
-    parts = [read_label_file(path, options, sparse) for path in paths]
+    parts = _read_parts(paths, options, sparse)
     labels = _join(paths, parts, votes) if others else parts[0]
     if hierarchy is not None:
         labels = _complete(labels, hierarchy)
@@ -64,6 +64,22 @@ def _check_options(reading: Mapping[str, Any]) -> dict[str, Any]:
                 f"takes {', '.join(READING)}"
             )
     return dict(reading)
+
+
+def _read_parts(
+    paths: Sequence[str | Path], options: Mapping[str, Any], sparse: bool
+) -> list[LabelMatrix]:
+    """The labels of each file; the name of `nothing` must occur in one of them."""
+    parts, idle = list[LabelMatrix](), list[NothingNowhere]()
+    for path in paths:
+        try:
+            parts.append(read_label_file(path, options, sparse))
+        except NothingNowhere as error:
+            idle.append(error)
+            if len(idle) == len(paths):
+                raise
+            parts.append(read_label_file(path, {**options, "nothing": None}, sparse))
+    return parts
 
 
 def _join(paths: Sequence[str | Path], parts: Sequence[LabelMatrix], votes: bool) -> LabelMatrix:

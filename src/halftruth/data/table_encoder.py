@@ -36,6 +36,10 @@ class ColumnEncoder:
     fill: tuple[float, ...] = ()
     # The entries (of a vector) that get a column which says whether the number was missing.
     missing: tuple[int, ...] = ()
+    # What training has seen beside `levels`: the levels that share a column, or the lowest and the
+    # highest number.
+    rare: tuple[str, ...] = ()
+    span: tuple[float, ...] = ()
 
     @property
     def outputs(self) -> list[str]:
@@ -75,6 +79,16 @@ class ColumnEncoder:
         filled = np.where(gone, np.array(self.fill), values)
         return np.hstack([filled, gone[:, list(self.missing)]]).astype(np.float32)
 
+    def find_unseen(self, column: np.ndarray) -> np.ndarray:
+        """Return the rows (N,) whose level, or whose range of numbers, training has not seen."""
+        if self.kind == CATEGORY:
+            known = {*self.levels, *self.rare, None}
+            return np.array([text not in known for text in as_texts(column)], dtype=bool)
+        if not self.span:
+            return np.zeros(len(column), dtype=bool)
+        values = as_numbers(column, self.name, "")
+        return (values < self.span[0]) | (values > self.span[1])
+
     def _encode_levels(self, texts: np.ndarray) -> np.ndarray:
         place = {level: k for k, level in enumerate(self.levels)}
         width = len(self.levels)
@@ -96,9 +110,12 @@ def fit_column(name: str, column: np.ndarray, rows: np.ndarray, place: str) -> C
     kind = NUMBER if column.ndim == 1 else VECTOR
     values = column[rows] if kind == VECTOR else column[rows][:, None]
     gone = np.isnan(values)
+    span: tuple[float, ...] = ()
+    if kind == NUMBER and not gone.all():
+        span = (float(np.nanmin(values)), float(np.nanmax(values)))
     if not gone.any():
         # Medians only matter where a later row misses a number.
-        return ColumnEncoder(name, kind, fill=tuple(np.median(values, axis=0).tolist()))
+        return ColumnEncoder(name, kind, fill=tuple(np.median(values, axis=0).tolist()), span=span)
     empty = np.flatnonzero(gone.all(axis=0))
     if len(empty):
         which = f"column {name!r}" if kind == NUMBER else f"entry {empty[0]} of {name or 'a row'!r}"
@@ -108,7 +125,8 @@ def fit_column(name: str, column: np.ndarray, rows: np.ndarray, place: str) -> C
         )
     fill = np.nanmedian(values, axis=0)
     missing = np.flatnonzero(gone.any(axis=0))
-    return ColumnEncoder(name, kind, fill=tuple(fill.tolist()), missing=tuple(missing.tolist()))
+    entries = tuple(missing.tolist())
+    return ColumnEncoder(name, kind, fill=tuple(fill.tolist()), missing=entries, span=span)
 
 
 def _fit_category(name: str, texts: np.ndarray, place: str) -> ColumnEncoder:
@@ -133,7 +151,8 @@ def _fit_category(name: str, texts: np.ndarray, place: str) -> ColumnEncoder:
     frequent = [level for level in ranked if counts[level] >= FEWEST_ROWS] or ranked
     levels = tuple(frequent[:MOST_LEVELS])
     missing = (0,) if known < len(texts) else ()
-    return ColumnEncoder(name, CATEGORY, levels, len(levels) < len(counts), missing=missing)
+    rare = tuple(sorted(counts.keys() - set(levels)))
+    return ColumnEncoder(name, CATEGORY, levels, bool(rare), missing=missing, rare=rare)
 
 
 @dataclass(frozen=True)

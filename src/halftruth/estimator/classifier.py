@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from halftruth.data.check import question_features
 from halftruth.data.hints import list_hints, read_hints
 from halftruth.data.wide_matrix import MOST_FEATURES
 from halftruth.estimator import targets, training
@@ -238,6 +240,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         names = np.arange(y.shape[1]) if names is None else np.asarray(names)
         knowledge = self.prevalence or {}, self.complete_classes or (), self.labels_per_row
         shares, complete = parse_label_priors(y, names, *knowledge)
+        columns = getattr(self, "feature_names_in_", None)
+        self._warn(question_features(X, y, names, columns, "X"))
         data = TrainingData(X, y, groups, weights).select(counted)
         if members:
             fitted = training.fit_members(data, config, self.members, self._log)
@@ -386,6 +390,10 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ steps of fit
 
+    def _warn(self, texts: list[str]) -> None:
+        for text in texts:
+            warnings.warn(text, UserWarning, stacklevel=4)
+
     def _fit_many_classes(
         self,
         config: Config,
@@ -415,6 +423,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.hints_: HintWeights | None = None
         if not (found := self._read_hints(hints, len(y))):
             return fitted.logits
+        for number, one in enumerate(found, 1):
+            self._warn(question_features(one, y, self.classes_, self.classes_, f"hint {number}"))
         labels, own = y[fitted.rows], [one[fitted.rows] for one in found]
         self.hints_ = fit_hints(fitted.logits, labels, own)
         places = [f"hint {k + 1}" for k in range(len(found))]

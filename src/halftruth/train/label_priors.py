@@ -25,13 +25,13 @@ def read_prevalence(given: Sequence[str] | Mapping[Any, float], classes: Any) ->
     >>> read_prevalence(["cat=0.1"], ["dog", "cat"])
     {1: 0.1}
     """
-    shares: dict[Any, Any] = dict(given) if isinstance(given, Mapping) else {}
+    pairs: list[tuple[Any, Any]] = list(given.items()) if isinstance(given, Mapping) else []
     for text in () if isinstance(given, Mapping) else given:
         if text.lower().endswith(SUFFIXES) and Path(text).is_file():
             table = read_table(Path(text)).columns
             if not {"class", "prevalence"} <= set(table):
                 raise DataError(f"{text}: expected the columns class and prevalence")
-            shares |= dict(zip(table["class"], table["prevalence"], strict=True))
+            pairs += zip(table["class"], table["prevalence"], strict=True)
             continue
         name, equals, value = text.rpartition("=")
         if not equals:
@@ -39,16 +39,19 @@ def read_prevalence(given: Sequence[str] | Mapping[Any, float], classes: Any) ->
                 f"prevalence (--prevalence): expected class=0.1, or a table with the columns class "
                 f"and prevalence, got {text!r}"
             )
-        shares[name] = value
-    found = {}
-    for name, value in shares.items():
+        pairs.append((name, value))
+    found: dict[int, float] = {}
+    for name, value in pairs:
         share = _to_share(value)
         if share is None:
             raise DataError(
                 f"prevalence (--prevalence): expected a share of the rows between 0 and 1 for "
                 f"{name!r}, got {value!r}"
             )
-        found[_find_class(name, classes, "prevalence (--prevalence)")] = share
+        k = _find_class(name, classes, "prevalence (--prevalence)")
+        if k in found:
+            raise DataError(f"prevalence (--prevalence): {name!r} is given twice")
+        found[k] = share
     return found
 
 

@@ -17,6 +17,7 @@ from halftruth.data import (
     read_column,
 )
 from halftruth.data import read_labels as read
+from halftruth.data.check import question_features
 from halftruth.data.complete_rows import add_complete_rows
 from halftruth.data.decode_images import describe_bad
 from halftruth.data.errors import some
@@ -104,6 +105,18 @@ class Task:
         except ValueError as error:
             raise DataError(f"method (--method): {error}") from None
 
+    def question_inputs(self) -> list[str]:
+        """Ask about features and hints that alone predict a class."""
+        if self.labels.is_sparse:
+            return []
+        given = self.labels.values, self.classes
+        found = [] if self.features is None else question_features(
+            self.features, *given, None if self.encoder is None else self.encoder.outputs
+        )  # fmt: skip
+        for hint in self.hints:
+            found += question_features(hint.scores, *given, self.classes, f"hint {hint.place}")
+        return found
+
     def describe(self) -> str:
         """Return a description of the data."""
         parts = ", ".join(
@@ -121,6 +134,7 @@ class Task:
         if never := [name for name, count in zip(self.classes, counts, strict=True) if not count]:
             lines.append(f"never present in the training rows: {some(never)}")
         lines += [f"hint: {hint.note}" for hint in self.hints]
+        lines += [f"warning: {text}" for text in self.question_inputs()]
         if self.truth is not None:
             lines.append("complete labels are known, for choosing the epoch and for metrics")
         return "\n".join(lines)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import json
 import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from halftruth.data.errors import DataError, some
+from halftruth.data.errors import DataError, refuse_twice, some
 from halftruth.data.readers.cell_codes import BLANK
 from halftruth.data.shards import PARQUET
 
@@ -30,10 +29,7 @@ class ArrowFile:
         self._errors = (pa.ArrowException, OSError)
         self._process = os.getpid()
         self._file = self._open()
-        names = self.schema.names
-        twice = sorted(name for name, count in Counter(names).items() if count > 1)
-        if twice:
-            raise DataError(f"{path}: these column names occur more than once: {some(twice)}")
+        refuse_twice(self.schema.names, path)
         if not len(self):
             raise DataError(f"{path}: has columns but no rows")
 

@@ -27,6 +27,10 @@ _DIGITS = {"0", "1", "-1"}
 LIST, CHOICES = "[]", '{"choices": []}'
 
 
+class NothingNowhere(DataError):
+    """The name that stands for no label is in no row of a file."""
+
+
 def matrix_of_lists(
     lists: Sequence[Sequence[str]],
     coding: Coding,
@@ -128,8 +132,9 @@ def split_cells(
             )
     if not any(nothing in names for names in lists):
         hint = nearest(nothing, {name for names in lists for name in names})
-        if hint:
-            raise DataError(f"nothing={nothing!r} occurs in no row{hint}")
+        raise NothingNowhere(
+            f"{option('nothing', nothing)} occurs in no row{hint}; correct the name or leave it out"
+        )
     return [[] if names == [nothing] else names for names in lists], blank
 
 

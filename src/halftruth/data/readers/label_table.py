@@ -118,10 +118,16 @@ def labels_of_table(
 
     `sparse`: labels of more than `MANY_CLASSES` classes get sparse storage.
     """
-    weights = None
+    weights, notes = None, list[str]()
     if weight_column is not None:
         weights = read_weight_column(table, weight_column)
         drop_columns = [*drop_columns, weight_column]
+        if "weight" not in plain(weight_column) and np.isin(weights, (0, 1)).all():
+            notes.append(
+                f"warning: the weights in column {weight_column!r} are all 0 or 1, as labels are, "
+                f"and {int((weights == 0).sum()):,} rows do not count; if it is a class, leave "
+                f"out {option('weight_column')}"
+            )
     roles = assign_roles(
         table,
         image_column=image_column,
@@ -145,7 +151,6 @@ def labels_of_table(
         if columns is not None:
             roles = replace(roles, listing=None, classes=tuple(classes or ()))
     names, shares = roles.classes, None
-    notes: tuple[str, ...] = ()
     if columns is None:
         if soft:
             raise DataError(
@@ -159,16 +164,18 @@ def labels_of_table(
             raise DataError(f"{table.where(0)}: column {roles.listing!r} lists no label in any row")
     elif soft:
         shares = decode_soft(columns, names, table.where)
-        values, notes = harden(shares), ("read as probabilities of presence",)
+        values = harden(shares)
+        notes.append("read as probabilities of presence")
     else:
-        values, notes = decode(columns, names, table.where, coding)
+        values, said = decode(columns, names, table.where, coding)
+        notes.extend(said)
     if roles.item is not None:
         items = np.array(table.texts(roles.item, "image_column"))
     split = None
     if roles.split is not None:
-        split, note = _read_split(table, roles.split)
-        notes += note
-    labels = LabelMatrix(values, names, items, split, notes, shares, weights)
+        split, said = _read_split(table, roles.split)
+        notes.extend(said)
+    labels = LabelMatrix(values, names, items, split, tuple(notes), shares, weights)
     return resolve_duplicates(
         labels, duplicates, where=table.where, listed=roles.listing is not None
     )

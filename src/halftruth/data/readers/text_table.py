@@ -8,7 +8,6 @@ import io
 import re
 import xml.etree.ElementTree as ElementTree
 import zlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from halftruth.data.errors import DataError, nearest, some
+from halftruth.data.errors import DataError, nearest, refuse_twice, some
 from halftruth.data.errors import option as describe_option
 from halftruth.data.image_file import is_image_name
 from halftruth.data.readers.arrow_file import (
@@ -122,8 +121,7 @@ def read_table(
 def table_from_frame(frame: Any) -> Table:
     """The columns of a pandas DataFrame as cells; missing values are blank."""
     names = [str(name) for name in frame.columns]
-    if twice := sorted(name for name, count in Counter(names).items() if count > 1):
-        raise DataError(f"DataFrame: these column names occur more than once: {some(twice)}")
+    refuse_twice(names, "DataFrame")
     if not len(frame):
         raise DataError("DataFrame: has no rows")
     columns = {}
@@ -355,12 +353,7 @@ def _check_header(names: list[str], first: list[str], path: Path) -> None:
             "first line with the names of the columns, such as image,cat,dog, or name them with "
             "columns= (--read 'columns=[image, cat, dog]')"
         )
-    twice = sorted(name for name, count in Counter(names).items() if count > 1)
-    if twice:
-        raise DataError(
-            f"{path} line 1: these column names occur more than once: {some(twice)}; rename or "
-            "remove the copies"
-        )
+    refuse_twice(names, f"{path} line 1")
 
 
 def _looks_like_data(names: list[str], first: list[str]) -> bool:

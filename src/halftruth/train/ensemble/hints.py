@@ -6,6 +6,7 @@ not fitted on. A hint that does not help, or whose scores are inverted, gets the
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from halftruth.data import DataError
 from halftruth.labels import PRESENT
 from halftruth.metrics import mean_roc_auc
 from halftruth.train.ensemble.member_weights import fit_curve
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 # Scores between 0 and 1 are probabilities: their log-odds are used, within these bounds.
 _LEAST = 1e-3
+# Scores that tell their units.
+_SEVERAL = 10
 # Standard deviations before looking at the labels: offset and slope of the model's own scores (0
 # and 1 where the hint tells nothing), and the weight of a hint.
 _OFFSET, _SLOPE, _WEIGHT = 5.0, 1.0, 4.0
@@ -56,7 +60,20 @@ class HintScale:
         return cls(are_probabilities, mean, std)
 
     def __call__(self, scores: np.ndarray) -> np.ndarray:
-        """Return standardised scores; 0 where there is none."""
+        """Return standardised scores; 0 where there is none. Other units are refused."""
+        known = scores[np.isfinite(scores)]
+        low, high = (known.min(), known.max()) if known.size else (0, 1)
+        if self.are_probabilities and (low < 0 or high > 1):
+            raise DataError(
+                "hints (--hints): expected scores between 0 and 1, as in training, got "
+                f"{low:g} to {high:g}; give them in the same units"
+            )
+        if not self.are_probabilities and known.size >= _SEVERAL and low >= 0 and high <= 1:
+            warnings.warn(
+                f"hints (--hints): all {known.size:,} scores are between 0 and 1, those of "
+                "training were not; are they in the same units?",
+                stacklevel=2,
+            )
         values = _transform(scores, self.are_probabilities)
         # As a training row would at most be, in case new rows are of another kind.
         standard = np.clip((values - self.mean) / self.std, -8, 8)

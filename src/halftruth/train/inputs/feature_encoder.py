@@ -124,6 +124,14 @@ class FeatureEncoder:
         matrix = parts[0] if len(parts) == 1 else sparse.hstack(parts, "csr", np.float32)
         return WideMatrix(matrix, columns, others)
 
+    def find_empty(self, matrix: Any) -> np.ndarray:
+        """Return the rows (N,) of text alone in which the model knows no term."""
+        if self.tables or self.images is not None or not isinstance(self.text, TextEncoder):
+            return np.zeros(len(matrix), dtype=bool)
+        if isinstance(matrix, WideMatrix):
+            return np.diff(matrix.sparse.indptr) == 0
+        return ~matrix.any(axis=1)
+
     @property
     def outputs(self) -> list[str]:
         """The names of the columns of the matrix."""

@@ -1,5 +1,6 @@
 """Features and text of a run, read from files or from memory, for training and for prediction."""
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from halftruth.data.readers.text_table import (
     index_ids,
     read_table,
 )
+from halftruth.data.table_encoder import ColumnEncoder
 from halftruth.data.text_encoder import check_texts
 from halftruth.data.wide_matrix import WideMatrix
 from halftruth.labels import LabelMatrix
@@ -31,10 +33,59 @@ from halftruth.train.inputs.feature_encoder import FeatureEncoder, options_for, 
 
 # Texts that are encoded at once.
 TEXTS_AT_ONCE = 4096
+# Numbers beyond those of training that are no accident: rows, and their share.
+_FEW, _SHARE = 5, 0.2
 
 # Features of some rows (an array or a WideMatrix), their ids and texts, where they have any.
 Encoded = tuple[Any, np.ndarray | None, list[str] | None]
 Files = str | Path | Sequence[str | Path]
+
+
+class NewRows:
+    """What new rows have that training has not seen: counted by blocks, then said at once."""
+
+    def __init__(self, encoder: FeatureEncoder) -> None:
+        self.encoder, self.rows, self.empty = encoder, 0, 0
+        # Per column: how many rows, and the first value.
+        self.unseen: dict[ColumnEncoder, tuple[int, Any]] = {}
+
+    def encode(self, sources: Sequence[FeatureColumns], texts: Any = None, *more: Any) -> Any:
+        """Return the matrix of a block of rows, and count them."""
+        matrix = self.encoder.transform(sources, texts, *more)
+        self.rows, self.empty = self.rows + len(matrix), self.empty + self._count_empty(matrix)
+        for table, source in zip(self.encoder.tables, sources, strict=True):
+            for one in () if table.is_plain else table.columns:
+                values = source.columns[one.name]
+                if (new := one.find_unseen(values)).any():
+                    count, first = self.unseen.get(one, (0, values[new.argmax()]))
+                    self.unseen[one] = count + int(new.sum()), first
+        return matrix
+
+    def _count_empty(self, matrix: Any) -> int:
+        return int(self.encoder.find_empty(matrix).sum())
+
+    def warn(self) -> None:
+        """Warn of texts without a known term, and of columns with unseen values."""
+        if self.empty:
+            warnings.warn(
+                f"{self.empty:,} of {self.rows:,} texts have no term that the run knows; each "
+                "class has the same probability in all of them, its share of rows",
+                stacklevel=4,
+            )
+        told = [
+            f"{one.name!r} in {count / self.rows:.0%} of the rows, such as {str(first)!r}"
+            + (f", beyond {one.span[0]:g} to {one.span[1]:g}" if one.span else "")
+            for one, (count, first) in self.unseen.items()
+            # A few new rows are always extreme; another unit moves most of them.
+            if not one.span or count >= max(_FEW, _SHARE * self.rows)
+        ]
+        if told:
+            more = f"; and {len(told) - 5:,} more columns" if len(told) > 5 else ""
+            warnings.warn(
+                f"training has not seen these values: {'; '.join(told[:5])}{more}. Check the "
+                "spelling and the units: such values predict little",
+                stacklevel=4,
+            )
 
 
 def read_inputs(
@@ -94,7 +145,10 @@ def read_run_features(
     found = read_inputs(config, labels, table, paths, reading, encoder.images)
     if encoder.images is not None and encoder.images.bad:
         raise DataError(describe_bad(encoder.images.bad, len(labels)))
-    return encoder.transform(*found)
+    new = NewRows(encoder)
+    matrix = new.encode(*found)
+    new.warn()
+    return matrix
 
 
 def read_scores(path: str | Path, labels: LabelMatrix) -> tuple[np.ndarray, FeatureEncoder]:
@@ -128,6 +182,8 @@ def encode(
 ) -> Encoded:
     """Return the features of new rows as a trained run needs them, their ids and their texts.
 
+    Warns of what training has not seen.
+
     features: files, a DataFrame, or an array of encoded features. text: a table with the column of
     text, a DataFrame, a text, or a list of texts. images: where the images are that the ids name.
     """
@@ -157,7 +213,10 @@ def encode(
         pictures, bad = encoder.images.transform(open_images(images), names, config.workers)
         if bad:
             raise DataError(describe_bad(bad, len(names)))
-    return encoder.transform(sources, texts, pictures), ids, texts
+    new = NewRows(encoder)
+    matrix = new.encode(sources, texts, pictures)
+    new.warn()
+    return matrix, ids, texts
 
 
 def encode_blocks(
@@ -176,17 +235,20 @@ def encode_blocks(
     if images is not None:
         yield encode(config, encoder, features, text, images)
         return
+    new = NewRows(encoder)
     if text is None and len(paths) == 1:
         source = open_blocks(paths[0], options_for(paths[0], feature_options(config)))
         for block in source.blocks():
-            yield encoder.transform([block]), block.ids, None
+            yield new.encode([block]), block.ids, None
+        new.warn()
         return
     if text is not None and features is None:
         texts, ids = _read_texts(config, text)
         for at in range(0, len(texts), TEXTS_AT_ONCE):
             some = slice(at, at + TEXTS_AT_ONCE)
             own = None if ids is None else ids[some]
-            yield encoder.transform([], texts[some]), own, texts[some]
+            yield new.encode([], texts[some]), own, texts[some]
+        new.warn()
         return
     yield encode(config, encoder, features, text)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from halftruth.data import DataError, read_labels
+from halftruth.data.check import question_features
 from halftruth.data.errors import some
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 from halftruth.metrics import average_precision, propensities
@@ -199,6 +200,9 @@ def _score_file(
 
     Rows that an ensemble was fitted on have their out-of-sample scores; also how many these are.
     """
+    if images is not None and run.inputs is not None:
+        own = "the images are those of training" if run.config.images else "trained on features"
+        raise DataError(f"{run.folder}: images (--images) have no effect: {own}; leave them out")
     options_of_file = {**find_reading_options(run.config, labels), **(reading or {})}
     given = read_labels(labels, **options_of_file).ignore_weightless()
     missing = [name for name in run.classes if name not in given.classes]
@@ -213,8 +217,10 @@ def _score_file(
     values = given.values[:, [given.classes.index(name) for name in run.classes]]
     rows = _choose_rows(run, given, labels, split)
     items = None if given.items is None else [str(given.items[row]) for row in rows]
-    if features is not None or (run.config.text and images is None):
+    if features is not None or run.config.text:
         matrix = run.read_features(features or (), given, labels, options_of_file)
+        for text in question_features(matrix[rows], values[rows], run.classes, run.encoder.outputs):
+            warnings.warn(f"{labels}: {text}", stacklevel=4)
         scores = run.score(features=matrix[rows], items=items, hints=hints)
         place = run.find_held_out(given, rows, matrix=matrix)
     else:

@@ -24,7 +24,7 @@ from halftruth.models import Classifier
 from halftruth.presence.decisions import Decisions, Rule, parse_rule
 from halftruth.presence.decisions import decide as choose_thresholds
 from halftruth.presence.probabilities import Probabilities
-from halftruth.presence.solvers import sigmoid
+from halftruth.presence.solvers import logit, sigmoid
 from halftruth.train.config import Config, check_device, read_settings
 from halftruth.train.devices import make_accelerator
 from halftruth.train.ensemble.hints import HintWeights
@@ -278,7 +278,7 @@ class TrainedRun:
 
         With a folder or zip file of images, `items` are the names of those to score.
         """
-        given = self._sort_inputs(source, images, features, text)
+        given = self._sort_inputs(source, images, features, text, bad_images)
         names = None if items is None else [str(item) for item in items]
         if self.inputs is not None:
             matrix, ids, texts = encode(
@@ -299,7 +299,7 @@ class TrainedRun:
         workers: int | None = None,
     ) -> Iterator[Scores]:
         """Yield the same as `score` in blocks of rows, so that memory does not grow with them."""
-        given = self._sort_inputs(source, images, features, text)
+        given = self._sort_inputs(source, images, features, text, bad_images)
         if self.inputs is None:
             yield from self._score_images(given["images"], None, bad_images, workers)
             return
@@ -316,8 +316,17 @@ class TrainedRun:
                 yield self._score_matrix(part, own, texts=shown)
                 done += len(part)
 
-    def _sort_inputs(self, source: Any, images: Any, features: Any, text: Any) -> dict[str, Any]:
+    def _sort_inputs(
+        self, source: Any, images: Any, features: Any, text: Any, bad_images: str
+    ) -> dict[str, Any]:
         """Return the inputs by kind; those that the run was not trained on are refused."""
+        if bad_images not in ("skip", "fail"):
+            raise DataError(f"bad_images (--bad-images): expected skip or fail, got {bad_images!r}")
+        if bad_images == "fail" and not self.config.images:
+            raise DataError(
+                f"{self.folder}: bad_images (--bad-images) has no effect, since the run was not "
+                "trained on images"
+            )
         kind = "images" if self.inputs is None else "text" if self.config.text else "features"
         given: dict[str, Any] = {"images": images, "features": features, "text": text}
         if source is not None and given[kind] is None:
@@ -451,17 +460,20 @@ class TrainedRun:
         if self.has_many_classes:
             head: Any = self.model.head
             return ManyScores(names, matrix, head)  # type: ignore[return-value]
-        scores = self._make_scores(
-            names, self._logits(make_inputs(matrix), np.arange(len(matrix))), []
-        )
+        logits = self._logits(make_inputs(matrix), np.arange(len(matrix)))
+        scores = self._make_scores(names, logits, [])
+        if (empty := self.encoder.find_empty(matrix)).any() and self.result is not None:
+            # A text without a known term is far from all texts of training.
+            shares = np.array(self.result["probabilities"]["prevalence"])[:, 0]
+            offset, slope = self.curves
+            scores.probabilities[empty] = shares
+            scores.logits[empty] = (logit(shares) - offset) / np.where(slope > 0, slope, np.inf)
         scores.texts = texts
         return scores
 
     def _score_images(
         self, source: ImageSource, names: list[str] | None, bad_images: str, workers: int | None
     ) -> Iterator[Scores]:
-        if bad_images not in ("skip", "fail"):
-            raise DataError(f"bad_images: expected skip or fail, got {bad_images!r}")
         store = open_images(source, names)
         names = store.names() if names is None else names
         if not names:
