@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+import halftruth
 from halftruth.cli.app import app
 
 NAMES = ["cat", "dog", "frog", "yeti"]
@@ -14,7 +15,9 @@ NAMES = ["cat", "dog", "frog", "yeti"]
 
 def command(*words: object) -> tuple[int, str]:
     result = CliRunner().invoke(app, [str(word) for word in words])
-    return result.exit_code, " ".join(result.output.replace("│", " ").split())
+    return result.exit_code, " ".join(
+        (result.output + str(result.exception or "")).replace("│", " ").split()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -152,11 +155,68 @@ def test_evaluate_by_another_rule_changes_decisions_and_not_the_ranking(data, tm
     assert low["OR"] > high["OR"]
 
 
+AGAIN = {
+    "a rule": ["precision=0.5"],
+    "a level": [None, "--labels-per-row", "1.9"],
+    "a share": [None, "--prevalence", "dog=0.6"],
+    "a rule and a level": ["recall=0.5", "--labels-per-row", "1.2", "--prevalence", "cat=0.3"],
+    "nothing": [None],
+}
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("change", AGAIN)
+def test_decide_equals_predict_with_the_same_rule_and_level(data, tmp_path, change, ending):
+    rule, *level = AGAIN[change]
+    read = pd.read_csv if ending == "csv" else pd.read_parquet
+    new, table = tmp_path / f"new.{ending}", tmp_path / f"p.{ending}"
+    command("predict", data / "run", data / "x.npy", "--out", table)
+    words = [] if rule is None else ["--rule", rule]
+    code, text = command("decide", table, "--run", data / "run", "--out", new, *words, *level)
+    assert code == 0, text
+    words = [] if rule is None else ["--decide", rule]
+    code, text = command("predict", data / "run", data / "x.npy", "--out", table, *words, *level)
+    assert code == 0, text
+    found, expected = read(new), read(table)
+    assert list(found.columns) == list(expected.columns)
+    assert found["labels"].fillna("").tolist() == expected["labels"].fillna("").tolist()
+    assert found[NAMES].to_numpy() == pytest.approx(expected[NAMES].to_numpy(), abs=2e-5)
+
+
+def test_probabilities_agree_with_the_level(data, tmp_path):
+    run = halftruth.load(data / "run")
+    moved = run.at_level(1.9, ["dog=0.6"])
+    p = 1 / (1 + np.exp(-(moved.curves[0] + moved.curves[1] * run.held_out.logits)))
+    assert p.sum(axis=1).mean() == pytest.approx(1.9, abs=1e-6)
+    assert p.mean(axis=0)[1] == pytest.approx(0.6, abs=1e-6)
+    assert run.curves is not moved.curves
+
+
+MISTAKES = {
+    "a level below what is shown": (["--labels-per-row", "0.1"], "expected at least"),
+    "an unknown class": (["--prevalence", "cow=0.1"], "'cow'"),
+    "a wrong rule": (["--rule", "best"], "expected one of f1"),
+    "a table without labels": (["LABELS"], "none for 'labels'"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_of_decide(data, tmp_path, mistake):
+    words, message = MISTAKES[mistake]
+    table = tmp_path / "p.csv"
+    command("predict", data / "run", data / "x.npy", "--out", table)
+    given = [data / "labels.csv"] if words == ["LABELS"] else [table, *words]
+    code, text = command("decide", *given, "--run", data / "run", "--out", tmp_path / "new.csv")
+    assert code != 0
+    assert message in text
+    assert not (tmp_path / "new.csv").exists()
+
+
 @pytest.mark.parametrize("name", ["predict", "evaluate"])
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ("best", "expected one of f1, f2, precision=0.9, recall=0.9, threshold=0.5, top=3, count"),
+        ("best", "expected one of f1, f2, precision=0.9, recall=0.9, threshold=0.5"),
         ("precision=2", "precision needs a number from 0 to 1, got 2"),
     ],
 )

@@ -15,7 +15,7 @@ from halftruth.cli.bench_commands import app as bench_app
 from halftruth.cli.hub_commands import app as hub_app
 from halftruth.cli.plot_commands import app as plot_app
 from halftruth.cli.review_commands import import_verdicts, repair, review
-from halftruth.cli.run_commands import evaluate, export, predict
+from halftruth.cli.run_commands import decide, evaluate, export, predict
 from halftruth.cli.serve_commands import serve
 from halftruth.cli.short_help import use_short_help
 from halftruth.cli.terminal import say, show_methods
@@ -44,6 +44,7 @@ for _command in (
     calibrate,
     evaluate,
     predict,
+    decide,
     export,
     audit,
     review,

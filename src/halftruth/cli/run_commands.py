@@ -1,4 +1,4 @@
-"""`halftruth evaluate`, `halftruth predict` and `halftruth export`."""
+"""`halftruth evaluate`, `predict`, `decide` and `export`."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,6 +21,15 @@ Decide = Annotated[
     ),
 ]
 
+LabelsPerRow = Annotated[
+    float | None,
+    typer.Option(help="The mean number of present classes per row, if it is known."),
+]
+
+Prevalence = Annotated[
+    list[str] | None,
+    typer.Option(help="class=0.1: the share of the rows that have a class; may be repeated."),
+]
 
 Hints = Annotated[
     list[Path] | None,
@@ -118,6 +127,8 @@ def predict(
         Path, typer.Option("--out", "-o", help="Table to write: .csv or .parquet.")
     ] = Path("predictions.csv"),
     decide: Decide = None,
+    labels_per_row: LabelsPerRow = None,
+    prevalence: Prevalence = None,
     raw: Annotated[
         bool,
         typer.Option(
@@ -136,17 +147,16 @@ def predict(
 
     halftruth predict runs/first new_photos/*.jpg --out predictions.csv
     """
-    if out.suffix not in (".csv", ".parquet"):
-        raise typer.BadParameter(f"expected a .csv or .parquet file, got {out}", param_hint="--out")
+    _check_table(out)
     o.check_not_read(out, inputs, images, features, hints)
     _check_rule(decide)
-    if raw and decide is not None:
+    if raw and (decide or labels_per_row or prevalence):
         raise typer.BadParameter(
             "labels are decided by calibrated probabilities, which --raw does not show; leave out "
-            "one of the two",
-            param_hint="--raw, --decide",
+            "--raw, or --decide, --labels-per-row and --prevalence",
+            param_hint="--raw",
         )
-    trained = open_run(run, device, flip)
+    trained = open_run(run, device, flip).at_level(labels_per_row, prevalence or ())
     from halftruth.train.results.predictions import write_predictions
 
     source: Any = inputs or None
@@ -160,12 +170,54 @@ def predict(
         images=images or None, features=features or None, bad_images=bad_images,
         hints=hints or None, decide=decide, raw=raw,
     )  # fmt: skip
+    _say_decisions(trained, decide, count, out)
+    for name, reason in bad:
+        say(f"left out: {name}: {reason}")
+
+
+def _say_decisions(trained: Any, decide: str | None, count: int, out: Path) -> None:
     decisions = trained.decisions if decide is None else trained.decide(decide)
     say(f"{count:,} rows written to {out}; decisions by {decisions.rule}")
     pairs = zip(trained.classes, decisions.predicted, strict=True)
     list_not_predicted([name for name, is_predicted in pairs if not is_predicted])
-    for name, reason in bad:
-        say(f"left out: {name}: {reason}")
+
+
+def decide(
+    predictions: Annotated[
+        Path, typer.Argument(help="Table of `halftruth predict` (.csv or .parquet), without --raw.")
+    ],
+    run: Annotated[
+        Path, typer.Option(help="The run that predicted.", parser=o.find_run, metavar="<path>")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Table to write: .csv or .parquet.")
+    ] = Path("decided.csv"),
+    rule: Annotated[
+        str | None,
+        typer.Option(help="The rule (default: that of training), see --decide of predict."),
+    ] = None,
+    labels_per_row: LabelsPerRow = None,
+    prevalence: Prevalence = None,
+) -> None:
+    """Decide again about rows that are predicted, by another rule or level; nothing is scored.
+
+    halftruth decide predictions.csv --run runs/first --rule precision=0.8 --labels-per-row 1.2
+    """
+    _check_table(out)
+    o.check_not_read(out, predictions)
+    _check_rule(rule, "--rule")
+    from halftruth.data import DataError
+    from halftruth.train.results.output_tables import TableWriter
+    from halftruth.train.results.predictions import decide_again, read_predictions
+
+    trained, table = open_run(run, "cpu"), read_predictions(predictions)
+    try:
+        found = decide_again(trained, table, rule, labels_per_row, prevalence or ())
+    except DataError as error:
+        raise DataError(f"{predictions}: {error}") from error
+    with TableWriter(out) as writer:
+        writer.write(found)
+    _say_decisions(trained.at_level(labels_per_row, prevalence or ()), rule, len(found), out)
 
 
 def export(
@@ -193,7 +245,12 @@ def export(
     )
 
 
-def _check_rule(text: str | None) -> None:
+def _check_table(out: Path) -> None:
+    if out.suffix not in (".csv", ".parquet"):
+        raise typer.BadParameter(f"expected a .csv or .parquet file, got {out}", param_hint="--out")
+
+
+def _check_rule(text: str | None, option: str = "--decide") -> None:
     from halftruth.presence.decisions import parse_rule
 
     if text is not None:
@@ -201,7 +258,7 @@ def _check_rule(text: str | None) -> None:
             parse_rule(text)
         except ValueError as error:
             reason = str(error).removeprefix("decide: ")
-            raise typer.BadParameter(reason, param_hint="--decide") from error
+            raise typer.BadParameter(reason, param_hint=option) from error
 
 
 def open_run(run: Path, device: str | None, flip: bool = False, quiet: bool = False) -> Any:

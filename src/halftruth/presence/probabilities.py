@@ -112,6 +112,18 @@ class Probabilities:
         low, high = (_scale_labels(middle, open_ones, end) for end in (self.fewest, self.most))
         return PresenceRange(middle, low, high, self.selection)
 
+    def at_level(
+        self,
+        logits: np.ndarray,
+        labels_per_row: float | None,
+        prevalence: Mapping[int, float],
+    ) -> Probabilities:
+        """Return the curves for a known number of labels per row and known shares of rows.
+
+        `logits`: of rows that the model was not fitted on; on them, the level holds.
+        """
+        return _use_knowledge(self, logits, labels_per_row, prevalence)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the curves and estimates as plain numbers and lists, for a file."""
         return {

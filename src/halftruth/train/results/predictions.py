@@ -1,11 +1,15 @@
 """Predictions of a run, as a table in memory or in a file."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from halftruth.train.results.output_tables import TableWriter
+from halftruth.data import DataError
+from halftruth.data.errors import some
+from halftruth.presence.solvers import logit, sigmoid
+from halftruth.train.results.output_tables import TableWriter, avoid_names, make_prediction_table
 from halftruth.train.results.trained_run import TrainedRun, open_run
 
 # Arguments of `score` that need all rows at once.
@@ -15,6 +19,44 @@ _AT_ONCE = ("hints", "items")
 def predict(run: TrainedRun | str | Path, source: Any = None, **options: Any) -> pd.DataFrame:
     """Return `TrainedRun.predict(source, **options)` of a run or of the run in a folder."""
     return open_run(run).predict(source, **options)
+
+
+def read_predictions(path: Path) -> pd.DataFrame:
+    """Return a table of `predict`; texts stay as they are written."""
+    if path.suffix == ".parquet":
+        return pd.read_parquet(path)
+    table = pd.read_csv(path, keep_default_na=False, dtype=str)
+    numbers = table.apply(pd.to_numeric, errors="coerce").dropna(axis=1)
+    return table.assign(
+        **{name: numbers[name] for name in numbers if name not in ("item", "labels")}
+    )
+
+
+def decide_again(
+    run: TrainedRun | str | Path,
+    table: pd.DataFrame,
+    decide: str | None = None,
+    labels_per_row: float | None = None,
+    prevalence: Sequence[str] = (),
+) -> pd.DataFrame:
+    """Return a table of `predict` with labels by another rule or level; nothing is scored again."""
+    run = open_run(run)
+    names = list(run.classes)
+    listed = avoid_names("labels", names)
+    if lost := [name for name in (*names, listed) if name not in table]:
+        raise DataError(
+            f"expected a table of `halftruth predict {run.folder}`, with a column per class; there "
+            f"is none for {some(lost)}"
+        )
+    p = table[names].to_numpy(dtype=float)
+    if not ((p >= 0) & (p <= 1)).all():
+        raise DataError("expected probabilities in 0..1, as `halftruth predict` writes them")
+    moved = run.at_level(labels_per_row, prevalence)
+    if moved is not run:
+        p = sigmoid(logit(p) + moved.curves[0] - run.curves[0])
+    chosen = (moved.decisions if decide is None else moved.decide(decide))(p)
+    found = make_prediction_table(range(len(p)), p, names, chosen)
+    return table.assign(**{name: found[name].to_numpy() for name in (listed, *names)})
 
 
 def write_predictions(

@@ -3,6 +3,7 @@
 import dataclasses
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +39,7 @@ from halftruth.train.inputs.feature_inputs import (
     read_run_features,
 )
 from halftruth.train.inputs.image_inputs import Images
+from halftruth.train.label_priors import parse_label_priors
 from halftruth.train.many_classes.many_run import MANY, ManyScores, decide_many, make_top_table
 from halftruth.train.results.output_tables import avoid_names, make_prediction_table
 from halftruth.train.results.saved_model import build_saved_model, load_weights
@@ -116,6 +118,8 @@ class TrainedRun:
             # The number of features per row; None for a run on images.
             self.inputs: int | None = self.saved["identity"]["inputs"]
         self.flip = flip
+        # What is known of the level, beside what training knew: labels per row, and prevalences.
+        self.level: tuple[float | None, dict[int, float]] = (None, {})
         if flip and self.inputs is not None:
             raise DataError(
                 f"{self.folder}: flip (--flip) is for images, and this run was trained on features"
@@ -140,10 +144,33 @@ class TrainedRun:
         )
         return None
 
+    def at_level(
+        self, labels_per_row: float | None = None, prevalence: Sequence[str] = ()
+    ) -> "TrainedRun":
+        """Return the run with probabilities that agree with what is known of new rows.
+
+        labels_per_row: the mean number of present classes. prevalence: shares of rows, such as
+        "dog=0.1". Nothing is trained; thresholds follow the probabilities.
+        """
+        if labels_per_row is None and not prevalence:
+            return self
+        if self.result is None:
+            raise CheckpointError(f"{self.folder}: training is not finished, so there is no level")
+        shares, _ = parse_label_priors(
+            self.held_out.labels, self.classes, prevalence, (), labels_per_row
+        )
+        moved = copy(self)
+        moved.level = labels_per_row, shares
+        for name in ("curves", "decisions"):
+            moved.__dict__.pop(name, None)
+        return moved
+
     @cached_property
     def decisions(self) -> Decisions:
         """The rule of the run, with one threshold per class on calibrated probabilities."""
         count = len(self.classes)
+        if self.level != (None, {}) and self.result is not None:
+            return self.decide(self.result.get("decide", "f1"))
         if self.result is None:
             return Decisions(Rule("threshold", 0.5), np.full(count, 0.5), np.full(count, True))
         with refuse_damage(self.folder / RESULT):
@@ -185,6 +212,8 @@ class TrainedRun:
             fitted = Probabilities.from_dict(found)
             if {fitted.offset.shape, fitted.slope.shape} != {(len(self.classes),)}:
                 raise ValueError(f"expected {len(self.classes)} curves of probabilities")
+        if self.level != (None, {}):
+            fitted = fitted.at_level(self.held_out.logits, *self.level)
         return fitted.offset, fitted.slope
 
     @property
@@ -219,6 +248,8 @@ class TrainedRun:
         hints: Any = None,
         decide: str | None = None,
         raw: bool = False,
+        labels_per_row: float | None = None,
+        prevalence: Sequence[str] = (),
     ) -> pd.DataFrame:
         """Return one row per item: its name, predicted labels, and P(present | x) per class.
 
@@ -233,15 +264,17 @@ class TrainedRun:
         `hints`: those of a run that was trained with hints, as files, DataFrames or arrays (N, K);
         without them, predictions are those of the model alone.
         Predicted labels are joined by "|". `decide`: another rule than that of training, such as
-        "precision=0.9". `raw`: the sigmoid of the logits instead of probabilities; the predicted
-        labels stay the same. With many classes (docs/data.md), the table has the most probable
-        classes per row instead of one column per class.
+        "precision=0.9". `labels_per_row`, `prevalence`: see `at_level`. `raw`: the sigmoid of the
+        logits instead of probabilities; the predicted labels stay the same. With many classes
+        (docs/data.md), the table has the most probable classes per row instead of one column per
+        class.
         """
-        scores = self.score(
+        run = self.at_level(labels_per_row, prevalence)
+        scores = run.score(
             source, images=images, features=features, text=text, items=items,
             bad_images=bad_images, workers=workers, hints=hints,
         )  # fmt: skip
-        return self.make_table(scores, decide, raw)
+        return run.make_table(scores, decide, raw)
 
     def make_table(self, scores: Scores, decide: str | None, raw: bool) -> pd.DataFrame:
         """Return the table of `predict` for scores."""
