@@ -24,6 +24,7 @@ from halftruth.models import Classifier
 from halftruth.presence.decisions import Decisions, Rule, parse_rule
 from halftruth.presence.decisions import decide as choose_thresholds
 from halftruth.presence.probabilities import Probabilities
+from halftruth.presence.ranking import NoRankingError
 from halftruth.presence.solvers import sigmoid
 from halftruth.train.config import Config, check_device, read_settings
 from halftruth.train.devices import make_accelerator
@@ -163,7 +164,12 @@ class TrainedRun:
                 return decide_many(file["pooled"], shown, parsed)
         offset, slope = self.curves
         probabilities = sigmoid(offset + slope * self.held_out.logits)
-        return choose_thresholds(probabilities, shown, parsed)
+        found = self.result.get("probabilities")
+        known = Probabilities.from_dict(found) if found else None
+        try:
+            return choose_thresholds(probabilities, shown, parsed, known)
+        except NoRankingError as error:
+            raise DataError(f"{self.folder}: {error}") from None
 
     @cached_property
     def held_out(self) -> ScoredRows:
