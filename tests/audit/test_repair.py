@@ -156,7 +156,7 @@ def test_a_file_keeps_its_codes_quotes_and_line_ends(
 
 
 LISTED = "image,labels,note\n" + "".join(
-    f"p{k}.png,{'cat' if k % 3 else 'cat|dog'},n{k}\n" for k in range(12)
+    f"p{k}.png,{'cat' if k % 3 else 'cat|dog'},n{k}\n" for k in range(24)
 )
 
 
@@ -212,16 +212,18 @@ def test_files_that_cannot_be_repaired_are_refused(example: Example, tmp_path: P
     with pytest.raises(DataError, match="has changed since the audit"):
         export_audit(audit.path, "cleanlab")
     coco = {
-        "images": [{"id": k, "file_name": f"{k}.jpg"} for k in range(4)],
+        "images": [{"id": k, "file_name": f"{k}.jpg"} for k in range(20)],
         "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}],
-        "annotations": [{"image_id": k, "category_id": 1 + k % 2} for k in range(4)],
+        "annotations": [{"image_id": k, "category_id": 1 + k % 2} for k in range(20)],
     }
     (tmp_path / "coco.json").write_text(json.dumps(coco))
-    np.save(tmp_path / "p.npy", np.full((4, 2), 0.5))
+    np.save(tmp_path / "p.npy", np.tile(np.eye(2) * 0.8 + 0.1, (10, 1)))
     other = make_audit(tmp_path / "p.npy", tmp_path / "coco.json", out=tmp_path / "c")
     with pytest.raises(DataError, match=r"repair writes CSV, TSV and Parquet.*write_labels"):
         repair(other.path, tmp_path / "fixed.json")
-    lists = pd.DataFrame({"image": list("abcd"), "labels": [[1.0, 0.0], [0.0, 1.0]] * 2})
+    lists = pd.DataFrame(
+        {"image": list("abcdefghijklmnopqrst"), "labels": [[1.0, 0.0], [0.0, 1.0]] * 10}
+    )
     lists.to_parquet(tmp_path / "lists.parquet")
     names = {"classes": ["cat", "dog"]}
     audit = make_audit(

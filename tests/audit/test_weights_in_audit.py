@@ -104,7 +104,8 @@ def test_a_row_of_weight_0_is_left_out(folder: Path, tmp_path: Path) -> None:
 
 def test_weights_without_effect_are_refused(folder: Path, tmp_path: Path) -> None:
     """Nothing is trained on given probabilities, so only weights of 0 change anything."""
-    np.save(tmp_path / "p.npy", np.random.default_rng(0).random((60, 2)))
+    shown = read_labels(folder / "labels.csv").values > 0
+    np.save(tmp_path / "p.npy", 0.2 + 0.6 * shown)
     options: dict[str, Any] = {"labels": folder / "labels.csv", "out": tmp_path / "a"}
     with pytest.raises(DataError, match=r"label_weights \(--label-weights\): no effect"):
         make_audit(
@@ -118,6 +119,7 @@ def test_weights_without_effect_are_refused(folder: Path, tmp_path: Path) -> Non
 
 def test_soft_labels_are_repaired_as_probabilities(folder: Path, tmp_path: Path) -> None:
     scores = np.where(np.arange(120).reshape(60, 2) % 3 == 0, 0.9, 0.2)
+    scores[read_labels(folder / "labels.csv").values > 0] = 0.8
     np.save(tmp_path / "p.npy", scores)
     audit = make_audit(
         tmp_path / "p.npy", folder / "soft.csv", out=tmp_path / "a", reading={"soft": True}
@@ -142,7 +144,7 @@ def test_labels_that_cannot_be_written_back_are_named_by_the_audit(
 ) -> None:
     reading = {**reading, "also": [str(folder / name) for name in reading.get("also", ())]}
     labels = read_labels(folder / file, **reading)
-    np.save(tmp_path / "p.npy", np.random.default_rng(0).random(labels.values.shape))
+    np.save(tmp_path / "p.npy", 0.2 + 0.6 * (labels.values > 0))
     audit = make_audit(tmp_path / "p.npy", folder / file, out=tmp_path / "a", reading=reading)
     assert message in audit.info["repair_problem"]
     with pytest.raises(DataError, match=message):

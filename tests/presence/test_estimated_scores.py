@@ -126,7 +126,7 @@ def test_decisions_may_be_thresholds_or_predictions():
 
 
 def test_order_of_rows_does_not_decide_between_tied_scores():
-    labels = np.zeros((4000, 1), dtype=np.int8)
+    labels = np.full((4000, 1), -1, dtype=np.int8)
     labels[:400] = 1
     present = (labels == 1).astype(float)
     found = estimate_scores(

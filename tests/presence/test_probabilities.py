@@ -187,6 +187,8 @@ def test_intervals_stay_inside_what_is_possible(rows, classes, share):
     assert fitted.labels_per_row.high <= classes - absent.sum() + 1e-12
     assert (fitted.prevalence[:, 1] >= present).all()
     assert (fitted.prevalence[:, 2] <= 1 - absent + 1e-12).all()
+    assert fitted.not_known
+    z += 1.5 * (labels == 1) + 0.5 * truth
     known = calibrate(labels, sigmoid(z))
     unknown = (labels == 0).sum(axis=0)
     assert all(one.high <= count for one, count in zip(known.missing, unknown, strict=True))

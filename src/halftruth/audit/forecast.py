@@ -20,6 +20,7 @@ from halftruth.data.splits import fold_of_rows
 from halftruth.labels import PRESENT, UNKNOWN
 from halftruth.metrics import roc_auc
 from halftruth.presence.estimated_scores import estimate_scores
+from halftruth.presence.ranking import NoRankingError
 from halftruth.presence.solvers import sigmoid
 from halftruth.presence.uncertainty import Z90, Estimate
 from halftruth.train.ensemble.members import fit_linear_path
@@ -125,7 +126,11 @@ def measure_rate(features: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> 
                 held = layer(x[~inside]).double().numpy()
             # The level of a fold's model depends on how many labels its rows happen to have.
             logits[out] = (held - held.mean(axis=0)) / (held.std(axis=0) + 1e-6)
-        found = estimate_scores(sigmoid(logits + level), labels, 0.5, draws=20)
+        try:
+            found = estimate_scores(sigmoid(logits + level), labels, 0.5, draws=20)
+        except NoRankingError:
+            # Features that explain no label tell nothing of the curve.
+            return Rate()
         sizes.append(np.log((kept == PRESENT).sum() + 1))
         errors.append(np.log(max(1 - found.mAP.value, 1e-3)))
     # Features that tell nothing of the labels tell nothing of the curve (the last fit has all).

@@ -34,6 +34,7 @@ from halftruth.data.verdicts import place_verdicts
 from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.presence.calibration import calibrate
 from halftruth.presence.probabilities import SELECTIONS, Selection
+from halftruth.presence.ranking import NoRankingError
 from halftruth.seeds import check_seed
 from halftruth.train.auto.label_bias import choose_propensities, describe_bias
 from halftruth.train.config import Config, check_device, resolve_method
@@ -140,10 +141,14 @@ def make_audit(
     facts = found.label_bias or ({} if verdicts is None else _read_facts(out / INFO))
     for line in [*(f"WARNING: {warning}" for warning in found.warnings), *describe_bias(facts)]:
         log(line)
-    known = calibrate(
-        inputs.labels.values[good], scores[good], verified=verified[good], selection=selection,
-        seed=seed, **choose_propensities(facts, inputs.whole.values),
-    )  # fmt: skip
+    try:
+        known = calibrate(
+            inputs.labels.values[good], scores[good], verified=verified[good],
+            selection=selection, seed=seed, **choose_propensities(facts, inputs.whole.values),
+        )  # fmt: skip
+    except NoRankingError as error:
+        notes = "".join(f". {one}" for one in found.warnings)
+        raise DataError(f"{inputs.file}: missing labels are not known: {error}{notes}") from None
     if verdicts is not None:
         archive_decisions(out, verdicts)
     part, rows = judged.select(good), inputs.rows[good]

@@ -174,23 +174,16 @@ def trained_on(run: TrainedRun, labels: LabelMatrix) -> np.ndarray | None:
 
 
 def check_ranking(labels: LabelMatrix, scores: np.ndarray, named: bool) -> str | None:
-    """Warn of scores that are inverted, or (without class names) in another class order."""
+    """Warn of scores in another class order, where classes have no names."""
     auc, positives = _cross_auc(labels.values == PRESENT, scores)
     if not len(positives):
         return None
-    own = auc[np.arange(len(auc)), positives]
     if not named and (moved := _other_order(auc, positives, labels)):
         return (
             "The columns of the probabilities seem to be in another class order: "
             f"{'; '.join(moved[:3])}. The file has no class names, so its columns were taken in "
             "the order of the label file. Give a table with class names in its header, or a .npz "
             "with `classes`."
-        )
-    if own.mean() < 0.5:
-        return (
-            "The scores rank labelled positives BELOW the other rows (mean AUC "
-            f"{own.mean():.2f}; 0.5 is chance). They are probably inverted (1 - p), or belong to "
-            "other rows or classes; the candidates then mean nothing."
         )
     return None
 

@@ -5,6 +5,7 @@
     estimate_scores      precision, recall, F1 and mAP that complete labels would give
     plan_verification, score_verdicts    verify a few labels to know these scores better
     calibrate            probabilities of missing and of wrong labels, and how many there are
+    measure_ranking      whether scores rank the shown labels: without it nothing is estimated
     find_preference      whether some classes are shown in preference to others
 
 The solvers are in `solvers`, everything that makes an interval wider in `uncertainty`.
@@ -23,6 +24,7 @@ _MODULES = {
     ),
     "labelling_model": ("PresenceRange",),
     "probabilities": ("Probabilities", "fit_probabilities"),
+    "ranking": ("NoRankingError", "Ranking", "measure_ranking"),
     "propensity": ("LabelBias", "Preference", "choose_rows_to_complete", "find_preference"),
     "review_update": ("ReviewPosterior",),
     "uncertainty": ("Estimate",),

@@ -24,6 +24,7 @@ import numpy as np
 
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix, check
 from halftruth.presence.probabilities import SELECTIONS, Selection, fit_probabilities
+from halftruth.presence.ranking import measure_ranking
 from halftruth.presence.review_update import ReviewPosterior
 from halftruth.presence.solvers import bisect, logit, sigmoid
 from halftruth.presence.uncertainty import (
@@ -92,6 +93,8 @@ def calibrate(
             `possible`.
         seed: of the sample of rows that is fitted, where there are many.
 
+    Scores that do not rank the shown labels are refused (`NoRankingError`).
+
     >>> scores = np.array([[0.9], [0.8], [0.7], [0.1], [0.2]] * 40)
     >>> labels = np.array([[1], [1], [0], [0], [0]] * 40, dtype=np.int8)
     >>> found = calibrate(labels, scores)
@@ -106,6 +109,8 @@ def calibrate(
         raise ValueError(f"selection: expected {' or '.join(SELECTIONS)}, got {selection!r}")
     if not (values == PRESENT).any():
         raise ValueError("no label is PRESENT (1), so the scores of present classes are not known")
+    if (values == UNKNOWN).any():
+        measure_ranking(values, points).require()
     z = logit(points)
     fitted = fit_probabilities(
         values, z, selection=selection, verified=verdicts, propensity=propensity,

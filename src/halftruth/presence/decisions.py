@@ -11,6 +11,7 @@ are right, of n(t) predictions and Σ p present labels. So
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from halftruth.presence.probabilities import Probabilities, fit_probabilities
 from halftruth.presence.propensity import LabelBias, choose_possible, choose_propensity
+from halftruth.presence.ranking import NoRankingError
 from halftruth.presence.solvers import logit, sigmoid
 
 # A class with fewer shown labels is not predicted: nothing is known about it. One label is enough
@@ -29,6 +31,8 @@ RULES = (
     "a wrong one)"
 )
 _FREE = ("f1", "f2", "count")
+# Rules that promise something, which needs to be known.
+_PROMISES = ("precision", "recall")
 _WITH_NUMBER = {"precision": (0, 1), "recall": (0, 1), "threshold": (0, 1), "score": (0, 1),
                 "top": (1, np.inf), "cost": (0, np.inf)}  # fmt: skip
 
@@ -88,29 +92,31 @@ def decide(
     probabilities: np.ndarray,
     shown: np.ndarray,
     rule: str | Rule = "f1",
-    curves: tuple[np.ndarray, np.ndarray] | None = None,
+    known: Probabilities | None = None,
 ) -> Decisions:
     """Return thresholds for a rule, from P(present | x) of rows the model was not fitted on.
 
     `probabilities` is (N, K); `shown` (K,) counts PRESENT labels per class: a class with none is
-    not predicted. `curves`: offset and slope per class from logits to probabilities, which the
-    rule "score=0.5" needs.
+    not predicted. `known`: the model behind the probabilities, which says whether a precision or
+    a recall can be promised; the rule "score=0.5" needs its curves.
 
     >>> p = np.array([[0.9, 0.2], [0.6, 0.1], [0.1, 0.1]])
     >>> decide(p, np.array([5, 5]), "f1")(p).tolist()
     [[True, True], [True, False], [False, False]]
     """
     rule = parse_rule(rule) if isinstance(rule, str) else rule
+    if rule.name in _PROMISES and known is not None and known.not_known:
+        raise NoRankingError(f"{rule} cannot be promised: {known.not_known}")
     p = np.asarray(probabilities, dtype=np.float64)
     predicted = np.asarray(shown) >= LEAST_SHOWN
     if rule.name in ("threshold", "cost", "top"):
         value = {"threshold": rule.number, "cost": 1 / (1 + rule.number), "top": 0.0}[rule.name]
         thresholds = np.full(p.shape[1], value)
     elif rule.name == "score":
-        if curves is None:
+        if known is None:
             raise ValueError(f"decide: {rule} needs curves, from logits to probabilities")
         # P(present | x) where the sigmoid of the logit has this value.
-        thresholds = sigmoid(curves[0] + curves[1] * logit(np.array(rule.number)))
+        thresholds = sigmoid(known.offset + known.slope * logit(np.array(rule.number)))
     else:
         found = [_choose_threshold(p[:, k], rule) for k in range(p.shape[1])]
         thresholds = np.array(found)
@@ -185,5 +191,10 @@ def fit_decisions(
         labels[rows], logits, verified=verified, propensity=propensity,
         possible=choose_possible(labels, bias, exponent), **known,
     )  # fmt: skip
-    curves = probabilities.offset, probabilities.slope
-    return probabilities, decide(probabilities(logits), shown, rule, curves), propensity
+    try:
+        decisions = decide(probabilities(logits), shown, rule, probabilities)
+    except NoRankingError as error:
+        warnings.warn(f"{error}. Nothing is predicted", stacklevel=2)
+        nothing = np.zeros(len(shown), dtype=bool)
+        decisions = Decisions(parse_rule(str(rule)), np.ones(len(shown)), nothing)
+    return probabilities, decisions, propensity

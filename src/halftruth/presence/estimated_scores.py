@@ -34,6 +34,7 @@ from halftruth.metrics import average_precision
 from halftruth.presence.calibration import check_labels_and_scores, read_rows
 from halftruth.presence.labelling_model import PresenceRange, choose_selection
 from halftruth.presence.probabilities import Selection, fit_probabilities
+from halftruth.presence.ranking import measure_ranking
 from halftruth.presence.solvers import logit, ratio, sigmoid
 from halftruth.presence.uncertainty import (
     SCORE_BEYOND,
@@ -119,6 +120,8 @@ def estimate_scores(
         new_rows: the interval is for other rows of the same kind; if False, for the complete labels
             of these rows.
 
+    Scores that do not rank the shown labels are refused (`NoRankingError`).
+
     Example:
         >>> random = np.random.default_rng(1)
         >>> present = random.random((500, 3)) < 0.3
@@ -137,6 +140,8 @@ def estimate_scores(
     if draws < 20:
         raise ValueError(f"expected draws of at least 20, got {draws}")
     present = read_range(values, points, present, selection)
+    if (values == UNKNOWN).any():
+        measure_ranking(values, points).require()
     moves = _draw_moves(values, draws, seed, spread)
     return score_probabilities(points, values, predicted, present, moves, seed, new_rows)
 

@@ -202,7 +202,9 @@ def _maximise(
             p = np.where(certain, np.minimum(p / _find_nonempty(p), 1.0), p)
         slopes, bend = sum_derivatives(z, present - p, np.maximum(p * (1 - p), 1e-9))
         step = step_towards_mean(at, slopes, bend, _DEVIATION, _CENTRE)
-        at = at + np.clip(step, -0.5, 0.5)
+        # In the same direction: clipped by itself, a number of two that make up for each other
+        # would never arrive.
+        at = at + step / np.maximum(2 * np.abs(step).max(axis=1, keepdims=True), 1)
         # A negative slope would reverse the ranking.
         at[:, 1] = np.maximum(at[:, 1], 0.01)
     return replace(now, offset=at[:, 0], slope=at[:, 1])

@@ -36,6 +36,7 @@ from halftruth.presence.labelling_model import (
     fit_presence,
     infer_presence,
 )
+from halftruth.presence.ranking import measure_ranking
 from halftruth.presence.solvers import find_shift, fit_curves, logit, sigmoid
 from halftruth.presence.uncertainty import CLASS_DOUBT, DOUBT, NEXT_DOUBT, Z90, Estimate
 from halftruth.seeds import check_seed
@@ -76,6 +77,8 @@ class Probabilities:
     # Rows without a label have no class; and classes of which every present label is shown.
     blank_is_empty: bool = False
     complete: list[int] = field(default_factory=list)
+    # Why nothing is known of missing labels: the scores do not rank (`ranking`); '' where they do.
+    not_known: str = ""
 
     def __call__(self, logits: Any) -> np.ndarray:
         """Return P(present | x) of logits (N, K)."""
@@ -191,9 +194,16 @@ def fit_probabilities(
 
     some = draw_rows(values.shape, _MOST_LABELS, seed, values == PRESENT)
     part, scores = values[some].astype(np.int8), sigmoid(z[some])
+    not_known = ""
+    if (part == UNKNOWN).any() and (part == PRESENT).any():
+        ranking = measure_ranking(labels[some], z[some])
+        not_known = "" if ranking.found else ranking.describe()
     fits, start = _fit_assumptions(part, scores, how, blank_is_empty, propensity)
     in_range = fits
-    if possible is not None:
+    if not_known:
+        # Any number of labels from those that are shown to all.
+        in_range = [replace(fit, low=0.0, high=1e9) for fit in fits]
+    elif possible is not None:
         in_range = fits + _fit_assumptions(part, scores, how, blank_is_empty, possible)[0]
     mean = sigmoid(np.sum([fit.weight * logit(fit.prior) for fit in fits], axis=0))
     first = np.stack([start.offset, start.slope / start.scale], axis=1)
@@ -207,6 +217,7 @@ def fit_probabilities(
         assumptions={fit.assumption: fit.weight for fit in fits if fit.weight > 0},
         blank_is_empty=blank_is_empty,
         complete=[] if complete is None else np.flatnonzero(complete).tolist(),
+        not_known=not_known,
     )  # fmt: skip
     known = ~(values == UNKNOWN).any(axis=0)
     levels = [fit.prior.mean(axis=0) * end for fit in in_range for end in (fit.low, fit.high)]

@@ -125,7 +125,9 @@ def fit_curves(z: np.ndarray, target: np.ndarray, start: np.ndarray) -> np.ndarr
     >>> fit_curves(z, sigmoid(0.5 + 2 * z), np.array([[0.0, 1.0]])).round(3).tolist()
     [[0.5, 2.0]]
     """
-    at = start
+    # Centred, so that a column without spread has an offset all the same.
+    middle = z.mean(axis=0)
+    z, at = z - middle, start + start[:, [1]] * np.outer(middle, [1.0, 0.0])
     for _ in range(30):
         p = sigmoid(at[:, 0] + at[:, 1] * z)
         slopes, bend = sum_derivatives(z, target - p, np.maximum(p * (1 - p), 1e-12))
@@ -137,7 +139,7 @@ def fit_curves(z: np.ndarray, target: np.ndarray, start: np.ndarray) -> np.ndarr
         at[:, 1] = np.maximum(at[:, 1], _LEAST_SLOPE)
         if np.abs(step).max() < 1e-6:
             break
-    return at
+    return at - at[:, [1]] * np.outer(middle, [1.0, 0.0])
 
 
 def step_towards_mean(

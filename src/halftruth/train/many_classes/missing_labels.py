@@ -79,7 +79,10 @@ def estimate_labels_per_row(
     values, logits, _ = _take_frequent(head, features, labels, rows)
     if values.shape[1] < _LEAST_CLASSES:
         return f"since too few classes have {_LEAST_LABELS} labels in the validation rows"
-    count = fit_probabilities(values, logits, selection="missing_at_random").labels_per_row
+    fitted = fit_probabilities(values, logits, selection="missing_at_random")
+    if fitted.not_known:
+        return f"since {fitted.not_known}"
+    count = fitted.labels_per_row
     part = float((values == PRESENT).sum(axis=1).mean())
     ends = (max(end / part, 1.0) for end in (count.value, count.low, count.high))
     return Estimate(*(float(shown.mean()) * end for end in ends))
@@ -112,6 +115,8 @@ def estimate_frequent(
         return None
     p = sigmoid(logits)
     fitted = fit_probabilities(values, logits, selection="missing_at_random")
+    if fitted.not_known:
+        return f"scores are not estimated: {fitted.not_known}"
     chosen = (p > decisions.thresholds[classes]) & decisions.predicted[classes]
     found = estimate_scores(p, values, chosen, fitted.infer(values, logits))
     scores = ", ".join(

@@ -22,6 +22,7 @@ from halftruth.presence.estimated_scores import EstimatedScores, estimate_scores
 from halftruth.presence.labelling_model import PresenceRange
 from halftruth.presence.probabilities import Probabilities
 from halftruth.presence.propensity import LabelBias, find_preference
+from halftruth.presence.ranking import NoRankingError
 from halftruth.presence.solvers import sigmoid
 from halftruth.train.auto.label_bias import (
     ROWS_TO_LABEL,
@@ -148,7 +149,7 @@ class Result:
             lines.append("hints: " + "\n       ".join(self.hints["table"]))
         if self.estimated:
             lines.append(f"estimated for new rows: {describe_estimates(self.estimated)}")
-        elif ESTIMATED in self.basis.values():
+        elif ESTIMATED in self.basis.values() and not self.probabilities.get("not_known"):
             lines.append("labels are incomplete, and too few to estimate scores")
         if self.probabilities:
             lines.append(self._describe_decisions())
@@ -157,10 +158,13 @@ class Result:
 
     def _describe_decisions(self) -> str:
         value, low, high = self.probabilities["labels_per_row"]
-        text = (
-            f"decisions by {self.decide}; estimated labels per row: {value:.2f} ({low:.2f} to "
-            f"{high:.2f})"
-        )
+        count = f"{value:.2f} ({low:.2f} to {high:.2f})"
+        reason = self.probabilities.get("not_known")
+        if reason and low < high:
+            count = f"not known ({low:.2f} to {high:.2f})"
+        text = f"decisions by {self.decide}; estimated labels per row: {count}"
+        if reason:
+            text = f"WARNING: scores are not estimated: {reason}.\n{text}"
         if self.not_predicted:
             text += f"; not predicted: {some(self.not_predicted)}"
         return text
@@ -256,7 +260,7 @@ def evaluate_run(
             else:
                 result.counting_unknown_as_absent[part] = found
         p = probabilities(given.logits)
-        result.estimated = list_estimates(estimate(p, given.labels, decisions, present))
+        result.estimated = list_estimates(estimate(p, given.labels, decisions, present, quiet=True))
     _add_label_bias(result, task, given, p, decisions, bias)
     return result
 
@@ -289,15 +293,23 @@ def estimate(
     labels: np.ndarray,
     decisions: Decisions,
     present: PresenceRange | None = None,
+    *,
+    quiet: bool = False,
 ) -> EstimatedScores | None:
     """Return estimated scores of rows with unknown labels.
 
     `present`: P(present) of every label, if the model of labelling was fitted to these rows. None
-    where all labels are known, no label is present, or rows are too few.
+    where all labels are known, no label is present, rows are too few, or the scores do not rank the
+    shown labels, with a warning unless `quiet`.
     """
     if not (labels == UNKNOWN).any() or not (labels == PRESENT).any() or len(labels) < _LEAST_ROWS:
         return None
-    return estimate_scores(p, labels, decisions(p), present)
+    try:
+        return estimate_scores(p, labels, decisions(p), present)
+    except NoRankingError as error:
+        if not quiet:
+            warnings.warn(f"scores are not estimated: {error}", stacklevel=2)
+        return None
 
 
 def list_estimates(found: EstimatedScores | None) -> dict[str, list[float]]:
@@ -413,7 +425,8 @@ def _score_classes(p: np.ndarray, labels: np.ndarray, limits: np.ndarray) -> dic
 def _estimate_classes(
     p: np.ndarray, labels: np.ndarray, decisions: Decisions, present: PresenceRange | None
 ) -> dict[str, np.ndarray]:
-    found, none = estimate(p, labels, decisions, present), np.full(labels.shape[1], np.nan)
+    found = estimate(p, labels, decisions, present, quiet=True)
+    none = np.full(labels.shape[1], np.nan)
     if found is None:
         return dict.fromkeys(("AP", "precision", "recall", "F1"), none)
     chosen, shown = decisions(p).any(axis=0), (labels == PRESENT).any(axis=0)

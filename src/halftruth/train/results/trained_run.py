@@ -25,6 +25,7 @@ from halftruth.models import Classifier
 from halftruth.presence.decisions import Decisions, Rule, parse_rule
 from halftruth.presence.decisions import decide as choose_thresholds
 from halftruth.presence.probabilities import Probabilities
+from halftruth.presence.ranking import NoRankingError
 from halftruth.presence.solvers import logit, sigmoid
 from halftruth.train.config import Config, check_device, read_settings
 from halftruth.train.devices import make_accelerator
@@ -161,7 +162,7 @@ class TrainedRun:
         )
         moved = copy(self)
         moved.level = labels_per_row, shares
-        for name in ("curves", "decisions"):
+        for name in ("fitted", "decisions"):
             moved.__dict__.pop(name, None)
         return moved
 
@@ -190,7 +191,10 @@ class TrainedRun:
                 return decide_many(file["pooled"], shown, parsed)
         offset, slope = self.curves
         probabilities = sigmoid(offset + slope * self.held_out.logits)
-        return choose_thresholds(probabilities, shown, parsed, self.curves)
+        try:
+            return choose_thresholds(probabilities, shown, parsed, self.fitted)
+        except NoRankingError as error:
+            raise DataError(f"{self.folder}: {error}") from None
 
     @cached_property
     def held_out(self) -> ScoredRows:
@@ -203,18 +207,25 @@ class TrainedRun:
         return ScoredRows.read(self.folder)
 
     @cached_property
-    def curves(self) -> tuple[np.ndarray, np.ndarray]:
-        """Offset and slope per class: P(present | x) = σ(offset + slope · logit)."""
+    def fitted(self) -> Probabilities | None:
+        """The model of labelling of the run; None if it has none."""
         found = self.result and self.result.get("probabilities")
         if not found:
-            return np.zeros(len(self.classes)), np.ones(len(self.classes))
+            return None
         with refuse_damage(self.folder / RESULT):
             fitted = Probabilities.from_dict(found)
             if {fitted.offset.shape, fitted.slope.shape} != {(len(self.classes),)}:
                 raise ValueError(f"expected {len(self.classes)} curves of probabilities")
         if self.level != (None, {}):
-            fitted = fitted.at_level(self.held_out.logits, *self.level)
-        return fitted.offset, fitted.slope
+            return fitted.at_level(self.held_out.logits, *self.level)
+        return fitted
+
+    @property
+    def curves(self) -> tuple[np.ndarray, np.ndarray]:
+        """Offset and slope per class: P(present | x) = σ(offset + slope · logit)."""
+        if self.fitted is None:
+            return np.zeros(len(self.classes)), np.ones(len(self.classes))
+        return self.fitted.offset, self.fitted.slope
 
     @property
     def has_many_classes(self) -> bool:
