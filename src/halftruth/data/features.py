@@ -131,7 +131,9 @@ def refuse_labels(
     dense = not isinstance(labels, SparseLabelMatrix)
     if dense and names is None and values is not None and values.shape == labels.values.shape:
         positive = labels.values == PRESENT
-        same = bool(np.isin(values, (-1, 0, 1)).all() and (values[positive] == 1).all())
+        # Constant features are no labels.
+        codes = np.isin(values, (-1, 0, 1)).all() and (values[positive] == 1).all()
+        same = bool(codes and (values != values[:1]).any())
     if same:
         raise DataError(
             f"{place}: these features are labels"
