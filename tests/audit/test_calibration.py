@@ -169,6 +169,7 @@ def test_mask_ranking_classes_and_summary_agree_with_the_table() -> None:
     labels = hide(truth, 0.5)
     table, mask = missing_labels(labels, scores), missing_mask(labels, scores, precision=0.9)
     taken = int(mask.sum())
+    assert (missing_mask(labels, scores) == mask).all()
     assert taken == count_at_precision(table["expected_precision"].to_numpy(), 0.9) > 0
     assert rank_unknown(labels, scores)[:taken].tolist() == [
         [row, int(name.removeprefix("class"))]

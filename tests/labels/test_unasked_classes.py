@@ -25,6 +25,22 @@ def test_a_class_without_a_present_label_is_still_a_class_that_was_asked():
     assert (find_unannotated(join_halves(labels)) == (join_halves(TRUTH) == 0)).all()
 
 
+def test_a_source_with_verified_labels_beside_rows_that_have_none():
+    labels = single_positive(TRUTH, seed=0)
+    labels[:200, :6], labels[:200, 6:] = TRUTH[:200, :6], 0
+    expected = np.zeros(labels.shape, dtype=bool)
+    expected[:200, 6:] = True
+    assert (find_unannotated(labels) == expected).all()
+    # Rows without any label are no source.
+    blank = np.where(np.arange(400)[:, None] < 200, labels, 0)
+    assert (find_unannotated(blank) == expected).all()
+    # A source verifies each of its classes as absent in some rows, and most labels are absent.
+    mostly_present = np.where(np.arange(400)[:, None] % 200 < 150, np.abs(labels), labels)
+    labels[:200, 0] = 1
+    assert find_unannotated(labels) is None
+    assert find_unannotated(mostly_present) is None
+
+
 def verify_some(labels):
     """Single positive labels, of which a review has verified some others as absent."""
     given, random = single_positive(labels, seed=0), np.random.default_rng(1)

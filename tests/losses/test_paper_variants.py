@@ -25,6 +25,8 @@ def test_trained_numbers_of_gr_have_the_gradient_of_the_loss():
 
 def test_only_a_trainable_gr_has_parameters():
     assert losses.create("gr").parameter_groups(0.1) == []
+    # A loss without an extra term is one pass over the logits.
+    assert [losses.create("gr", trainable=one).has_extra for one in (False, True)] == [False, True]
     (group,) = losses.create("gr", trainable=True).parameter_groups(0.1)
     assert group["lr"] == 0.1
     assert group["params"][0].tolist() == [0.0, -2.0, 0.5, 2.0]

@@ -210,8 +210,12 @@ def test_wrong_weights_are_refused(weights, classes, message):
         f2_ciw(count(np.eye(3), np.eye(3)), weights, classes)
 
 
-def test_logits_compared_with_a_probability_threshold_give_a_warning():
-    logits = [[3.0, -2.0], [0.2, 0.4]]
+@pytest.mark.parametrize(
+    "logits",
+    [[[3.0, -2.0], [0.2, 0.4]], [[0.9, -2.0], [0.2, 0.4]], [[3.0, 0.1], [0.2, 0.4]]],
+    ids=["both", "all below 1", "none negative"],
+)
+def test_logits_compared_with_a_probability_threshold_give_a_warning(logits):
     with pytest.warns(UserWarning, match="compared with the threshold 0.5.*logits"):
         count(logits, [[1, 0], [0, 1]])
     with warnings.catch_warnings():

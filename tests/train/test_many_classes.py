@@ -212,6 +212,16 @@ def test_complete_labels_are_measured_as_such(files):
     assert result.val["P@1"] > 0.8
 
 
+def test_rows_without_a_present_label_are_not_measured(run, files, tmp_path):
+    frame = pd.read_csv(files / "tags.csv").assign(split="train")
+    frame.loc[frame.index[-9:], ["tags", "split"]] = ["", "test"]
+    frame.to_csv(tmp_path / "tags.csv", index=False)
+    options = {"features": files / "x.npy", "reading": {"label_column": "tags"}}
+    assert evaluate(run, tmp_path / "tags.csv", split="train", **options).metrics
+    with pytest.raises(DataError, match="no label of these rows is present"):
+        evaluate(run, tmp_path / "tags.csv", split="test", **options)
+
+
 def test_resumed_run_is_evaluated_again(files, run):
     again = halftruth.fit(
         files / "tags.csv", features=files / "x.npy", out=run.folder, resume=True, quiet=True

@@ -16,6 +16,7 @@ from halftruth import fit
 from halftruth.data import DataError
 from halftruth.train import CheckpointError, ConfigError
 from halftruth.train.results.trained_run import TrainedRun
+from halftruth.train.run_folder import write_manifest
 
 
 @pytest.fixture(scope="module")
@@ -318,6 +319,7 @@ def copied_run(features_run, tmp_path):
 )  # fmt: skip
 def test_a_damaged_result_file_is_reported(copied_run, data, text, capsys):
     (copied_run / "result.json").write_text(text, encoding="utf-8", errors="surrogatepass")
+    write_manifest(copied_run)
     with pytest.raises(CheckpointError, match=r"result\.json"):
         halftruth.predict(copied_run, data / "features.npy")
     assert command("predict", copied_run, "--features", data / "features.npy") == 2
@@ -339,8 +341,60 @@ def test_a_damaged_result_file_is_reported(copied_run, data, text, capsys):
 def test_wrong_values_in_a_result_file_are_one_sentence(copied_run, data, change):
     found = json.loads((copied_run / "result.json").read_text())
     (copied_run / "result.json").write_text(json.dumps({**found, **change}))
+    write_manifest(copied_run)
     with pytest.raises(CheckpointError, match=r"result\.json is damaged.*train again"):
         halftruth.predict(copied_run, data / "features.npy")
+
+
+@pytest.fixture(scope="module")
+def table_run(tmp_path_factory):
+    """A finished run on a table, which has all kinds of files."""
+    folder = tmp_path_factory.mktemp("table")
+    rows = [f"i{k},{k % 7},{'red' if k % 3 else 'blue'},{k % 2},{k % 3 == 0:d}" for k in range(40)]
+    (folder / "t.csv").write_text("\n".join(["id,size,colour,cat,dog", *rows]))
+    pd.read_csv(folder / "t.csv")[["id", "cat", "dog"]].to_csv(folder / "l.csv", index=False)
+    pd.read_csv(folder / "t.csv")[["id", "size", "colour"]].to_csv(folder / "x.csv", index=False)
+    fit(
+        folder / "l.csv", features=folder / "x.csv", method="bce", epochs=2, report=False,
+        out=folder / "run", quiet=True,
+    )  # fmt: skip
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda run, other: (run / "encoder.json").unlink(), "encoder.json missing"),
+        (lambda run, other: (run / "out_of_sample.npz").unlink(), "out_of_sample.npz missing"),
+        (
+            lambda run, other: shutil.copy(other / "best.safetensors", run),
+            "best.safetensors damaged or of another run",
+        ),
+        (
+            lambda run, other: shutil.copy(other / "result.json", run),
+            "result.json damaged or of another run",
+        ),
+        (
+            lambda run, other: (run / "config.yaml").open("a").write("# mine\n"),
+            "config.yaml damaged or of another run",
+        ),
+        (
+            lambda run, other: (run / "encoder.npz").write_bytes(b"0"),
+            "encoder.npz not of this run",
+        ),
+        (lambda run, other: (run / "manifest.json").unlink(), "manifest.json is missing"),
+        (lambda run, other: (run / "manifest.json").write_text("[3]"), "manifest.json is damaged"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_files_that_do_not_belong_together_are_one_sentence(
+    table_run, features_run, tmp_path, change, words
+):
+    run = shutil.copytree(table_run / "run", tmp_path / "run")
+    halftruth.predict(run, table_run / "x.csv")
+    change(run, features_run)
+    with pytest.raises(CheckpointError, match=words):
+        halftruth.predict(run, table_run / "x.csv")
 
 
 @pytest.mark.parametrize("tree", ["[" * 100_000 + "]" * 100_000, "[1]", '{"dict": []}', "3"])
@@ -351,6 +405,7 @@ def test_a_checkpoint_with_another_tree_is_one_sentence(copied_run, data, tree):
 
     header = {"format": "halftruth-1", "tree": tree, "checksum": _compute_checksum(tree, {})}
     save_file({}, copied_run / "best.safetensors", metadata=header)
+    write_manifest(copied_run)
     with pytest.raises(CheckpointError, match=r"best\.safetensors.*damaged"):
         halftruth.predict(copied_run, data / "features.npy")
 
@@ -369,6 +424,7 @@ def test_weights_that_are_not_finite_are_an_error(copied_run, data):
     tree = load_checkpoint(copied_run / "best.safetensors")
     next(iter(tree["model"].values())).fill_(torch.nan)
     save_checkpoint(copied_run / "best.safetensors", tree)
+    write_manifest(copied_run)
     with pytest.raises(CheckpointError, match="weights are not finite"):
         halftruth.predict(copied_run, data / "features.npy")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from halftruth.data import DataError, read_labels
+from halftruth.data import DataError
 from halftruth.data.complete_rows import add_complete_rows
 from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.train.config import Config
@@ -18,6 +18,7 @@ from halftruth.train.task import (
     find_reading_options,
     is_same_file,
     read_groups,
+    read_label_rows,
     reading_options,
     select_rows,
 )
@@ -81,7 +82,7 @@ def read_audit_inputs(config: Config, split: str | None) -> AuditInputs:
     """Read the labels and choose their rows."""
     # First, so that a misspelt column is reported as --group-column, not as a dropped column.
     groups, reading, file = read_groups(config), reading_options(config), config.labels
-    labels = read_labels(file, **reading)
+    labels = read_label_rows(config, file, reading)
     if groups is not None and len(groups) != len(labels):
         raise DataError(
             f"{file}: group_column (--group-column) has {len(groups):,} cells for {len(labels):,} "

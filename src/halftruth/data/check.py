@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -181,6 +181,28 @@ def completeness_hint(labels: LabelMatrix) -> str | None:
     )
 
 
+def find_images(
+    store: ImageStore, items: Iterable[object]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the stored name of each item, and why others have none.
+
+    Items that mean one image (`a` and `a.jpg`) are refused.
+    """
+    found, missing, taken = dict[str, str](), dict[str, str](), dict[str, str]()
+    for name in dict.fromkeys(map(str, items)):
+        try:
+            found[name] = store.resolve(name)
+        except BadImage as error:
+            missing[name] = error.reason
+            continue
+        if (other := taken.setdefault(found[name], name)) != name:
+            raise DataError(
+                f"the items {other!r} and {name!r} are one image ({found[name]}); keep one row per "
+                "image"
+            )
+    return found, missing
+
+
 def question_features(
     values: Any,
     labels: np.ndarray,
@@ -201,6 +223,8 @@ def question_features(
         rows = np.random.default_rng(0).choice(len(labels), most, replace=False)
         values, labels = values[rows], labels[rows]
     values = values.toarray() if hasattr(values, "toarray") else np.asarray(values)
+    if not np.ptp(values, axis=0).any():
+        return [f"{place}: the same in all rows, so nothing can be learned from them"]
     present = labels == PRESENT
     n, count = len(values), present.sum(axis=0)
     # By chance, one of so many columns ranks a few labels first.
@@ -335,14 +359,14 @@ def _check_store(
             f"the label file names no images; choose the column with {option('image_column')}"
         )
         return
-    found: dict[str, str] = {}
-    for name in dict.fromkeys(map(str, labels.items)):
-        try:
-            found[name] = store.resolve(name)
-        except BadImage as error:
-            report.missing_images.append(name)
-            report.bad_images.append((name, error.reason))
-    if report.missing_images:
+    try:
+        found, missing = find_images(store, labels.items)
+    except DataError as error:
+        report.errors.append(str(error))
+        return
+    report.missing_images.extend(missing)
+    report.bad_images.extend(missing.items())
+    if missing:
         report.errors.append(
             f"{len(report.missing_images):,} images were not found: {some(report.missing_images)}; "
             f"the first: {report.bad_images[0][1]}"
@@ -353,11 +377,6 @@ def _check_store(
         report.warnings.append(
             f"{len(report.unused_images):,} images have no row in the labels: "
             f"{some(report.unused_images)}"
-        )
-    if len(used) < len(found):
-        report.errors.append(
-            f"{len(found) - len(used):,} rows name an image that another row also names; "
-            "keep one row per image"
         )
     if decode:
         unreadable = check_images(store, list(found), workers=workers, progress=progress)

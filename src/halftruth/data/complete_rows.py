@@ -57,6 +57,8 @@ def _read_header(path: Path) -> list[str]:
             "one item of the label file per line, or a label file with the complete labels of some "
             "items"
         )
+    if not path.read_bytes().strip():
+        raise DataError(f"complete_rows (--complete-rows): {path} is empty; name the complete rows")
     if path.suffix.lower() == ".txt":
         return [""]
     if not path.name.lower().endswith(TEXT_SUFFIXES):

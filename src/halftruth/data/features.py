@@ -130,7 +130,9 @@ def refuse_labels(
     same = bool(shared) and (len(shared) == len(names or ()) or len(shared) == len(labels.classes))
     if names is None and values is not None and values.shape == labels.shape:
         positive = labels.values == PRESENT
-        same = bool(np.isin(values, (-1, 0, 1)).all() and (values[positive] == 1).all())
+        # Constant features are no labels.
+        codes = np.isin(values, (-1, 0, 1)).all() and (values[positive] == 1).all()
+        same = bool(codes and (values != values[:1]).any())
     if same:
         raise DataError(
             f"{place}: these features are labels"

@@ -201,6 +201,9 @@ class ImageStore:
         self.__dict__.update(state)
         self._start()
 
+    def __str__(self) -> str:
+        return self._places()
+
     def __repr__(self) -> str:
         return f"ImageStore({[str(path) for path in self.sources]})"
 

@@ -66,6 +66,11 @@ def fold_of_rows(n: int, folds: int, seed: int = 0, groups: np.ndarray | None = 
     random = np.random.default_rng(check_seed(seed))
     which = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1].ravel()
     units = int(which.max(initial=-1)) + 1
+    if units == 1 and n > 1:
+        raise DataError(
+            f"groups: expected at least 2, got one group of all {n:,} rows, so no row can be "
+            "scored by a model that was not fitted to its group; leave the groups out"
+        )
     if not 2 <= folds <= units:
         raise DataError(f"folds: expected 2 to {units:,} (the rows or groups), got {folds}")
     fold = np.empty(units, dtype=np.intp)

@@ -7,6 +7,7 @@ column per level (0 or 1); rare levels, and levels that training did not have, s
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +20,19 @@ from halftruth.data.feature_columns import MATRIX, FeatureColumns, as_numbers, a
 
 # Levels with a column of their own: the most frequent ones that enough training rows have.
 MOST_LEVELS, FEWEST_ROWS = 100, 3
+# A decimal comma, or commas between thousands.
+_COMMA = re.compile(r"\s*[-+]?\d+(,\d+)+(\.\d+)?\s*|\s*[-+]?\d+(\.\d{3})*,\d+\s*")
 NUMBER, CATEGORY, VECTOR = "number", "category", "vector"
+
+
+def is_far(values: np.ndarray, low: Any, high: Any) -> np.ndarray:
+    """Return which numbers are farther outside a range than half of its width.
+
+    >>> is_far(np.array([-4.0, 0.0, 16.0]), 0, 10)
+    array([False, False,  True])
+    """
+    half = (high - low) / 2
+    return np.asarray((values < low - half) | (values > high + half))
 
 
 @dataclass(frozen=True)
@@ -80,14 +93,13 @@ class ColumnEncoder:
         return np.hstack([filled, gone[:, list(self.missing)]]).astype(np.float32)
 
     def find_unseen(self, column: np.ndarray) -> np.ndarray:
-        """Return the rows (N,) whose level, or whose range of numbers, training has not seen."""
+        """Return the rows (N,) whose level training has not seen, or with a number far outside."""
         if self.kind == CATEGORY:
             known = {*self.levels, *self.rare, None}
             return np.array([text not in known for text in as_texts(column)], dtype=bool)
         if not self.span:
             return np.zeros(len(column), dtype=bool)
-        values = as_numbers(column, self.name, "")
-        return (values < self.span[0]) | (values > self.span[1])
+        return is_far(as_numbers(column, self.name, ""), *self.span)
 
     def _encode_levels(self, texts: np.ndarray) -> np.ndarray:
         place = {level: k for k, level in enumerate(self.levels)}
@@ -138,6 +150,13 @@ def _fit_category(name: str, texts: np.ndarray, place: str) -> ColumnEncoder:
             "'drop_columns=[...]')"
         )
     known = sum(counts.values())
+    commas = [text for text in counts if _COMMA.fullmatch(text)]
+    if len(commas) > len(counts) / 2:
+        raise DataError(
+            f"{place}: column {name!r} holds numbers with a comma, such as {commas[0]!r}; write "
+            "0.5 instead of 0,5, and 1000 instead of 1,000; if they are categories, write them "
+            "another way, or drop the column (drop_columns=)"
+        )
     if len(counts) > MOST_LEVELS and len(counts) > known / 2:
         example = next(iter(counts))
         raise DataError(

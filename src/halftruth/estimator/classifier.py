@@ -213,8 +213,10 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self : HalftruthClassifier
         """
         names = getattr(y, "columns", None)
-        y = targets.fill_missing(y)
-        X, y = validate_data(self, X, y, multi_output=True, ensure_min_samples=2, **_FLOATS)
+        targets.check_same_order(X, y)
+        with targets.explain(X, y):
+            y = targets.fill_missing(y)
+            X, y = validate_data(self, X, y, multi_output=True, ensure_min_samples=2, **_FLOATS)
         if groups is not None:
             groups = column_or_1d(groups)
             check_consistent_length(X, groups)
@@ -231,7 +233,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 prevalence=self.prevalence, complete_classes=self.complete_classes,
             )  # fmt: skip
             return self._fit_many_classes(config, X, y, names, groups, weights, counted)
-        y = targets.to_labels(y)
+        with targets.explain(X, y):
+            y = targets.to_labels(y)
         if complete_rows is not None:
             y = targets.mark_complete_rows(y, complete_rows)
         if weights is not None:
@@ -298,6 +301,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Columns of a DataFrame are matched by name.
         """
         check_is_fitted(self)
+        targets.check_same_order(X, y)
         y = targets.order_columns(y, self.classes_)
         if self.many_ is not None:
             targets.refuse_with_many_classes(hints=hints)

@@ -1,6 +1,8 @@
 """Checks of labels, weights and settings that scikit-learn users pass."""
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 
 from halftruth import labels as label_codes
 from halftruth.data.complete_rows import check_complete_rows
+from halftruth.data.errors import some
 from halftruth.labels import MANY_CLASSES, SparseLabels
 from halftruth.models.ensemble import MEMBERS
 from halftruth.train.inputs.batches import is_sparse, to_dense
@@ -37,6 +40,59 @@ def fill_missing(y: Any) -> Any:
             stacklevel=3,
         )
     return filled.astype(float) if filled.dtype == object else filled
+
+
+def check_same_order(X: Any, y: Any) -> None:
+    """Refuse two frames whose indices name the same rows in another order."""
+    ours, theirs = getattr(X, "index", None), getattr(y, "index", None)
+    if not hasattr(ours, "equals") or not hasattr(theirs, "equals") or ours.equals(theirs):
+        return
+    if len(ours) == len(theirs) and ours.is_unique and set(ours) == set(theirs):
+        raise ValueError(
+            "y: its index names the rows of X in another order; pass y.loc[X.index], or "
+            "y.reset_index(drop=True) and X.reset_index(drop=True) if the order is right"
+        )
+
+
+@contextmanager
+def explain(X: Any, y: Any) -> Iterator[None]:
+    """Add to an error of scikit-learn or NumPy what is wrong with the features or labels."""
+    try:
+        yield
+    except (TypeError, ValueError, RuntimeError) as error:
+        if hint := _find_reason(X, y):
+            raise ValueError(f"{hint} ({str(error).partition(chr(10))[0]})") from error
+        raise
+
+
+def _find_reason(X: Any, y: Any) -> str | None:
+    """Say what features or labels are, if they are something else than numbers in a table."""
+    for name, values in (("X", X), ("y", y)):
+        if isinstance(values, dict):
+            return f"{name}: expected an array or a DataFrame, got a dict; use pandas.DataFrame"
+        if getattr(values, "requires_grad", False):
+            return f"{name}: is a tensor that requires gradients; pass {name}.detach()"
+    kinds = X.dtypes.items() if hasattr(X, "dtypes") and hasattr(X, "columns") else ()
+    if texts := [name for name, kind in kinds if getattr(kind, "kind", "O") not in "biuf"]:
+        return (
+            f"X: the columns {some(texts)} hold no numbers; encode them, for instance with "
+            "sklearn.preprocessing.OneHotEncoder, or train from a table with halftruth.fit"
+        )
+    first = y[0] if isinstance(y, list | np.ndarray) and len(y) else None
+    is_list = isinstance(first, list | tuple) and any(isinstance(one, str) for one in first)
+    if is_list or isinstance(first, set | frozenset | str):
+        return (
+            "y: expected a matrix with one column per class, got names of classes; "
+            "sklearn.preprocessing.MultiLabelBinarizer converts them"
+        )
+    values = np.asarray(y) if isinstance(y, np.ndarray) or hasattr(y, "to_numpy") else first
+    is_soft = getattr(values, "ndim", 0) == 2 and values.dtype.kind == "f" and values.size
+    if is_soft and values.min() >= 0 and values.max() <= 1:
+        return (
+            "Unknown label type: y holds probabilities (soft labels), which only halftruth.fit "
+            "takes (soft=True); here labels are 1, 0 and -1"
+        )
+    return None
 
 
 def order_columns(y: Any, classes: np.ndarray) -> Any:

@@ -13,7 +13,13 @@ from halftruth.hub.timm_layout import find_timm_problem, write_timm_model
 from halftruth.train.config import read_settings
 from halftruth.train.inputs.feature_encoder import ENCODER
 from halftruth.train.results.trained_run import TrainedRun
-from halftruth.train.run_folder import BEST, RESULT, load_checkpoint, save_checkpoint
+from halftruth.train.run_folder import (
+    BEST,
+    RESULT,
+    load_checkpoint,
+    save_checkpoint,
+    write_manifest,
+)
 
 SCHEME = "hf://"
 # Files of training: not needed for predicting, and they may show training data.
@@ -75,6 +81,8 @@ def write_hub_folder(
         write_timm_model(trained, out)
     card = make_model_card(trained, repo=repo, licence=licence, in_timm_layout=in_timm_layout)
     (out / "README.md").write_text(card, encoding="utf-8")
+    if (out / RESULT).exists():
+        write_manifest(out)
     return sorted(path.name for path in out.iterdir())
 
 

@@ -27,6 +27,7 @@ from halftruth.train.run_folder import (
     check_is_folder,
     lock_folder,
     replace_file,
+    write_manifest,
     write_text,
 )
 from halftruth.train.run_logger import OnEpoch, RunLogger
@@ -42,6 +43,11 @@ def train(
     """Start a run, or continue the one in the folder `out` with its settings and `values`."""
     folder, unused_budget = Path(values.get("out", Config.out)), None
     if resume and recipe is None and (folder / "config.yaml").is_file():
+        if (folder / RESULT).exists() and not (folder / LAST).exists():
+            raise CheckpointError(
+                f"{folder}: cannot be continued, since {LAST} is missing: a shared run has only "
+                "what predictions need. Train again into another folder"
+            )
         recipe, values = folder, {**values, "out": str(folder)}
         # The same command may have started the run with method auto, which was replaced then.
         if values.get("method", AUTO) == AUTO:
@@ -185,7 +191,7 @@ class Run:
         return result
 
     def _write(self, result: Result) -> None:
-        """Write result.json and the files beside it: tables as text, arrays as .npz."""
+        """Write result.json, the tables and arrays beside it, and the checksums of all."""
         write_text(self.folder / RESULT, result.to_json())
         for name, content in result.files.items():
             if isinstance(content, str):
@@ -193,3 +199,4 @@ class Run:
                 continue
             with replace_file(self.folder / name) as new, new.open("wb") as file:
                 np.savez_compressed(file, **content)
+        write_manifest(self.folder)

@@ -40,6 +40,12 @@ HEAD = "head.safetensors"
 RESULT = "result.json"
 # Logits of rows the model was not fitted on, for other rules of decisions and for estimates.
 OUT_OF_SAMPLE = "out_of_sample.npz"
+# The checksums of the files that predictions need, where a run has them. Written last.
+MANIFEST = "manifest.json"
+_NEEDED = (
+    "config.yaml", BEST, RESULT, OUT_OF_SAMPLE, "encoder.json", "encoder.npz", "encoder/*",
+    "image_network.safetensors",
+)  # fmt: skip
 
 _PARTS_OF_IDENTITY = {
     "classes": "class list",
@@ -129,6 +135,55 @@ def read_result(folder: Path, classes: int) -> dict[str, Any]:
             f"{thresholds.size} values; `halftruth train --resume --out {folder}` writes it again"
         )
     return dict(found)
+
+
+def write_manifest(folder: Path) -> None:
+    """Bind the files of a finished run to each other."""
+    write_text(folder / MANIFEST, to_json(_list_checksums(folder), indent=1))
+
+
+def check_manifest(folder: Path) -> None:
+    """Refuse a finished run with files that are missing, damaged, or of another run."""
+    if not (folder / RESULT).exists() and not (folder / MANIFEST).exists():
+        # Training is not finished.
+        return
+    if not (folder / MANIFEST).exists():
+        raise CheckpointError(
+            f"{folder}: {MANIFEST} is missing: the run was continued and is not finished, or was "
+            f"copied in part; `halftruth train --resume --out {folder}` finishes it"
+        )
+    with refuse_damage(folder / MANIFEST):
+        written = dict(json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
+    found = _list_checksums(folder)
+    told = [
+        f"{', '.join(names)} {what}"
+        for what, names in {
+            "missing": sorted(written.keys() - found.keys()),
+            "damaged or of another run": sorted(
+                name for name in written.keys() & found.keys() if written[name] != found[name]
+            ),
+            "not of this run": sorted(found.keys() - written.keys()),
+        }.items()
+        if names
+    ]
+    if told:
+        raise CheckpointError(
+            f"{folder}: the files of the run do not belong together: {'; '.join(told)}. Restore "
+            "the folder, or train again"
+        )
+
+
+def _list_checksums(folder: Path) -> dict[str, str]:
+    """Return the CRC-32 of each file that predictions need."""
+    files = sorted({path for pattern in _NEEDED for path in folder.glob(pattern)})
+    found = {}
+    for path in files:
+        value = 0
+        with path.open("rb") as file:
+            while block := file.read(1 << 22):
+                value = zlib.crc32(block, value)
+        found[path.relative_to(folder).as_posix()] = f"{value:08x}"
+    return found
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from halftruth.data import (
     read_column,
 )
 from halftruth.data import read_labels as read
-from halftruth.data.check import question_features
+from halftruth.data.check import find_images, question_features
 from halftruth.data.complete_rows import add_complete_rows
 from halftruth.data.decode_images import describe_bad
 from halftruth.data.errors import some
@@ -181,13 +181,7 @@ def _read_rows(config: Config, sparse: bool) -> tuple[LabelMatrix, np.ndarray | 
     """Return the labels of all rows, and the group of each row, if there are groups."""
     # First, so that a misspelt column is reported as --group-column, not as a dropped column.
     groups = read_groups(config)
-    try:
-        labels = read(config.labels, **reading_options(config), sparse=sparse)
-    except DataError:
-        if config.text:
-            # A misspelt column is reported as --text, not as a dropped column.
-            read_texts(config.labels, config.text, config.reading)
-        raise
+    labels = read_label_rows(config, config.labels, reading_options(config), sparse)
     if sparse:
         labels = labels.store_sparse()
     if labels.is_sparse:
@@ -204,6 +198,19 @@ def _read_rows(config: Config, sparse: bool) -> tuple[LabelMatrix, np.ndarray | 
         # Rows of one item are copies of its input: a model must not be judged on those it has seen.
         groups = np.asarray(labels.items, dtype=str)
     return labels, groups
+
+
+def read_label_rows(
+    config: Config, file: str | Path, reading: dict[str, Any], sparse: bool = False
+) -> Any:
+    """Read a label file; a column of text that it does not have is reported as `text`."""
+    try:
+        return read(file, **reading, sparse=sparse)
+    except DataError:
+        if config.text:
+            # Not as a dropped column, which it is for the labels.
+            read_texts(file, config.text, reading)
+        raise
 
 
 def _add_verified_labels(
@@ -443,13 +450,14 @@ def _refuse_with_sparse_labels(config: Config, classes: int) -> None:
 
 
 def _check_images_named(task: Task) -> None:
-    """Fail before decoding if none of the images exists."""
+    """Fail before decoding if none of the images exists, or if two names mean one image."""
     assert task.store is not None
-    lost = [name for name in task.names if name not in task.store]
-    if len(lost) == len(task.names):
+    found, lost = find_images(task.store, task.names)
+    if not found:
+        name, reason = next(iter(lost.items()))
         raise DataError(
-            f"none of the {len(lost):,} images named in the label file is in {task.store!r}: "
-            f"for instance {lost[0]!r}"
+            f"none of the {len(lost):,} images named in the label file is in {task.store}; the "
+            f"first, {name!r}: {reason}"
         )
 
 

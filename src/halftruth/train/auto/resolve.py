@@ -252,8 +252,9 @@ def hold_out_rows(rows: np.ndarray, seed: int, inside: np.ndarray | None) -> lis
     """Return the rows to hold out, one array per trial; `inside`: the group of each row."""
     if len(rows) >= ENOUGH_ROWS * PARTS:
         return [rows[split_rows(len(rows), val=1 / PARTS, seed=seed, groups=inside)[1]]]
-    fold = fold_of_rows(len(rows), PARTS, seed, inside)
-    times = min(math.ceil(ENOUGH_ROWS * PARTS / len(rows)), PARTS)
+    parts = PARTS if inside is None else min(PARTS, len(np.unique(inside)))
+    fold = fold_of_rows(len(rows), parts, seed, inside)
+    times = min(math.ceil(ENOUGH_ROWS * PARTS / len(rows)), parts)
     return [rows[fold == part] for part in range(times)]
 
 

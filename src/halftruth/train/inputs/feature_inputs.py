@@ -197,11 +197,13 @@ def encode(
         sources = read_sources(list_files(features), **feature_options(config))
     if sources and ids is None:
         ids = sources[0].ids
-    elif sources and ids is not None and sources[0].ids is not None:
+    elif sources and ids is not None:
+        # Those without ids have the order of the texts, as in training.
         sources = [
-            source.select(find_rows(source.ids, ids, source.place, "the table of texts"))
+            source
+            if source.ids is None
+            else source.select(find_rows(source.ids, ids, source.place, "the table of texts"))
             for source in sources
-            if source.ids is not None
         ]
     pictures = None
     if encoder.images is not None:

@@ -26,6 +26,7 @@ from halftruth.train.results.output_tables import write_bad_images
 from halftruth.train.results.run_result import Result, evaluate_run
 from halftruth.train.run_folder import (
     LAST,
+    MANIFEST,
     CheckpointError,
     Checkpoints,
     check_same_run,
@@ -125,6 +126,7 @@ class Work:
             for note in check_same_run(self.saved["identity"], self.identity, self.folder / LAST):
                 self.logger.log(f"changed since the checkpoint: {note}")
         if self.main:
+            (self.folder / MANIFEST).unlink(missing_ok=True)
             write_text(self.folder / "config.yaml", self.config.to_yaml())
             if self.saved is None:
                 for name in (METRICS, HISTOGRAMS):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from halftruth.data import DataError, read_labels
+from halftruth.data import DataError
 from halftruth.data.check import question_features
 from halftruth.data.errors import some
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
@@ -32,6 +32,7 @@ from halftruth.train.task import (
     find_reading_options,
     is_same_file,
     read_groups,
+    read_label_rows,
     select_rows,
 )
 
@@ -131,7 +132,7 @@ def _evaluate_many(
 ) -> Evaluation:
     """Measure a run with many classes by blocks; unknown counts as absent, as the result states."""
     options = {**find_reading_options(run.config, labels), **(reading or {})}
-    given = read_labels(labels, **options, sparse=True)
+    given = read_label_rows(run.config, labels, options, sparse=True)
     matched, extra = match_classes(given, run.classes)
     if extra:
         warnings.warn(
@@ -204,7 +205,7 @@ def _score_file(
         own = "the images are those of training" if run.config.images else "trained on features"
         raise DataError(f"{run.folder}: images (--images) have no effect: {own}; leave them out")
     options_of_file = {**find_reading_options(run.config, labels), **(reading or {})}
-    given = read_labels(labels, **options_of_file).ignore_weightless()
+    given = read_label_rows(run.config, labels, options_of_file).ignore_weightless()
     missing = [name for name in run.classes if name not in given.classes]
     if missing:
         raise DataError(f"{labels}: classes of the run are missing in the labels: {some(missing)}")

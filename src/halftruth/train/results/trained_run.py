@@ -49,6 +49,7 @@ from halftruth.train.run_folder import (
     OUT_OF_SAMPLE,
     RESULT,
     CheckpointError,
+    check_manifest,
     digest_features,
     load_checkpoint,
     read_result,
@@ -113,6 +114,7 @@ class TrainedRun:
                 )
         # Not checked further: the files of training may not exist any more.
         self.config = dataclasses.replace(Config(**values), device=device)
+        check_manifest(self.folder)
         self.saved = load_checkpoint(self.folder / BEST)
         with refuse_damage(self.folder / BEST):
             self.classes: tuple[str, ...] = tuple(self.saved["identity"]["classes"])
@@ -521,7 +523,7 @@ class TrainedRun:
         store = open_images(source, names)
         names = store.names() if names is None else names
         if not names:
-            raise DataError(f"there are no images in {store!r}")
+            raise DataError(f"there are no images in {store}")
         size, threads = self.model.image_size, self.config.workers if workers is None else workers
         augment = Augment.preset("none", size, self.model.mean, self.model.std)
         block = max(_BLOCK_BYTES // (3 * size * size), 1)

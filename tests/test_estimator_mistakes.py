@@ -1,0 +1,90 @@
+"""Mistakes in what is passed to the estimator: one message in plain words, or one warning."""
+
+import re
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from halftruth import HalftruthClassifier
+from halftruth.labels import ABSENT, PRESENT
+
+ROWS = 60
+X = np.random.default_rng(0).normal(size=(ROWS, 4))
+Y = (X @ np.random.default_rng(1).normal(size=(4, 3)) > 0.7).astype(int)
+FRAME, NAMED = pd.DataFrame(X, columns=list("abcd")), pd.DataFrame(Y, columns=["cat", "dog", "cow"])
+OTHER_ORDER = NAMED.sample(frac=1, random_state=0)
+NAMES = [["cat", "dog"] if row % 2 else ["cow"] for row in range(ROWS)]
+
+
+def make_model(**settings):
+    return HalftruthClassifier("bce", epochs=1, **settings)
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "more", "words"),
+    [
+        (FRAME.assign(e=["red", "blue"] * 30), Y, {}, "X: the columns 'e' hold no numbers; encode"),
+        (FRAME.assign(e=pd.Timestamp("2020-01-01")), Y, {}, "X: the columns 'e' hold no numbers"),
+        ({"a": X[:, 0]}, Y, {}, "X: expected an array or a DataFrame, got a dict"),
+        (X, {"cat": Y[:, 0]}, {}, "y: expected an array or a DataFrame, got a dict"),
+        (torch.tensor(X, requires_grad=True), Y, {}, r"X: is a tensor.*pass X\.detach"),
+        (X, torch.tensor(Y * 1.0, requires_grad=True), {}, r"y: is a tensor.*pass y\.detach"),
+        (X, Y * 0.7 + 0.1, {}, "y holds probabilities .soft labels., which only halftruth.fit"),
+        (X, NAMES, {}, "y: expected a matrix with one column per class, got names of classes"),
+        (X, [set(names) for names in NAMES], {}, "got names of classes; sklearn.*MultiLabelBinar"),
+        (FRAME, OTHER_ORDER, {}, r"y: its index names the rows of X in another order; pass y\.loc"),
+        (X, Y, {"groups": [1] * ROWS}, "groups: expected at least 2, got one group of all 60 rows"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_mistake_is_one_message(features, labels, more, words):
+    with pytest.raises(ValueError, match=words):
+        make_model().fit(features, labels, **more)
+
+
+def test_labels_in_another_order_are_not_scored():
+    model = make_model().fit(FRAME, NAMED)
+    shuffled = [frame.sample(frac=1, random_state=1) for frame in (FRAME, NAMED)]
+    assert model.score(FRAME, NAMED) == pytest.approx(model.score(*shuffled))
+    with pytest.raises(ValueError, match="in another order"):
+        model.score(FRAME, OTHER_ORDER)
+
+
+@pytest.mark.parametrize("groups", [2, 3, 4])
+def test_few_groups_are_enough_for_out_of_sample_scores(groups):
+    make_model().fit(X, Y, groups=np.arange(ROWS) % groups)
+
+
+@pytest.mark.parametrize(
+    ("columns", "hints", "words"),
+    [
+        (np.c_[X, Y[:, 1]], None, "X: a column alone predicts a class .*: '4' the class '1'"),
+        (FRAME.assign(e=-5.0 * Y[:, 2]), None, "'e' the class '2'; if it is made from the labels"),
+        (X, Y * 1.0, "hint 1: a column alone predicts a class .*: '0' the class '0'"),
+        (np.ones((ROWS, 3)), None, "X: the same in all rows, so nothing can be learned from them"),
+        (X, None, None),
+    ],
+    ids=["copy", "another code", "hint", "constant", "none"],
+)
+def test_features_that_tell_too_much_or_nothing_are_questioned(columns, hints, words):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        make_model().fit(columns, Y, hints=hints)
+    asked = [str(one.message) for one in caught]
+    assert len(asked) == (words is not None), asked
+    assert words is None or re.search(words, asked[0]), asked
+
+
+def test_few_labels_that_a_column_ranks_by_chance_are_not_questioned():
+    from halftruth.data.check import question_features
+
+    labels = np.zeros((30, 5), dtype=np.int8)
+    labels[:2] = PRESENT
+    labels[2:4] = ABSENT
+    noise = np.random.default_rng(0).normal(size=(30, 2000))
+    assert question_features(noise, labels, "abcde") == []
+    labels[:15] = PRESENT
+    assert question_features(noise, labels, "abcde") == []
