@@ -125,8 +125,8 @@ def make_measure(given: float | str, scores: np.ndarray, truth: np.ndarray) -> M
         return lambda scores, truth: evaluate(scores, truth, threshold=limits)
     labels = np.where(truth > 0, PRESENT, ABSENT)
     fitted = fit_probabilities(labels, logit(scores))
-    curves, shown = (fitted.offset, fitted.slope), (labels == PRESENT).sum(axis=0)
-    decisions = decide(fitted(logit(scores)), shown, given, curves)
+    shown = (labels == PRESENT).sum(axis=0)
+    decisions = decide(fitted(logit(scores)), shown, given, fitted)
     return lambda scores, truth: score_decisions(fitted(logit(scores)), decisions, truth)
 
 

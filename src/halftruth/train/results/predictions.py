@@ -55,7 +55,7 @@ def decide_again(
     if moved is not run:
         p = sigmoid(logit(p) + moved.curves[0] - run.curves[0])
     chosen = (moved.decisions if decide is None else moved.decide(decide))(p)
-    found = make_prediction_table(range(len(p)), p, names, chosen)
+    found = make_prediction_table([""] * len(p), p, names, chosen)
     return table.assign(**{name: found[name].to_numpy() for name in (listed, *names)})
 
 
