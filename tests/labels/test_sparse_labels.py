@@ -61,14 +61,6 @@ def test_a_matrix_is_the_same_with_both_storages(dense, monkeypatch):
         _ = LabelMatrix(SparseLabels.from_dense(dense), names).values
 
 
-def test_few_classes_and_soft_labels_stay_dense():
-    many = LabelMatrix(np.eye(2, 1001, dtype=np.int8), tuple(map(str, range(1001))))
-    assert many.store_sparse().is_sparse
-    assert not LabelMatrix(np.eye(2, dtype=np.int8), ("a", "b")).store_sparse().is_sparse
-    soft = LabelMatrix(many.values, many.classes, soft=many.values.astype(float))
-    assert not soft.store_sparse().is_sparse
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -122,6 +122,10 @@ def predict(
         bool,
         typer.Option("--raw", help="Write the sigmoid of the logits, not calibrated."),
     ] = False,
+    top: Annotated[
+        int | None,
+        typer.Option(min=1, help="Write this many most probable classes per row, not all columns."),
+    ] = None,
     bad_images: Annotated[
         str, typer.Option(help="Images that cannot be read: skip or fail.")
     ] = "skip",
@@ -148,7 +152,7 @@ def predict(
     count, bad = write_predictions(
         trained, out, source,
         images=images or None, features=features or None, bad_images=bad_images,
-        hints=hints or None, decide=decide, raw=raw,
+        hints=hints or None, decide=decide, raw=raw, top=top,
     )  # fmt: skip
     decisions = trained.decisions if decide is None else trained.decide(decide)
     say(f"{count:,} rows written to {out}; decisions by {decisions.rule}")

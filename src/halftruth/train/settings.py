@@ -24,7 +24,9 @@ from halftruth.seeds import SEED_RANGE, is_seed
 DATA, METHOD, MODEL, TRAINING = "Data", "Method", "Model", "Training"
 MACHINE = "Machine and run folder"
 # Chooses a plan by the labels and inputs; on features, the ensemble.
-AUTO, ENSEMBLE = "auto", "ensemble"
+AUTO, ENSEMBLE, MANY_CLASSES_METHOD = "auto", "ensemble", "many-classes"
+# The methods that are plans of features, not losses.
+PLANS = (AUTO, ENSEMBLE, MANY_CLASSES_METHOD)
 QUALITIES = FAST, _, BEST = "fast", "default", "best"
 
 
@@ -317,8 +319,9 @@ class Settings:
     # ------------------------------------------------------------------ method
     method: str = _declare(
         "auto", METHOD,
-        "auto chooses by the labels: on features the ensemble, for a network a loss. Or ensemble; "
-        "or a name from `halftruth methods`; or package.module:Class, a loss of your own.",
+        "auto chooses by the labels: on features the ensemble (with thousands of classes "
+        "many-classes), for a network a loss. Or one of these two; or a name from `halftruth "
+        "methods`; or package.module:Class, a loss of your own.",
         on_resume=FIXED, first=True, flags=("--method", "-m"),
     )  # fmt: skip
     quality: str = _declare(
@@ -541,7 +544,7 @@ class Settings:
         """
         frozen = bool(self.images) and not self.on_features and self.tune == "head"
         on_matrix = self.on_features and not self.tunes_encoder
-        return self.method in (AUTO, ENSEMBLE) and (on_matrix or frozen)
+        return self.method in PLANS and (on_matrix or frozen)
 
     def without_effect(self, name: str) -> str | None:
         """Return why a setting has no effect, and what to do; None if it has an effect."""

@@ -8,7 +8,7 @@ from halftruth.models.heads import registry as heads
 from halftruth.presence.propensity import shows_one
 from halftruth.train.auto.frequency_bias import find_frequency_bias
 from halftruth.train.auto.resolve import Budget, resolve_auto, search_settings
-from halftruth.train.config import AUTO, ENSEMBLE
+from halftruth.train.config import AUTO, ENSEMBLE, MANY_CLASSES_METHOD
 from halftruth.train.ensemble.preparation import prepare_features
 from halftruth.train.plans.ensemble import EnsemblePlan
 from halftruth.train.plans.many_classes import ManyClassesPlan
@@ -22,6 +22,7 @@ from halftruth.train.teacher import make_teacher_config
 def choose_plan(work: Work) -> Plan:
     """Return the plan of a run; `work.config` then has its method and settings."""
     if work.task.labels.is_sparse:
+        work.config = dataclasses.replace(work.config, method=MANY_CLASSES_METHOD)
         return ManyClassesPlan()
     if line := describe_cpu_time(work):
         work.logger.log(line)

@@ -37,6 +37,7 @@ from halftruth.train.results.output_tables import to_csv_text
 from halftruth.train.run_folder import OUT_OF_SAMPLE, to_json
 from halftruth.train.scored_rows import HELD_OUT, PARTS, ScoredRows
 from halftruth.train.scoring import score_rows
+from halftruth.train.settings import PLANS
 from halftruth.train.task import Task
 
 # What the scores of some rows stand on.
@@ -109,8 +110,8 @@ class Result:
     # Whether labels look biased: the tests and their facts (docs/bias.md).
     label_bias: dict[str, Any] = field(default_factory=dict)
     bad_images: list[tuple[str, str]] = field(default_factory=list)
-    # With many classes: what was measured, as lines of text.
-    many_classes: list[str] = field(default_factory=list)
+    # With many classes, the number of frequent ones for which scores are estimated; 0: all.
+    estimated_classes: int = 0
     # Not written to result.json: the files beside it (a text, or arrays), and data for the report.
     files: dict[str, str | dict[str, Any]] = field(default_factory=dict, repr=False, compare=False)
     details: Details | None = field(default=None, repr=False, compare=False)
@@ -121,6 +122,14 @@ class Result:
         `part`: val, out_of_sample or test; {} if the run has no such rows.
         """
         return getattr(self, part) or self.counting_unknown_as_absent.get(part, {})
+
+    def add_scores(self, part: str, found: dict[str, float], basis: str) -> None:
+        """Add the observed scores of a part; they are measured only if its labels are complete."""
+        self.basis[part] = basis
+        if basis == VERIFIED:
+            setattr(self, part, found)
+        else:
+            self.counting_unknown_as_absent[part] = found
 
     def to_dict(self) -> dict[str, Any]:
         values = {**vars(self), "folder": str(self.folder), "classes": list(self.classes)}
@@ -133,9 +142,8 @@ class Result:
 
     def describe(self) -> str:
         """Return a summary of two to four lines."""
-        if self.many_classes:
-            return "\n".join([*self.many_classes, f"everything is in {self.folder}"])
-        lines = [f"best: stage {self.best_stage}, epoch {self.best_epoch}"] * (not self.members)
+        at_once = self.members or self.method in PLANS
+        lines = [] if at_once else [f"best: stage {self.best_stage}, epoch {self.best_epoch}"]
         for part, name in PARTS.items():
             scores = getattr(self, part)
             if scores and not math.isfinite(scores["mAP"]):
@@ -143,10 +151,13 @@ class Result:
             elif scores:
                 shown = ", ".join(f"{key} {100 * scores[key]:.2f}" for key in SHOWN)
                 lines.append(f"{name} ({VERIFIED}): {shown}")
+            lines += [f"{name}, {line}" for line in describe_precision(self, part)]
         if self.hints:
             lines.append("hints: " + "\n       ".join(self.hints["table"]))
         if self.estimated:
-            lines.append(f"estimated for new rows: {describe_estimates(self.estimated)}")
+            few = f" and the {self.estimated_classes:,} most frequent classes"
+            rows = "new rows" + few * bool(self.estimated_classes)
+            lines.append(f"estimated for {rows}: {describe_estimates(self.estimated)}")
         elif ESTIMATED in self.basis.values():
             lines.append("labels are incomplete, and too few to estimate scores")
         if self.probabilities:
@@ -163,6 +174,51 @@ class Result:
         if self.not_predicted:
             text += f"; not predicted: {some(self.not_predicted)}"
         return text
+
+
+def describe_precision(result: Result, part: str) -> list[str]:
+    """Return the precision of the first predictions of a part as text, where it is known."""
+    found = result.get_observed(part)
+    if "P@1" not in found:
+        return []
+    complete = result.basis[part] == VERIFIED
+    shown = {
+        start: ", ".join(
+            f"{name} {100 * value:.1f}"
+            for name, value in found.items()
+            if name.startswith(start) and math.isfinite(value)
+        )
+        for start in ("P@", "PSP@")
+    }
+    return [
+        f"{VERIFIED if complete else f'{UNKNOWN_AS_ABSENT}, so at least'}: {shown['P@']}",
+        f"estimated by assumed propensities: {shown['PSP@']}",
+    ]
+
+
+def make_result(
+    config: Config,
+    task: Task,
+    best: Mapping[str, Any],
+    probabilities: Probabilities,
+    decisions: Decisions,
+    shown: np.ndarray,
+) -> Result:
+    """Return the result without scores. `best`: the checkpoint; `shown`: see `Result`."""
+    limits = np.where(decisions.predicted, decisions.thresholds, 1.0)
+    return Result(
+        folder=Path(config.out),
+        method=config.method,
+        classes=task.classes,
+        best_epoch=int(best["epoch"]) + 1,
+        best_stage=best["stage"],
+        thresholds=[float(value) for value in limits],
+        decide=str(decisions.rule),
+        probabilities=probabilities.to_dict(),
+        not_predicted=[task.classes[k] for k in np.flatnonzero(~decisions.predicted)],
+        shown=[int(n) for n in shown],
+        members=best.get("members", []),
+    )
 
 
 def read_label_bias(best: Mapping[str, Any]) -> LabelBias | None:
@@ -202,7 +258,6 @@ def evaluate_run(
     bias = read_label_bias(best)
     probabilities, decisions, present = decide_without_complete_labels(config, task, given, bias)
     scores = {part: probabilities(values) for part, values in logits.items()}
-    limits = np.where(decisions.predicted, decisions.thresholds, 1.0)
     histograms = {
         part: count_class_histograms(
             scores[part], task.labels.values[at], None if task.truth is None else task.truth[at]
@@ -216,41 +271,26 @@ def evaluate_run(
         for part, at in parts.items()
     }
     table = make_class_table(task, reference, parts, scores, decisions, basis, present)
-    result = Result(
-        folder=Path(config.out),
-        method=config.method,
-        classes=task.classes,
-        best_epoch=int(best["epoch"]) + 1,
-        best_stage=best["stage"],
-        thresholds=[float(value) for value in limits],
-        decide=str(decisions.rule),
-        probabilities=probabilities.to_dict(),
-        not_predicted=[
-            name for name, is_in in zip(task.classes, decisions.predicted, strict=True) if not is_in
-        ],
-        shown=[int(n) for n in table["train_present"]],
-        members=best.get("members", []),
-        basis=basis,
-        hints=hints,
-        files={
-            "classes.csv": to_csv_text(table),
-            "class_histograms.npz": dict(histograms),
-            OUT_OF_SAMPLE: given.to_arrays(),
-        },
-        details=Details(
-            config, task, parts, scores, table, histograms, given, accelerator.is_main_process
-        ),
+    result = make_result(
+        config, task, best, probabilities, decisions, table["train_present"].to_numpy()
+    )
+    result.hints = hints
+    result.files = {
+        "classes.csv": to_csv_text(table),
+        "class_histograms.npz": dict(histograms),
+        OUT_OF_SAMPLE: given.to_arrays(),
+    }
+    result.details = Details(
+        config, task, parts, scores, table, histograms, given, accelerator.is_main_process
     )
     with warnings.catch_warnings():
         # `data check` reports classes without a positive; here they are left out of the means.
         warnings.simplefilter("ignore", UndefinedMetricWarning)
         warnings.filterwarnings("ignore", message="No class has")
         for part, at in parts.items():
-            found = score_decisions(scores[part], decisions, reference[at])
-            if basis[part] == VERIFIED:
-                setattr(result, part, found)
-            else:
-                result.counting_unknown_as_absent[part] = found
+            result.add_scores(
+                part, score_decisions(scores[part], decisions, reference[at]), basis[part]
+            )
         p = probabilities(given.logits)
         result.estimated = list_estimates(estimate(p, given.labels, decisions, present))
     _add_label_bias(result, task, given, p, decisions, bias)
