@@ -21,6 +21,8 @@ def test_rows_and_classes(dense):
     assert (labels.to_dense(rows, slice(2, 6)) == dense[rows, 2:6]).all()
     assert (labels.select(dense[:, 0] > 0).to_dense() == dense[dense[:, 0] > 0]).all()
     assert (labels.select_classes([7, 0]).to_dense() == dense[:, [7, 0]]).all()
+    without = labels.select_classes([7, -1]).to_dense()
+    assert (without == np.stack([dense[:, 7], np.full(30, labels.rest)], axis=1)).all()
 
 
 def test_counts(dense):

@@ -1,6 +1,7 @@
 """Many classes: labels stay sparse from the file to the batch, and everything after works."""
 
 import json
+import re
 import warnings
 
 import numpy as np
@@ -181,8 +182,8 @@ def test_run_is_said_to_be_one_of_many_classes(files, capsys):
     halftruth.fit(files / "tags.csv", features=files / "x.npy", out=files / "said")
     said = " ".join("".join(capsys.readouterr()).split())
     assert "labels stay sparse; one threshold and one curve of probabilities" in said
-    assert "counting unknown as absent, so at least: P@1" in said
-    assert "estimated by assumed propensities: PSP@1" in said
+    assert re.search(r"counting unknown as absent, so at least: P@1 [\d.]+, P@3 [\d.]+, P@5", said)
+    assert re.search(r"estimated by assumed propensities: PSP@1 [\d.]+, PSP@3", said)
 
 
 def test_evaluation_by_blocks_is_that_of_the_dense_matrix(run, files, data, monkeypatch):
@@ -251,7 +252,14 @@ def test_few_classes_can_be_fitted_by_the_plan_of_many(data, tmp_path):
         tmp_path / "y.npy", features=x, out=tmp_path / "run", method="many-classes", quiet=True
     )
     assert result.method == "many-classes"
-    assert halftruth.load(tmp_path / "run").predict(x[:2]).shape == (2, 22)
+    run = halftruth.load(tmp_path / "run")
+    assert run.predict(x[:2]).shape == (2, 22)
+    table, best = run.predict(x[:2]), run.predict(x[:2], top=2)
+    for row in range(2):
+        names = best["top"][row].split("|")
+        assert names == list(table.loc[row, list(run.classes)].astype(float).nlargest(2).index)
+    with pytest.raises(DataError, match=r"top \(--top\): expected at least 1, got 0"):
+        run.predict(x[:2], top=0)
     assert HalftruthClassifier("many-classes").fit(x, y).plan_["method"] == "many-classes"
 
 

@@ -271,7 +271,7 @@ def score_blocks(
 ) -> Iterator[tuple[np.ndarray, Tensor]]:
     """Yield blocks of rows with their logits, (B, K)."""
     for some, x in prepared_blocks(head, features, rows):
-        yield some, head.score_classes(x, head.find_neighbours(x), 0, head.num_classes)
+        yield some, head.score_classes(x, head.find_neighbours(x), 0, head.num_classes).cpu()
 
 
 def prepared_blocks(
@@ -282,4 +282,4 @@ def prepared_blocks(
     for at in range(0, len(rows), size):
         some = rows[at : at + size]
         x = torch.from_numpy(np.array(to_dense(features[some]), dtype=np.float32))
-        yield some, head.prepare(x)
+        yield some, head.prepare(x.to(head.rows.device))

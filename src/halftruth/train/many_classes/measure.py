@@ -69,6 +69,6 @@ def _measure_average_precision(
         given = some.to_dense(classes=slice(low, high))
         filled = np.flatnonzero((given == PRESENT).any(axis=0))
         if len(filled):
-            scores = head.score_classes(x, found, low, high)[:, torch.from_numpy(filled)]
-            ap[low + filled] = average_precision(scores.numpy(), given[:, filled], empty="nan")
+            scores = head.score_classes(x, found, low, high).cpu().numpy()[:, filled]
+            ap[low + filled] = average_precision(scores, given[:, filled], empty="nan")
     return ap

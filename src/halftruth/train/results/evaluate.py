@@ -1,7 +1,6 @@
 """Evaluate a trained run: on a label file, or on the rows it was not fitted on."""
 
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ import pandas as pd
 
 from halftruth.data import DataError, read_labels
 from halftruth.data.errors import some
-from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix, SparseLabels
+from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 from halftruth.metrics import average_precision, propensities
 from halftruth.metrics.counts import UndefinedMetricWarning
 from halftruth.presence.decisions import Decisions
@@ -131,11 +130,13 @@ def _measure_by_blocks(
     """Measure thousands of classes; unknown labels count as absent, as the basis says."""
     if run.result is None:
         raise DataError(f"{run.folder}: training is not finished, so nothing can be measured")
-    labels = match_classes(given, run.classes)
+    position = {name: k for k, name in enumerate(given.classes)}
+    # A class that is not in the file has the code of one that is not listed.
+    labels = given.sparse.select_classes([position.get(name, -1) for name in run.classes])
     if not labels.select(rows).count_per_row().any():
         raise DataError("no label of these rows is present, so nothing can be measured")
     chance = propensities(np.array(run.result["shown"]), max(int(run.saved["rows"]), 3))
-    head: Any = run.model.cpu().head
+    head: Any = run.model.head
     metrics, table = measure_by_blocks(head, matrix, rows, labels, run.curves, decisions, chance)
     complete = labels.rest == ABSENT and not (labels.codes == UNKNOWN).any()
     estimated: dict[str, list[float]] = {}
@@ -152,20 +153,6 @@ def _measure_by_blocks(
 
 def _list_left_out(run: TrainedRun, decisions: Decisions) -> list[str]:
     return [str(name) for name in np.array(run.classes)[~decisions.predicted]]
-
-
-def match_classes(given: LabelMatrix, classes: Sequence[str]) -> SparseLabels:
-    """Return the labels of a file for the classes of a run.
-
-    A class that is not in the file has the code of one that is not listed.
-    """
-    sparse, position = given.sparse, {name: k for k, name in enumerate(classes)}
-    place = np.array([position.get(name, -1) for name in given.classes])[sparse.columns]
-    kept = place >= 0
-    return SparseLabels.from_entries(
-        sparse.row_of_entries()[kept], place[kept], sparse.codes[kept],
-        (len(given), len(classes)), sparse.rest,
-    )  # fmt: skip
 
 
 def _score_known(

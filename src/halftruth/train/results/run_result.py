@@ -178,22 +178,17 @@ class Result:
 
 def describe_precision(result: Result, part: str) -> list[str]:
     """Return the precision of the first predictions of a part as text, where it is known."""
-    found = result.get_observed(part)
-    if "P@1" not in found:
-        return []
-    complete = result.basis[part] == VERIFIED
-    shown = {
-        start: ", ".join(
-            f"{name} {100 * value:.1f}"
-            for name, value in found.items()
-            if name.startswith(start) and math.isfinite(value)
-        )
-        for start in ("P@", "PSP@")
+    complete = result.basis.get(part) == VERIFIED
+    bases = {
+        "P@": VERIFIED if complete else f"{UNKNOWN_AS_ABSENT}, so at least",
+        "PSP@": "estimated by assumed propensities",
     }
-    return [
-        f"{VERIFIED if complete else f'{UNKNOWN_AS_ABSENT}, so at least'}: {shown['P@']}",
-        f"estimated by assumed propensities: {shown['PSP@']}",
-    ]
+    found = {name: v for name, v in result.get_observed(part).items() if math.isfinite(v)}
+    texts = {
+        start: ", ".join(f"{k} {100 * v:.1f}" for k, v in found.items() if k.startswith(start))
+        for start in bases
+    }
+    return [f"{basis}: {texts[start]}" for start, basis in bases.items() if texts[start]]
 
 
 def make_result(
