@@ -74,12 +74,8 @@ def train_halftruth(x, shown, test, seed):
             device="cpu", quiet=True, report=False,
         )  # fmt: skip
         run = halftruth.load(folder / "run", device="cpu")
-        table = run.predict(test)
-    if "top" not in table:
-        # Few classes: one column per class.
-        scores[:, [int(name) for name in run.classes]] = table[list(run.classes)].to_numpy()
-        return torch.from_numpy(scores)
-    for row, (names, shares) in enumerate(zip(table["top"], table["probabilities"], strict=True)):
+        table = run.predict(test, top=10)
+    for row, (names, shares) in enumerate(zip(table["top"], table["scores"], strict=True)):
         scores[row, list(map(int, names.split("|")))] = list(map(float, shares.split("|")))
     return torch.from_numpy(scores)
 

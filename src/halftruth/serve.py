@@ -253,24 +253,13 @@ def _are_numbers(cells: Any) -> bool:
 
 
 def to_records(table: pd.DataFrame, classes: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Return one record per row: its name, the decided labels, the probability per class.
-
-    With many classes, the table has no column per class: the most probable ones are returned.
-    """
-
+    """Return one record per row: its name, the decided labels, the probability per class."""
     item, labels = (avoid_names(name, classes) for name in ("item", "labels"))
-
-    def list_probabilities(row: Any) -> dict[str, float]:
-        if classes[0] in table.columns:
-            return {name: round(float(row[name]), 6) for name in classes}
-        names, values = split_names(row["top"], "|"), row["probabilities"].split("|")
-        return {name: float(value) for name, value in zip(names, values, strict=True)}
-
     return [
         {
             "item": str(row[item]),
             "labels": split_names(row[labels], "|") if row[labels] else [],
-            "probabilities": list_probabilities(row),
+            "probabilities": {name: round(float(row[name]), 6) for name in classes},
         }
         for row in table.to_dict(orient="records")
     ]

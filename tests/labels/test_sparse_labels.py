@@ -21,6 +21,8 @@ def test_rows_and_classes(dense):
     assert (labels.to_dense(rows, slice(2, 6)) == dense[rows, 2:6]).all()
     assert (labels.select(dense[:, 0] > 0).to_dense() == dense[dense[:, 0] > 0]).all()
     assert (labels.select_classes([7, 0]).to_dense() == dense[:, [7, 0]]).all()
+    without = labels.select_classes([7, -1]).to_dense()
+    assert (without == np.stack([dense[:, 7], np.full(30, labels.rest)], axis=1)).all()
 
 
 def test_counts(dense):
@@ -59,14 +61,6 @@ def test_a_matrix_is_the_same_with_both_storages(dense, monkeypatch):
     monkeypatch.setattr(matrix, "_MOST_DENSE", 100)
     with pytest.raises(ValueError, match="all 30 rows x 9 classes at once"):
         _ = LabelMatrix(SparseLabels.from_dense(dense), names).values
-
-
-def test_few_classes_and_soft_labels_stay_dense():
-    many = LabelMatrix(np.eye(2, 1001, dtype=np.int8), tuple(map(str, range(1001))))
-    assert many.store_sparse().is_sparse
-    assert not LabelMatrix(np.eye(2, dtype=np.int8), ("a", "b")).store_sparse().is_sparse
-    soft = LabelMatrix(many.values, many.classes, soft=many.values.astype(float))
-    assert not soft.store_sparse().is_sparse
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Many classes: labels stay sparse from the file to the batch, and everything after works."""
 
 import json
+import re
 import warnings
 
 import numpy as np
@@ -11,8 +12,9 @@ from scipy import sparse
 
 import halftruth
 from halftruth import losses
-from halftruth.data import DataError, read_labels
-from halftruth.estimator import HalftruthClassifier
+from halftruth.audit.make_audit import make_audit
+from halftruth.data import DataError, memory, read_labels
+from halftruth.estimator import HalftruthClassifier, classifier
 from halftruth.labels import SparseLabels
 from halftruth.metrics import (
     average_precision,
@@ -21,8 +23,11 @@ from halftruth.metrics import (
     propensity_scored_precision_at_k,
 )
 from halftruth.metrics.by_blocks import RowBlockMetrics
-from halftruth.train.many_classes import fit_many, many_run
+from halftruth.models import many_classes
+from halftruth.presence.probabilities import Probabilities
+from halftruth.train.many_classes import fit_many, measure
 from halftruth.train.results.evaluate import evaluate
+from halftruth.train.results.predictions import write_predictions
 
 ROWS, CLASSES, DIM = 600, 3_000, 16
 
@@ -150,8 +155,8 @@ def test_run_predicts_the_common_class_of_a_group(run, data):
     result = json.loads((run.folder / "result.json").read_text())
     assert result["counting_unknown_as_absent"]["val"]["P@1"] > 0.8
     assert result["val"] == {}
-    table = run.predict(x[:50])
-    assert list(table) == ["item", "labels", "top", "probabilities"]
+    table = run.predict(x[:50], top=10)
+    assert list(table) == ["item", "labels", "top", "scores"]
     common = [f"tag{150 * (labels.select([row]).columns[0] // 150)}" for row in range(50)]
     hits = [name in top.split("|")[:2] for name, top in zip(common, table["top"], strict=True)]
     assert np.mean(hits) > 0.8
@@ -162,17 +167,30 @@ def test_run_predicts_the_common_class_of_a_group(run, data):
         run.predict(x[:3], decide="score=0.5")
 
 
+def test_predictions_are_a_table_of_all_classes(run, data, tmp_path):
+    table = run.predict(data[0][:50])
+    assert list(table) == ["item", "labels", *run.classes]
+    np.testing.assert_allclose(table[list(run.classes)], run.score(data[0][:50]).probabilities)
+    write_predictions(run, tmp_path / "p.csv", data[0][:50])
+    np.testing.assert_allclose(
+        pd.read_csv(tmp_path / "p.csv")[list(run.classes)], table[list(run.classes)], atol=1e-5
+    )
+    write_predictions(run, tmp_path / "top.csv", data[0][:50], top=3)
+    best = [row.split("|")[0] for row in pd.read_csv(tmp_path / "top.csv")["top"]]
+    assert best == list(table[list(run.classes)].idxmax(axis=1))
+
+
 def test_run_is_said_to_be_one_of_many_classes(files, capsys):
     halftruth.fit(files / "tags.csv", features=files / "x.npy", out=files / "said")
     said = " ".join("".join(capsys.readouterr()).split())
-    assert "labels stay sparse; left out with so many classes" in said
-    assert "counting unknown as absent, so at least: P@1" in said
-    assert "estimated by assumed propensities: PSP@1" in said
+    assert "labels stay sparse; one threshold and one curve of probabilities" in said
+    assert re.search(r"counting unknown as absent, so at least: P@1 [\d.]+, P@3 [\d.]+, P@5", said)
+    assert re.search(r"estimated by assumed propensities: PSP@1 [\d.]+, PSP@3", said)
 
 
 def test_evaluation_by_blocks_is_that_of_the_dense_matrix(run, files, data, monkeypatch):
-    monkeypatch.setattr(many_run, "_CLASS_BLOCK", ROWS * 700)
-    monkeypatch.setattr(fit_many, "BLOCK", 100 * CLASSES)
+    monkeypatch.setattr(measure, "_CLASS_BLOCK", ROWS * 700)
+    monkeypatch.setattr(many_classes, "BLOCK", 100 * CLASSES)
     x, _ = data
     # In the file, classes are sorted, and classes that no row has are missing.
     given = read_labels(files / "tags.csv").values
@@ -181,6 +199,8 @@ def test_evaluation_by_blocks_is_that_of_the_dense_matrix(run, files, data, monk
     shown = np.array(run.result["shown"])
     chance = propensities(shown, int(run.saved["rows"]))
     assert found.basis == "counting unknown as absent"
+    assert found.estimated["mAP"][1] <= found.estimated["mAP"][0] <= found.estimated["mAP"][2]
+    assert 0 < found.estimated_classes < CLASSES
     assert found.metrics["P@3"] == pytest.approx(precision_at_k(p, given, 3), abs=2e-3)
     scored = propensity_scored_precision_at_k(p, given, 3, chance)
     assert found.metrics["PSP@3"] == pytest.approx(scored, abs=2e-3)
@@ -189,8 +209,60 @@ def test_evaluation_by_blocks_is_that_of_the_dense_matrix(run, files, data, monk
     np.testing.assert_allclose(found.classes["AP"], ap, atol=2e-3)
 
 
-def test_probabilities_add_up_to_the_shown_labels(run, data):
-    assert run.score(data[0]).probabilities.sum(axis=1).mean() == pytest.approx(4, rel=0.35)
+def test_probabilities_add_up_to_the_shown_labels(run):
+    held, (offset, slope) = run.held_out, run.curves
+    p = 1 / (1 + np.exp(-(offset + slope * held.logits)))
+    shown = (held.labels == 1).sum(axis=1).mean()
+    assert p.sum(axis=1).mean() == pytest.approx(shown, rel=0.01)
+
+
+def test_a_run_of_many_classes_is_evaluated_audited_and_decided_as_any_other(run, files, tmp_path):
+    own = evaluate(run)
+    assert own.basis == "estimated"
+    assert own.estimated.keys() == {"mAP", "CF1", "OF1", "OP", "OR"}
+    assert len(own.classes) == len(run.classes)
+    limits = [run.decide(f"recall={value}").thresholds for value in (0.5, 0.9)]
+    assert (limits[0] > limits[1]).all()
+    make_audit(run.folder, files / "tags.csv", features=files / "x.npy", out=tmp_path / "audit")
+    missing = pd.read_csv(tmp_path / "audit" / "missing.csv")
+    assert set(missing["class"]) <= set(run.classes)
+    assert len(missing)
+
+
+def test_a_named_method_and_a_named_ensemble_take_many_classes(files, data, tmp_path):
+    """What was typed is fitted, also where auto would choose another plan."""
+    rows = np.arange(80)
+    frame = pd.read_csv(files / "tags.csv").iloc[rows]
+    frame.to_csv(tmp_path / "tags.csv", index=False)
+    found = {}
+    for method, more in (("auto", {}), ("many-classes", {}), ("swan", {"epochs": 1})):
+        result = halftruth.fit(
+            tmp_path / "tags.csv", features=data[0][rows], out=tmp_path / method, method=method,
+            quiet=True, classes=[f"tag{k}" for k in range(CLASSES)], report=False, **more,
+        )  # fmt: skip
+        found[method] = result
+    assert found["auto"].method == found["many-classes"].method == "many-classes"
+    assert found["auto"].thresholds == found["many-classes"].thresholds
+    assert found["swan"].method == "swan"
+
+
+def test_few_classes_can_be_fitted_by_the_plan_of_many(data, tmp_path):
+    x, labels = data
+    y = labels.to_dense()[:, ::150]
+    np.save(tmp_path / "y.npy", y)
+    result = halftruth.fit(
+        tmp_path / "y.npy", features=x, out=tmp_path / "run", method="many-classes", quiet=True
+    )
+    assert result.method == "many-classes"
+    run = halftruth.load(tmp_path / "run")
+    assert run.predict(x[:2]).shape == (2, 22)
+    table, best = run.predict(x[:2]), run.predict(x[:2], top=2)
+    for row in range(2):
+        names = best["top"][row].split("|")
+        assert names == list(table.loc[row, list(run.classes)].astype(float).nlargest(2).index)
+    with pytest.raises(DataError, match=r"top \(--top\): expected at least 1, got 0"):
+        run.predict(x[:2], top=0)
+    assert HalftruthClassifier("many-classes").fit(x, y).plan_["method"] == "many-classes"
 
 
 def test_labels_per_row_that_are_known_shift_the_probabilities(files, data):
@@ -253,18 +325,41 @@ def test_settings_of_single_labels_and_classes_are_refused(files, tmp_path, name
 # ---------------------------------------------------------------------- the estimator
 
 
-def test_estimator_takes_and_returns_sparse_matrices(data):
+@pytest.mark.parametrize("count", [5, CLASSES])
+def test_the_type_of_an_answer_is_that_of_the_labels(data, count, monkeypatch):
+    monkeypatch.setattr(classifier, "_BLOCK", 100 * count)
     x, labels = data
-    y = sparse.csr_matrix(labels.to_dense())
-    model = HalftruthClassifier().fit(x, y)
-    found = model.predict(x)
-    assert sparse.issparse(found)
-    assert found.shape == y.shape
-    right = found.multiply(y).sum()
-    assert right / found.sum() > 0.5
-    assert model.predict_proba(x[:5]).shape == (5, CLASSES)
-    assert 0 < model.score(x, y) <= 1
-    assert not found[:, np.isin(np.arange(CLASSES), model.not_predicted_)].sum()
+    y = labels.to_dense()[:, np.argsort(-labels.count_per_class(), kind="stable")[:count]]
+    dense, thin = (HalftruthClassifier().fit(x, one) for one in (y, sparse.csr_matrix(y)))
+    assert dense.plan_["method"] == ("ensemble" if count == 5 else "many-classes")
+    assert set(vars(dense)) == set(vars(thin))
+    found, same = dense.predict(x), thin.predict(x)
+    assert found.dtype == int
+    assert sparse.issparse(same)
+    np.testing.assert_array_equal(np.asarray(found) > 0, same.toarray() > 0)
+    assert (found * y).sum() / found.sum() > 0.5
+    assert dense.predict_proba(x[:5]).shape == dense.decision_function(x[:5]).shape == (5, count)
+    assert 0 < dense.score(x, y) <= 1
+    assert thin.score(x, sparse.csr_matrix(y)) == pytest.approx(dense.score(x, y))
+    assert not found[:, np.isin(np.arange(count), dense.not_predicted_)].sum()
+    again = HalftruthClassifier(**dense.plan_).fit(x, y)
+    np.testing.assert_array_equal(again.predict(x[:50]), found[:50])
+
+
+def test_the_number_of_classes_does_not_change_the_attributes(data):
+    x, labels = data
+    y = labels.to_dense()
+    many, few = (HalftruthClassifier().fit(x, y[:, :k]) for k in (CLASSES, 300))
+    assert set(vars(many)) == set(vars(few))
+    assert {type(v) for v in (many.probabilities_, few.probabilities_)} == {Probabilities}
+
+
+def test_predictions_that_do_not_fit_are_refused(data, monkeypatch):
+    x, labels = data
+    model = HalftruthClassifier().fit(x, labels.to_dense())
+    monkeypatch.setattr(memory, "get_free_memory", lambda: 1e6)
+    with pytest.raises(ValueError, match=r"600 rows x 3,000 classes would take 14 MB.*fewer rows"):
+        model.predict(x)
 
 
 def test_estimator_ignores_rows_of_weight_zero(data):

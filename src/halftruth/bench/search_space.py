@@ -13,7 +13,7 @@ import torch
 from halftruth.bench import read_bench_yaml
 from halftruth.losses import registry
 from halftruth.train.config import Config, ConfigError
-from halftruth.train.settings import AUTO, ENSEMBLE, parse_number
+from halftruth.train.settings import PLANS, parse_number
 
 # Searched together with the method's arguments, where they have an effect.
 RATES: dict[str, Any] = {
@@ -105,7 +105,7 @@ def middle_of_required(method: str) -> dict[str, Any]:
 def search_space(config: Config, given: dict[str, Any]) -> Space:
     """The learning rates, the method's declared space, and the given axes, which replace both."""
     method = config.method
-    if method in (AUTO, ENSEMBLE):
+    if method in PLANS:
         raise ConfigError(
             [
                 "method: tune searches the arguments of one method, so name one (em, hill, ...); "

@@ -137,6 +137,10 @@ def predict(
             "calibrated probabilities.",
         ),
     ] = False,
+    top: Annotated[
+        int | None,
+        typer.Option(min=1, help="Write this many most probable classes per row, not all columns."),
+    ] = None,
     bad_images: Annotated[
         str, typer.Option(help="Images that cannot be read: skip or fail.")
     ] = "skip",
@@ -168,7 +172,7 @@ def predict(
     count, bad = write_predictions(
         trained, out, source,
         images=images or None, features=features or None, bad_images=bad_images,
-        hints=hints or None, decide=decide, raw=raw,
+        hints=hints or None, decide=decide, raw=raw, top=top,
     )  # fmt: skip
     _say_decisions(trained, decide, count, out)
     for name, reason in bad:

@@ -127,6 +127,8 @@ def show_evaluation(found: "Evaluation") -> None:
             "members of the ensemble that were not fitted on them."
         )
     show_estimates(found.estimated, found.verified_cells)
+    if found.estimated and found.estimated_classes:
+        say(f"The estimates are for the {found.estimated_classes:,} most frequent classes.")
     if not found.metrics and not found.estimated:
         say(
             "Labels are incomplete, and too few to estimate scores (at least 30 rows and one "

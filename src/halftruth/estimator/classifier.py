@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from halftruth.data.check import question_features
 from halftruth.data.hints import list_hints, read_hints
+from halftruth.data.memory import check_memory
 from halftruth.data.wide_matrix import MOST_FEATURES
 from halftruth.estimator import targets, training
 from halftruth.estimator.training import Fitted, TrainingData
@@ -21,19 +22,20 @@ from halftruth.labels import MANY_CLASSES, UNKNOWN
 from halftruth.metrics import mean_average_precision
 from halftruth.presence.decisions import Decisions, fit_decisions
 from halftruth.presence.propensity import LabelBias
-from halftruth.presence.solvers import logit, sigmoid
+from halftruth.presence.solvers import sigmoid
 from halftruth.seeds import check_seed
 from halftruth.train.config import Config, ConfigError, resolve_method
 from halftruth.train.ensemble.hints import HintWeights, describe_hints, fit_hints
 from halftruth.train.inputs.batches import apply_in_blocks, is_sparse
 from halftruth.train.label_priors import parse_label_priors
-from halftruth.train.many_classes.many_model import ManyClassModel
-from halftruth.train.settings import ENSEMBLE, ONE_MODEL, SETTINGS
+from halftruth.train.settings import AUTO, ENSEMBLE, MANY_CLASSES_METHOD, ONE_MODEL, SETTINGS
 
 _FLOATS = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
 # Members need dense features, except the linear one: with few columns but very many rows, a sparse
 # matrix is trained by batches instead.
 _MOST_DENSE = 200_000_000
+# Labels that are predicted at once.
+_BLOCK = 16_000_000
 _OF_MANY_ROWS: dict[str, Any] = {"method": "swan", "batch_size": 1024, "ema": 0.99}
 
 
@@ -48,9 +50,9 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     method : str, Loss or subclass of Loss, default="auto"
         Loss: a name in `halftruth.losses.names()`, "package.module:Class", a class, or a loss
-        that was created with its arguments. "auto" and "ensemble" fit an ensemble, in which the
-        settings of one model have no effect; a sparse matrix of too many rows for one is trained
-        with "swan". `plan_` says which it was.
+        that was created with its arguments. "auto" fits an "ensemble", or "many-classes" if there
+        are more than 1,000; the settings of one model have no effect on these. A sparse matrix of
+        too many rows for an ensemble is trained with "swan". `plan_` says which it was.
     options : dict, default=None
         Arguments of the loss, where `method` is not built yet.
     quality : {"fast", "default"}, default="default"
@@ -102,6 +104,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         What the hints of `fit` are worth per class.
     label_bias_ : LabelBias or None
         The test of whether frequent classes are named first; None where labels cannot tell.
+    sparse_output_ : bool
+        Whether `fit` was given a sparse `y`, so that `predict` returns a sparse matrix.
     plan_ : dict
         What was fitted: `HalftruthClassifier(**plan_)` fits the same again.
     reasons_ : list of str
@@ -190,9 +194,9 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             columns (the terms of a text), the linear member of the ensemble takes all columns as
             they are, and the others those that are most associated with a label.
         y : array, sparse matrix or DataFrame of shape (n_samples, n_classes)
-            Labels: 1 present, 0 unknown, -1 absent. NaN, None and pandas NA are unknown, too. With
-            more than 1,000 classes, "auto" fits the model of many classes (docs/data.md), which
-            keeps a sparse matrix sparse; `predict` then returns one.
+            Labels: 1 present, 0 unknown, -1 absent. NaN, None and pandas NA are unknown, too. If it
+            is sparse, `predict` returns a sparse matrix, too, as other classifiers of scikit-learn
+            do. The method "many-classes" (docs/data.md) keeps it sparse.
         groups : array of shape (n_samples,), default=None
             Rows with the same value (the images of one patient) are held out together.
         hints : array or DataFrame of shape (n_samples, n_classes), or a list of these, default=None
@@ -225,14 +229,22 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         counted = np.arange(X.shape[0]) if weights is None else targets.find_counted(weights)
         config = self._make_config()
         config = self._choose_plan(config, X, y.shape[1] if np.ndim(y) == 2 else 1)
-        members = config.method == ENSEMBLE
         self.plan_ = self._describe_plan(config)
-        if members and np.ndim(y) == 2 and y.shape[1] > MANY_CLASSES:
+        self.sparse_output_ = is_sparse(y)
+        self.hints_: HintWeights | None = None
+        if config.method == MANY_CLASSES_METHOD:
             targets.refuse_with_many_classes(
                 hints=hints, complete_rows=complete_rows, members=self.members,
                 prevalence=self.prevalence, complete_classes=self.complete_classes,
+                weights=weights,
             )  # fmt: skip
-            return self._fit_many_classes(config, X, y, names, groups, weights, counted)
+            data = TrainingData(X, targets.to_sparse_labels(y), groups, weights).select(counted)
+            targets.check_any_present(data.y.count_per_row(), len(data.y))
+            found = training.fit_sparse_labels(data, config, self._log)
+            self._keep(found[0], np.arange(data.y.classes) if names is None else np.asarray(names))
+            self.probabilities_ = found[1]
+            self._set_decisions(found[2])
+            return self
         with targets.explain(X, y):
             y = targets.to_labels(y)
         if complete_rows is not None:
@@ -246,16 +258,11 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         columns = getattr(self, "feature_names_in_", None)
         self._warn(question_features(X, y, names, columns, "X"))
         data = TrainingData(X, y, groups, weights).select(counted)
-        if members:
+        if config.method == ENSEMBLE:
             fitted = training.fit_members(data, config, self.members, self._log)
         else:
             fitted = training.fit_one_model(data, config, self.val)
-        self.many_: ManyClassModel | None = None
-        self.model_: Any = fitted.model
-        self.reasons_ = fitted.reasons
-        self.label_bias_: LabelBias | None = fitted.label_bias
-        self.n_iter_, self.best_epoch_ = fitted.epochs, fitted.best_epoch
-        self.classes_ = names
+        self._keep(fitted, names)
         logits = self._fit_hints(y, replace(fitted, rows=counted[fitted.rows]), hints)
         self._fit_decisions(data.y, fitted.rows, logits, shares, complete, config.seed)
         return self
@@ -268,9 +275,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, **_FLOATS)
-        if self.many_ is not None:
-            targets.refuse_with_many_classes(hints=hints)
-            return logit(self.many_.predict_proba(X))
+        self._check_memory(X.shape[0], 24.0)
         curves = self.probabilities_
         logits = self._with_hints(apply_in_blocks(self.model_, X).numpy(), hints)
         return curves.offset + curves.slope * logits
@@ -285,15 +290,22 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any, hints: Any = None) -> np.ndarray:
         """Return 1 for the classes that the rule `decide` predicts, otherwise 0.
 
-        With many classes the result is a scipy CSR matrix.
+        The result is an array of int, or a scipy CSR matrix if `fit` was given a sparse `y`.
         """
         check_is_fitted(self)
-        if self.many_ is not None:
-            targets.refuse_with_many_classes(hints=hints)
-            found: np.ndarray = self.many_.predict(validate_data(self, X, reset=False, **_FLOATS))
-            return found
-        probabilities = self.predict_proba(X, hints)
-        return self.decisions_(probabilities).astype(int)
+        X = validate_data(self, X, reset=False, **_FLOATS)
+        count, size = X.shape[0], max(_BLOCK // len(self.classes_), 1)
+        if not self.sparse_output_:
+            self._check_memory(count, 8.0)
+        # Hints name all rows at once.
+        starts = [0] if hints is not None or count <= size else range(0, count, size)
+        blocks = [X] if len(starts) == 1 else [X[at : at + size] for at in starts]
+        found = [self.decisions_(self.predict_proba(some, hints)).astype(int) for some in blocks]
+        if self.sparse_output_:
+            from scipy.sparse import csr_matrix, vstack
+
+            return vstack([csr_matrix(one) for one in found], format="csr")
+        return np.concatenate(found)
 
     def score(self, X: Any, y: Any, hints: Any = None) -> float:
         """Return the mean average precision (mAP), 0 to 1; labels other than 1 count as absent.
@@ -303,10 +315,6 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         targets.check_same_order(X, y)
         y = targets.order_columns(y, self.classes_)
-        if self.many_ is not None:
-            targets.refuse_with_many_classes(hints=hints)
-            X = validate_data(self, X, reset=False, **_FLOATS)
-            return self.many_.score(X, targets.to_sparse_labels(targets.fill_missing(y)))
         return mean_average_precision(
             self.decision_function(X, hints), targets.to_labels(targets.fill_missing(y))
         )
@@ -375,7 +383,10 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Replace "auto" by the name and settings of what is fitted."""
         if not config.fits_ensemble:
             return config
-        wide = is_sparse(X) and X.shape[1] > MOST_FEATURES and classes <= MANY_CLASSES
+        many = config.method == MANY_CLASSES_METHOD
+        if many or (config.method == AUTO and classes > MANY_CLASSES):
+            return replace(config, method=MANY_CLASSES_METHOD)
+        wide = is_sparse(X) and X.shape[1] > MOST_FEATURES
         if not is_sparse(X) or wide or math.prod(X.shape) <= _MOST_DENSE:
             return replace(config, method=ENSEMBLE)
         if config.method == ENSEMBLE:
@@ -398,33 +409,24 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for text in texts:
             warnings.warn(text, UserWarning, stacklevel=4)
 
-    def _fit_many_classes(
-        self,
-        config: Config,
-        X: Any,
-        y: Any,
-        names: Any,
-        groups: np.ndarray | None,
-        weights: np.ndarray | None,
-        counted: np.ndarray,
-    ) -> "HalftruthClassifier":
-        """Fit the model of many classes, which keeps sparse labels sparse."""
-        labels = targets.to_sparse_labels(y)
-        targets.refuse_weights_per_label(weights)
-        data = TrainingData(X, labels, groups, weights).select(counted)
-        targets.check_any_present(data.y.count_per_row(), len(data.y))
-        many = training.fit_sparse_labels(data, config, self._log)
-        self.many_, self.model_ = many, many.fitted.model
-        self.reasons_ = [f"many classes: {'; '.join(many.fitted.notes)}"]
-        self.label_bias_ = None
-        self.n_iter_ = self.best_epoch_ = 1
-        self.classes_ = np.arange(labels.classes) if names is None else np.asarray(names)
-        self._set_decisions(many.decisions)
-        return self
+    def _keep(self, fitted: Fitted, names: np.ndarray) -> None:
+        self.model_: Any = fitted.model
+        self.reasons_ = fitted.reasons
+        self.label_bias_: LabelBias | None = fitted.label_bias
+        self.n_iter_, self.best_epoch_ = fitted.epochs, fitted.best_epoch
+        self.classes_ = names
+
+    def _check_memory(self, rows: int, bytes_per_label: float) -> None:
+        """Refuse an array of all rows and classes that does not fit."""
+        count = len(self.classes_)
+        check_memory(
+            bytes_per_label * rows * count,
+            f"an array of {rows:,} rows x {count:,} classes",
+            "give fewer rows at a time, or fit with a sparse y: predict then returns a CSR matrix",
+        )
 
     def _fit_hints(self, y: np.ndarray, fitted: Fitted, hints: Any) -> np.ndarray:
         """Learn what hints are worth, and return the out-of-sample logits that use them."""
-        self.hints_: HintWeights | None = None
         if not (found := self._read_hints(hints, len(y))):
             return fitted.logits
         for number, one in enumerate(found, 1):

@@ -178,16 +178,13 @@ def find_counted(weights: np.ndarray) -> np.ndarray:
     return rows
 
 
-def refuse_with_many_classes(**given: Any) -> None:
-    """Refuse arguments that are not available with many classes."""
+def refuse_with_many_classes(weights: np.ndarray | None, **given: Any) -> None:
+    """Refuse arguments about single labels or classes, which that model does not take."""
     if named := [name for name, value in given.items() if value is not None]:
         raise ValueError(
-            f"{', '.join(named)}: not available with more than {MANY_CLASSES:,} classes"
+            f"{', '.join(named)}: not available with more than {MANY_CLASSES:,} classes; leave it "
+            'out, or name a method ("ensemble", "swan")'
         )
-
-
-def refuse_weights_per_label(weights: np.ndarray | None) -> None:
-    """Refuse weights of single labels, which are not available with many classes."""
     if weights is not None and weights.shape[1] > 1:
         raise ValueError(
             f"sample_weight: with more than {MANY_CLASSES:,} classes, expected one weight per "

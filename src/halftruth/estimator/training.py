@@ -12,14 +12,18 @@ import torch
 from halftruth.data.splits import split_rows
 from halftruth.labels import SparseLabels
 from halftruth.models import Classifier
+from halftruth.presence.decisions import Decisions, decide
+from halftruth.presence.probabilities import Probabilities
 from halftruth.presence.propensity import LabelBias
+from halftruth.train.auto.plan import share_of_many
 from halftruth.train.auto.resolve import hold_out_rows
 from halftruth.train.config import Config
 from halftruth.train.devices import OneProcess
 from halftruth.train.ensemble.fit_ensemble import FAST_MEMBERS, FEW_ROWS, fit_ensemble
 from halftruth.train.fit_head import FittedHead, HeadData, fit_head
 from halftruth.train.inputs.batches import apply_in_blocks, fit_standardization, standardize_inputs
-from halftruth.train.many_classes.many_model import ManyClassModel
+from halftruth.train.many_classes.fit_many import fit_many_classes
+from halftruth.train.many_classes.level import fit_level, score_held_out
 from halftruth.train.settings import FAST
 
 # Training seeds the random state of torch; there is one per process.
@@ -32,7 +36,7 @@ class TrainingData:
     """Features (N, D), labels (N, K), and per row: group and weights (N, 1 or K), if there are."""
 
     X: Any
-    # An array, or `SparseLabels` with many classes.
+    # An array (N, K), or `SparseLabels` with many classes.
     y: Any
     groups: np.ndarray | None = None
     weights: np.ndarray | None = None
@@ -89,13 +93,28 @@ def fit_members(
 
 def fit_sparse_labels(
     data: TrainingData, config: Config, log: Callable[[str], None]
-) -> ManyClassModel:
-    """Fit the model of many classes; `config` has the rule of the decisions."""
+) -> tuple[Fitted, Probabilities, Decisions]:
+    """Fit the model of many classes to all rows but a few, which give the probabilities."""
+    reasons: list[str] = []
+
+    def keep(text: str) -> None:
+        reasons.append(text)
+        log(text)
+
+    share = share_of_many(len(data.y))
+    train, held = split_rows(len(data.y), val=share, seed=config.seed, groups=data.groups)
     with keep_random_state():
-        return ManyClassModel.fit(
-            data.X, data.y, rule=config.decide, labels_per_row=config.labels_per_row,
-            weights=data.weights, groups=data.groups, seed=config.seed, log=log,
-        )  # fmt: skip
+        model = fit_many_classes(
+            data.X, data.y, train, held, seed=config.seed, weights=data.weights, log=keep
+        )
+        head: Any = model.head
+        scored = score_held_out(head, data.X, data.y, held)
+    probabilities = fit_level(scored, data.y, config.labels_per_row, keep)
+    shown = data.y.select(train).count_per_class()
+    decisions = decide(
+        probabilities(scored.logits), shown, config.decide, probabilities, shared=True
+    )
+    return Fitted(model, scored.rows, scored.logits, reasons), probabilities, decisions
 
 
 # ---------------------------------------------------------------------- one model

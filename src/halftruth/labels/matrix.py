@@ -10,7 +10,7 @@ import numpy as np
 from halftruth.labels.checks import check_classes
 from halftruth.labels.codes import ABSENT, PRESENT, UNKNOWN, as_array
 from halftruth.labels.soft_labels import check_soft, check_weights
-from halftruth.labels.sparse import MANY_CLASSES, SparseLabels
+from halftruth.labels.sparse import SparseLabels
 
 # More labels are not made dense, one byte each.
 _MOST_DENSE = 2_000_000_000
@@ -95,12 +95,6 @@ class LabelMatrix:
         """Return the labels of some rows as an array (n, K), without those of the others."""
         stored = self.stored
         return stored.to_dense(rows) if isinstance(stored, SparseLabels) else stored[rows]
-
-    def store_sparse(self) -> "LabelMatrix":
-        """Return the same labels in sparse storage; those of at most `MANY_CLASSES` stay."""
-        if self.is_sparse or len(self.classes) <= MANY_CLASSES or self.soft is not None:
-            return self
-        return replace(self, stored=self.sparse)
 
     def __len__(self) -> int:
         return len(self.stored)

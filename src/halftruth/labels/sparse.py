@@ -98,9 +98,9 @@ class SparseLabels:
         return SparseLabels(start, self.columns[at], self.codes[at], self.classes, self.rest)
 
     def select_classes(self, columns: Any) -> "SparseLabels":
-        """Return the labels of some classes, in this order."""
+        """Return the labels of some classes, in this order; one of number -1 has no entry."""
         columns = np.asarray(columns)
-        place = np.full(self.classes, -1)
+        place = np.full(self.classes + 1, -1)
         place[columns] = np.arange(len(columns))
         found = place[self.columns]
         kept = found >= 0

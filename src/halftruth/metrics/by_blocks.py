@@ -1,4 +1,4 @@
-"""Metrics of many classes, added up over blocks of rows: no (N, K) matrix is needed."""
+"""Metrics that are added up over blocks of rows: no (N, K) matrix is needed."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,12 @@ import torch
 from torch import Tensor
 
 from halftruth.labels import PRESENT
+from halftruth.metrics.counts import Counts, count
+from halftruth.metrics.evaluate import summarize_counts
 
 
 class RowBlockMetrics:
-    """Precision at k, propensity-scored precision at k, CF1 and OF1 of blocks of rows.
+    """Precision at k, propensity-scored precision at k, and the scores of decisions.
 
     propensity: (K,) see `propensities`. Unknown labels count as absent; propensity-scored precision
     corrects for that, if the propensities are right. Rows without a present label do not count in
@@ -30,18 +32,14 @@ class RowBlockMetrics:
         self.hits = dict.fromkeys(self.ks, 0.0)
         self.gained = dict.fromkeys(self.ks, 0.0)
         self.best = dict.fromkeys(self.ks, 0.0)
-        shape = len(self.weights)
-        self.right, self.predicted, self.present = (
-            torch.zeros(shape, dtype=torch.int64) for _ in range(3)
-        )
+        none = torch.zeros(len(self.weights), dtype=torch.int64)
+        self.counts = Counts(none, none, none, none, torch.zeros(4, dtype=torch.int64))
 
-    def add(self, scores: Tensor, labels: Tensor, chosen: Tensor) -> None:
+    def add(self, scores: Tensor, labels: Tensor, chosen: Tensor | np.ndarray) -> None:
         """Add rows: scores and labels (B, K), and which labels are predicted."""
+        self.counts += count(torch.as_tensor(chosen).float(), labels, 0.5)
         present = labels == PRESENT
         filled = present.any(dim=1)
-        self.right += (present & chosen).sum(dim=0)
-        self.predicted += chosen.sum(dim=0)
-        self.present += present.sum(dim=0)
         if not self.ks or not bool(filled.any()):
             return
         self.rows += int(filled.sum())
@@ -55,18 +53,10 @@ class RowBlockMetrics:
             self.best[k] += float(best[:, :k].sum())
 
     def compute(self) -> dict[str, float]:
-        """Return P@k, PSP@k, CF1 and OF1; CF1 is over the classes with a present label."""
+        """Return P@k and PSP@k, and what `summarize_counts` returns."""
         nan = float("nan")
         found = {f"P@{k}": self.hits[k] / self.rows if self.rows else nan for k in self.ks}
         found |= {
             f"PSP@{k}": self.gained[k] / self.best[k] if self.best[k] else nan for k in self.ks
         }
-        right, predicted, present = (x.double() for x in (self.right, self.predicted, self.present))
-        some = present > 0
-        precision = torch.where(predicted > 0, right / predicted.clamp(min=1), 0.0)[some].mean()
-        recall = (right / present.clamp(min=1))[some].mean()
-        both = precision + recall
-        found["CF1"] = float(2 * precision * recall / both) if bool(both > 0) else 0.0
-        total = float(predicted.sum() + present.sum())
-        found["OF1"] = 2 * float(right.sum()) / total if total else nan
-        return found
+        return found | summarize_counts(self.counts)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from halftruth import labels as label_codes
-from halftruth.metrics.counts import count, warn_undefined
+from halftruth.metrics.counts import Counts, count, warn_undefined
 from halftruth.metrics.rank_metrics import Empty, mean_average_precision
 from halftruth.metrics.scores_and_labels import Array, as_tensor
 from halftruth.metrics.threshold_metrics import (
@@ -60,11 +60,7 @@ def evaluate(
     )
     report = {
         "mAP": mean_average_precision(scores, labels, empty=empty, ignore_unknown=ignore_unknown),
-        **class_and_overall(counts),
-        "macro_F1": macro_f_beta(counts),
-        "micro_F1": micro_f_beta(counts),
-        "macro_F2": macro_f_beta(counts, 2.0),
-        "F1_neg": f1_neg(counts),
+        **summarize_counts(counts),
     }
     if class_weights is not None:
         report["F2_CIW"] = f2_ciw(counts, class_weights, classes)
@@ -73,6 +69,17 @@ def evaluate(
         for name, value in class_and_overall(highest).items():
             report[f"{name}@{top_k}"] = value
     return report
+
+
+def summarize_counts(counts: Counts) -> dict[str, float]:
+    """Return CP CR CF1 OP OR OF1 macro_F1 micro_F1 macro_F2 F1_neg of counts."""
+    return {
+        **class_and_overall(counts),
+        "macro_F1": macro_f_beta(counts),
+        "micro_F1": micro_f_beta(counts),
+        "macro_F2": macro_f_beta(counts, 2.0),
+        "F1_neg": f1_neg(counts),
+    }
 
 
 class Evaluator:

@@ -13,24 +13,24 @@ from halftruth.models.heads import FullLinear, Head
 # Similar rows that are looked up for each row.
 NEIGHBOURS = 40
 _LEAST_SHARE = 1e-7
+# The number of logits that are held at once.
+BLOCK = 8_000_000
 
 
 class ManyClassHead(Head):
-    """Logits of P(labelled | x) for thousands of classes.
+    """Logits for thousands of classes, of
 
-        p_k = (1 − a) σ(w_k x + b_k) + a share_k,      logit_k = offset + slope · logit(p_k)
+        p_k = (1 − a) σ(w_k x + b_k) + a share_k
 
     share_k: the share of the nearest training rows, by cosine similarity, that have the label.
-    `labels` (rows, most labels of a row) lists the classes of those rows, padded with K. a, offset
-    and slope are found on rows that the model was not fitted on.
+    `labels` (rows, most labels of a row) lists the classes of those rows, padded with K. a is found
+    on rows that the model was not fitted on.
     """
 
     only_features: ClassVar[bool] = True
     rows: Tensor
     labels: Tensor
     share: Tensor
-    slope: Tensor
-    offset: Tensor
 
     def __init__(self, dim: int, num_classes: int, *, rows: int, most: int) -> None:
         super().__init__(dim, num_classes)
@@ -39,8 +39,12 @@ class ManyClassHead(Head):
         self.linear = FullLinear(dim, num_classes)
         self.register_buffer("rows", torch.zeros(rows, dim))
         self.register_buffer("labels", torch.full((rows, most), num_classes, dtype=torch.int32))
-        for name, value in (("share", 0.0), ("slope", 1.0), ("offset", 0.0)):
-            self.register_buffer(name, torch.tensor(value))
+        self.register_buffer("share", torch.tensor(0.0))
+
+    @property
+    def most_rows(self) -> int:
+        """How many rows are scored at once, so that memory does not grow with their number."""
+        return max(min(BLOCK // max(self.num_classes, len(self.rows)), 2048), 1)
 
     @property
     def layout(self) -> dict[str, Any]:
@@ -48,7 +52,7 @@ class ManyClassHead(Head):
         return {"rows": self.rows.shape[0], "most": self.labels.shape[1]}
 
     def forward(self, features: Tensor) -> Tensor:
-        x = self.prepare(features)
+        x = self.prepare(features.to(self.rows.dtype))
         return self.score_classes(x, self.find_neighbours(x), 0, self.num_classes)
 
     def find_neighbours(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -62,7 +66,7 @@ class ManyClassHead(Head):
         """Return the logits of the classes low to high, from prepared features."""
         z = F.linear(x, self.linear.weight[low:high], self.linear.bias[low:high])
         p = (1 - self.share) * torch.sigmoid(z) + self.share * self.share_labels(found, low, high)
-        return self.offset + self.slope * torch.logit(p, eps=_LEAST_SHARE)
+        return torch.logit(p, eps=_LEAST_SHARE)
 
     def share_labels(self, found: tuple[Tensor, Tensor], low: int, high: int) -> Tensor:
         """Return the weighted share of the nearest rows that have each label, (B, high - low)."""

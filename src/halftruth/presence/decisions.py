@@ -25,6 +25,8 @@ from halftruth.presence.solvers import logit, sigmoid
 # A class with fewer shown labels is not predicted: nothing is known about it. One label is enough
 # for the default, since curves of rare classes are regularised (docs/decisions.md).
 LEAST_SHOWN = 1
+# Smaller probabilities do not count in the choice of a threshold for all of many classes.
+_LEAST_POOLED = 1e-3
 RULES = (
     "f1, f2, precision=0.9, recall=0.9, threshold=0.5 (of calibrated probabilities), score=0.5 "
     "(of the sigmoid of the logits), top=3, count, cost=5 (a missed label costs 5 times as much as "
@@ -93,12 +95,15 @@ def decide(
     shown: np.ndarray,
     rule: str | Rule = "f1",
     known: Probabilities | None = None,
+    *,
+    shared: bool = False,
 ) -> Decisions:
     """Return thresholds for a rule, from P(present | x) of rows the model was not fitted on.
 
     `probabilities` is (N, K); `shown` (K,) counts PRESENT labels per class: a class with none is
     not predicted. `known`: the model behind the probabilities, which says whether a precision or
-    a recall can be promised; the rule "score=0.5" needs its curves.
+    a recall can be promised; the rule "score=0.5" needs its curves. `shared`: one threshold for all
+    classes, where most have too few labels.
 
     >>> p = np.array([[0.9, 0.2], [0.6, 0.1], [0.1, 0.1]])
     >>> decide(p, np.array([5, 5]), "f1")(p).tolist()
@@ -109,6 +114,11 @@ def decide(
         raise NoRankingError(f"{rule} cannot be promised: {known.not_known}")
     p = np.asarray(probabilities, dtype=np.float64)
     predicted = np.asarray(shown) >= LEAST_SHOWN
+    if shared and rule.name != "score":
+        some = p[p >= min(_LEAST_POOLED, p.max(axis=1).min())]
+        one = decide(some[:, None], np.array([LEAST_SHOWN]), rule)
+        limits = np.full(len(predicted), one.thresholds[0])
+        return Decisions(rule, limits, predicted & one.predicted[0])
     if rule.name in ("threshold", "cost", "top"):
         value = {"threshold": rule.number, "cost": 1 / (1 + rule.number), "top": 0.0}[rule.name]
         thresholds = np.full(p.shape[1], value)

@@ -18,6 +18,8 @@ from halftruth.train.settings import (
     AUTO,
     ENSEMBLE,
     GIVEN,
+    MANY_CLASSES_METHOD,
+    PLANS,
     SETTINGS,
     Settings,
     as_options,
@@ -231,16 +233,18 @@ class Config(Settings):
         return found
 
     def _check_method(self) -> list[str]:
-        if self.method == ENSEMBLE and not self.fits_ensemble:
+        if self.method == MANY_CLASSES_METHOD and not self.on_features:
+            return ["method: many-classes is fitted to `features` or `text`"]
+        if self.method in (ENSEMBLE, MANY_CLASSES_METHOD) and not self.fits_ensemble:
             return [
                 "method: the ensemble is fitted to features: of `features`, of `text` with TF-IDF "
                 "or a frozen `encoder`, or of `images` with `tune` head"
             ]
         if self.method == GIVEN and (len(self.features) != 1 or self.images or self.text):
             return ["method: given-scores takes one file of `features`, the scores, and no others"]
-        if self.method in (AUTO, ENSEMBLE, GIVEN):
+        if self.method in (*PLANS, GIVEN):
             given = ", ".join(map(str, self.options))
-            return [f"options: auto chooses them, got {given}; name a `method`"] * bool(given)
+            return [f"options: {AUTO} chooses them, got {given}; name a `method`"] * bool(given)
         try:
             loss = self._create_loss()
         except ConfigError as error:
@@ -268,7 +272,7 @@ class Config(Settings):
             arguments = losses.registry.signature(self.method)
         except ValueError as error:
             # Plans of the data, not losses.
-            close = difflib.get_close_matches(self.method, (AUTO, ENSEMBLE), n=1, cutoff=0.75)
+            close = difflib.get_close_matches(self.method, PLANS, n=1, cutoff=0.75)
             hint = f"did you mean {close[0]}? " if close else ""
             raise ConfigError([f"method: {hint}{error}"]) from error
         missing = [
@@ -291,7 +295,7 @@ class Config(Settings):
             raise ConfigError([f"options: {error}"]) from error
 
     def _check_budget(self) -> list[str]:
-        if self.budget is None or self.method in (AUTO, ENSEMBLE):
+        if self.budget is None or self.method in PLANS:
             return []
         return [
             f"budget: limits the settings that method auto tries; {self.method} tries none. "

@@ -9,7 +9,9 @@ from torch import Tensor, nn
 from halftruth.data.memory import check_memory, format_bytes, get_free_memory
 from halftruth.data.wide_matrix import WideMatrix
 from halftruth.models import Classifier
+from halftruth.models.many_classes import BLOCK
 from halftruth.train.config import Config
+from halftruth.train.many_classes.fit_many import NEIGHBOUR_ROWS
 from halftruth.train.task import Task
 
 # Less than this needs no line.
@@ -20,14 +22,20 @@ _COPIES = 4.0
 
 
 def describe_memory(
-    config: Config, task: Task, model: Classifier, device: torch.device | None = None
+    config: Config,
+    task: Task,
+    model: Classifier | None = None,
+    device: torch.device | None = None,
 ) -> str | None:
     """Return a line with the expected memory of a run; None where it is little.
 
     A run that cannot fit is refused. Features and images on disk do not count: they are read in
-    parts.
+    parts. `model`: None for that of many classes.
     """
-    parts = estimate_memory(config, task, model)
+    if model is None:
+        parts = estimate_many_classes(task)
+    else:
+        parts = estimate_memory(config, task, model)
     total = sum(parts.values())
     on_gpu = {"model", "a step"} if device is not None and device.type == "cuda" else set()
     here = {name: size for name, size in parts.items() if name not in on_gpu}
@@ -57,6 +65,8 @@ def _advise(config: Config, parts: dict[str, float]) -> str:
         "members": "name a method (--method swan), which reads the features in parts",
         "a step": f"use a smaller --batch-size{smaller}",
         "model": "use a smaller model, or fewer classes",
+        "similar rows": "use fewer features",
+        "blocks of scores": "use fewer classes",
     }.get(
         max(parts, key=lambda name: parts[name], default=""),
         "use fewer classes, or a method without a table per sample (see `halftruth methods`)",
@@ -99,6 +109,21 @@ def estimate_memory(config: Config, task: Task, model: Classifier) -> dict[str, 
     # Scores of the validation rows, and copies for their metrics.
     parts["validation"] = 3.0 * 4 * len(task.splits.val) * classes
     return parts
+
+
+def estimate_many_classes(task: Task) -> dict[str, float]:
+    """Return the bytes of the large parts of a run with many classes, by name."""
+    (rows, dim), count = task.features.shape, len(task.classes)
+    similar = min(rows, NEIGHBOUR_ROWS)
+    return {
+        "features": 0.0 if _is_mapped(task.features) else 4.0 * rows * dim,
+        "labels": 20.0 * len(task.labels.sparse.columns),
+        # Weights, two moments, the model, its checkpoint.
+        "model": 4.0 * 5 * count * dim,
+        "similar rows": 4.0 * 2 * similar * dim,
+        # A block has at most the validation rows, about a fifth of all.
+        "blocks of scores": 4.0 * 60 * min(BLOCK, rows / 5 * max(count, similar)),
+    }
 
 
 def _is_mapped(features: Any) -> bool:

@@ -23,9 +23,12 @@ from halftruth.seeds import SEED_RANGE, is_seed
 
 DATA, METHOD, MODEL, TRAINING = "Data", "Method", "Model", "Training"
 MACHINE = "Machine and run folder"
-# Chooses a plan by the labels and inputs; on features, the ensemble. And the scores of another
-# model, which `halftruth calibrate` takes instead of features.
-AUTO, ENSEMBLE, GIVEN = "auto", "ensemble", "given-scores"
+# Chooses a plan by the labels and inputs; on features, the ensemble.
+AUTO, ENSEMBLE, MANY_CLASSES_METHOD = "auto", "ensemble", "many-classes"
+# The methods that are plans of features, not losses.
+PLANS = (AUTO, ENSEMBLE, MANY_CLASSES_METHOD)
+# The scores of another model, which `halftruth calibrate` takes instead of features.
+GIVEN = "given-scores"
 QUALITIES = FAST, _, BEST = "fast", "default", "best"
 
 
@@ -318,8 +321,9 @@ class Settings:
     # ------------------------------------------------------------------ method
     method: str = _declare(
         "auto", METHOD,
-        "auto chooses by the labels: on features the ensemble, for a network a loss. Or ensemble; "
-        "or a name from `halftruth methods`; or package.module:Class, a loss of your own.",
+        "auto chooses by the labels: on features the ensemble (with thousands of classes "
+        "many-classes), for a network a loss. Or one of these two; or a name from `halftruth "
+        "methods`; or package.module:Class, a loss of your own.",
         on_resume=FIXED, first=True, flags=("--method", "-m"),
     )  # fmt: skip
     quality: str = _declare(
@@ -543,7 +547,7 @@ class Settings:
         """
         frozen = bool(self.images) and not self.on_features and self.tune == "head"
         on_matrix = self.on_features and not self.tunes_encoder
-        return self.method in (AUTO, ENSEMBLE) and (on_matrix or frozen)
+        return self.method in PLANS and (on_matrix or frozen)
 
     @property
     def fits_at_once(self) -> bool:

@@ -32,13 +32,14 @@ from halftruth.labels.soft_labels import scale_weights
 from halftruth.losses import Loss
 from halftruth.reading import text_options
 from halftruth.train.auto.plan import choose_val, fits_many
-from halftruth.train.config import GIVEN, Config
+from halftruth.train.config import ENSEMBLE, GIVEN, Config
 from halftruth.train.devices import let_main_go_first
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
 from halftruth.train.inputs.feature_inputs import read_inputs, read_scores, read_texts
 from halftruth.train.inputs.features_on_disk import belongs_on_disk, encode_on_disk
 from halftruth.train.inputs.image_features import ImageFeatures
 from halftruth.train.label_priors import parse_label_priors
+from halftruth.train.settings import FAST
 
 # Of many classes, those by which the terms of a text are chosen.
 _FREQUENT_CLASSES = 500
@@ -181,11 +182,12 @@ def _read_rows(config: Config, sparse: bool) -> tuple[LabelMatrix, np.ndarray | 
     """Return the labels of all rows, and the group of each row, if there are groups."""
     # First, so that a misspelt column is reported as --group-column, not as a dropped column.
     groups = read_groups(config)
-    labels = read_label_rows(config, config.labels, reading_options(config), sparse)
-    if sparse:
-        labels = labels.store_sparse()
-    if labels.is_sparse:
-        _refuse_with_sparse_labels(config, len(labels.classes))
+    # An ensemble that was named takes all labels at once.
+    stored = sparse and config.method != ENSEMBLE
+    labels = read_label_rows(config, config.labels, reading_options(config), stored)
+    if sparse and fits_many(config, labels):
+        _refuse_with_many_classes(config, labels)
+        labels = replace(labels, stored=labels.sparse)
     if len(labels) == 0:
         raise DataError(f"{config.labels}: there are no rows")
     if config.prevalence or config.complete_classes or config.labels_per_row:
@@ -438,15 +440,20 @@ def get_frequent_labels(labels: LabelMatrix) -> np.ndarray:
     return labels.sparse.select_classes(frequent).to_dense()
 
 
-def _refuse_with_sparse_labels(config: Config, classes: int) -> None:
-    """Refuse settings of single labels or classes, which need the labels of all of them at once."""
-    for name in ("verdicts", "hints", "complete_rows", "prevalence", "complete_classes"):
-        if getattr(config, name):
-            raise DataError(
-                f"{name} (--{name.replace('_', '-')}): not available with more than "
-                f"{MANY_CLASSES:,} classes; {config.labels} has {classes:,}; leave it out, or name "
-                "a method (--method swan)"
-            )
+def _refuse_with_many_classes(config: Config, labels: LabelMatrix) -> None:
+    """Refuse what the model of many classes does not take: settings of single labels or classes."""
+    names = ("verdicts", "hints", "complete_rows", "prevalence", "complete_classes")
+    given = [name for name in names if getattr(config, name)]
+    if config.quality == FAST:
+        given.append("quality")
+    if labels.soft is not None or (labels.weights is not None and labels.weights.shape[1] > 1):
+        given.append("soft" if labels.soft is not None else "label_weights")
+    if given:
+        raise DataError(
+            f"{given[0]} (--{given[0].replace('_', '-')}): not available with more than "
+            f"{MANY_CLASSES:,} classes; {config.labels} has {len(labels.classes):,}; leave it out, "
+            "or name a method (--method swan)"
+        )
 
 
 def _check_images_named(task: Task) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from halftruth import losses
 from halftruth.losses import Loss
 from halftruth.models import Classifier
-from halftruth.train.config import AUTO, ENSEMBLE, Config
+from halftruth.train.config import PLANS, Config
 from halftruth.train.inputs.batches import Inputs
 from halftruth.train.results.run_result import decide_without_complete_labels, read_label_bias
 from halftruth.train.run_folder import replace_file
@@ -32,7 +32,7 @@ _ROWS, _CLAMP = 4096, 1e-4
 
 def make_teacher_config(config: Config) -> Config | None:
     """Return the settings of the first of two trainings; None for methods with one training."""
-    if config.method in (AUTO, ENSEMBLE):
+    if config.method in PLANS:
         return None
     described = losses.registry.get(config.method).teacher_loss(config.options)
     if described is None:

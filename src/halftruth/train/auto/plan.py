@@ -3,7 +3,7 @@
 from typing import Any
 
 from halftruth.labels import MANY_CLASSES
-from halftruth.train.config import Config
+from halftruth.train.config import AUTO, MANY_CLASSES_METHOD, Config
 
 # The share of validation rows of a model that is trained by epochs. More rows than `_HELD_OUT` cost
 # labels and time: 82,081 rows of COCO features, em, have 57.3 test mAP with a fifth for validation
@@ -14,8 +14,10 @@ _LEAST_SHARE, _MOST_SHARE = 0.02, 0.1
 
 
 def fits_many(config: Config, labels: Any) -> bool:
-    """Return whether auto fits the model of many classes instead of the ensemble."""
-    return config.fits_ensemble and len(labels.classes) > MANY_CLASSES and labels.soft is None
+    """Return whether the model of many classes is fitted instead of the ensemble."""
+    if config.method == AUTO and config.on_features and config.fits_ensemble:
+        return len(labels.classes) > MANY_CLASSES and labels.soft is None
+    return config.method == MANY_CLASSES_METHOD
 
 
 def choose_val(config: Config, labels: Any) -> float:

@@ -333,15 +333,18 @@ def share_scale(scale: Standardize, columns: np.ndarray | None) -> Standardize:
 @torch.no_grad()
 def apply_in_blocks(module: nn.Module, X: Any) -> Tensor:
     """Return module(X) in float64, computed in blocks of rows."""
-    if is_sparse(X) and getattr(getattr(module, "head", None), "columns", None) is not None:
-        some = (X[rows].astype(np.float64) for rows in _split_into_blocks(X))
+    head = getattr(module, "head", None)
+    parts = _split_into_blocks(X, getattr(head, "most_rows", _ROWS_PER_BLOCK))
+    if is_sparse(X) and getattr(head, "columns", None) is not None:
+        some = (X[rows].astype(np.float64) for rows in parts)
         return torch.cat([module(make_sparse_tensor(block)) for block in some])
-    blocks = (np.array(to_dense(X[rows]), dtype=np.float64) for rows in _split_into_blocks(X))
-    return torch.cat([module(torch.from_numpy(block)) for block in blocks])
+    blocks = (np.array(to_dense(X[rows]), dtype=np.float64) for rows in parts)
+    # Some heads compute in float32.
+    return torch.cat([module(torch.from_numpy(block)).double() for block in blocks])
 
 
-def _split_into_blocks(X: Any) -> list[slice]:
-    return [slice(at, at + _ROWS_PER_BLOCK) for at in range(0, X.shape[0], _ROWS_PER_BLOCK)]
+def _split_into_blocks(X: Any, size: int = _ROWS_PER_BLOCK) -> list[slice]:
+    return [slice(at, at + size) for at in range(0, X.shape[0], size)]
 
 
 def is_sparse(values: Any) -> bool:

@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from halftruth.labels import PRESENT, UNKNOWN, SparseLabels
 from halftruth.models import Classifier
 from halftruth.models.ensemble import make_preparation
 from halftruth.models.many_classes import ManyClassHead, build_many_classes
-from halftruth.presence.solvers import fit_shared_curve
 from halftruth.train.devices import limit_threads
 from halftruth.train.inputs.batches import fit_standardization, share_scale, to_dense
 
@@ -29,27 +27,10 @@ _LEAST_EPOCHS, _MOST_EPOCHS = 5, 20
 _DRAWN_SHARE, _LEAST_DRAWN = 1 / 32, 300
 # The learning rate is for the largest batch.
 _LEARNING_RATE, _RIDGE = 0.01, 0.1
-# Held-out rows on which the share of the neighbours and the curve are found.
+# Labels of held-out rows on which the share of the neighbours is found.
 _TUNING_CELLS = 30_000_000
 _SHARES = (0.0, 0.2, 0.4, 0.6, 0.8)
-# The curve is fitted to counts of logits in bins, between these ends.
-_BINS, _FAR_LOGIT = 4_000, 17.0
-# The number of logits that are held at once.
-BLOCK = 8_000_000
 Log = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class FittedMany:
-    """The model, and what was found on the held-out rows."""
-
-    model: Classifier
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def head(self) -> ManyClassHead:
-        head: Any = self.model.head
-        return head
 
 
 def fit_many_classes(
@@ -62,11 +43,11 @@ def fit_many_classes(
     weights: np.ndarray | None = None,
     one_scale: np.ndarray | None = None,
     log: Log = lambda text: None,
-) -> FittedMany:
+) -> Classifier:
     """Fit the model to features (N, D) and sparse labels (N, K).
 
-    `held`: rows on which the share of the neighbours and the curve of probabilities are found.
-    `weights`: how much each of all rows counts, (N,) or (N, 1).
+    `held`: rows on which the share of the neighbours is found. `weights`: how much each of all rows
+    counts, (N,) or (N, 1).
     """
     started = time.monotonic()
     prepare = _fit_preparation(features, train, seed, one_scale)
@@ -75,20 +56,22 @@ def fit_many_classes(
     with limit_threads(work, torch.device("cpu")):
         linear = fit_sampled_linear(features, labels, train, prepare, seed, weights, log)
     model = _assemble(features, labels, train, prepare, linear, seed)
-    fitted = FittedMany(model)
-    tune_many(fitted, features, labels, held, seed)
-    fitted.notes.append(f"fitted in {time.monotonic() - started:.0f} s")
-    return fitted
+    head: Any = model.head
+    share = _find_share(head, features, labels, held, seed)
+    head.share.fill_(share)
+    parts = f"{1 - share:.0%} and {share:.0%}".replace("%", " %")
+    log(
+        f"many classes: linear layer and the labels of similar rows, {parts}; fitted in "
+        f"{time.monotonic() - started:.0f} s"
+    )
+    return model
 
 
 def _fit_preparation(
     features: Any, train: np.ndarray, seed: int, one_scale: np.ndarray | None
 ) -> nn.Sequential:
     """Return the steps from raw to prepared features, fitted to a part of very many rows."""
-    some = train
-    if len(train) > _SCALE_ROWS:
-        some = np.sort(np.random.default_rng(seed).choice(train, _SCALE_ROWS, replace=False))
-    x = np.asarray(to_dense(features[some]), dtype=np.float64)
+    x = np.asarray(to_dense(features[draw(train, _SCALE_ROWS, seed)]), dtype=np.float64)
     steps = make_preparation(x.shape[1]).double()
     steps[0] = share_scale(fit_standardization(x), one_scale)
     far = (steps[0](torch.from_numpy(x)).abs() > _FAR).double().mean(dim=0)
@@ -233,9 +216,7 @@ def _assemble(
     seed: int,
 ) -> Classifier:
     """Return the model with its linear layer, and training rows to look up."""
-    some = train
-    if len(train) > NEIGHBOUR_ROWS:
-        some = np.sort(np.random.default_rng(seed).choice(train, NEIGHBOUR_ROWS, replace=False))
+    some = draw(train, NEIGHBOUR_ROWS, seed)
     listed = labels.select(some)
     present = listed.codes == PRESENT
     row_of, columns = listed.row_of_entries()[present], listed.columns[present]
@@ -260,24 +241,13 @@ def _assemble(
 
 
 @torch.no_grad()
-def tune_many(
-    fitted: FittedMany, features: Any, labels: SparseLabels, held: np.ndarray, seed: int
-) -> None:
-    """Find the share of the neighbours and the curve of probabilities on held-out rows.
-
-    The share has the highest precision at 1, 3 and 5 on the observed labels; the curve is logistic
-    regression on them, so probabilities are those of being labelled, and add up to their number.
-    """
-    head = fitted.head
-    most = max(_TUNING_CELLS // labels.classes, 100)
-    if len(held) > most:
-        held = np.sort(np.random.default_rng(seed).choice(held, most, replace=False))
-    filled = held[labels.select(held).count_per_row() > 0]
-    if not len(filled):
-        fitted.notes.append("no held-out row has a label: probabilities are not calibrated")
-        return
+def _find_share(
+    head: ManyClassHead, features: Any, labels: SparseLabels, held: np.ndarray, seed: int
+) -> float:
+    """Return the share of the neighbours with the highest precision at 1, 3 and 5."""
+    held = draw(held, max(_TUNING_CELLS // labels.classes, 100), seed)
     hits = np.zeros(len(_SHARES))
-    for rows, x in prepared_blocks(head, features, filled):
+    for rows, x in prepared_blocks(head, features, held[labels.select(held).count_per_row() > 0]):
         present = torch.from_numpy(labels.to_dense(rows) == PRESENT)
         linear = torch.sigmoid(F.linear(x, head.linear.weight, head.linear.bias))
         near = head.share_labels(head.find_neighbours(x), 0, labels.classes)
@@ -285,38 +255,31 @@ def tune_many(
             first = torch.lerp(linear, near, share).topk(min(5, labels.classes), dim=1).indices
             hit = present.gather(1, first).double()
             hits[i] += float(sum((hit[:, :k].sum() / k for k in (1, 3, 5)), torch.zeros(())))
-    best = int(hits.argmax())
-    head.share.fill_(_SHARES[best])
-    offset, slope = _fit_curve(head, features, labels, held)
-    head.slope.fill_(slope)
-    head.offset.fill_(offset)
-    fitted.notes.append(
-        f"linear layer and the labels of similar rows, {1 - _SHARES[best]:.0%} and "
-        f"{_SHARES[best]:.0%}".replace("%", " %")
-    )
+    return _SHARES[int(hits.argmax())]
 
 
-def _fit_curve(
-    head: ManyClassHead, features: Any, labels: SparseLabels, held: np.ndarray
-) -> tuple[float, float]:
-    """Return offset and slope of logit P(labelled | score), the same for all classes."""
-    total = np.zeros((3, _BINS))
-    for rows, x in prepared_blocks(head, features, held):
-        z = head.score_classes(x, head.find_neighbours(x), 0, labels.classes).flatten()
-        place = ((z / _FAR_LOGIT + 1) * (_BINS / 2)).long().clamp(0, _BINS - 1)
-        present = torch.from_numpy(labels.to_dense(rows) == PRESENT).flatten()
-        for sums, weight in zip(total, (None, z.double(), present.double()), strict=True):
-            sums += torch.bincount(place, weight, minlength=_BINS).numpy()
-    cells, z, present = total[:, total[0] > 0]
-    return fit_shared_curve(z / cells, cells, present)
+def draw(rows: np.ndarray, most: int, seed: int = 0) -> np.ndarray:
+    """Return at most `most` of the rows."""
+    if len(rows) <= most:
+        return rows
+    return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
+
+
+@torch.no_grad()
+def score_blocks(
+    head: ManyClassHead, features: Any, rows: np.ndarray
+) -> Iterator[tuple[np.ndarray, Tensor]]:
+    """Yield blocks of rows with their logits, (B, K)."""
+    for some, x in prepared_blocks(head, features, rows):
+        yield some, head.score_classes(x, head.find_neighbours(x), 0, head.num_classes).cpu()
 
 
 def prepared_blocks(
     head: ManyClassHead, features: Any, rows: np.ndarray
 ) -> Iterator[tuple[np.ndarray, Tensor]]:
     """Yield blocks of rows with their prepared features."""
-    size = max(min(BLOCK // max(head.num_classes, len(head.rows)), 2048), 1)
+    size = head.most_rows
     for at in range(0, len(rows), size):
         some = rows[at : at + size]
         x = torch.from_numpy(np.array(to_dense(features[some]), dtype=np.float32))
-        yield some, head.prepare(x)
+        yield some, head.prepare(x.to(head.rows.device))

@@ -8,7 +8,7 @@ from halftruth.models.heads import registry as heads
 from halftruth.presence.propensity import shows_one
 from halftruth.train.auto.frequency_bias import find_frequency_bias
 from halftruth.train.auto.resolve import Budget, resolve_auto, search_settings
-from halftruth.train.config import AUTO, ENSEMBLE, GIVEN
+from halftruth.train.config import AUTO, ENSEMBLE, GIVEN, MANY_CLASSES_METHOD
 from halftruth.train.ensemble.preparation import prepare_features
 from halftruth.train.plans.ensemble import EnsemblePlan
 from halftruth.train.plans.given_scores import GivenScoresPlan
@@ -25,6 +25,7 @@ def choose_plan(work: Work) -> Plan:
     if work.config.method == GIVEN:
         return GivenScoresPlan()
     if work.task.labels.is_sparse:
+        work.config = dataclasses.replace(work.config, method=MANY_CLASSES_METHOD)
         return ManyClassesPlan()
     if line := describe_cpu_time(work):
         work.logger.log(line)

@@ -15,7 +15,8 @@ from halftruth.metrics import average_precision, propensities
 from halftruth.metrics.counts import UndefinedMetricWarning
 from halftruth.presence.decisions import Decisions
 from halftruth.train.inputs.feature_inputs import Files
-from halftruth.train.many_classes.many_run import match_classes, measure_many
+from halftruth.train.many_classes.level import estimate_frequent, score_held_out
+from halftruth.train.many_classes.measure import measure_by_blocks
 from halftruth.train.results.run_result import (
     ESTIMATED,
     KNOWN_ONLY,
@@ -59,6 +60,8 @@ class Evaluation(NamedTuple):
     verified_cells: int = 0
     # How many rows are training rows, with scores of models that were not fitted on them.
     out_of_sample: int = 0
+    # Of thousands of classes, how many frequent ones `estimated` is about; 0: all.
+    estimated_classes: int = 0
 
 
 def evaluate(
@@ -91,11 +94,13 @@ def evaluate(
     if unknown not in UNKNOWN_IS:
         raise DataError(f"unknown: expected {' or '.join(UNKNOWN_IS)}, got {unknown!r}")
     decisions = run.decisions if decide is None else run.decide(decide)
-    left_out = [str(name) for name in np.array(run.classes)[~decisions.predicted]]
+    left_out = _list_left_out(run, decisions)
     if labels is None:
         return _evaluate_held_out(run, decisions, left_out, unknown)
-    if run.has_many_classes:
-        return _evaluate_many(run, Path(labels), features, split, reading, decisions, left_out)
+    if run.shares_curve:
+        given, rows, read = _read_rows(run, Path(labels), split, reading)
+        matrix = run.read_features(features or (), given, labels, read)
+        return _measure_by_blocks(run, given, rows, matrix, decisions)
     truth, scores, held = _score_file(run, Path(labels), images, features, split, reading, hints)
     p = scores.probabilities
     complete = not (truth == UNKNOWN).any()
@@ -121,39 +126,35 @@ def evaluate(
     )
 
 
-def _evaluate_many(
-    run: TrainedRun,
-    labels: Path,
-    features: Files | None,
-    split: str | None,
-    reading: dict[str, Any] | None,
-    decisions: Decisions,
-    left_out: list[str],
+def _measure_by_blocks(
+    run: TrainedRun, given: LabelMatrix, rows: np.ndarray, matrix: Any, decisions: Decisions
 ) -> Evaluation:
-    """Measure a run with many classes by blocks; unknown counts as absent, as the result states."""
-    options = {**find_reading_options(run.config, labels), **(reading or {})}
-    given = read_label_rows(run.config, labels, options, sparse=True)
-    matched, extra = match_classes(given, run.classes)
-    if extra:
-        warnings.warn(
-            f"{labels}: the run was trained without the classes {some(extra)}; they are not "
-            "evaluated",
-            stacklevel=3,
-        )
-    rows = _choose_rows(run, given, labels, split)
-    if not matched.select(rows).count_per_row().any():
-        raise DataError(f"{labels}: no label of these rows is present, so nothing can be measured")
-    matrix = run.read_features(features or (), given, labels, options)
-    shown = np.array((run.result or {}).get("shown", []))
-    if len(shown) != len(run.classes):
+    """Measure thousands of classes; unknown labels count as absent, as the basis says."""
+    if run.result is None:
         raise DataError(f"{run.folder}: training is not finished, so nothing can be measured")
-    known = propensities(shown, max(int(run.saved["rows"]), 3))
+    position = {name: k for k, name in enumerate(given.classes)}
+    # A class that is not in the file has the code of one that is not listed.
+    labels = given.sparse.select_classes([position.get(name, -1) for name in run.classes])
+    if not labels.select(rows).count_per_row().any():
+        raise DataError("no label of these rows is present, so nothing can be measured")
+    chance = propensities(np.array(run.result["shown"]), max(int(run.saved["rows"]), 3))
     head: Any = run.model.head
-    metrics, table = measure_many(head, matrix, rows, matched, decisions, known)
-    complete = matched.rest == ABSENT and not (matched.codes == UNKNOWN).any()
+    metrics, table = measure_by_blocks(head, matrix, rows, labels, run.curves, decisions, chance)
+    complete = labels.rest == ABSENT and not (labels.codes == UNKNOWN).any()
+    estimated: dict[str, list[float]] = {}
+    frequent = 0
+    if labels.rest == UNKNOWN:
+        held = score_held_out(head, matrix, labels, rows)
+        estimated = list_estimates(estimate_frequent(held, run.curves, decisions))
+        frequent = len(held.classes)
     frame = pd.DataFrame({"class": run.classes, **table, "threshold": decisions.thresholds})
     basis = VERIFIED if complete else UNKNOWN_AS_ABSENT
-    return Evaluation(metrics, frame, [], basis, left_out, {})
+    left_out = _list_left_out(run, decisions)
+    return Evaluation(metrics, frame, [], basis, left_out, estimated, estimated_classes=frequent)
+
+
+def _list_left_out(run: TrainedRun, decisions: Decisions) -> list[str]:
+    return [str(name) for name in np.array(run.classes)[~decisions.predicted]]
 
 
 def _score_known(
@@ -204,19 +205,11 @@ def _score_file(
     if images is not None and run.inputs is not None:
         own = "the images are those of training" if run.config.images else "trained on features"
         raise DataError(f"{run.folder}: images (--images) have no effect: {own}; leave them out")
-    options_of_file = {**find_reading_options(run.config, labels), **(reading or {})}
-    given = read_label_rows(run.config, labels, options_of_file).ignore_weightless()
+    given, rows, options_of_file = _read_rows(run, labels, split, reading)
     missing = [name for name in run.classes if name not in given.classes]
     if missing:
         raise DataError(f"{labels}: classes of the run are missing in the labels: {some(missing)}")
-    if extra := [name for name in given.classes if name not in run.classes]:
-        warnings.warn(
-            f"{labels}: the run was trained without the classes {some(extra)}; they are not "
-            "evaluated",
-            stacklevel=3,
-        )
     values = given.values[:, [given.classes.index(name) for name in run.classes]]
-    rows = _choose_rows(run, given, labels, split)
     items = None if given.items is None else [str(given.items[row]) for row in rows]
     if features is not None or run.config.text:
         matrix = run.read_features(features or (), given, labels, options_of_file)
@@ -234,6 +227,22 @@ def _score_file(
             raise DataError(f"{labels}: none of its {len(items):,} images can be read")
         place = run.find_held_out(given, rows, images=images)
     return values[rows], run.use_held_out(scores, place, hints), int((place >= 0).sum())
+
+
+def _read_rows(
+    run: TrainedRun, labels: Path, split: str | None, reading: dict[str, Any] | None
+) -> tuple[LabelMatrix, np.ndarray, dict[str, Any]]:
+    """Return the labels of a file, the chosen rows, and how the file was read."""
+    options = {**find_reading_options(run.config, labels), **(reading or {})}
+    given = read_label_rows(run.config, labels, options, run.shares_curve).ignore_weightless()
+    known = set(run.classes)
+    if extra := [name for name in given.classes if name not in known]:
+        warnings.warn(
+            f"{labels}: the run was trained without the classes {some(extra)}; they are not "
+            "evaluated",
+            stacklevel=3,
+        )
+    return given, _choose_rows(run, given, labels, split), options
 
 
 def _choose_rows(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from halftruth.data.errors import DataError
 from halftruth.data.readers.label_lists import join_names
 from halftruth.train.run_folder import replace_file
 
@@ -46,13 +47,29 @@ def make_prediction_table(
     scores: np.ndarray,
     classes: Sequence[str],
     chosen: np.ndarray,
+    top: int | None = None,
 ) -> pd.DataFrame:
     """Return one row per item: name, predicted labels (joined by |), score per class.
 
     `chosen` (N, K): which labels are predicted. A class has its own name, so that with a class
-    called "item" the column of items is called "item_".
+    called "item" the column of items is called "item_". `top`: instead of all scores, the names of
+    so many classes with the highest ones, and these scores, each joined by |.
     """
     names = np.array(classes, dtype=object)
+    if top is not None:
+        if top < 1:
+            raise DataError(f"top (--top): expected at least 1, got {top}")
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :top]
+        columns: dict[str, Any] = {
+            "item": list(items),
+            "labels": [join_names(list(names[row])) for row in chosen],
+            "top": [join_names(list(names[row])) for row in best],
+            "scores": [
+                "|".join(f"{value:.4g}" for value in own[row])
+                for own, row in zip(scores, best, strict=True)
+            ],
+        }
+        return pd.DataFrame(columns, dtype=object)
     labels = [join_names(list(names[row])) for row in chosen]
     item, listed = (avoid_names(name, classes) for name in ("item", "labels"))
     table = pd.DataFrame({item: list(items), listed: labels}, dtype=object)

@@ -12,9 +12,6 @@ from halftruth.presence.solvers import logit, sigmoid
 from halftruth.train.results.output_tables import TableWriter, avoid_names, make_prediction_table
 from halftruth.train.results.trained_run import TrainedRun, open_run
 
-# Arguments of `score` that need all rows at once.
-_AT_ONCE = ("hints", "items")
-
 
 def predict(run: TrainedRun | str | Path, source: Any = None, **options: Any) -> pd.DataFrame:
     """Return `TrainedRun.predict(source, **options)` of a run or of the run in a folder."""
@@ -68,14 +65,10 @@ def write_predictions(
     matched to all rows at once, need all scores in memory.
     """
     run = open_run(run)
-    decide, raw = options.pop("decide", None), options.pop("raw", False)
-    at_once = options.get("hints") or options.get("items") is not None or bool(run.config.hints)
-    if not at_once:
-        options = {name: value for name, value in options.items() if name not in _AT_ONCE}
+    decide, raw, top = (options.pop(name, None) for name in ("decide", "raw", "top"))
     rows, bad = 0, list[tuple[str, str]]()
     with TableWriter(path) as writer:
-        blocks = [run.score(source, **options)] if at_once else run.score_blocks(source, **options)
-        for scores in blocks:
-            writer.write(run.make_table(scores, decide, raw))
+        for scores in run.score_parts(source, **options):
+            writer.write(run.make_table(scores, decide, bool(raw), top))
             rows, bad = rows + len(scores.items), bad + scores.bad
     return rows, bad

@@ -30,7 +30,7 @@ from halftruth.train.auto.label_bias import (
     describe_details,
     find_rows_to_label,
 )
-from halftruth.train.config import Config
+from halftruth.train.config import GIVEN, Config
 from halftruth.train.ensemble.hints import combine_with_hints
 from halftruth.train.fitted import FittedModel
 from halftruth.train.label_priors import parse_label_priors
@@ -39,6 +39,7 @@ from halftruth.train.results.output_tables import to_csv_text
 from halftruth.train.run_folder import OUT_OF_SAMPLE, to_json
 from halftruth.train.scored_rows import HELD_OUT, PARTS, ScoredRows
 from halftruth.train.scoring import score_rows
+from halftruth.train.settings import PLANS
 from halftruth.train.task import Task
 
 # What the scores of some rows stand on.
@@ -110,8 +111,8 @@ class Result:
     # Whether labels look biased: the tests and their facts (docs/bias.md).
     label_bias: dict[str, Any] = field(default_factory=dict)
     bad_images: list[tuple[str, str]] = field(default_factory=list)
-    # With many classes: what was measured, as lines of text.
-    many_classes: list[str] = field(default_factory=list)
+    # With many classes, the number of frequent ones for which scores are estimated; 0: all.
+    estimated_classes: int = 0
     # Not written to result.json: the files beside it (a text, or arrays), and data for the report.
     files: dict[str, str | dict[str, Any]] = field(default_factory=dict, repr=False, compare=False)
     details: Details | None = field(default=None, repr=False, compare=False)
@@ -122,6 +123,14 @@ class Result:
         `part`: val, out_of_sample or test; {} if the run has no such rows.
         """
         return getattr(self, part) or self.counting_unknown_as_absent.get(part, {})
+
+    def add_scores(self, part: str, found: dict[str, float], basis: str) -> None:
+        """Add the observed scores of a part; they are measured only if its labels are complete."""
+        self.basis[part] = basis
+        if basis == VERIFIED:
+            setattr(self, part, found)
+        else:
+            self.counting_unknown_as_absent[part] = found
 
     def to_dict(self) -> dict[str, Any]:
         values = {**vars(self), "folder": str(self.folder), "classes": list(self.classes)}
@@ -134,10 +143,8 @@ class Result:
 
     def describe(self) -> str:
         """Return a summary of two to four lines."""
-        if self.many_classes:
-            return "\n".join([*self.many_classes, f"everything is in {self.folder}"])
-        by_epochs = self.best_stage in ("head", "all")
-        lines = [f"best: stage {self.best_stage}, epoch {self.best_epoch}"] * by_epochs
+        at_once = self.members or self.method in (*PLANS, GIVEN)
+        lines = [] if at_once else [f"best: stage {self.best_stage}, epoch {self.best_epoch}"]
         for part, name in PARTS.items():
             scores = getattr(self, part)
             if scores and not math.isfinite(scores["mAP"]):
@@ -145,10 +152,13 @@ class Result:
             elif scores:
                 shown = ", ".join(f"{key} {100 * scores[key]:.2f}" for key in SHOWN)
                 lines.append(f"{name} ({VERIFIED}): {shown}")
+            lines += [f"{name}, {line}" for line in describe_precision(self, part)]
         if self.hints:
             lines.append("hints: " + "\n       ".join(self.hints["table"]))
         if self.estimated:
-            lines.append(f"estimated for new rows: {describe_estimates(self.estimated)}")
+            few = f" and the {self.estimated_classes:,} most frequent classes"
+            rows = "new rows" + few * bool(self.estimated_classes)
+            lines.append(f"estimated for {rows}: {describe_estimates(self.estimated)}")
         elif ESTIMATED in self.basis.values() and not self.probabilities.get("not_known"):
             lines.append("labels are incomplete, and too few to estimate scores")
         if self.probabilities:
@@ -168,6 +178,46 @@ class Result:
         if self.not_predicted:
             text += f"; not predicted: {some(self.not_predicted)}"
         return text
+
+
+def describe_precision(result: Result, part: str) -> list[str]:
+    """Return the precision of the first predictions of a part as text, where it is known."""
+    complete = result.basis.get(part) == VERIFIED
+    bases = {
+        "P@": VERIFIED if complete else f"{UNKNOWN_AS_ABSENT}, so at least",
+        "PSP@": "estimated by assumed propensities",
+    }
+    found = {name: v for name, v in result.get_observed(part).items() if math.isfinite(v)}
+    texts = {
+        start: ", ".join(f"{k} {100 * v:.1f}" for k, v in found.items() if k.startswith(start))
+        for start in bases
+    }
+    return [f"{basis}: {texts[start]}" for start, basis in bases.items() if texts[start]]
+
+
+def make_result(
+    config: Config,
+    task: Task,
+    best: Mapping[str, Any],
+    probabilities: Probabilities,
+    decisions: Decisions,
+    shown: np.ndarray,
+) -> Result:
+    """Return the result without scores. `best`: the checkpoint; `shown`: see `Result`."""
+    limits = np.where(decisions.predicted, decisions.thresholds, 1.0)
+    return Result(
+        folder=Path(config.out),
+        method=config.method,
+        classes=task.classes,
+        best_epoch=int(best["epoch"]) + 1,
+        best_stage=best["stage"],
+        thresholds=[float(value) for value in limits],
+        decide=str(decisions.rule),
+        probabilities=probabilities.to_dict(),
+        not_predicted=[task.classes[k] for k in np.flatnonzero(~decisions.predicted)],
+        shown=[int(n) for n in shown],
+        members=best.get("members", []),
+    )
 
 
 def read_label_bias(best: Mapping[str, Any]) -> LabelBias | None:
@@ -207,7 +257,6 @@ def evaluate_run(
     bias = read_label_bias(best)
     probabilities, decisions, present = decide_without_complete_labels(config, task, given, bias)
     scores = {part: probabilities(values) for part, values in logits.items()}
-    limits = np.where(decisions.predicted, decisions.thresholds, 1.0)
     # As per epoch, and as in the papers: of the sigmoid, before calibration.
     histograms: dict[str, Any] = {
         part: count_class_histograms(
@@ -224,41 +273,26 @@ def evaluate_run(
         for part, at in parts.items()
     }
     table = make_class_table(task, reference, parts, scores, decisions, basis, present)
-    result = Result(
-        folder=Path(config.out),
-        method=config.method,
-        classes=task.classes,
-        best_epoch=int(best["epoch"]) + 1,
-        best_stage=best["stage"],
-        thresholds=[float(value) for value in limits],
-        decide=str(decisions.rule),
-        probabilities=probabilities.to_dict(),
-        not_predicted=[
-            name for name, is_in in zip(task.classes, decisions.predicted, strict=True) if not is_in
-        ],
-        shown=[int(n) for n in table["train_present"]],
-        members=best.get("members", []),
-        basis=basis,
-        hints=hints,
-        files={
-            "classes.csv": to_csv_text(table),
-            "class_histograms.npz": histograms,
-            OUT_OF_SAMPLE: given.to_arrays(),
-        },
-        details=Details(
-            config, task, parts, logits, scores, table, given, accelerator.is_main_process
-        ),
+    result = make_result(
+        config, task, best, probabilities, decisions, table["train_present"].to_numpy()
+    )
+    result.hints = hints
+    result.files = {
+        "classes.csv": to_csv_text(table),
+        "class_histograms.npz": histograms,
+        OUT_OF_SAMPLE: given.to_arrays(),
+    }
+    result.details = Details(
+        config, task, parts, logits, scores, table, given, accelerator.is_main_process
     )
     with warnings.catch_warnings():
         # `data check` reports classes without a positive; here they are left out of the means.
         warnings.simplefilter("ignore", UndefinedMetricWarning)
         warnings.filterwarnings("ignore", message="No class has")
         for part, at in parts.items():
-            found = score_decisions(scores[part], decisions, reference[at])
-            if basis[part] == VERIFIED:
-                setattr(result, part, found)
-            else:
-                result.counting_unknown_as_absent[part] = found
+            result.add_scores(
+                part, score_decisions(scores[part], decisions, reference[at]), basis[part]
+            )
         p = probabilities(given.logits)
         result.estimated = list_estimates(estimate(p, given.labels, decisions, present, quiet=True))
     _add_label_bias(result, task, given, p, decisions, bias)

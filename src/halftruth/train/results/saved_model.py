@@ -12,9 +12,8 @@ from halftruth.models.given_scores import GIVEN, build_given_scores
 from halftruth.models.language_model import build_text_model
 from halftruth.models.many_classes import build_many_classes
 from halftruth.train.build_models import build_head
-from halftruth.train.config import Config
+from halftruth.train.config import MANY_CLASSES_METHOD, Config
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
-from halftruth.train.many_classes.many_run import MANY
 from halftruth.train.run_folder import ENSEMBLE, CheckpointError
 
 
@@ -25,10 +24,10 @@ def build_saved_model(
     layout, classes = saved.get("layout"), len(saved["identity"]["classes"])
     # The number of features per row; None for a run on images.
     inputs: int | None = saved["identity"]["inputs"]
-    if layout is not None and MANY in layout and inputs is not None:
-        return build_many_classes(inputs, classes, layout[MANY])
     if layout is not None and GIVEN in layout:
         return build_given_scores(classes, **layout[GIVEN])
+    if saved["stage"] == MANY_CLASSES_METHOD and layout and inputs is not None:
+        return build_many_classes(inputs, classes, layout)
     if layout is not None and inputs is not None:
         return build_ensemble(inputs, classes, layout)
     if config.tunes_encoder and encoder is not None:

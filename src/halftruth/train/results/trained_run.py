@@ -18,6 +18,7 @@ from halftruth.data.errors import some
 from halftruth.data.features import check_features
 from halftruth.data.hints import list_hints, read_hints
 from halftruth.data.images import GivenImage, open_images
+from halftruth.data.memory import check_memory
 from halftruth.data.transforms import Augment
 from halftruth.data.wide_matrix import WideMatrix
 from halftruth.labels import LabelMatrix
@@ -27,7 +28,7 @@ from halftruth.presence.decisions import decide as choose_thresholds
 from halftruth.presence.probabilities import Probabilities
 from halftruth.presence.ranking import NoRankingError
 from halftruth.presence.solvers import logit, sigmoid
-from halftruth.train.config import Config, check_device, read_settings
+from halftruth.train.config import MANY_CLASSES_METHOD, Config, check_device, read_settings
 from halftruth.train.devices import make_accelerator
 from halftruth.train.ensemble.hints import HintWeights
 from halftruth.train.inputs.batches import Inputs, make_inputs
@@ -41,12 +42,10 @@ from halftruth.train.inputs.feature_inputs import (
 )
 from halftruth.train.inputs.image_inputs import Images
 from halftruth.train.label_priors import parse_label_priors
-from halftruth.train.many_classes.many_run import MANY, ManyScores, decide_many, make_top_table
 from halftruth.train.results.output_tables import avoid_names, make_prediction_table
 from halftruth.train.results.saved_model import build_saved_model, load_weights
 from halftruth.train.run_folder import (
     BEST,
-    OUT_OF_SAMPLE,
     RESULT,
     CheckpointError,
     check_manifest,
@@ -188,24 +187,23 @@ class TrainedRun:
         if self.result is None:
             raise CheckpointError(f"{self.folder}: training is not finished, so nothing is decided")
         shown = np.array(self.result["shown"], dtype=int)
-        if self.has_many_classes:
-            with np.load(self.folder / OUT_OF_SAMPLE, allow_pickle=False) as file:
-                return decide_many(file["pooled"], shown, parsed)
         offset, slope = self.curves
         probabilities = sigmoid(offset + slope * self.held_out.logits)
         try:
-            return choose_thresholds(probabilities, shown, parsed, self.fitted)
+            return choose_thresholds(
+                probabilities, shown, parsed, self.fitted, shared=self.shares_curve
+            )
         except NoRankingError as error:
             raise DataError(f"{self.folder}: {error}") from None
+
+    @property
+    def shares_curve(self) -> bool:
+        """Whether thousands of classes share one curve of probabilities and one threshold."""
+        return bool(self.saved["stage"] == MANY_CLASSES_METHOD)
 
     @cached_property
     def held_out(self) -> ScoredRows:
         """The rows that the model was not fitted on: labels and logits."""
-        if self.has_many_classes:
-            raise DataError(
-                f"{self.folder}: was trained on {len(self.classes):,} classes, for which this is "
-                "not available (docs/data.md, Many classes)"
-            )
         return ScoredRows.read(self.folder)
 
     @cached_property
@@ -230,11 +228,6 @@ class TrainedRun:
         return self.fitted.offset, self.fitted.slope
 
     @property
-    def has_many_classes(self) -> bool:
-        """Whether the run was trained on sparse labels: predictions have no column per class."""
-        return MANY in (self.saved.get("layout") or {})
-
-    @property
     def thresholds(self) -> np.ndarray:
         """One threshold per class, on calibrated probabilities."""
         return self.decisions.thresholds
@@ -244,9 +237,7 @@ class TrainedRun:
         """The network with the best weights, in evaluation mode."""
         model = build_saved_model(self.config, self.saved, self.encoder)
         load_weights(model, self.saved["model"], self.folder / BEST)
-        # Thousands of classes are fitted and scored on the CPU, in blocks.
-        device = "cpu" if self.has_many_classes else self.accelerator.device
-        return model.to(device).eval()
+        return model.to(self.accelerator.device).eval()
 
     def predict(
         self,
@@ -263,6 +254,7 @@ class TrainedRun:
         raw: bool = False,
         labels_per_row: float | None = None,
         prevalence: Sequence[str] = (),
+        top: int | None = None,
     ) -> pd.DataFrame:
         """Return one row per item: its name, predicted labels, and P(present | x) per class.
 
@@ -278,30 +270,27 @@ class TrainedRun:
         without them, predictions are those of the model alone.
         Predicted labels are joined by "|". `decide`: another rule than that of training, such as
         "precision=0.9". `labels_per_row`, `prevalence`: see `at_level`. `raw`: the sigmoid of the
-        logits instead of probabilities; the predicted labels stay the same. With many classes
-        (docs/data.md), the table has the most probable classes per row instead of one column per
-        class.
+        logits instead of probabilities; the predicted labels stay the same. `top`: the names and
+        probabilities of so many most probable classes, joined by "|", instead of one column per
+        class; rows are then scored in blocks.
         """
+        given: dict[str, Any] = {
+            "images": images, "features": features, "text": text, "bad_images": bad_images,
+            "workers": workers, "hints": hints, "items": items,
+        }  # fmt: skip
         run = self.at_level(labels_per_row, prevalence)
-        scores = run.score(
-            source, images=images, features=features, text=text, items=items,
-            bad_images=bad_images, workers=workers, hints=hints,
-        )  # fmt: skip
-        return run.make_table(scores, decide, raw)
+        blocks = [run.score(source, **given)] if top is None else run.score_parts(source, **given)
+        tables = [run.make_table(scores, decide, raw, top) for scores in blocks]
+        return tables[0] if len(tables) == 1 else pd.concat(tables, ignore_index=True)
 
-    def make_table(self, scores: Scores, decide: str | None, raw: bool) -> pd.DataFrame:
+    def make_table(
+        self, scores: Scores, decide: str | None, raw: bool, top: int | None = None
+    ) -> pd.DataFrame:
         """Return the table of `predict` for scores."""
         decisions = self.decisions if decide is None else self.decide(decide)
-        if isinstance(scores, ManyScores):
-            if raw:
-                raise DataError(
-                    f"{self.folder}: raw (--raw) has no effect with so many classes, which "
-                    "have one curve of probabilities"
-                )
-            return make_top_table(scores, self.classes, decisions)
         shown, chosen = scores.probabilities, decisions(scores.probabilities)
         table = make_prediction_table(
-            scores.items, scores.raw if raw else shown, self.classes, chosen
+            scores.items, scores.raw if raw else shown, self.classes, chosen, top
         )
         column = self.config.text
         if scores.texts is not None and column is not None:
@@ -333,6 +322,15 @@ class TrainedRun:
             return self._with_hints(self._score_matrix(matrix, ids, names, texts), hints)
         blocks = self._score_images(given["images"], names, bad_images, workers)
         return self._with_hints(join_scores(blocks), hints)
+
+    def score_parts(
+        self, source: Any = None, *, hints: Any = None, items: Any = None, **given: Any
+    ) -> Iterator[Scores]:
+        """Yield scores in blocks of rows; all at once with hints and `items`, which name all."""
+        if hints or items is not None or self.config.hints:
+            yield self.score(source, hints=hints, items=items, **given)
+        else:
+            yield from self.score_blocks(source, **given)
 
     def score_blocks(
         self,
@@ -503,9 +501,11 @@ class TrainedRun:
             names = [str(name) for name in (range(len(matrix)) if ids is None else ids)]
         if len(names) != len(matrix):
             raise DataError(f"expected {len(matrix):,} items, one per row, got {len(names):,}")
-        if self.has_many_classes:
-            head: Any = self.model.head
-            return ManyScores(names, matrix, head)  # type: ignore[return-value]
+        check_memory(
+            16.0 * len(names) * len(self.classes),
+            f"scores of {len(names):,} rows x {len(self.classes):,} classes",
+            "predict to a file, or with top= (--top), which score rows in blocks",
+        )
         logits = self._logits(make_inputs(matrix), np.arange(len(matrix)))
         scores = self._make_scores(names, logits, [])
         if (empty := self.encoder.find_empty(matrix)).any() and self.result is not None:
