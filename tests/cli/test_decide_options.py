@@ -24,7 +24,7 @@ def command(*words: object) -> tuple[int, str]:
 def data(tmp_path_factory):
     """Labels of which 40 % are shown; nobody has ever labelled a yeti."""
     folder, random = tmp_path_factory.mktemp("decide"), np.random.default_rng(0)
-    truth = random.random((160, 4)) < 0.4
+    truth = random.random((480, 4)) < 0.4
     features = truth + random.normal(0, 0.4, truth.shape)
     shown = truth & (random.random(truth.shape) < 0.4) & (np.array(NAMES) != "yeti")
     for file, values in (("labels", shown), ("truth", truth)):

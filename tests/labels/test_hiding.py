@@ -297,6 +297,6 @@ def test_correlated_classes_returns_the_share_of_rows_with_the_anchor():
     # The default: half of the rows. The anchor is in 10 of 20 rows of one class, in 9 of another.
     rows = np.zeros((20, 3), dtype=int)
     rows[:10, 0] = rows[:, 1] = rows[1:, 2] = 1
-    assert class_filters.correlated_classes(rows, "abc", "a") == {"b": 0.5}
+    assert class_filters.correlated_classes(rows, list("abc"), "a") == {"b": 0.5}
     with pytest.raises(ValueError, match="'human' is not a class; the classes are: person, tie"):
         class_filters.correlated_classes(SCENES, NAMES, "human", 0.5)

@@ -163,8 +163,11 @@ def test_run_predicts_the_common_class_of_a_group(run, data):
     lists = [cell.split("|") for cell in table["labels"] if cell]
     assert len(lists) > 40
     assert len(run.predict(x[:3], decide="top=2")["labels"][0].split("|")) == 2
-    with pytest.raises(DataError, match=r"decide: score=0\.5 has no effect with so many classes"):
-        run.predict(x[:3], decide="score=0.5")
+    # A cut of the sigmoid is the same as one of the probability at that logit.
+    scores = run.score(x[:50])
+    cut = run.make_table(scores, "score=0.5", False)["labels"]
+    above = (scores.raw > 0.5) & (np.array(run.result["shown"]) > 0)
+    assert [len(cell.split("|")) if cell else 0 for cell in cut] == above.sum(axis=1).tolist()
 
 
 def test_predictions_are_a_table_of_all_classes(run, data, tmp_path):
