@@ -425,3 +425,26 @@ def test_columns_of_a_frame_are_scored_by_name(data):
     assert model.score(X, frame[list("edcba")]) == model.score(X, frame)
     with pytest.raises(ValueError, match="expected the columns a, b, c, d, e, as in fit, got"):
         model.score(X, frame.rename(columns={"a": "other"}))
+
+
+def test_rule_and_level_can_be_changed_after_the_fit():
+    """`predict(decide=)`, `set_params(decide=)` and `labels_per_row=` equal another fit."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(300, 4))
+    y = ((x[:, :3] > 0.4) & (random.random((300, 3)) < 0.6)).astype(int)
+    model = HalftruthClassifier(method="bce", epochs=3, random_state=0).fit(x, y)
+    for rule in ("recall=0.9", "precision=0.6", "threshold=0.3", "top=1"):
+        other = HalftruthClassifier(method="bce", epochs=3, random_state=0, decide=rule).fit(x, y)
+        np.testing.assert_array_equal(model.predict(x, decide=rule), other.predict(x))
+        np.testing.assert_array_equal(clone(model).set_params(decide=rule).fit(x, y).predict(x),
+                                      other.predict(x))  # fmt: skip
+    model.set_params(decide="recall=0.9")
+    np.testing.assert_array_equal(model.predict(x), model.predict(x, decide="recall=0.9"))
+    told = HalftruthClassifier(method="bce", epochs=3, random_state=0, labels_per_row=1.6).fit(x, y)
+    np.testing.assert_allclose(
+        model.predict_proba(x, labels_per_row=1.6), told.predict_proba(x), atol=1e-6
+    )
+    told.set_params(decide="recall=0.9")
+    np.testing.assert_array_equal(model.predict(x, labels_per_row=1.6), told.predict(x))
+    with pytest.raises(ValueError, match="labels_per_row: expected at least"):
+        model.predict(x, labels_per_row=0.01)

@@ -20,7 +20,8 @@ from halftruth.estimator import targets, training
 from halftruth.estimator.training import Fitted, TrainingData
 from halftruth.labels import MANY_CLASSES, UNKNOWN
 from halftruth.metrics import mean_average_precision
-from halftruth.presence.decisions import Decisions, fit_decisions
+from halftruth.presence.decisions import Decisions, fit_decisions, parse_rule
+from halftruth.presence.decisions import decide as choose_thresholds
 from halftruth.presence.propensity import LabelBias
 from halftruth.presence.solvers import sigmoid
 from halftruth.seeds import check_seed
@@ -36,6 +37,8 @@ _FLOATS = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
 _MOST_DENSE = 200_000_000
 # Labels that are predicted at once.
 _BLOCK = 16_000_000
+# A level that people give is rounded.
+_ROUNDED = 0.99
 _OF_MANY_ROWS: dict[str, Any] = {"method": "swan", "batch_size": 1024, "ema": 0.99}
 
 
@@ -242,7 +245,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             targets.check_any_present(data.y.count_per_row(), len(data.y))
             found = training.fit_sparse_labels(data, config, self._log)
             self._keep(found[0], np.arange(data.y.classes) if names is None else np.asarray(names))
-            self.probabilities_ = found[1]
+            self.probabilities_, self._held_out = found[1], found[0].logits
+            self._shown = self.probabilities_.shown
             self._set_decisions(found[2])
             return self
         with targets.explain(X, y):
@@ -280,19 +284,33 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         logits = self._with_hints(apply_in_blocks(self.model_, X).numpy(), hints)
         return curves.offset + curves.slope * logits
 
-    def predict_proba(self, X: Any, hints: Any = None) -> np.ndarray:
+    def predict_proba(
+        self, X: Any, hints: Any = None, *, labels_per_row: float | None = None
+    ) -> np.ndarray:
         """Return P(present | x) per class, (n_samples, n_classes); rows do not add up to 1.
 
-        The probabilities are calibrated by the model of labelling, without complete labels.
+        The probabilities are calibrated by the model of labelling, without complete labels, or by
+        `labels_per_row`, if that number is known.
         """
-        return sigmoid(self.decision_function(X, hints))
+        return self._at_level(labels_per_row)(self.decision_function(X, hints))
 
-    def predict(self, X: Any, hints: Any = None) -> np.ndarray:
-        """Return 1 for the classes that the rule `decide` predicts, otherwise 0.
+    def predict(
+        self,
+        X: Any,
+        hints: Any = None,
+        *,
+        decide: str | None = None,
+        labels_per_row: float | None = None,
+    ) -> np.ndarray:
+        """Return 1 for the classes that a rule predicts, otherwise 0.
 
-        The result is an array of int, or a scipy CSR matrix if `fit` was given a sparse `y`.
+        decide: the rule; that of the constructor (or of `set_params`) by default. labels_per_row:
+        the mean number of present classes, if it is known. Neither needs another fit. The result
+        is an array of int, or a scipy CSR matrix if `fit` was given a sparse `y`.
         """
         check_is_fitted(self)
+        infer = self._at_level(labels_per_row)
+        decisions = self._choose_decisions(decide or self.decide, infer, labels_per_row)
         X = validate_data(self, X, reset=False, **_FLOATS)
         count, size = X.shape[0], max(_BLOCK // len(self.classes_), 1)
         if not self.sparse_output_:
@@ -300,7 +318,9 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         # Hints name all rows at once.
         starts = [0] if hints is not None or count <= size else range(0, count, size)
         blocks = [X] if len(starts) == 1 else [X[at : at + size] for at in starts]
-        found = [self.decisions_(self.predict_proba(some, hints)).astype(int) for some in blocks]
+        found = [
+            decisions(infer(self.decision_function(some, hints))).astype(int) for some in blocks
+        ]
         if self.sparse_output_:
             from scipy.sparse import csr_matrix, vstack
 
@@ -467,11 +487,40 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         seed: int,
     ) -> None:
         """Fit the model of labelling to out-of-sample logits, and choose thresholds."""
+        self._held_out, self._shown = logits, (y > 0).sum(axis=0)
         self.probabilities_, decisions, _ = fit_decisions(
-            y, rows, logits, shown=(y > 0).sum(axis=0), rule=self.decide, bias=self.label_bias_,
+            y, rows, logits, shown=self._shown, rule=self.decide, bias=self.label_bias_,
             labels_per_row=self.labels_per_row, prevalence=shares, complete=complete, seed=seed,
         )  # fmt: skip
         self._set_decisions(decisions)
+
+    def _at_level(self, labels_per_row: float | None) -> Callable[[np.ndarray], np.ndarray]:
+        """Return the function from log-odds of `decision_function` to P(present | x)."""
+        if labels_per_row is None:
+            return sigmoid
+        fitted = self.probabilities_
+        least = float(fitted.shown.sum()) / fitted.rows
+        if labels_per_row < _ROUNDED * least:
+            raise ValueError(
+                f"labels_per_row: expected at least {least:.4g}, the mean number of labels that "
+                f"rows show, got {labels_per_row:g}"
+            )
+        shift = fitted.at_level(self._held_out, labels_per_row, {}).offset - fitted.offset
+        return lambda z: sigmoid(z + shift)
+
+    def _choose_decisions(
+        self,
+        rule: str,
+        infer: Callable[[np.ndarray], np.ndarray],
+        labels_per_row: float | None,
+    ) -> Decisions:
+        """Return decisions by a rule, from the rows that the model was not fitted on."""
+        if labels_per_row is None and str(parse_rule(rule)) == str(self.decisions_.rule):
+            return self.decisions_
+        fitted = self.probabilities_
+        p = infer(fitted.offset + fitted.slope * self._held_out)
+        shared = self.plan_["method"] == MANY_CLASSES_METHOD
+        return choose_thresholds(p, self._shown, rule, fitted, shared=shared)
 
     def _set_decisions(self, decisions: Decisions) -> None:
         self.decisions_ = decisions
