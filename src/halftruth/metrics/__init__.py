@@ -1,5 +1,8 @@
 """Metrics for multi-label predictions: exact, vectorised, and aware of unknown labels."""
 
+import importlib
+from typing import Any
+
 from halftruth.metrics import thresholds
 from halftruth.metrics.counts import Counts, UndefinedMetricWarning, count
 from halftruth.metrics.evaluate import Evaluator, evaluate
@@ -41,6 +44,7 @@ __all__ = [
     "f_beta",
     "hamming_loss",
     "macro_f_beta",
+    "make_scorer",
     "mean_average_precision",
     "mean_roc_auc",
     "micro_f_beta",
@@ -52,3 +56,10 @@ __all__ = [
     "roc_auc",
     "thresholds",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Looked for here, but it asks the model of labelling and scikit-learn.
+    if name == "make_scorer":
+        return importlib.import_module("halftruth.estimator").make_scorer
+    raise AttributeError(f"module 'halftruth.metrics' has no attribute {name!r}")
