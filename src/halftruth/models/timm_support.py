@@ -4,6 +4,7 @@ import difflib
 import functools
 import importlib
 import importlib.util
+import json
 import re
 import socket
 import sys
@@ -132,11 +133,14 @@ def create_backbone(
 ) -> nn.Module:
     """A timm model without its classifier, so that it returns pooled features.
 
-    `weights`: "pretrained" (timm's download), "none", or a file.
+    `weights`: "pretrained" (timm's download), "none", or a file. Only "pretrained" downloads.
     """
     timm = import_timm()
     _check_name(timm, name)
     options: dict[str, Any] = {"num_classes": 0}
+    if ":" in name and str(weights) != "pretrained":
+        name, more = _read_architecture(name)
+        options |= more
     if drop_path:
         options["drop_path_rate"] = drop_path
     if image_size is not None:
@@ -147,6 +151,29 @@ def create_backbone(
     if str(weights) != "none":
         load_backbone(backbone, weights, name=name)
     return backbone
+
+
+def _read_architecture(name: str) -> tuple[str, dict[str, Any]]:
+    """Return the architecture and the options behind hf-hub:user/name or local-dir:folder.
+
+    They are read from this machine: the name may come from the run of a stranger.
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    scheme, _, place = name.partition(":")
+    path = Path(place) / "config.json"
+    if scheme.replace("_", "-") == "hf-hub":
+        repository, _, revision = place.partition("@")
+        path = Path(str(try_to_load_from_cache(repository, path.name, revision=revision or None)))
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        options = {"pretrained_cfg": found["pretrained_cfg"], **found.get("model_args", {})}
+        return str(found["architecture"]), options
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise ModelError(
+            f"backbone {name}: is not on this machine, and only pretrained weights are downloaded; "
+            f"if you trust it, get it first: hf download {place}"
+        ) from error
 
 
 def _check_name(timm: ModuleType, name: str) -> None:
