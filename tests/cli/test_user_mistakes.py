@@ -119,7 +119,10 @@ def halftruth(monkeypatch, capsys, tmp_path):
             "(--prevalence): 'cat' is given twice",
         ),
         (("data", "check", "labels.csv", "--zero", "absent", "--zero", "unknown"), "given twice"),
-        (("bench", "run", "twice-grid.yaml", "-o", "r.jsonl"), "methods: 'bce' is given twice"),
+        (
+            ("bench", "run", "twice-grid.yaml", "--data", "d", "-o", "r.jsonl"),
+            "methods: 'bce' is given",
+        ),
         # Without effect.
         (("data", "check", "lists.csv", "--nothing", "Healthy"), "occurs in no row; correct the"),
         (

@@ -110,7 +110,7 @@ PICTURES = ("--images", "photos", "--backbone", "test_efficientnet", "--weights"
         ("evaluate table l.csv --features x.csv --images photos", 2, "have no effect: trained on"),
         # Columns and sources.
         ("evaluate text komment.csv", 2, "text='comment' .--text comment.: there is no such"),
-        ("audit text komment.csv --out audit", 2, "text='comment' .--text comment.: there is no such"),
+        ("audit text komment.csv --out audit", 2, "text=.comment. .--text comment.: there is"),
         ("predict both t.csv --features x.csv --features x.npy", 0, None),
         ((*TRAIN, "--features", "comma.csv"), 2, "'f1' holds numbers with a comma, such as"),
         # Images.
