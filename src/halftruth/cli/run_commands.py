@@ -57,6 +57,7 @@ def evaluate(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Also write the metrics to this JSON file.")
     ] = None,
+    overwrite: o.Overwrite = False,
     flip: Flip = False,
     device: o.Device = None,
 ) -> None:
@@ -69,7 +70,7 @@ def evaluate(
     halftruth evaluate runs/first                    (on the rows that it was not fitted on)
     """
     if out is not None:
-        o.check_not_read(out, labels, images, features, hints)
+        o.check_not_read(out, labels, images, features, hints, overwrite=overwrite)
     _check_rule(decide)
     trained = open_run(run, device, flip)
     from halftruth.train.results.evaluate import evaluate as measure
@@ -129,6 +130,7 @@ def predict(
     bad_images: Annotated[
         str, typer.Option(help="Images that cannot be read: skip or fail.")
     ] = "skip",
+    overwrite: o.Overwrite = False,
     flip: Flip = False,
     device: o.Device = None,
 ) -> None:
@@ -138,7 +140,7 @@ def predict(
     """
     if out.suffix not in (".csv", ".parquet"):
         raise typer.BadParameter(f"expected a .csv or .parquet file, got {out}", param_hint="--out")
-    o.check_not_read(out, inputs, images, features, hints)
+    o.check_not_read(out, inputs, images, features, hints, overwrite=overwrite)
     _check_rule(decide)
     if raw and decide is not None:
         raise typer.BadParameter(
@@ -174,11 +176,13 @@ def export(
     format: Annotated[
         str | None, typer.Option(help="onnx or torch-export; default: by the ending of the file.")
     ] = None,
+    overwrite: o.Overwrite = False,
 ) -> None:
     """Write a run's model for other programs; the file is loaded again and compared.
 
     halftruth export runs/first --out model.onnx
     """
+    o.check_not_read(out, overwrite=overwrite)
     from halftruth.models.export import SUFFIXES
     from halftruth.models.export import export as write
 
