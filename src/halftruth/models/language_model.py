@@ -19,10 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from halftruth.extras import needs_extras
+from halftruth.extras import import_torchvision, needs_extras
 from halftruth.models.classifier import Classifier
 from halftruth.models.heads import create_head
-from halftruth.models.timm_support import import_torchvision
 from halftruth.models.weights import ModelError
 
 # Tokens of a text that are read at most, and texts per batch.

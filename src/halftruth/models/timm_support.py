@@ -19,16 +19,12 @@ from urllib.parse import urlparse
 import torch
 from torch import nn
 
+from halftruth.extras import import_torchvision
 from halftruth.models.weights import ModelError, load_backbone
 
-# torchvision declares shape rules for these two even where its compiled library did not load.
-_SCHEMAS = tuple(
-    f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor" for name in ("nms", "qnms")
-)
 _COMPILER = "torch._dynamo.utils"
 _HUB_FILES = ("model.safetensors", "pytorch_model.bin")
 _INSTALL = 'pip install "halftruth[train]"'
-_kept: list[torch.library.Library] = []  # a Library withdraws its operators when it is collected
 
 
 def import_timm() -> ModuleType:
@@ -44,18 +40,6 @@ def import_timm() -> ModuleType:
     with _compiler_on_demand():
         import_torchvision()
         return importlib.import_module("timm")
-
-
-def import_torchvision() -> None:
-    """Import torchvision; where its compiled operators are missing, they are declared."""
-    try:
-        importlib.import_module("torchvision")
-    except RuntimeError as error:
-        if "torchvision::" not in str(error):
-            raise
-        _forget("torchvision", "timm")
-        _declare_operators()
-        importlib.import_module("torchvision")
 
 
 @contextmanager
@@ -107,21 +91,6 @@ def backbone_names() -> frozenset[str]:
     # Once timm is imported, programs may have registered their own models.
     timm = sys.modules.get("timm")
     return _declared_names() | frozenset(timm.list_models() if timm else ())
-
-
-def _declare_operators() -> None:
-    if not _kept:
-        library = torch.library.Library("torchvision", "DEF")
-        for schema in _SCHEMAS:
-            library.define(schema)
-        _kept.append(library)
-
-
-def _forget(*packages: str) -> None:
-    """Remove partly loaded modules of a failed import, which would break a second one."""
-    for name in list(sys.modules):
-        if name.split(".")[0] in packages:
-            del sys.modules[name]
 
 
 def create_backbone(
