@@ -256,7 +256,7 @@ def test_a_run_prints_plain_lines_where_there_is_no_terminal(command, table):
         (
             "plans.ensemble.fit_ensemble_to_run",
             (),
-            "nothing is saved yet. The same command starts again",
+            "the same command starts again, from what is saved",
         ),
         ("run.load_task", (), "stopped at once"),
     ],

@@ -44,7 +44,8 @@ def data(tmp_path_factory):
 
 def predict(data, tmp_path, *words):
     out = tmp_path / "p.csv"
-    code, text = command("predict", data / "run", data / "x.npy", "--out", out, *words)
+    files = (data / "run", data / "x.npy", "--out", out, "--overwrite")
+    code, text = command("predict", *files, *words)
     assert code == 0, text
     return pd.read_csv(out).fillna({"labels": ""}), text
 
@@ -146,7 +147,7 @@ def test_evaluate_by_another_rule_changes_decisions_and_not_the_ranking(data, tm
         out = tmp_path / "scores.json"
         code, text = command(
             "evaluate", data / "run", data / "truth.csv", "--zero", "absent", "--features",
-            data / "x.npy", "--decide", rule, "--out", out,
+            data / "x.npy", "--decide", rule, "--out", out, "--overwrite",
         )  # fmt: skip
         assert code == 0, text
         found.append(json.loads(out.read_text())["metrics"])

@@ -25,6 +25,8 @@ def halftruth(monkeypatch, capsys, tmp_path):
     (tmp_path / "photos").mkdir()
     (tmp_path / "a_file").write_text("not a folder")
     (tmp_path / "twice.yaml").write_text("method: em\nseed: 1\nmethod: wan\n")
+    (tmp_path / "twice-grid.yaml").write_text("data: {}\nmethods: [bce, em, bce]\n")
+    (tmp_path / "lists.csv").write_text("image,labels\na.png,cat|dog\nb.png,No Finding\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
 
@@ -103,6 +105,30 @@ def halftruth(monkeypatch, capsys, tmp_path):
             "a file that this command reads",
         ),
         (("review", "photos", "--port", "70000"), "65535"),
+        # Given twice: the last one would count.
+        ((*FEATURES, "--val", "0.1", "--val", "0.2"), "for --val: is given twice"),
+        ((*FEATURES, "-m", "em", "--method", "bce"), "for --method: is given twice"),
+        (("train", "labels.csv", "--text", "a", "--text", "b"), "for --text: is given twice"),
+        (("predict", "run", "--flip", "--flip"), "for --flip: is given twice"),
+        (
+            (*FEATURES, "-m", "hill", "--set", "lam=1", "--set", "lam=2"),
+            "for --set: lam is given twice",
+        ),
+        (
+            (*FEATURES, "--prevalence", "cat=0.6", "--prevalence", "cat=0.7"),
+            "(--prevalence): 'cat' is given twice",
+        ),
+        (("data", "check", "labels.csv", "--zero", "absent", "--zero", "unknown"), "given twice"),
+        (
+            ("bench", "run", "twice-grid.yaml", "--data", "d", "-o", "r.jsonl"),
+            "methods: 'bce' is given",
+        ),
+        # Without effect.
+        (("data", "check", "lists.csv", "--nothing", "Healthy"), "occurs in no row; correct the"),
+        (
+            ("predict", "run", "x.npy", "--raw", "--decide", "threshold=0.5"),
+            "labels are decided by calibrated probabilities, which --raw does not show",
+        ),
         (("plot", "losses", "hill:lam"), "expected name:key=value"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

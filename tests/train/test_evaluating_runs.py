@@ -12,6 +12,7 @@ from tiny_data import CLASSES, make_data
 from halftruth import evaluate, fit
 from halftruth.data import DataError
 from halftruth.train import CheckpointError
+from halftruth.train.run_folder import write_manifest
 
 
 @pytest.fixture(scope="module")
@@ -74,5 +75,6 @@ def test_thresholds_that_are_not_finite_are_errors(
     result = json.loads((run / "result.json").read_text())
     result["thresholds"][1] = bad
     (run / "result.json").write_text(json.dumps(result))
+    write_manifest(run)
     with pytest.raises(CheckpointError, match=r"result.json.*threshold|cannot read .*result.json"):
         evaluate(run, data / "truth.csv", features=data / "features.npy")

@@ -13,7 +13,7 @@ from halftruth.audit.make_audit import make_audit
 from halftruth.data import DataError
 from halftruth.train.config import Config, ConfigError
 from halftruth.train.results.evaluate import evaluate
-from halftruth.train.run_folder import load_checkpoint
+from halftruth.train.run_folder import CheckpointError, load_checkpoint, write_manifest
 
 WORDS = {"joy": "happy", "anger": "furious", "fear": "scared"}
 FILLER = ("the", "a", "so", "they", "well")
@@ -204,6 +204,10 @@ def test_a_lost_tokenizer_is_one_message(run, tmp_path):
 
     shutil.copytree(run, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "encoder")
+    with pytest.raises(CheckpointError, match=r"encoder/config\.json, .* missing"):
+        halftruth.load(tmp_path / "run")
+    # A run of somebody else, of which the file with the checksums agrees.
+    write_manifest(tmp_path / "run")
     with pytest.raises((DataError, ValueError), match="tokenizer of the run cannot be read"):
         halftruth.load(tmp_path / "run")
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
+import halftruth
 from halftruth import losses
 from halftruth.labels import single_positive
 from halftruth.metrics import mean_average_precision
@@ -14,6 +15,7 @@ from halftruth.train.ensemble import member_fits as module
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 from halftruth.train.ensemble.member_weights import find_weights
 from halftruth.train.ensemble.members import fit_linear_path
+from halftruth.train.run_folder import load_checkpoint
 
 
 def make_data(rows=400, seed=0):
@@ -166,3 +168,37 @@ def test_members_fitted_on_a_gpu_are_as_good_as_on_the_cpu():
         assert {one.device.type for one in fitted.model.state_dict().values()} == {"cpu"}
         scores[device] = mean_average_precision(fitted.model(rows), truth[1100:])
     assert scores["cuda"] == pytest.approx(scores["cpu"], abs=0.03)
+
+
+def test_a_stopped_run_fits_only_the_members_that_are_missing(tmp_path, monkeypatch, capsys):
+    """As after kill -9: members are in files, bound to the data and the settings."""
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(60, 3)), random.random((60, 2)) < 0.4
+    np.save(tmp_path / "x.npy", x)
+    rows = [f"{a:d},{b:d}" for a, b in y]
+    (tmp_path / "l.csv").write_text("\n".join(["cat,dog", *rows]))
+    (tmp_path / "m.csv").write_text("\n".join(["cat,dog", *rows[:-1], "1,1"]))
+
+    def run(out, labels="l.csv", **more):
+        halftruth.fit(
+            tmp_path / labels, features=tmp_path / "x.npy", report=False, out=tmp_path / out, **more
+        )
+        return capsys.readouterr().err
+
+    whole = run("whole")
+    real = module.fit_neighbours
+    monkeypatch.setattr(module, "fit_neighbours", lambda *given: 1 / 0)
+    for out in ("half", "other"):
+        with pytest.raises(ZeroDivisionError):
+            run(out)
+    capsys.readouterr()
+    monkeypatch.setattr(module, "fit_neighbours", real)
+    text = run("half", resume=True)
+    assert whole.count(" fitted in ") == 3
+    assert text.count("was fitted before the run stopped") == 2
+    assert "starts from the beginning" not in text
+    one, other = (load_checkpoint(tmp_path / out / "best.safetensors") for out in ("whole", "half"))
+    assert one["model"].keys() == other["model"].keys()
+    assert all(torch.equal(one["model"][name], other["model"][name]) for name in one["model"])
+    assert not (tmp_path / "half" / "members").exists()
+    assert "was fitted before" not in run("other", "m.csv", resume=True)

@@ -449,7 +449,11 @@ def test_a_full_disk_keeps_the_old_predictions(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    assert command("predict", features_run, data / "features.npy", "--out", out) == 2
+    words = ("predict", features_run, data / "features.npy", "--out", out)
+    assert command(*words) == 2
+    message = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert f"{out.name} exists; give another name, or --overwrite to replace it" in message
+    assert command(*words, "--overwrite") == 2
     assert out.read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == [out.name]
     message = " ".join(capsys.readouterr().err.split())

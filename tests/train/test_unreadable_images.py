@@ -125,7 +125,7 @@ def test_predictions_skip_unreadable_images_and_report_them(folder, capsys):
     assert items == {*GOOD, *(f"p{row}.png" for row in range(12))}
     for name in BAD:
         assert f"left out: {name}: " in shown
-    assert command(*line, "--bad-images", "fail") == 2
+    assert command(*line, "--overwrite", "--bad-images", "fail") == 2
     assert "4 of 20 images cannot be read" in capsys.readouterr().err
 
 

@@ -173,12 +173,22 @@ def check_folder(path: Path, option: str = "--out") -> None:
         raise typer.BadParameter(f"expected a folder, got the file {path}", param_hint=option)
 
 
-def check_not_read(out: Path, *read: Any) -> None:
-    """Refuse to write over a file that the command reads; `read`: paths, lists of them, or None."""
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")]
+
+
+def check_not_read(out: Path, *read: Any, overwrite: bool = True) -> None:
+    """Refuse to write over a file that the command reads, or over any without `overwrite`.
+
+    `read`: paths, lists of them, or None.
+    """
     lists = ([some] if isinstance(some, str | Path) else some or [] for some in read)
     if out.exists() and any(Path(one).resolve() == out.resolve() for some in lists for one in some):
         raise typer.BadParameter(
             f"{out} is a file that this command reads; give another name", param_hint="--out"
+        )
+    if out.exists() and not overwrite:
+        raise typer.BadParameter(
+            f"{out} exists; give another name, or --overwrite to replace it", param_hint="--out"
         )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from halftruth.cli import options as o
 from halftruth.cli.run_commands import open_run
 from halftruth.cli.terminal import say, show_estimates, tell
 
@@ -135,6 +136,7 @@ def repair(
         typer.Option("--provenance/--no-provenance", help="Add columns with the changes."),
     ] = True,
     export: Export = None,
+    overwrite: o.Overwrite = False,
 ) -> None:
     """Write a copy of your label file with the accepted changes.
 
@@ -149,6 +151,7 @@ def repair(
             f"expected more than 0 and at most 1, got {precision}", param_hint="--precision"
         )
     if out is not None:
+        o.check_not_read(out, overwrite=overwrite)
         done = write(folder, out, precision=precision, rejected=rejected, provenance=provenance)
         tell(done.describe())
     export_for(folder, export, precision)

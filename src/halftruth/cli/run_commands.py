@@ -66,6 +66,7 @@ def evaluate(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Also write the metrics to this JSON file.")
     ] = None,
+    overwrite: o.Overwrite = False,
     flip: Flip = False,
     device: o.Device = None,
 ) -> None:
@@ -78,7 +79,7 @@ def evaluate(
     halftruth evaluate runs/first                    (on the rows that it was not fitted on)
     """
     if out is not None:
-        o.check_not_read(out, labels, images, features, hints)
+        o.check_not_read(out, labels, images, features, hints, overwrite=overwrite)
     _check_rule(decide)
     trained = open_run(run, device, flip)
     from halftruth.train.results.evaluate import evaluate as measure
@@ -144,6 +145,7 @@ def predict(
     bad_images: Annotated[
         str, typer.Option(help="Images that cannot be read: skip or fail.")
     ] = "skip",
+    overwrite: o.Overwrite = False,
     flip: Flip = False,
     device: o.Device = None,
 ) -> None:
@@ -152,7 +154,7 @@ def predict(
     halftruth predict runs/first new_photos/*.jpg --out predictions.csv
     """
     _check_table(out)
-    o.check_not_read(out, inputs, images, features, hints)
+    o.check_not_read(out, inputs, images, features, hints, overwrite=overwrite)
     _check_rule(decide)
     if raw and (decide or labels_per_row or prevalence):
         raise typer.BadParameter(
@@ -202,13 +204,14 @@ def decide(
     ] = None,
     labels_per_row: LabelsPerRow = None,
     prevalence: Prevalence = None,
+    overwrite: o.Overwrite = False,
 ) -> None:
     """Decide again about rows that are predicted, by another rule or level; nothing is scored.
 
     halftruth decide predictions.csv --run runs/first --rule precision=0.8 --labels-per-row 1.2
     """
     _check_table(out)
-    o.check_not_read(out, predictions)
+    o.check_not_read(out, predictions, overwrite=overwrite)
     _check_rule(rule, "--rule")
     from halftruth.data import DataError
     from halftruth.train.results.output_tables import TableWriter
@@ -230,11 +233,13 @@ def export(
     format: Annotated[
         str | None, typer.Option(help="onnx or torch-export; default: by the ending of the file.")
     ] = None,
+    overwrite: o.Overwrite = False,
 ) -> None:
     """Write a run's model for other programs; the file is loaded again and compared.
 
     halftruth export runs/first --out model.onnx
     """
+    o.check_not_read(out, overwrite=overwrite)
     from halftruth.models.export import SUFFIXES
     from halftruth.models.export import export as write
 

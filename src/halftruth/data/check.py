@@ -206,8 +206,8 @@ def find_images(
 def question_features(
     values: Any,
     labels: np.ndarray,
-    classes: Sequence[object],
-    names: Sequence[str] | None = None,
+    classes: Sequence[object] | np.ndarray,
+    names: Sequence[object] | np.ndarray | None = None,
     place: str = "features",
 ) -> list[str]:
     """Ask about columns (N, D) that alone predict a class: they may be made from its labels.

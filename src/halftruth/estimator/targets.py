@@ -44,7 +44,8 @@ def fill_missing(y: Any) -> Any:
 
 def check_same_order(X: Any, y: Any) -> None:
     """Refuse two frames whose indices name the same rows in another order."""
-    ours, theirs = getattr(X, "index", None), getattr(y, "index", None)
+    ours: Any = getattr(X, "index", None)
+    theirs: Any = getattr(y, "index", None)
     if not hasattr(ours, "equals") or not hasattr(theirs, "equals") or ours.equals(theirs):
         return
     if len(ours) == len(theirs) and ours.is_unique and set(ours) == set(theirs):
@@ -67,10 +68,10 @@ def explain(X: Any, y: Any) -> Iterator[None]:
 
 def _find_reason(X: Any, y: Any) -> str | None:
     """Say what features or labels are, if they are something else than numbers in a table."""
-    for name, values in (("X", X), ("y", y)):
-        if isinstance(values, dict):
+    for name, given in (("X", X), ("y", y)):
+        if isinstance(given, dict):
             return f"{name}: expected an array or a DataFrame, got a dict; use pandas.DataFrame"
-        if getattr(values, "requires_grad", False):
+        if getattr(given, "requires_grad", False):
             return f"{name}: is a tensor that requires gradients; pass {name}.detach()"
     kinds = X.dtypes.items() if hasattr(X, "dtypes") and hasattr(X, "columns") else ()
     if texts := [name for name, kind in kinds if getattr(kind, "kind", "O") not in "biuf"]:
@@ -85,7 +86,7 @@ def _find_reason(X: Any, y: Any) -> str | None:
             "y: expected a matrix with one column per class, got names of classes; "
             "sklearn.preprocessing.MultiLabelBinarizer converts them"
         )
-    values = np.asarray(y) if isinstance(y, np.ndarray) or hasattr(y, "to_numpy") else first
+    values: Any = np.asarray(y) if isinstance(y, np.ndarray) or hasattr(y, "to_numpy") else None
     is_soft = getattr(values, "ndim", 0) == 2 and values.dtype.kind == "f" and values.size
     if is_soft and values.min() >= 0 and values.max() <= 1:
         return (

@@ -9,12 +9,14 @@
 torchmetrics is imported when the class is used first: the core needs torch and numpy only.
 """
 
+import importlib.util
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from halftruth.extras import import_torchvision
 from halftruth.labels import check
 from halftruth.metrics.evaluate import evaluate
 
@@ -27,6 +29,9 @@ def __getattr__(name: str) -> Any:
 
 @cache
 def _make_class() -> Any:
+    if importlib.util.find_spec("torchvision") is not None:
+        # torchmetrics imports it, too, and fails where its compiled operators are missing.
+        import_torchvision()
     try:
         from torchmetrics import Metric
     except ImportError as error:

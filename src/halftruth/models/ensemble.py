@@ -163,7 +163,7 @@ def build_ensemble(
     columns = sizes.pop(COLUMNS, {}).get("count")
     links = sizes.pop(LINKS, None) is not None
     width = dim if columns is None else columns
-    parts = {name: _build_member(name, width, num_classes, sizes[name]) for name in sizes}
+    parts = {name: _make_member(name, width, num_classes, sizes[name]) for name in sizes}
     return Classifier(
         nn.Identity(),
         EnsembleHead(dim, num_classes, parts, columns, links),
@@ -181,7 +181,17 @@ def put_on_backbone(network: Classifier, ensemble: Classifier) -> Classifier:
     )  # fmt: skip
 
 
-def _build_member(name: str, dim: int, num_classes: int, sizes: dict[str, Any]) -> nn.Module:
+def build_member(
+    name: str, num_classes: int, sizes: dict[str, Any], state: Mapping[str, Tensor]
+) -> nn.Module:
+    """Return a member with its weights, of which the first table has a column per feature."""
+    dim = next(value.shape[1] for value in state.values() if value.ndim == 2)
+    member = _make_member(name, dim, num_classes, sizes)
+    member.load_state_dict(dict(state))
+    return member
+
+
+def _make_member(name: str, dim: int, num_classes: int, sizes: dict[str, Any]) -> nn.Module:
     if name == "linear":
         return WideLinear(num_classes, **sizes) if sizes else FullLinear(dim, num_classes)
     if name == "mlp":

@@ -19,10 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from halftruth.extras import needs_extras
+from halftruth.extras import import_torchvision, needs_extras
 from halftruth.models.classifier import Classifier
 from halftruth.models.heads import create_head
-from halftruth.models.timm_support import import_torchvision
 from halftruth.models.weights import ModelError
 
 # Tokens of a text that are read at most, and texts per batch.
@@ -35,7 +34,7 @@ class LanguageModel:
     def __init__(self, source: str, digest: str | None = None) -> None:
         """`digest`: that of the weights in training, if the model must be the same."""
         self.source = source
-        self.tokenizer, self.model = load_model(source)
+        self.tokenizer, self.model = load_model(source, download=digest is None)
         self.pooling = read_pooling(source)
         self.digest = digest_weights(self.model)
         if digest is not None and digest != self.digest:
@@ -85,8 +84,11 @@ class LanguageModel:
         return f"text: {self.size:,} features of the frozen encoder {self.source}"
 
 
-def load_model(source: str) -> tuple[Any, Any]:
-    """Return tokenizer and model of a folder or of a name; both never run code of a repository."""
+def load_model(source: str, download: bool = True) -> tuple[Any, Any]:
+    """Return tokenizer and model of a folder or of a name; both never run code of a repository.
+
+    `download`: not for the run of a stranger, who chose the name.
+    """
     transformers = _import_transformers()
     path = find_transformer(Path(source))
     source = str(path) if path.exists() else source
@@ -95,10 +97,16 @@ def load_model(source: str) -> tuple[Any, Any]:
             f"encoder {source}: expected a folder with config.json, tokenizer and weights, as "
             "save_pretrained writes it"
         )
+    options = {"trust_remote_code": False, "local_files_only": not download}
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        model = transformers.AutoModel.from_pretrained(source, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source, **options)
+        model = transformers.AutoModel.from_pretrained(source, **options)
     except (OSError, ValueError, KeyError, json.JSONDecodeError) as error:
+        if not download and not path.exists():
+            raise ModelError(
+                f"encoder {source}: is not on this machine, and loading a run downloads nothing; "
+                f"if you trust it, get it first: hf download {source}"
+            ) from error
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(
             f"encoder {source}: cannot be loaded: {first}; expected a folder that save_pretrained "

@@ -4,6 +4,7 @@ import difflib
 import functools
 import importlib
 import importlib.util
+import json
 import re
 import socket
 import sys
@@ -18,16 +19,12 @@ from urllib.parse import urlparse
 import torch
 from torch import nn
 
+from halftruth.extras import import_torchvision
 from halftruth.models.weights import ModelError, load_backbone
 
-# torchvision declares shape rules for these two even where its compiled library did not load.
-_SCHEMAS = tuple(
-    f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor" for name in ("nms", "qnms")
-)
 _COMPILER = "torch._dynamo.utils"
 _HUB_FILES = ("model.safetensors", "pytorch_model.bin")
 _INSTALL = 'pip install "halftruth[train]"'
-_kept: list[torch.library.Library] = []  # a Library withdraws its operators when it is collected
 
 
 def import_timm() -> ModuleType:
@@ -43,18 +40,6 @@ def import_timm() -> ModuleType:
     with _compiler_on_demand():
         import_torchvision()
         return importlib.import_module("timm")
-
-
-def import_torchvision() -> None:
-    """Import torchvision; where its compiled operators are missing, they are declared."""
-    try:
-        importlib.import_module("torchvision")
-    except RuntimeError as error:
-        if "torchvision::" not in str(error):
-            raise
-        _forget("torchvision", "timm")
-        _declare_operators()
-        importlib.import_module("torchvision")
 
 
 @contextmanager
@@ -108,21 +93,6 @@ def backbone_names() -> frozenset[str]:
     return _declared_names() | frozenset(timm.list_models() if timm else ())
 
 
-def _declare_operators() -> None:
-    if not _kept:
-        library = torch.library.Library("torchvision", "DEF")
-        for schema in _SCHEMAS:
-            library.define(schema)
-        _kept.append(library)
-
-
-def _forget(*packages: str) -> None:
-    """Remove partly loaded modules of a failed import, which would break a second one."""
-    for name in list(sys.modules):
-        if name.split(".")[0] in packages:
-            del sys.modules[name]
-
-
 def create_backbone(
     name: str,
     weights: str | Path = "pretrained",
@@ -132,11 +102,14 @@ def create_backbone(
 ) -> nn.Module:
     """A timm model without its classifier, so that it returns pooled features.
 
-    `weights`: "pretrained" (timm's download), "none", or a file.
+    `weights`: "pretrained" (timm's download), "none", or a file. Only "pretrained" downloads.
     """
     timm = import_timm()
     _check_name(timm, name)
     options: dict[str, Any] = {"num_classes": 0}
+    if ":" in name and str(weights) != "pretrained":
+        name, more = _read_architecture(name)
+        options |= more
     if drop_path:
         options["drop_path_rate"] = drop_path
     if image_size is not None:
@@ -147,6 +120,29 @@ def create_backbone(
     if str(weights) != "none":
         load_backbone(backbone, weights, name=name)
     return backbone
+
+
+def _read_architecture(name: str) -> tuple[str, dict[str, Any]]:
+    """Return the architecture and the options behind hf-hub:user/name or local-dir:folder.
+
+    They are read from this machine: the name may come from the run of a stranger.
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    scheme, _, place = name.partition(":")
+    path = Path(place) / "config.json"
+    if scheme.replace("_", "-") == "hf-hub":
+        repository, _, revision = place.partition("@")
+        path = Path(str(try_to_load_from_cache(repository, path.name, revision=revision or None)))
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        options = {"pretrained_cfg": found["pretrained_cfg"], **found.get("model_args", {})}
+        return str(found["architecture"]), options
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise ModelError(
+            f"backbone {name}: is not on this machine, and only pretrained weights are downloaded; "
+            f"if you trust it, get it first: hf download {place}"
+        ) from error
 
 
 def _check_name(timm: ModuleType, name: str) -> None:

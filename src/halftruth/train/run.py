@@ -2,6 +2,7 @@
 
 import math
 import shlex
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,6 +16,7 @@ from halftruth.data.check import completeness_hint
 from halftruth.data.splits import named_splits
 from halftruth.train.config import AUTO, Config, load_settings
 from halftruth.train.devices import find_unused_processes, keep_freed_memory, make_accelerator
+from halftruth.train.ensemble.kept_members import MEMBERS
 from halftruth.train.fitted import FittedModel
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
 from halftruth.train.plans.choose import choose_plan
@@ -123,7 +125,8 @@ class Run:
     def _describe(self, work: Work) -> None:
         """Log what the data are, and what looks odd about them or the command."""
         log, labels = work.logger.log, work.task.labels
-        if work.resume and work.saved is None and not (self.folder / TEACHER / LAST).exists():
+        begun = (self.folder / TEACHER / LAST).exists() or (self.folder / MEMBERS).exists()
+        if work.resume and work.saved is None and not begun:
             log("there is no checkpoint yet: training starts from the beginning")
         machine = self.accelerator.num_processes, self.accelerator.device.type
         if warning := find_unused_processes(*machine):
@@ -185,6 +188,7 @@ class Run:
             result.details.seconds = seconds + work.logger.seconds_before
         if self.main:
             self._write(result)
+            shutil.rmtree(self.folder / MEMBERS, ignore_errors=True)
         # The arrays of the files need not stay in memory.
         result.files = {}
         work.logger.log(result.describe())

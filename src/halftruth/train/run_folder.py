@@ -78,11 +78,21 @@ def replace_file(path: Path, shared: bool = False) -> Iterator[Path]:
         os.replace(new, target)
         _sync_folder(target.parent)
     except (OSError, SafetensorError) as error:
+        if isinstance(error, OSError) and not _is_about(error, new, target):
+            raise
         kept = "; the old file is unchanged" if target.exists() else ""
         raise OSError(f"{path} cannot be written: {_explain_error(error)}{kept}") from error
     finally:
         with contextlib.suppress(OSError):
             new.unlink(missing_ok=True)
+
+
+def _is_about(error: OSError, *paths: Path) -> bool:
+    """Whether an error comes from writing these files, not from reading another one meanwhile."""
+    named = error.filename is None or Path(os.fsdecode(error.filename)) in (
+        *paths, *(path.parent for path in paths)
+    )  # fmt: skip
+    return error.errno is not None and named
 
 
 def write_text(path: Path, text: str, shared: bool = False) -> None:

@@ -21,6 +21,7 @@ from halftruth.models.ensemble import (
 )
 from halftruth.presence.propensity import LabelBias
 from halftruth.train.auto.frequency_bias import find_frequency_bias
+from halftruth.train.ensemble.kept_members import KeptMembers
 from halftruth.train.ensemble.label_dependence import fit_links, hold_out_links
 from halftruth.train.ensemble.member_fits import (
     FittedMember,
@@ -119,6 +120,7 @@ def fit_ensemble(
     weights: np.ndarray | None = None,
     soft: np.ndarray | None = None,
     log: Log = lambda text: None,
+    kept: KeptMembers | None = None,
 ) -> FittedEnsemble:
     """Fit an ensemble to features (N, D) and incomplete labels (N, K).
 
@@ -131,6 +133,7 @@ def fit_ensemble(
     `soft` (N, K): the probability that a class is present, NaN where it is unknown.
     `features` may be sparse, with many columns: the linear member is then fitted to all of them,
     and the others to those that are most associated with a label.
+    `kept`: the files of members that were fitted before, and of those that will be.
     """
     if (unannotated := find_unannotated(labels)) is not None:
         weights = ~unannotated * np.float32(1 if weights is None else weights)
@@ -158,7 +161,7 @@ def fit_ensemble(
     # Columns that were chosen by the labels would hide a bias.
     bias, counts = find_frequency_bias(x if wide is None else wide.rows, labels, seed), None
     biased = bias is not None and bias.found
-    fits = MemberFits(x, given, fold, seed, groups is None, trust, shares, wide, biased)
+    fits = MemberFits(x, given, fold, seed, groups is None, trust, shares, wide, biased, kept)
     if similar := fits.count_similar():
         pairs = "pair" if similar == 1 else "pairs"
         log(

@@ -13,6 +13,7 @@ from halftruth.data.splits import fold_of_rows, split_rows
 from halftruth.data.wide_matrix import WideMatrix
 from halftruth.models.forest import share_to_logit
 from halftruth.train.devices import count_processes, limit_threads, run_in_processes
+from halftruth.train.ensemble.kept_members import KeptMembers
 from halftruth.train.ensemble.members import (
     RIDGE,
     RIDGES,
@@ -89,9 +90,10 @@ class MemberFits:
         soft: Tensor | None = None,
         wide: WideFit | None = None,
         biased: bool = False,
+        kept: KeptMembers | None = None,
     ) -> None:
         """`biased`: whether frequent classes are named first, in rows that show one class."""
-        self.wide, self.biased = wide, biased
+        self.wide, self.biased, self.kept = wide, biased, kept
         self.weights, self.soft = weights, soft
         self.x, self.labels, self.fold, self.seed = x, labels, fold, seed
         self.folds = [int(one) for one in np.unique(fold[fold >= 0])]
@@ -128,7 +130,10 @@ class MemberFits:
 
         `scored`: whether its out-of-sample scores are needed.
         """
-        started = time.monotonic()
+        started, file = time.monotonic(), name if scored else f"{name}-again"
+        if self.kept is not None and (found := self.kept.load(file)) is not None:
+            log(f"auto: {name} was fitted before the run stopped")
+            return found
         inputs = self._inputs(name)
         x: Any = inputs if isinstance(inputs, WideRows) else inputs.cpu().numpy()
         if self.wide is not None and not isinstance(x, WideRows) and not self.once:
@@ -164,6 +169,8 @@ class MemberFits:
         for one in found:
             one.seconds = time.monotonic() - started
         log(f"auto: {name} fitted in {time.monotonic() - started:.1f} s")
+        if self.kept is not None:
+            self.kept.save(file, name, found)
         return found
 
     @property

@@ -9,8 +9,10 @@ from halftruth.models import Classifier
 from halftruth.models.ensemble import build_ensemble, put_on_backbone
 from halftruth.train.config import ENSEMBLE
 from halftruth.train.ensemble.fit_ensemble import FAST_MEMBERS, fit_ensemble
+from halftruth.train.ensemble.kept_members import KeptMembers
 from halftruth.train.inputs.batches import Features
 from halftruth.train.plans.plan import FittedModel, Plan, Work
+from halftruth.train.run_folder import digest_features
 from halftruth.train.scored_rows import HELD_OUT, ScoredRows
 from halftruth.train.settings import FAST
 
@@ -54,6 +56,10 @@ def fit_ensemble_to_run(
         one_scale=None if task.encoder is None else task.encoder.one_scale,
         weights=None if labels.weights is None else labels.weights[rows],
         soft=None if labels.soft is None else labels.soft[rows],
+        kept=KeptMembers(
+            work.folder, work.identity, work.identity["features"] or digest_features(matrix),
+            work.main,
+        ),
     )  # fmt: skip
     log("auto: " + "\n      ".join(fitted.describe()))
     more: dict[str, Any] = {

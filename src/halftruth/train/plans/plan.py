@@ -148,7 +148,7 @@ class Work:
                 files.save_best(model, stage, 0, more)
                 files.save_last({"progress": {"stage": stage}})
             except KeyboardInterrupt as stop:
-                self.logger.log("stopped; nothing is saved yet. The same command starts again")
+                self.logger.log("stopped; the same command starts again, from what is saved")
                 raise Interrupted from stop
         return files.best()
 

@@ -202,7 +202,7 @@ def _score_file(
 
     Rows that an ensemble was fitted on have their out-of-sample scores; also how many these are.
     """
-    if images is not None and run.inputs is not None:
+    if images is not None and run.inputs is not None and not run.uses_images(images):
         own = "the images are those of training" if run.config.images else "trained on features"
         raise DataError(f"{run.folder}: images (--images) have no effect: {own}; leave them out")
     given, rows, options_of_file = _read_rows(run, labels, split, reading)

@@ -458,12 +458,16 @@ class TrainedRun:
         if self.inputs is not None:
             same = matrix is not None and digest_features(matrix) == identity["features"]
             return self.held_out.find(rows) if same else nowhere
-        given = [images] if isinstance(images, str | Path) else list(images)
-        files = all(isinstance(one, str | Path) for one in given)
-        if not files or [*map(_locate, given)] != [*map(_locate, self.config.images)]:
+        if not self.uses_images(images):
             return nowhere
         assert labels.items is not None
         return self.held_out.find(np.asarray(labels.items[rows], dtype=str), names=True)
+
+    def uses_images(self, images: Any) -> bool:
+        """Return whether these are the folders or zip files of images of training."""
+        given = [images] if isinstance(images, str | Path) else list(images)
+        files = all(isinstance(one, str | Path) for one in given)
+        return files and [*map(_locate, given)] == [*map(_locate, self.config.images)]
 
     def use_held_out(self, scores: Scores, place: np.ndarray, hints: Any = None) -> Scores:
         """Return scores where rows of `held_out` have those of a model not fitted on them.

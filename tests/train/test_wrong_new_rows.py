@@ -1,0 +1,180 @@
+"""New rows, label files and names that do not suit a run: one error, or one warning."""
+
+import json
+import re
+import shutil
+import socket
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from tiny_data import IMAGES, command
+
+from halftruth import fit
+from halftruth.train.run_folder import write_manifest
+
+ROWS = 80
+NAMES = ("cat", "dog", "bird")
+WORDS = (("purr", "meow"), ("bark", "leash"), ("wing", "sing"))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Files of labels, features, texts, hints and images, and finished runs on them."""
+    folder = tmp_path_factory.mktemp("runs")
+    random = np.random.default_rng(0)
+    x = random.normal(size=(ROWS, 3)).round(3)
+    y = (x + random.normal(size=x.shape) > 0.6).astype(int)
+    ids = [f"i{row:02d}" for row in range(ROWS)]
+
+    def write(name, columns, named="id"):
+        pd.DataFrame({named: ids, **columns}).to_csv(folder / name, index=False)
+
+    labels = {name: y[:, k] for k, name in enumerate(NAMES)}
+    table = {f"f{k}": x[:, k] for k in range(3)}
+    table["colour"] = random.choice(["red", "blue"], ROWS)
+    texts = [
+        " ".join([*(word for k in range(3) if y[row, k] for word in WORDS[k]), "the", "house"])
+        for row in range(ROWS)
+    ]
+    scores = {name: (0.2 + 0.6 * y[:, k]).round(2) - x[:, 0] / 50 for k, name in enumerate(NAMES)}
+    write("l.csv", labels)
+    write("x.csv", table)
+    write("title.csv", {**table, "colour": [one.title() for one in table["colour"]]})
+    write("zoom.csv", {**table, "f1": 100 * x[:, 1]})
+    write("leak.csv", {**table, "CAT": y[:, 0]})
+    write("comma.csv", {**table, "f1": [f"{one}".replace(".", ",") for one in x[:, 1]]})
+    write("t.csv", {"comment": texts, **labels})
+    write("komment.csv", {"komment": texts, **labels})
+    write("blank.csv", {"comment": ["qqq", "", *texts[2:]]})
+    write("h.csv", scores)
+    write("h100.csv", {name: 100 * one for name, one in scores.items()})
+    np.save(folder / "x.npy", x)
+    np.save(folder / "ones.npy", np.ones((ROWS, 3)))
+    (folder / "photos").mkdir()
+    for row in range(12):
+        Image.new("RGB", (8, 8), (20 * row, 0, 0)).save(folder / "photos" / f"{ids[row]}.png")
+    write_images = pd.DataFrame({"image": ids[:12], "cat": y[:12, 0], "dog": 1 - y[:12, 0]})
+    write_images.to_csv(folder / "images.csv", index=False)
+    twice = pd.concat([write_images, write_images[3:4].assign(image="i03.png")])
+    twice.to_csv(folder / "twice.csv", index=False)
+    common = {"method": "bce", "epochs": 2, "device": "cpu", "report": False, "quiet": True}
+    fit(folder / "l.csv", features=folder / "x.csv", out=folder / "table", **common)
+    fit(folder / "t.csv", text="comment", out=folder / "text", **common)
+    fit(
+        folder / "l.csv", features=folder / "x.csv", hints=[folder / "h.csv"],
+        out=folder / "hinted", **common,
+    )  # fmt: skip
+    fit(
+        folder / "t.csv", text="comment", features=[folder / "x.csv", folder / "x.npy"],
+        out=folder / "both", **common,
+    )  # fmt: skip
+    fit(
+        folder / "images.csv", images=folder / "photos", out=folder / "images", val=0.4,
+        **{**IMAGES, "quiet": True, "head_epochs": 1, "epochs": 1},
+    )  # fmt: skip
+    assert command("hub", "folder", folder / "table", "-o", folder / "shared") == 0
+    return folder
+
+
+TRAIN = ("train", "l.csv", "--method", "bce", "--epochs", "1", "--no-report", "--out", "new")
+PICTURES = ("--images", "photos", "--backbone", "test_efficientnet", "--weights", "none")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        # What training has not seen.
+        ("predict table x.csv", 0, None),
+        ("predict table title.csv", 0, "not seen these values: 'colour' in 100% of the rows, such"),
+        ("predict table zoom.csv", 0, "'f1' in .*% of the rows, such as .*, beyond -.* to "),
+        ("evaluate table l.csv --features zoom.csv", 0, "'f1' in .*% of the rows"),
+        ("predict text blank.csv", 0, "2 of 80 texts have no term that the run knows; each"),
+        ("predict hinted x.csv --hints h.csv", 0, None),
+        ("predict hinted x.csv --hints h100.csv", 2, "between 0 and 1, as in training, got"),
+        # What tells too much or nothing.
+        ((*TRAIN, "--features", "leak.csv"), 0, "column alone predicts .*: 'CAT' the class 'cat'"),
+        ((*TRAIN, "--features", "x.csv", "--hints", "l.csv"), 0, "hint l.csv: a column alone pre"),
+        ((*TRAIN, "--features", "ones.npy"), 0, "features: the same in all rows, so nothing"),
+        ("data check l.csv --features leak.csv", 0, "'CAT' the class 'cat'; if it is made from"),
+        ("data check l.csv --features x.csv", 0, None),
+        (
+            "audit l.csv --features leak.csv --method bce --epochs 1 --folds 2 --out audit",
+            0,
+            "'CAT' the class 'cat'",
+        ),
+        # Options without effect.
+        ("predict table x.csv --bad-images fail", 2, "has no effect, since the run was not"),
+        ("predict table x.csv --bad-images skop", 2, "expected skip or fail, got 'skop'"),
+        ("evaluate table l.csv --features x.csv --images photos", 2, "have no effect: trained on"),
+        # Columns and sources.
+        ("evaluate text komment.csv", 2, "text='comment' .--text comment.: there is no such"),
+        ("audit text komment.csv --out audit", 2, "text=.comment. .--text comment.: there is"),
+        ("predict both t.csv --features x.csv --features x.npy", 0, None),
+        ((*TRAIN, "--features", "comma.csv"), 2, "'f1' holds numbers with a comma, such as"),
+        # Images.
+        (("train", "twice.csv", *PICTURES), 2, "'i03' and 'i03.png' are one image .i03.png.; keep"),
+        ("data check twice.csv --images photos", 1, "'i03' and 'i03.png' are one image"),
+        ("predict images empty", 2, "there are no images in empty"),
+        # A run that was shared.
+        ("predict shared x.csv", 0, None),
+        ("train --resume --out shared", 2, "last.safetensors is missing: a shared run has only"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)  # fmt: skip
+def test_new_rows_are_right_or_questioned(
+    place, tmp_path, monkeypatch, capsys, words, code, message
+):
+    for path in place.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+    found = command(*(words.split() if isinstance(words, str) else words))
+    shown = " ".join("".join(capsys.readouterr()).replace("│", " ").split())
+    assert found == code, shown
+    if message is None:
+        assert not re.search("warning: training|alone predicts", shown), shown
+    else:
+        assert len(re.findall(message, shown)) == 1, shown
+
+
+def test_a_text_without_a_known_term_has_the_shares_of_all_rows(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert command("predict", place / "text", place / "blank.csv", "-o", "p.csv") == 0
+    table = pd.read_csv("p.csv")
+    result = json.loads((place / "text" / "result.json").read_text())
+    shares = [share[0] for share in result["probabilities"]["prevalence"]]
+    np.testing.assert_allclose(table.loc[1, list(NAMES)].astype(float), shares, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["hf-hub:somebody/birds", "local-dir:/nowhere"])
+def test_the_backbone_of_a_foreign_run_reaches_no_network(
+    place, tmp_path, monkeypatch, capsys, name
+):
+    def refuse(*given):
+        raise AssertionError(f"asked for {given}")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    run = shutil.copytree(place / "images", tmp_path / "run")
+    text = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(re.sub(r"backbone: \S+", f"backbone: '{name}'", text))
+    write_manifest(run)
+    assert command("predict", run, place / "photos", "-o", tmp_path / "p.csv") == 2
+    shown = " ".join(capsys.readouterr().err.split())
+    assert f"backbone {name}: is not on this machine" in shown
+    assert "cannot be written" not in shown
+
+
+def test_the_encoder_of_a_foreign_run_reaches_no_network(monkeypatch):
+    pytest.importorskip("transformers")
+    from halftruth.models.language_model import LanguageModel
+    from halftruth.models.weights import ModelError
+
+    def refuse(*given):
+        raise AssertionError(f"asked for {given}")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    with pytest.raises(ModelError, match="encoder somebody/bert: is not on this machine, and"):
+        LanguageModel.from_json({"source": "somebody/bert", "digest": "0"})
