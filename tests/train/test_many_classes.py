@@ -273,6 +273,21 @@ def test_labels_per_row_that_are_known_shift_the_probabilities(files, data):
     )
 
 
+def test_fewer_labels_per_row_than_are_shown_are_refused(files, data):
+    message = r"labels_per_row \(--labels-per-row\): expected at least 3.9"
+    with pytest.raises(DataError, match=message):
+        halftruth.fit(
+            files / "tags.csv", features=files / "x.npy", out=files / "few", labels_per_row=2
+        )
+    with pytest.raises(ValueError, match=message):
+        HalftruthClassifier(labels_per_row=2).fit(data[0], data[1].to_dense())
+
+
+def test_an_option_of_evaluate_without_effect_is_refused(run, files):
+    with pytest.raises(DataError, match=r"top_k: has no effect on .*many-classes; leave it out"):
+        evaluate(run, files / "tags.csv", features=files / "x.npy", top_k=3)
+
+
 def test_complete_labels_are_measured_as_such(files):
     result = halftruth.fit(
         files / "tags.csv", features=files / "x.npy", out=files / "complete", zero="absent",
@@ -297,13 +312,14 @@ def test_resumed_run_is_evaluated_again(files, run):
         ("complete_rows", "a.csv"),
         ("prevalence", ["tag1=0.5"]),
         ("complete_classes", ["tag1"]),
+        ("quality", "fast"),
     ],
 )
 def test_settings_of_single_labels_and_classes_are_refused(files, tmp_path, name, value):
     (tmp_path / "a.csv").write_text("id,tag1\nr0,1\n")
     given = str(tmp_path / value) if value == "a.csv" else value
     option = f"--{name.replace('_', '-')}"
-    with pytest.raises(DataError, match=rf"{name} \({option}\): not available with more than"):
+    with pytest.raises(DataError, match=rf"{name} \({option}\): not available with many-classes"):
         halftruth.fit(
             files / "tags.csv", features=files / "x.npy", out=tmp_path / "run", quiet=True,
             **{name: given},

@@ -29,7 +29,7 @@ from halftruth.train.many_classes.fit_many import draw, score_blocks
 
 # Labels of held-out rows by which the curve is found, and those whose logits are kept, which are
 # of at least and at most so many rows.
-_CELLS, _KEPT_CELLS, _KEPT_ROWS = 30_000_000, 6_000_000, (100, 1_000)
+_CELLS, _KEPT_CELLS, _KEPT_ROWS = 30_000_000, 4_000_000, (100, 1_000)
 # The curve is fitted to counts of logits in bins, between these ends.
 _BINS, _FAR = 4_000, 17.0
 # Rows on which the number of labels per row is found, the classes that tell it, and their labels.
