@@ -15,7 +15,7 @@ from halftruth import losses
 from halftruth.audit.make_audit import make_audit
 from halftruth.data import DataError, memory, read_labels
 from halftruth.estimator import HalftruthClassifier, classifier
-from halftruth.labels import SparseLabels
+from halftruth.labels import SparseLabels, matrix
 from halftruth.metrics import (
     average_precision,
     precision_at_k,
@@ -271,6 +271,16 @@ def test_labels_per_row_that_are_known_shift_the_probabilities(files, data):
     assert halftruth.load(out).score(data[0]).probabilities.sum(axis=1).mean() == pytest.approx(
         8, rel=0.15
     )
+
+
+def test_a_run_makes_no_matrix_of_all_rows_and_classes(files, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(matrix, "_MOST_DENSE", 1)
+    common = {"features": files / "x.npy", "quiet": True}
+    halftruth.fit(files / "tags.csv", out=tmp_path / "run", truth=files / "tags.csv", **common)
+    evaluate(tmp_path / "run", files / "tags.csv", features=files / "x.npy")
+    HalftruthClassifier().fit(data[0], sparse.csr_matrix(data[1].to_dense()))
+    with pytest.raises(ValueError, match="this needs all 600 rows"):
+        _ = read_labels(files / "tags.csv", sparse=True).values
 
 
 def test_fewer_labels_per_row_than_are_shown_are_refused(files, data):
