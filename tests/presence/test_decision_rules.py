@@ -214,3 +214,18 @@ def test_thresholds_are_probabilities(rule, seed, rows, spread):
     assert ((found.thresholds >= 0) & (found.thresholds <= 1)).all()
     assert found(p).shape == p.shape
     assert not found(p)[:, ~found.predicted].any()
+
+
+@pytest.mark.parametrize("rule", ["f1", "precision=0.6", "recall=0.7", "count", "threshold=0.3"])
+@pytest.mark.parametrize("scale", [1.0, 1e-5])
+def test_a_shared_threshold_is_that_of_all_classes_as_one(rule, scale):
+    """Also where all probabilities are below those that usually count."""
+    p = scale * np.random.default_rng(0).uniform(0.1, 1, (200, 20))
+    shown = np.arange(20)
+    shared = decide(p, shown, rule, shared=True)
+    if scale == 1:
+        one = decide(p.reshape(-1, 1), np.array([1]), rule)
+        np.testing.assert_allclose(shared.thresholds, one.thresholds[0])
+        assert shared.predicted.tolist() == [False, *[True] * 19]
+    assert shared.thresholds.shape == (20,)
+    assert not shared.predicted[0]

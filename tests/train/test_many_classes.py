@@ -15,7 +15,7 @@ from halftruth import losses
 from halftruth.audit.make_audit import make_audit
 from halftruth.data import DataError, memory, read_labels
 from halftruth.estimator import HalftruthClassifier, classifier
-from halftruth.labels import SparseLabels
+from halftruth.labels import SparseLabels, matrix
 from halftruth.metrics import (
     average_precision,
     precision_at_k,
@@ -278,6 +278,31 @@ def test_labels_per_row_that_are_known_shift_the_probabilities(files, data):
     )
 
 
+def test_a_run_makes_no_matrix_of_all_rows_and_classes(files, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(matrix, "_MOST_DENSE", 1)
+    common = {"features": files / "x.npy", "quiet": True}
+    halftruth.fit(files / "tags.csv", out=tmp_path / "run", truth=files / "tags.csv", **common)
+    evaluate(tmp_path / "run", files / "tags.csv", features=files / "x.npy")
+    HalftruthClassifier().fit(data[0], sparse.csr_matrix(data[1].to_dense()))
+    with pytest.raises(ValueError, match="this needs all 600 rows"):
+        _ = read_labels(files / "tags.csv", sparse=True).values
+
+
+def test_fewer_labels_per_row_than_are_shown_are_refused(files, data):
+    message = r"labels_per_row \(--labels-per-row\): expected at least 3.9"
+    with pytest.raises(DataError, match=message):
+        halftruth.fit(
+            files / "tags.csv", features=files / "x.npy", out=files / "few", labels_per_row=2
+        )
+    with pytest.raises(ValueError, match=message):
+        HalftruthClassifier(labels_per_row=2).fit(data[0], data[1].to_dense())
+
+
+def test_an_option_of_evaluate_without_effect_is_refused(run, files):
+    with pytest.raises(DataError, match=r"top_k: has no effect on .*many-classes; leave it out"):
+        evaluate(run, files / "tags.csv", features=files / "x.npy", top_k=3)
+
+
 def test_complete_labels_are_measured_as_such(files):
     result = halftruth.fit(
         files / "tags.csv", features=files / "x.npy", out=files / "complete", zero="absent",
@@ -312,13 +337,14 @@ def test_resumed_run_is_evaluated_again(files, run):
         ("complete_rows", "a.csv"),
         ("prevalence", ["tag1=0.5"]),
         ("complete_classes", ["tag1"]),
+        ("quality", "fast"),
     ],
 )
 def test_settings_of_single_labels_and_classes_are_refused(files, tmp_path, name, value):
     (tmp_path / "a.csv").write_text("id,tag1\nr0,1\n")
     given = str(tmp_path / value) if value == "a.csv" else value
     option = f"--{name.replace('_', '-')}"
-    with pytest.raises(DataError, match=rf"{name} \({option}\): not available with more than"):
+    with pytest.raises(DataError, match=rf"{name} \({option}\): not available with many-classes"):
         halftruth.fit(
             files / "tags.csv", features=files / "x.npy", out=tmp_path / "run", quiet=True,
             **{name: given},

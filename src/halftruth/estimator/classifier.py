@@ -239,12 +239,14 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             targets.refuse_with_many_classes(
                 hints=hints, complete_rows=complete_rows, members=self.members,
                 prevalence=self.prevalence, complete_classes=self.complete_classes,
-                weights=weights,
+                quality=None if self.quality == "default" else self.quality, weights=weights,
             )  # fmt: skip
             data = TrainingData(X, targets.to_sparse_labels(y), groups, weights).select(counted)
             targets.check_any_present(data.y.count_per_row(), len(data.y))
+            names = np.arange(data.y.classes) if names is None else np.asarray(names)
+            parse_label_priors(data.y, names, {}, (), self.labels_per_row)
             found = training.fit_sparse_labels(data, config, self._log)
-            self._keep(found[0], np.arange(data.y.classes) if names is None else np.asarray(names))
+            self._keep(found[0], names)
             self.probabilities_, self._held_out = found[1], found[0].logits
             self._shown = self.probabilities_.shown
             self._set_decisions(found[2])

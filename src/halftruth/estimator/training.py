@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from halftruth.data.splits import split_rows
+from halftruth.data.splits import Splits, split_rows
 from halftruth.labels import SparseLabels
 from halftruth.models import Classifier
-from halftruth.presence.decisions import Decisions, decide
+from halftruth.presence.decisions import Decisions
 from halftruth.presence.probabilities import Probabilities
 from halftruth.presence.propensity import LabelBias
 from halftruth.train.auto.plan import share_of_many
@@ -23,7 +23,7 @@ from halftruth.train.ensemble.fit_ensemble import FAST_MEMBERS, FEW_ROWS, fit_en
 from halftruth.train.fit_head import FittedHead, HeadData, fit_head
 from halftruth.train.inputs.batches import apply_in_blocks, fit_standardization, standardize_inputs
 from halftruth.train.many_classes.fit_many import fit_many_classes
-from halftruth.train.many_classes.level import fit_level, score_held_out
+from halftruth.train.many_classes.level import fit_shared_decisions
 from halftruth.train.settings import FAST
 
 # Training seeds the random state of torch; there is one per process.
@@ -107,12 +107,9 @@ def fit_sparse_labels(
         model = fit_many_classes(
             data.X, data.y, train, held, seed=config.seed, weights=data.weights, log=keep
         )
-        head: Any = model.head
-        scored = score_held_out(head, data.X, data.y, held)
-    probabilities = fit_level(scored, data.y, config.labels_per_row, keep)
-    shown = data.y.select(train).count_per_class()
-    decisions = decide(
-        probabilities(scored.logits), shown, config.decide, probabilities, shared=True
+    parts = Splits(train, held, _NO_ROWS)
+    scored, probabilities, decisions = fit_shared_decisions(
+        model, data.X, data.y, parts, config, keep
     )
     return Fitted(model, scored.rows, scored.logits, reasons), probabilities, decisions
 

@@ -9,7 +9,7 @@ import numpy as np
 from halftruth.data import DataError
 from halftruth.data.errors import nearest
 from halftruth.data.readers.text_table import SUFFIXES, read_table
-from halftruth.labels import PRESENT, UNKNOWN
+from halftruth.labels import PRESENT, UNKNOWN, SparseLabels
 from halftruth.presence.probabilities import check_labels_per_row
 
 # A level that people give is rounded.
@@ -78,7 +78,10 @@ def parse_label_priors(
     complete_classes: Any,
     labels_per_row: float | None,
 ) -> tuple[dict[int, float], np.ndarray | None]:
-    """Return prevalences by class number and complete classes (K,); contradictions are refused."""
+    """Return prevalences by class number and complete classes (K,); contradictions are refused.
+
+    `labels`: an array, or `SparseLabels` without prevalences and complete classes.
+    """
     shares = read_prevalence(prevalence, classes)
     complete = find_complete_classes(complete_classes, classes, labels)
     for k in shares:
@@ -92,27 +95,21 @@ def parse_label_priors(
         check_labels_per_row(labels_per_row, len(classes), shares)
     except ValueError as error:
         raise DataError(str(error)) from error
-    if labels is not None:
-        _refuse_less_than_shown(labels == PRESENT, classes, shares, labels_per_row)
-    return shares, complete
-
-
-def _refuse_less_than_shown(
-    shown: np.ndarray, classes: Any, shares: Mapping[int, float], labels_per_row: float | None
-) -> None:
-    """Refuse a level below that of the shown labels, which are present for certain."""
-    least = float(shown.sum(axis=1).mean()) if len(shown) else 0.0
+    sparse = isinstance(labels, SparseLabels)
+    per_row = labels.count_per_row() if sparse else (labels == PRESENT).sum(axis=1)
+    least = float(per_row.mean()) if len(labels) else 0.0
     if labels_per_row is not None and labels_per_row < _ROUNDED * least:
         raise DataError(
             f"labels_per_row (--labels-per-row): expected at least {least:.4g}, the mean number of "
             f"labels that rows show, got {labels_per_row:g}"
         )
     for k, share in shares.items():
-        if share < _ROUNDED * (own := float(shown[:, k].mean())):
+        if share < _ROUNDED * (own := float((labels[:, k] == PRESENT).mean())):
             raise DataError(
                 f"prevalence (--prevalence): expected at least {own:.4g} for {classes[k]!r}, the "
                 f"share of rows that show it, got {share:g}"
             )
+    return shares, complete
 
 
 def _to_share(value: Any) -> float | None:

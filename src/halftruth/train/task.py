@@ -193,8 +193,8 @@ def _read_rows(config: Config, sparse: bool) -> tuple[LabelMatrix, np.ndarray | 
     if config.prevalence or config.complete_classes or config.labels_per_row:
         # Reported before training; the result is used after it.
         parse_label_priors(
-            None if labels.is_sparse else labels.values, labels.classes, config.prevalence,
-            config.complete_classes, config.labels_per_row,
+            labels.stored, labels.classes, config.prevalence, config.complete_classes,
+            config.labels_per_row,
         )  # fmt: skip
     if groups is None and labels.items is not None and len(set(labels.items)) < len(labels):
         # Rows of one item are copies of its input: a model must not be judged on those it has seen.
@@ -450,9 +450,9 @@ def _refuse_with_many_classes(config: Config, labels: LabelMatrix) -> None:
         given.append("soft" if labels.soft is not None else "label_weights")
     if given:
         raise DataError(
-            f"{given[0]} (--{given[0].replace('_', '-')}): not available with more than "
-            f"{MANY_CLASSES:,} classes; {config.labels} has {len(labels.classes):,}; leave it out, "
-            "or name a method (--method swan)"
+            f"{given[0]} (--{given[0].replace('_', '-')}): not available with many-classes, the "
+            f"method for more than {MANY_CLASSES:,} classes; {config.labels} has "
+            f"{len(labels.classes):,}; leave it out, or name another method (--method swan)"
         )
 
 

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from halftruth.data import Splits
 from halftruth.labels import PRESENT, UNKNOWN, SparseLabels
+from halftruth.models import Classifier
 from halftruth.models.many_classes import ManyClassHead
-from halftruth.presence.decisions import Decisions
+from halftruth.presence.decisions import Decisions, decide
 from halftruth.presence.estimated_scores import EstimatedScores, estimate_scores
 from halftruth.presence.probabilities import (
     Probabilities,
@@ -25,11 +27,12 @@ from halftruth.presence.probabilities import (
 )
 from halftruth.presence.solvers import find_shift, fit_shared_curve, sigmoid
 from halftruth.presence.uncertainty import Z90, Estimate
+from halftruth.train.config import Config
 from halftruth.train.many_classes.fit_many import draw, score_blocks
 
 # Labels of held-out rows by which the curve is found, and those whose logits are kept, which are
 # of at least and at most so many rows.
-_CELLS, _KEPT_CELLS, _KEPT_ROWS = 30_000_000, 6_000_000, (100, 1_000)
+_CELLS, _KEPT_CELLS, _KEPT_ROWS = 30_000_000, 4_000_000, (100, 1_000)
 # The curve is fitted to counts of logits in bins, between these ends.
 _BINS, _FAR = 4_000, 17.0
 # Rows on which the number of labels per row is found, the classes that tell it, and their labels.
@@ -103,6 +106,23 @@ def score_held_out(
         classes, labels.select(rows[telling]).select_classes(classes).to_dense(),
         np.concatenate(some),
     )  # fmt: skip
+
+
+def fit_shared_decisions(
+    model: Classifier,
+    features: Any,
+    labels: SparseLabels,
+    splits: Splits,
+    config: Config,
+    log: Callable[[str], None],
+) -> tuple[HeldOutScores, Probabilities, Decisions]:
+    """Return scores of the validation rows, and by these one curve and one threshold for all."""
+    head: Any = model.head
+    held = score_held_out(head, features, labels, splits.val)
+    probabilities = fit_level(held, labels, config.labels_per_row, log)
+    shown = labels.select(splits.train).count_per_class()
+    p = probabilities(held.logits)
+    return held, probabilities, decide(p, shown, config.decide, probabilities, shared=True)
 
 
 def fit_level(

@@ -10,7 +10,6 @@ from halftruth.metrics import average_precision
 from halftruth.metrics.by_blocks import RowBlockMetrics
 from halftruth.models.many_classes import ManyClassHead
 from halftruth.presence.decisions import Decisions
-from halftruth.presence.solvers import sigmoid
 from halftruth.train.many_classes.fit_many import prepared_blocks, score_blocks
 
 # Numbers of a block of classes for all rows.
@@ -32,9 +31,10 @@ def measure_by_blocks(
     slope of the probabilities.
     """
     metrics = RowBlockMetrics(propensity)
+    offset, slope = (torch.from_numpy(part).float() for part in curves)
     for some, z in score_blocks(head, features, rows):
-        p = sigmoid(curves[0] + curves[1] * z.double().numpy())
-        metrics.add(torch.from_numpy(p), torch.from_numpy(labels.to_dense(some)), decisions(p))
+        p = torch.sigmoid(z.mul_(slope).add_(offset))
+        metrics.add(p, torch.from_numpy(labels.to_dense(some)), decisions(p.numpy()))
     ap = _measure_average_precision(head, features, rows, labels)
     counts, none = metrics.counts, torch.nan
     found, present = counts.tp + counts.fp, counts.tp + counts.fn

@@ -8,11 +8,10 @@ from halftruth.labels import ABSENT, UNKNOWN
 from halftruth.metrics import propensities
 from halftruth.models import Classifier
 from halftruth.models.many_classes import build_many_classes
-from halftruth.presence.decisions import decide
 from halftruth.train.config import MANY_CLASSES_METHOD
 from halftruth.train.inputs.batches import make_inputs
 from halftruth.train.many_classes.fit_many import draw, fit_many_classes
-from halftruth.train.many_classes.level import estimate_frequent, fit_level, score_held_out
+from halftruth.train.many_classes.level import estimate_frequent, fit_shared_decisions
 from halftruth.train.many_classes.measure import measure_by_blocks
 from halftruth.train.memory_use import describe_memory
 from halftruth.train.plans.plan import FittedModel, Plan, Work
@@ -57,12 +56,10 @@ class ManyClassesPlan(Plan):
         config, task, log = work.config, work.task, work.logger.log
         head: Any = fitted.model.head
         labels, features, splits = task.labels.sparse, task.features, task.splits
-        held = score_held_out(head, features, labels, splits.val)
-        probabilities = fit_level(held, labels, config.labels_per_row, log)
-        shown = labels.select(splits.train).count_per_class()
-        decisions = decide(
-            probabilities(held.logits), shown, config.decide, probabilities, shared=True
+        held, probabilities, decisions = fit_shared_decisions(
+            fitted.model, features, labels, splits, config, log
         )
+        shown = labels.select(splits.train).count_per_class()
         reference: Any = labels if task.truth is None else task.truth
         complete = reference.rest == ABSENT and not (reference.codes == UNKNOWN).any()
         result = make_result(config, task, fitted.facts, probabilities, decisions, shown)

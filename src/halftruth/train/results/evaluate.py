@@ -14,6 +14,7 @@ from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 from halftruth.metrics import average_precision, propensities
 from halftruth.metrics.counts import UndefinedMetricWarning
 from halftruth.presence.decisions import Decisions
+from halftruth.train.config import MANY_CLASSES_METHOD
 from halftruth.train.inputs.feature_inputs import Files
 from halftruth.train.many_classes.level import estimate_frequent, score_held_out
 from halftruth.train.many_classes.measure import measure_by_blocks
@@ -98,6 +99,12 @@ def evaluate(
     if labels is None:
         return _evaluate_held_out(run, decisions, left_out, unknown)
     if run.shares_curve:
+        idle = {"images": images, "hints": hints, **options}
+        if named := [name for name, value in idle.items() if value]:
+            raise DataError(
+                f"{', '.join(named)}: has no effect on {run.folder}, which was trained with the "
+                f"method {MANY_CLASSES_METHOD}; leave it out"
+            )
         given, rows, read = _read_rows(run, Path(labels), split, reading)
         matrix = run.read_features(features or (), given, labels, read)
         return _measure_by_blocks(run, given, rows, matrix, decisions)
