@@ -349,6 +349,12 @@ class Settings:
         None, METHOD, "The mean number of present classes per row, if you know it.",
         default_words="estimated", more_than=0, on_resume=FREE,
     )  # fmt: skip
+    unlabelled_rows: str = _declare(
+        "auto", METHOD,
+        "Whether rows without a shown label are in the label file (kept), or were left out when it "
+        "was written (dropped); auto: left out, if every row shows one and some show several.",
+        choices=("auto", "kept", "dropped"), only=(LABELS_INCOMPLETE,), on_resume=FREE,
+    )  # fmt: skip
     prevalence: list[str] | dict[str, float] = _declare(
         list, METHOD,
         "The share of rows with a class, if you know it: class=0.1 (may be repeated), or a table "
