@@ -67,7 +67,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Members of the ensemble of "auto": "linear", "mlp", "forest", "neighbours". None: all that
         suit the number of rows.
     decide : str, default="f1"
-        Rule of `predict`: "f1" (highest expected F1 per class), "f2", "precision=0.9",
+        Rule of `predict`: "f1", "macro-f1" (highest expected F1 per class), "f2", "precision=0.9",
         "recall=0.9", "threshold=0.5", "top=3", "count" (as many per class as estimated), or
         "cost=5" (a missed label costs 5 times as much as a wrong one).
     labels_per_row : float, default=None

@@ -25,7 +25,8 @@ from halftruth.train.scored_rows import PARTS
 # The section of scores after a verification lies between these marks.
 _BEGIN, _END = "<!-- verified -->", "<!-- /verified -->"
 _RULES = {
-    "f1": "highest expected F1 per class",
+    "f1": "between the cuts with the highest expected F1 of the class and over all labels",
+    "macro-f1": "highest expected F1 per class",
     "f2": "highest expected F2 per class, which weighs recall more",
     "precision": "most predictions with at least this expected precision per class",
     "recall": "fewest predictions with at least this expected recall per class",

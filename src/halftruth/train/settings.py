@@ -191,8 +191,8 @@ class Setting:
             return "a number of trials or a time (12, 10 minutes)"
         if self.name == "decide" and not is_rule(value):
             return (
-                "f1, f2, precision=0.9, recall=0.9, threshold=0.5, top=3, count or cost=5 (other "
-                "numbers are possible)"
+                "f1, macro-f1, f2, precision=0.9, recall=0.9, threshold=0.5, top=3, count or "
+                "cost=5 (other numbers are possible)"
             )
         if self.choices and value not in self.choices:
             close = difflib.get_close_matches(value, self.choices, n=1, cutoff=0.7)
@@ -341,9 +341,9 @@ class Settings:
     )
     decide: str = _declare(
         "f1", METHOD,
-        "Which classes to predict: f1 (highest expected F1 per class), f2, precision=0.9, "
-        "recall=0.9, threshold=0.5, top=3, count (as many as estimated) or cost=5 (a missed label "
-        "costs 5 times as much as a wrong one).", on_resume=FREE, first=True,
+        "Which classes to predict: f1, macro-f1 (highest expected F1 per class), f2, "
+        "precision=0.9, recall=0.9, threshold=0.5, top=3, count (as many as estimated) or cost=5 "
+        "(a missed label costs 5 times as much as a wrong one).", on_resume=FREE, first=True,
     )  # fmt: skip
     labels_per_row: float | None = _declare(
         None, METHOD, "The mean number of present classes per row, if you know it.",
