@@ -282,7 +282,7 @@ def test_all_wrong_settings_are_in_one_error(data):
     ("settings", "message"),
     [
         ({"patience": 3}, "held-out rows"),
-        ({"decide": "f3"}, "decide: expected f1, f2"),
+        ({"decide": "f3"}, "decide: expected f1, macro-f1, f2"),
         ({"decide": "precision=1.5"}, "decide"),
         ({"labels_per_row": 0}, "labels_per_row"),
         ({"members": "linear"}, "members: expected a list"),

@@ -70,10 +70,11 @@ def test_one_label_per_row_gives_the_true_count_with_two_doubts(seed: int) -> No
     total = known.missing_total
     assert total.value == pytest.approx(missing(truth, labels).sum(), rel=0.1)
     # Rows without a label are empty here, so the number of rows with a class is known. In doubt
-    # are the labels next to the shown one, and the model. Chance adds less than 5 %.
+    # are the labels next to the shown one, and the model. Chance adds less than 5 %, and that each
+    # label counts by itself takes as much off.
     doubt = np.exp(Z90 * (NEXT_DOUBT + DOUBT))
-    assert total.high / total.value == pytest.approx(doubt, rel=0.05)
-    assert total.value / total.low == pytest.approx(doubt, rel=0.05)
+    assert total.high / total.value == pytest.approx(doubt, rel=0.1)
+    assert total.value / total.low == pytest.approx(doubt, rel=0.1)
 
 
 def test_one_label_in_every_row_leaves_the_count_between_the_assumptions() -> None:

@@ -76,7 +76,7 @@ def halftruth(monkeypatch, capsys, tmp_path):
         ((*FEATURES, "--method", "hil"), "--method: no loss is called 'hil'"),
         ((*FEATURES, "--method", "ensamble"), "--method: did you mean ensemble? no loss is"),
         ((*FEATURES, "--set", "lam=1"), "--set: auto chooses them, got lam; name a --method"),
-        ((*FEATURES, "--decide", "f3"), "--decide: expected f1, f2, precision=0.9"),
+        ((*FEATURES, "--decide", "f3"), "--decide: expected f1, macro-f1, f2, precision=0.9"),
         ((*FEATURES, "--labels-per-row", "9"), "(--labels-per-row): expected more than 0"),
         ((*FEATURES, "--select", "truth"), "needs the complete labels (--truth)"),
         ((*FEATURES, "--out", "a_file"), "--out: expected a folder, got the file a_file"),

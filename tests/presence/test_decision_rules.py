@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halftruth.presence.decisions import Decisions, Rule, decide, parse_rule
+from halftruth.presence.probabilities import fit_probabilities
 from halftruth.presence.solvers import sigmoid
 
 ROWS, CLASSES = 4000, 4
@@ -229,3 +230,40 @@ def test_a_shared_threshold_is_that_of_all_classes_as_one(rule, scale):
         assert shared.predicted.tolist() == [False, *[True] * 19]
     assert shared.thresholds.shape == (20,)
     assert not shared.predicted[0]
+
+
+def test_the_default_lies_between_the_class_cut_and_one_cut_for_all():
+    """A class whose scores hardly rank was predicted in nearly every row."""
+    random = np.random.default_rng(0)
+    # One class with good scores, and nine of which nothing is known but that they are rare.
+    good = sigmoid(4 * random.normal(size=(2000, 1)) - 2)
+    p = np.concatenate([good, np.clip(0.08 + 0.01 * random.normal(size=(2000, 9)), 0, 1)], axis=1)
+    shown = np.full(10, 50)
+    by_class, between = (decide(p, shown, rule) for rule in ("macro-f1", "f1"))
+    assert by_class(p)[:, 1:].mean() > 0.5
+    assert between(p)[:, 1:].mean() < 0.01
+    # The good class loses little.
+    assert between(p)[:, 0].sum() > 0.9 * by_class(p)[:, 0].sum()
+    # One class: the cuts are the same.
+    assert (
+        decide(good, shown[:1], "f1").thresholds == decide(good, shown[:1], "macro-f1").thresholds
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_promised_precision_holds_for_the_fewest_labels(seed):
+    random = np.random.default_rng(seed)
+    truth = random.random((1500, 5)) < 0.3
+    z = 2.5 * truth - 1.5 + random.normal(size=truth.shape)
+    labels = (truth & (random.random(truth.shape) < 0.4)).astype(np.int8)
+    fitted = fit_probabilities(labels, z)
+    p, shown = fitted(z), labels.sum(axis=0)
+    safe, middle = decide(p, shown, "precision=0.8", fitted), decide(p, shown, "precision=0.8")
+    assert truth[safe(p)].mean() >= 0.8
+    assert (safe.thresholds >= middle.thresholds).all()
+    assert safe(p).sum() > 100
+    weak = 0.7 * truth + 2 * random.normal(size=truth.shape)
+    fitted = fit_probabilities(labels, weak)
+    with pytest.warns(UserWarning, match=r"class is predicted; the highest .* 0\.[0-9]"):
+        nothing = decide(fitted(weak), shown, "precision=0.99", fitted)
+    assert not nothing(fitted(weak)).any()

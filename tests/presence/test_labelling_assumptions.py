@@ -7,10 +7,11 @@ import pytest
 
 from halftruth.labels import hiding
 from halftruth.presence import label_frequency
+from halftruth.presence.calibration import calibrate
 from halftruth.presence.estimated_scores import infer_range
 from halftruth.presence.labelling_model import infer_next_to_shown, infer_presence
 from halftruth.presence.probabilities import fit_probabilities
-from halftruth.presence.solvers import logit
+from halftruth.presence.solvers import logit, sigmoid
 
 
 def make_rows(seed, rows=700, classes=6):
@@ -190,3 +191,66 @@ def test_bad_inputs_are_named(given, words):
 def test_knowledge_that_cannot_be_is_refused(given, words):
     with pytest.raises(ValueError, match=words):
         fit_probabilities(np.eye(2, dtype=np.int8), logit(np.full((2, 2), 0.4)), **given)
+
+
+def make_listed(
+    share: float, seed: int = 0, rows: int = 1500
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Labels, logits and complete labels of the rows that show a label; classes go together."""
+    random = np.random.default_rng(seed)
+    topic = random.random((rows, 2)) < 0.35
+    chance = np.where(np.repeat(topic, 4, axis=1), 0.6, 0.06)
+    truth = random.random((rows, 8)) < chance
+    z = 2.0 * truth - 1.5 + random.normal(size=truth.shape)
+    shown = truth & (random.random(truth.shape) < share)
+    listed = shown.any(axis=1)
+    return shown[listed].astype(np.int8), z[listed], truth[listed]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("share", [0.3, 0.4, 0.6, 0.9, 1.0])
+def test_rows_that_are_not_listed_are_no_sign_of_complete_labels(share: float, seed: int) -> None:
+    """Half of the labels per row were estimated: rows without a label were not in the file."""
+    labels, z, truth = make_listed(share, seed)
+    fitted = fit_probabilities(labels, z)
+    assert fitted.only_shown
+    count, per_row = fitted.labels_per_row, truth.sum(axis=1).mean()
+    assert count.low <= per_row <= count.high
+    assert abs(count.value - per_row) < 0.4 * per_row
+    # Not so wide that it says nothing: there are eight classes.
+    assert count.high < 6
+    kept = fit_probabilities(labels, z, unlabelled_rows="kept")
+    assert not kept.only_shown
+    if share < 0.5:
+        assert kept.labels_per_row.value < 0.75 * per_row
+
+
+def test_stated_rows_are_checked() -> None:
+    labels, z, _ = make_listed(0.5)
+    stated = fit_probabilities(labels, z, unlabelled_rows="dropped")
+    assert stated.only_shown
+    labels[:7] = 0
+    assert not fit_probabilities(labels, z).only_shown
+    with pytest.raises(ValueError, match="got 7 that show none"):
+        fit_probabilities(labels, z, unlabelled_rows="dropped")
+    with pytest.raises(ValueError, match="expected auto, kept, dropped, got 'left out'"):
+        fit_probabilities(labels, z, unlabelled_rows="left out")
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_an_audit_ranks_at_least_as_well_as_its_scores(seed: int, dropped: bool) -> None:
+    random = np.random.default_rng(seed)
+    labels, z, truth = make_listed(0.5, seed)
+    if not dropped:
+        labels[:300] = 0
+    p = sigmoid(1.5 * z + 0.3 * random.normal(size=8))
+    found = calibrate(labels, p)
+    unknown = labels == 0
+    right, plain, ours = truth[unknown], p[unknown], found.present[unknown]
+    for first in (20, 100, 400):
+        best = [right[np.argsort(-one, kind="stable")[:first]].mean() for one in (ours, plain)]
+        assert best[0] >= best[1] - 0.02
+    for k in range(8):
+        order = np.argsort(p[labels[:, k] == 0, k])
+        assert (np.diff(found.present[labels[:, k] == 0, k][order]) >= -1e-12).all()

@@ -40,6 +40,7 @@ from halftruth.train.auto.label_bias import choose_propensities, describe_bias
 from halftruth.train.config import Config, check_device, resolve_method
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
 from halftruth.train.inputs.feature_inputs import read_inputs, read_run_features
+from halftruth.train.results.run_result import ONLY_SHOWN
 from halftruth.train.results.trained_run import TrainedRun
 
 _IN_SAMPLE = (
@@ -95,6 +96,7 @@ def make_audit(
     reading: dict[str, Any] | None = None,
     split: str | None = None,
     selection: Selection = "auto",
+    unlabelled_rows: str = "auto",
     most: int = 100_000,
     quiet: bool = True,
     log: Callable[[str], None] = lambda text: None,
@@ -110,6 +112,8 @@ def make_audit(
     `settings` are those of `halftruth.fit`, and `folds` (5). Where nothing is trained, only those
     about the data, `seed` and, for a run, `device` have an effect; the data of a run are used where
     no others are given. `reading`: how the label file is read. `split`: audit only this part.
+    `unlabelled_rows`: "kept" if rows without a shown label are in the file, "dropped" if they were
+    left out; "auto": left out if there is none.
     `log` receives messages; `quiet=False` shows progress bars in a terminal. The report of an audit
     is written by `halftruth.report.audit_report.write_audit_report`.
     """
@@ -144,11 +148,14 @@ def make_audit(
     try:
         known = calibrate(
             inputs.labels.values[good], scores[good], verified=verified[good],
-            selection=selection, seed=seed, **choose_propensities(facts, inputs.whole.values),
+            selection=selection, unlabelled_rows=unlabelled_rows, seed=seed,
+            **choose_propensities(facts, inputs.whole.values),
         )  # fmt: skip
     except NoRankingError as error:
         notes = "".join(f". {one}" for one in found.warnings)
         raise DataError(f"{inputs.file}: missing labels are not known: {error}{notes}") from None
+    if known.only_shown:
+        log(ONLY_SHOWN)
     if verdicts is not None:
         archive_decisions(out, verdicts)
     part, rows = judged.select(good), inputs.rows[good]
@@ -159,6 +166,7 @@ def make_audit(
         "group_column": inputs.config.group_column,
         "bad_images": found.bad[:1000],
         "label_bias": facts,
+        "unlabelled_rows": unlabelled_rows,
     }
     return write_audit(out, scored, known, info=info, most=most)
 

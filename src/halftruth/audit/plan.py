@@ -175,7 +175,12 @@ def _update_labels(audit: AuditFolder, current: AuditState) -> tuple[np.ndarray,
         verified[place_verdicts(matrix, verdicts, audit.path)] = verdicts["verdict"]
     bias: dict[str, Any] = choose_propensities(audit.info.get("label_bias", {}), scored.labels)
     present = calibrate(
-        scored.labels, scored.scores, verified=verified, selection=audit.info["selection"], **bias
+        scored.labels,
+        scored.scores,
+        verified=verified,
+        selection=audit.info["selection"],
+        unlabelled_rows=audit.info.get("unlabelled_rows", "auto"),
+        **bias,
     ).present
     place = np.full(int(scored.rows.max()) + 1, -1)
     place[scored.rows] = np.arange(len(scored.rows))

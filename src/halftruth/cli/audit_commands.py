@@ -54,6 +54,13 @@ def audit(
         Literal["auto", "missing_at_random", "single_positive"],
         typer.Option(help="How labels came to be missing: at random, or all but one per row."),
     ] = "auto",
+    unlabelled_rows: Annotated[
+        Literal["auto", "kept", "dropped"],
+        typer.Option(
+            help="Whether rows without a shown label are in the label file (kept), or were left "
+            "out (dropped); auto: left out, if every row shows one and some show several."
+        ),
+    ] = "auto",
     most: Annotated[
         int, typer.Option(min=1, help="Maximum number of candidates of each kind.")
     ] = 100_000,
@@ -113,7 +120,8 @@ def audit(
     try:
         found = make_audit(
             source, labels, out=out, split=split, reading=reading, selection=selection, most=most,
-            quiet=False, log=tell, **inputs, **training, **more, **given,
+            unlabelled_rows=unlabelled_rows, quiet=False, log=tell, **inputs, **training,
+            **more, **given,
         )  # fmt: skip
     except Interrupted as stop:
         tell("stopped; the same command continues")

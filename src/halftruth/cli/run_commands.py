@@ -16,8 +16,8 @@ Flip = Annotated[
 Decide = Annotated[
     str | None,
     typer.Option(
-        help="Another rule of decisions than that of training: f1, f2, precision=0.9, recall=0.9, "
-        "threshold=0.5, score=0.5 (before calibration), top=3, count or cost=5."
+        help="Another rule of decisions than that of training: f1, macro-f1, f2, precision=0.9, "
+        "recall=0.9, threshold=0.5, score=0.5 (before calibration), top=3, count or cost=5."
     ),
 ]
 

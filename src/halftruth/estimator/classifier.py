@@ -74,12 +74,15 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Members of the ensemble of "auto": "linear", "mlp", "forest", "neighbours". None: all that
         suit the number of rows.
     decide : str, default="f1"
-        Rule of `predict`: "f1" (highest expected F1 per class), "f2", "precision=0.9",
+        Rule of `predict`: "f1", "macro-f1" (highest expected F1 per class), "f2", "precision=0.9",
         "recall=0.9", "threshold=0.5", "score=0.5" (the same before calibration), "top=3",
         "count" (as many per class as estimated), or "cost=5" (a missed label costs 5 times as
         much as a wrong one).
     labels_per_row : float, default=None
         Mean number of present classes per row, if you know it. None: estimated.
+    unlabelled_rows : {"auto", "kept", "dropped"}, default="auto"
+        Whether rows without a label are in `y` ("kept"), or were left out ("dropped"). "auto": left
+        out if every row has one and some have several.
     prevalence : dict, default=None
         Share of rows per class (by its name in `classes_`), for classes where you know it.
     complete_classes : list, default=None
@@ -150,6 +153,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         members: Any = None,
         decide: str = "f1",
         labels_per_row: float | None = None,
+        unlabelled_rows: str = "auto",
         prevalence: Any = None,
         complete_classes: Any = None,
         random_state: Any = 0,
@@ -173,6 +177,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.members = members
         self.decide = decide
         self.labels_per_row = labels_per_row
+        self.unlabelled_rows = unlabelled_rows
         self.prevalence = prevalence
         self.complete_classes = complete_classes
         self.random_state = random_state
@@ -492,7 +497,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._held_out, self._shown = logits, (y > 0).sum(axis=0)
         self.probabilities_, decisions, _ = fit_decisions(
             y, rows, logits, shown=self._shown, rule=self.decide, bias=self.label_bias_,
-            labels_per_row=self.labels_per_row, prevalence=shares, complete=complete, seed=seed,
+            labels_per_row=self.labels_per_row, unlabelled_rows=self.unlabelled_rows,
+            prevalence=shares, complete=complete, seed=seed,
         )  # fmt: skip
         self._set_decisions(decisions)
 

@@ -6,6 +6,10 @@ are right, of n(t) predictions and Σ p present labels. So
 
     expected precision = Σ_{p>t} p / n(t),     expected recall = Σ_{p>t} p / Σ p,
     expected F_β = (1+β²) Σ_{p>t} p / (n(t) + β² Σ p).
+
+A cut per class at its highest expected F1 ("macro-f1") predicts a class nearly everywhere if its
+scores hardly rank; one cut for all classes at the highest expected F1 over all labels leaves rare
+classes out. The default ("f1") is the geometric mean of both cuts (docs/decisions.md).
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ import numpy as np
 from halftruth.presence.probabilities import Probabilities, fit_probabilities
 from halftruth.presence.propensity import LabelBias, choose_possible, choose_propensity
 from halftruth.presence.ranking import NoRankingError
-from halftruth.presence.solvers import logit, sigmoid
+from halftruth.presence.solvers import find_shift, logit, sigmoid
 
 # A class with fewer shown labels is not predicted: nothing is known about it. One label is enough
 # for the default, since curves of rare classes are regularised (docs/decisions.md).
@@ -28,11 +32,13 @@ LEAST_SHOWN = 1
 # Smaller probabilities do not count in the choice of a threshold for all of many classes.
 _LEAST_POOLED = 1e-3
 RULES = (
-    "f1, f2, precision=0.9, recall=0.9, threshold=0.5 (of calibrated probabilities), score=0.5 "
-    "(of the sigmoid of the logits), top=3, count, cost=5 (a missed label costs 5 times as much as "
-    "a wrong one)"
+    "f1, macro-f1, f2, precision=0.9, recall=0.9, threshold=0.5 (of calibrated probabilities), "
+    "score=0.5 (of the sigmoid of the logits), top=3, count, cost=5 (a missed label costs 5 times "
+    "as much as a wrong one)"
 )
-_FREE = ("f1", "f2", "count")
+_FREE = ("f1", "macro-f1", "f2", "count")
+# One shift needs few rows.
+_ROWS_OF_SHIFT = 2_000
 # Rules that promise something, which needs to be known.
 _PROMISES = ("precision", "recall")
 _WITH_NUMBER = {"precision": (0, 1), "recall": (0, 1), "threshold": (0, 1), "score": (0, 1),
@@ -102,11 +108,14 @@ def decide(
 
     `probabilities` is (N, K); `shown` (K,) counts PRESENT labels per class: a class with none is
     not predicted. `known`: the model behind the probabilities, which says whether a precision or
-    a recall can be promised; the rule "score=0.5" needs its curves. `shared`: one threshold for all
-    classes, where most have too few labels.
+    a recall can be promised, a precision that of the fewest labels per row it allows; the rule
+    "score=0.5" needs its curves. `shared`: one threshold for all classes, where most have too few
+    labels.
 
     >>> p = np.array([[0.9, 0.2], [0.6, 0.1], [0.1, 0.1]])
     >>> decide(p, np.array([5, 5]), "f1")(p).tolist()
+    [[True, False], [True, False], [False, False]]
+    >>> decide(p, np.array([5, 5]), "macro-f1")(p).tolist()
     [[True, True], [True, False], [False, False]]
     """
     rule = parse_rule(rule) if isinstance(rule, str) else rule
@@ -128,10 +137,47 @@ def decide(
         # P(present | x) where the sigmoid of the logit has this value.
         thresholds = sigmoid(known.offset + known.slope * logit(np.array(rule.number)))
     else:
-        found = [_choose_threshold(p[:, k], rule) for k in range(p.shape[1])]
+        shift = 0.0 if known is None or rule.name != "precision" else _find_low_end(p, known)
+        safe = sigmoid(logit(p) + shift) if shift else p
+        found = [_choose_threshold(safe[:, k], rule) for k in range(p.shape[1])]
         thresholds = np.array(found)
+        if shift and known is not None:
+            inside = np.isfinite(thresholds)
+            same = sigmoid(logit(np.where(inside, thresholds, 0.5)) - shift)
+            thresholds = np.where(inside, same, np.inf)
+            _warn_of_few(rule, np.isfinite(thresholds)[predicted], safe[:, predicted], known)
+        if rule.name == "f1" and predicted.any():
+            overall = _choose_threshold(p[:, predicted].ravel(), rule)
+            thresholds = np.sqrt(thresholds * overall)
         predicted = predicted & np.isfinite(thresholds)
     return Decisions(rule, np.where(np.isfinite(thresholds), thresholds, 1.0), predicted)
+
+
+def _find_low_end(p: np.ndarray, known: Probabilities) -> float:
+    """The shift of all logits to the fewest labels per row that the labels allow."""
+    count = known.labels_per_row
+    part = p[:: max(len(p) // _ROWS_OF_SHIFT, 1)]
+    total = float(part.sum(axis=1).mean()) * count.low / max(count.value, 1e-12)
+    return find_shift(logit(part), float(np.clip(total, 1e-6, 0.999 * p.shape[1])))
+
+
+def _warn_of_few(rule: Rule, found: np.ndarray, safe: np.ndarray, known: Probabilities) -> None:
+    """Say so where a precision cannot be had for most classes, and which one can."""
+    if 2 * found.sum() >= len(found) or not safe.size:
+        return
+    text = "no class is" if not found.any() else f"only {found.sum()} of {len(found)} classes are"
+    level = ""
+    if (
+        known.selection == "single_positive"
+        and known.labels_per_row.low < known.labels_per_row.high
+    ):
+        level = ": rows show one label each, which does not tell how many are missing"
+    warnings.warn(
+        f"{rule}: {text} predicted; the highest precision that can be promised is "
+        f"{safe.max():.2f}{level}. It becomes higher with --labels-per-row, complete labels of "
+        "100 rows (--complete-rows), or after a review",
+        stacklevel=3,
+    )
 
 
 def _choose_threshold(p: np.ndarray, rule: Rule) -> float:
@@ -143,8 +189,8 @@ def _choose_threshold(p: np.ndarray, rule: Rule) -> float:
     # For each different probability, the rows with at least that one.
     count = np.flatnonzero(np.append(order[:-1] > order[1:], True)) + 1
     right, total = np.cumsum(order)[count - 1], float(p.sum())
-    if rule.name in ("f1", "f2"):
-        weight = 1.0 if rule.name == "f1" else 4.0
+    if rule.name in ("f1", "macro-f1", "f2"):
+        weight = 4.0 if rule.name == "f2" else 1.0
         best = int(np.argmax((1 + weight) * right / (count + weight * total)))
     elif rule.name == "precision":
         enough = np.flatnonzero(right / count >= rule.number)

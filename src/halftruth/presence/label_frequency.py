@@ -36,6 +36,9 @@ _LABELS, _MOST_LABELS, _SOME_ROWS = 60_000, 300_000, 600
 # certain, which looks like a higher share.
 _FREQUENT, _LEAST_LABELS, _MOST_ROWS = 20, 20, 2_000
 _FOLDS, _STEPS, _RIDGE = 4, 6, 0.5
+# Without blank rows the shape of the curves is the only trace in the scores themselves, and scores
+# that were fitted to shown labels follow these without levelling off: it counts so much.
+_CURVES_BELIEVED = 0.1
 # An assumption with a smaller weight is left out of the mean.
 _LEAST_WEIGHT = 0.05
 
@@ -71,27 +74,33 @@ def fit_label_frequency(
     propensity: np.ndarray | None = None,
     *,
     use_blank_rows: bool = True,
+    only_shown: bool = False,
 ) -> ShareFits:
     """Fit the curves for each share of a grid, and weigh them by their likelihoods.
 
     `use_blank_rows`: each label is shown or not by itself, so that blank rows and other shown
-    labels tell of the share; not so where every row shows one label by design.
+    labels tell of the share; not so where every row shows one label by design. `only_shown`: rows
+    that show nothing are not listed.
     """
     most = min(max(_LABELS, _SOME_ROWS * labels.shape[1]), _MOST_LABELS)
     some = draw_rows(labels.shape, most, 0, labels == PRESENT)
     part, points = labels[some], scores[some]
     grid: list[Presence] = []
-    for at_least_one in (False, True) if use_blank_rows and labels.shape[1] > 1 else (False,):
+    blank_rows_count = use_blank_rows and labels.shape[1] > 1 and not only_shown
+    for at_least_one in (False, True) if blank_rows_count else (False,):
         fit = None
         for share in _SHARES:
             fit = fit_presence(
                 part, points, selection="missing_at_random", at_least_one=at_least_one,
-                share=float(share), start=fit, steps=40, propensity=propensity,
+                only_shown=only_shown, share=float(share), start=fit, steps=40,
+                propensity=propensity,
             )  # fmt: skip
             grid.append(fit)
     likelihood = np.array([fit.log_likelihood(part, points) for fit in grid])
+    if only_shown:
+        likelihood *= _CURVES_BELIEVED
     if use_blank_rows:
-        gain = _compare_with_other_labels(labels, scores, propensity)
+        gain = _compare_with_other_labels(labels, scores, propensity, only_shown)
         likelihood += np.resize(gain * len(part) / len(labels), len(grid))
     weight = np.exp((likelihood - likelihood.max()) * min(1.0, _ROWS_BELIEVED / len(part)))
     weight /= weight.sum()
@@ -107,7 +116,8 @@ def fit_label_frequency(
         nearest = np.flatnonzero(mine)[np.abs(z - middle).argmin()]
         mean = fit_presence(
             labels, scores, selection="missing_at_random", at_least_one=at_least_one,
-            share=float(np.exp(middle)), start=grid[nearest], steps=40, propensity=propensity,
+            only_shown=only_shown, share=float(np.exp(middle)), start=grid[nearest],
+            steps=40, propensity=propensity,
         )  # fmt: skip
         fits.append(mean)
         weights.append(total)
@@ -122,7 +132,7 @@ def fit_label_frequency(
 
 
 def _compare_with_other_labels(
-    labels: np.ndarray, scores: np.ndarray, propensity: np.ndarray | None
+    labels: np.ndarray, scores: np.ndarray, propensity: np.ndarray | None, only_shown: bool
 ) -> np.ndarray:
     """Log-likelihood per share that other shown labels add to the scores; 0 if they add nothing."""
     shown = labels == PRESENT
@@ -137,8 +147,10 @@ def _compare_with_other_labels(
     z = (z - z.mean(axis=0)) / np.maximum(z.std(axis=0), 1e-9)
     alone = np.stack([np.ones_like(z.T), z.T], axis=2)
     others = target * (1 - np.eye(len(some)))[:, None]
+    # A row that shows another class is listed anyway, so that nothing else follows from that.
+    counts = (others.sum(axis=2) > 0) | (not only_shown)
     without, together = (
-        _fit_other_rows(x, target.T, theta)
+        _fit_other_rows(x * counts[..., None], target.T, theta, counts)
         for x in (alone, np.concatenate([alone, others], axis=2))
     )
     if together.max() <= without.max():
@@ -146,10 +158,12 @@ def _compare_with_other_labels(
     return np.asarray((together - without) * len(labels) / len(rows))
 
 
-def _fit_other_rows(x: np.ndarray, shown: np.ndarray, theta: np.ndarray) -> np.ndarray:
+def _fit_other_rows(
+    x: np.ndarray, shown: np.ndarray, theta: np.ndarray, counts: np.ndarray
+) -> np.ndarray:
     """Log-likelihood per share of P(shown | x) = c θ σ(w x), fitted to other rows (Fisher scoring).
 
-    `x` is (K, N, D), `shown` (K, N), `theta` (K,).
+    `x` is (K, N, D), `shown` (K, N), `theta` (K,); rows that do not count (K, N) have x = 0.
     """
     classes, rows, inputs = x.shape
     fold, found = np.arange(rows) % _FOLDS, np.zeros(len(_SHARES))
@@ -164,5 +178,5 @@ def _fit_other_rows(x: np.ndarray, shown: np.ndarray, theta: np.ndarray) -> np.n
                 at = step_below_ceiling(at, a, y, c, held)
             p = c * sigmoid((x[:, fold == left_out] @ at[..., None])[..., 0])
             p = np.where(shown[:, fold == left_out] > 0, p, 1 - p)
-            found[number] += np.log(np.maximum(p, 1e-9)).sum()
+            found[number] += np.log(np.maximum(p[counts[:, fold == left_out]], 1e-9)).sum()
     return found

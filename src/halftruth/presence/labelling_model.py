@@ -49,6 +49,8 @@ _CENTRE = np.diag([0.1, 1.0])
 _CLOSE = 1e-4
 # The share of rows with more than one label up to which labels are still called one per row.
 _FEW = 0.02
+# A listed row stands for at most this many that are not listed.
+_MOST_UNLISTED = 20.0
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,14 @@ class Presence:
     scale: float = 1.0
     absent_frequency: np.ndarray | float = 0.0
     propensity: np.ndarray | None = None
+    # Rows that show nothing are not listed.
+    only_shown: bool = False
 
     def prior(self, scores: np.ndarray) -> np.ndarray:
         """P(present | score), without using the label."""
         p = self._independent(scores)
+        if self.only_shown:
+            return np.minimum(p * _favour_listed(p, self.label_frequency), 1 - 1e-9)
         return np.minimum(p / _find_nonempty(p), 1 - 1e-9) if self.at_least_one else p
 
     def _independent(self, scores: np.ndarray) -> np.ndarray:
@@ -98,6 +104,9 @@ class Presence:
         of_label = np.where(labels == UNKNOWN, np.log(p * (1 - shown) + np.exp(absent)), absent)
         of_label = np.where(labels == PRESENT, np.log(p * shown), of_label)
         of_row = of_label.sum(axis=1)
+        if self.only_shown:
+            # The labels of a row, given that it shows one at least.
+            return float((of_row - np.log(_find_nonempty(p * shown)[:, 0])).sum())
         if not self.at_least_one:
             return float(of_row.sum())
         blank = ~(labels == PRESENT).any(axis=1)
@@ -140,6 +149,7 @@ def fit_presence(
     *,
     selection: str,
     at_least_one: bool = False,
+    only_shown: bool = False,
     propensity: np.ndarray | None = None,
     start: Presence | None = None,
     steps: int = 60,
@@ -147,6 +157,8 @@ def fit_presence(
 ) -> Presence:
     """Fit by expectation-maximisation, with an optional starting fit.
 
+    `only_shown`: rows that show nothing are not listed, so that each listed row stands for
+    (1 − κ) / κ more, κ = P(a label of the row is shown), in which every label is unknown.
     `share` fixes P(shown | present) of all classes instead of fitting one per class; with a
     `propensity` per class (K,), at most 1, it is `share` times that.
     """
@@ -166,17 +178,27 @@ def fit_presence(
     now = start
     if now is None:
         flat = np.zeros(z.shape[1])
-        now = Presence(selection, flat, flat + 1, flat + 0.7, at_least_one, scale, 0.0, propensity)
+        now = Presence(
+            selection, flat, flat + 1, flat + 0.7, at_least_one, scale, 0.0, propensity, only_shown
+        )
         now = _maximise(now, z, present.astype(float), np.zeros_like(certain), steps=15)
     before = 0.0
     if share is not None:
         relative = np.ones(z.shape[1]) if propensity is None else propensity
         now = replace(now, label_frequency=np.clip(share * relative, 0.01, 0.999))
     for _ in range(steps):
-        expected = now.posterior(labels, scores)
+        expected, weight = now.posterior(labels, scores), None
         total = (part * expected).sum(axis=0)
+        if only_shown:
+            p = now._independent(scores)
+            unlisted = _count_unlisted(p * now.label_frequency)
+            hidden_there = _infer_missing(p, now.label_frequency, 0.0)
+            weight = 1 + part * unlisted
+            expected = (expected + (weight - 1) * hidden_there) / weight
         absent_frequency = np.minimum(negative / np.maximum(part.sum() - total, 1.0), 0.999)
-        now = replace(_maximise(now, z, expected, certain), absent_frequency=absent_frequency)
+        now = replace(
+            _maximise(now, z, expected, certain, weight=weight), absent_frequency=absent_frequency
+        )
         if share is None:
             common = labelled.sum() / max(total.sum(), 1.0)
             frequency = (labelled + _FREQUENCY * common) / (total + _FREQUENCY)
@@ -189,7 +211,12 @@ def fit_presence(
 
 
 def _maximise(
-    now: Presence, z: np.ndarray, present: np.ndarray, certain: np.ndarray, steps: int = 2
+    now: Presence,
+    z: np.ndarray,
+    present: np.ndarray,
+    certain: np.ndarray,
+    steps: int = 2,
+    weight: np.ndarray | None = None,
 ) -> Presence:
     """Newton steps of the logistic regression of `present` on z, per class.
 
@@ -200,7 +227,10 @@ def _maximise(
         p = sigmoid(at[:, 0] + at[:, 1] * z)
         if certain.any():
             p = np.where(certain, np.minimum(p / _find_nonempty(p), 1.0), p)
-        slopes, bend = sum_derivatives(z, present - p, np.maximum(p * (1 - p), 1e-9))
+        gap, curve = present - p, np.maximum(p * (1 - p), 1e-9)
+        if weight is not None:
+            gap, curve = weight * gap, weight * curve
+        slopes, bend = sum_derivatives(z, gap, curve)
         step = step_towards_mean(at, slopes, bend, _DEVIATION, _CENTRE)
         # In the same direction: clipped by itself, a number of two that make up for each other
         # would never arrive.
@@ -226,6 +256,20 @@ def _infer_missing(
     if blank is None:
         return np.asarray(hidden)
     return np.where(blank, np.minimum(hidden / _find_nonempty(hidden), 1.0), hidden)
+
+
+def _count_unlisted(shown: np.ndarray) -> np.ndarray:
+    """(N, 1) for how many rows that show nothing a listed row stands, by P(k is shown) (N, K)."""
+    listed = _find_nonempty(shown)
+    return np.minimum((1 - listed) / listed, _MOST_UNLISTED)
+
+
+def _favour_listed(p: np.ndarray, label_frequency: np.ndarray) -> np.ndarray:
+    """P(the row is listed | k is present) / P(the row is listed), (N, K)."""
+    none = np.log1p(-np.minimum(p * label_frequency, 1 - 1e-9))
+    total = none.sum(axis=1, keepdims=True)
+    listed = np.maximum(-np.expm1(total), 1e-12)
+    return (1 - (1 - label_frequency) * np.exp(total - none)) / listed
 
 
 def infer_next_to_shown(

@@ -13,6 +13,9 @@ with a prevalence π_k per class. What labels leave open is covered by an interv
 - where every row shows exactly one label, three fits: classes independent of each other,
   independent given that at least one is present, and one c for all classes. The estimate is their
   mean in logits, the interval covers all three;
+- where every row shows a label, and some show several, rows that show nothing are taken for not
+  listed: the likelihood of a row is given that it shows one, P(present | x) is that of listed rows,
+  and the interval also covers that nearly all labels are shown;
 - where some rows show nothing and have lower scores than the others, these rows are empty.
 
 With the label of a cell known, `Probabilities.infer` gives P(present | x, label) of all cells.
@@ -43,6 +46,8 @@ from halftruth.seeds import check_seed
 
 Selection = Literal["auto", "missing_at_random", "single_positive"]
 SELECTIONS: tuple[str, ...] = get_args(Selection)
+# Whether rows without a shown label are in the file; "auto": not, if there is none.
+UNLABELLED_ROWS = ("auto", "kept", "dropped")
 # The curves are fitted to at most this many labels.
 _MOST_LABELS = 2_000_000
 # The ends of a range are found on about this many labels.
@@ -79,6 +84,8 @@ class Probabilities:
     complete: list[int] = field(default_factory=list)
     # Why nothing is known of missing labels: the scores do not rank (`ranking`); '' where they do.
     not_known: str = ""
+    # Rows that show nothing are taken for not listed.
+    only_shown: bool = False
 
     def __call__(self, logits: Any) -> np.ndarray:
         """Return P(present | x) of logits (N, K)."""
@@ -153,6 +160,7 @@ def fit_probabilities(
     labels_per_row: float | None = None,
     prevalence: Mapping[int, float] | None = None,
     complete: np.ndarray | None = None,
+    unlabelled_rows: str = "auto",
     seed: int = 0,
 ) -> Probabilities:
     """Fit P(present | x) to out-of-sample logits and incomplete labels.
@@ -168,6 +176,8 @@ def fit_probabilities(
         labels_per_row: the mean number of present classes, if it is known.
         prevalence: the known shares of rows, by class number.
         complete: (K,) of bool: classes of which every present label is shown.
+        unlabelled_rows: whether rows that show no label are in the file ("kept"), or were left out
+            ("dropped"); "auto": left out if there is none.
         seed: of the sample of rows that is fitted, where there are many.
 
     >>> z = np.array([[3.0], [2.0], [-3.0], [-4.0]] * 50)
@@ -192,19 +202,21 @@ def fit_probabilities(
     if blank_is_empty:
         values = np.where(blank[:, None] & (values == UNKNOWN), ABSENT, values)
 
+    only_shown = how == "missing_at_random" and _lists_only_shown(values, unlabelled_rows)
     some = draw_rows(values.shape, _MOST_LABELS, seed, values == PRESENT)
     part, scores = values[some].astype(np.int8), sigmoid(z[some])
     not_known = ""
     if (part == UNKNOWN).any() and (part == PRESENT).any():
         ranking = measure_ranking(labels[some], z[some])
         not_known = "" if ranking.found else ranking.describe()
-    fits, start = _fit_assumptions(part, scores, how, blank_is_empty, propensity)
+    given = how, blank_is_empty, only_shown
+    fits, start = _fit_assumptions(part, scores, *given, propensity)
     in_range = fits
     if not_known:
         # Any number of labels from those that are shown to all.
         in_range = [replace(fit, low=0.0, high=1e9) for fit in fits]
     elif possible is not None:
-        in_range = fits + _fit_assumptions(part, scores, how, blank_is_empty, possible)[0]
+        in_range = fits + _fit_assumptions(part, scores, *given, possible)[0]
     mean = sigmoid(np.sum([fit.weight * logit(fit.prior) for fit in fits], axis=0))
     first = np.stack([start.offset, start.slope / start.scale], axis=1)
     offset, slope = fit_curves(z[some], mean, first).T
@@ -218,6 +230,7 @@ def fit_probabilities(
         blank_is_empty=blank_is_empty,
         complete=[] if complete is None else np.flatnonzero(complete).tolist(),
         not_known=not_known,
+        only_shown=only_shown,
     )  # fmt: skip
     known = ~(values == UNKNOWN).any(axis=0)
     levels = [fit.prior.mean(axis=0) * end for fit in in_range for end in (fit.low, fit.high)]
@@ -241,6 +254,7 @@ def _fit_assumptions(
     scores: np.ndarray,
     how: str,
     blank_is_empty: bool,
+    only_shown: bool,
     propensity: np.ndarray | None,
 ) -> tuple[list[_Fit], Presence]:
     """Fit every assumption that the labels allow; also returns a fit to start the curves from."""
@@ -259,20 +273,24 @@ def _fit_assumptions(
         return [_Fit(kind, 1.0, prior, low, high)], fit
     # Where rows show one label each by design, blank rows tell nothing of the share.
     shares = fit_label_frequency(
-        labels, scores, propensity, use_blank_rows=how == "missing_at_random"
-    )
+        labels, scores, propensity, use_blank_rows=how == "missing_at_random",
+        only_shown=only_shown,
+    )  # fmt: skip
     by_share = [("missing_at_random", 1 - shares.nonempty), ("no empty row", shares.nonempty)]
     prior = shares.prior(scores)
     part = 1.0 if how == "missing_at_random" else 1 / 3
+    low = shares.low
+    if only_shown:
+        # Nearly all labels may be shown instead, and every row have one.
+        low = min(low, float((labels == PRESENT).sum()) / max(float(prior.sum()), 1e-9))
     found = [
-        _Fit(name, part * weight, prior, shares.low, shares.high)
+        _Fit(name, part * weight, prior, low, shares.high)
         for name, weight in by_share
         if weight > 0
     ]
     if how == "missing_at_random":
-        if len(labels) >= _SOME_ROWS and (labels == PRESENT).any(axis=1).all():
-            # Either nearly all labels are shown, or every row was given at least one of its labels.
-            # Nothing tells which, so the interval covers both.
+        if only_shown and ((labels == PRESENT).sum(axis=1) == 1).mean() > 0.5:
+            # Most rows show one label: every row may have been given one of its labels at least.
             some = draw_rows(labels.shape, _MOST_LABELS // 10, 0, labels == PRESENT)
             next_to = fit_presence(labels[some], scores[some], selection="single_positive")
             found.append(_Fit("single_positive", 0.0, next_to.prior(scores)))
@@ -326,6 +344,30 @@ def check_labels_per_row(
         f"labels_per_row (--labels-per-row): expected more than {least} and less than {high:g}, "
         f"which would be every class in every row, got {labels_per_row:g}"
     )
+
+
+def _lists_only_shown(labels: np.ndarray, unlabelled_rows: str) -> bool:
+    """Whether rows that show nothing are missing from the file: as the user says, or none is there.
+
+    Then either they were left out, or nearly all labels are shown; the interval covers both.
+    """
+    if unlabelled_rows not in UNLABELLED_ROWS:
+        expected = ", ".join(UNLABELLED_ROWS)
+        raise ValueError(f"unlabelled_rows: expected {expected}, got {unlabelled_rows!r}")
+    if unlabelled_rows == "dropped":
+        check_unlabelled_rows(labels)
+    listed = unlabelled_rows == "auto" and len(labels) >= _SOME_ROWS
+    listed = listed and bool((labels == PRESENT).any(axis=1).all())
+    return bool((listed or unlabelled_rows == "dropped") and (labels == UNKNOWN).any())
+
+
+def check_unlabelled_rows(labels: np.ndarray) -> None:
+    """Refuse rows that show nothing where the user says that such rows were left out."""
+    if blank := int((~(labels == PRESENT).any(axis=1)).sum()):
+        raise ValueError(
+            "unlabelled_rows (--unlabelled-rows dropped): expected only rows that show a label, "
+            f"got {blank:,} that show none; leave the option out or these rows"
+        )
 
 
 def _are_empty(blank: np.ndarray, z: np.ndarray) -> bool:

@@ -12,14 +12,21 @@ from halftruth.data.errors import some
 from halftruth.presence.probabilities import Probabilities
 from halftruth.report.page import make_table
 from halftruth.train.auto.label_bias import describe_bias, looks_biased, read_test
-from halftruth.train.results.run_result import ESTIMATED, UNKNOWN_AS_ABSENT, VERIFIED, Result
+from halftruth.train.results.run_result import (
+    ESTIMATED,
+    ONLY_SHOWN,
+    UNKNOWN_AS_ABSENT,
+    VERIFIED,
+    Result,
+)
 from halftruth.train.run_folder import write_text
 from halftruth.train.scored_rows import PARTS
 
 # The section of scores after a verification lies between these marks.
 _BEGIN, _END = "<!-- verified -->", "<!-- /verified -->"
 _RULES = {
-    "f1": "highest expected F1 per class",
+    "f1": "between the cuts with the highest expected F1 of the class and over all labels",
+    "macro-f1": "highest expected F1 per class",
     "f2": "highest expected F2 per class, which weighs recall more",
     "precision": "most predictions with at least this expected precision per class",
     "recall": "fewest predictions with at least this expected recall per class",
@@ -104,7 +111,8 @@ def show_decisions(result: Result) -> str:
         f"<b>{count.value:.2f}</b>{interval}.</p>"
         f"<p>Probabilities P(present | x), prevalences and thresholds are <b>estimated</b> from "
         f"{fitted.rows:,} rows that the model was not fitted on. Assumption: "
-        f"{_SELECTIONS[fitted.selection]}.</p>"
+        f"{_SELECTIONS[fitted.selection]}{'; ' * fitted.only_shown}"
+        f"{ONLY_SHOWN * fitted.only_shown}.</p>"
     )
     if result.not_predicted:
         text += (

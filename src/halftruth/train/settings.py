@@ -195,7 +195,7 @@ class Setting:
             return "a number of trials or a time (12, 10 minutes)"
         if self.name == "decide" and not is_rule(value):
             return (
-                "f1, f2, precision=0.9, recall=0.9, threshold=0.5, score=0.5, top=3, count or "
+                "f1, macro-f1, f2, precision=0.9, recall=0.9, threshold=0.5, score=0.5, top=3, count or "
                 "cost=5 (other numbers are possible)"
             )
         if self.choices and value not in self.choices:
@@ -346,14 +346,20 @@ class Settings:
     )
     decide: str = _declare(
         "f1", METHOD,
-        "Which classes to predict: f1 (highest expected F1 per class), f2, precision=0.9, "
-        "recall=0.9, threshold=0.5, score=0.5 (the same before calibration, as papers cut), top=3, "
-        "count (as many as estimated) or cost=5 (a missed label costs 5 times as much as a wrong "
-        "one).", on_resume=FREE, first=True,
+        "Which classes to predict: f1, macro-f1 (highest expected F1 per class), f2, "
+        "precision=0.9, recall=0.9, threshold=0.5, score=0.5 (the same before calibration, as "
+        "papers cut), top=3, count (as many as estimated) or cost=5 (a missed label costs 5 times "
+        "as much as a wrong one).", on_resume=FREE, first=True,
     )  # fmt: skip
     labels_per_row: float | None = _declare(
         None, METHOD, "The mean number of present classes per row, if you know it.",
         default_words="estimated", more_than=0, on_resume=FREE,
+    )  # fmt: skip
+    unlabelled_rows: str = _declare(
+        "auto", METHOD,
+        "Whether rows without a shown label are in the label file (kept), or were left out when it "
+        "was written (dropped); auto: left out, if every row shows one and some show several.",
+        choices=("auto", "kept", "dropped"), only=(LABELS_INCOMPLETE,), on_resume=FREE,
     )  # fmt: skip
     prevalence: list[str] | dict[str, float] = _declare(
         list, METHOD,

@@ -30,6 +30,7 @@ from halftruth.labels import (
 )
 from halftruth.labels.soft_labels import scale_weights
 from halftruth.losses import Loss
+from halftruth.presence.probabilities import check_unlabelled_rows
 from halftruth.reading import text_options
 from halftruth.train.auto.plan import choose_val, fits_many
 from halftruth.train.config import ENSEMBLE, GIVEN, Config
@@ -196,6 +197,9 @@ def _read_rows(config: Config, sparse: bool) -> tuple[LabelMatrix, np.ndarray | 
             labels.stored, labels.classes, config.prevalence, config.complete_classes,
             config.labels_per_row,
         )  # fmt: skip
+    if config.unlabelled_rows == "dropped" and not sparse:
+        # Reported before training; it is used after it.
+        check_unlabelled_rows(labels.values)
     if groups is None and labels.items is not None and len(set(labels.items)) < len(labels):
         # Rows of one item are copies of its input: a model must not be judged on those it has seen.
         groups = np.asarray(labels.items, dtype=str)

@@ -46,6 +46,10 @@ from halftruth.train.task import Task
 VERIFIED, KNOWN_ONLY = "on complete labels", "on known labels only"
 UNKNOWN_AS_ABSENT, ESTIMATED = "counting unknown as absent", "estimated"
 SHOWN = ("mAP", "CF1", "OF1")
+ONLY_SHOWN = (
+    "every row shows a label, so rows that show none are taken for left out "
+    "(--unlabelled-rows kept: every row of the data is there)"
+)
 # With fewer rows there is nothing to estimate scores from.
 _LEAST_ROWS = 30
 
@@ -175,6 +179,8 @@ class Result:
         text = f"decisions by {self.decide}; estimated labels per row: {count}"
         if reason:
             text = f"WARNING: scores are not estimated: {reason}.\n{text}"
+        if self.probabilities.get("only_shown"):
+            text += f"; {ONLY_SHOWN}"
         if self.not_predicted:
             text += f"; not predicted: {some(self.not_predicted)}"
         return text
@@ -389,7 +395,8 @@ def decide_without_complete_labels(
         labels[learnt], np.searchsorted(learnt, given.rows), given.logits,
         shown=(task.labels.values[task.splits.train] == PRESENT).sum(axis=0), rule=config.decide,
         bias=bias, exponent=exponent, verified=verified, prevalence=shares, complete=complete,
-        labels_per_row=config.labels_per_row, seed=config.seed,
+        labels_per_row=config.labels_per_row, unlabelled_rows=config.unlabelled_rows,
+        seed=config.seed,
     )  # fmt: skip
     present = probabilities.infer(
         labels[given.rows], given.logits, verified=verified, propensity=propensity
