@@ -35,7 +35,7 @@ from halftruth.train.run_folder import RESULT
 
 # The kinds of items, with the options of `halftruth bench paper` that have an effect.
 KINDS = {
-    "runs": ("data", "out", "form", "seeds", "setting", "limit", "only"),
+    "runs": ("data", "out", "form", "seeds", "setting", "limit", "only", "add"),
     "train": ("data", "out", "form", "setting", "limit", "only"),
     "statistics": ("data",),
     "settings": (),
@@ -183,11 +183,13 @@ def grids(
     seeds: list[int] | None = None,
     limit: int | None = None,
     only: str | None = None,
+    add: Sequence[str] = (),
 ) -> Iterator[Grid]:
     """The grids of an item: one per data set, or one for a smaller `form`.
 
     `settings` replace training settings of every row. `limit` keeps so many rows per part, `only`
-    names data sets.
+    names data sets. `add`: more rows, such as "package.module:Loss" or "hill:lam=1.2", which are
+    trained as the first row.
     """
     for name, rows in choose_rows(item, form, only).items():
         base = _form_grid(item, form) if form else _paper_grid(item, rows[0], name, data)
@@ -198,6 +200,12 @@ def grids(
         methods = _methods(item, rows, small=form is not None, settings=settings or {})
         if "vary" in item.values:
             methods = expand_sweeps(item, methods, rows[0])[0]
+        for text in add:
+            from halftruth.plots.loss_figures import parse_method
+
+            loss, options = parse_method(text)
+            like = next(iter(methods.values())).get("training", {})
+            methods[text] = {"loss": loss, "options": options, "search": {}, "training": like}
         training = {**base.get("training", {}), **(settings or {})} if form else {}
         threshold = item.values.get("threshold", "fit")
         yield make_grid({**base, "training": training, "threshold": threshold, "methods": methods})

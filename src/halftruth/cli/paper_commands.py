@@ -47,6 +47,10 @@ def paper(
     only: Annotated[
         str | None, typer.Option(help="Only these data sets: voc2012,coco2014.")
     ] = None,
+    add: Annotated[
+        list[str] | None,
+        typer.Option(help="Another row: a method, or package.module:Loss; with :key=value,..."),
+    ] = None,
     jobs: Jobs = 1,
     device: Device = "auto",
 ) -> None:
@@ -57,7 +61,7 @@ def paper(
     from halftruth.bench.paper_items import KINDS, check_data, find_item, items
 
     given: dict[str, Any] = {"data": data, "out": out, "form": form, "seeds": seeds}
-    given |= {"setting": setting, "limit": limit, "only": only}
+    given |= {"setting": setting, "limit": limit, "only": only, "add": add or []}
     if table is None and figure is None:
         _refuse(given, "without --table or --figure")
         for item in items(number):
