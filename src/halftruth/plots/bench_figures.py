@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -53,8 +54,8 @@ def draw_sweep(
                     mine = [run for run in runs if run["method"] == row]
                     values = {x: [run["test"][metric] for run in mine]}
                     if sweep.x == "epoch":
-                        by_epoch = zip(*(run["val_by_epoch"] for run in mine), strict=False)
-                        values = dict(enumerate(by_epoch, start=1))
+                        by_epoch = np.transpose([run["val_by_epoch"] for run in mine])
+                        values = {at: list(v) for at, v in enumerate(by_epoch, start=1)}
                     for at, found in values.items():
                         point = {"curve": curve, "at": at, "value": 100 * np.mean(found)}
                         tables.append({**place, **point, "runs": len(found)})
@@ -67,20 +68,23 @@ def draw_sweep(
     parts = list(numbers.groupby(["data", "x", "metric"], sort=False))
     columns = min(len(parts), 4)
     figure, grid = panels(-(-len(parts) // columns), columns, width=3.3, height=2.9)
-    for axes, ((data, x, metric), part) in zip(grid.flat, parts, strict=False):
-        for place, (curve, line) in enumerate(part.groupby("curve", sort=False)):
-            if line["at"].isna().all():
-                look = {"color": INK, "linestyle": (":", "-.")[place % 2], "linewidth": 1.0}
-                axes.axhline(line["value"].iloc[0], label=curve, **look)
+    for axes, (key, part) in zip(grid.flat, parts, strict=False):
+        title, x, metric = map(str, cast(tuple[Any, ...], key))
+        for number, (curve, points) in enumerate(part.groupby("curve", sort=False)):
+            if points["at"].isna().all():
+                style = (":", "-.")[number % 2]
+                height = float(points["value"].iloc[0])
+                axes.axhline(height, label=str(curve), color=INK, linestyle=style, linewidth=1.0)
                 continue
-            at = line["at"].to_numpy(dtype=float)
-            axes.plot(at, line["value"], marker="o", markersize=3, label=curve, **line_look(place))
-            if at.min() >= 0 and at.max() > 20 * np.min(at[at > 0]):
+            at = points["at"].to_numpy(dtype=float)
+            look = {"marker": "o", "markersize": 3, **line_look(number)}
+            axes.plot(at, points["value"], label=str(curve), **look)
+            if x != "epoch" and at.min() >= 0 and at.max() > 20 * np.min(at[at > 0]):
                 axes.set_xscale("symlog", linthresh=np.min(at[at > 0]))
-        axes.set_title(data)
+        axes.set_title(title)
         axes.set_xlabel(x)
-        rows = "validation" if x == "epoch" else "test"
-        axes.set_ylabel(f"{names.get(metric, metric)}, %, {rows} rows")
+        kind = "validation" if x == "epoch" else "test"
+        axes.set_ylabel(f"{names.get(metric, metric)}, %, {kind} rows")
         if part["curve"].any():
             axes.legend(fontsize=6)
     for axes in list(grid.flat)[len(parts) :]:
@@ -95,7 +99,8 @@ def draw_comparison(found: pd.DataFrame) -> Drawing:
     parts = list(numbers.groupby(COLUMN, sort=False))
     most = max(len(part) for _, part in parts)
     figure, grid = panels(1, len(parts), width=3.6, height=1.2 + 0.2 * most)
-    for axes, ((setup, data, labels, metric), part) in zip(grid[0], parts, strict=True):
+    for axes, (key, part) in zip(grid[0], parts, strict=True):
+        setup, data, labels, metric = cast(tuple[Any, ...], key)
         part = part.sort_values("mean", ascending=False, kind="stable").reset_index(drop=True)
         places = np.arange(len(part))
         axes.errorbar(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -149,7 +150,7 @@ def draw_corrected(
         name = axes.get_ylabel().removesuffix(", %")
         axes.set_ylabel(f"{name} of the labels\ntaken for missing ones, %")
         if name in bands:
-            look = {"color": GRID, "alpha": 0.25, "linewidth": 0}
+            look: dict[str, Any] = {"color": GRID, "alpha": 0.25, "linewidth": 0}
             text = f"pseudo-labels of the trained {runs[0].name}, p > {band[0]:g} to {band[1]:g}"
             span = axes.axhspan(*sorted(bands[name]), label=text, **look)
             axes.legend(handles=[span], loc="best", fontsize=6)

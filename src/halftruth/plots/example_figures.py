@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -63,7 +64,8 @@ def draw_examples(folders: Sequence[Path], labels: Path, count: int = 4, skip: i
         for at, name in zip(columns, names, strict=True):
             bottom.text(at, 1, shorten(name, 9), **look)
         lines: pd.DataFrame = wide.loc[[item]].droplevel("image").sort_index(ascending=False)
-        for number, ((known, name), values) in enumerate(lines.head(8).iterrows()):  # type: ignore[misc]
+        for number, (key, values) in enumerate(lines.head(8).iterrows()):
+            known, name = cast(tuple[bool, str], key)
             y, colour = 0.88 - 0.1 * number, _GREEN if known else _RED
             bottom.text(0, y, shorten(str(name), 12), **{**look, "ha": "left"}, color=colour)
             for at, value in zip(columns, values, strict=True):

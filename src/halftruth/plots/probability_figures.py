@@ -100,7 +100,8 @@ def _with_gain(name: str, first: Record, run: Record, part: str) -> str:
     key = f"{part}_AP"
     if run is first or run.classes is None or first.classes is None or key not in run.classes:
         return name
-    before, after = (one.classes.set_index("class")[key][name] for one in (first, run))
+    tables = first.classes, run.classes
+    before, after = (float(one.set_index("class")[key][name]) for one in tables)
     return f"{name} (AP {100 * (after - before):+.1f})"
 
 
@@ -163,7 +164,7 @@ def _draw_panels(
             draw(axes, table)
             title = str(key)
             if column == "epoch":
-                title = f"epoch {key}" if key else "before training"
+                title = f"epoch {title}" if key else "before training"
             axes.set_title(shorten(f"{run.name}, {title}", 36))
         grid[line, 0].set_ylabel(text)
     rows = ", ".join(ROWS_OF[str(part)] for part in numbers["part"].unique())
