@@ -6,7 +6,7 @@ import pytest
 from tiny_grid import HereOnly, tiny_grid
 from typer.testing import CliRunner
 
-from halftruth.bench import read_results, run_grid, runner
+from halftruth.bench import paper_items, read_results, run_grid, runner
 from halftruth.cli.app import app
 from halftruth.losses import registry
 from halftruth.train import ConfigError
@@ -53,8 +53,27 @@ def test_own_losses_and_auto_are_compared_and_drawn(on_path, root, tmp_path, mon
     drawn = call(app, ["plot", "bench", str(out), "--out", str(tmp_path / "figures")])
     assert drawn.exit_code == 0, drawn.output + str(drawn.exception)
     assert "own_losses_for_grids" not in sys.modules
-    names = {path.name for path in (tmp_path / "figures").glob("*.svg")}
-    assert {"comparison.svg", "sensitivity-own_losses_for_grids-Softer.svg"} <= names
+    assert (tmp_path / "figures.svg").exists()
+
+
+def test_a_method_stands_in_a_papers_table_by_one_command(on_path, root, tmp_path, monkeypatch):
+    """docs/benchmarks.md, Your own method: one of another package, and one of the repository."""
+    monkeypatch.setattr(runner, "Pool", HereOnly)
+    form = {"data": {"reader": "tabular", "dataset": "toy", "root": "toy.npz"}, "about": "",
+            "training": {"epochs": 2, "batch_size": 8}, "trials": 1, "seeds": [0, 1]}  # fmt: skip
+    declared = {**paper_items._declared()}
+    declared["forms"] = {**declared["forms"], "voc-few": form}
+    monkeypatch.setattr(paper_items, "_declared", lambda: declared)
+    words = ["bench", "paper", "003", "--table", "IV", "--form", "voc-few", "--data", str(root)]
+    words += ["--out", str(tmp_path), "--add", f"{NAME}:weight=0.5", "--add", "swan"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, (done.output, done.exception)
+    rows = (tmp_path / "voc-few.md").read_text()
+    lines = [line for line in rows.splitlines() if line.startswith("| `")]
+    assert [line.split("`")[1] for line in lines[-2:]] == [f"{NAME}:weight=0.5", "swan"]
+    assert lines[0].startswith("| `Full labels`")
+    wrong = CliRunner().invoke(app, [*words, "--add", "gone"])
+    assert wrong.exit_code != 0
 
 
 def test_options_of_own_losses_are_checked(on_path):

@@ -18,7 +18,9 @@ from halftruth.bench.paper_items import KINDS, Item, find_item, grids, items
 from halftruth.bench.processes import Answer
 from halftruth.cli import main, paper_commands
 from halftruth.cli.bench_commands import app
+from halftruth.plots import paper_figures
 from halftruth.plots.example_figures import draw_examples
+from halftruth.plots.run_records import read_run, read_runs
 from halftruth.train.config import ConfigError
 from halftruth.train.results.trained_run import TrainedRun
 
@@ -111,7 +113,8 @@ class FirstOfEachDataSet(HereOnly):
             return super().answers()
         self.task = None
         made_up = dict.fromkeys((*METRICS, "F1_neg"), 0.5)
-        return [Answer(job, {"val": made_up, "test": made_up, "seconds": 0.0})]
+        found = {"val": made_up, "test": made_up, "seconds": 0.0, "val_by_epoch": [0.5]}
+        return [Answer(job, found)]
 
 
 @pytest.fixture
@@ -153,7 +156,7 @@ def test_every_command_starts_on_a_stand_in(item, data, quick, tmp_path, monkeyp
     assert result.exit_code == 0, (result.output, result.exception)
     if item.kind in ("statistics", "settings"):
         assert result.output.count("\n|") > 1
-    if item.kind in ("losses", "labels", "train"):
+    if item.kind in ("losses", "labels", "train") or "vary" in item.values:
         assert saved or list(tmp_path.rglob("*.svg"))
     if item.kind == "runs":
         assert "mean ± standard deviation" in (tmp_path / "results.md").read_text()
@@ -164,7 +167,10 @@ def test_copies_after_early_epochs_hold_the_weights_of_these_epochs(data, tmp_pa
     item = find_item("003", "Figure", "6")
     chosen = [recipe for recipe in item.recipes() if recipe.name.endswith("/splc")]
     read = paper_items.read_data(data, "coco2014", "left-40")
-    values = paper_items.run_settings(chosen[0], read, tmp_path / "labels", {**QUICK, "epochs": 3})
+    settings = {**QUICK, "epochs": 3}
+    values = paper_items.run_settings(
+        chosen[0], chosen[0].settings, read, tmp_path / "labels", settings
+    )
     values |= {"out": str(tmp_path / "splc"), "device": "cpu", "workers": 0, "ema": 0.0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -175,6 +181,12 @@ def test_copies_after_early_epochs_hold_the_weights_of_these_epochs(data, tmp_pa
     assert not torch.equal(one["linear.weight"], three["linear.weight"])
     assert torch.equal(three["linear.weight"], end["linear.weight"])
     assert set(drawing.numbers["run"]) == {"splc-epoch-1", "splc-epoch-3", "splc"}
+    # The scores are the sigmoid, and the labels of the paper's rule are told from missing ones.
+    row = drawing.numbers[drawing.numbers["run"] == "splc"].iloc[0]
+    run = TrainedRun(folders[-1])
+    scores = run.predict(run.config.images[0], raw=True).set_index("item")
+    assert row["score"] == pytest.approx(scores.loc[row["image"], row["class"]], abs=1e-6)
+    assert drawing.numbers.groupby("image")["shown"].any().all()
     # A finished run is not trained again.
     assert paper_items._train(values, pytest.fail, [1, 3, 9]) == folders
 
@@ -189,16 +201,78 @@ def test_the_untrained_run_of_figure_5_predicts_as_before_training(data, tmp_pat
         found = paper_items.train_recipes(kept, data, tmp_path, settings, say=lambda text: None)
     (folders,) = found.values()
     assert [folder.name for folder in folders] == ["gr-before-training", "gr"]
+    (run,) = paper_figures._join_starts(read_runs(folders))
+    assert list(run.epochs["number"]) == [0, 1]
+    assert run.histograms[0] == read_run(folders[0]).histograms[0]
+    assert run.place("best") == 1
     weights = [TrainedRun(folder).model.head.state_dict()["linear.weight"] for folder in folders]
     assert not torch.equal(*weights)
     # A normal initialisation of standard deviation 0.01, unchanged to six digits.
     assert weights[0].std().item() == pytest.approx(0.01, rel=0.2)
 
 
-def test_records_of_the_last_epoch_are_listed_in_percent(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"a": 0.5}\n{"a": 0.25, "b": null}\n')
-    text = paper_items.last_records({"voc": [tmp_path]}, ["a", "b"])
-    assert f"| voc/{tmp_path.name} | 25.00 | – |" in text
+def test_records_of_the_last_epoch_are_means_next_to_published_numbers(tmp_path):
+    """Paper 001, Table 6: the precision of positive pseudo-labels, 3 runs."""
+    name, folders = "pseudo_positive_precision", []
+    for seed, value in enumerate((0.1, 0.2, 0.3)):
+        folders.append(tmp_path / f"em-apl-positive-seed-{seed}")
+        folders[-1].mkdir()
+        lines = f'{{"{name}": 0.5}}\n{{"{name}": {value}, "b": null}}\n'
+        (folders[-1] / "metrics.jsonl").write_text(lines)
+    text = paper_items.last_records({"small": folders}, [name, "b"], {"small": "voc2012"})
+    assert "| small | em-apl-positive | 20.00 ± 10.00 | 15.66 | – | – | 3 |" in text
+
+
+def test_a_sweep_has_a_row_per_combination_and_the_names_of_recipes():
+    item = find_item("002", "Figure", "2")
+    (grid,) = grids(item, Path("nowhere"), form="voc-features")
+    rows = grid.entries()
+    a, b, c = paper_items.make_sweeps(item, "voc-features", None)["voc-features"]
+    assert [sweep.x for sweep in (a, b, c)] == ["ratio", "mu", "epoch"]
+    assert list(a.rows) == ["b -2", "b -5", "b -8"]
+    assert list(a.rows["b -2"]) == [0.6, 0.8, 1.0, 1.2]
+    # The paper's own values are the recipe's row, which has a published number.
+    assert a.rows["b -2"][1.0] == b.rows["sigma 0.5"][0.8] == "gr"
+    assert rows[a.rows["b -8"][0.8]]["options"]["w"] == [0, 10.0]
+    assert rows[b.rows["sigma 1.0"][0.2]]["options"]["mu"] == [0.5, 0.2]
+    assert {"bce", "em"} <= rows.keys() - {
+        row for s in (a, b, c) for r in s.rows.values() for row in r.values()
+    }
+    chest = paper_items.make_sweeps(find_item("000", "Figure", "4"), "chest-features", None)
+    assert chest["chest-features"][0].rows[""][0.05] == "bce-cb-any-0.05"
+
+
+def test_an_item_checks_all_its_data_sets_before_it_starts(data, tmp_path, quick):
+    """Only VOC and CUB are there: nothing is trained, and --only runs those."""
+    for name in ("voc2012", "cub"):
+        (tmp_path / name).symlink_to(data / name)
+    words = ["paper", "001", "--figure", "8", "--data", str(tmp_path), "--out", str(tmp_path / "o")]
+    words += [f"--setting={key}={value}" for key, value in QUICK.items()]
+    words += ["--setting=device=cpu", "--setting=workers=0"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        refused = CliRunner().invoke(app, words)
+        assert not (tmp_path / "o").exists()
+        done = CliRunner().invoke(app, [*words, "--only", "voc2012,cub"])
+    text = str(refused.exception)
+    assert "not found below" in text
+    assert "coco2014, nuswide; the others run with --only voc2012,cub" in text
+    assert "cocodataset.org" in text
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert (tmp_path / "o" / "cub" / "em").exists()
+
+
+def test_every_training_item_has_a_small_form():
+    training = [item for item in ITEMS if item.kind in ("runs", "train")]
+    assert [item.name for item in training if not item.forms] == []
+
+
+def test_table_2_of_paper_004_has_its_search_and_ten_seeds():
+    (grid, *_) = grids(find_item("004", "Table", "2"), Path("nowhere"))
+    assert len(grid.seeds) == 10
+    cell = next(cell for cell in grid.cells() if cell.method == "em")
+    tried = {(t.training["lr"], t.training["batch_size"]) for t in cell.own_trials}
+    assert tried == {(lr, n) for lr in (1e-2, 1e-3, 1e-4, 1e-5) for n in (8, 16)}
 
 
 def test_every_data_set_of_the_papers_has_a_stand_in():
@@ -207,7 +281,7 @@ def test_every_data_set_of_the_papers_has_a_stand_in():
 
 @pytest.mark.parametrize("item", [item for item in ITEMS if item.forms], ids=lambda item: item.name)
 def test_the_smaller_forms_are_valid_grids_with_published_numbers(item):
-    for form in item.forms:
+    for form in item.forms if item.kind == "runs" else ():
         for grid in grids(item, Path("nowhere"), form=form):
             assert grid.cells()
             ((_, about),) = grid.data.items()
@@ -227,9 +301,9 @@ def test_arabic_numbers_find_the_tables_of_paper_003():
         (["003", "--table", "VI", "--data", "nowhere"], "there is no such folder"),
         (["003", "--table", "I", "--seeds", "1"], "has no effect for 003 Table I"),
         (["003", "--figure", "3", "--data", "."], "--data has no effect for 003 Figure 3"),
-        (["003", "--table", "V", "--data", ".", "--form", "voc"], "has no form 'voc'"),
+        (["003", "--table", "V", "--data", ".", "--form", "gone"], "has no form 'gone'"),
         (
-            ["003", "--table", "V", "--data", ".", "--seeds", "a"],
+            ["003", "--table", "V", "--data", ".", "--form", "voc", "--seeds", "a"],
             "seeds: expected a list, each a whole",
         ),
         (["003", "--data", "."], "has no effect without --table"),

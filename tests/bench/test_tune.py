@@ -1,5 +1,6 @@
 """The search over a method's settings, with Optuna."""
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -51,7 +52,7 @@ def test_the_recipe_holds_the_settings_of_the_best_trial(settings, tmp_path):
     assert len(study.trials) == 6
     best, recipe = study.best_trial, yaml.safe_load(path.read_text())
     assert recipe["head_lr"] == float(f"{best.params['head_lr']:.3g}")
-    assert recipe["options"] == {"alpha": float(f"{best.params['alpha']:.3g}")}
+    assert recipe["options"] == {"alpha": json.loads(best.params["alpha"])}
     assert list((tmp_path / "t" / "trials").iterdir()) == []
     config = load_settings(path, {"out": str(tmp_path / "run"), "device": "cpu"})
     result = fit(config, quiet=True, report=False)
@@ -59,12 +60,12 @@ def test_the_recipe_holds_the_settings_of_the_best_trial(settings, tmp_path):
 
 
 def test_the_first_trial_uses_the_given_settings(settings, tmp_path):
-    given = {**settings, "head_lr": 0.002, "options": {"alpha": 0.3}}
+    given = {**settings, "head_lr": 0.002, "options": {"alpha": 0.4}}
     tune(given, trials=1, out=tmp_path, say=lambda text: None)
     (trial,) = optuna.load_study(
         study_name="halftruth", storage=f"sqlite:///{tmp_path}/study.db"
     ).trials
-    assert trial.params == {"head_lr": 0.002, "alpha": 0.3}
+    assert trial.params == {"head_lr": 0.002, "alpha": "0.4"}
 
 
 def test_workers_share_a_study_and_stop_together(settings, tmp_path):
@@ -133,6 +134,13 @@ def test_an_objective_can_be_a_metric_of_complete_labels(settings, data, tmp_pat
     raw = 1 / (1 + np.exp(-details.logits["val"]))
     found = evaluate(raw, details.task.truth[rows])["macro_F2"]
     assert study.best_value == pytest.approx(found, abs=1e-9)
+    # The pruner compares epochs by the objective, too.
+    one = tmp_path / "one"
+    fixed = {"head_lr": None}
+    tune(given, trials=1, search=fixed, objective="macro_F2", out=one, say=lambda text: None)
+    (trial,) = optuna.load_study(study_name="halftruth", storage=f"sqlite:///{one}/study.db").trials
+    assert "head_lr" not in trial.params
+    assert trial.intermediate_values[0] == pytest.approx(trial.value, abs=1e-9)
     with pytest.raises(TuneError, match="belongs to another search: objective was 'macro_F2'"):
         tune(given, trials=3, out=tmp_path, say=lambda text: None)
     with pytest.raises(TuneError, match=r"objective F2_CIW: .*a"):

@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 from legible import assert_legible
 
+from halftruth.bench.paper_items import Sweep
 from halftruth.bench.result_tables import summarise
 from halftruth.bench.results import read_results
 from halftruth.data import DataError
-from halftruth.plots.bench_figures import draw_bench, draw_comparison, tried_settings
+from halftruth.plots.bench_figures import draw_bench, draw_comparison, draw_sweep
 from halftruth.plots.search_figures import draw_sensitivity, draw_study, read_study
-from halftruth.plots.style import save_all
 
 optuna = pytest.importorskip("optuna")
 
@@ -101,53 +101,54 @@ def records(path):
 
 
 def test_the_comparison_is_the_mean_over_seeds(results):
-    drawings, left_out = draw_bench(results)
-    assert left_out == []
-    assert [drawing.name for drawing in drawings] == [
-        "comparison",
-        *(f"sensitivity-{method}" for method in ("complete", "bce", "em")),
-    ]
-    table = drawings[0].numbers.set_index(["data", "method"])
+    drawing = draw_bench(results)
+    table = drawing.numbers.set_index(["data", "method"])
     runs = [r for r in records(results) if r["data"] == "yeast" and r["method"] == "bce"]
     values = [100 * run["test"]["mAP"] for run in runs if "test" in run]
     assert table.loc[("yeast", "bce"), "mean"] == pytest.approx(np.mean(values))
     assert table.loc[("yeast", "bce"), "std"] == pytest.approx(np.std(values, ddof=1))
     assert table.loc[("voc2012", "em"), "published"] > 80
     assert np.isnan(table.loc[("yeast", "em"), "published"])
-    for drawing in drawings:
-        assert_legible(drawing.figure)
-
-
-def test_a_dot_in_a_name_or_a_folder_is_no_file_ending(results, tmp_path):
-    """Row names of paper 000 end in their lambda: bce-cb-any-0.01."""
-    lines = results.read_text().replace('"method": "em"', '"method": "em-0.01"')
-    results.write_text(lines)
-    folder = tmp_path / "figures-0.5"
-    folder.mkdir()
-    drawings, _ = draw_bench(results, methods=["em-0.01"])
-    written = {path.name for path in save_all(drawings, folder) if path.parent == folder}
-    assert {"comparison.svg", "sensitivity-em-0-01.svg"} <= written
-
-
-def test_settings_that_were_not_given_have_their_default(results):
-    table = tried_settings(records(results), "em", "CF1")
-    assert table["alpha"].tolist()[:3] == pytest.approx([0.1, 0.1, 0.2])
-    assert table["value"][0] == pytest.approx(50 * records(results)[10]["val"]["mAP"])
+    assert_legible(drawing.figure)
 
 
 def test_methods_can_be_selected(results):
-    drawings, _ = draw_bench([results], methods=["em"])
-    assert [drawing.name for drawing in drawings] == ["comparison", "sensitivity-em"]
+    assert set(draw_bench([results], methods=["em"]).numbers["method"]) == {"em"}
     with pytest.raises(DataError, match="no results of"):
         draw_bench(results, methods=["hill"])
 
 
 def test_trials_without_test_scores_have_no_comparison(results):
-    trials = [json.dumps(r) for r in records(results) if r["trial"]]
-    results.write_text("\n".join(trials))
-    drawings, left_out = draw_bench(results)
-    assert drawings[0].name == "sensitivity-complete"
-    assert "test rows" in left_out[0]
+    results.write_text("\n".join(json.dumps(r) for r in records(results) if r["trial"]))
+    with pytest.raises(DataError, match="test rows"):
+        draw_bench(results)
+
+
+def run_of(method, seed, value):
+    scores = {"mAP": value, "macro_F1": value / 2}
+    by_epoch = [value / 4, value / 2]
+    return {"data": "voc", "method": method, "seed": seed, "trial": False, "test": scores,
+            "val_by_epoch": by_epoch}  # fmt: skip
+
+
+def test_a_sweep_has_a_curve_per_second_value_on_test_rows_and_baselines_as_lines():
+    runs = [run_of(f"gr {b} {x}", seed, 0.1 * b + 0.01 * x + 0.001 * seed)
+            for b in (2, 5) for x in (1, 2, 3) for seed in (0, 1)]  # fmt: skip
+    runs += [run_of("bce", 0, 0.3), {**run_of("gr 2 1", 7, 0.9), "trial": True}]
+    rows = {f"b {b}": {x: f"gr {b} {x}" for x in (1, 2, 3)} for b in (2, 5)}
+    by_epoch = {"b 2": {None: "gr 2 1"}}
+    sweeps = {"voc": [Sweep("ratio", rows), Sweep("epoch", by_epoch)]}
+    drawing = draw_sweep(runs, sweeps, ["mAP", "macro_F1"], {"bce": "AN", "macro_F1": "CF1"})
+    table = drawing.numbers.set_index(["x", "metric", "curve", "at"])["value"]
+    assert table["ratio", "mAP", "b 5", 2] == pytest.approx(52.05)
+    assert table["ratio", "macro_F1", "b 2", 3] == pytest.approx(11.525)
+    assert table["epoch", "mAP", "b 2", 2] == pytest.approx(100 * (0.21 + 0.211) / 4)
+    panels = [axes for axes in drawing.figure.axes if axes.get_visible()]
+    assert [axes.get_xlabel() for axes in panels] == ["ratio", "ratio", "epoch", "epoch"]
+    assert panels[1].get_ylabel() == "CF1, %, test rows"
+    assert panels[2].get_ylabel() == "mAP, %, validation rows"
+    (line,) = [one for one in panels[0].get_lines() if one.get_label() == "AN"]
+    assert list(line.get_ydata()) == [30, 30]
 
 
 def test_equal_settings_are_an_error():

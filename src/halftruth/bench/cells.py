@@ -84,10 +84,8 @@ class BenchCell(_Place):
         if trials and best is None:
             return trials
         chosen = {} if best is None else {key: best[key] for key in ("training", "options")}
-        return [
-            *trials,
-            *(self.job(n, sample=at, **chosen) for at in self.samples for n in self.seeds),
-        ]
+        places = [(seed, at) for at in self.samples for seed in self.seeds]
+        return [*trials, *(self.job(seed, sample=at, changed=chosen) for seed, at in places)]
 
     @property
     def samples(self) -> list[int | str]:
@@ -114,7 +112,7 @@ class BenchCell(_Place):
             values: dict[str, dict[str, Any]] = {}
             for (part, key), value in zip(joined, point.values(), strict=True):
                 values.setdefault(part, {})[key] = value
-            job = self.job(seed, trial=True, **values)
+            job = self.job(seed, trial=True, changed=values)
             found.setdefault(job.id, job)
         return list(found.values())[:count]
 
@@ -124,14 +122,14 @@ class BenchCell(_Place):
         *,
         trial: bool = False,
         sample: int | str | None = None,
-        **changed: dict[str, Any],
+        changed: Mapping[str, dict[str, Any]] | None = None,
     ) -> Job:
-        """A run of this cell, with some of its `training` settings and `options` replaced.
+        """A run of this cell; `changed` replaces some of its `training` settings and `options`.
 
         sample: the seed of the shown labels, the first of the cell by default.
         """
         own = {one.name: getattr(self, one.name) for one in dataclasses.fields(_Place)}
-        own |= {part: {**own[part], **values} for part, values in changed.items()}
+        own |= {part: {**own[part], **values} for part, values in (changed or {}).items()}
         sample = self.samples[0] if sample is None else sample
         label_seed = seed if sample == "seed" else int(sample)
         return Job(**own, seed=seed, label_seed=label_seed, trial=trial)

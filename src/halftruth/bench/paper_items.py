@@ -6,7 +6,7 @@ import fnmatch
 import functools
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,19 +18,25 @@ from halftruth.bench import read_bench_yaml
 from halftruth.bench.cells import PRIOR
 from halftruth.bench.datasets import Benchmark
 from halftruth.bench.datasets.benchmark import agrees
-from halftruth.bench.grid import Grid, make_grid
-from halftruth.bench.papers import Recipe, recipes
+from halftruth.bench.grid import Grid, make_grid, matching
+from halftruth.bench.papers import Recipe, find_published, recipes
 from halftruth.bench.result_tables import as_markdown
-from halftruth.bench.run_data import load_benchmark, take_rows, write_files
-from halftruth.bench.training import epoch_folder, train_run
+from halftruth.bench.run_data import (
+    load_benchmark,
+    prior_of,
+    resolve_weights,
+    take_rows,
+    write_files,
+)
+from halftruth.bench.training import epoch_folder, train_run, with_numbers
 from halftruth.data import DataError
 from halftruth.train.config import ConfigError
 from halftruth.train.run_folder import RESULT
 
 # The kinds of items, with the options of `halftruth bench paper` that have an effect.
 KINDS = {
-    "runs": ("data", "out", "form", "seeds", "setting", "limit"),
-    "train": ("data", "out", "setting", "limit"),
+    "runs": ("data", "out", "form", "seeds", "setting", "limit", "only", "add"),
+    "train": ("data", "out", "form", "setting", "limit", "only"),
     "statistics": ("data",),
     "settings": (),
     "losses": ("out",),
@@ -43,7 +49,9 @@ _OF_A_RUN = {
 }  # fmt: skip
 NOT_RUN = "not run here"
 # So small a rate that an epoch of training changes nothing that can be seen.
+BEFORE, SEED = "-before-training", "-seed-"
 NO_TRAINING = {"lr": 1e-12, "epochs": 1, "freeze_bn": True}
+NO_TRAINING_OF_HEAD = {"head_lr": 1e-12, "head_epochs": 1}
 
 
 @dataclass(frozen=True)
@@ -174,31 +182,68 @@ def grids(
     settings: dict[str, Any] | None = None,
     seeds: list[int] | None = None,
     limit: int | None = None,
+    only: str | None = None,
+    add: Sequence[str] = (),
 ) -> Iterator[Grid]:
     """The grids of an item: one per data set, or one for a smaller `form`.
 
-    `settings` replace training settings of every row. `limit` keeps so many rows per part.
+    `settings` replace training settings of every row. `limit` keeps so many rows per part, `only`
+    names data sets. `add`: more rows, such as "package.module:Loss" or "hill:lam=1.2", which are
+    trained as the first row.
     """
-    chosen = item.recipes(item.values["small"].get("runs") if form else None)
-    by_data: dict[str, list[Recipe]] = {}
-    for recipe in chosen:
-        by_data.setdefault(recipe.name.split("/")[0], []).append(recipe)
-    if form is not None:
-        # The rows of the data set that the form is compared with, or of the first one.
-        wanted = item.values["small"].get("data", next(iter(by_data)))
-        by_data = {wanted: by_data[wanted]}
-    for name, rows in by_data.items():
-        base = _form_grid(item, form) if form else _paper_grid(rows[0], name, data)
+    for name, rows in choose_rows(item, form, only).items():
+        base = _form_grid(item, form) if form else _paper_grid(item, rows[0], name, data)
         if limit is not None:
             base["data"] = {key: {**about, "limit": limit} for key, about in base["data"].items()}
         if seeds is not None:
             base["seeds"] = seeds
+        methods = _methods(item, rows, small=form is not None, settings=settings or {})
+        if "vary" in item.values:
+            methods = expand_sweeps(item, methods, rows[0])[0]
+        for text in add:
+            from halftruth.plots.loss_figures import parse_method
+
+            loss, options = parse_method(text)
+            like = next(iter(methods.values())).get("training", {})
+            methods[text] = {"loss": loss, "options": options, "search": {}, "training": like}
+        training = {**base.get("training", {}), **(settings or {})} if form else {}
         threshold = item.values.get("threshold", "fit")
-        for methods in _method_tables(item, rows, small=form is not None, settings=settings or {}):
-            training = {**base.get("training", {}), **(settings or {})} if form else {}
-            yield make_grid(
-                {**base, "training": training, "threshold": threshold, "methods": methods}
-            )
+        yield make_grid({**base, "training": training, "threshold": threshold, "methods": methods})
+
+
+def choose_rows(
+    item: Item, form: str | None = None, only: str | None = None
+) -> dict[str, list[Recipe]]:
+    """The recipes of an item by data set; for a form, those of one data set."""
+    by_data: dict[str, list[Recipe]] = {}
+    for recipe in item.recipes(item.values["small"].get("runs") if form else None):
+        by_data.setdefault(recipe.name.split("/")[0], []).append(recipe)
+    if form is not None:
+        first = next(iter(by_data))
+        return {first: by_data[first]}
+    if only is not None:
+        readers = {rows[0].reader: None for rows in by_data.values()}
+        kept = matching(readers, only, "only")
+        by_data = {name: rows for name, rows in by_data.items() if rows[0].reader in kept}
+    return by_data
+
+
+def check_data(item: Item, data: Path, only: str | None) -> None:
+    """Refuse to start while a data set is missing; say which, and how to get it."""
+    readers = matching(dict.fromkeys(item.readers), only, "only") if only else item.readers
+    missing = []
+    for reader in readers:
+        try:
+            read_data(data, reader)
+        except (DataError, OSError):
+            missing.append(reader)
+    if missing:
+        there = [reader for reader in readers if reader not in missing]
+        rest = f"; the others run with --only {','.join(there)}" if there else ""
+        texts = [f"{name}: {benchmarks.explain(name)}" for name in missing]
+        forms = f"; a smaller form: --form {item.forms[0]}" if item.forms else ""
+        lines = [f"{item.name}: not found below {data}: {', '.join(missing)}{rest}{forms}", *texts]
+        raise DataError("\n".join(lines))
 
 
 def source_of(data: Path, reader: str, options: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -214,38 +259,30 @@ def read_data(
     return load_benchmark(source_of(data, reader, options), labels, 1200, data)
 
 
-def _paper_grid(recipe: Recipe, name: str, data: Path) -> dict[str, Any]:
-    """A grid for the recipes of one data set, without methods."""
+def _paper_grid(item: Item, recipe: Recipe, name: str, data: Path) -> dict[str, Any]:
+    """A grid for the recipes of one data set, without methods; with the paper's search."""
     source = source_of(data, recipe.reader, recipe.reader_options)
     source = {**source, "published": recipe.published}
-    return {"data": {name: source}, "labels": [recipe.labels], "trials": 1, "search": {}}
+    base = {"data": {name: source}, "labels": [recipe.labels], "trials": 1, "search": {}}
+    return {**base, **item.values.get("as_published", {})}
 
 
 def _form_grid(item: Item, form: str) -> dict[str, Any]:
-    declared = copy.deepcopy(_declared()["forms"][form])
-    small = item.values["small"]
-    return {
-        "data": {form: {**declared["data"], "published": small["published"]}},
-        "labels": [small["labels"]],
-        **{key: declared[key] for key in ("training", "search", "trials", "seeds")},
-    }
+    declared, small = copy.deepcopy(_declared()["forms"][form]), item.values["small"]
+    del declared["about"]
+    data = {form: {**declared.pop("data"), "published": small["published"]}}
+    return {"data": data, "labels": [small["labels"]], **declared}
 
 
-def _method_tables(
+def _methods(
     item: Item, rows: list[Recipe], *, small: bool, settings: dict[str, Any]
-) -> Iterator[dict[str, Any]]:
-    """The methods of a grid; several tables where an item varies options."""
+) -> dict[str, Any]:
+    """The methods of a grid."""
     thresholds = item.values.get("thresholds", {})
     methods: dict[str, Any] = {}
     for recipe in rows:
-        row = recipe.name.split("/")[1]
-        given = recipe.settings
-        options = copy.deepcopy(given["options"])
-        if small:
-            # On other data: the mean loss, and the number of positives counted there.
-            options.pop("reduction", None)
-            options |= {key: PRIOR for key in options if key == "expected_positives"}
-        method: dict[str, Any] = {"loss": given["method"], "options": options, "search": {}}
+        row, given = recipe.name.split("/")[1], recipe.settings
+        method = {"loss": given["method"], "options": _options(recipe, small), "search": {}}
         if "truth.csv" in given["labels"]:
             method["labels"] = "complete"
         if not small:
@@ -254,18 +291,75 @@ def _method_tables(
         if row in thresholds:
             method["threshold"] = thresholds[row]
         methods[row] = method
-    if "vary" not in item.values:
-        yield methods
-        return
-    ((row, method),) = methods.items()
+    return methods
+
+
+def _options(recipe: Recipe, small: bool) -> dict[str, Any]:
+    options = copy.deepcopy(recipe.settings["options"])
+    if small:
+        # On other data: the mean loss, and the number of positives counted there.
+        options.pop("reduction", None)
+        options |= {key: PRIOR for key in options if key == "expected_positives"}
+    return options
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A panel of a figure: the row of each value of `x`, one curve per value of other options."""
+
+    x: str
+    rows: dict[str, dict[Any, str]]
+
+
+def expand_sweeps(
+    item: Item, methods: dict[str, Any], recipe: Recipe
+) -> tuple[dict[str, Any], list[Sweep]]:
+    """The rows of a figure that varies options of its first method; the others are baselines.
+
+    A combination that is a recipe of its own has the name of that recipe.
+    """
+    row, *baselines = methods
+    folder, small = recipe.name.split("/")[0], "training" not in methods[row]
+    known = {
+        name.split("/")[1]: _options(one, small)
+        for name, one in recipes().items()
+        if name.startswith(f"{folder}/") and one.settings["method"] == methods[row]["loss"]
+    }
+    found: dict[str, Any] = {}
+    sweeps = []
     for axes in item.values["vary"]:
-        for values in itertools.product(*axes.values()):
-            changed = copy.deepcopy(method)
-            _set_options(changed["options"], dict(zip(axes, values, strict=True)))
-            yield {row: changed}
+        x, sweep = list(axes)[-1], Sweep(list(axes)[-1], {})
+        keys = [key for key in axes if axes[key]]
+        for values in itertools.product(*(axes[key] for key in keys)):
+            changed = copy.deepcopy(methods[row])
+            set_options(changed["options"], dict(zip(keys, values, strict=True)))
+            shown = {key: _show(value) for key, value in zip(keys, values, strict=True)}
+            text = ", ".join(f"{key} {value}" for key, value in shown.items())
+            same = (name for name, options in known.items() if options == changed["options"])
+            name = next(same, f"{row} {text}")
+            found[name] = changed
+            curve = ", ".join(f"{key} {value}" for key, value in shown.items() if key != x)
+            sweep.rows.setdefault(curve, {})[shown.get(x)] = name
+        sweeps.append(sweep)
+    return {**found, **{name: methods[name] for name in baselines}}, sweeps
 
 
-def _set_options(options: dict[str, Any], values: dict[str, Any]) -> None:
+def make_sweeps(item: Item, form: str | None, only: str | None) -> dict[str, list[Sweep]]:
+    """The panels of a figure by data set of its grids."""
+    return {
+        form or name: expand_sweeps(
+            item, _methods(item, rows, small=form is not None, settings={}), rows[0]
+        )[1]
+        for name, rows in choose_rows(item, form, only).items()
+    }
+
+
+def _show(value: Any) -> Any:
+    """A value at the end of the schedule, where it is a pair."""
+    return value[-1] if isinstance(value, list) else value
+
+
+def set_options(options: dict[str, Any], values: dict[str, Any]) -> None:
     """Replace options; `base.tau` is one of the base loss, `ratio` the threshold -b/w of GR."""
     for key, value in values.items():
         if key == "ratio":
@@ -286,27 +380,44 @@ def train_recipes(
     settings: dict[str, Any],
     limit: int | None = None,
     say: Callable[[str], None] = print,
+    form: str | None = None,
+    only: str | None = None,
 ) -> dict[str, list[Path]]:
     """Train the recipes of a figure once each; return the run folders by data set.
 
-    A finished run is not repeated, and an interrupted one continues.
+    A finished run is not repeated, and an interrupted one continues. `form`: on the data and with
+    the settings of a smaller form.
     """
-    _check_setup(out, {**settings, "limit": limit})
+    _check_setup(out, {**settings, "limit": limit, "form": form})
+    small = _form_grid(item, form) if form else None
     found: dict[str, list[Path]] = {}
-    for recipe in item.recipes():
-        name, row = recipe.name.split("/")
-        options = {**recipe.reader_options, "limit": limit}
-        read = read_data(data, recipe.reader, recipe.labels, options)
-        read.store()
-        if item.values.get("test_rows"):
-            read = put_test_rows_for_validation(read)
-        values = run_settings(recipe, read, out / "labels" / name, settings)
-        runs = {row: values}
-        if item.values.get("untrained"):
-            runs = {f"{row}-before-training": {**values, **NO_TRAINING}, row: values}
-        epochs = item.values.get("examples", {}).get(recipe.name, [])
-        for folder, own in ((out / name / key, own) for key, own in runs.items()):
-            found.setdefault(name, []).extend(_train({**own, "out": str(folder)}, say, epochs))
+    for name, rows in choose_rows(item, form, only).items():
+        for recipe in rows:
+            source = {**source_of(data, recipe.reader, recipe.reader_options), "limit": limit}
+            labels, given = recipe.labels, recipe.settings
+            if small is not None:
+                ((name, own),) = small["data"].items()
+                source = {**own, "limit": limit or own.get("limit")}
+                (labels,) = small["labels"]
+            read = load_benchmark(source, labels, 1200, data)
+            if small is not None:
+                options = with_numbers(_options(recipe, True), prior_of(read))
+                kept = {key: given[key] for key in _OF_A_RUN if key in given}
+                weights = resolve_weights(small["training"], data)
+                given = {**kept, **small["training"], "weights": weights, "options": options}
+            read.store()
+            if item.values.get("test_rows"):
+                read = put_test_rows_for_validation(read)
+            values = run_settings(recipe, given, read, out / "labels" / name, settings)
+            row, seeds = recipe.name.split("/")[1], item.values.get("seeds")
+            runs = {f"{row}{SEED}{seed}": {**values, "seed": seed} for seed in seeds or ()}
+            runs = runs or {row: values}
+            if item.values.get("untrained"):
+                none = NO_TRAINING_OF_HEAD if values.get("tune") == "head" else NO_TRAINING
+                runs = {row + BEFORE: {**values, **none}, row: values}
+            epochs = item.values.get("examples", {}).get(row, [])
+            for folder, own in ((out / name / key, own) for key, own in runs.items()):
+                found.setdefault(name, []).extend(_train({**own, "out": str(folder)}, say, epochs))
     return found
 
 
@@ -327,13 +438,17 @@ def put_test_rows_for_validation(read: Benchmark) -> Benchmark:
 
 
 def run_settings(
-    recipe: Recipe, read: Benchmark, folder: Path, settings: dict[str, Any]
+    recipe: Recipe,
+    given: dict[str, Any],
+    read: Benchmark,
+    folder: Path,
+    settings: dict[str, Any],
 ) -> dict[str, Any]:
     """The settings of `halftruth train` for a recipe on a data set that was read."""
     files = write_files(read, folder, complete=True)
     if recipe.settings["labels"].endswith("/truth.csv"):
         files["labels"] = files["truth"]
-    return {**recipe.settings, **files, **settings}
+    return {**given, **files, **settings}
 
 
 def _train(
@@ -351,17 +466,36 @@ def _train(
 # ---------------------------------------------------------------------- texts
 
 
-def last_records(folders: dict[str, list[Path]], names: list[str]) -> str:
-    """A Markdown table of records of the last epoch that has them, in percent, by run."""
-    rows = [["run", *names]]
+def last_records(
+    folders: dict[str, list[Path]],
+    names: list[str],
+    names_of: Mapping[str, str] | None = None,
+    label: str = "single",
+) -> str:
+    """A Markdown table of records of the last epoch that has them, in percent, by method.
+
+    The mean over the runs of a method, next to the published number. `names_of`: the published
+    names of data sets.
+    """
+    names_of = names_of or {}
+    found: dict[tuple[str, str], list[dict[str, float]]] = {}
     for data, several in folders.items():
         for folder in several:
-            found: dict[str, float] = {}
+            last: dict[str, float] = {}
             for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
                 record = json.loads(line)
-                found |= {name: record[name] for name in names if record.get(name) is not None}
-            cells = [f"{100 * found[name]:.2f}" if name in found else "–" for name in names]
-            rows.append([f"{data}/{folder.name}", *cells])
+                last |= {name: record[name] for name in names if record.get(name) is not None}
+            row = folder.name.partition(SEED)[0]
+            found.setdefault((data, row), []).append(last)
+    rows = [["data", "method", *(text for name in names for text in (name, "published")), "runs"]]
+    for (data, row), records in found.items():
+        cells = []
+        for name in names:
+            values = [100 * record[name] for record in records if name in record]
+            spread = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
+            cells.append(f"{np.mean(values):.2f}{spread}" if values else "–")
+            cells.append(str(find_published((names_of.get(data, data), label, row, name)) or "–"))
+        rows.append([data, row, *cells, str(len(records))])
     return as_markdown(rows)
 
 

@@ -38,13 +38,13 @@ Key = tuple[str, str, str, str]
 
 
 def find_published(key: Key, source: str = "") -> Number | None:
-    """A published number; of several papers' the one whose source begins so, else the first.
+    """A published number; of several papers' the first, or that whose source begins so.
 
     >>> find_published(("voc2012", "single", "gr", "mAP"))
     Number(value=89.83, source='Chen et al. 2024 (GR), Table 2', spread=0.12)
     """
     several = [number for found, number in published_all() if found == key]
-    return next((n for n in several if n.source.startswith(source)), next(iter(several), None))
+    return next((number for number in several if number.source.startswith(source)), None)
 
 
 @functools.cache

@@ -51,7 +51,7 @@ def describe_setup(records: Iterable[Record]) -> list[str]:
     lines = []
     for data in dict.fromkeys(run["data"] for run in runs):
         mine = [run for run in runs if run["data"] == data]
-        rows = next((run["rows"] for run in mine if "rows" in run), [])
+        rows: list[int] = next((run["rows"] for run in mine if "rows" in run), [])
         parts = " / ".join(f"{n:,}" for n in rows)
         texts = [f"{parts} rows (training / validation / test)"] * bool(rows)
         texts += [
@@ -224,7 +224,7 @@ def table(
     texts = {k: describe_setup(several) for k, several in enumerate(split_setups(records))}
     if style == "csv":
         return comma_separated(named, texts)
-    several = [(texts[setup], mine) for setup, mine in named.groupby("setup")]
+    several = [(texts[k], named[named["setup"] == k]) for k in sorted(set(named["setup"]))]
     return "\n".join(WRITERS[style](mine, lines) for lines, mine in several)
 
 

@@ -89,8 +89,8 @@ def _declared() -> dict[str, Any]:
 def space_of(method: str) -> Space:
     """The declared search space of a method's arguments; empty if none is declared.
 
-    >>> space_of("em")
-    {'alpha': Axis(low=0.01, high=0.9, log=True, choices=())}
+    >>> space_of("em")["alpha"].choices
+    (0.01, 0.02, 0.1, 0.2, 0.4, 0.9)
     """
     return parse(_declared().get(registry.resolve(method), {}))
 
@@ -103,7 +103,11 @@ def middle_of_required(method: str) -> dict[str, Any]:
 
 
 def search_space(config: Config, given: dict[str, Any]) -> Space:
-    """The learning rates, the method's declared space, and the given axes, which replace both."""
+    """The learning rates, the method's declared space, and the given axes, which replace both.
+
+    An axis that is None is not searched: "Any-Class Presence Likelihood", 6.3, searches alpha and
+    lambda at one learning rate.
+    """
     method = config.method
     if method in PLANS:
         raise ConfigError(
@@ -121,7 +125,9 @@ def search_space(config: Config, given: dict[str, Any]) -> Space:
     if found:
         raise ConfigError(found)
     try:
-        return {**parse({name: RATES[name] for name in used}), **space_of(method), **parse(given)}
+        own = parse({name: axis for name, axis in given.items() if axis is not None})
+        found_axes = {**parse({name: RATES[name] for name in used}), **space_of(method), **own}
+        return {n: axis for n, axis in found_axes.items() if n not in given or n in own}
     except ValueError as error:
         raise ConfigError([str(error)]) from error
 

@@ -1,5 +1,7 @@
 """Train a cell and score it: the only module of the bench that knows how `train` works."""
 
+import json
+import math
 import shutil
 import time
 import warnings
@@ -34,6 +36,7 @@ from halftruth.train.fit_head import HeadData, fit_head
 from halftruth.train.inputs.batches import Features
 from halftruth.train.results.run_result import score_decisions
 from halftruth.train.run_folder import BEST
+from halftruth.train.run_logger import METRICS
 from halftruth.train.settings import DEFAULTS_ON_FEATURES
 
 if TYPE_CHECKING:
@@ -173,7 +176,9 @@ def _train_head(job: Job, rows: BenchRows) -> Trained:
     data = HeadData(Features(rows.x), rows.x.shape[1], labels)
     process = OneProcess(str(rows.x.device))
     fitted = fit_head(config, data, rows.splits.train, rows.splits.val, process)
-    return Trained({"epoch": fitted.best_epoch}, _scores_of(fitted.model, rows.x))
+    by_epoch = [round(value, 5) for value in fitted.history]
+    facts = {"epoch": fitted.best_epoch, "val_by_epoch": by_epoch}
+    return Trained(facts, _scores_of(fitted.model, rows.x))
 
 
 def _scores_of(model: nn.Module, x: Tensor) -> Callable[[np.ndarray], np.ndarray]:
@@ -224,8 +229,10 @@ def _train_images(job: Job, rows: BenchRows, place: Place) -> Trained:
     scores = sigmoid(np.concatenate([details.logits[part] for part in details.parts]))
     place_of = np.full(len(rows.labels), -1)
     place_of[order] = np.arange(len(order))
+    text = (result.folder / METRICS).read_text(encoding="utf-8")
+    by_epoch = [round(json.loads(line).get("select", math.nan), 5) for line in text.splitlines()]
     return Trained(
-        {"stage": result.best_stage, "epoch": result.best_epoch},
+        {"stage": result.best_stage, "epoch": result.best_epoch, "val_by_epoch": by_epoch},
         lambda index: np.asarray(scores[place_of[index]]),
     )
 

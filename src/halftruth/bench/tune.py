@@ -37,6 +37,10 @@ _BOUND = "halftruth"
 # What trials are compared by: the criterion that selects epochs, or a metric.
 SELECTION = "selection"
 OBJECTIVES = (SELECTION, "macro_F2", "F2_CIW")
+_INCOMPLETE = (
+    "objective {} needs complete labels of the validation rows, some are unknown: give them "
+    "(--truth), or leave the objective out"
+)
 
 
 class TuneError(RuntimeError):
@@ -61,14 +65,16 @@ def tune(
 
     settings, recipe: of the training, as `halftruth train` takes them. trials: in the whole
     study, over all workers. search: axes to add or replace, see `bench.search_space`; a key that
-    is an argument of the method is passed to it, any other is a setting. storage: an Optuna
+    is an argument of the method is passed to it, any other is a setting; None takes an axis away.
+    storage: an Optuna
     storage URL; workers on several machines share a study by using the same one (by default a
     file in OUT). A study belongs to its data, method and settings. Trials are compared by the
     criterion that selects epochs (`select`): without complete labels (`truth`), mAP and AUC on
     the observed labels, see docs/selection.md. Test rows are not used.
 
     objective: "selection", that criterion; or a metric at the threshold 0.5 on complete validation
-    labels, "macro_F2" or, with the classes of Sewer-ML, "F2_CIW". prune_after, prune_every: a trial
+    labels, "macro_F2" or, with the classes of Sewer-ML, "F2_CIW"; epochs of a trial are then pruned
+    by macro F2. prune_after, prune_every: a trial
     below the median is stopped after so many epochs at the earliest, and checked so often ("Any-
     Class Presence Likelihood", 6.3: 22 and 4 of 90 epochs, objective macro_F2).
     """
@@ -252,7 +258,9 @@ def _evaluate(
     seen: list[float] = []
 
     def watch(record: dict[str, Any]) -> None:
-        seen.append(record["select"])
+        if objective != SELECTION and "val_macro_F2" not in record:
+            raise TuneError(_INCOMPLETE.format(objective))
+        seen.append(record["select" if objective == SELECTION else "val_macro_F2"])
         # Of all epochs so far, as the run itself keeps the best, or the last.
         trial.report(seen[-1] if changed.select in KEEP_LAST else max(seen), len(seen) - 1)
         if trial.should_prune():
@@ -277,10 +285,7 @@ def compute_objective(objective: str, result: "Result") -> float:
     task = result.details.task
     labels = (task.labels.values if task.truth is None else task.truth)[task.splits.val]
     if (labels == UNKNOWN).any():
-        raise TuneError(
-            f"objective {objective} needs complete labels of the validation rows, some are "
-            "unknown: give them (--truth), or leave the objective out"
-        )
+        raise TuneError(_INCOMPLETE.format(objective))
     weights: dict[str, Any] = {"class_weights": SEWER_ML_WEIGHTS, "classes": task.classes}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedMetricWarning)

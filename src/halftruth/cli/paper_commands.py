@@ -44,6 +44,13 @@ def paper(
         typer.Option(help="key=value: another training setting for every run; may be repeated."),
     ] = None,
     limit: Limit = None,
+    only: Annotated[
+        str | None, typer.Option(help="Only these data sets: voc2012,coco2014.")
+    ] = None,
+    add: Annotated[
+        list[str] | None,
+        typer.Option(help="Another row: a method, or package.module:Loss; with :key=value,..."),
+    ] = None,
     jobs: Jobs = 1,
     device: Device = "auto",
 ) -> None:
@@ -51,10 +58,10 @@ def paper(
 
     halftruth bench paper 003 --table VI --data DIR
     """
-    from halftruth.bench.paper_items import KINDS, find_item, items
+    from halftruth.bench.paper_items import KINDS, check_data, find_item, items
 
     given: dict[str, Any] = {"data": data, "out": out, "form": form, "seeds": seeds}
-    given |= {"setting": setting, "limit": limit}
+    given |= {"setting": setting, "limit": limit, "only": only, "add": add or []}
     if table is None and figure is None:
         _refuse(given, "without --table or --figure")
         for item in items(number):
@@ -73,12 +80,17 @@ def paper(
         there = "" if data is None else f" ({data}: there is no such folder)"
         needed = ", ".join(item.readers)
         wrong["--data"] = f"needs {needed}: give the folder with their folders{there}"
+    if form is not None and only is not None:
+        wrong["--only"] = "has no effect with --form, which has one data set"
     for option, text in wrong.items():
         raise typer.BadParameter(f"{item.name} {text}", param_hint=option)
     del given["setting"]
     given |= {"seeds": parse_seeds(seeds), "settings": o.assignments(setting, "--setting")}
     given["out"] = out or Path("papers") / f"{number}-{item.item.replace(' ', '-').lower()}"
     say(f"{item.name}: {item.title}")
+    if form is None and item.kind in ("runs", "train"):
+        assert data is not None
+        check_data(item, data, only)
     kinds: dict[str, Callable[..., None]]
     kinds = {"runs": _run_grids, "train": _draw, "losses": _draw, "labels": _draw}
     kinds.get(item.kind, _show)(item, **given, jobs=jobs, device=device)
@@ -133,16 +145,17 @@ def parse_seeds(text: str | None) -> list[Any] | None:
 def _run_grids(
     item: "Item", data: Path, out: Path, form: str | None, jobs: int, device: str, **given: Any
 ) -> None:
-    from halftruth.bench.paper_items import grids
+    from halftruth.bench.paper_items import grids, make_sweeps
 
     name, metrics = form or "results", item.values["metrics"]
 
     def keep(records: list[dict[str, Any]], text: str) -> None:
         (out / f"{name}.md").write_text(text, encoding="utf-8")
-        if item.values.get("draw"):
-            from halftruth.plots.bench_figures import draw_bench
+        if "vary" in item.values:
+            from halftruth.plots.bench_figures import draw_sweep
 
-            _save(draw_bench(records, metrics[0])[0], out)
+            sweeps = make_sweeps(item, form, given["only"])
+            _save([draw_sweep(records, sweeps, metrics, item.names)], out)
 
     made = list(grids(item, data, form=form, **given))
     run_and_show(
@@ -157,12 +170,15 @@ def _draw(item: "Item", data: Path, out: Path, **given: Any) -> None:
     from halftruth.plots.paper_figures import draw_item
 
     trained: dict[str, list[Path]] = {}
-    drawn = draw_item(item, data, out, given["settings"], given["limit"], say)
+    where = {name: given[name] for name in ("form", "only")}
+    drawn = draw_item(item, data, out, given["settings"], given["limit"], say, **where)
     for folder, drawings, runs in drawn:
         _save(drawings, folder)
         trained |= runs
     if "records" in item.values:
-        typer.echo(last_records(trained, item.values["records"]))
+        small = item.values.get("small", {})
+        published = dict.fromkeys(item.forms, small["published"])
+        typer.echo(last_records(trained, item.values["records"], published))
 
 
 def _show(item: "Item", data: Path | None, **given: Any) -> None:

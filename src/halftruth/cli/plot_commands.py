@@ -182,16 +182,13 @@ def bench(
     ] = None,
     out: Out = None,
 ) -> None:
-    """Draw methods next to published numbers, and the effect of their settings.
+    """Draw methods next to published numbers.
 
     halftruth plot bench results/voc.jsonl --out figures/
     """
     from halftruth.plots.bench_figures import draw_bench
 
-    drawings, left_out = draw_bench(results, metric, method or ())
-    _save(drawings, out, Path("plots"))
-    for reason in left_out:
-        say(f"left out: {reason}")
+    _save([draw_bench(results, metric, method or ())], out, Path("plots"))
 
 
 def _parse_numbers(text: str, option: str) -> list[float]:

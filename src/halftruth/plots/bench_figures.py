@@ -1,84 +1,95 @@
-"""Figures of benchmark results: a comparison of methods, and the effect of their settings."""
+"""Figures of benchmark results: a comparison of methods, and metrics over the values of options."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
+from halftruth.bench.paper_items import Sweep
 from halftruth.bench.result_tables import COLUMN, summarise
 from halftruth.bench.results import Record, read_results
 from halftruth.data import DataError
-from halftruth.losses import registry
-from halftruth.plots.search_figures import draw_sensitivity
-from halftruth.plots.style import COLOURS, INK, Drawing, panels, shared_legend, styled
+from halftruth.plots.style import COLOURS, INK, Drawing, line_look, panels, shared_legend, styled
 
 
 def draw_bench(
-    results: str | Path | Sequence[str | Path] | Sequence[Record],
-    metric: str = "mAP",
-    methods: Sequence[str] = (),
-) -> tuple[list[Drawing], list[str]]:
-    """Draw the comparison on test rows, and one figure per method with several settings tried.
-
-    results: files, or records. Also return which figures were left out, and why.
-    """
-    several = [results] if isinstance(results, str | Path) else list(results)
-    records = [one for one in several if isinstance(one, dict)]
-    records = records or read_results(one for one in several if not isinstance(one, dict))
+    results: str | Path | Sequence[str | Path], metric: str = "mAP", methods: Sequence[str] = ()
+) -> Drawing:
+    """Draw the comparison of methods on test rows."""
+    records = read_results([results] if isinstance(results, str | Path) else results)
     known = list(dict.fromkeys(record["method"] for record in records))
     if unknown := [name for name in methods if name not in known]:
         raise DataError(f"there are no results of {unknown}; the methods are: {', '.join(known)}")
-    records = [record for record in records if not methods or record["method"] in methods]
-    drawings: list[Drawing] = []
-    left_out: list[str] = []
-    measured = summarise(records, [metric])
-    if len(measured):
-        drawings.append(draw_comparison(measured))
-    else:
-        left_out.append("comparison: no run has been evaluated on test rows yet")
-    for method in methods or known:
-        table = tried_settings(records, method, metric)
-        settings = [str(key) for key in table if key not in ("data", "seed", "trial", "value")]
-        if any(table[key].astype(str).nunique() > 1 for key in settings):
-            text = f"validation {metric}, %"
-            name = f"sensitivity-{method}"
-            drawings.append(draw_sensitivity(name, table, settings, "data", text))
-    if not drawings:
-        raise DataError(f"{results}: there is nothing to draw: {'; '.join(left_out)}")
-    return drawings, left_out
+    found = summarise([r for r in records if not methods or r["method"] in methods], [metric])
+    if not len(found):
+        raise DataError(f"{results}: no run has been evaluated on test rows yet")
+    return draw_comparison(found)
 
 
-def tried_settings(records: Iterable[dict[str, Any]], method: str, metric: str) -> pd.DataFrame:
-    """One row per run of a method: data, seed, whether it is a trial, settings, and the value."""
-    rows = []
-    for record in records:
-        value = record.get("val", {}).get(metric)
-        if record["method"] == method and value is not None:
-            settings = {**_defaults(record["loss"]), **record["training"], **record["options"]}
-            about = {"data": f"{record['data']}, {record['column']}", "seed": record["seed"]}
-            plain = {key: _list_as_text(setting) for key, setting in settings.items()}
-            rows.append({**about, "trial": record["trial"], **plain, "value": 100 * value})
-    return pd.DataFrame(rows)
+@styled
+def draw_sweep(
+    records: Sequence[Record],
+    sweeps: Mapping[str, Sequence[Sweep]],
+    metrics: Sequence[str],
+    names: Mapping[str, str],
+) -> Drawing:
+    """Draw a metric of test rows over an option: 000 Fig. 4, 002 Fig. 2, 004 Fig. 1.
 
-
-def _defaults(loss: str) -> dict[str, Any]:
-    """Default values of the arguments of a loss; auto has none, and other classes stay unread."""
-    if loss not in registry.names():
-        return {}
-    arguments = registry.signature(loss).items()
-    return {name: one.default for name, one in arguments if one.default is not one.empty}
-
-
-def _list_as_text(setting: Any) -> Any:
-    """A list as one text with its numbers in one format; other settings unchanged."""
-    if not isinstance(setting, (list, tuple)):
-        return setting
-    shown = (f"{one:g}" if isinstance(one, (int, float)) else str(one) for one in setting)
-    return f"[{', '.join(shown)}]"
+    One panel per data set, sweep and metric, one curve per value of a second option; rows that are
+    in no sweep are lines. A sweep over epochs has validation rows.
+    """
+    tables = []
+    for data, several in sweeps.items():
+        runs = [run for run in records if run["data"] == data and not run["trial"]]
+        swept = {row for sweep in several for rows in sweep.rows.values() for row in rows.values()}
+        for sweep, metric in itertools.product(several, metrics):
+            place = {"data": data, "x": sweep.x, "metric": metric}
+            for curve, rows in sweep.rows.items():
+                for x, row in rows.items():
+                    mine = [run for run in runs if run["method"] == row]
+                    values = {x: [run["test"][metric] for run in mine]}
+                    if sweep.x == "epoch":
+                        by_epoch = np.transpose([run["val_by_epoch"] for run in mine])
+                        values = {at: list(v) for at, v in enumerate(by_epoch, start=1)}
+                    for at, found in values.items():
+                        point = {"curve": curve, "at": at, "value": 100 * np.mean(found)}
+                        tables.append({**place, **point, "runs": len(found)})
+            for row in dict.fromkeys(run["method"] for run in runs if run["method"] not in swept):
+                found = [run["test"][metric] for run in runs if run["method"] == row]
+                line = {"curve": names.get(row, row), "at": np.nan, "value": 100 * np.mean(found)}
+                if sweep.x != "epoch":
+                    tables.append({**place, **line, "runs": len(found)})
+    numbers = pd.DataFrame(tables)
+    parts = list(numbers.groupby(["data", "x", "metric"], sort=False))
+    columns = min(len(parts), 4)
+    figure, grid = panels(-(-len(parts) // columns), columns, width=3.3, height=2.9)
+    for axes, (key, part) in zip(grid.flat, parts, strict=False):
+        title, x, metric = map(str, cast(tuple[Any, ...], key))
+        for number, (curve, points) in enumerate(part.groupby("curve", sort=False)):
+            if points["at"].isna().all():
+                style = (":", "-.")[number % 2]
+                height = float(points["value"].iloc[0])
+                axes.axhline(height, label=str(curve), color=INK, linestyle=style, linewidth=1.0)
+                continue
+            at = points["at"].to_numpy(dtype=float)
+            look = {"marker": "o", "markersize": 3, **line_look(number)}
+            axes.plot(at, points["value"], label=str(curve), **look)
+            if x != "epoch" and at.min() >= 0 and at.max() > 20 * np.min(at[at > 0]):
+                axes.set_xscale("symlog", linthresh=np.min(at[at > 0]))
+        axes.set_title(title)
+        axes.set_xlabel(x)
+        kind = "validation" if x == "epoch" else "test"
+        axes.set_ylabel(f"{names.get(metric, metric)}, %, {kind} rows")
+        if part["curve"].any():
+            axes.legend(fontsize=6)
+    for axes in list(grid.flat)[len(parts) :]:
+        axes.set_visible(False)
+    return Drawing("sweep", figure, numbers)
 
 
 @styled
@@ -88,7 +99,8 @@ def draw_comparison(found: pd.DataFrame) -> Drawing:
     parts = list(numbers.groupby(COLUMN, sort=False))
     most = max(len(part) for _, part in parts)
     figure, grid = panels(1, len(parts), width=3.6, height=1.2 + 0.2 * most)
-    for axes, ((setup, data, labels, metric), part) in zip(grid[0], parts, strict=True):
+    for axes, (key, part) in zip(grid[0], parts, strict=True):
+        setup, data, labels, metric = cast(tuple[Any, ...], key)
         part = part.sort_values("mean", ascending=False, kind="stable").reset_index(drop=True)
         places = np.arange(len(part))
         axes.errorbar(

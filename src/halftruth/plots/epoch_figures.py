@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,8 @@ from halftruth.plots.style import (
     shared_legend,
     styled,
 )
+
+_ROWS = {"train": "training rows", "val": "validation rows"}
 
 
 @styled
@@ -53,11 +56,10 @@ def _kept(run: Record) -> int:
 
 
 @styled
-def draw_labelled_loss(runs: Sequence[Record]) -> Drawing:
+def draw_labelled_loss(runs: Sequence[Record], parts: Sequence[str] = ("train", "val")) -> Drawing:
     """Draw the loss -log p of the labelled positives (001 Fig. 7)."""
     names = {
-        "train_loss_labelled": "loss of labelled positives, training rows",
-        "val_loss_labelled": "loss of labelled positives, validation rows",
+        f"{part}_loss_labelled": f"loss of labelled positives, {_ROWS[part]}" for part in parts
     }
     return _series("labelled-loss", runs, names)
 
@@ -101,12 +103,13 @@ def wasserstein(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 @styled
-def draw_separation(runs: Sequence[Record]) -> Drawing:
+def draw_separation(runs: Sequence[Record], parts: Sequence[str] = ("train", "val")) -> Drawing:
     """Draw the Wasserstein distance of hidden positives from true negatives (002 Fig. 3a)."""
     tables = []
     for run in runs:
         run.part_with("hidden", "negative")
-        for part, name in (("train", "training rows"), ("val", "validation rows")):
+        for part in parts:
+            name = _ROWS[part]
             hidden, negative = (run.counts(part, group) for group in ("hidden", "negative"))
             if hidden.sum() and negative.sum():
                 with np.errstate(invalid="ignore"):
@@ -119,23 +122,26 @@ def draw_separation(runs: Sequence[Record]) -> Drawing:
 
 
 @styled
-def draw_corrected(runs: Sequence[Record]) -> Drawing:
+def draw_corrected(
+    runs: Sequence[Record], threshold: float | None = None, band: Sequence[float] = ()
+) -> Drawing:
     """Draw precision and recall of the missing labels that a method finds (003 Fig. 7).
 
-    These are its pseudo-labels, if it has some, or else the unknown labels above its threshold.
+    These are its pseudo-labels, if it has some, or else the unknown labels above its threshold, or
+    above one `threshold` for all runs. `band`: two thresholds; the range between them is that of
+    pseudo-labels by the trained model of the first run.
     """
-    tables = []
+    tables, bands = [], {}
     for run in runs:
-        if "pseudo_positive_precision" in run.epochs:
+        if "pseudo_positive_precision" in run.epochs and threshold is None:
             names = ("pseudo_positive_precision", "pseudo_positive_recall")
             precision, recall = (run.epochs[name].to_numpy(dtype=float) for name in names)
         else:
-            part = run.part_with("hidden", "negative")
-            hidden, negative = (run.counts(part, group) for group in ("hidden", "negative"))
-            first = round(run.threshold * hidden.shape[1])
-            right, wrong = hidden[:, first:].sum(axis=1), negative[:, first:].sum(axis=1)
-            with np.errstate(invalid="ignore"):
-                precision, recall = right / (right + wrong), right / hidden.sum(axis=1)
+            above = run.threshold if threshold is None else threshold
+            precision, recall = _find_missing(run, above)
+        if len(band) and run is runs[0]:
+            ends = np.array([[one[-1] for one in _find_missing(run, at)] for at in band])
+            bands = dict(zip(("precision", "recall"), 100 * ends.T, strict=True))
         tables.append(_table(run, "precision, %", 100 * precision))
         tables.append(_table(run, "recall, %", 100 * recall))
     drawing = _lines("corrected", runs, tables)
@@ -143,7 +149,22 @@ def draw_corrected(runs: Sequence[Record]) -> Drawing:
         axes.set_ylim(0, 102)
         name = axes.get_ylabel().removesuffix(", %")
         axes.set_ylabel(f"{name} of the labels\ntaken for missing ones, %")
+        if name in bands:
+            look: dict[str, Any] = {"color": GRID, "alpha": 0.25, "linewidth": 0}
+            text = f"pseudo-labels of the trained {runs[0].name}, p > {band[0]:g} to {band[1]:g}"
+            span = axes.axhspan(*sorted(bands[name]), label=text, **look)
+            axes.legend(handles=[span], loc="best", fontsize=6)
     return drawing
+
+
+def _find_missing(run: Record, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+    """Precision and recall per epoch of the unknown labels above a threshold."""
+    part = run.part_with("hidden", "negative")
+    hidden, negative = (run.counts(part, group) for group in ("hidden", "negative"))
+    first = round(threshold * hidden.shape[1])
+    right, wrong = hidden[:, first:].sum(axis=1), negative[:, first:].sum(axis=1)
+    with np.errstate(invalid="ignore"):
+        return right / (right + wrong), right / hidden.sum(axis=1)
 
 
 def _table(run: Record, series: str, values: np.ndarray) -> pd.DataFrame:
@@ -172,9 +193,11 @@ def _lines(name: str, runs: Sequence[Record], tables: list[pd.DataFrame]) -> Dra
     numbers = pd.concat(tables, ignore_index=True)
     by_series = numbers.groupby("series", sort=False)
     figure, grid = panels(1, len(by_series), width=3.7, height=2.9)
-    last = max(len(run.epochs) for run in runs)
+    first = min(int(run.epochs["number"].min()) for run in runs)
+    last = max(int(run.epochs["number"].max()) for run in runs)
     # The change of stage, if it is the same in all runs.
-    changes = {int((run.epochs["stage"] == run.epochs["stage"].iloc[0]).sum()) for run in runs}
+    trained = [run.epochs[run.epochs["number"] > 0]["stage"] for run in runs]
+    changes = {int((stages == stages.iloc[0]).sum()) for stages in trained}
     for axes, (title, table) in zip(grid[0], by_series, strict=True):
         for place, run in enumerate(runs):
             line = table[table["run"] == run.name]
@@ -186,7 +209,7 @@ def _lines(name: str, runs: Sequence[Record], tables: list[pd.DataFrame]) -> Dra
             axes.set_yticks([])
         axes.set_ylabel(textwrap.fill(str(title), 30))
         axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
-        axes.set_xlim(0.5, last + 0.5)
+        axes.set_xlim(first - 0.5, last + 0.5)
         axes.set_xlabel("epoch")
         if len(changes) == 1 and max(changes) < last:
             axes.axvline(max(changes) + 0.5, color=GRID, linewidth=0.8, linestyle=":")

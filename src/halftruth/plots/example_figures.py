@@ -1,60 +1,74 @@
-"""Example images with the probabilities that several runs predict for their classes."""
+"""Example images with the scores that several runs predict for their classes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pandas as pd
 
 from halftruth.data import DataError, ImageStore, read_labels
-from halftruth.labels import PRESENT
+from halftruth.labels import PRESENT, drop_positives
 from halftruth.plots.style import Drawing, panels, shorten, styled
 from halftruth.train.results.trained_run import TrainedRun
 
+_GREEN, _RED = "#1a7f37", "#c0392b"
+# The share of positives that is dropped where 40 % of the labels are left.
+_DROPPED = 0.8
+
 
 @styled
-def draw_examples(folders: Sequence[Path], labels: Path, count: int = 4) -> Drawing:
-    """Draw test images with the probabilities of their classes, by run (paper 003, Fig. 6 and 9).
+def draw_examples(folders: Sequence[Path], labels: Path, count: int = 4, skip: int = 0) -> Drawing:
+    """Draw test images with the scores of their classes, by run (paper 003, Fig. 6 and 9).
 
     folders: run folders, also copies after an early epoch. labels: a folder with truth.csv, the
-    complete labels. The images with most classes are shown.
+    complete labels. The images with most classes are shown, after the first `skip`. Green classes
+    are those that the labels of training would show, red ones are missing; ✓: the score is above
+    0.5.
     """
     truth = read_labels(labels / "truth.csv", zero="unknown", split_column="split")
     assert truth.items is not None
     assert truth.split is not None
     part = "test" if (truth.split == "test").any() else "val"
     rows = np.flatnonzero(truth.split == part)
-    present = (truth.values[rows] == PRESENT).sum(axis=1)
-    rows = rows[np.argsort(-present, kind="stable")][:count]
-    if not len(rows):
+    shown = drop_positives(truth.values[rows], _DROPPED, seed=1200) == PRESENT
+    present = truth.values[rows] == PRESENT
+    order = np.argsort(-present.sum(axis=1), kind="stable")[skip : skip + count]
+    if not len(order):
         raise DataError(f"{labels}: there are no test or validation rows to show")
+    rows, shown, present = rows[order], shown[order], present[order]
     items = [str(truth.items[row]) for row in rows]
     images = TrainedRun(folders[0]).config.images
     tables = []
     for folder in folders:
         run = TrainedRun(folder)
-        found = run.score(images=images, items=items, bad_images="fail", workers=1)
-        for place, row in enumerate(rows):
-            for k in np.flatnonzero(truth.values[row] == PRESENT):
-                p = float(found.raw[place, k])
-                tables.append((items[place], truth.classes[k], folder.name, p))
-    numbers = pd.DataFrame(tables, columns=["image", "class", "run", "probability"])
-    wide = numbers.pivot_table(index=["image", "class"], columns="run", values="probability")
+        found = run.score(images=images, items=items, bad_images="fail", workers=1).raw
+        for place, k in np.argwhere(present):
+            about = {"image": items[place], "class": truth.classes[k], "shown": shown[place, k]}
+            tables.append({**about, "run": folder.name, "score": float(found[place, k])})
+    numbers = pd.DataFrame(tables)
+    wide = numbers.pivot_table(index=["image", "shown", "class"], columns="run", values="score")
     wide = wide[[folder.name for folder in folders]]
-    figure, grid = panels(2, len(items), width=2.6, height=2.4)
+    names = [name.replace("-epoch-", " ") for name in wide.columns]
+    figure, grid = panels(2, len(items), width=1.1 + 0.55 * len(names), height=2.4)
     store = ImageStore(images)
     for place, item in enumerate(items):
         top, bottom = grid[0, place], grid[1, place]
         top.imshow(np.asarray(store.read(item)))
         for axes in (top, bottom):
             axes.set_axis_off()
-        lines: pd.DataFrame = wide.loc[[item]].droplevel("image")
-        lines = lines.sort_values(wide.columns[-1], ascending=False)
-        text = ["  ".join(["", *(shorten(str(name), 12) for name in wide.columns)])]
-        for name, values in lines.head(8).iterrows():
-            shown = " ".join(f"{value:.2f}" for value in values)
-            text.append(f"{shorten(str(name), 12):<13}{shown}")
-        bottom.text(0, 1, "\n".join(text), va="top", family="monospace", fontsize=6.5)
+        columns = np.linspace(0.46, 0.94, len(names))
+        look = {"va": "top", "ha": "right", "fontsize": 6.5}
+        for at, name in zip(columns, names, strict=True):
+            bottom.text(at, 1, shorten(name, 9), **look)
+        lines: pd.DataFrame = wide.loc[[item]].droplevel("image").sort_index(ascending=False)
+        for number, (key, values) in enumerate(lines.head(8).iterrows()):
+            known, name = cast(tuple[bool, str], key)
+            y, colour = 0.88 - 0.1 * number, _GREEN if known else _RED
+            bottom.text(0, y, shorten(str(name), 12), **{**look, "ha": "left"}, color=colour)
+            for at, value in zip(columns, values, strict=True):
+                mark = "✓" if value > 0.5 else "✗"
+                bottom.text(at, y, f"{value:.2f} {mark}", **look, color=colour)
     return Drawing("examples", figure, numbers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,53 +37,72 @@ _SHARE = "share of the group, %"
 ROWS_OF = {"train": "training rows"} | {part: f"{name} rows" for part, name in PARTS.items()}
 
 
-def first_and_last(run: Record) -> list[int]:
-    """The first and the last recorded epoch, counted from 0; one if there is only one."""
-    kept = [place for place, line in enumerate(run.histograms) if line]
-    return sorted({kept[0], kept[-1]})
-
-
 @styled
-def draw_distributions(runs: Sequence[Record]) -> Drawing:
+def draw_distributions(
+    runs: Sequence[Record],
+    part: str | None = None,
+    epochs: Sequence[str] = ("first", "last"),
+    groups: Sequence[str] = (),
+) -> Drawing:
     """Draw probabilities by kind of label (003 Figs. 2, 5; 001 Fig. 9; 002 Figs. 3b, c).
 
-    One row of panels per run: after the first and after the last epoch. Each group adds up to
-    100 %.
+    One row of panels per run: after the first and after the last epoch, or other `epochs` (best).
+    `part`: train or val rows; `groups`: kinds of labels. Each group adds up to 100 %.
     """
     tables = []
     for run in runs:
-        part = run.part_with("labelled")
-        for epoch in first_and_last(run):
-            for group in run.groups(part):
-                counts = run.counts(part, group)[epoch]
-                tables.append(
-                    _histogram(counts, run=run.name, part=part, epoch=epoch + 1, group=group)
-                )
+        rows = part or run.part_with("labelled")
+        for place in dict.fromkeys(run.place(epoch) for epoch in epochs):
+            for group in run.groups(rows):
+                if not groups or group in groups:
+                    about = {"run": run.name, "part": rows, "epoch": run.number(place)}
+                    counts = run.counts(rows, group)[place]
+                    tables.append(_histogram(counts, **about, group=group))
     return _draw_panels("distributions", runs, tables, _draw_groups, _SHARE)
 
 
 @styled
-def draw_class_distributions(runs: Sequence[Record], classes: Sequence[str] = ()) -> Drawing:
+def draw_class_distributions(
+    runs: Sequence[Record],
+    classes: Sequence[str] = (),
+    train: Sequence[np.ndarray] = (),
+) -> Drawing:
     """Draw probabilities of single classes at the best epoch (001 Fig. 11).
 
     Rows are test rows or else validation rows. Without `classes`: the most frequent class, the
-    rarest, and one in between.
+    rarest, and one in between. `train`: counts of the training rows of each run, for a second row
+    of panels, of labels that are not shown.
     """
-    tables = []
-    for run in runs:
-        part, counts = _class_counts(run)
+    tables, lines = [], []
+    for number, run in enumerate(runs):
+        parts = [_class_counts(run)]
         assert run.classes is not None
-        for name in classes or _typical_classes(run.classes):
-            row = np.flatnonzero(run.classes["class"] == name)
-            if not len(row):
-                raise DataError(f"{run.folder}: there is no class {name!r}")
-            for place, group in enumerate(GROUPS):
-                bins = counts[row[0], place]
-                if bins.any():
-                    tables.append(
-                        _histogram(bins, run=run.name, part=part, **{"class": name}, group=group)
-                    )
-    return _draw_panels("class-distributions", runs, tables, _draw_groups, _SHARE, "class")
+        if len(train):
+            parts.insert(0, ("train", train[number] * (np.array(GROUPS) != "labelled")[:, None]))
+        for part, counts in parts:
+            line = replace(run, name=f"{run.name}, {ROWS_OF[part]}" if len(parts) > 1 else run.name)
+            lines.append(line)
+            for name in classes or _typical_classes(run.classes):
+                row = np.flatnonzero(run.classes["class"] == name)
+                if not len(row):
+                    raise DataError(f"{run.folder}: there is no class {name!r}")
+                title = _with_gain(name, runs[0], run, part)
+                for place, group in enumerate(GROUPS):
+                    bins = counts[row[0], place]
+                    if bins.any():
+                        about = {"run": line.name, "part": part, "class": title}
+                        tables.append(_histogram(bins, **about, group=group))
+    return _draw_panels("class-distributions", lines, tables, _draw_groups, _SHARE, "class")
+
+
+def _with_gain(name: str, first: Record, run: Record, part: str) -> str:
+    """A class with the gain of its AP over the first run, in points."""
+    key = f"{part}_AP"
+    if run is first or run.classes is None or first.classes is None or key not in run.classes:
+        return name
+    tables = first.classes, run.classes
+    before, after = (float(one.set_index("class")[key][name]) for one in tables)
+    return f"{name} (AP {100 * (after - before):+.1f})"
 
 
 def _class_counts(run: Record) -> tuple[str, np.ndarray]:
@@ -102,7 +122,7 @@ def _typical_classes(classes: pd.DataFrame, count: int = 3) -> list[str]:
 
 
 @styled
-def draw_false_negatives(runs: Sequence[Record]) -> Drawing:
+def draw_false_negatives(runs: Sequence[Record], part: str | None = None) -> Drawing:
     """Draw the share of unknown labels that are present, by probability (002 Fig. 5).
 
     The curve is (1 - a) p / (1 - a p), where a is the share of positives that are labelled: a
@@ -110,19 +130,19 @@ def draw_false_negatives(runs: Sequence[Record]) -> Drawing:
     """
     tables = []
     for run in runs:
-        part = run.part_with("labelled", "hidden", "negative")
+        rows = part or run.part_with("labelled", "hidden", "negative")
         labelled, hidden, negative = (
-            run.counts(part, group) for group in ("labelled", "hidden", "negative")
+            run.counts(rows, group) for group in ("labelled", "hidden", "negative")
         )
-        for epoch in first_and_last(run):
-            share = labelled[epoch].sum() / (labelled[epoch].sum() + hidden[epoch].sum())
-            table = _histogram(hidden[epoch], run=run.name, part=part, epoch=epoch + 1)
+        for at in dict.fromkeys(run.place(epoch) for epoch in ("first", "last")):
+            share = labelled[at].sum() / (labelled[at].sum() + hidden[at].sum())
+            table = _histogram(hidden[at], run=run.name, part=rows, epoch=run.number(at))
             table = table.rename(columns={"count": "hidden"}).drop(columns="share")
-            table["negative"] = negative[epoch]
+            table["negative"] = negative[at]
             with np.errstate(invalid="ignore"):
                 table["share"] = table["hidden"] / (table["hidden"] + table["negative"])
             table["expected"] = (1 - share) * table["p"] / (1 - share * table["p"])
-            table["k"] = _k(run, epoch, table["p"].to_numpy())
+            table["k"] = _k(run, at, table["p"].to_numpy())
             tables.append(table)
     return _draw_panels("false-negatives", runs, tables, _draw_shares, "present, %")
 
@@ -142,10 +162,14 @@ def _draw_panels(
         mine = numbers[numbers["run"] == run.name].groupby(column, sort=False)
         for axes, (key, table) in zip(grid[line], mine, strict=False):
             draw(axes, table)
-            axes.set_title(shorten(f"{run.name}, {column} {key}", 36))
+            title = str(key)
+            if column == "epoch":
+                title = f"epoch {title}" if key else "before training"
+            axes.set_title(shorten(f"{run.name}, {title}", 36))
         grid[line, 0].set_ylabel(text)
+    rows = ", ".join(ROWS_OF[str(part)] for part in numbers["part"].unique())
     for axes in grid[-1]:
-        axes.set_xlabel(f"probability, {ROWS_OF[str(numbers['part'].iloc[0])]}")
+        axes.set_xlabel("probability" + (f", {rows}" if "," not in rows else ""))
     shared_legend(figure, grid)
     return Drawing(name, figure, numbers)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -89,7 +89,7 @@ def _set_count_scale(axes: Axes, counts: np.ndarray) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-FIGURES: dict[str, Callable[[Sequence[Record]], Drawing]] = {
+FIGURES: dict[str, Callable[..., Drawing]] = {
     "curves": draw_curves,
     "distributions": draw_distributions,
     "class-distributions": draw_class_distributions,
@@ -104,25 +104,29 @@ FIGURES: dict[str, Callable[[Sequence[Record]], Drawing]] = {
 
 
 def draw_runs(
-    folders: Sequence[str | Path], figures: Iterable[str] = (), classes: Sequence[str] = ()
+    folders: Sequence[str | Path] | Sequence[Record],
+    figures: Iterable[str] = (),
+    classes: Sequence[str] = (),
 ) -> tuple[list[Drawing], list[str]]:
     """Draw figures of the runs in these folders; also return why others were left out.
 
     `figures` are names in FIGURES, all by default; a figure that is asked for by name and cannot
-    be drawn is an error. `classes` are the classes of "class-distributions".
+    be drawn is an error; a mapping has their options. `classes` are the classes of
+    "class-distributions".
     """
-    asked = list(figures)
+    asked, options = list(figures), dict(figures) if isinstance(figures, Mapping) else {}
+    options.setdefault("class-distributions", {"classes": classes})
     if unknown := [name for name in asked if name not in FIGURES]:
         raise DataError(
             f"there is no figure {', '.join(unknown)}; the figures are: {', '.join(FIGURES)}"
         )
-    runs, drawn, left_out = read_runs(folders), [], []
+    drawn: list[Drawing] = []
+    left_out: list[str] = []
+    read = [one for one in folders if isinstance(one, Record)]
+    runs = read or read_runs([one for one in folders if not isinstance(one, Record)])
     for name in asked or FIGURES:
         try:
-            if name == "class-distributions":
-                drawn.append(draw_class_distributions(runs, classes))
-            else:
-                drawn.append(FIGURES[name](runs))
+            drawn.append(FIGURES[name](runs, **options.get(name, {})))
         except NotRecorded as reason:
             if asked:
                 raise NotRecorded(f"{name}: {reason}") from reason

@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,26 @@ class Record:
                     f"expected {len(self.classes)} classes as in classes.csv, got {len(found)}"
                 )
         return found
+
+    def start_with(self, before: Record) -> Record:
+        """The run with the state before training (a run that learnt nothing) as epoch 0."""
+        first = before.epochs.iloc[:1].assign(number=0)
+        epochs = pd.concat([first, self.epochs], ignore_index=True)
+        return replace(self, epochs=epochs, histograms=[before.histograms[0], *self.histograms])
+
+    def place(self, epoch: str) -> int:
+        """The place of the "first" or "last" recorded epoch, or of the "best"."""
+        recorded = [place for place, line in enumerate(self.histograms) if line]
+        if epoch == "best":
+            if not self.result:
+                raise NotRecorded(f"{self.folder}: its best epoch is not known before the end")
+            best = int(self.result["best_epoch"])
+            same = (self.epochs["stage"] == self.result["best_stage"]) & (self.epochs["number"] > 0)
+            return int(np.flatnonzero(same & (self.epochs["epoch"] == best))[-1])
+        return recorded[0 if epoch == "first" else -1]
+
+    def number(self, place: int) -> int:
+        return int(self.epochs["number"].iloc[place])
 
     def part_with(self, *groups: str) -> str:
         """The rows that have labels of all these groups: "train", or else "val"."""

@@ -1,5 +1,6 @@
 """A head on features in memory: what the estimator, trials, benches and the ensemble train."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,11 +31,15 @@ class HeadData:
 
 @dataclass(frozen=True)
 class FittedHead:
-    """A head with its best weights, the number of its epochs, and the best one (from 1)."""
+    """A head with its best weights, the number of its epochs, and the best one (from 1).
+
+    history: what epochs were compared by, where there are rows that choose the epoch.
+    """
 
     model: Classifier
     epochs: int
     best_epoch: int
+    history: list[float]
 
 
 def fit_head(
@@ -89,7 +94,9 @@ def _train(
     # The features are standardised already.
     model.backbone[0] = nn.Identity()  # type: ignore[operator]
     stage = make_head_trainer(config, model, data, train, val, process, teacher=teacher)
+    history: list[float] = []
+    stage.logger.on_epoch = lambda record: history.append(record.get("select", math.nan))
     epochs = stage.run().epoch
     best = stage.best()
     model.load_state_dict(best["model"])
-    return FittedHead(model.eval(), epochs, int(best["epoch"]) + 1)
+    return FittedHead(model.eval(), epochs, int(best["epoch"]) + 1, history)

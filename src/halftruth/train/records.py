@@ -95,6 +95,11 @@ def measure_validation(stage: "Trainer", scores: Tensor) -> dict[str, float]:
         if stage.truth is not None:
             truth = stage.truth.to(stage.device)[rows]
             record["val_mAP"] = mean_average_precision(scores, truth)
+        complete = observed if stage.truth is None else truth
+        if not bool((complete == UNKNOWN).any()):
+            # Cut at 0.5, as in paper 000: what `tune --objective macro_F2` compares epochs by.
+            counts = count(torch.sigmoid(scores.float()), complete, 0.5)
+            record["val_macro_F2"] = float(counts.f_beta(2.0).mean())
     if undefined := [text for key, text in CRITERIA.items() if math.isnan(record.get(key, 0.0))]:
         stage.logger.log_once(
             f"not defined: {', '.join(undefined)}. No class of the validation rows has positive "
