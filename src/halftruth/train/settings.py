@@ -195,8 +195,8 @@ class Setting:
             return "a number of trials or a time (12, 10 minutes)"
         if self.name == "decide" and not is_rule(value):
             return (
-                "f1, macro-f1, f2, precision=0.9, recall=0.9, threshold=0.5, score=0.5, top=3, count or "
-                "cost=5 (other numbers are possible)"
+                "f1, macro-f1, f2, precision=0.9, recall=0.9, threshold=0.5, score=0.5, top=3, "
+                "count or cost=5 (other numbers are possible)"
             )
         if self.choices and value not in self.choices:
             close = difflib.get_close_matches(value, self.choices, n=1, cutoff=0.7)
