@@ -56,7 +56,7 @@ def test_missing_bad_unused_images_and_duplicates_are_listed(tmp_path):
 def test_two_names_of_one_image_are_an_error(tmp_path):
     Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
     report = check_data(matrix([[1], [1]], items=["a", "a.png"]), ImageStore(tmp_path))
-    assert any("1 rows name an image that another row" in error for error in report.errors)
+    assert any("'a' and 'a.png' are one image (a.png); keep" in text for text in report.errors)
 
 
 def test_labels_without_names_cannot_have_images(tmp_path):

@@ -147,8 +147,12 @@ def test_a_changed_network_is_refused(run, tmp_path):
     import shutil
 
     from halftruth.models.weights import ModelError
+    from halftruth.train.run_folder import CheckpointError, write_manifest
 
     shutil.copytree(run, tmp_path / "run")
     (tmp_path / "run" / "image_network.safetensors").write_bytes(b"broken")
+    with pytest.raises(CheckpointError, match=r"image_network\.safetensors damaged or of another"):
+        halftruth.load(tmp_path / "run")
+    write_manifest(tmp_path / "run")
     with pytest.raises((ModelError, DataError), match=r"image_network\.safetensors"):
         halftruth.load(tmp_path / "run")

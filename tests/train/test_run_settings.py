@@ -13,7 +13,7 @@ import halftruth
 from halftruth import fit
 from halftruth.cli.app import app
 from halftruth.train import CheckpointError, Config, ConfigError, load_settings
-from halftruth.train.run_folder import load_checkpoint, save_checkpoint
+from halftruth.train.run_folder import load_checkpoint, save_checkpoint, write_manifest
 from halftruth.train.settings import SETTINGS, make_settings_page
 
 
@@ -323,6 +323,9 @@ def test_flipped_bytes_in_the_weights_of_an_ensemble_are_reported(on_features, d
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"best\.safetensors damaged or of another run"):
+        halftruth.load(run)
+    write_manifest(run)
     with pytest.raises(CheckpointError, match=r"the checksum differs.* start again in another"):
         halftruth.load(run).predict(features=str(data / "features.npy"))
 
