@@ -89,7 +89,11 @@ def score_held_out(
     per_class = shown.select(telling).count_per_class()
     most = np.argsort(-per_class, kind="stable")[:_MOST_CLASSES]
     classes = np.sort(most[per_class[most] >= _LEAST_LABELS])
-    total, logits, some = np.zeros((3, _BINS)), [], []
+    total = np.zeros((3, _BINS))
+    # Made at once: parts that are kept between the blocks would hold on to their memory.
+    logits = np.empty((int(kept.sum()), count), dtype=np.float32)
+    some = np.empty((int(telling.sum()), len(classes)))
+    first, other = np.cumsum(kept) - kept, np.cumsum(telling) - telling
     for block, z in score_blocks(head, features, rows):
         at = np.searchsorted(rows, block)
         place = ((z.flatten() / _FAR + 1) * (_BINS / 2)).long().clamp(0, _BINS - 1)
@@ -98,13 +102,12 @@ def score_held_out(
             sums += torch.bincount(
                 place, None if weight is None else weight.double(), minlength=_BINS
             ).numpy()
-        logits.append(z[torch.from_numpy(kept[at])].numpy())
-        some.append(z[torch.from_numpy(telling[at])][:, torch.from_numpy(classes)].double().numpy())
+        logits[first[at[kept[at]]]] = z.numpy()[kept[at]]
+        some[other[at[telling[at]]]] = z.numpy()[telling[at]][:, classes]
     z, cells, present = total[:, total[1] > 0]
     return HeldOutScores(
-        shown.count_per_row(), z / cells, cells, present, rows[kept], np.concatenate(logits),
-        classes, labels.select(rows[telling]).select_classes(classes).to_dense(),
-        np.concatenate(some),
+        shown.count_per_row(), z / cells, cells, present, rows[kept], logits,
+        classes, labels.select(rows[telling]).select_classes(classes).to_dense(), some,
     )  # fmt: skip
 
 
