@@ -183,13 +183,13 @@ def grids(
     seeds: list[int] | None = None,
     limit: int | None = None,
     only: str | None = None,
-    add: Sequence[str] = (),
+    add: Mapping[str, tuple[str, dict[str, Any]]] | None = None,
 ) -> Iterator[Grid]:
     """The grids of an item: one per data set, or one for a smaller `form`.
 
     `settings` replace training settings of every row. `limit` keeps so many rows per part, `only`
-    names data sets. `add`: more rows, such as "package.module:Loss" or "hill:lam=1.2", which are
-    trained as the first row.
+    names data sets. `add`: more rows by their names, each a method (also "package.module:Loss")
+    and its options, which are trained as the first row.
     """
     for name, rows in choose_rows(item, form, only).items():
         base = _form_grid(item, form) if form else _paper_grid(item, rows[0], name, data)
@@ -200,10 +200,7 @@ def grids(
         methods = _methods(item, rows, small=form is not None, settings=settings or {})
         if "vary" in item.values:
             methods = expand_sweeps(item, methods, rows[0])[0]
-        for text in add:
-            from halftruth.plots.loss_figures import parse_method
-
-            loss, options = parse_method(text)
+        for text, (loss, options) in (add or {}).items():
             like = next(iter(methods.values())).get("training", {})
             methods[text] = {"loss": loss, "options": options, "search": {}, "training": like}
         training = {**base.get("training", {}), **(settings or {})} if form else {}

@@ -146,8 +146,10 @@ def _run_grids(
     item: "Item", data: Path, out: Path, form: str | None, jobs: int, device: str, **given: Any
 ) -> None:
     from halftruth.bench.paper_items import grids, make_sweeps
+    from halftruth.plots.loss_figures import parse_method
 
     name, metrics = form or "results", item.values["metrics"]
+    given["add"] = {text: parse_method(text) for text in given["add"]}
 
     def keep(records: list[dict[str, Any]], text: str) -> None:
         (out / f"{name}.md").write_text(text, encoding="utf-8")

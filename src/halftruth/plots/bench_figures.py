@@ -70,15 +70,15 @@ def draw_sweep(
     figure, grid = panels(-(-len(parts) // columns), columns, width=3.3, height=2.9)
     for axes, (key, part) in zip(grid.flat, parts, strict=False):
         title, x, metric = map(str, cast(tuple[Any, ...], key))
-        for number, (curve, points) in enumerate(part.groupby("curve", sort=False)):
+        for number, (name, points) in enumerate(part.groupby("curve", sort=False)):
             if points["at"].isna().all():
                 style = (":", "-.")[number % 2]
                 height = float(points["value"].iloc[0])
-                axes.axhline(height, label=str(curve), color=INK, linestyle=style, linewidth=1.0)
+                axes.axhline(height, label=str(name), color=INK, linestyle=style, linewidth=1.0)
                 continue
             at = points["at"].to_numpy(dtype=float)
             look = {"marker": "o", "markersize": 3, **line_look(number)}
-            axes.plot(at, points["value"], label=str(curve), **look)
+            axes.plot(at, points["value"], label=str(name), **look)
             if x != "epoch" and at.min() >= 0 and at.max() > 20 * np.min(at[at > 0]):
                 axes.set_xscale("symlog", linthresh=np.min(at[at > 0]))
         axes.set_title(title)
