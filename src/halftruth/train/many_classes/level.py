@@ -93,7 +93,8 @@ def score_held_out(
     # Made at once: parts that are kept between the blocks would hold on to their memory.
     logits = np.empty((int(kept.sum()), count), dtype=np.float32)
     some = np.empty((int(telling.sum()), len(classes)))
-    first, other = np.cumsum(kept) - kept, np.cumsum(telling) - telling
+    first: np.ndarray = np.cumsum(kept) - kept
+    other: np.ndarray = np.cumsum(telling) - telling
     for block, z in score_blocks(head, features, rows):
         at = np.searchsorted(rows, block)
         place = ((z.flatten() / _FAR + 1) * (_BINS / 2)).long().clamp(0, _BINS - 1)
