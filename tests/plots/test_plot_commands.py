@@ -124,6 +124,9 @@ def test_several_figures_go_to_a_folder_or_share_a_prefix(tmp_path):
     assert [path.name for path in save_all(both[:1], tmp_path / "y.png")] == ["y.png", "y.csv"]
     inside = save_all(both[:1], tmp_path)
     assert inside == [tmp_path / f"one{suffix}" for suffix in (".svg", ".png", ".csv")]
+    # A dot in a name, as of a swept value, is no file ending.
+    dotted = save_all([small("sweep-0.01"), small("two")], tmp_path)
+    assert {path.stem for path in dotted} == {"sweep-0-01", "two"}
 
 
 def test_equal_figures_are_equal_files(tmp_path):
