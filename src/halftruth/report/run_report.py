@@ -28,6 +28,7 @@ from halftruth.plots.run_figures import draw_classes
 from halftruth.plots.run_records import NotRecorded, Record, read_run
 from halftruth.plots.style import GRID, INK, Drawing, styled
 from halftruth.presence.decisions import Decisions, parse_rule
+from halftruth.presence.ranking import NoRankingError
 from halftruth.report.answers import show_examples, show_next_steps, show_weak_classes
 from halftruth.report.gallery import (
     MOST_CLASSES,
@@ -265,7 +266,10 @@ def _missing(held_out: HeldOut, choice: dict[str, Any]) -> str:
         return f"<p>The {held_out.part} rows have no unknown labels.</p>"
     if not (held_out.labels == PRESENT).any():
         return f"<p>The {held_out.part} rows have no positive labels to estimate them from.</p>"
-    known = calibrate(held_out.labels, held_out.probabilities, **choice)
+    try:
+        known = calibrate(held_out.labels, held_out.probabilities, **choice)
+    except NoRankingError as error:
+        return f"<p>Missing labels are not known: {escape(str(error))}.</p>"
     found = missing_labels(
         held_out.labels,
         held_out.probabilities,
