@@ -56,7 +56,7 @@ def audit(
     ] = "auto",
     unlabelled_rows: Annotated[
         Literal["auto", "kept", "dropped"],
-        typer.Option(help="Whether rows without a label are in the file."),
+        typer.Option(metavar="<text>", help="Rows without a label: auto, kept or dropped."),
     ] = "auto",
     most: Annotated[
         int, typer.Option(min=1, help="Maximum number of candidates of each kind.")
