@@ -167,7 +167,7 @@ def test_evaluate_by_another_rule_changes_decisions_and_not_the_ranking(data, tm
     [
         (
             "best",
-            "expected one of f1, macro-f1, f2, precision=0.9, recall=0.9, threshold=0.5, top=3, count",
+            "expected one of f1, macro-f1, f2, precision=0.9, recall=0.9",
         ),
         ("precision=2", "precision needs a number from 0 to 1, got 2"),
     ],
