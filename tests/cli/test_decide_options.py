@@ -217,7 +217,7 @@ def test_mistakes_of_decide(data, tmp_path, mistake):
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ("best", "expected one of f1, f2, precision=0.9, recall=0.9, threshold=0.5"),
+        ("best", "expected one of f1, macro-f1, f2, precision=0.9, recall=0.9, threshold=0.5"),
         ("precision=2", "precision needs a number from 0 to 1, got 2"),
     ],
 )

@@ -34,8 +34,13 @@ def quick(monkeypatch):
 @pytest.fixture
 def files(data, tmp_path):
     """The label file without its split column, and its settings."""
-    pd.read_csv(data / "labels.csv").drop(columns="split").to_csv(tmp_path / "l.csv", index=False)
-    return {"labels": tmp_path / "l.csv", "features": data / "features.npy", **QUIET}
+    table = pd.read_csv(data / "labels.csv").drop(columns="split")
+    table.to_csv(tmp_path / "l.csv", index=False)
+    # Features that explain the labels.
+    features = np.load(data / "features.npy")
+    features[:, : len(CLASSES)] += 1.5 * (table[list(CLASSES)].to_numpy() > 0)
+    np.save(tmp_path / "x.npy", features)
+    return {"labels": tmp_path / "l.csv", "features": tmp_path / "x.npy", **QUIET}
 
 
 def fitted_rows(folder):
@@ -50,7 +55,7 @@ def test_all_rows_are_fitted_and_every_output_stands_on_out_of_sample_rows(files
     assert (result.val, result.get_observed("val")) == ({}, {})
     observed = result.get_observed("out_of_sample")
     assert result.criterion == "out_of_sample_mAP"
-    assert 0 < result.best_score == observed["mAP"] < 1
+    assert 0 < result.best_score == observed["mAP"] <= 1
     record = json.loads((out / "metrics.jsonl").read_text())
     assert record["out_of_sample_mAP"] == result.best_score
     table = pd.read_csv(out / "classes.csv")
@@ -179,7 +184,7 @@ def test_folds_of_an_audit_hold_nothing_out_for_an_ensemble(files, tmp_path):
     assert len(fitted_rows(folder)) == 22
     make_audit(
         files["labels"], features=files["features"], folds=2, device="cpu", out=tmp_path / "b",
-        method="em", epochs=1,
+        method="em", epochs=20, head_lr=0.05,
     )  # fmt: skip
     parts = pd.read_parquet(tmp_path / "b" / "folds" / "fold0.parquet")["split"]
     assert parts.value_counts().to_dict() == {"test": 22, "train": 20, "val": 2}

@@ -35,6 +35,15 @@ from halftruth.train.config import Config
 from halftruth.train.ensemble import member_fits, members
 from halftruth.train.many_classes import fit_many
 
+
+@pytest.fixture(autouse=True, scope="module")
+def weak_scores_count():
+    """Commands on a few rows of noise, which the rule of ranking would refuse."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("halftruth.presence.ranking._ENOUGH", -float("inf"))
+        yield
+
+
 DEVICE = "cuda" if torch.cuda.is_available() else "strict"
 
 ROWS = 44

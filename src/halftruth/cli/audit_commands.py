@@ -56,10 +56,7 @@ def audit(
     ] = "auto",
     unlabelled_rows: Annotated[
         Literal["auto", "kept", "dropped"],
-        typer.Option(
-            help="Whether rows without a shown label are in the label file (kept), or were left "
-            "out (dropped); auto: left out, if every row shows one and some show several."
-        ),
+        typer.Option(metavar="<text>", help="Rows without a label: auto, kept or dropped."),
     ] = "auto",
     most: Annotated[
         int, typer.Option(min=1, help="Maximum number of candidates of each kind.")

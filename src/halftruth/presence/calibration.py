@@ -119,7 +119,7 @@ def calibrate(
         possible=possible, unlabelled_rows=unlabelled_rows, seed=seed,
     )  # fmt: skip
     # Each label by itself: what other labels of the row tell about it is not worth the order of the
-    # scores (benchmarks/audit.py), which is kept within a class.
+    # scores (docs/audit.md), which is kept within a class.
     alone = replace(fitted, assumptions={"missing_at_random": 1.0})
     found = alone.infer(values, z, verified=verdicts, propensity=propensity)
     # No unknown label is certain, however high its score: the order stays the same.

@@ -209,14 +209,14 @@ def fit_probabilities(
     if (part == UNKNOWN).any() and (part == PRESENT).any():
         ranking = measure_ranking(labels[some], z[some])
         not_known = "" if ranking.found else ranking.describe()
-    given = how, blank_is_empty, only_shown
-    fits, start = _fit_assumptions(part, scores, *given, propensity)
+    how_shown = how, blank_is_empty, only_shown
+    fits, start = _fit_assumptions(part, scores, *how_shown, propensity)
     in_range = fits
     if not_known:
         # Any number of labels from those that are shown to all.
         in_range = [replace(fit, low=0.0, high=1e9) for fit in fits]
     elif possible is not None:
-        in_range = fits + _fit_assumptions(part, scores, *given, possible)[0]
+        in_range = fits + _fit_assumptions(part, scores, *how_shown, possible)[0]
     mean = sigmoid(np.sum([fit.weight * logit(fit.prior) for fit in fits], axis=0))
     first = np.stack([start.offset, start.slope / start.scale], axis=1)
     offset, slope = fit_curves(z[some], mean, first).T

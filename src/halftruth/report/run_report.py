@@ -269,7 +269,7 @@ def _missing(held_out: HeldOut, choice: dict[str, Any]) -> str:
     try:
         known = calibrate(held_out.labels, held_out.probabilities, **choice)
     except NoRankingError as error:
-        return f"<p>Not listed: {escape(str(error))}.</p>"
+        return f"<p>Missing labels are not known: {escape(str(error))}.</p>"
     found = missing_labels(
         held_out.labels,
         held_out.probabilities,
