@@ -59,7 +59,7 @@ def test_folds_are_trained_with_weights_soft_labels_and_verdicts(
     cases: dict[str, Any] = {
         "plain": {},
         "weights": {"weights": weights},
-        "soft": {"soft": soft, "values": np.where(labels.values == 1, 1, -1)},
+        "soft": {"soft": soft, "stored": np.where(labels.values == 1, 1, -1)},
     }
     found = {}
     for name, fields in cases.items():

@@ -176,7 +176,8 @@ def test_decide_equals_predict_with_the_same_rule_and_level(data, tmp_path, chan
     code, text = command("decide", table, "--run", data / "run", "--out", new, *words, *level)
     assert code == 0, text
     words = [] if rule is None else ["--decide", rule]
-    code, text = command("predict", data / "run", data / "x.npy", "--out", table, *words, *level)
+    words += ["--overwrite", *level]
+    code, text = command("predict", data / "run", data / "x.npy", "--out", table, *words)
     assert code == 0, text
     found, expected = read(new), read(table)
     assert list(found.columns) == list(expected.columns)

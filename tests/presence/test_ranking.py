@@ -139,3 +139,13 @@ def test_the_same_rule_in_train_evaluate_predict_audit_and_the_estimator(tmp_pat
     with pytest.warns(UserWarning, match="Nothing is predicted"):
         model.fit(noise, labels)
     assert not model.predict(noise).any()
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-4, 0.3, 3.0])
+@pytest.mark.parametrize("seed", range(6))
+def test_scores_that_do_not_rank_keep_the_share_of_known_labels(seed, spread):
+    """A slope that would be negative stays at its least value, and the level is right."""
+    z = np.random.default_rng(seed).normal(-1.2, 1, (48, 3)) * spread - 1
+    labels = np.where(np.arange(48)[:, None] % 7 == 0, 1, -1) * np.ones((1, 3), np.int8)
+    fitted = fit_probabilities(labels.astype(np.int8), z)
+    assert fitted(z).mean(axis=0) == pytest.approx((labels > 0).mean(axis=0), rel=0.1)

@@ -35,6 +35,7 @@ from halftruth.labels import ABSENT, PRESENT, UNKNOWN, find_complete_rows
 from halftruth.presence.solvers import (
     bisect,
     integrate_others,
+    keep_slope_above,
     logit,
     sigmoid,
     step_towards_mean,
@@ -49,6 +50,8 @@ _CENTRE = np.diag([0.1, 1.0])
 _CLOSE = 1e-4
 # The share of rows with more than one label up to which labels are still called one per row.
 _FEW = 0.02
+# The least slope of a curve, and the least spread of logits that is one.
+_LEAST_SLOPE, _LEAST_SPREAD = 0.01, 0.1
 # A listed row stands for at most this many that are not listed.
 _MOST_UNLISTED = 20.0
 
@@ -163,7 +166,8 @@ def fit_presence(
     `propensity` per class (K,), at most 1, it is `share` times that.
     """
     # One scale for all classes, so that the priors do not depend on how confident the scores are.
-    scale = float(logit(scores).std()) or 1.0 if start is None else start.scale
+    # Scores that are nearly constant are not made to look spread.
+    scale = max(float(logit(scores).std()), _LEAST_SPREAD) if start is None else start.scale
     z = logit(scores) / scale
     present = labels == PRESENT
     # Rows that are labelled completely tell what is present, and nothing of what others leave out.
@@ -232,11 +236,10 @@ def _maximise(
             gap, curve = weight * gap, weight * curve
         slopes, bend = sum_derivatives(z, gap, curve)
         step = step_towards_mean(at, slopes, bend, _DEVIATION, _CENTRE)
+        step = keep_slope_above(_LEAST_SLOPE, at, step, slopes[:, 0] / bend[:, 0, 0])
         # In the same direction: clipped by itself, a number of two that make up for each other
         # would never arrive.
         at = at + step / np.maximum(2 * np.abs(step).max(axis=1, keepdims=True), 1)
-        # A negative slope would reverse the ranking.
-        at[:, 1] = np.maximum(at[:, 1], 0.01)
     return replace(now, offset=at[:, 0], slope=at[:, 1])
 
 

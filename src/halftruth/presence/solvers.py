@@ -135,11 +135,24 @@ def fit_curves(z: np.ndarray, target: np.ndarray, start: np.ndarray) -> np.ndarr
         h00, h11 = h00 + 1e-6, h11 + 1e-6
         det = np.maximum(h00 * h11 - h01 * h01, 1e-12)
         step = np.stack([(h11 * g0 - h01 * g1) / det, (h00 * g1 - h01 * g0) / det], axis=1)
+        step = keep_slope_above(_LEAST_SLOPE, at, step, g0 / h00)
         at = at + np.clip(step, -0.5, 0.5)
-        at[:, 1] = np.maximum(at[:, 1], _LEAST_SLOPE)
         if np.abs(step).max() < 1e-6:
             break
     return at - at[:, [1]] * np.outer(middle, [1.0, 0.0])
+
+
+def keep_slope_above(
+    least: float, at: np.ndarray, step: np.ndarray, alone: np.ndarray
+) -> np.ndarray:
+    """Steps (K, 2) that do not lead to a slope below `least`, which would reverse the ranking.
+
+    `alone` (K,): the step of the offset while the slope stays. With that of both, the offset would
+    move for a slope that cannot, for ever.
+    """
+    stopped = at[:, 1] + step[:, 1] < least
+    end = np.stack([alone, least - at[:, 1]], axis=1)
+    return np.where(stopped[:, None], np.clip(end, -0.5, 0.5), step)
 
 
 def step_towards_mean(
