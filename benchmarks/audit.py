@@ -284,4 +284,4 @@ def main(argv: list[str]) -> None:
 
 if __name__ == "__main__":
     sets = "DATA/tabular --sets yeast,digits:100 --seeds 0"
-    start(main, f"{sets} --rows missing --epochs 1", f"{sets} --rows wrong-10 --method linear")
+    start(main, f"{sets} --rows missing --epochs 20", f"{sets} --rows wrong-10 --method linear")

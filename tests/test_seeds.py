@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
 
 import halftruth
 from halftruth import HalftruthClassifier, audit, data, demo, labels, losses
@@ -16,6 +17,7 @@ from halftruth.audit.make_audit import make_audit
 from halftruth.audit.plan import plan_labels
 from halftruth.bench import Grid, datasets
 from halftruth.data.transforms import keyed_uniform
+from halftruth.estimator import score_out_of_sample
 from halftruth.presence.estimated_scores import estimate_scores
 from halftruth.presence.probabilities import fit_probabilities
 from halftruth.presence.propensity import choose_rows_to_complete, find_preference
@@ -63,7 +65,8 @@ def test_keys_and_their_numbers_do_not_collide():
 
 TABLE = np.eye(30, 3, dtype=int)[:, [0, 1, 2]] | np.eye(30, 3, k=-3, dtype=int)
 SHOWN = np.tile(np.array([[1, 0], [0, 1], [0, 0]], np.int8), (30, 1))
-SCORES = np.random.default_rng(0).random(SHOWN.shape)
+# They rank the labels; without that, nothing is estimated from them.
+SCORES = (SHOWN + np.random.default_rng(0).random(SHOWN.shape)) / 2
 
 
 def check_config(seed):
@@ -91,6 +94,9 @@ USES = {
     "train.Config": check_config,
     "HalftruthClassifier": lambda s: HalftruthClassifier("bce", epochs=1, random_state=s).fit(
         SCORES, SHOWN
+    ),
+    "estimator.score_out_of_sample": lambda s: score_out_of_sample(
+        LogisticRegression(), SCORES, SHOWN, seed=s
     ),
     "presence.fit_probabilities": lambda s: fit_probabilities(SHOWN, SCORES, seed=s),
     "presence.estimate_scores": lambda s: estimate_scores(SCORES, SHOWN, 0.5, seed=s),

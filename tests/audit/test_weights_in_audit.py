@@ -1,5 +1,6 @@
 """Weights, soft labels and verdicts in an audit by folds, and options that would do nothing."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from halftruth.audit.repair import repair
 from halftruth.audit.rows import ShownRows
 from halftruth.cli.app import app
 from halftruth.data import DataError, read_labels
-from halftruth.labels import LabelMatrix
 
 QUICK: dict[str, Any] = {
     "folds": 2, "epochs": 6, "method": "wan", "head_lr": 0.05, "device": "cpu",
@@ -63,7 +63,7 @@ def test_folds_are_trained_with_weights_soft_labels_and_verdicts(
     }
     found = {}
     for name, fields in cases.items():
-        one = LabelMatrix(**{**vars(labels), **fields})
+        one = replace(labels, **fields)
         found[name], _ = cross_scores(one, tmp_path / name, features=x, **QUICK)
     found["verdicts"], _ = cross_scores(
         labels, tmp_path / "verdicts", features=x, verified=verified, **QUICK

@@ -1,5 +1,7 @@
 """Every rule of decisions does what it says, on rows that its thresholds were not chosen on."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -186,7 +188,9 @@ def test_a_score_cuts_the_sigmoid_and_a_threshold_the_probability():
     z = np.random.default_rng(0).normal(size=(200, 3))
     offset, slope = np.array([-2.0, 0.5, 3.0]), np.array([0.5, 1.0, 2.0])
     p = sigmoid(offset + slope * z)
-    by_score = decide(p, np.ones(3), "score=0.75", (offset, slope))(p)
+    fitted = fit_probabilities(np.where(z > 0, 1, -1).astype(np.int8), z)
+    known = dataclasses.replace(fitted, offset=offset, slope=slope)
+    by_score = decide(p, np.ones(3), "score=0.75", known)(p)
     assert (by_score == (sigmoid(z) > 0.75)).all()
     assert (decide(p, np.ones(3), "threshold=0.75")(p) != by_score).any()
     with pytest.raises(ValueError, match=r"decide: score=0\.75 needs curves"):

@@ -357,8 +357,9 @@ def test_every_command_takes_this_input(name, tmp_path, device, request, capsys)
         pytest.skip(f"all but {', '.join(OF_FLASK)} passed; these need flask")
 
 
-# Commands that do not read the inputs of a run.
-OTHERS = {"bench", "data", "demo", "import-verdicts", "methods", "plan", "plot", "tune"}
+# Commands that do not read the inputs of a run; `calibrate` has tests of its own.
+OTHERS = {"bench", "calibrate", "data", "decide", "demo", "import-verdicts", "methods", "plan",
+          "plot", "tune"}  # fmt: skip
 # Settings of the group Data that are not an input of the model, but labels, parts or folders.
 NO_INPUT = {
     "labels", "out", "truth", "verdicts", "complete_rows", "hint_names", "reading",

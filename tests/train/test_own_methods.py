@@ -22,6 +22,7 @@ from halftruth import HalftruthClassifier, losses
 from halftruth.cli.app import app
 from halftruth.losses import Loss, curves, registry
 from halftruth.train import ConfigError
+from halftruth.train.run_folder import write_manifest
 
 NAME = "strangers.softer.losses:Softer"
 MODULE = '''
@@ -138,10 +139,11 @@ def test_no_command_but_training_imports_the_class(settings, package, data, tmp_
         shutil.copytree(run, tmp_path / name)
         text = yaml.safe_dump({**stored, "method": method, "options": own})
         (tmp_path / name / "config.yaml").write_text(text)
+        write_manifest(tmp_path / name)
         labels, features = data / "labels.csv", data / "features.npy"
         with_features = ("--features", features)
         lines = [
-            ("predict", tmp_path / name, features, "--out", tmp_path / "p.csv"),
+            ("predict", tmp_path / name, features, "--out", tmp_path / f"{name}.csv"),
             ("evaluate", tmp_path / name),
             ("evaluate", tmp_path / name, labels, *with_features),
             ("audit", tmp_path / name, labels, *with_features, "--out", tmp_path / f"{name}-audit"),

@@ -12,7 +12,7 @@ from halftruth.data.feature_columns import feature_columns_from_frame, read_feat
 from halftruth.data.hints import read_hint
 from halftruth.data.table_encoder import TableEncoder
 
-SHORT = {"method": "bce", "epochs": 1, "device": "cpu", "report": False, "quiet": True}
+SHORT = {"method": "bce", "epochs": 40, "device": "cpu", "report": False, "quiet": True}
 
 
 def example(rows: int = 60) -> tuple[pd.DataFrame, pd.DataFrame]:

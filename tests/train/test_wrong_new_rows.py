@@ -100,7 +100,7 @@ PICTURES = ("--images", "photos", "--backbone", "test_efficientnet", "--weights"
         ("data check l.csv --features leak.csv", 0, "'CAT' the class 'cat'; if it is made from"),
         ("data check l.csv --features x.csv", 0, None),
         (
-            "audit l.csv --features leak.csv --method bce --epochs 1 --folds 2 --out audit",
+            "audit l.csv --features leak.csv --method bce --epochs 40 --folds 2 --out audit",
             0,
             "'CAT' the class 'cat'",
         ),

@@ -17,7 +17,7 @@ import pandas as pd
 
 from halftruth import losses
 from halftruth.data import DataError
-from halftruth.train.config import read_settings
+from halftruth.train.config import GIVEN, PLANS, read_settings
 from halftruth.train.records import GROUPS
 from halftruth.train.run_folder import RESULT, refuse_damage
 from halftruth.train.run_logger import HISTOGRAMS, METRICS
@@ -56,6 +56,8 @@ class Record:
 
         The folder may come from somebody else, and importing runs code.
         """
+        if self.method in (*PLANS, GIVEN):
+            raise NotRecorded(f"{self.folder}: {self.method} has no loss")
         options = self.config.get("options", {})
         for module, name in re.findall(r"([\w.]+):([A-Za-z_]\w*)", f"{self.method} {options}"):
             if module not in sys.modules:

@@ -36,6 +36,7 @@ from halftruth.presence.uncertainty import (
     Z90,
     Estimate,
 )
+from halftruth.seeds import check_seed
 
 # An unknown label has at most the probability 1 − this of being present.
 _DOUBT_OF_ANY = 0.005
@@ -105,6 +106,7 @@ def calibrate(
     >>> 20 < found.missing_total.value < 60
     True
     """
+    check_seed(seed)
     values, points = check_labels_and_scores(labels, scores)
     verdicts = _check_verified(verified, values)
     if selection not in SELECTIONS:

@@ -12,7 +12,7 @@ from halftruth.train.ensemble.fit_ensemble import FAST_MEMBERS, fit_ensemble
 from halftruth.train.ensemble.kept_members import KeptMembers
 from halftruth.train.inputs.batches import Features
 from halftruth.train.plans.plan import FittedModel, Plan, Work
-from halftruth.train.run_folder import digest_features
+from halftruth.train.run_folder import digest_features, identify
 from halftruth.train.scored_rows import HELD_OUT, ScoredRows
 from halftruth.train.settings import FAST
 
@@ -48,6 +48,8 @@ def fit_ensemble_to_run(
     rows, labels = task.splits.train, task.labels
     # All rows are not copied: they may be mapped from a file.
     own = matrix if len(rows) == len(matrix) else matrix[rows]
+    # The estimates of a network are made before its run begins.
+    identity = work.identity or identify(work.config, task)
     fitted = fit_ensemble(
         own, labels.values[rows],
         members=FAST_MEMBERS if work.config.quality == FAST else None,
@@ -57,8 +59,7 @@ def fit_ensemble_to_run(
         weights=None if labels.weights is None else labels.weights[rows],
         soft=None if labels.soft is None else labels.soft[rows],
         kept=KeptMembers(
-            work.folder, work.identity, work.identity["features"] or digest_features(matrix),
-            work.main,
+            work.folder, identity, identity["features"] or digest_features(matrix), work.main
         ),
     )  # fmt: skip
     log("auto: " + "\n      ".join(fitted.describe()))
