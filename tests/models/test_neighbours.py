@@ -46,6 +46,21 @@ def test_similarity_does_not_depend_on_the_length_of_a_row():
     torch.testing.assert_close(member(rows), member(10 * rows), rtol=1e-3, atol=1e-3)
 
 
+def test_the_order_of_equal_rows_does_not_matter():
+    """Which of them `topk` returns differs between devices."""
+    random = np.random.default_rng(0)
+    x = np.repeat(random.normal(size=(3, FEATURES)), 20, axis=0)
+    labels = random.random((60, CLASSES)) < 0.3
+    new, found = torch.from_numpy(random.normal(size=(9, FEATURES))).float(), []
+    for order in (np.arange(60), np.arange(60)[::-1].copy()):
+        member = Neighbours(FEATURES, CLASSES, rows=60, count=30)
+        member.set(torch.from_numpy(x[order]).float(), torch.from_numpy(labels[order]))
+        found.append(member(new))
+    torch.testing.assert_close(*found)
+    share = torch.sigmoid(found[0])
+    assert not torch.allclose(share[0], share[1], atol=1e-3)
+
+
 def test_a_row_of_zeros_gets_about_the_prior():
     member, _, labels = make()
     share = torch.sigmoid(member(torch.zeros(1, FEATURES))).numpy()

@@ -173,7 +173,9 @@ def test_run_predicts_the_common_class_of_a_group(run, data):
 def test_predictions_are_a_table_of_all_classes(run, data, tmp_path):
     table = run.predict(data[0][:50])
     assert list(table) == ["item", "labels", *run.classes]
-    np.testing.assert_allclose(table[list(run.classes)], run.score(data[0][:50]).probabilities)
+    # On CUDA, sums of float32 may differ in their last digit from call to call.
+    expected = run.score(data[0][:50]).probabilities
+    np.testing.assert_allclose(table[list(run.classes)], expected, rtol=1e-6)
     write_predictions(run, tmp_path / "p.csv", data[0][:50])
     np.testing.assert_allclose(
         pd.read_csv(tmp_path / "p.csv")[list(run.classes)], table[list(run.classes)], atol=1e-5

@@ -40,7 +40,7 @@ _FOLD_SETTINGS = (
 def audit(
     source: Annotated[
         Path,
-        typer.Argument(help="A run folder, a probability file, or the label file (k-fold)."),
+        typer.Argument(help="A run folder, probabilities, or the label file."),
     ],
     reading: dict[str, Any],
     inputs: dict[str, Any],
@@ -52,15 +52,16 @@ def audit(
     split: Annotated[str | None, typer.Option(help="Only this part: train, val or test.")] = None,
     selection: Annotated[
         Literal["auto", "missing_at_random", "single_positive"],
-        typer.Option(help="How labels came to be missing: at random, or all but one per row."),
+        typer.Option(
+            metavar="<text>",
+            help="How labels are missing: auto, missing_at_random or single_positive.",
+        ),
     ] = "auto",
     unlabelled_rows: Annotated[
         Literal["auto", "kept", "dropped"],
         typer.Option(metavar="<text>", help="Rows without a label: auto, kept or dropped."),
     ] = "auto",
-    most: Annotated[
-        int, typer.Option(min=1, help="Maximum number of candidates of each kind.")
-    ] = 100_000,
+    most: Annotated[int, typer.Option(min=1, help="Most candidates of each kind.")] = 100_000,
     folds: Annotated[
         int | None,
         typer.Option(
@@ -86,11 +87,11 @@ def audit(
 ) -> None:
     """Find missing and wrong labels: ranked candidates, estimated counts, a report.
 
-    halftruth audit labels.csv --images photos/ --folds 5 --method em     (trains by folds)
+    halftruth audit labels.csv --images photos/              (trains by folds)
 
-    halftruth audit runs/first labels.csv --images photos/                (scores of a run)
+    halftruth audit runs/first labels.csv --images photos/   (scores of a run)
 
-    halftruth audit probs.csv labels.csv                                  (scores of any model)
+    halftruth audit probs.csv labels.csv                     (any model)
     """
     from halftruth.train.config import check_device
 

@@ -11,6 +11,8 @@ from halftruth.models.forest import correct_shares, share_to_logit
 
 # Neighbours of each row; with fewer, labels that are missing among them weigh too much.
 NEIGHBOURS = 40
+# Similarities closer than this are equal up to rounding.
+_SAME = 1e-6
 
 
 class Neighbours(nn.Module):
@@ -19,8 +21,9 @@ class Neighbours(nn.Module):
         share_k = (Σ s² [k labelled in the neighbour] + share of k in all rows) / (Σ s² + 1)
 
     s is the similarity; the sums are over the nearest `count` rows, each times the weight of its
-    row where rows have weights. Nothing is trained, so nothing can be memorised: a missing label of
-    one row is outvoted by the labels of similar rows.
+    row where rows have weights. Rows that are equally far share the last places. Nothing is
+    trained, so nothing can be memorised: a missing label of one row is outvoted by the labels of
+    similar rows.
     """
 
     rows: Tensor
@@ -95,10 +98,38 @@ class Neighbours(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         dtype = features.dtype
         similarity = (F.normalize(features, dim=1).float() @ self.rows.float().T).to(dtype)
-        nearest, index = similarity.topk(self.count, dim=1)
-        weight = nearest.clamp(min=1e-3).square()
+        weight = weigh_nearest(similarity, self.count)
         if self.weights is not None:
-            weight = weight * self.weights.to(dtype)[index]
-        votes = torch.zeros_like(similarity).scatter(1, index, weight) @ self.labels.to(dtype)
+            weight = weight * self.weights.to(dtype)
+        votes = weight @ self.labels.to(dtype)
         share = (votes / self.steps + self.prior) / (weight.sum(dim=1, keepdim=True) + 1)
         return share_to_logit(correct_shares(share, self.pairs))
+
+
+def weigh_nearest(similarity: Tensor, count: int) -> Tensor:
+    """Return s² (B, N) of the `count` nearest rows, and 0 of all others.
+
+    Rows that are equally far share the last places. Sparse and categorical features have many equal
+    rows, and any choice among them would depend on the device and on the order of the rows.
+
+    >>> weigh_nearest(torch.tensor([[0.9, 0.5, 0.5, 0.1]]), 2)
+    tensor([[0.8100, 0.1250, 0.1250, 0.0000]])
+    """
+    if torch.compiler.is_compiling():
+        return _share_last_places(similarity, similarity.topk(count, dim=1).values[:, -1:], count)
+    nearest, index = similarity.topk(min(count + 1, similarity.shape[1]), dim=1)
+    squares = nearest[:, :count].clamp(min=1e-3).square()
+    weight = torch.zeros_like(similarity).scatter(1, index[:, :count], squares)
+    # Few rows have ties at the end, and to look through all rows takes twice the time.
+    last = nearest[:, count - 1 : count]
+    at = torch.nonzero((nearest[:, count:] >= last - _SAME).any(dim=1)).flatten()
+    weight[at] = _share_last_places(similarity[at], last[at], count)
+    return weight
+
+
+def _share_last_places(similarity: Tensor, last: Tensor, count: int) -> Tensor:
+    # Products of equal rows may differ in their last digits.
+    nearer, tied = similarity > last + _SAME, similarity >= last - _SAME
+    places = count - nearer.sum(dim=1, keepdim=True)
+    share = places / (tied.sum(dim=1, keepdim=True) - count + places)
+    return similarity.clamp(min=1e-3).square() * torch.where(nearer, 1, tied * share)
