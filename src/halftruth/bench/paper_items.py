@@ -40,7 +40,7 @@ KINDS = {
     "statistics": ("data",),
     "settings": (),
     "losses": ("out",),
-    "labels": ("data", "out"),
+    "labels": ("data", "out", "form"),
     "text": (),
 }
 # Keys of a recipe that a grid sets itself.
@@ -247,6 +247,16 @@ def source_of(data: Path, reader: str, options: dict[str, Any] | None = None) ->
     """Where a grid finds a data set: in DIR/NAME, or in DIR itself."""
     root = reader if (data / reader).exists() else "."
     return {"reader": reader, "root": root, **(options or {})}
+
+
+def label_sources(item: Item, data: Path, form: str | None) -> Iterator[tuple[str, Any, str]]:
+    """Name, source and label setting of the data sets of a figure of labels, or of its form."""
+    if form is not None:
+        small = _form_grid(item, form)
+        yield form, small["data"][form], small["labels"][0]
+        return
+    for about in item.values["labels"]:
+        yield about["data"], source_of(data, about["data"]), about["labels"]
 
 
 def read_data(

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from halftruth.bench.paper_items import BEFORE, Item, read_data, source_of, train_recipes
+from halftruth.bench.paper_items import BEFORE, Item, label_sources, train_recipes
+from halftruth.bench.run_data import load_benchmark
 from halftruth.data import read_labels
 from halftruth.plots.annotation_figures import draw_annotations
 from halftruth.plots.example_figures import draw_examples
@@ -27,19 +28,19 @@ def draw_item(
 ) -> Iterator[tuple[Path, list[Drawing], dict[str, list[Path]]]]:  # fmt: skip
     """Yield folders with their figures, and the run folders that they show by data set."""
     if item.kind == "losses":
-        what, *names = item.values["losses"]
-        if what == "surface":
-            yield out, [draw_surface(*names), draw_means()], {}
-        else:
-            yield out, [draw_losses(names, item.values.get("at", [0.0]))], {}
+        yield out, [_draw_losses(about) for about in item.values["losses"]], {}
     elif item.kind == "labels":
-        for about in item.values["labels"]:
-            name, labels = about["data"], about["labels"]
-            read = read_data(data, name, labels)
-            drawings = draw_data(read.observed, read.truth if labels != "complete" else None)
-            if item.values.get("annotations"):
-                drawings += draw_annotations(data / source_of(data, name)["root"], read.observed)
-            yield out / name, drawings, {}
+        for name, source, labels in label_sources(item, data, form):
+            read = load_benchmark(source, labels, 1200, data)
+            if labels == "complete":
+                drawings = draw_data(read.observed)
+            else:
+                # Labels are hidden in the official training part alone.
+                rows = np.sort(np.concatenate([read.splits.train, read.splits.val]))
+                drawings = draw_data(read.observed.select(rows), read.truth[rows])
+            if "annotations" in item.values["figures"]:
+                drawings += draw_annotations(data / source["root"], read.observed)
+            yield out / name, [one for one in drawings if one.name in item.values["figures"]], {}
     else:
         trained = train_recipes(item, data, out, settings, limit, say, form, only)
         for name, folders in trained.items():
@@ -56,6 +57,12 @@ def draw_item(
                 if item.values.get("test_rows"):
                     _name_rows(drawings, "validation rows", "test rows")
             yield out / name / "figures", drawings, {name: folders}
+
+
+def _draw_losses(about: dict[str, Any]) -> Drawing:
+    if "surface" in about:
+        return draw_surface(about["surface"])
+    return draw_means() if "means" in about else draw_losses(**about)
 
 
 def _join_starts(runs: list[Record]) -> list[Record]:
