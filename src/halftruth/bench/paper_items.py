@@ -3,7 +3,6 @@
 import copy
 import difflib
 import fnmatch
-import functools
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,6 +47,7 @@ _OF_A_RUN = {
     "labels", "truth", "images", "reading", "reading_truth", "method", "options", "select",
 }  # fmt: skip
 NOT_RUN = "not run here"
+ITEMS = "paper_items.yaml"
 # So small a rate that an epoch of training changes nothing that can be seen.
 BEFORE, SEED = "-before-training", "-seed-"
 NO_TRAINING = {"lr": 1e-12, "epochs": 1, "freeze_bn": True}
@@ -80,12 +80,12 @@ class Item:
     @property
     def source(self) -> str:
         """The beginning of the sources of its published numbers."""
-        return str(_declared()["sources"][self.paper])
+        return str(read_bench_yaml(ITEMS)["sources"][self.paper])
 
     @property
     def names(self) -> dict[str, str]:
         """How the paper calls rows and metrics."""
-        return dict(_declared()["names"][self.paper])
+        return dict(read_bench_yaml(ITEMS)["names"][self.paper])
 
     @property
     def forms(self) -> list[str]:
@@ -116,7 +116,7 @@ class Item:
         lines = [f"{self.name}  {self.title}", f"    {self.command}"]
         if self.needs_data:
             lines.append(f"    needs: {', '.join(self.readers)}")
-        declared = _declared()["forms"]
+        declared = read_bench_yaml(ITEMS)["forms"]
         lines += [f"    --form {form}: {declared[form]['about']}" for form in self.forms]
         return "\n".join([*lines, f"    here: {self.here}"])
 
@@ -139,20 +139,15 @@ class Item:
         return list(found.values())
 
 
-@functools.cache
-def _declared() -> dict[str, Any]:
-    return dict(read_bench_yaml("paper_items.yaml"))
-
-
 def items(paper: str | None = None) -> list[Item]:
     """Every table and figure, or those of one paper."""
-    known = _declared()["papers"]
+    known = read_bench_yaml(ITEMS)["papers"]
     if paper is not None and paper not in known:
         there = ", ".join(f"{number} ({title})" for number, title in known.items())
         raise ConfigError([f"paper: expected one of {there}; got {paper!r}"])
     return [
         Item(entry["paper"], entry["item"], entry["title"], entry)
-        for entry in _declared()["items"]
+        for entry in read_bench_yaml(ITEMS)["items"]
         if paper in (None, entry["paper"])
     ]
 
@@ -275,7 +270,7 @@ def _paper_grid(item: Item, recipe: Recipe, name: str, data: Path) -> dict[str, 
 
 
 def _form_grid(item: Item, form: str) -> dict[str, Any]:
-    declared, small = copy.deepcopy(_declared()["forms"][form]), item.values["small"]
+    declared, small = copy.deepcopy(read_bench_yaml(ITEMS)["forms"][form]), item.values["small"]
     del declared["about"]
     data = {form: {**declared.pop("data"), "published": small["published"]}}
     return {"data": data, "labels": [small["labels"]], **declared}
@@ -396,22 +391,18 @@ def train_recipes(
     the settings of a smaller form.
     """
     _check_setup(out, {**settings, "limit": limit, "form": form})
-    small = _form_grid(item, form) if form else None
     found: dict[str, list[Path]] = {}
-    for name, rows in choose_rows(item, form, only).items():
+    for folder, rows in choose_rows(item, form, only).items():
         for recipe in rows:
-            source = {**source_of(data, recipe.reader, recipe.reader_options), "limit": limit}
-            labels, given = recipe.labels, recipe.settings
-            if small is not None:
-                ((name, own),) = small["data"].items()
-                source = {**own, "limit": limit or own.get("limit")}
-                (labels,) = small["labels"]
-            read = load_benchmark(source, labels, 1200, data)
-            if small is not None:
+            grid = _form_grid(item, form) if form else _paper_grid(item, recipe, folder, data)
+            (labels,), ((name, source),) = grid["labels"], grid["data"].items()
+            source = {**source, "limit": limit or source.get("limit")}
+            read, given = load_benchmark(source, labels, 1200, data), recipe.settings
+            if form is not None:
                 options = with_numbers(_options(recipe, True), prior_of(read))
                 kept = {key: given[key] for key in _OF_A_RUN if key in given}
-                weights = resolve_weights(small["training"], data)
-                given = {**kept, **small["training"], "weights": weights, "options": options}
+                weights = resolve_weights(grid["training"], data)
+                given = {**kept, **grid["training"], "weights": weights, "options": options}
             read.store()
             if item.values.get("test_rows"):
                 read = put_test_rows_for_validation(read)
@@ -423,8 +414,9 @@ def train_recipes(
                 none = NO_TRAINING_OF_HEAD if values.get("tune") == "head" else NO_TRAINING
                 runs = {row + BEFORE: {**values, **none}, row: values}
             epochs = item.values.get("examples", {}).get(row, [])
-            for folder, own in ((out / name / key, own) for key, own in runs.items()):
-                found.setdefault(name, []).extend(_train({**own, "out": str(folder)}, say, epochs))
+            for key, own in runs.items():
+                place = {"out": str(out / name / key)}
+                found.setdefault(name, []).extend(_train({**own, **place}, say, epochs))
     return found
 
 

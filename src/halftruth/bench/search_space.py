@@ -1,7 +1,6 @@
 """Search spaces of methods and training settings, and evenly spread points in them."""
 
 import dataclasses
-import functools
 import itertools
 import math
 from collections.abc import Mapping
@@ -81,18 +80,13 @@ def parse(given: Mapping[str, Any]) -> Space:
     return {str(name): Axis.of(str(name), axis) for name, axis in given.items()}
 
 
-@functools.cache
-def _declared() -> dict[str, Any]:
-    return dict(read_bench_yaml("search_spaces.yaml"))
-
-
 def space_of(method: str) -> Space:
     """The declared search space of a method's arguments; empty if none is declared.
 
     >>> space_of("em")["alpha"].choices
     (0.01, 0.02, 0.1, 0.2, 0.4, 0.9)
     """
-    return parse(_declared().get(registry.resolve(method), {}))
+    return parse(read_bench_yaml("search_spaces.yaml").get(registry.resolve(method), {}))
 
 
 def middle_of_required(method: str) -> dict[str, Any]:

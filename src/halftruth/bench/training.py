@@ -18,7 +18,7 @@ from halftruth.bench.cells import PRIOR, Job, is_on_features
 from halftruth.bench.run_data import (
     BenchRows,
     Place,
-    describe_bench_source,
+    load_benchmark,
     load_rows,
     resolve_weights,
     source_key,
@@ -77,7 +77,7 @@ class Bench:
         """`run` a job; or `prepare` it: read its data set, so that errors come before all runs."""
         if what == "prepare":
             self.rows(job)
-            return describe_bench_source(job, self.place)
+            return load_benchmark(job.source, job.labels, 1200, self.place.root).describe()
         started, rows = time.perf_counter(), self.rows(job)
         trained = train_cell(job, rows, self.place)
         found = {**trained.facts, **score_cell(job, trained, rows)}

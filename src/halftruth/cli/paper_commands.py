@@ -113,18 +113,21 @@ def run_and_show(
     names: Mapping[str, str] | None = None,
     order: Sequence[str] = (),
     after: Callable[[list[dict[str, Any]], str], None] = lambda records, text: None,
+    start: Path | None = None,
+    shown: Sequence["Grid"] = (),
     **where: Any,
 ) -> None:
-    """Run grids and print their table; `after` gets its records and its text."""
+    """Run grids and print their table, or that of `shown`; `after` gets its records and text."""
     from halftruth.bench.result_tables import table
-    from halftruth.bench.runner import run_grids
+    from halftruth.bench.runner import read_records, run_grid
 
     try:
-        failed, records = run_grids(grids, data, out, **where, say=say)
+        failed = run_grid(grids, data, out, start=start, **where, say=say)
     except KeyboardInterrupt:
         say(f"stopped; finished runs are in {out}, and the same command continues from there")
         raise typer.Exit(130) from None
     if out.is_file():
+        records = read_records(shown or grids, out, start)
         text = table(records, metrics=metrics, source=source, names=names, order=order)
         say("\n" + text)
         after(records, text)

@@ -14,7 +14,16 @@ from halftruth.bench.paper_items import Sweep
 from halftruth.bench.result_tables import COLUMN, summarise
 from halftruth.bench.results import Record, read_results
 from halftruth.data import DataError
-from halftruth.plots.style import COLOURS, INK, Drawing, line_look, panels, shared_legend, styled
+from halftruth.plots.style import (
+    COLOURS,
+    INK,
+    Drawing,
+    line_look,
+    panels,
+    shared_legend,
+    styled,
+    wrapped_panels,
+)
 
 
 def draw_bench(
@@ -66,9 +75,8 @@ def draw_sweep(
                     tables.append({**place, **line, "runs": len(found)})
     numbers = pd.DataFrame(tables)
     parts = list(numbers.groupby(["data", "x", "metric"], sort=False))
-    columns = min(len(parts), 4)
-    figure, grid = panels(-(-len(parts) // columns), columns, width=3.3, height=2.9)
-    for axes, (key, part) in zip(grid.flat, parts, strict=False):
+    figure, _, used = wrapped_panels(len(parts), 4, width=3.3, height=2.9)
+    for axes, (key, part) in zip(used, parts, strict=True):
         title, x, metric = map(str, cast(tuple[Any, ...], key))
         for number, (name, points) in enumerate(part.groupby("curve", sort=False)):
             if points["at"].isna().all():
@@ -87,8 +95,6 @@ def draw_sweep(
         axes.set_ylabel(f"{names.get(metric, metric)}, %, {kind} rows")
         if part["curve"].any():
             axes.legend(fontsize=6)
-    for axes in list(grid.flat)[len(parts) :]:
-        axes.set_visible(False)
     return Drawing("sweep", figure, numbers)
 
 

@@ -53,7 +53,10 @@ def draw_item(
                 counts = [count_training_rows(folder) for folder in folders]
                 figures["class-distributions"] = {"train": counts} if wanted["parts"] else {}
             if figures:
-                drawings += draw_runs(_join_starts(read_runs(folders)), figures)[0]
+                runs = _join_starts(read_runs(folders))
+                for run in runs:
+                    run.name = item.names.get(run.name, run.name)
+                drawings += draw_runs(runs, figures)[0]
                 if item.values.get("test_rows"):
                     _name_rows(drawings, "validation rows", "test rows")
             yield out / name / "figures", drawings, {name: folders}

@@ -12,7 +12,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from halftruth.data import DataError
-from halftruth.plots.style import INK, Drawing, line_look, panels, shared_legend, shorten, styled
+from halftruth.plots.style import (
+    INK,
+    Drawing,
+    line_look,
+    panels,
+    shared_legend,
+    shorten,
+    styled,
+    wrapped_panels,
+)
 
 # Up to this many values of a setting are joined by a line, if nothing else varies or each recurs.
 _GRID = 12
@@ -90,28 +99,20 @@ def draw_history(trials: pd.DataFrame, text: str) -> Drawing:
 def draw_sensitivity(
     name: str, table: pd.DataFrame, settings: Sequence[str], group: str, text: str
 ) -> Drawing:
-    """Draw `value` over each setting, one panel per setting (002 Fig. 2; 004 Fig. 1; 000 Fig. 4).
+    """Draw `value` over each setting, one panel per setting.
 
     One dot per run. A line joins the means of a sweep: few values, each with several runs, or with
     all other settings fixed. If all settings vary at once there is no line, because it would show
-    the effect of the others. With several data sets the value is the difference from the best run
-    of the same data set.
+    the effect of the others.
     """
     varied = [key for key in settings if _plottable(table[key]).nunique() > 1]
     if not varied:
         raise DataError(f"{name}: all runs have the same settings: {', '.join(settings) or 'none'}")
     numbers = table[[group, *varied, "value"]]
-    if group == "data" and table[group].nunique() > 1:
-        table = table.assign(value=table["value"] - table.groupby(group)["value"].transform("max"))
-        text = text.replace(", %", ",\ndifference from the best")
-    columns = min(_COLUMNS, len(varied))
-    rows = -(-len(varied) // columns)
-    figure, grid = panels(rows, columns, width=3.3, height=2.6)
-    for axes, key in zip(grid.flat, varied, strict=False):
+    figure, grid, used = wrapped_panels(len(varied), _COLUMNS, width=3.3, height=2.6)
+    for axes, key in zip(used, varied, strict=True):
         _draw_setting(axes, table.dropna(subset=[key, "value"]), key, group, len(varied) == 1)
         axes.set_xlabel(shorten(key))
-    for axes in list(grid.flat)[len(varied) :]:
-        axes.set_visible(False)
     for axes in grid[:, 0]:
         axes.set_ylabel(text)
     shared_legend(figure, grid, least=1)

@@ -103,6 +103,8 @@ class Benchmark:
         learnt = self.observed.select(np.concatenate([self.splits.train, self.splits.val]))
         lines = [f"{self.name}, {self.setting} labels: {parts}", learnt.describe(), inputs]
         lines += [f"note: {note}" for note in self.notes]
+        if not len(self.splits.test):
+            lines.append("there is no test part: results are those of the validation part")
         return "\n".join(lines + [f"differs: {entry}" for entry in self.check()])
 
     @cached_property
