@@ -28,8 +28,9 @@ from halftruth.bench.run_data import (
     write_files,
 )
 from halftruth.bench.training import epoch_folder, train_run, with_numbers
-from halftruth.data import DataError
+from halftruth.data import DataError, read_labels
 from halftruth.train.config import ConfigError
+from halftruth.train.records import count_class_histograms
 from halftruth.train.run_folder import RESULT
 
 # The kinds of items, with the options of `halftruth bench paper` that have an effect.
@@ -460,6 +461,21 @@ def _train(
         train_run(values, keep)
     copies = [epoch_folder(folder, epoch) for epoch in keep]
     return [*(copy for copy in copies if copy.exists()), folder]
+
+
+def count_training_rows(folder: Path) -> np.ndarray:
+    """The (K, groups, bins) counts of the training rows of a run, whose images are scored."""
+    from halftruth.train.results.trained_run import TrainedRun
+
+    run = TrainedRun(folder)
+    config = run.config
+    shown = read_labels(Path(str(config.labels)), **config.reading)
+    truth = read_labels(Path(str(config.truth)), **config.reading_truth)
+    assert shown.items is not None
+    rows = np.flatnonzero(shown.split == "train")
+    items = [str(shown.items[row]) for row in rows]
+    raw = run.score(images=config.images, items=items, bad_images="fail", workers=1).raw
+    return count_class_histograms(raw, shown.values[rows], truth.values[rows])
 
 
 # ---------------------------------------------------------------------- texts

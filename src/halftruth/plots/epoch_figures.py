@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
-from halftruth.plots.run_records import NO_EPOCHS, NotRecorded, Record
+from halftruth.plots.run_records import NO_EPOCHS, ROWS_OF, NotRecorded, Record
 from halftruth.plots.style import (
+    COLOURS,
     GRID,
     Drawing,
     legend_name,
@@ -22,7 +23,7 @@ from halftruth.plots.style import (
     styled,
 )
 
-_ROWS = {"train": "training rows", "val": "validation rows"}
+_BANDS = {"precision": COLOURS[4], "recall": COLOURS[2]}
 
 
 @styled
@@ -52,7 +53,7 @@ def draw_curves(runs: Sequence[Record]) -> Drawing:
 def draw_labelled_loss(runs: Sequence[Record], parts: Sequence[str] = ("train", "val")) -> Drawing:
     """Draw the loss -log p of the labelled positives (001 Fig. 7)."""
     names = {
-        f"{part}_loss_labelled": f"loss of labelled positives, {_ROWS[part]}" for part in parts
+        f"{part}_loss_labelled": f"loss of labelled positives, {ROWS_OF[part]}" for part in parts
     }
     return _series("labelled-loss", runs, names)
 
@@ -81,7 +82,7 @@ def draw_ambiguity(runs: Sequence[Record]) -> Drawing:
         f"{part}_size_hidden": "hidden positives",
         f"{part}_size_negative": "true negatives",
     }
-    return _series("ambiguity", runs, names, text=f"mean |logit|, {_ROWS[part]}")
+    return _series("ambiguity", runs, names, text=f"mean |logit|, {ROWS_OF[part]}")
 
 
 def wasserstein(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -102,7 +103,7 @@ def draw_separation(runs: Sequence[Record], parts: Sequence[str] = ("train", "va
     for run in runs:
         run.part_with("hidden", "negative")
         for part in parts:
-            name = _ROWS[part]
+            name = ROWS_OF[part]
             hidden, negative = (run.counts(part, group) for group in ("hidden", "negative"))
             if hidden.sum() and negative.sum():
                 with np.errstate(invalid="ignore"):
@@ -143,7 +144,8 @@ def draw_corrected(
         name = axes.get_ylabel().removesuffix(", %")
         axes.set_ylabel(f"{name} of the labels\ntaken for missing ones, %")
         if name in bands:
-            look: dict[str, Any] = {"color": GRID, "alpha": 0.25, "linewidth": 0}
+            # As in the paper: yellow for precision, green for recall.
+            look: dict[str, Any] = {"color": _BANDS[name], "alpha": 0.25, "linewidth": 0}
             text = f"pseudo-labels of the trained {runs[0].name}, p > {band[0]:g} to {band[1]:g}"
             span = axes.axhspan(*sorted(bands[name]), label=text, **look)
             axes.legend(handles=[span], loc="best", fontsize=6)

@@ -16,7 +16,16 @@ from torch import Tensor
 from halftruth import losses
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.losses import Loss
-from halftruth.plots.style import COLOURS, DASHES, INK, Drawing, panels, shared_legend, styled
+from halftruth.plots.style import (
+    COLOURS,
+    DASHES,
+    INK,
+    Drawing,
+    panels,
+    shared_legend,
+    styled,
+    wrapped_panels,
+)
 from halftruth.train.settings import read_yaml
 
 LABELS = {"PRESENT": PRESENT, "UNKNOWN": UNKNOWN, "ABSENT": ABSENT}
@@ -238,45 +247,35 @@ def _likelihood(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
 def draw_means(points: int = _POINTS) -> Drawing:
     """Draw products and geometric means of two probabilities as contours (000, Fig. 2)."""
     numbers = mean_surfaces(points)
-    found = {str(name): table for name, table in numbers.groupby("surface", sort=False)}
-    names = list(found)
-    return _draw_contours("means", numbers, [names[:2], names[2:]], found, "value")
+    return _draw_contours("means", numbers, numbers["surface"], "value", columns=2)
 
 
 def draw_surface(method: str = "any-class", points: int = _POINTS) -> Drawing:
     """Draw likelihood surfaces: one row of panels per pair of labels, one column per surface."""
     numbers = likelihood_surfaces(method, points)
-    names, lines, found = list(dict.fromkeys(numbers["surface"])), [], {}
-    for y1, y2 in LABEL_PAIRS:
-        titles = [f"added by {names[-1]}" if name == "added" else str(name) for name in names]
-        lines.append([f"{title}\nlabels ({y1}, {y2})" for title in titles])
-        for name, title in zip(names, lines[-1], strict=True):
-            chosen = (numbers["y1"] == y1) & (numbers["y2"] == y2) & (numbers["surface"] == name)
-            found[title] = numbers[chosen]
-    return _draw_contours("surface", numbers, lines, found, "likelihood")
+    kinds = numbers["surface"].unique()
+    surface = numbers["surface"].replace("added", f"added by {kinds[-1]}")
+    pairs = numbers["y1"].astype(str) + ", " + numbers["y2"].astype(str)
+    titles = surface + "\nlabels (" + pairs + ")"
+    return _draw_contours("surface", numbers, titles, "likelihood", columns=len(kinds))
 
 
 @styled
 def _draw_contours(
-    name: str,
-    numbers: pd.DataFrame,
-    lines: list[list[str]],
-    tables: dict[str, pd.DataFrame],
-    column: str,
+    name: str, numbers: pd.DataFrame, titles: pd.Series[str], column: str, columns: int
 ) -> Drawing:
-    """Draw a column over two probabilities, one panel per table; `lines`: the titles of panels."""
-    figure, grid = panels(len(lines), len(lines[0]), width=3, height=2.8)
-    for axes, title in zip(grid.flat, [one for line in lines for one in line], strict=True):
-        side = round(len(tables[title]) ** 0.5)
-        p1, p2, value = (
-            tables[title][key].to_numpy().reshape(side, side) for key in ("p1", "p2", column)
-        )
+    """Draw a column over two probabilities, one panel per title."""
+    found = numbers.groupby(titles.to_numpy(), sort=False)
+    figure, grid, used = wrapped_panels(len(found), columns, width=3, height=2.8)
+    for axes, (title, table) in zip(used, found, strict=True):
+        side = round(len(table) ** 0.5)
+        p1, p2, value = (table[key].to_numpy().reshape(side, side) for key in ("p1", "p2", column))
         # An added term may exceed 1, where its loss is negative; the scale ends at 1.
         filled = axes.contourf(p1, p2, np.clip(value, 0, 1), levels=_LEVELS)
         axes.contour(p1, p2, value, levels=_LEVELS[1:-1], colors="white", linewidths=0.5)
         axes.set(aspect="equal", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1], xlim=(0, 1), ylim=(0, 1))
         axes.grid(False)
-        axes.set_title(title)
+        axes.set_title(str(title))
     for axes in grid[-1]:
         axes.set_xlabel("p of the first class")
     for axes in grid[:, 0]:

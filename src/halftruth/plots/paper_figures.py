@@ -8,9 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from halftruth.bench.paper_items import BEFORE, Item, label_sources, train_recipes
+from halftruth.bench.paper_items import (
+    BEFORE,
+    Item,
+    count_training_rows,
+    label_sources,
+    train_recipes,
+)
 from halftruth.bench.run_data import load_benchmark
-from halftruth.data import read_labels
 from halftruth.plots.annotation_figures import draw_annotations
 from halftruth.plots.example_figures import draw_examples
 from halftruth.plots.label_figures import draw_data
@@ -18,8 +23,6 @@ from halftruth.plots.loss_figures import draw_losses, draw_means, draw_surface
 from halftruth.plots.run_figures import draw_runs
 from halftruth.plots.run_records import Record, read_runs
 from halftruth.plots.style import Drawing
-from halftruth.train.records import count_class_histograms
-from halftruth.train.results.trained_run import TrainedRun
 
 
 def draw_item(
@@ -28,30 +31,30 @@ def draw_item(
 ) -> Iterator[tuple[Path, list[Drawing], dict[str, list[Path]]]]:  # fmt: skip
     """Yield folders with their figures, and the run folders that they show by data set."""
     if item.kind == "losses":
-        yield out, [_draw_losses(about) for about in item.values["losses"]], {}
+        kinds = {"losses": draw_losses, "surface": draw_surface, "means": draw_means}
+        yield out, [kinds[kind](**about) for kind, about in item.values["losses"]], {}
     elif item.kind == "labels":
         for name, source, labels in label_sources(item, data, form):
             read = load_benchmark(source, labels, 1200, data)
-            if labels == "complete":
-                drawings = draw_data(read.observed)
-            else:
-                # Labels are hidden in the official training part alone.
-                rows = np.sort(np.concatenate([read.splits.train, read.splits.val]))
-                drawings = draw_data(read.observed.select(rows), read.truth[rows])
+            # Labels are hidden in the official training part alone.
+            parts = [read.splits.train, read.splits.val] + [read.splits.test] * (
+                labels == "complete"
+            )
+            rows = np.sort(np.concatenate(parts))
+            drawings = draw_data(read.observed.select(rows), read.truth[rows])
             if "annotations" in item.values["figures"]:
                 drawings += draw_annotations(data / source["root"], read.observed)
             yield out / name, [one for one in drawings if one.name in item.values["figures"]], {}
     else:
         trained = train_recipes(item, data, out, settings, limit, say, form, only)
         for name, folders in trained.items():
-            drawings = []
+            drawings, place = [], out / "labels" / name
             if "examples" in item.values:
-                skip = item.values.get("skip", 0)
-                drawings.append(draw_examples(folders, out / "labels" / name, skip=skip))
+                drawings = [draw_examples(folders, place, skip=item.values.get("skip", 0))]
             figures = dict(item.values.get("figures", {}))
-            if "parts" in (wanted := figures.get("class-distributions", {})):
+            if "class-distributions" in figures:
                 counts = [count_training_rows(folder) for folder in folders]
-                figures["class-distributions"] = {"train": counts} if wanted["parts"] else {}
+                figures["class-distributions"] = {"train": counts}
             if figures:
                 runs = _join_starts(read_runs(folders))
                 for run in runs:
@@ -60,12 +63,6 @@ def draw_item(
                 if item.values.get("test_rows"):
                     _name_rows(drawings, "validation rows", "test rows")
             yield out / name / "figures", drawings, {name: folders}
-
-
-def _draw_losses(about: dict[str, Any]) -> Drawing:
-    if "surface" in about:
-        return draw_surface(about["surface"])
-    return draw_means() if "means" in about else draw_losses(**about)
 
 
 def _join_starts(runs: list[Record]) -> list[Record]:
@@ -80,16 +77,3 @@ def _name_rows(drawings: list[Drawing], old: str, new: str) -> None:
     for axes in (axes for drawing in drawings for axes in drawing.figure.axes):
         axes.set_xlabel(axes.get_xlabel().replace(old, new))
         axes.set_ylabel(axes.get_ylabel().replace(old, new))
-
-
-def count_training_rows(folder: Path) -> np.ndarray:
-    """The (K, groups, bins) counts of the training rows of a run, whose images are scored."""
-    run = TrainedRun(folder)
-    config = run.config
-    shown = read_labels(Path(str(config.labels)), **config.reading)
-    truth = read_labels(Path(str(config.truth)), **config.reading_truth)
-    assert shown.items is not None
-    rows = np.flatnonzero(shown.split == "train")
-    items = [str(shown.items[row]) for row in rows]
-    raw = run.score(images=config.images, items=items, bad_images="fail", workers=1).raw
-    return count_class_histograms(raw, shown.values[rows], truth.values[rows])

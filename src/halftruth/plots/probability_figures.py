@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from halftruth.data import DataError
-from halftruth.plots.run_records import NotRecorded, Record
+from halftruth.plots.run_records import ROWS_OF, NotRecorded, Record
 from halftruth.plots.style import (
     GROUP_COLOURS,
     Drawing,
@@ -36,7 +36,6 @@ _DRAWN_BINS = 25
 # Runs with one panel each in a line.
 _SIDE = 4
 _SHARE = "share of the group, %"
-ROWS_OF = {"train": "training rows"} | {part: f"{name} rows" for part, name in PARTS.items()}
 
 
 @styled

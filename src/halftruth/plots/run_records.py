@@ -23,6 +23,7 @@ from halftruth.train.run_folder import RESULT, refuse_damage
 from halftruth.train.run_logger import HISTOGRAMS, METRICS
 from halftruth.train.scored_rows import PARTS
 
+ROWS_OF = {"train": "training rows"} | {part: f"{name} rows" for part, name in PARTS.items()}
 NO_EPOCHS = "its model is an ensemble, which is not trained by epochs"
 
 

@@ -107,11 +107,7 @@ def panels(rows: int, columns: int, width: float = 3.4, height: float = 2.6) -> 
 
 
 def wrapped_panels(count: int, columns: int, **size: float) -> tuple[Figure, Any, list[Axes]]:
-    """Make panels in lines of at most `columns`; also return the array of axes, and those in use.
-
-    >>> len(wrapped_panels(5, 3)[2])
-    5
-    """
+    """Make panels in lines of `columns`; also return all axes, and those in use."""
     columns = min(count, columns)
     figure, grid = panels(-(-count // columns), columns, **size)
     for axes in list(grid.flat)[count:]:
