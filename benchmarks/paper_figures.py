@@ -11,7 +11,7 @@ import io
 from argparse import ArgumentParser
 from pathlib import Path
 
-from PIL import Image
+from PIL import Image, ImageOps
 
 from common import start
 from halftruth.bench.paper_items import Item, items
@@ -58,9 +58,13 @@ def draw(item: Item, out: Path, data: Path | None) -> list[Image.Image]:
         words += ["--data", str(data), "--form", item.forms[0]]
     app(words, standalone_mode=False)
     found = [Image.open(path).convert("RGB") for path in sorted(out.rglob("*.png"))]
-    # Photos of a data set may not be given on: only the table below them is kept.
-    photos = "examples" in item.values
-    return [im.crop((0, im.height // 2, *im.size)) for im in found] if photos else found
+    return [cut_photos(image) for image in found] if "examples" in item.values else found
+
+
+def cut_photos(image: Image.Image) -> Image.Image:
+    """The table below the first two photos: those of a data set may not be given on."""
+    half = image.crop((0, image.height // 2, image.width // 2, image.height))
+    return half.crop(ImageOps.invert(half.convert("L")).getbbox())
 
 
 def write_small(images: list[Image.Image], path: Path) -> None:

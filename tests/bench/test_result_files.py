@@ -30,21 +30,23 @@ def of_the_form(command):
 
 
 def line_of(command) -> str:
-    """The row of docs/benchmarks.md: rows from the best to the worst, and rank correlation."""
+    """The row of docs/benchmarks.md: the best three rows and the last, and rank correlation."""
     item, records = of_the_form(command)
     paper, kind, number, form = command
-    parts = []
-    for metric in item.values["metrics"]:
-        found = summarise(records, [metric], source=item.source)
-        if "vary" in item.values:
-            text = describe_sweep(item, form, found)
-        else:
-            named = found.replace({"method": item.names}).sort_values("mean", ascending=False)
-            text = ", ".join(f"{row.method} {row.mean:.1f}" for row in named.itertuples())
-            if (both := correlation(found)) is not None:
-                text += f"; rank correlation {both[0]:.2f}"
-        parts.append(f"{item.names.get(metric, metric)}: {text}")
-    return f"| `{paper} --{kind} {number} --form {form}` | {'. '.join(parts)} |"
+    metric = item.values["metrics"][0]
+    found = summarise(records, [metric], source=item.source)
+    if "vary" in item.values:
+        text = describe_sweep(item, form, found)
+    else:
+        named = found.replace({"method": item.names}).sort_values("mean", ascending=False)
+        rows = [f"{row.method} {row.mean:.1f}" for row in named.itertuples()]
+        skipped = [f"... ({len(rows)} rows)"] if len(rows) > 4 else []
+        text = ", ".join([*rows[:3], *skipped, *rows[max(3, len(rows) - 1) :]])
+        if (both := correlation(found)) is not None:
+            text += f"; rank correlation {both[0]:.2f}"
+    return (
+        f"| `{paper} --{kind} {number} --form {form}` | {item.names.get(metric, metric)}: {text} |"
+    )
 
 
 def describe_sweep(item, form, found) -> str:

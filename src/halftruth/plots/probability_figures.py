@@ -174,7 +174,7 @@ def _draw_panels(
             title = str(key)
             if column == "epoch":
                 title = f"epoch {title}" if key else "before training"
-            axes.set_title(shorten(f"{run.name}, {title}", 36))
+            axes.set_title(shorten(f"{shorten(run.name)}, {title}", 36))
     for axes in grid[:, 0]:
         axes.set_ylabel(text)
     for axes in grid[-1]:
