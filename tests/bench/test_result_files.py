@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from halftruth.bench.cells import of_same_setup
-from halftruth.bench.paper_items import find_item, grids, make_sweeps
+from halftruth.bench.paper_items import find_item, grids, last_records, make_sweeps
 from halftruth.bench.papers import find_published
 from halftruth.bench.result_tables import REFERENCES, correlation, summarise, table
 from halftruth.bench.results import read_results
@@ -90,3 +90,12 @@ def test_the_comparison_of_all_methods_follows_from_its_file():
 
 def test_the_files_are_compact():
     assert sum(path.stat().st_size for path in RESULTS.rglob("*")) < 2_000_000
+
+
+def test_the_precision_of_pseudo_labels_follows_from_its_files():
+    folders = sorted((RESULTS / "001-table-6").iterdir())
+    names = find_item("001", "Table", "6").values["records"]
+    cells = last_records({"voc-images": folders}, names, {"voc-images": "voc2012"}).split("\n")[-1]
+    precision, published, recall = (cell.strip() for cell in cells.split("|")[3:6])
+    text = f"precision of {precision} % (published {published}) and a recall of {recall} %"
+    assert text in DOCS["benchmarks"]

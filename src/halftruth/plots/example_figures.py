@@ -61,10 +61,10 @@ def draw_examples(folders: Sequence[Path], labels: Path, count: int = 4, skip: i
         mine = numbers[numbers["image"] == item].sort_values(
             "shown", ascending=False, kind="stable"
         )
-        for number, (name, rows) in enumerate(list(mine.groupby("class", sort=False))[:8]):
-            y, colour = 0.88 - 0.1 * number, _GREEN if rows["shown"].any() else _RED
-            bottom.text(0, y, shorten(str(name), 12), **{**look, "ha": "left"}, color=colour)
-            for at, value in zip(columns, rows["score"], strict=True):
+        for number, (title, scores) in enumerate(list(mine.groupby("class", sort=False))[:8]):
+            y, colour = 0.88 - 0.1 * number, _GREEN if scores["shown"].any() else _RED
+            bottom.text(0, y, shorten(str(title), 12), **{**look, "ha": "left"}, color=colour)
+            for at, value in zip(columns, scores["score"], strict=True):
                 mark = "✓" if value > 0.5 else "✗"
                 bottom.text(at, y, f"{value:.2f} {mark}", **look, color=colour)
     return Drawing("examples", figure, numbers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -217,7 +217,8 @@ def _histogram(counts: np.ndarray, **columns: object) -> pd.DataFrame:
 def _draw_groups(axes: Axes, table: pd.DataFrame) -> None:
     """Draw outlines of the groups on a logarithmic scale, so that small shares are visible."""
     several = table["part"].nunique() > 1
-    for (part, group), mine in table.groupby(["part", "group"], sort=False):
+    for key, mine in table.groupby(["part", "group"], sort=False):
+        part, group = map(str, cast(tuple[Any, ...], key))
         number, bins = GROUPS.index(group), mine["share"].to_numpy()
         drawn = bins.reshape(min(_DRAWN_BINS, len(bins)), -1).sum(axis=1)
         dash = ("-", "--", "-.", ":", "-")[number]

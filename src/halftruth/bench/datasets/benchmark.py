@@ -25,19 +25,6 @@ class BenchmarkWarning(UserWarning):
     """The data set differs from its published statistics."""
 
 
-@dataclass(frozen=True)
-class Difference:
-    """A statistic that differs from the published number."""
-
-    what: str
-    found: float
-    published: str
-    source: str
-
-    def __str__(self) -> str:
-        return f"{self.what}: found {self.found:,.6g}, published {self.published} ({self.source})"
-
-
 @dataclass(frozen=True, eq=False)
 class Benchmark:
     """A data set ready to train on.
@@ -78,11 +65,11 @@ class Benchmark:
             )
         return ImageStore(self.images)
 
-    def check(self) -> list[Difference]:
+    def check(self) -> list[Published]:
         """The statistics that differ from the published numbers."""
         counted = self.statistics
         return [
-            Difference(entry.what, counted[entry.what], entry.value, entry.source)
+            replace(entry, found=counted[entry.what])
             for entry in self.published
             if entry.what in counted
             and entry.setting in (None, self.setting)

@@ -29,6 +29,11 @@ class Published:
     source: str
     setting: str | None = None
     val: float | None = None
+    # What was counted instead, where that differs.
+    found: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.what}: found {self.found:,.6g}, published {self.value} ({self.source})"
 
 
 @dataclass(frozen=True, eq=False)
