@@ -99,3 +99,10 @@ def test_the_precision_of_pseudo_labels_follows_from_its_files():
     precision, published, recall = (cell.strip() for cell in cells.split("|")[3:6])
     text = f"precision of {precision} % (published {published}) and a recall of {recall} %"
     assert text in DOCS["benchmarks"]
+
+
+def test_a_run_of_another_item_is_a_row_here_too():
+    """Table III has the row of full labels that Table 7 of paper 001 trained, as left-40."""
+    _, records = of_the_form(("003", "table", "III", "voc-few"))
+    assert "complete" in {record["method"] for record in records}
+    assert {record["column"] for record in records} == {"left-40"}
