@@ -65,14 +65,14 @@ def draw_sweep(
             by_epoch = sweep.x == "epoch"
             for curve, rows in (sweep.rows | ({} if by_epoch else baselines)).items():
                 for x, row in rows.items():
-                    points = {x: [run["test"][metric] for run in runs[row]]}
+                    values: dict[Any, Any] = {x: [run["test"][metric] for run in runs[row]]}
                     if by_epoch:
-                        points = dict(
+                        values = dict(
                             enumerate(zip(*(r["val_by_epoch"] for r in runs[row]), strict=False), 1)
                         )
-                    for at, found in points.items():
-                        value = {"at": at, "value": 100 * np.mean(found), "runs": len(found)}
-                        tables.append({**place, "curve": curve, **value})
+                    for at, found in values.items():
+                        point = {"at": at, "value": 100 * np.mean(found), "runs": len(found)}
+                        tables.append({**place, "curve": curve, **point})
     numbers = pd.DataFrame(tables)
     parts = list(numbers.groupby(["data", "x", "metric"], sort=False))
     figure, _, used = wrapped_panels(len(parts), 4, width=3.3, height=2.9)

@@ -31,6 +31,7 @@ def draw_item(
 ) -> Iterator[tuple[Path, list[Drawing], dict[str, list[Path]]]]:  # fmt: skip
     """Yield folders with their figures, and the run folders that they show by data set."""
     if item.kind == "losses":
+        kinds: dict[str, Callable[..., Drawing]]
         kinds = {"losses": draw_losses, "surface": draw_surface, "means": draw_means}
         yield out, [kinds[kind](**about) for kind, about in item.values["losses"]], {}
     elif item.kind == "labels":
