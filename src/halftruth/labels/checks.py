@@ -2,11 +2,13 @@
 
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import torch
 
+# What is read as a table of numbers.
+Array = torch.Tensor | np.ndarray | Sequence[object]
 # The text of blanks, None, NaN and pandas' NA when objects are converted to text.
 _BLANK = frozenset({"", "nan", "none", "<na>"})
 # The number of labels that are processed at once, to limit memory.
@@ -14,7 +16,7 @@ BLOCK = 1 << 22
 
 
 def read_values(
-    values: Any, expected: str, classes: Sequence[str] | None
+    values: Array, expected: str, classes: Sequence[str] | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the values as given and as numbers, with NaN for blanks."""
     if isinstance(values, torch.Tensor):
@@ -68,7 +70,7 @@ def refuse(
     raise ValueError(f"labels[{row}, {column}]{name} is {shown!r}; expected {expected}. {hint}")
 
 
-def like(given: Any, values: np.ndarray) -> Any:
+def like(given: object, values: np.ndarray) -> np.ndarray | torch.Tensor:
     """Return an array, or a tensor if a tensor was given."""
     return torch.from_numpy(values).to(given.device) if isinstance(given, torch.Tensor) else values
 
