@@ -20,13 +20,13 @@ from halftruth.train.run_logger import RunLogger
 
 
 def fit(
-    labels: Any = None,
+    labels: object = None,
     images: str | Path | list[str] | None = None,
     *,
-    recipe: Path | Mapping[str, Any] | None = None,
+    recipe: Path | Mapping[str, object] | None = None,
     resume: bool = False,
     quiet: bool = False,
-    **settings: Any,
+    **settings: object,
 ) -> Result:
     """Train on labels and images (or `features`), as `halftruth train` does.
 
@@ -87,7 +87,7 @@ def _as_files(given: Any, name: str, folder: Path, resume: bool) -> list[str]:
     return [_as_file(one, own, folder, resume) for one, own in zip(sources, names, strict=True)]
 
 
-def _as_file(values: Any, name: str, folder: Path, resume: bool) -> str:
+def _as_file(values: object, name: str, folder: Path, resume: bool) -> str:
     """Return the path of a file, or write data in memory to the run folder and return its path."""
     if isinstance(values, str | Path):
         return str(values)

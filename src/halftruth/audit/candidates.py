@@ -31,8 +31,8 @@ class ScoredLabels:
 
 
 def match_scores(
-    labels: Any,
-    scores: Any,
+    labels: object,
+    scores: object,
     *,
     classes: Sequence[str] | None = None,
     items: Sequence[str] | None = None,
@@ -187,7 +187,7 @@ def precision_table(
     )
 
 
-def summary(labels: Any, scores: Any, **options: Any) -> dict[str, Any]:
+def summary(labels: Any, scores: Any, **options: Any) -> dict[str, object]:
     """Return the main numbers of an audit."""
     data = match_scores(labels, scores)
     known = calibrate(data.labels, data.scores, **options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ def cross_scores(
     groups: np.ndarray | None = None,
     verified: np.ndarray | None = None,
     quiet: bool = True,
-    **settings: Any,
+    **settings: object,
 ) -> tuple[np.ndarray, list[tuple[str, str]]]:
     """(N, K) scores by `folds` trainings, each on the rows of the other folds; and bad images.
 
@@ -88,7 +88,7 @@ def cross_scores(
     return scores if groups is not None else align_folds(scores, fold), bad
 
 
-def _chooses_epoch(settings: dict[str, Any]) -> bool:
+def _chooses_epoch(settings: dict[str, object]) -> bool:
     """Whether training chooses an epoch, which takes validation rows."""
     known = {key: value for key, value in settings.items() if key in SETTINGS}
     return not Config(**{**get_defaults(settings), **known}).fits_ensemble
@@ -135,7 +135,7 @@ def align_folds(scores: np.ndarray, fold: np.ndarray) -> np.ndarray:
     return sigmoid(z)
 
 
-def _train_fold(labels: LabelMatrix, out: Path, settings: dict[str, Any]) -> None:
+def _train_fold(labels: LabelMatrix, out: Path, settings: Mapping[str, object]) -> None:
     """Train without the rows of one fold, or resume that run; a finished run is kept."""
     table = out.with_name(f"{out.name}.parquet")
     write_labels(labels, table)
@@ -174,7 +174,7 @@ def _check_same(
     folder: Path,
     labels: LabelMatrix,
     arrays: tuple[np.ndarray | None, ...],
-    settings: dict[str, Any],
+    settings: Mapping[str, object],
 ) -> None:
     """Refuse to continue folds that were started on other data or with other settings."""
     now = hashlib.sha256(json.dumps([labels.classes, settings], default=str).encode())

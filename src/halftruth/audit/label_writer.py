@@ -211,7 +211,7 @@ def _write_parquet(
     pq.write_table(table, out)
 
 
-def _typed(cell: Any, kind: Any) -> Any:
+def _typed(cell: object, kind: object) -> object:
     """The text of a cell as a value of the type of its column."""
     import pyarrow as pa
 

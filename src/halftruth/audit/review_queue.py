@@ -64,7 +64,7 @@ class Queue:
         limit: int = 48,
         who: str = "",
         **filters: Any,
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """The matching candidates after the id `after` (or before `before`), and how many match."""
         ids = self.matching(**filters, who=who)
         limit = max(1, min(limit, _MOST_AT_ONCE))
@@ -133,7 +133,7 @@ class Queue:
             found["columns"] = self.rows.columns(row)
         return found
 
-    def similar(self, i: int, count: int = 4) -> dict[str, Any]:
+    def similar(self, i: int, count: int = 4) -> dict[str, object]:
         """The nearest rows that have the class of a candidate, and the nearest without it."""
         if not 0 <= i < len(self.known.row):
             raise DataError(f"there is no candidate {i}")
@@ -150,7 +150,7 @@ class Queue:
             },
         }
 
-    def _example(self, place: int) -> dict[str, Any]:
+    def _example(self, place: int) -> dict[str, object]:
         row = int(self.audit.scored.rows[place])
         found: dict[str, Any] = {
             "place": place,

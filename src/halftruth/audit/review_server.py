@@ -86,10 +86,10 @@ def _silent_handler() -> Any:
     from werkzeug.serving import WSGIRequestHandler
 
     class SilentHandler(WSGIRequestHandler):
-        def log(self, *message: Any) -> None:
+        def log(self, *message: object) -> None:
             """Write no log: every address contains the token."""
 
-        def log_request(self, *answer: Any) -> None:
+        def log_request(self, *answer: object) -> None:
             """Do nothing: formatting an address that cannot be parsed would raise an error."""
 
         def handle(self) -> None:

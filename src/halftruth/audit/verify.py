@@ -114,7 +114,7 @@ class VerificationQueue(Queue):
         """One cell as the page shows it: no score, no probability."""
         return {**super().entry(i, who), "score": None, "probability": None}
 
-    def similar(self, i: int, count: int = 4) -> dict[str, Any]:
+    def similar(self, i: int, count: int = 4) -> dict[str, object]:
         """No similar rows: they would show what the model predicts."""
         return {"by": "", "labelled": [], "similar": []}
 

@@ -112,7 +112,7 @@ def run_and_show(
     source: str = "",
     names: Mapping[str, str] | None = None,
     order: Sequence[str] = (),
-    after: Callable[[list[dict[str, Any]], str], None] = lambda records, text: None,
+    after: Callable[[list[dict[str, object]], str], None] = lambda records, text: None,
     **where: Any,
 ) -> None:
     """Run grids and print their table; `after` gets its records and its text."""
@@ -135,7 +135,7 @@ def run_and_show(
         raise typer.Exit(1)
 
 
-def parse_seeds(text: str | None) -> list[Any] | None:
+def parse_seeds(text: str | None) -> list[object] | None:
     """The seeds of a list such as 0,1,2; a grid reports what is not a number."""
     if text is None:
         return None
@@ -151,7 +151,7 @@ def _run_grids(
     name, metrics = form or "results", item.values["metrics"]
     given["add"] = {text: parse_method(text) for text in given["add"]}
 
-    def keep(records: list[dict[str, Any]], text: str) -> None:
+    def keep(records: list[dict[str, object]], text: str) -> None:
         (out / f"{name}.md").write_text(text, encoding="utf-8")
         if "vary" in item.values:
             from halftruth.plots.bench_figures import draw_sweep
@@ -183,7 +183,7 @@ def _draw(item: "Item", data: Path, out: Path, **given: Any) -> None:
         typer.echo(last_records(trained, item.values["records"], published))
 
 
-def _show(item: "Item", data: Path | None, **given: Any) -> None:
+def _show(item: "Item", data: Path | None, **given: object) -> None:
     from halftruth.bench.paper_items import TEXTS
 
     typer.echo(TEXTS[item.kind](item, data))

@@ -91,7 +91,7 @@ def shorten_help(help: str) -> str:
     return f"{sentence} (default: {default}" if default and len(default) < 30 else sentence
 
 
-def _describe(option: Any, ctx: Any) -> str:
+def _describe(option: Any, ctx: object) -> str:
     """What the value of an option is, as Typer shows it."""
     show = getattr(option, "display_type", None) or option.make_metavar
     return str(show(ctx))

@@ -25,7 +25,7 @@ _HEADINGS = {"item", "items", "image", "images", "row", "rows", "id", "name", "f
 
 
 def add_complete_rows(
-    labels: LabelMatrix, path: str | Path, reading: dict[str, Any] | None = None
+    labels: LabelMatrix, path: str | Path, reading: dict[str, object] | None = None
 ) -> tuple[LabelMatrix, np.ndarray | None]:
     """Return the labels with their complete rows, and the labels (N, K) that were shown at first.
 
@@ -175,7 +175,7 @@ def _refuse_contradictions(
         )
 
 
-def check_complete_rows(given: Any, rows: int) -> np.ndarray:
+def check_complete_rows(given: object, rows: int) -> np.ndarray:
     """Return row numbers, counted from 0, or a mask, as a mask (N,)."""
     array = np.asarray(given)
     if array.ndim != 1 or (array.dtype != bool and array.dtype.kind not in "iu" and array.size):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -226,7 +226,7 @@ class TableEncoder:
         blocks = [one.transform(source.columns[one.name], source.place) for one in self.columns]
         return blocks[0] if len(blocks) == 1 else np.hstack(blocks)
 
-    def to_json(self) -> list[dict[str, Any]]:
+    def to_json(self) -> list[dict[str, object]]:
         """Return what `from_json` reads."""
         return [
             {
@@ -238,7 +238,7 @@ class TableEncoder:
         ]
 
     @classmethod
-    def from_json(cls, columns: list[Mapping[str, Any]]) -> TableEncoder:
+    def from_json(cls, columns: Sequence[Mapping[str, object]]) -> TableEncoder:
         """Return the encoder of which `to_json` returned a description."""
         values: list[dict[str, Any]] = [
             {key: tuple(v) if isinstance(v, list) else v for key, v in one.items()}

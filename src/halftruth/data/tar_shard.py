@@ -69,7 +69,7 @@ def is_inside(name: str) -> bool:
     return not (name.endswith("/") or name.startswith("/") or ".." in name.split("/"))
 
 
-def read_tar_samples(path: Path) -> dict[str, dict[str, Any]]:
+def read_tar_samples(path: Path) -> dict[str, dict[str, object]]:
     """Return the fields of each sample by its key: `image`, those of .json, and text files.
 
     The key is the name before the first dot of its last part. `image` is the name of the image in
@@ -110,7 +110,7 @@ def _decode(data: bytes, place: str) -> str:
         ) from None
 
 
-def _check_complete(samples: dict[str, dict[str, Any]], path: Path) -> None:
+def _check_complete(samples: dict[str, dict[str, object]], path: Path) -> None:
     """Refuse samples without an image, and samples with no field at all where others have some."""
     for key, fields in samples.items():
         if "image" not in fields:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,10 +17,13 @@ from halftruth.data.errors import DataError
 from halftruth.data.memory import check_memory
 from halftruth.data.wide_matrix import MOST_FEATURES, choose_columns
 
+if TYPE_CHECKING:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
 # Terms of each kind that are kept at most, the most frequent ones; with many classes fewer, so that
 # a linear model has at most so many weights.
 MOST_TERMS, MOST_WEIGHTS = 100_000, 16_000_000
-_KINDS: dict[str, dict[str, Any]] = {
+_KINDS: dict[str, dict[str, object]] = {
     "words": {"ngram_range": (1, 2), "strip_accents": "unicode", "token_pattern": r"(?u)\b\w+\b"},
     "characters": {"analyzer": "char_wb", "ngram_range": (2, 5)},
 }
@@ -116,7 +119,7 @@ class TextEncoder:
             out[at : at + 4096] = some.toarray()
         return out
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the part of the description that is text."""
         return {"kind": "tf-idf", "terms": self.terms}
 
@@ -151,8 +154,8 @@ def _make_vectorizer(
     terms: Sequence[str] | None = None,
     idf: np.ndarray | None = None,
     most: int | None = None,
-) -> Any:
-    """A TfidfVectorizer of scikit-learn: to be fitted, or with a vocabulary and its weights."""
+) -> TfidfVectorizer:
+    """A vectorizer of scikit-learn: to be fitted, or with a vocabulary and its weights."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     made = TfidfVectorizer(

@@ -3,7 +3,7 @@
 import inspect
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -135,9 +135,9 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        method: Any = "auto",
+        method: object = "auto",
         *,
-        options: dict[str, Any] | None = None,
+        options: Mapping[str, object] | None = None,
         quality: str = "default",
         hidden: int = 0,
         dropout: float = 0.0,
@@ -154,9 +154,9 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         decide: str = "f1",
         labels_per_row: float | None = None,
         unlabelled_rows: str = "auto",
-        prevalence: Any = None,
-        complete_classes: Any = None,
-        random_state: Any = 0,
+        prevalence: Mapping[Any, float] | None = None,
+        complete_classes: Sequence[object] | None = None,
+        random_state: object = 0,
         device: str = "cpu",
         verbose: bool = False,
     ) -> None:
@@ -292,7 +292,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return curves.offset + curves.slope * logits
 
     def predict_proba(
-        self, X: Any, hints: Any = None, *, labels_per_row: float | None = None
+        self, X: Any, hints: object = None, *, labels_per_row: float | None = None
     ) -> np.ndarray:
         """Return P(present | x) per class, (n_samples, n_classes); rows do not add up to 1.
 
@@ -304,7 +304,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(
         self,
         X: Any,
-        hints: Any = None,
+        hints: object = None,
         *,
         decide: str | None = None,
         labels_per_row: float | None = None,
@@ -334,7 +334,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return vstack([csr_matrix(one) for one in found], format="csr")
         return np.concatenate(found)
 
-    def score(self, X: Any, y: Any, hints: Any = None) -> float:
+    def score(self, X: Any, y: Any, hints: object = None) -> float:
         """Return the mean average precision (mAP), 0 to 1; labels other than 1 count as absent.
 
         Columns of a DataFrame are matched by name.
@@ -346,7 +346,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.decision_function(X, hints), targets.to_labels(targets.fill_missing(y))
         )
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> object:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.target_tags.multi_output, tags.target_tags.single_output = True, False
@@ -396,7 +396,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             and getattr(self, name) != usual[name].default
         ]
 
-    def _describe_plan(self, config: Config) -> dict[str, Any]:
+    def _describe_plan(self, config: Config) -> dict[str, object]:
         """Return the parameters that fit the same again: the method, and what is not usual."""
         usual = inspect.signature(type(self)).parameters
         own = [name for name in usual if name in SETTINGS and ONE_MODEL in SETTINGS[name].only]
@@ -452,7 +452,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "give fewer rows at a time, or fit with a sparse y: predict then returns a CSR matrix",
         )
 
-    def _fit_hints(self, y: np.ndarray, fitted: Fitted, hints: Any) -> np.ndarray:
+    def _fit_hints(self, y: np.ndarray, fitted: Fitted, hints: object) -> np.ndarray:
         """Learn what hints are worth, and return the out-of-sample logits that use them."""
         if not (found := self._read_hints(hints, len(y))):
             return fitted.logits
@@ -465,7 +465,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.reasons_ = [*self.reasons_, *described]
         return self.hints_(fitted.logits, own)
 
-    def _with_hints(self, logits: np.ndarray, hints: Any) -> np.ndarray:
+    def _with_hints(self, logits: np.ndarray, hints: object) -> np.ndarray:
         found = self._read_hints(hints, len(logits))
         if not found or self.hints_ is None:
             if found:
@@ -536,5 +536,5 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.not_predicted_ = self.classes_[~self.decisions_.predicted]
 
 
-def _to_python(value: Any) -> Any:
+def _to_python(value: object) -> Any:
     return value.item() if isinstance(value, np.generic) else value

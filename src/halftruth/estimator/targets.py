@@ -16,7 +16,7 @@ from halftruth.models.ensemble import MEMBERS
 from halftruth.train.inputs.batches import is_sparse, to_dense
 
 
-def fill_missing(y: Any) -> Any:
+def fill_missing(y: Any) -> object:
     """Return labels with 0 (unknown) where they are missing: NaN, None, pandas NA, masked."""
     if y is None or is_sparse(y):
         return y
@@ -56,7 +56,7 @@ def check_same_order(X: Any, y: Any) -> None:
 
 
 @contextmanager
-def explain(X: Any, y: Any) -> Iterator[None]:
+def explain(X: object, y: object) -> Iterator[None]:
     """Add to an error of scikit-learn or NumPy what is wrong with the features or labels."""
     try:
         yield
@@ -66,7 +66,7 @@ def explain(X: Any, y: Any) -> Iterator[None]:
         raise
 
 
-def _find_reason(X: Any, y: Any) -> str | None:
+def _find_reason(X: object, y: Any) -> str | None:
     """Say what features or labels are, if they are something else than numbers in a table."""
     for name, given in (("X", X), ("y", y)):
         if isinstance(given, dict):
@@ -127,7 +127,7 @@ def to_labels(y: Any) -> np.ndarray:
         raise
 
 
-def to_sparse_labels(y: Any) -> SparseLabels:
+def to_sparse_labels(y: object) -> SparseLabels:
     """Return labels of many classes, which may be a scipy matrix, as sparse ones."""
     if is_sparse(y):
         return SparseLabels.from_scipy(y)
@@ -143,7 +143,7 @@ def check_any_present(present: np.ndarray, count: int) -> None:
         )
 
 
-def mark_complete_rows(y: np.ndarray, complete_rows: Any) -> np.ndarray:
+def mark_complete_rows(y: np.ndarray, complete_rows: object) -> np.ndarray:
     """Return labels whose unknown ones are absent in the complete rows."""
     new = check_complete_rows(complete_rows, len(y))[:, None] & (y == label_codes.UNKNOWN)
     if not new.any():
@@ -179,7 +179,7 @@ def find_counted(weights: np.ndarray) -> np.ndarray:
     return rows
 
 
-def refuse_with_many_classes(weights: np.ndarray | None, **given: Any) -> None:
+def refuse_with_many_classes(weights: np.ndarray | None, **given: object) -> None:
     """Refuse arguments about single labels or classes, which that model does not take."""
     if named := [name for name, value in given.items() if value is not None]:
         raise ValueError(
@@ -193,7 +193,7 @@ def refuse_with_many_classes(weights: np.ndarray | None, **given: Any) -> None:
         )
 
 
-def find_problems(members: Any, val: Any, patience: Any) -> list[str]:
+def find_problems(members: Any, val: object, patience: object) -> list[str]:
     """Return the problems of the settings that `Config` does not have."""
     found = []
     if isinstance(val, bool) or not isinstance(val, (int, float)) or not 0 <= val < 1:

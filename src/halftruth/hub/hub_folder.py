@@ -141,7 +141,7 @@ def _first_line(error: Exception) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def _file_name(value: Any) -> Any:
+def _file_name(value: object) -> object:
     """Return a path, or a list of paths, without folders."""
     if isinstance(value, list):
         return [_file_name(part) for part in value]

@@ -27,7 +27,7 @@ class ShapeCounter:
         self.shape: Any = None
         self.seen = 0
 
-    def is_due(self, shape: Any) -> bool:
+    def is_due(self, shape: object) -> bool:
         """Whether to capture now; true once. Call it at every step."""
         if self.seen > STEPS_BEFORE_CAPTURE:
             return False
@@ -50,13 +50,13 @@ class Captured:
 
     def __init__(
         self,
-        function: Callable[..., Any],
-        around: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        function: Callable[..., object],
+        around: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self.function, self.around = function, around
         self.shapes = ShapeCounter()
         self.inputs: Sequence[Tensor] = ()
-        self.output: Any = None
+        self.output: object = None
         self.graph: Any = None
 
     def __call__(self, *tensors: Tensor) -> Any:

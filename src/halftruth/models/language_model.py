@@ -13,6 +13,7 @@ import importlib.util
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ class LanguageModel:
             raise ModelError(f"encoder {self.source}: gives features that are not finite")
         return out
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the part of the description that is text."""
         return {"kind": "transformer", "source": self.source, "digest": self.digest}
 
@@ -75,7 +76,7 @@ class LanguageModel:
         return {}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any], _: Any = None) -> LanguageModel:
+    def from_json(cls, values: Mapping[str, Any], _: object = None) -> LanguageModel:
         """Return the encoder of which `to_json` returned a description."""
         return cls(values["source"], values["digest"])
 
@@ -224,7 +225,7 @@ class TextTokens:
         self.tokenizer.save_pretrained(folder)
         self.config.save_pretrained(folder)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the part of the description that is text."""
         return {
             "kind": "tokens", "size": self.size, "source": self.source, "pooling": self.pooling
@@ -307,7 +308,7 @@ def _freeze_unused(backbone: TextBackbone) -> None:
         parameter.grad = None
 
 
-def _import_transformers() -> Any:
+def _import_transformers() -> ModuleType:
     if importlib.util.find_spec("torchvision") is not None:
         # transformers imports it, too, and fails where its compiled operators are missing.
         import_torchvision()

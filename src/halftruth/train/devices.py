@@ -128,7 +128,7 @@ class OneProcess:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         self.device = torch.device(device)
 
-    def prepare(self, *objects: Any) -> tuple[Any, ...]:
+    def prepare(self, *objects: object) -> tuple[Any, ...]:
         return objects
 
     def wait_for_everyone(self) -> None:
@@ -219,7 +219,7 @@ def catch_stop_signals() -> Iterator[Callable[[], bool]]:
         yield asked.is_set
         return
 
-    def ask(number: int, frame: Any) -> None:
+    def ask(number: int, frame: object) -> None:
         if asked.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
         asked.set()

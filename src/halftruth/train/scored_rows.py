@@ -53,7 +53,7 @@ class ScoredRows:
                 f"training; `halftruth train --resume --out {folder}` writes it again"
             ) from error
 
-    def to_arrays(self) -> dict[str, Any]:
+    def to_arrays(self) -> dict[str, object]:
         """Return what is written to out_of_sample.npz."""
         exact = {"labels": self.labels.astype(np.int8), "logits": self.logits.astype(np.float32)}
         return {"rows": self.rows, "items": self.items, **exact}

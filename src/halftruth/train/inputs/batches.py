@@ -292,7 +292,7 @@ def _mix_bits(number: int) -> int:
 # ---------------------------------------------------------------------- features in memory
 
 
-def standardize_inputs(X: Any, scale: Standardize) -> Features:
+def standardize_inputs(X: object, scale: Standardize) -> Features:
     """Return inputs with the standardised rows of a dense or sparse matrix."""
     if is_sparse(X):
         return SparseFeatures(X, scale)
@@ -347,7 +347,7 @@ def _split_into_blocks(X: Any, size: int = _ROWS_PER_BLOCK) -> list[slice]:
     return [slice(at, at + size) for at in range(0, X.shape[0], size)]
 
 
-def is_sparse(values: Any) -> bool:
+def is_sparse(values: object) -> bool:
     return hasattr(values, "toarray")
 
 

@@ -49,7 +49,7 @@ class FeatureEncoder:
         rows: np.ndarray,
         encoder: str | None = None,
         tuned: bool = False,
-        images: Any = None,
+        images: object = None,
         sampled: bool = False,
         wide: bool = False,
     ) -> FeatureEncoder:
@@ -229,7 +229,7 @@ class FeatureEncoder:
         return cls(tables, text, images, bool(values.get("wide", False)))
 
 
-def _load_text(values: dict[str, Any], folder: Path) -> Any:
+def _load_text(values: Mapping[str, object], folder: Path) -> object:
     if values["kind"] == "tokens":
         from halftruth.models.language_model import TextTokens
 
@@ -274,7 +274,7 @@ def check_columns_exist(options: Mapping[str, Any], headers: Sequence[Sequence[s
                 )
 
 
-def options_for(path: str | Path, options: dict[str, Any]) -> dict[str, Any]:
+def options_for(path: str | Path, options: dict[str, object]) -> dict[str, Any]:
     """The options that are meant for a file of this kind."""
     name = Path(path).name.lower()
     if ".arff" not in name:

@@ -242,7 +242,7 @@ def _assemble(
 
 @torch.no_grad()
 def _find_share(
-    head: ManyClassHead, features: Any, labels: SparseLabels, held: np.ndarray, seed: int
+    head: ManyClassHead, features: object, labels: SparseLabels, held: np.ndarray, seed: int
 ) -> float:
     """Return the share of the neighbours with the highest precision at 1, 3 and 5."""
     held = draw(held, max(_TUNING_CELLS // labels.classes, 100), seed)
@@ -267,7 +267,7 @@ def draw(rows: np.ndarray, most: int, seed: int = 0) -> np.ndarray:
 
 @torch.no_grad()
 def score_blocks(
-    head: ManyClassHead, features: Any, rows: np.ndarray
+    head: ManyClassHead, features: object, rows: np.ndarray
 ) -> Iterator[tuple[np.ndarray, Tensor]]:
     """Yield blocks of rows with their logits, (B, K)."""
     for some, x in prepared_blocks(head, features, rows):

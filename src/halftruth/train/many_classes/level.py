@@ -78,7 +78,7 @@ class HeldOutScores:
 
 @torch.no_grad()
 def score_held_out(
-    head: ManyClassHead, features: Any, labels: SparseLabels, rows: np.ndarray
+    head: ManyClassHead, features: object, labels: SparseLabels, rows: np.ndarray
 ) -> HeldOutScores:
     """Score rows that the model was not fitted on, in blocks."""
     count = labels.classes

@@ -1,7 +1,5 @@
 """Metrics of many classes, by blocks of rows and of classes: no (N, K) matrix is needed."""
 
-from typing import Any
-
 import numpy as np
 import torch
 
@@ -18,7 +16,7 @@ _CLASS_BLOCK = 10_000_000
 
 def measure_by_blocks(
     head: ManyClassHead,
-    features: Any,
+    features: object,
     rows: np.ndarray,
     labels: SparseLabels,
     curves: tuple[np.ndarray, np.ndarray],
@@ -51,7 +49,7 @@ def measure_by_blocks(
 
 @torch.no_grad()
 def _measure_average_precision(
-    head: ManyClassHead, features: Any, rows: np.ndarray, labels: SparseLabels
+    head: ManyClassHead, features: object, rows: np.ndarray, labels: SparseLabels
 ) -> np.ndarray:
     """(K,) the AP per class, by blocks of classes; NaN without a PRESENT label."""
     some, count = labels.select(rows), labels.classes

@@ -14,7 +14,7 @@ from halftruth.data.readers.label_lists import join_names
 from halftruth.train.run_folder import replace_file
 
 
-def escape_formula(cell: Any) -> Any:
+def escape_formula(cell: object) -> Any:
     """Return a text that a spreadsheet would run as a formula with an apostrophe before it.
 
     >>> escape_formula("=1+1.jpg"), escape_formula("a.jpg")

@@ -264,7 +264,7 @@ def evaluate_run(
     probabilities, decisions, present = decide_without_complete_labels(config, task, given, bias)
     scores = {part: probabilities(values) for part, values in logits.items()}
     # As per epoch, and as in the papers: of the sigmoid, before calibration.
-    histograms: dict[str, Any] = {
+    histograms: dict[str, object] = {
         part: count_class_histograms(
             sigmoid(logits[part]),
             task.labels.values[at],

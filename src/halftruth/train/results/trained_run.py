@@ -245,11 +245,11 @@ class TrainedRun:
         *,
         images: ImageSource | None = None,
         features: FeatureSource | None = None,
-        text: Any = None,
+        text: object = None,
         items: Sequence[str] | None = None,
         bad_images: str = "skip",
         workers: int | None = None,
-        hints: Any = None,
+        hints: object = None,
         decide: str | None = None,
         raw: bool = False,
         labels_per_row: float | None = None,
@@ -299,15 +299,15 @@ class TrainedRun:
 
     def score(
         self,
-        source: Any = None,
+        source: object = None,
         *,
         images: ImageSource | None = None,
         features: FeatureSource | None = None,
-        text: Any = None,
+        text: object = None,
         items: Sequence[str] | None = None,
         bad_images: str = "skip",
         workers: int | None = None,
-        hints: Any = None,
+        hints: object = None,
     ) -> Scores:
         """Return the probabilities behind `predict`, and the images that could not be read.
 
@@ -334,11 +334,11 @@ class TrainedRun:
 
     def score_blocks(
         self,
-        source: Any = None,
+        source: object = None,
         *,
         images: ImageSource | None = None,
         features: FeatureSource | None = None,
-        text: Any = None,
+        text: object = None,
         bad_images: str = "skip",
         workers: int | None = None,
     ) -> Iterator[Scores]:
@@ -361,7 +361,7 @@ class TrainedRun:
                 done += len(part)
 
     def _sort_inputs(
-        self, source: Any, images: Any, features: Any, text: Any, bad_images: str
+        self, source: object, images: object, features: object, text: object, bad_images: str
     ) -> dict[str, Any]:
         """Return the inputs by kind; those that the run was not trained on are refused."""
         if bad_images not in ("skip", "fail"):
@@ -443,8 +443,8 @@ class TrainedRun:
         labels: LabelMatrix,
         rows: np.ndarray,
         *,
-        matrix: Any = None,
-        images: Any = None,
+        matrix: object = None,
+        images: object = None,
     ) -> np.ndarray:
         """Return the place of rows of a label file among those of `held_out`; −1 if they have none.
 
