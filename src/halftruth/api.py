@@ -9,6 +9,7 @@ import pandas as pd
 
 from halftruth.data import DataError
 from halftruth.data.readers.text_table import ITEM_COLUMNS, index_ids, plain
+from halftruth.labels.checks import Array
 from halftruth.train.config import GIVEN, Config, collect
 from halftruth.train.inputs.batches import to_dense
 from halftruth.train.results.next_steps import list_next_steps
@@ -62,7 +63,7 @@ def fit(
 
 
 def calibrate(
-    scores: Any, labels: Any, *, out: str | Path = Config.out, **settings: Any
+    scores: Array, labels: Array, *, out: str | Path = Config.out, **settings: Any
 ) -> TrainedRun:
     """Return a run whose model is another model: its scores in, everything of `predict` out.
 

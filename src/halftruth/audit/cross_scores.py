@@ -16,6 +16,7 @@ import pandas as pd
 from halftruth.audit.score_sources import run_scores
 from halftruth.data import DataError, fold_of_rows, split_rows, write_labels
 from halftruth.data.verdicts import VERDICTS, write_verdicts
+from halftruth.data.wide_matrix import Matrix
 from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.presence.solvers import logit, sigmoid
 from halftruth.train.config import Config
@@ -34,7 +35,7 @@ def cross_scores(
     folder: Path,
     *,
     images: list[str] | None = None,
-    features: np.ndarray | None = None,
+    features: Matrix | None = None,
     folds: int = 5,
     seed: int = 0,
     groups: np.ndarray | None = None,
@@ -173,7 +174,7 @@ def _write_verified(verified: np.ndarray, classes: tuple[str, ...], path: Path) 
 def _check_same(
     folder: Path,
     labels: LabelMatrix,
-    arrays: tuple[np.ndarray | None, ...],
+    arrays: tuple[Matrix | None, ...],
     settings: Mapping[str, object],
 ) -> None:
     """Refuse to continue folds that were started on other data or with other settings."""

@@ -110,11 +110,11 @@ class Queue:
         ids = np.flatnonzero(fits)
         return ids[np.argsort(self._rank[ids])]
 
-    def entry(self, i: int, who: str = "") -> dict[str, Any]:
+    def entry(self, i: int, who: str = "") -> dict[str, object]:
         """One candidate as the page shows it."""
         row = int(self.known.row[i])
         votes = self.decisions.votes.get(i, {})
-        found: dict[str, Any] = {
+        found: dict[str, object] = {
             "id": i,
             "item": str(self.known.item[i]),
             "class": self.audit.classes[self.known.column[i]],
@@ -175,7 +175,7 @@ class Queue:
         """The current verdicts on some candidates."""
         return {i: self.decisions.verdicts.get(i) for i in ids}
 
-    def progress(self, who: str = "") -> dict[str, Any]:
+    def progress(self, who: str = "") -> dict[str, object]:
         """Counts of decisions, current estimates, and what the next candidates are worth."""
         now = self.now
         with self._lock:
@@ -208,7 +208,7 @@ class Queue:
             "per_minute": self._speed(who),
         }
 
-    def counts(self) -> list[dict[str, Any]]:
+    def counts(self) -> list[dict[str, object]]:
         """The number of candidates per class, for the filter."""
         known, classes = self.known, self.audit.classes
         missing = np.bincount(known.column[known.missing], minlength=len(classes))

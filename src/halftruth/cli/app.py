@@ -131,8 +131,8 @@ def check(
 
 def describe_choice(
     labels: "LabelMatrix",
-    features: Any,
-    ids: Any,
+    features: "np.ndarray | None",
+    ids: "np.ndarray | None",
     complete_rows: Path | None,
     reading: dict[str, object],
 ) -> list[str]:
@@ -171,7 +171,7 @@ def describe_choice(
 
 def _read_features(
     paths: list[str], arff_labels: object
-) -> tuple[Any, "np.ndarray | None", list[str]]:
+) -> "tuple[np.ndarray, np.ndarray | None, list[str]]":
     """The features of all files as one matrix, the ids of its rows, the names of its columns."""
     import numpy as np
 
@@ -180,7 +180,7 @@ def _read_features(
     sources = read_sources(paths, arff_labels=arff_labels)
     rows = np.arange(len(sources[0]))
     fitted = FeatureEncoder.fit(sources, None, None, rows)
-    return fitted.transform(sources), sources[0].ids, fitted.outputs
+    return np.asarray(fitted.transform(sources)), sources[0].ids, fitted.outputs
 
 
 @app.command()

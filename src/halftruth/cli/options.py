@@ -82,7 +82,7 @@ def setting_option(name: str, **changes: Any) -> Any:
 
 def _parameter(setting: Setting, panel: str | None, help: str | None) -> inspect.Parameter:
     kinds = typing.get_args(setting.kind) if _is_union(setting.kind) else (setting.kind,)
-    kind: Any = kinds[0] | None
+    kind: object = kinds[0] | None
     flags = setting.flags or (setting.option,)
     if kinds[0] is bool and not setting.flags:
         flags = (f"{setting.option}/--no-{setting.option[2:]}",)
@@ -246,7 +246,7 @@ def _gather_reading(read: list[str] | None, **options: object) -> dict[str, obje
     return {**found, **check_reading(assignments(read, "--read"), "--read")}
 
 
-def check_reading(reading: dict[str, object], option: str) -> dict[str, Any]:
+def check_reading(reading: dict[str, object], option: str) -> dict[str, object]:
     """The same; an error if `read_labels` has no such argument."""
     if unknown := sorted(reading.keys() - READING.keys()):
         raise typer.BadParameter(

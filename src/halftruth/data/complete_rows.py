@@ -8,6 +8,7 @@ the label file showed at first, which tells how its labels were chosen.
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -195,13 +196,13 @@ def check_complete_rows(given: object, rows: int) -> np.ndarray:
     return _to_mask(array.astype(np.intp), rows)
 
 
-def _to_mask(rows: Any, count: int) -> np.ndarray:
+def _to_mask(rows: np.ndarray | Sequence[int], count: int) -> np.ndarray:
     mask = np.zeros(count, dtype=bool)
     mask[rows] = True
     return mask
 
 
-def _drop_heading(names: list[str], is_row: Any) -> list[str]:
+def _drop_heading(names: list[str], is_row: Callable[[str], bool]) -> list[str]:
     heading = names and names[0].lower() in _HEADINGS and not is_row(names[0])
     return names[1:] if heading else names
 

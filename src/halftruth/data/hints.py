@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from halftruth.data.readers.text_table import (
     plain,
     read_table,
 )
+
+if TYPE_CHECKING:
+    pass
+
 
 # Arrays of an .npz file that may hold the scores.
 _KEYS = ("scores", "hints", "logits", "probabilities", "predictions")
@@ -207,7 +211,11 @@ def _choose_columns(
 
 
 def _match(
-    scores: np.ndarray, ids: np.ndarray | None, items: Any, count: int, place: str
+    scores: np.ndarray,
+    ids: np.ndarray | None,
+    items: Sequence[object] | np.ndarray | None,
+    count: int,
+    place: str,
 ) -> np.ndarray:
     """Scores in the order of the rows of the run: by id, without ids by position."""
     if ids is None or items is None:

@@ -25,7 +25,7 @@ _COMMA = re.compile(r"\s*[-+]?\d+(,\d+)+(\.\d+)?\s*|\s*[-+]?\d+(\.\d{3})*,\d+\s*
 NUMBER, CATEGORY, VECTOR = "number", "category", "vector"
 
 
-def is_far(values: np.ndarray, low: Any, high: Any) -> np.ndarray:
+def is_far(values: np.ndarray, low: float, high: float) -> np.ndarray:
     """Return which numbers are farther outside a range than half of its width.
 
     >>> is_far(np.array([-4.0, 0.0, 16.0]), 0, 10)

@@ -6,7 +6,6 @@ import os
 import posixpath
 import tarfile
 from pathlib import Path
-from typing import Any
 
 from halftruth.data.errors import DataError
 from halftruth.data.image_file import BadImage, is_image_name
@@ -77,7 +76,7 @@ def read_tar_samples(path: Path) -> dict[str, dict[str, object]]:
     without an image, or without a field that the others have, is an error.
     """
     shard = TarShard(path)
-    samples: dict[str, dict[str, Any]] = {}
+    samples: dict[str, dict[str, object]] = {}
     for name in shard.names():
         folder, base = posixpath.split(name)
         stem, _, ending = base.partition(".")

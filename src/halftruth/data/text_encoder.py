@@ -18,6 +18,7 @@ from halftruth.data.memory import check_memory
 from halftruth.data.wide_matrix import MOST_FEATURES, choose_columns
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
     from sklearn.feature_extraction.text import TfidfVectorizer
 
 # Terms of each kind that are kept at most, the most frequent ones; with many classes fewer, so that
@@ -99,7 +100,7 @@ class TextEncoder:
         every = self.all_outputs
         return [every[k] for k in self.chosen]
 
-    def encode_sparse(self, texts: Sequence[str]) -> Any:
+    def encode_sparse(self, texts: Sequence[str]) -> csr_matrix:
         """Return the (N, terms) scipy CSR matrix of TF-IDF values, float32."""
         from scipy import sparse  # type: ignore[import-untyped]
 

@@ -5,7 +5,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -30,6 +30,10 @@ from halftruth.train.ensemble.hints import HintWeights, describe_hints, fit_hint
 from halftruth.train.inputs.batches import apply_in_blocks, is_sparse
 from halftruth.train.label_priors import parse_label_priors
 from halftruth.train.settings import AUTO, ENSEMBLE, MANY_CLASSES_METHOD, ONE_MODEL, SETTINGS
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
 
 _FLOATS = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
 # Members need dense features, except the linear one: with few columns but very many rows, a sparse
@@ -150,7 +154,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ema: float = 0.0,
         val: float = 0.0,
         patience: int | None = None,
-        members: Any = None,
+        members: Sequence[str] | str | None = None,
         decide: str = "f1",
         labels_per_row: float | None = None,
         unlabelled_rows: str = "auto",
@@ -189,8 +193,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X: Any,
         y: Any,
         groups: Any = None,
-        hints: Any = None,
-        complete_rows: Any = None,
+        hints: object = None,
+        complete_rows: object = None,
         sample_weight: Any = None,
     ) -> "HalftruthClassifier":
         """Train on features and incomplete labels.
@@ -278,7 +282,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._fit_decisions(data.y, fitted.rows, logits, shares, complete, config.seed)
         return self
 
-    def decision_function(self, X: Any, hints: Any = None) -> np.ndarray:
+    def decision_function(self, X: Any, hints: object = None) -> np.ndarray:
         """Return the log-odds of P(present | x), an array of shape (n_samples, n_classes).
 
         The logits of the network before calibration are `model_(features)`. Without the `hints` of
@@ -406,7 +410,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             changed["quality"] = self.quality
         return {"method": config.method, **changed, "options": config.options or None}
 
-    def _choose_plan(self, config: Config, X: Any, classes: int) -> Config:
+    def _choose_plan(self, config: Config, X: "np.ndarray | csr_matrix", classes: int) -> Config:
         """Replace "auto" by the name and settings of what is fitted."""
         if not config.fits_ensemble:
             return config
@@ -475,7 +479,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"hints: expected {len(self.hints_.scales)}, got {len(found)}")
         return self.hints_(logits, found)
 
-    def _read_hints(self, hints: Any, count: int) -> list[np.ndarray]:
+    def _read_hints(self, hints: object, count: int) -> list[np.ndarray]:
         names = [str(name) for name in self.classes_]
         # Rows in the order of X, whatever their index.
         sources = [

@@ -3,7 +3,7 @@
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,10 @@ from halftruth.metrics import evaluate
 from halftruth.presence.estimated_scores import estimate_scores
 from halftruth.presence.ranking import NoRankingError
 from halftruth.presence.solvers import sigmoid
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+
 
 METRICS = ("mAP", "CF1", "OF1", "OP", "OR")
 BASES = ("estimated", "known")
@@ -25,7 +29,7 @@ class IncompleteScorer:
     metric: str
     basis: str
 
-    def __call__(self, estimator: Any, X: Any, y: Any) -> float:
+    def __call__(self, estimator: "BaseEstimator", X: Any, y: Any) -> float:
         """Return the score of a fitted estimator."""
         y = targets.order_columns(y, np.asarray(estimator.classes_)) if hasattr(y, "columns") else y
         labels = targets.to_labels(targets.fill_missing(y))
@@ -58,7 +62,7 @@ def make_scorer(metric: str = "mAP", *, basis: str = "estimated") -> IncompleteS
     return IncompleteScorer(metric, basis)
 
 
-def _score(estimator: Any, X: Any) -> np.ndarray:
+def _score(estimator: "BaseEstimator", X: Any) -> np.ndarray:
     """Return scores (N, K) between 0 and 1 of any classifier of several labels."""
     if not hasattr(estimator, "predict_proba"):
         return sigmoid(np.asarray(estimator.decision_function(X)))

@@ -1,9 +1,9 @@
 """Checks of labels, weights and settings that scikit-learn users pass."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
@@ -12,8 +12,12 @@ from halftruth import labels as label_codes
 from halftruth.data.complete_rows import check_complete_rows
 from halftruth.data.errors import some
 from halftruth.labels import MANY_CLASSES, SparseLabels
+from halftruth.labels.checks import Array
 from halftruth.models.ensemble import MEMBERS
 from halftruth.train.inputs.batches import is_sparse, to_dense
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 
 def fill_missing(y: Any) -> object:
@@ -42,7 +46,7 @@ def fill_missing(y: Any) -> object:
     return filled.astype(float) if filled.dtype == object else filled
 
 
-def check_same_order(X: Any, y: Any) -> None:
+def check_same_order(X: object, y: object) -> None:
     """Refuse two frames whose indices name the same rows in another order."""
     ours: Any = getattr(X, "index", None)
     theirs: Any = getattr(y, "index", None)
@@ -112,7 +116,7 @@ def order_columns(y: Any, classes: np.ndarray) -> Any:
     return y[list(classes)]
 
 
-def to_labels(y: Any) -> np.ndarray:
+def to_labels(y: "np.ndarray | csr_matrix") -> np.ndarray:
     """Return the labels as int8; other targets get the messages of scikit-learn."""
     y = to_dense(y)
     try:
@@ -153,7 +157,9 @@ def mark_complete_rows(y: np.ndarray, complete_rows: object) -> np.ndarray:
     return np.where(new, np.int8(label_codes.ABSENT), y)
 
 
-def check_sample_weight(weights: Any, X: Any, y: Any) -> np.ndarray | None:
+def check_sample_weight(
+    weights: Array | None, X: "np.ndarray | csr_matrix", y: "np.ndarray | csr_matrix"
+) -> np.ndarray | None:
     """Return weights per row (N, 1) or per label (N, K) in float32."""
     if weights is None:
         return None
@@ -193,7 +199,7 @@ def refuse_with_many_classes(weights: np.ndarray | None, **given: object) -> Non
         )
 
 
-def find_problems(members: Any, val: object, patience: object) -> list[str]:
+def find_problems(members: Sequence[object], val: object, patience: object) -> list[str]:
     """Return the problems of the settings that `Config` does not have."""
     found = []
     if isinstance(val, bool) or not isinstance(val, (int, float)) or not 0 <= val < 1:

@@ -4,7 +4,7 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 import yaml
 
@@ -128,7 +128,7 @@ def download(address: str) -> Path:
     return Path(found)
 
 
-def _import_hub() -> Any:
+def _import_hub() -> ModuleType:
     try:
         import huggingface_hub
     except ImportError as error:

@@ -62,14 +62,14 @@ class _Source:
     """What is exported: a model, its classes, the curves of its probabilities, its decisions."""
 
     model: Classifier
-    classes: Any
+    classes: Sequence[object] | None
     curves: tuple[np.ndarray, np.ndarray]
     decisions: Decisions
     # How text and tables become features, if the run has them.
     encoder: Any = None
 
 
-def export(source: Any, path: str | Path, format: str, **names: Any) -> Exported:
+def export(source: object, path: str | Path, format: str, **names: Any) -> Exported:
     """`export_onnx` or `export_torch` by name: "onnx" or "torch-export"."""
     if format not in SUFFIXES:
         raise ExportError(f"expected the format {' or '.join(SUFFIXES)}, got {format!r}")

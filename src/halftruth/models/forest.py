@@ -1,11 +1,15 @@
 """A random forest as tensors: predictions, exports and checkpoints need no pickle."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+
 
 # Label shares of leaves are stored in 8 bits: the mean over many trees is exact to about 1e-4.
 _STEPS = 255
@@ -108,7 +112,7 @@ def correct_shares(share: Tensor, pairs: Tensor | None) -> Tensor:
 
 
 def convert_forests(
-    fitted: Sequence[Any],
+    fitted: "Sequence[BaseEstimator]",
     x: np.ndarray,
     labels: np.ndarray,
     weights: np.ndarray | None = None,

@@ -1,7 +1,7 @@
 """Heads: from the features of a backbone to one logit per class."""
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +9,13 @@ from torch import Tensor, nn
 from halftruth.registry import Registry
 
 registry: "Registry[Head]" = Registry("head")
+
+
+class HeadOptions(TypedDict, total=False):
+    """The arguments that every head takes."""
+
+    dropout: float
+    prior: float | None
 
 
 class Head(nn.Module):
@@ -74,7 +81,7 @@ class LinearHead(Head):
 
     has_linear_layer: ClassVar[bool] = True
 
-    def __init__(self, dim: int, num_classes: int, **shared: Any) -> None:
+    def __init__(self, dim: int, num_classes: int, **shared: Unpack[HeadOptions]) -> None:
         super().__init__(dim, num_classes, **shared)
         self.dropout = nn.Dropout(self.dropout_rate)
         self.linear = FullLinear(dim, num_classes)
@@ -101,7 +108,9 @@ class BoostLUHead(Head):
     wants_map: ClassVar[bool] = True
     keeps_maps: ClassVar[bool] = True
 
-    def __init__(self, dim: int, num_classes: int, *, alpha: float = 5.0, **shared: Any) -> None:
+    def __init__(
+        self, dim: int, num_classes: int, *, alpha: float = 5.0, **shared: Unpack[HeadOptions]
+    ) -> None:
         super().__init__(dim, num_classes, **shared)
         if not alpha > 0:
             raise ValueError(f"expected alpha > 0, got {alpha}")
@@ -152,7 +161,13 @@ class LabelQueryHead(Head):
     wants_map: ClassVar[bool] = True
 
     def __init__(
-        self, dim: int, num_classes: int, *, width: int = 256, heads: int = 4, **shared: Any
+        self,
+        dim: int,
+        num_classes: int,
+        *,
+        width: int = 256,
+        heads: int = 4,
+        **shared: Unpack[HeadOptions],
     ) -> None:
         super().__init__(dim, num_classes, **shared)
         if width < 4 or width % 4 or width % heads:
@@ -212,7 +227,13 @@ class VariationalHead(Head):
     has_penalty: ClassVar[bool] = True
 
     def __init__(
-        self, dim: int, num_classes: int, *, width: int = 64, beta: float = 1e-4, **shared: Any
+        self,
+        dim: int,
+        num_classes: int,
+        *,
+        width: int = 64,
+        beta: float = 1e-4,
+        **shared: Unpack[HeadOptions],
     ) -> None:
         super().__init__(dim, num_classes, **shared)
         if not beta >= 0:

@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,6 +24,10 @@ from halftruth.extras import import_torchvision, needs_extras
 from halftruth.models.classifier import Classifier
 from halftruth.models.heads import create_head
 from halftruth.models.weights import ModelError
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
 
 # Tokens of a text that are read at most, and texts per batch.
 MOST_TOKENS, BATCH = 256, 32
@@ -85,7 +89,7 @@ class LanguageModel:
         return f"text: {self.size:,} features of the frozen encoder {self.source}"
 
 
-def load_model(source: str, download: bool = True) -> tuple[Any, Any]:
+def load_model(source: str, download: bool = True) -> tuple[PreTrainedTokenizerBase, Any]:
     """Return tokenizer and model of a folder or of a name; both never run code of a repository.
 
     `download`: not for the run of a stranger, who chose the name.
@@ -136,7 +140,7 @@ def read_pooling(source: str) -> str:
         return "mean"
 
 
-def count_tokens(tokenizer: Any, model: Any) -> int:
+def count_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> int:
     """Return how many tokens of a text are read at most."""
     most, positions = int(tokenizer.model_max_length), model.config.to_dict()
     limit = positions.get("max_position_embeddings")
@@ -146,7 +150,9 @@ def count_tokens(tokenizer: Any, model: Any) -> int:
     return max(1, min(MOST_TOKENS, most))
 
 
-def tokenize(tokenizer: Any, texts: Sequence[str], model: Any) -> Any:
+def tokenize(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], model: PreTrainedModel
+) -> Any:
     """Return the tokens of a batch of texts, padded, at most as many as the model reads."""
     return tokenizer(
         list(texts),
@@ -165,7 +171,7 @@ def pool(states: Tensor, mask: Tensor, pooling: str) -> Tensor:
     return (states * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1)
 
 
-def digest_weights(model: Any) -> str:
+def digest_weights(model: nn.Module) -> str:
     """Return 16 hexadecimal digits that depend on the weights."""
     found = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
@@ -182,7 +188,14 @@ PADDING = -1
 class TextTokens:
     """Texts as rows of token numbers, padded with -1: the inputs of a fine-tuned model."""
 
-    def __init__(self, tokenizer: Any, config: Any, size: int, source: str, pooling: str) -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        config: PretrainedConfig,
+        size: int,
+        source: str,
+        pooling: str,
+    ) -> None:
         self.tokenizer, self.config, self.size = tokenizer, config, size
         self.source, self.pooling = source, pooling
 
@@ -256,7 +269,7 @@ class TextTokens:
 class TextBackbone(nn.Module):
     """A transformers model that reads rows of tokens (B, T) and returns vectors (B, D)."""
 
-    def __init__(self, model: Any, pooling: str) -> None:
+    def __init__(self, model: PreTrainedModel, pooling: str) -> None:
         super().__init__()
         self.model, self.pooling = model, pooling
 

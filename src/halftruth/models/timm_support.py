@@ -9,7 +9,7 @@ import re
 import socket
 import sys
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -56,7 +56,9 @@ def _compiler_on_demand() -> Iterator[None]:
     def is_compile_supported(device_type: str) -> bool:
         return importlib.import_module(_COMPILER).is_compile_supported(device_type)
 
-    def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+    def disable(
+        fn: Any = None, recursive: bool = True, *, reason: str | None = None
+    ) -> Callable[..., object]:
         return torch._disable_dynamo(fn, recursive)
 
     stand_in = ModuleType(_COMPILER)

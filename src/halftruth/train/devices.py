@@ -7,12 +7,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from multiprocessing import current_process
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from accelerate import Accelerator, DistributedType
@@ -182,9 +182,12 @@ def count_processes(seconds: float, tasks: int) -> int:
     return max(1, min(torch.get_num_threads(), tasks))
 
 
+R = TypeVar("R")
+
+
 def run_in_processes(
-    processes: int, function: Callable[..., Any], tasks: list[tuple[Any, ...]]
-) -> list[Any]:
+    processes: int, function: Callable[..., R], tasks: Sequence[tuple[object, ...]]
+) -> list[R]:
     """Return `function(*task)` of every task, in order. Training seeds torch: never in threads."""
     from joblib import Parallel, delayed
 

@@ -143,7 +143,7 @@ class Setting:
     help: str
     group: str
     name: str = ""
-    kind: Any = str
+    kind: object = str
     default: object = None
     # The default for features, if it differs.
     default_on_features: object = None
@@ -645,7 +645,7 @@ def parse_number(value: object) -> object:
 class _Loader(yaml.SafeLoader):
     """A YAML loader that refuses repeated keys and reads 1e-4 as a number."""
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
         seen: set[str] = set()
         for key, _ in node.value:
             if key.value in seen:
@@ -733,7 +733,7 @@ def _format_value(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _is_of_kind(value: Any, kind: Any) -> bool:
+def _is_of_kind(value: object, kind: Any) -> bool:
     if isinstance(kind, types.UnionType):
         return any(_is_of_kind(value, one) for one in typing.get_args(kind))
     if typing.get_origin(kind) is list:

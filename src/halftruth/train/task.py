@@ -208,7 +208,7 @@ def _read_rows(config: Config, sparse: bool) -> tuple[LabelMatrix, np.ndarray | 
 
 def read_label_rows(
     config: Config, file: str | Path, reading: dict[str, Any], sparse: bool = False
-) -> Any:
+) -> LabelMatrix:
     """Read a label file; a column of text that it does not have is reported as `text`."""
     try:
         return read(file, **reading, sparse=sparse)

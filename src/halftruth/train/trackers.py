@@ -52,7 +52,7 @@ class Trackers:
             tracker.store_init_configuration(_plain(settings))
             self._open.append(tracker)
 
-    def log(self, record: dict[str, Any]) -> None:
+    def log(self, record: Mapping[str, float]) -> None:
         """Write the numbers of an epoch, by stage."""
         values = {
             f"{record['stage']}/{key}": value

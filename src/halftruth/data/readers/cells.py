@@ -28,7 +28,7 @@ class Cells(Sequence[str]):
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def __getitem__(self, row: Any) -> Any:
+    def __getitem__(self, row: slice | int) -> Any:
         if isinstance(row, slice):
             return [self.distinct[number] for number in self.numbers[row]]
         return self.distinct[self.numbers[row]]
@@ -49,7 +49,7 @@ class Places(Sequence[str]):
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def __getitem__(self, row: Any) -> Any:
+    def __getitem__(self, row: slice | int) -> Any:
         if isinstance(row, slice):
             return Places(self.prefix, self.numbers[row])
         return f"{self.prefix} {self.numbers[row]}"

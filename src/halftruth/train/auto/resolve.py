@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +28,10 @@ from halftruth.train.fit_head import HeadData, make_head_trainer
 from halftruth.train.inputs.batches import Features
 from halftruth.train.settings import parse_budget
 from halftruth.train.trainer import Trainer, TrainingStopped
+
+if TYPE_CHECKING:
+    from halftruth.train.devices import Accelerator
+
 
 # The share of rows without any class from which the any-class term helps.
 MANY_EMPTY = 0.2
@@ -181,7 +185,7 @@ def search_settings(
     features: Tensor,
     labels: Tensor,
     rows: np.ndarray,
-    accelerator: Any,
+    accelerator: "Accelerator",
     log: Callable[[str], None] = lambda text: None,
     groups: np.ndarray | None = None,
 ) -> tuple[Config, list[str]]:

@@ -25,7 +25,7 @@ from halftruth.data.readers.text_table import (
 )
 from halftruth.data.table_encoder import ColumnEncoder
 from halftruth.data.text_encoder import check_texts
-from halftruth.data.wide_matrix import WideMatrix
+from halftruth.data.wide_matrix import Matrix, WideMatrix
 from halftruth.labels import LabelMatrix
 from halftruth.reading import text_options
 from halftruth.train.config import GIVEN, Config
@@ -49,7 +49,12 @@ class NewRows:
         # Per column: how many rows, and the first value.
         self.unseen: dict[ColumnEncoder, tuple[int, object]] = {}
 
-    def encode(self, sources: Sequence[FeatureColumns], texts: Any = None, *more: Any) -> object:
+    def encode(
+        self,
+        sources: Sequence[FeatureColumns],
+        texts: Sequence[str] | None = None,
+        *more: np.ndarray | None,
+    ) -> Matrix:
         """Return the matrix of a block of rows, and count them."""
         matrix = self.encoder.transform(sources, texts, *more)
         self.rows, self.empty = self.rows + len(matrix), self.empty + self._count_empty(matrix)

@@ -11,6 +11,7 @@ import pandas as pd
 from halftruth.data import DataError
 from halftruth.data.check import question_features
 from halftruth.data.errors import some
+from halftruth.data.wide_matrix import Matrix
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 from halftruth.metrics import average_precision, propensities
 from halftruth.metrics.counts import UndefinedMetricWarning
@@ -135,7 +136,7 @@ def evaluate(
 
 
 def _measure_by_blocks(
-    run: TrainedRun, given: LabelMatrix, rows: np.ndarray, matrix: Any, decisions: Decisions
+    run: TrainedRun, given: LabelMatrix, rows: np.ndarray, matrix: Matrix, decisions: Decisions
 ) -> Evaluation:
     """Measure thousands of classes; unknown labels count as absent, as the basis says."""
     if run.result is None:

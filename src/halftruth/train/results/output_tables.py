@@ -60,7 +60,7 @@ def make_prediction_table(
         if top < 1:
             raise DataError(f"top (--top): expected at least 1, got {top}")
         best = np.argsort(-scores, axis=1, kind="stable")[:, :top]
-        columns: dict[str, Any] = {
+        columns: dict[str, Sequence[object] | np.ndarray] = {
             "item": list(items),
             "labels": [join_names(list(names[row])) for row in chosen],
             "top": [join_names(list(names[row])) for row in best],

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -436,7 +436,10 @@ def make_class_table(
     is NaN where nothing was predicted.
     """
     limits = np.where(decisions.predicted, decisions.thresholds, 1.0)
-    columns: dict[str, Any] = {"class": list(task.classes), "threshold": limits}
+    columns: dict[str, Sequence[object] | np.ndarray] = {
+        "class": list(task.classes),
+        "threshold": limits,
+    }
     for part, at in {"train": task.splits.train, **parts}.items():
         columns[f"{part}_present"] = (task.labels.values[at] > 0).sum(axis=0)
         if task.truth is not None:
