@@ -220,7 +220,7 @@ def _is_listed(kind: str, table: pd.DataFrame) -> np.ndarray:
     return np.asarray(listed)
 
 
-def find_roles(table: Table, reading: dict[str, Any]) -> Roles:
+def find_roles(table: Table, reading: dict[str, object]) -> Roles:
     """Which column of the audited table is what."""
     options = column_options(reading)
     if weights := reading.get("weight_column"):

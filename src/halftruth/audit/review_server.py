@@ -154,7 +154,7 @@ def _add_headers(response: flask.Response) -> flask.Response:
     return response
 
 
-def _report_bug(error: Exception) -> Any:
+def _report_bug(error: Exception) -> object:
     from werkzeug.exceptions import HTTPException
 
     if isinstance(error, HTTPException):
@@ -259,7 +259,7 @@ class Views:
         cached = {"Cache-Control": "private, max-age=3600"}
         return self.flask.Response(data, mimetype="image/jpeg", headers=cached)
 
-    def _read_object(self) -> dict[str, Any]:
+    def _read_object(self) -> dict[str, object]:
         """The JSON object in the body of the request."""
         try:
             asked = json.loads(self.flask.request.get_data())

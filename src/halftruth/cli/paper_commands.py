@@ -96,7 +96,7 @@ def paper(
     kinds.get(item.kind, _show)(item, **given, jobs=jobs, device=device)
 
 
-def _refuse(given: dict[str, Any], where: str) -> None:
+def _refuse(given: Mapping[str, object], where: str) -> None:
     """Refuse options without effect."""
     idle = [f"--{name}" for name, value in given.items() if value]
     if idle:

@@ -116,7 +116,7 @@ class ReviewLog:
                 f"got {reprlib.repr(ids)}"
             )
 
-    def _append(self, event: Mapping[str, object]) -> dict[str, Any]:
+    def _append(self, event: Mapping[str, object]) -> dict[str, object]:
         with self._lock:
             if self._file is None:
                 raise DataError(f"{self.path}: is open for reading only")

@@ -158,7 +158,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         decide: str = "f1",
         labels_per_row: float | None = None,
         unlabelled_rows: str = "auto",
-        prevalence: Mapping[Any, float] | None = None,
+        prevalence: Mapping[object, float] | None = None,
         complete_classes: Sequence[object] | None = None,
         random_state: object = 0,
         device: str = "cpu",
@@ -338,7 +338,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return vstack([csr_matrix(one) for one in found], format="csr")
         return np.concatenate(found)
 
-    def score(self, X: Any, y: Any, hints: object = None) -> float:
+    def score(self, X: Any, y: object, hints: object = None) -> float:
         """Return the mean average precision (mAP), 0 to 1; labels other than 1 count as absent.
 
         Columns of a DataFrame are matched by name.

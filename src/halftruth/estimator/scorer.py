@@ -3,7 +3,7 @@
 import math
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,7 +29,7 @@ class IncompleteScorer:
     metric: str
     basis: str
 
-    def __call__(self, estimator: "BaseEstimator", X: Any, y: Any) -> float:
+    def __call__(self, estimator: "BaseEstimator", X: object, y: object) -> float:
         """Return the score of a fitted estimator."""
         y = targets.order_columns(y, np.asarray(estimator.classes_)) if hasattr(y, "columns") else y
         labels = targets.to_labels(targets.fill_missing(y))
@@ -62,7 +62,7 @@ def make_scorer(metric: str = "mAP", *, basis: str = "estimated") -> IncompleteS
     return IncompleteScorer(metric, basis)
 
 
-def _score(estimator: "BaseEstimator", X: Any) -> np.ndarray:
+def _score(estimator: "BaseEstimator", X: object) -> np.ndarray:
     """Return scores (N, K) between 0 and 1 of any classifier of several labels."""
     if not hasattr(estimator, "predict_proba"):
         return sigmoid(np.asarray(estimator.decision_function(X)))

@@ -57,7 +57,7 @@ class Neighbours(nn.Module):
     @property
     def layout(self) -> dict[str, Any]:
         """The sizes that the constructor needs."""
-        sizes: dict[str, Any] = {"rows": len(self.rows), "count": self.count}
+        sizes: dict[str, object] = {"rows": len(self.rows), "count": self.count}
         if self.weights is not None:
             sizes["weighted"] = True
         if self.pairs is not None:

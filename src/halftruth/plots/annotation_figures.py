@@ -61,7 +61,7 @@ def count_annotations(root: Path) -> tuple[Counter[str], dict[str, str]]:
     return objects, category
 
 
-def _without_outline(entry: dict[str, Any]) -> dict[str, Any]:
+def _without_outline(entry: dict[str, object]) -> dict[str, Any]:
     # Outlines are most of the file: they are dropped while reading, to save memory.
     entry.pop("segmentation", None)
     return entry

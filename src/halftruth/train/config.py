@@ -404,7 +404,9 @@ def read_settings(source: Path) -> dict[str, Any]:
     return collect({str(key): value for key, value in values.items()})
 
 
-def load_settings(source: Path | Mapping[str, Any] | None, settings: Mapping[str, Any]) -> Config:
+def load_settings(
+    source: Path | Mapping[str, object] | None, settings: Mapping[str, object]
+) -> Config:
     """Return a checked configuration: the settings of a recipe (if any), overridden by `settings`.
 
     source: a file, a run folder, or the settings of a recipe. Recipe settings that lose their

@@ -98,7 +98,7 @@ def _first_kept(file: Path, names: tuple[str, ...]) -> np.ndarray:
     return np.array([first.get(image["id"], len(names)) for image in content["images"]])
 
 
-def _without_outline(entry: dict[str, Any]) -> dict[str, Any]:
+def _without_outline(entry: dict[str, object]) -> dict[str, Any]:
     entry.pop("segmentation", None)
     return entry
 

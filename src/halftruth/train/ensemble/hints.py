@@ -188,7 +188,7 @@ def fit_hints(logits: np.ndarray, labels: np.ndarray, hints: Sequence[np.ndarray
 
 
 def _fit_class(
-    x: np.ndarray, y: np.ndarray, mean: np.ndarray, std: np.ndarray, shift: Any = 0.0
+    x: np.ndarray, y: np.ndarray, mean: np.ndarray, std: np.ndarray, shift: object = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the coefficients of a logistic regression with a normal prior, and their covariance.
 

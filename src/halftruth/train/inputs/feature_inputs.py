@@ -126,7 +126,7 @@ def read_inputs(
     return sources, check_texts(texts, f"{table} column {config.text!r}"), pictures
 
 
-def read_texts(table: str | Path, column: str, reading: Mapping[str, Any]) -> list[str]:
+def read_texts(table: str | Path, column: str, reading: Mapping[str, object]) -> list[str]:
     """Return the texts of a table, which may be long."""
     cells = read_table(Path(table), **text_options(reading)).column(column, "text")
     return [str(cell) for cell in cells]

@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -433,7 +433,7 @@ class TrainedRun:
         paths: Files | None,
         labels: LabelMatrix,
         table: str | Path | None = None,
-        reading: dict[str, Any] | None = None,
+        reading: Mapping[str, object] | None = None,
     ) -> Matrix:
         """Return the matrix of features of the rows of a label file, as in training.
 
