@@ -140,7 +140,7 @@ def write_audit(
 
 def describe_source(
     config: Config, reading: Mapping[str, object], origin: str, warnings: list[str]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Where labels, inputs and scores come from, as audit.json has it."""
     file = Path(config.labels)
     return {
@@ -156,7 +156,7 @@ def describe_source(
 
 def describe_counts(
     missing_total: Estimate, missing: Sequence[Estimate], wrong_total: Estimate, wrong: list[float]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The estimated numbers of missing and wrong labels, as audit.json has them."""
     return {
         "missing": {

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     import flask
     from flask.typing import ResponseReturnValue
 
-
 HOST = "127.0.0.1"
 _THUMB, _LARGE = 320, 1600
 _MOST_BYTES = 1 << 20
@@ -109,7 +108,7 @@ def _silent_handler() -> type:
     return SilentHandler
 
 
-def make_review_app(queue: Queue, token: str) -> Any:
+def make_review_app(queue: Queue, token: str) -> flask.Flask:
     """The Flask application; every address starts with the token."""
     flask = import_flask()
     app = flask.Flask("halftruth.audit", static_folder=None)

@@ -7,6 +7,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -226,7 +227,7 @@ def with_values(config: Config, values: dict[str, Any]) -> Config:
     return dataclasses.replace(config, **settings, options={**config.options, **own})
 
 
-def import_optuna() -> Any:
+def import_optuna() -> ModuleType:
     """Return Optuna, which is an optional dependency."""
     try:
         import optuna

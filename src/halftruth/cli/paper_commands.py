@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from halftruth.bench.grid import Grid
     from halftruth.bench.paper_items import Item
 
-
 # Options of `run` and `paper`.
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Number of processes.")]
 Device = Annotated[str, typer.Option(help="auto (every GPU), cpu, or a list: cuda:0,cuda:1.")]

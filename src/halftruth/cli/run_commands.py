@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from halftruth.cli import options as o
 from halftruth.cli.terminal import list_not_predicted, say, show_evaluation
+
+if TYPE_CHECKING:
+    from halftruth.train.results.trained_run import TrainedRun
 
 Flip = Annotated[
     bool,
@@ -182,7 +185,7 @@ def predict(
         say(f"left out: {name}: {reason}")
 
 
-def _say_decisions(trained: Any, decide: str | None, count: int, out: Path) -> None:
+def _say_decisions(trained: "TrainedRun", decide: str | None, count: int, out: Path) -> None:
     decisions = trained.decisions if decide is None else trained.decide(decide)
     say(f"{count:,} rows written to {out}; decisions by {decisions.rule}")
     pairs = zip(trained.classes, decisions.predicted, strict=True)
@@ -271,7 +274,9 @@ def _check_rule(text: str | None, option: str = "--decide") -> None:
             raise typer.BadParameter(reason, param_hint=option) from error
 
 
-def open_run(run: Path, device: str | None, flip: bool = False, quiet: bool = False) -> Any:
+def open_run(
+    run: Path, device: str | None, flip: bool = False, quiet: bool = False
+) -> "TrainedRun":
     """The run in a folder; mistakes are reported before the imports that only scoring needs."""
     from halftruth.train.config import check_device, read_settings
 

@@ -17,7 +17,6 @@ from typer.core import TyperCommand, TyperGroup
 if TYPE_CHECKING:
     import click
 
-
 # More options than this do not fit on one page.
 MOST_OPTIONS = 20
 ALL = "--help-all"

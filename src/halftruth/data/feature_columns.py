@@ -35,7 +35,6 @@ from halftruth.reading import ArffLabels
 if TYPE_CHECKING:
     import pandas as pd
 
-
 FEATURE_KEYS = ("X", "features", "feats", "embeddings")
 # The name of the only column of a file that is a bare matrix.
 MATRIX = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,10 +21,6 @@ from halftruth.data.readers.text_table import (
     plain,
     read_table,
 )
-
-if TYPE_CHECKING:
-    pass
-
 
 # Arrays of an .npz file that may hold the scores.
 _KEYS = ("scores", "hints", "logits", "probabilities", "predictions")

@@ -16,7 +16,6 @@ from halftruth.labels import PRESENT
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-
 # Dense columns at most, and the memory that they may take for all rows.
 MOST_FEATURES, FEWEST_FEATURES, MOST_BYTES = 2048, 128, 2 << 30
 

@@ -20,6 +20,7 @@ from halftruth.estimator import targets, training
 from halftruth.estimator.training import Fitted, TrainingData
 from halftruth.labels import MANY_CLASSES, UNKNOWN
 from halftruth.metrics import mean_average_precision
+from halftruth.models import Classifier
 from halftruth.presence.decisions import Decisions, fit_decisions, parse_rule
 from halftruth.presence.decisions import decide as choose_thresholds
 from halftruth.presence.propensity import LabelBias
@@ -33,7 +34,6 @@ from halftruth.train.settings import AUTO, ENSEMBLE, MANY_CLASSES_METHOD, ONE_MO
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
-
 
 _FLOATS = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
 # Members need dense features, except the linear one: with few columns but very many rows, a sparse
@@ -282,21 +282,21 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._fit_decisions(data.y, fitted.rows, logits, shares, complete, config.seed)
         return self
 
-    def decision_function(self, X: Any, hints: object = None) -> np.ndarray:
+    def decision_function(self, X: object, hints: object = None) -> np.ndarray:
         """Return the log-odds of P(present | x), an array of shape (n_samples, n_classes).
 
         The logits of the network before calibration are `model_(features)`. Without the `hints` of
         training, the model alone predicts.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, **_FLOATS)
-        self._check_memory(X.shape[0], 24.0)
+        x = validate_data(self, X, reset=False, **_FLOATS)
+        self._check_memory(x.shape[0], 24.0)
         curves = self.probabilities_
-        logits = self._with_hints(apply_in_blocks(self.model_, X).numpy(), hints)
+        logits = self._with_hints(apply_in_blocks(self.model_, x).numpy(), hints)
         return curves.offset + curves.slope * logits
 
     def predict_proba(
-        self, X: Any, hints: object = None, *, labels_per_row: float | None = None
+        self, X: object, hints: object = None, *, labels_per_row: float | None = None
     ) -> np.ndarray:
         """Return P(present | x) per class, (n_samples, n_classes); rows do not add up to 1.
 
@@ -307,7 +307,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(
         self,
-        X: Any,
+        X: object,
         hints: object = None,
         *,
         decide: str | None = None,
@@ -322,13 +322,13 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         infer = self._at_level(labels_per_row)
         decisions = self._choose_decisions(decide or self.decide, infer, labels_per_row)
-        X = validate_data(self, X, reset=False, **_FLOATS)
-        count, size = X.shape[0], max(_BLOCK // len(self.classes_), 1)
+        x = validate_data(self, X, reset=False, **_FLOATS)
+        count, size = x.shape[0], max(_BLOCK // len(self.classes_), 1)
         if not self.sparse_output_:
             self._check_memory(count, 8.0)
         # Hints name all rows at once.
         starts = [0] if hints is not None or count <= size else range(0, count, size)
-        blocks = [X] if len(starts) == 1 else [X[at : at + size] for at in starts]
+        blocks = [x] if len(starts) == 1 else [x[at : at + size] for at in starts]
         found = [
             decisions(infer(self.decision_function(some, hints))).astype(int) for some in blocks
         ]
@@ -338,7 +338,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return vstack([csr_matrix(one) for one in found], format="csr")
         return np.concatenate(found)
 
-    def score(self, X: Any, y: object, hints: object = None) -> float:
+    def score(self, X: object, y: object, hints: object = None) -> float:
         """Return the mean average precision (mAP), 0 to 1; labels other than 1 count as absent.
 
         Columns of a DataFrame are matched by name.
@@ -441,7 +441,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             warnings.warn(text, UserWarning, stacklevel=4)
 
     def _keep(self, fitted: Fitted, names: np.ndarray) -> None:
-        self.model_: Any = fitted.model
+        self.model_: Classifier = fitted.model
         self.reasons_ = fitted.reasons
         self.label_bias_: LabelBias | None = fitted.label_bias
         self.n_iter_, self.best_epoch_ = fitted.epochs, fitted.best_epoch

@@ -17,7 +17,6 @@ from halftruth.presence.solvers import sigmoid
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
-
 METRICS = ("mAP", "CF1", "OF1", "OP", "OR")
 BASES = ("estimated", "known")
 

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
-
 # Label shares of leaves are stored in 8 bits: the mean over many trees is exact to about 1e-4.
 _STEPS = 255
 # Trees whose leaves are looked up at once; bounds the memory of a batch.

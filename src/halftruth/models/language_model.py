@@ -28,7 +28,6 @@ from halftruth.models.weights import ModelError
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-
 # Tokens of a text that are read at most, and texts per batch.
 MOST_TOKENS, BATCH = 256, 32
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from functools import cache
 from multiprocessing import current_process
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from accelerate import Accelerator, DistributedType
@@ -128,7 +128,7 @@ class OneProcess:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         self.device = torch.device(device)
 
-    def prepare(self, *objects: object) -> tuple[Any, ...]:
+    def prepare(self, *objects: object) -> tuple[object, ...]:
         return objects
 
     def wait_for_everyone(self) -> None:

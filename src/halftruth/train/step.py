@@ -167,7 +167,7 @@ class Learner:
         """The model that is evaluated and kept: that with averaged weights, if there is one."""
         return self.model if self.ema is None else self.ema.module  # type: ignore[return-value]
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """Return everything that changes in training, for a checkpoint."""
         scaler = self.accelerator.scaler
         return {

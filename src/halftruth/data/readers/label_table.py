@@ -42,7 +42,6 @@ from halftruth.reading import Duplicates, Meaning
 if TYPE_CHECKING:
     import pandas as pd
 
-
 # fmt: off
 LABEL_COLUMNS = [
     "labels", "label", "tags", "tag", "findinglabels", "findings", "categories", "category",

@@ -39,7 +39,6 @@ from halftruth.data.tar_shard import read_tar_samples
 if TYPE_CHECKING:
     import pandas as pd
 
-
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 SUFFIXES = (*TEXT_SUFFIXES, *PARQUET, *ARROW, ".jsonl")
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}

@@ -32,7 +32,6 @@ from halftruth.train.trainer import Trainer, TrainingStopped
 if TYPE_CHECKING:
     from halftruth.train.devices import Accelerator
 
-
 # The share of rows without any class from which the any-class term helps.
 MANY_EMPTY = 0.2
 RIDGE = 2.0

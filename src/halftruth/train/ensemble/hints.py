@@ -109,7 +109,7 @@ class HintWeights:
         combined = combined + (self.weight[:, None] * standard).sum(axis=0)
         return np.where(there.any(axis=0), combined, logits)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return plain lists, for JSON."""
         scales = [
             {"are_probabilities": s.are_probabilities, "mean": s.mean.tolist(),

@@ -20,7 +20,6 @@ from halftruth.models.classifier import Standardize
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-
 Rows = Iterable[np.ndarray]
 Raw = tuple[Tensor, Tensor]
 T = TypeVar("T")

@@ -26,7 +26,6 @@ from halftruth.models.weights import ModelError
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-
 JSON, ARRAYS = "encoder.json", "encoder.npz"
 # The folder with the tokenizer of a fine-tuned language model.
 ENCODER = "encoder"

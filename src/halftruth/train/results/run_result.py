@@ -136,7 +136,7 @@ class Result:
         else:
             self.counting_unknown_as_absent[part] = found
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         values = {**vars(self), "folder": str(self.folder), "classes": list(self.classes)}
         del values["details"], values["files"]
         return values
