@@ -483,7 +483,10 @@ def _text(value: object) -> str:
 
 # What `registry.create` takes.
 LossLike = str | Mapping[str, object] | Loss
-registry: Registry[Loss] = Registry("loss", Loss)
+_PLAN = "it is a choice of `halftruth train` and HalftruthClassifier, which fit a whole model"
+registry: Registry[Loss] = Registry(
+    "loss", Loss, dict.fromkeys(("auto", "ensemble", "many-classes"), _PLAN)
+)
 register = registry.register
 
 

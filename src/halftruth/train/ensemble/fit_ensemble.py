@@ -305,7 +305,7 @@ def _fit_linear_alone(
     wide: WideFit | None = None,
 ) -> FittedEnsemble:
     """Return the linear member alone, and logits of layers that were fitted without a fold."""
-    inputs: "Tensor | WideRows" = x if wide is None else wide.rows
+    inputs: Tensor | WideRows = x if wide is None else wide.rows
 
     def fit(rows: Tensor) -> nn.Module:
         some = (None if values is None else values[rows] for values in (weights, soft))
