@@ -12,10 +12,8 @@ import reprlib
 import secrets
 import socket
 import traceback
-from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from halftruth.audit.audit_folder import open_audit
@@ -291,14 +289,14 @@ def _filters(asked: Any) -> dict[str, Any]:
 _USUAL = {"kind": "missing", "state": "open", "class": ""}
 
 
-def _name(asked: Mapping[str, object], key: str) -> str:
+def _name(asked: dict[str, object], key: str) -> str:
     name = asked.get(key, "")
     if not isinstance(name, str):
         raise DataError(f"expected text for `{key}`")
     return name.strip()[:40]
 
 
-def import_flask() -> ModuleType:
+def import_flask() -> Any:
     """Return Flask, which takes time to import."""
     with needs_extras("the page"):
         import flask

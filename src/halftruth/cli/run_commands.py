@@ -1,16 +1,12 @@
 """`halftruth evaluate`, `predict`, `decide` and `export`."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from halftruth.cli import options as o
 from halftruth.cli.terminal import list_not_predicted, say, show_evaluation
-
-if TYPE_CHECKING:
-    from halftruth.train.results.trained_run import TrainedRun
 
 Flip = Annotated[
     bool,
@@ -107,7 +103,7 @@ def evaluate(
         write_text(out, to_json(written, indent=1))
 
 
-def _check_no_effect(given: Mapping[str, object]) -> None:
+def _check_no_effect(given: dict[str, object]) -> None:
     """Refuse options that only a label file needs."""
     if idle := [name for name, value in given.items() if value]:
         raise typer.BadParameter(
@@ -185,7 +181,7 @@ def predict(
         say(f"left out: {name}: {reason}")
 
 
-def _say_decisions(trained: "TrainedRun", decide: str | None, count: int, out: Path) -> None:
+def _say_decisions(trained: Any, decide: str | None, count: int, out: Path) -> None:
     decisions = trained.decisions if decide is None else trained.decide(decide)
     say(f"{count:,} rows written to {out}; decisions by {decisions.rule}")
     pairs = zip(trained.classes, decisions.predicted, strict=True)
@@ -274,9 +270,7 @@ def _check_rule(text: str | None, option: str = "--decide") -> None:
             raise typer.BadParameter(reason, param_hint=option) from error
 
 
-def open_run(
-    run: Path, device: str | None, flip: bool = False, quiet: bool = False
-) -> "TrainedRun":
+def open_run(run: Path, device: str | None, flip: bool = False, quiet: bool = False) -> Any:
     """The run in a folder; mistakes are reported before the imports that only scoring needs."""
     from halftruth.train.config import check_device, read_settings
 

@@ -9,13 +9,10 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-
-if TYPE_CHECKING:
-    import click
 
 # More options than this do not fit on one page.
 MOST_OPTIONS = 20
@@ -104,7 +101,7 @@ def _describe(option: Any, ctx: object) -> str:
 def _name_values(params: list[Any]) -> None:
     """Show `<text>` and `<number>` for values, and nothing for flags."""
 
-    def show_type(display_type: Callable[[object], str], ctx: "click.Context") -> str:
+    def show_type(display_type: Callable[[object], str], ctx: object) -> str:
         kind = display_type(ctx).strip("<>").removeprefix("list[").removesuffix("]")
         return f"<{_WORDS.get(kind, kind)}>".replace("<>", "")
 

@@ -207,11 +207,7 @@ def _choose_columns(
 
 
 def _match(
-    scores: np.ndarray,
-    ids: np.ndarray | None,
-    items: Sequence[object] | np.ndarray | None,
-    count: int,
-    place: str,
+    scores: np.ndarray, ids: np.ndarray | None, items: Any, count: int, place: str
 ) -> np.ndarray:
     """Scores in the order of the rows of the run: by id, without ids by position."""
     if ids is None or items is None:

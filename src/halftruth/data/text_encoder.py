@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from halftruth.data.errors import DataError
 from halftruth.data.memory import check_memory
 from halftruth.data.wide_matrix import MOST_FEATURES, choose_columns
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_matrix
-    from sklearn.feature_extraction.text import TfidfVectorizer
 
 # Terms of each kind that are kept at most, the most frequent ones; with many classes fewer, so that
 # a linear model has at most so many weights.
@@ -100,7 +96,7 @@ class TextEncoder:
         every = self.all_outputs
         return [every[k] for k in self.chosen]
 
-    def encode_sparse(self, texts: Sequence[str]) -> csr_matrix:
+    def encode_sparse(self, texts: Sequence[str]) -> Any:
         """Return the (N, terms) scipy CSR matrix of TF-IDF values, float32."""
         from scipy import sparse  # type: ignore[import-untyped]
 
@@ -155,8 +151,8 @@ def _make_vectorizer(
     terms: Sequence[str] | None = None,
     idf: np.ndarray | None = None,
     most: int | None = None,
-) -> TfidfVectorizer:
-    """A vectorizer of scikit-learn: to be fitted, or with a vocabulary and its weights."""
+) -> Any:
+    """A TfidfVectorizer of scikit-learn: to be fitted, or with a vocabulary and its weights."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     made = TfidfVectorizer(

@@ -5,9 +5,10 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -31,9 +32,6 @@ from halftruth.train.ensemble.hints import HintWeights, describe_hints, fit_hint
 from halftruth.train.inputs.batches import apply_in_blocks, is_sparse
 from halftruth.train.label_priors import parse_label_priors
 from halftruth.train.settings import AUTO, ENSEMBLE, MANY_CLASSES_METHOD, ONE_MODEL, SETTINGS
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_matrix
 
 _FLOATS = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
 # Members need dense features, except the linear one: with few columns but very many rows, a sparse
@@ -410,7 +408,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             changed["quality"] = self.quality
         return {"method": config.method, **changed, "options": config.options or None}
 
-    def _choose_plan(self, config: Config, X: "np.ndarray | csr_matrix", classes: int) -> Config:
+    def _choose_plan(self, config: Config, X: np.ndarray | csr_matrix, classes: int) -> Config:
         """Replace "auto" by the name and settings of what is fitted."""
         if not config.fits_ensemble:
             return config

@@ -1,5 +1,7 @@
 """Out-of-sample scores of any classifier of scikit-learn on incomplete labels."""
 
+from typing import Any
+
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_consistent_length, column_or_1d
@@ -11,13 +13,7 @@ from halftruth.presence.solvers import sigmoid
 
 
 def score_out_of_sample(
-    model: object,
-    X: object,
-    y: object,
-    *,
-    folds: int = 5,
-    groups: np.ndarray | None = None,
-    seed: int = 0,
+    model: object, X: object, y: object, *, folds: int = 5, groups: Any = None, seed: int = 0
 ) -> np.ndarray:
     """Return scores (N, K) between 0 and 1 of each row, by models that were not fitted on it.
 

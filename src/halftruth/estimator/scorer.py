@@ -3,9 +3,9 @@
 import math
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from halftruth.estimator import targets
 from halftruth.labels import UNKNOWN
@@ -13,9 +13,6 @@ from halftruth.metrics import evaluate
 from halftruth.presence.estimated_scores import estimate_scores
 from halftruth.presence.ranking import NoRankingError
 from halftruth.presence.solvers import sigmoid
-
-if TYPE_CHECKING:
-    from sklearn.base import BaseEstimator
 
 METRICS = ("mAP", "CF1", "OF1", "OP", "OR")
 BASES = ("estimated", "known")
@@ -28,7 +25,7 @@ class IncompleteScorer:
     metric: str
     basis: str
 
-    def __call__(self, estimator: "BaseEstimator", X: object, y: object) -> float:
+    def __call__(self, estimator: BaseEstimator, X: object, y: object) -> float:
         """Return the score of a fitted estimator."""
         y = targets.order_columns(y, np.asarray(estimator.classes_)) if hasattr(y, "columns") else y
         labels = targets.to_labels(targets.fill_missing(y))
@@ -61,7 +58,7 @@ def make_scorer(metric: str = "mAP", *, basis: str = "estimated") -> IncompleteS
     return IncompleteScorer(metric, basis)
 
 
-def _score(estimator: "BaseEstimator", X: object) -> np.ndarray:
+def _score(estimator: BaseEstimator, X: object) -> np.ndarray:
     """Return scores (N, K) between 0 and 1 of any classifier of several labels."""
     if not hasattr(estimator, "predict_proba"):
         return sigmoid(np.asarray(estimator.decision_function(X)))

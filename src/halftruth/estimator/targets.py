@@ -3,9 +3,10 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_matrix
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from halftruth import labels as label_codes
@@ -15,9 +16,6 @@ from halftruth.labels import MANY_CLASSES, SparseLabels
 from halftruth.labels.checks import Array
 from halftruth.models.ensemble import MEMBERS
 from halftruth.train.inputs.batches import is_sparse, to_dense
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_matrix
 
 
 def fill_missing(y: Any) -> object:
@@ -127,7 +125,7 @@ def order_columns(y: Any, classes: np.ndarray) -> Any:
     return y[list(classes)]
 
 
-def to_labels(y: "np.ndarray | csr_matrix") -> np.ndarray:
+def to_labels(y: np.ndarray | csr_matrix) -> np.ndarray:
     """Return the labels as int8; other targets get the messages of scikit-learn."""
     y = to_dense(y)
     try:
@@ -169,7 +167,7 @@ def mark_complete_rows(y: np.ndarray, complete_rows: object) -> np.ndarray:
 
 
 def check_sample_weight(
-    weights: Array | None, X: "np.ndarray | csr_matrix", y: "np.ndarray | csr_matrix"
+    weights: Array | None, X: np.ndarray | csr_matrix, y: np.ndarray | csr_matrix
 ) -> np.ndarray | None:
     """Return weights per row (N, 1) or per label (N, K) in float32."""
     if weights is None:

@@ -6,7 +6,7 @@ Labels are (N, K) int8: N rows (images), K classes. Other codings are converted 
 
 import difflib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +23,6 @@ from halftruth.labels.checks import (
 
 PRESENT, UNKNOWN, ABSENT = 1, 0, -1
 
-Names = Sequence[str] | None
 _CODE = {"present": PRESENT, "unknown": UNKNOWN, "absent": ABSENT}
 _UNSET = 127
 # Types that torch cannot compare with int8, or would truncate silently.
@@ -40,15 +39,7 @@ def find_complete_rows(labels: np.ndarray) -> np.ndarray:
     return known
 
 
-@overload
-def check(labels: torch.Tensor, *, classes: Names = None) -> torch.Tensor: ...
-
-
-@overload
-def check(labels: np.ndarray | Sequence[object], *, classes: Names = None) -> np.ndarray: ...
-
-
-def check(labels: Array, *, classes: Sequence[str] | None = None) -> np.ndarray | torch.Tensor:
+def check(labels: Array, *, classes: Sequence[str] | None = None) -> Any:
     """Check that every value is 1, 0 or -1 and return int8 labels; an error names the first other.
 
     Takes an (N, K) array or nested list (-> array) or tensor on any device (-> tensor there) of

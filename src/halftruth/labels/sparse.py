@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from halftruth.labels.codes import ABSENT, PRESENT, UNKNOWN
 
 Indices = np.ndarray | Sequence[int]
 Rows = Indices | slice
+Shape = tuple[int, int]
 # With more classes, `auto` on features keeps labels sparse, and trains the model of many classes.
 MANY_CLASSES = 1_000
 
@@ -45,10 +46,10 @@ class SparseLabels:
         cls,
         rows: Indices,
         columns: Indices,
-        codes: np.ndarray | int,
-        shape: tuple[int, int],
+        codes: Indices | int,
+        shape: Shape,
         rest: int = UNKNOWN,
-    ) -> "SparseLabels":
+    ) -> Self:
         """Return the labels with these entries, in any order; of repeated ones the first counts."""
         rows, columns = np.asarray(rows, np.int64), np.asarray(columns, np.int64)
         codes = np.broadcast_to(np.asarray(codes, np.int8), rows.shape)
@@ -58,9 +59,7 @@ class SparseLabels:
         return cls(start, columns[kept].astype(np.int32), codes[kept], shape[1], rest)
 
     @classmethod
-    def from_lists(
-        cls, lists: Sequence[Sequence[int]], classes: int, rest: int = UNKNOWN
-    ) -> "SparseLabels":
+    def from_lists(cls, lists: Sequence[Indices], classes: int, rest: int = UNKNOWN) -> Self:
         """Return the labels of rows that list the numbers of their present classes."""
         lengths = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
         columns = np.array([column for row in lists for column in row], dtype=np.int64)

@@ -1,14 +1,11 @@
 """A random forest as tensors: predictions, exports and checkpoints need no pickle."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-
-if TYPE_CHECKING:
-    from sklearn.base import BaseEstimator
 
 # Label shares of leaves are stored in 8 bits: the mean over many trees is exact to about 1e-4.
 _STEPS = 255
@@ -111,7 +108,7 @@ def correct_shares(share: Tensor, pairs: Tensor | None) -> Tensor:
 
 
 def convert_forests(
-    fitted: "Sequence[BaseEstimator]",
+    fitted: Sequence[Any],
     x: np.ndarray,
     labels: np.ndarray,
     weights: np.ndarray | None = None,

@@ -1,7 +1,7 @@
 """Heads: from the features of a backbone to one logit per class."""
 
 import math
-from typing import ClassVar, TypedDict, Unpack
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -9,13 +9,6 @@ from torch import Tensor, nn
 from halftruth.registry import Registry
 
 registry: "Registry[Head]" = Registry("head")
-
-
-class HeadOptions(TypedDict, total=False):
-    """The arguments that every head takes."""
-
-    dropout: float
-    prior: float | None
 
 
 class Head(nn.Module):
@@ -81,7 +74,7 @@ class LinearHead(Head):
 
     has_linear_layer: ClassVar[bool] = True
 
-    def __init__(self, dim: int, num_classes: int, **shared: Unpack[HeadOptions]) -> None:
+    def __init__(self, dim: int, num_classes: int, **shared: Any) -> None:
         super().__init__(dim, num_classes, **shared)
         self.dropout = nn.Dropout(self.dropout_rate)
         self.linear = FullLinear(dim, num_classes)
@@ -108,9 +101,7 @@ class BoostLUHead(Head):
     wants_map: ClassVar[bool] = True
     keeps_maps: ClassVar[bool] = True
 
-    def __init__(
-        self, dim: int, num_classes: int, *, alpha: float = 5.0, **shared: Unpack[HeadOptions]
-    ) -> None:
+    def __init__(self, dim: int, num_classes: int, *, alpha: float = 5.0, **shared: Any) -> None:
         super().__init__(dim, num_classes, **shared)
         if not alpha > 0:
             raise ValueError(f"expected alpha > 0, got {alpha}")
@@ -161,13 +152,7 @@ class LabelQueryHead(Head):
     wants_map: ClassVar[bool] = True
 
     def __init__(
-        self,
-        dim: int,
-        num_classes: int,
-        *,
-        width: int = 256,
-        heads: int = 4,
-        **shared: Unpack[HeadOptions],
+        self, dim: int, num_classes: int, *, width: int = 256, heads: int = 4, **shared: Any
     ) -> None:
         super().__init__(dim, num_classes, **shared)
         if width < 4 or width % 4 or width % heads:
@@ -227,13 +212,7 @@ class VariationalHead(Head):
     has_penalty: ClassVar[bool] = True
 
     def __init__(
-        self,
-        dim: int,
-        num_classes: int,
-        *,
-        width: int = 64,
-        beta: float = 1e-4,
-        **shared: Unpack[HeadOptions],
+        self, dim: int, num_classes: int, *, width: int = 64, beta: float = 1e-4, **shared: Any
     ) -> None:
         super().__init__(dim, num_classes, **shared)
         if not beta >= 0:
@@ -267,7 +246,7 @@ def compute_kl_from_normal(mean: Tensor, log_std: Tensor) -> Tensor:
 
 
 def create_head(
-    name: str, dim: int, num_classes: int, dropout: float = 0.0, **options: object
+    name: str, dim: int, num_classes: int, dropout: float = 0.0, **options: Any
 ) -> Head:
     """Create a head by name; `options` are `prior` and the arguments of the head.
 

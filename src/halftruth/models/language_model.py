@@ -26,7 +26,9 @@ from halftruth.models.heads import create_head
 from halftruth.models.weights import ModelError
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PretrainedConfig as Settings
+    from transformers import PreTrainedModel as Model
+    from transformers import PreTrainedTokenizerBase as Tokenizer
 
 # Tokens of a text that are read at most, and texts per batch.
 MOST_TOKENS, BATCH = 256, 32
@@ -88,7 +90,7 @@ class LanguageModel:
         return f"text: {self.size:,} features of the frozen encoder {self.source}"
 
 
-def load_model(source: str, download: bool = True) -> tuple[PreTrainedTokenizerBase, Any]:
+def load_model(source: str, download: bool = True) -> tuple[Tokenizer, Any]:
     """Return tokenizer and model of a folder or of a name; both never run code of a repository.
 
     `download`: not for the run of a stranger, who chose the name.
@@ -139,7 +141,7 @@ def read_pooling(source: str) -> str:
         return "mean"
 
 
-def count_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> int:
+def count_tokens(tokenizer: Tokenizer, model: Model) -> int:
     """Return how many tokens of a text are read at most."""
     most, positions = int(tokenizer.model_max_length), model.config.to_dict()
     limit = positions.get("max_position_embeddings")
@@ -149,9 +151,7 @@ def count_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> 
     return max(1, min(MOST_TOKENS, most))
 
 
-def tokenize(
-    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], model: PreTrainedModel
-) -> Any:
+def tokenize(tokenizer: Tokenizer, texts: Sequence[str], model: Model) -> Any:
     """Return the tokens of a batch of texts, padded, at most as many as the model reads."""
     return tokenizer(
         list(texts),
@@ -188,12 +188,7 @@ class TextTokens:
     """Texts as rows of token numbers, padded with -1: the inputs of a fine-tuned model."""
 
     def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        config: PretrainedConfig,
-        size: int,
-        source: str,
-        pooling: str,
+        self, tokenizer: Tokenizer, config: Settings, size: int, source: str, pooling: str
     ) -> None:
         self.tokenizer, self.config, self.size = tokenizer, config, size
         self.source, self.pooling = source, pooling
@@ -268,7 +263,7 @@ class TextTokens:
 class TextBackbone(nn.Module):
     """A transformers model that reads rows of tokens (B, T) and returns vectors (B, D)."""
 
-    def __init__(self, model: PreTrainedModel, pooling: str) -> None:
+    def __init__(self, model: Model, pooling: str) -> None:
         super().__init__()
         self.model, self.pooling = model, pooling
 

@@ -9,7 +9,7 @@ import re
 import socket
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -56,9 +56,7 @@ def _compiler_on_demand() -> Iterator[None]:
     def is_compile_supported(device_type: str) -> bool:
         return importlib.import_module(_COMPILER).is_compile_supported(device_type)
 
-    def disable(
-        fn: Any = None, recursive: bool = True, *, reason: str | None = None
-    ) -> Callable[..., object]:
+    def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
         return torch._disable_dynamo(fn, recursive)
 
     stand_in = ModuleType(_COMPILER)
@@ -170,9 +168,7 @@ def _size_option(timm: ModuleType, name: str, image_size: int) -> dict[str, obje
     return {"img_size": image_size} if fixed else {}
 
 
-def _create(
-    timm: ModuleType, name: str, options: Mapping[str, object], **more: object
-) -> nn.Module:
+def _create(timm: ModuleType, name: str, options: dict[str, object], **more: object) -> nn.Module:
     try:
         return timm.create_model(name, **options, **more)
     except TypeError as error:
@@ -182,7 +178,7 @@ def _create(
         raise
 
 
-def _pretrained(timm: ModuleType, name: str, options: Mapping[str, object]) -> nn.Module:
+def _pretrained(timm: ModuleType, name: str, options: dict[str, object]) -> nn.Module:
     advice = "give a weights file, or weights='none' (--weights none) to start from random ones"
     cfg = timm.get_pretrained_cfg(name) if ":" not in name else None
     if cfg is not None and not cfg.has_weights:

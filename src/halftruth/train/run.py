@@ -4,7 +4,7 @@ import math
 import shlex
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,11 +40,7 @@ from halftruth.train.trainer import Interrupted
 
 
 def train(
-    values: dict[str, Any],
-    recipe: Path | Mapping[str, object] | None = None,
-    *,
-    resume: bool = False,
-    quiet: bool = False,
+    values: dict[str, Any], recipe: Any = None, *, resume: bool = False, quiet: bool = False
 ) -> Result:
     """Start a run, or continue the one in the folder `out` with its settings and `values`."""
     folder, unused_budget = Path(values.get("out", Config.out)), None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -38,9 +38,6 @@ from halftruth.data.readers.text_table import (
 from halftruth.data.splits import SPLIT_NAMES
 from halftruth.labels import LabelMatrix, harden
 from halftruth.reading import Duplicates, Meaning
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # fmt: off
 LABEL_COLUMNS = [
@@ -79,7 +76,7 @@ def read_label_table(
 
 
 def labels_from_frame(
-    frame: pd.DataFrame,
+    frame: Any,
     *,
     zero: Meaning = "unknown",
     blank: Meaning = "unknown",

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,14 +23,11 @@ from halftruth.metrics import mean_roc_auc
 from halftruth.models import set_standardization
 from halftruth.train.build_models import build_head
 from halftruth.train.config import Config, ConfigError
-from halftruth.train.devices import OneProcess, count_processes, run_in_processes
+from halftruth.train.devices import Accelerator, OneProcess, count_processes, run_in_processes
 from halftruth.train.fit_head import HeadData, make_head_trainer
 from halftruth.train.inputs.batches import Features
 from halftruth.train.settings import parse_budget
 from halftruth.train.trainer import Trainer, TrainingStopped
-
-if TYPE_CHECKING:
-    from halftruth.train.devices import Accelerator
 
 # The share of rows without any class from which the any-class term helps.
 MANY_EMPTY = 0.2
@@ -184,7 +181,7 @@ def search_settings(
     features: Tensor,
     labels: Tensor,
     rows: np.ndarray,
-    accelerator: "Accelerator",
+    accelerator: Accelerator,
     log: Callable[[str], None] = lambda text: None,
     groups: np.ndarray | None = None,
 ) -> tuple[Config, list[str]]:
