@@ -32,8 +32,8 @@ class ScoredLabels:
 
 
 def match_scores(
-    labels: object,
-    scores: object,
+    labels: Array | LabelMatrix,
+    scores: Array,
     *,
     classes: Sequence[str] | None = None,
     items: Sequence[str] | None = None,
@@ -64,7 +64,7 @@ def match_scores(
 
 
 def missing_labels(
-    labels: Array,
+    labels: Array | LabelMatrix,
     scores: Array,
     *,
     classes: Sequence[str] | None = None,
@@ -92,7 +92,7 @@ def missing_labels(
 
 
 def wrong_labels(
-    labels: Array,
+    labels: Array | LabelMatrix,
     scores: Array,
     *,
     classes: Sequence[str] | None = None,
@@ -137,7 +137,7 @@ def count_at_precision(expected_precision: np.ndarray, precision: float) -> int:
     return int(enough[-1]) + 1 if len(enough) else 0
 
 
-def rank_unknown(labels: Array, scores: Array, **options: Any) -> np.ndarray:
+def rank_unknown(labels: Array | LabelMatrix, scores: Array, **options: Any) -> np.ndarray:
     """(M, 2) row and column of the unknown labels, the most probable ones first."""
     data = match_scores(labels, scores)
     present = calibrate(data.labels, data.scores, **options).present
@@ -147,7 +147,7 @@ def rank_unknown(labels: Array, scores: Array, **options: Any) -> np.ndarray:
 
 
 def per_class(
-    labels: Array,
+    labels: Array | LabelMatrix,
     scores: Array,
     *,
     classes: Sequence[str] | None = None,
@@ -188,7 +188,7 @@ def precision_table(
     )
 
 
-def summary(labels: Array, scores: Array, **options: Any) -> dict[str, object]:
+def summary(labels: Array | LabelMatrix, scores: Array, **options: Any) -> dict[str, object]:
     """Return the main numbers of an audit."""
     data = match_scores(labels, scores)
     known = calibrate(data.labels, data.scores, **options)

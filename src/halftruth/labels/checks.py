@@ -2,13 +2,18 @@
 
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import numpy as np
 import torch
 
-# What is read as a table of numbers.
-Array = torch.Tensor | np.ndarray | Sequence[object]
+
+class _Table(Protocol):
+    def __array__(self) -> np.ndarray: ...
+
+
+# What is read as a table of numbers: also lists, and a DataFrame.
+Array = torch.Tensor | np.ndarray | Sequence[object] | _Table
 # The text of blanks, None, NaN and pandas' NA when objects are converted to text.
 _BLANK = frozenset({"", "nan", "none", "<na>"})
 # The number of labels that are processed at once, to limit memory.
