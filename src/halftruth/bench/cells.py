@@ -19,7 +19,7 @@ _NO_PART = ("data", "column", "method", "published", "setup")
 _OF_FEATURES = ("yeast", "scene", "corel5k", "bibtex", "tabular", "features", "coco2014-features")
 
 
-def is_on_features(source: Mapping[str, Any]) -> bool:
+def is_on_features(source: Mapping[str, object]) -> bool:
     """Whether a data set is a matrix of features, not images."""
     return "frozen" in source or "features" in source or source["reader"] in _OF_FEATURES
 
@@ -38,7 +38,7 @@ class _Place:
     training: dict[str, Any]
     threshold: float | str
     # Of the grid: settings and cut of all methods.
-    setup: dict[str, Any]
+    setup: dict[str, object]
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class BenchCell(_Place):
         *,
         trial: bool = False,
         sample: int | str | None = None,
-        changed: Mapping[str, dict[str, Any]] | None = None,
+        changed: Mapping[str, Mapping[str, object]] | None = None,
     ) -> Job:
         """A run of this cell; `changed` replaces some of its `training` settings and `options`.
 

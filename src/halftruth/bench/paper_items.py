@@ -175,11 +175,11 @@ def grids(
     data: Path,
     *,
     form: str | None = None,
-    settings: dict[str, Any] | None = None,
+    settings: dict[str, object] | None = None,
     seeds: list[int] | None = None,
     limit: int | None = None,
     only: str | None = None,
-    add: Mapping[str, tuple[str, dict[str, Any]]] | None = None,
+    add: Mapping[str, tuple[str, Mapping[str, object]]] | None = None,
 ) -> Iterator[Grid]:
     """The grids of an item: one per data set, or one for a smaller `form`.
 
@@ -239,7 +239,9 @@ def check_data(item: Item, data: Path, only: str | None) -> None:
         raise DataError("\n".join(lines))
 
 
-def source_of(data: Path, reader: str, options: dict[str, Any] | None = None) -> dict[str, Any]:
+def source_of(
+    data: Path, reader: str, options: Mapping[str, object] | None = None
+) -> dict[str, Any]:
     """Where a grid finds a data set: in DIR/NAME, or in DIR itself."""
     root = reader if (data / reader).exists() else "."
     return {"reader": reader, "root": root, **(options or {})}
@@ -256,7 +258,7 @@ def label_sources(item: Item, data: Path, form: str | None) -> Iterator[tuple[st
 
 
 def read_data(
-    data: Path, reader: str, labels: str = "complete", options: dict[str, Any] | None = None
+    data: Path, reader: str, labels: str = "complete", options: Mapping[str, object] | None = None
 ) -> Benchmark:
     """Read a data set below `data`, without the report of its differences."""
     return load_benchmark(source_of(data, reader, options), labels, 1200, data)
@@ -278,7 +280,7 @@ def _form_grid(item: Item, form: str) -> dict[str, Any]:
 
 
 def _methods(
-    item: Item, rows: list[Recipe], *, small: bool, settings: dict[str, Any]
+    item: Item, rows: list[Recipe], *, small: bool, settings: dict[str, object]
 ) -> dict[str, Any]:
     """The methods of a grid."""
     thresholds = item.values.get("thresholds", {})
@@ -357,12 +359,12 @@ def make_sweeps(item: Item, form: str | None, only: str | None) -> dict[str, lis
     }
 
 
-def _show(value: Any) -> Any:
+def _show(value: object) -> object:
     """A value at the end of the schedule, where it is a pair."""
     return value[-1] if isinstance(value, list) else value
 
 
-def set_options(options: dict[str, Any], values: dict[str, Any]) -> None:
+def set_options(options: dict[str, Any], values: Mapping[str, object]) -> None:
     """Replace options; `base.tau` is one of the base loss, `ratio` the threshold -b/w of GR."""
     for key, value in values.items():
         if key == "ratio":
@@ -380,7 +382,7 @@ def train_recipes(
     item: Item,
     data: Path,
     out: Path,
-    settings: dict[str, Any],
+    settings: dict[str, object],
     limit: int | None = None,
     say: Callable[[str], None] = print,
     form: str | None = None,
@@ -421,7 +423,7 @@ def train_recipes(
     return found
 
 
-def _check_setup(out: Path, setup: dict[str, Any]) -> None:
+def _check_setup(out: Path, setup: Mapping[str, object]) -> None:
     """Refuse a folder with runs of other settings or rows, which a figure would mix up."""
     file, text = out / "setup.json", json.dumps(setup, sort_keys=True)
     before = file.read_text(encoding="utf-8") if file.exists() else text
@@ -439,10 +441,10 @@ def put_test_rows_for_validation(read: Benchmark) -> Benchmark:
 
 def run_settings(
     recipe: Recipe,
-    given: dict[str, Any],
+    given: Mapping[str, object],
     read: Benchmark,
     folder: Path,
-    settings: dict[str, Any],
+    settings: dict[str, object],
 ) -> dict[str, Any]:
     """The settings of `halftruth train` for a recipe on a data set that was read."""
     files = write_files(read, folder, complete=True)
@@ -553,7 +555,7 @@ def list_settings(item: Item) -> str:
     return as_markdown([["", *columns], *rows])
 
 
-def _flat(options: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat(options: dict[str, Any], prefix: str = "") -> dict[str, object]:
     found: dict[str, Any] = {}
     for key, value in options.items():
         inner = isinstance(value, dict)

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from halftruth.bench.grid import Grid
     from halftruth.bench.paper_items import Item
 
-
 # Options of `run` and `paper`.
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Number of processes.")]
 Device = Annotated[str, typer.Option(help="auto (every GPU), cpu, or a list: cuda:0,cuda:1.")]
@@ -96,7 +95,7 @@ def paper(
     kinds.get(item.kind, _show)(item, **given, jobs=jobs, device=device)
 
 
-def _refuse(given: dict[str, Any], where: str) -> None:
+def _refuse(given: Mapping[str, object], where: str) -> None:
     """Refuse options without effect."""
     idle = [f"--{name}" for name, value in given.items() if value]
     if idle:
@@ -112,7 +111,7 @@ def run_and_show(
     source: str = "",
     names: Mapping[str, str] | None = None,
     order: Sequence[str] = (),
-    after: Callable[[list[dict[str, Any]], str], None] = lambda records, text: None,
+    after: Callable[[list[dict[str, object]], str], None] = lambda records, text: None,
     start: Path | None = None,
     shown: Sequence["Grid"] = (),
     **where: Any,
@@ -138,7 +137,7 @@ def run_and_show(
         raise typer.Exit(1)
 
 
-def parse_seeds(text: str | None) -> list[Any] | None:
+def parse_seeds(text: str | None) -> list[object] | None:
     """The seeds of a list such as 0,1,2; a grid reports what is not a number."""
     if text is None:
         return None
@@ -154,7 +153,7 @@ def _run_grids(
     name, metrics = form or "results", item.values["metrics"]
     given["add"] = {text: parse_method(text) for text in given["add"]}
 
-    def keep(records: list[dict[str, Any]], text: str) -> None:
+    def keep(records: list[dict[str, object]], text: str) -> None:
         (out / f"{name}.md").write_text(text, encoding="utf-8")
         if "vary" in item.values:
             from halftruth.plots.bench_figures import draw_sweep
@@ -186,7 +185,7 @@ def _draw(item: "Item", data: Path, out: Path, **given: Any) -> None:
         typer.echo(last_records(trained, item.values["records"], published))
 
 
-def _show(item: "Item", data: Path | None, **given: Any) -> None:
+def _show(item: "Item", data: Path | None, **given: object) -> None:
     from halftruth.bench.paper_items import TEXTS
 
     typer.echo(TEXTS[item.kind](item, data))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -110,7 +110,7 @@ def run(
 @o.with_options(reading=o.READING_OPTIONS)
 def data(
     labels: Annotated[Path, typer.Argument(help="Label file.")],
-    reading: dict[str, Any],
+    reading: dict[str, object],
     truth: Annotated[Path | None, typer.Option(help="Complete labels of the same items.")] = None,
     hide: Annotated[
         str | None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ _COMMA = re.compile(r"\s*[-+]?\d+(,\d+)+(\.\d+)?\s*|\s*[-+]?\d+(\.\d{3})*,\d+\s*
 NUMBER, CATEGORY, VECTOR = "number", "category", "vector"
 
 
-def is_far(values: np.ndarray, low: Any, high: Any) -> np.ndarray:
+def is_far(values: np.ndarray, low: float, high: float) -> np.ndarray:
     """Return which numbers are farther outside a range than half of its width.
 
     >>> is_far(np.array([-4.0, 0.0, 16.0]), 0, 10)
@@ -226,7 +226,7 @@ class TableEncoder:
         blocks = [one.transform(source.columns[one.name], source.place) for one in self.columns]
         return blocks[0] if len(blocks) == 1 else np.hstack(blocks)
 
-    def to_json(self) -> list[dict[str, Any]]:
+    def to_json(self) -> list[dict[str, object]]:
         """Return what `from_json` reads."""
         return [
             {
@@ -238,7 +238,7 @@ class TableEncoder:
         ]
 
     @classmethod
-    def from_json(cls, columns: list[Mapping[str, Any]]) -> TableEncoder:
+    def from_json(cls, columns: Sequence[Mapping[str, object]]) -> TableEncoder:
         """Return the encoder of which `to_json` returned a description."""
         values: list[dict[str, Any]] = [
             {key: tuple(v) if isinstance(v, list) else v for key, v in one.items()}

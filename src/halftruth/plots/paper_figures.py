@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from halftruth.plots.style import Drawing
 
 
 def draw_item(
-    item: Item, data: Path, out: Path, settings: dict[str, Any], limit: int | None,
+    item: Item, data: Path, out: Path, settings: dict[str, object], limit: int | None,
     say: Callable[[str], None], form: str | None = None, only: str | None = None,
 ) -> Iterator[tuple[Path, list[Drawing], dict[str, list[Path]]]]:  # fmt: skip
     """Yield folders with their figures, and the run folders that they show by data set."""

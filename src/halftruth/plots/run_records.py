@@ -173,7 +173,7 @@ def read_runs(folders: Sequence[str | Path]) -> list[Record]:
     return runs
 
 
-def _read_lines(path: Path) -> list[dict[str, Any]]:
+def _read_lines(path: Path) -> list[dict[str, object]]:
     """Read one JSON object per line; skip a last line that is still being written."""
     if not path.is_file():
         return []

@@ -150,7 +150,7 @@ def _plottable(values: pd.Series[Any]) -> pd.Series[Any]:
     return read.map(lambda one: one if isinstance(one, str) else json.dumps(one))
 
 
-def _from_json(value: Any) -> Any:
+def _from_json(value: object) -> object:
     if not isinstance(value, str):
         return value if not isinstance(value, float) or not np.isnan(value) else None
     try:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -145,7 +144,7 @@ def load(
     seed: int = 1200,
     val: float | None = None,
     split_seed: int = 1200,
-    **options: Any,
+    **options: object,
 ) -> Benchmark:
     """Read a data set from its official files below `root`; nothing is downloaded.
 
