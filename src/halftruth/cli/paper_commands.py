@@ -180,8 +180,7 @@ def _draw(item: "Item", data: Path, out: Path, **given: Any) -> None:
         _save(drawings, folder)
         trained |= runs
     if "records" in item.values:
-        small = item.values.get("small", {})
-        published = dict.fromkeys(item.forms, small["published"])
+        published = dict.fromkeys(item.forms, item.values["small"]["published"])
         typer.echo(last_records(trained, item.values["records"], published))
 
 
