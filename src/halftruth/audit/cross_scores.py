@@ -52,9 +52,6 @@ def cross_scores(
     """
     items = np.arange(len(labels)).astype(str) if labels.items is None else labels.items
     labels = replace(labels, items=items)
-    if groups is None and len(np.unique(items)) < len(items):
-        # A model that was trained on an item must not score other rows of it.
-        groups = items
     folder.mkdir(parents=True, exist_ok=True)
     fold = fold_of_rows(len(labels), folds, seed, groups)
     verified = np.zeros(labels.values.shape, np.int8) if verified is None else verified

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from halftruth.data.wide_matrix import WideMatrix
 from halftruth.labels import SparseLabels
-from halftruth.train.config import Config, ConfigError
+from halftruth.train.config import Config, ConfigError, read_settings
 from halftruth.train.settings import FIXED, FREE, SETTINGS
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ ENSEMBLE = "ensemble"
 # The best head of the first stage, before it is moved to the backbone.
 HEAD = "head.safetensors"
 RESULT = "result.json"
+# The folder of fitted members of an ensemble; the run removes it when it is finished.
+MEMBERS = "members"
 # Logits of rows the model was not fitted on, for other rules of decisions and for estimates.
 OUT_OF_SAMPLE = "out_of_sample.npz"
 # The checksums of the files that predictions need, where a run has them. Written last.
@@ -315,6 +317,26 @@ def check_is_folder(path: Path) -> None:
     for part in (path, *path.parents):
         if part.exists() and not part.is_dir():
             raise ConfigError([f"out: expected a folder, got the file {part}"])
+
+
+def check_is_free(folder: Path) -> None:
+    """Refuse a new run in a folder with a finished run, or with files that no run has written."""
+    names = ("config.yaml", RESULT, MANIFEST, "classes.csv", "metrics.jsonl", "report.html")
+    found = [name for name in (*names, MEMBERS) if (folder / name).exists()]
+    try:
+        begun = "labels" in read_settings(folder)
+    except (ConfigError, OSError):
+        begun = False
+    if begun and (folder / RESULT).exists():
+        raise CheckpointError(
+            f"{folder} already holds a run: continue it (--resume), or choose another folder "
+            "(--out)"
+        )
+    if found and not begun:
+        raise CheckpointError(
+            f"{folder} holds {', '.join(found)}, which a run would replace; choose another folder "
+            "(--out)"
+        )
 
 
 # Descriptors of the locks that this process holds.

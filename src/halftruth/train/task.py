@@ -200,10 +200,16 @@ def _read_rows(config: Config, sparse: bool) -> tuple[LabelMatrix, np.ndarray | 
     if config.unlabelled_rows == "dropped" and not sparse:
         # Reported before training; it is used after it.
         check_unlabelled_rows(labels.values)
-    if groups is None and labels.items is not None and len(set(labels.items)) < len(labels):
-        # Rows of one item are copies of its input: a model must not be judged on those it has seen.
-        groups = np.asarray(labels.items, dtype=str)
-    return labels, groups
+    return labels, groups if groups is not None else group_repeated_items(labels.items)
+
+
+def group_repeated_items(items: np.ndarray | None) -> np.ndarray | None:
+    """Return the items of rows as their groups if some repeat: such rows have the same input.
+
+    A model must not be judged on rows of an item that it has seen.
+    """
+    repeats = items is not None and len(set(items)) < len(items)
+    return np.asarray(items, dtype=str) if repeats else None
 
 
 def read_label_rows(
