@@ -45,6 +45,8 @@ def place(tmp_path_factory):
     write("zoom.csv", {**table, "f1": 100 * x[:, 1]})
     write("leak.csv", {**table, "CAT": y[:, 0]})
     write("comma.csv", {**table, "f1": [f"{one}".replace(".", ",") for one in x[:, 1]]})
+    for name, form in {"kg": "{} kg", "percent": "{}%", "euro": "€ {}"}.items():
+        write(f"{name}.csv", {**table, "f1": [form.format(one) for one in x[:, 1]]})
     write("t.csv", {"comment": texts, **labels})
     write("komment.csv", {"komment": texts, **labels})
     write("blank.csv", {"comment": ["qqq", "", *texts[2:]]})
@@ -113,6 +115,9 @@ PICTURES = ("--images", "photos", "--backbone", "test_efficientnet", "--weights"
         ("audit text komment.csv --out audit", 2, "text=.comment. .--text comment.: there is"),
         ("predict both t.csv --features x.csv --features x.npy", 0, None),
         ((*TRAIN, "--features", "comma.csv"), 2, "'f1' holds numbers with a comma, such as"),
+        ((*TRAIN, "--features", "kg.csv"), 2, "'f1' holds numbers with a unit, such as '.* kg'"),
+        ((*TRAIN, "--features", "percent.csv"), 2, "'f1' holds numbers with a unit, such as"),
+        ((*TRAIN, "--features", "euro.csv"), 2, "'f1' holds numbers with a unit, such as '€"),
         # Images.
         (("train", "twice.csv", *PICTURES), 2, "'i03' and 'i03.png' are one image .i03.png.; keep"),
         ("data check twice.csv --images photos", 1, "'i03' and 'i03.png' are one image"),

@@ -21,6 +21,10 @@ from halftruth.data.feature_columns import MATRIX, FeatureColumns, as_numbers, a
 # Levels with a column of their own: the most frequent ones that enough training rows have.
 MOST_LEVELS, FEWEST_ROWS = 100, 3
 # A decimal comma, or commas between thousands.
+# Numbers with a sign of a currency or a percentage, or with a decimal point and a unit.
+_UNIT = re.compile(
+    r"\s*(?:[$€£]\s*[-+]?[\d.,]+|[-+]?[\d.,]+\s*[%$€£]|[-+]?\d*\.\d+\s*[^\W\d]{1,4})\s*"
+)
 _COMMA = re.compile(r"\s*[-+]?\d+(,\d+)+(\.\d+)?\s*|\s*[-+]?\d+(\.\d{3})*,\d+\s*")
 NUMBER, CATEGORY, VECTOR = "number", "category", "vector"
 
@@ -156,6 +160,12 @@ def _fit_category(name: str, texts: np.ndarray, place: str) -> ColumnEncoder:
             f"{place}: column {name!r} holds numbers with a comma, such as {commas[0]!r}; write "
             "0.5 instead of 0,5, and 1000 instead of 1,000; if they are categories, write them "
             "another way, or drop the column (drop_columns=)"
+        )
+    units = [text for text in counts if _UNIT.fullmatch(text)]
+    if len(units) > len(counts) / 2:
+        raise DataError(
+            f"{place}: column {name!r} holds numbers with a unit, such as {units[0]!r}; write the "
+            "numbers alone, or drop the column (drop_columns=)"
         )
     if len(counts) > MOST_LEVELS and len(counts) > known / 2:
         example = next(iter(counts))

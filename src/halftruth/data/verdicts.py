@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,11 +49,18 @@ def read_verdicts(path: str | Path) -> pd.DataFrame:
 def find_majority(lines: pd.DataFrame) -> pd.DataFrame:
     """Return one verdict per label, that of the majority of its annotators.
 
-    Labels on which they are divided equally are left out. An annotator (`by`) with as many
-    verdicts for a label as against it has no vote.
+    Labels on which they are divided equally are left out, with a warning. An annotator (`by`) with
+    as many verdicts for a label as against it has no vote.
     """
     votes = lines.groupby([*_LABEL, "by"], sort=False)["verdict"].sum().map(np.sign).reset_index()
     balance = np.sign(votes.groupby(_LABEL, sort=False)["verdict"].transform("sum"))
+    if (divided := votes.loc[balance == 0, _LABEL].drop_duplicates()).size:
+        row, item, name = divided.iloc[0]
+        warnings.warn(
+            f"verdicts: as many for as against {len(divided):,} labels, such as {name!r} of "
+            f"{item or f'row {row + 1}'}; these labels do not change",
+            stacklevel=3,
+        )
     decided = votes[(balance != 0) & (votes["verdict"] == balance)]
     return decided.drop_duplicates(_LABEL, ignore_index=True)[COLUMNS]
 

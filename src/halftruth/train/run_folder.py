@@ -11,7 +11,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
@@ -130,8 +130,8 @@ def replace_nonfinite(node: Any) -> Any:
     return node
 
 
-def read_result(folder: Path, classes: int) -> dict[str, Any]:
-    """Return the content of result.json, checked."""
+def read_result(folder: Path, classes: Sequence[str]) -> dict[str, Any]:
+    """Return the content of result.json of a run with these classes, checked."""
     path = folder / RESULT
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -141,11 +141,13 @@ def read_result(folder: Path, classes: int) -> dict[str, Any]:
             f"cannot read {path}: {type(error).__name__}: {error}. It is written at the end of "
             f"training; `halftruth train --resume --out {folder}` writes it again"
         ) from error
-    if thresholds.shape != (classes,) or not np.isfinite(thresholds).all():
+    if thresholds.shape != (len(classes),) or not np.isfinite(thresholds).all():
         raise CheckpointError(
-            f"{path}: expected one finite threshold for each of the {classes} classes, got "
+            f"{path}: expected one finite threshold for each of the {len(classes)} classes, got "
             f"{thresholds.size} values; `halftruth train --resume --out {folder}` writes it again"
         )
+    if list(found.get("classes", ())) != list(classes):
+        raise CheckpointError(f"{path}: its classes are not those of {BEST}; restore the folder")
     return dict(found)
 
 

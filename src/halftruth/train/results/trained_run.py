@@ -138,7 +138,7 @@ class TrainedRun:
     def result(self) -> dict[str, Any] | None:
         """The content of result.json; None, with a warning, while training is not finished."""
         if (self.folder / RESULT).exists():
-            return read_result(self.folder, len(self.classes))
+            return read_result(self.folder, self.classes)
         warnings.warn(
             f"{self.folder}: training is not finished, so probabilities are not calibrated, and "
             "a class is predicted above 0.5",
@@ -208,12 +208,11 @@ class TrainedRun:
 
     @cached_property
     def fitted(self) -> Probabilities | None:
-        """The model of labelling of the run; None if it has none."""
-        found = self.result and self.result.get("probabilities")
-        if not found:
+        """The model of labelling of the run; None while training is not finished."""
+        if self.result is None:
             return None
         with refuse_damage(self.folder / RESULT):
-            fitted = Probabilities.from_dict(found)
+            fitted = Probabilities.from_dict(self.result["probabilities"])
             if {fitted.offset.shape, fitted.slope.shape} != {(len(self.classes),)}:
                 raise ValueError(f"expected {len(self.classes)} curves of probabilities")
         if self.level != (None, {}):
