@@ -53,6 +53,16 @@ def test_labels_in_another_order_are_not_scored():
         model.score(FRAME, OTHER_ORDER)
 
 
+@pytest.mark.parametrize("settings", [{"method": "bce", "epochs": 1}, {}], ids=str)
+def test_features_in_other_units_are_questioned(settings):
+    model = HalftruthClassifier(**settings).fit(FRAME, NAMED)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(FRAME)
+    with pytest.warns(UserWarning, match="1 of 4 columns of the features, such as 'c', are far"):
+        model.predict(FRAME.assign(c=1000 * FRAME["c"]))
+
+
 @pytest.mark.parametrize("groups", [2, 3, 4])
 def test_few_groups_are_enough_for_out_of_sample_scores(groups):
     make_model().fit(X, Y, groups=np.arange(ROWS) % groups)

@@ -53,6 +53,7 @@ def place(tmp_path_factory):
     write("h.csv", scores)
     write("h100.csv", {name: 100 * one for name, one in scores.items()})
     np.save(folder / "x.npy", x)
+    np.save(folder / "zoom.npy", 100 * x)
     np.save(folder / "ones.npy", np.ones((ROWS, 3)))
     (folder / "photos").mkdir()
     for row in range(12):
@@ -63,6 +64,7 @@ def place(tmp_path_factory):
     twice.to_csv(folder / "twice.csv", index=False)
     common = {"method": "bce", "epochs": 2, "device": "cpu", "report": False, "quiet": True}
     fit(folder / "l.csv", features=folder / "x.csv", out=folder / "table", **common)
+    fit(folder / "l.csv", features=folder / "x.npy", out=folder / "matrix", **common)
     fit(folder / "t.csv", text="comment", out=folder / "text", **common)
     fit(
         folder / "l.csv", features=folder / "x.csv", hints=[folder / "h.csv"],
@@ -92,6 +94,9 @@ PICTURES = ("--images", "photos", "--backbone", "test_efficientnet", "--weights"
         ("predict table title.csv", 0, "not seen these values: 'colour' in 100% of the rows, such"),
         ("predict table zoom.csv", 0, "'f1' in .*% of the rows, such as .*, beyond -.* to "),
         ("evaluate table l.csv --features zoom.csv", 0, "'f1' in .*% of the rows"),
+        ("predict matrix x.npy", 0, None),
+        ("predict matrix zoom.npy", 0, "not seen these values: 3 of 3 columns .* as column 0"),
+        ("evaluate matrix l.csv --features zoom.npy", 0, "3 of 3 columns of the features"),
         ("predict text blank.csv", 0, "2 of 80 texts have no term that the run knows; each"),
         ("predict hinted x.csv --hints h.csv", 0, None),
         ("predict hinted x.csv --hints h100.csv", 2, "between 0 and 1, as in training, got"),

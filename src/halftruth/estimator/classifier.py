@@ -28,6 +28,7 @@ from halftruth.seeds import check_seed
 from halftruth.train.config import Config, ConfigError, resolve_method
 from halftruth.train.ensemble.hints import HintWeights, describe_hints, fit_hints
 from halftruth.train.inputs.batches import apply_in_blocks, is_sparse
+from halftruth.train.inputs.feature_inputs import warn_of_far_columns
 from halftruth.train.label_priors import parse_label_priors
 from halftruth.train.settings import AUTO, ENSEMBLE, MANY_CLASSES_METHOD, ONE_MODEL, SETTINGS
 
@@ -287,6 +288,12 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, **_FLOATS)
         self._check_memory(X.shape[0], 24.0)
+        return self._score_rows(X, hints)
+
+    def _score_rows(self, X: Any, hints: Any) -> np.ndarray:
+        """Return the log-odds of checked rows."""
+        if not is_sparse(X):
+            warn_of_far_columns(self.model_, X, getattr(self, "feature_names_in_", None), 4)
         curves = self.probabilities_
         logits = self._with_hints(apply_in_blocks(self.model_, X).numpy(), hints)
         return curves.offset + curves.slope * logits
@@ -325,9 +332,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         # Hints name all rows at once.
         starts = [0] if hints is not None or count <= size else range(0, count, size)
         blocks = [X] if len(starts) == 1 else [X[at : at + size] for at in starts]
-        found = [
-            decisions(infer(self.decision_function(some, hints))).astype(int) for some in blocks
-        ]
+        found = [decisions(infer(self._score_rows(some, hints))).astype(int) for some in blocks]
         if self.sparse_output_:
             from scipy.sparse import csr_matrix, vstack
 

@@ -39,6 +39,7 @@ from halftruth.train.inputs.feature_inputs import (
     encode_blocks,
     is_matrix,
     read_run_features,
+    warn_of_far_columns,
 )
 from halftruth.train.inputs.image_inputs import Images
 from halftruth.train.label_priors import parse_label_priors
@@ -509,6 +510,8 @@ class TrainedRun:
             f"scores of {len(names):,} rows x {len(self.classes):,} classes",
             "predict to a file, or with top= (--top), which score rows in blocks",
         )
+        if self.encoder.is_plain:
+            warn_of_far_columns(self.model, matrix, stacklevel=5)
         logits = self._logits(make_inputs(matrix), np.arange(len(matrix)))
         scores = self._make_scores(names, logits, [])
         if (empty := self.encoder.find_empty(matrix)).any() and self.result is not None:
