@@ -88,6 +88,11 @@ def test_features_that_tell_too_much_or_nothing_are_questioned(columns, hints, w
     assert words is None or re.search(words, asked[0]), asked
 
 
+def test_class_names_are_questioned():
+    with pytest.warns(UserWarning, match="spelt differently: 'hot dog', 'Hot_Dog'"):
+        make_model().fit(X, NAMED.set_axis(["hot dog", "Hot_Dog", "cow"], axis=1))
+
+
 def test_few_labels_that_a_column_ranks_by_chance_are_not_questioned():
     from halftruth.data.check import question_features
 

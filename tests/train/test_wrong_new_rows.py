@@ -40,6 +40,7 @@ def place(tmp_path_factory):
     ]
     scores = {name: (0.2 + 0.6 * y[:, k]).round(2) - x[:, 0] / 50 for k, name in enumerate(NAMES)}
     write("l.csv", labels)
+    write("spelt.csv", {**labels, "Cat": 0, "No Finding": 0})
     write("x.csv", table)
     write("title.csv", {**table, "colour": [one.title() for one in table["colour"]]})
     write("zoom.csv", {**table, "f1": 100 * x[:, 1]})
@@ -111,6 +112,11 @@ PICTURES = ("--images", "photos", "--backbone", "test_efficientnet", "--weights"
             0,
             "'CAT' the class 'cat'",
         ),
+        # One check of the classes.
+        ((*TRAIN[:1], "spelt.csv", *TRAIN[2:], "--features", "x.csv"), 0, "differently: 'cat', 'C"),
+        ("data check spelt.csv", 0, "spelt differently: 'cat', 'Cat'.*'No Finding' may mean that"),
+        ("evaluate table spelt.csv --features x.csv", 0, "'No Finding' may mean that a row has no"),
+        ("audit spelt.csv --features x.csv --method bce --folds 2 --out audit", 2, "'cat', 'Cat'"),
         # Options without effect.
         ("predict table x.csv --bad-images fail", 2, "has no effect, since the run was not"),
         ("predict table x.csv --bad-images skop", 2, "expected skip or fail, got 'skop'"),

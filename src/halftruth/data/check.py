@@ -24,7 +24,6 @@ from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 RARE = 5
 # A column with this AUC predicts a class alone. Cells of features that are ranked for that at most.
 _LEAK, _MOST_CELLS = 0.99, 4_000_000
-NOTHING = {"no finding", "no findings", "normal", "none", "nothing", "negative", "background"}
 
 
 @dataclass(frozen=True)
@@ -293,12 +292,6 @@ def _check_classes(report: Report) -> None:
         )
     names = [entry.name for entry in report.classes]
     report.warnings.extend(question_classes(names))
-    for name in names:
-        if " ".join(name.lower().split()) in NOTHING:
-            report.warnings.append(
-                f"the class {name!r} may mean that a row has no label; if so, read the "
-                f"labels with {option('nothing', name)}, or drop its column"
-            )
 
 
 def _check_rows(report: Report, labels: LabelMatrix, training: LabelMatrix) -> None:

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from halftruth.data.check import question_features
 from halftruth.data.hints import list_hints, read_hints
 from halftruth.data.memory import check_memory
+from halftruth.data.readers.label_lists import question_classes
 from halftruth.data.wide_matrix import MOST_FEATURES
 from halftruth.estimator import targets, training
 from halftruth.estimator.training import Fitted, TrainingData
@@ -239,6 +240,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         config = self._make_config()
         config = self._choose_plan(config, X, y.shape[1] if np.ndim(y) == 2 else 1)
         self.plan_ = self._describe_plan(config)
+        self._warn([] if names is None else question_classes(names))
         self.sparse_output_ = is_sparse(y)
         self.hints_: HintWeights | None = None
         if config.method == MANY_CLASSES_METHOD:

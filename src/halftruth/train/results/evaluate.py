@@ -247,6 +247,9 @@ def _read_rows(
     """Return the labels of a file, the chosen rows, and how the file was read."""
     options = {**find_reading_options(run.config, labels), **(reading or {})}
     given = read_label_rows(run.config, labels, options, run.shares_curve).ignore_weightless()
+    for note in given.notes:
+        if note.startswith("warning: "):
+            warnings.warn(f"{labels}: {note.removeprefix('warning: ')}", stacklevel=3)
     known = set(run.classes)
     if extra := [name for name in given.classes if name not in known]:
         warnings.warn(
