@@ -48,6 +48,12 @@ def place(tmp_path_factory):
     write("comma.csv", {**table, "f1": [f"{one}".replace(".", ",") for one in x[:, 1]]})
     for name, form in {"kg": "{} kg", "percent": "{}%", "euro": "€ {}"}.items():
         write(f"{name}.csv", {**table, "f1": [form.format(one) for one in x[:, 1]]})
+    marked = [f"{one}" if row % 9 else "-" for row, one in enumerate(x[:, 1])]
+    write("marked.csv", {**table, "f1": marked})
+    write("sentinel.csv", {**table, "f1": np.where(np.arange(ROWS) % 9, x[:, 1], -999)})
+    write("number.csv", {**table, "nr": np.arange(ROWS)})
+    write("key.csv", {**table, "key": [f"K{row}" for row in range(ROWS)]})
+    write("inverse.csv", {name: 1 - one for name, one in labels.items()})
     write("t.csv", {"comment": texts, **labels})
     write("komment.csv", {"komment": texts, **labels})
     write("blank.csv", {"comment": ["qqq", "", *texts[2:]]})
@@ -129,6 +135,16 @@ PICTURES = ("--images", "photos", "--backbone", "test_efficientnet", "--weights"
         ((*TRAIN, "--features", "kg.csv"), 2, "'f1' holds numbers with a unit, such as '.* kg'"),
         ((*TRAIN, "--features", "percent.csv"), 2, "'f1' holds numbers with a unit, such as"),
         ((*TRAIN, "--features", "euro.csv"), 2, "'f1' holds numbers with a unit, such as '€"),
+        ((*TRAIN, "--features", "marked.csv"), 0, "'f1' has .* different numbers and other texts"),
+        ((*TRAIN, "--features", "sentinel.csv"), 0, "'f1' holds -999 in . rows, far from all"),
+        ((*TRAIN, "--features", "number.csv"), 0, "'nr' numbers the rows; drop it"),
+        ((*TRAIN, "--features", "key.csv"), 2, "'key' has .. different texts in .. training rows"),
+        ((*TRAIN, "--features", "x.csv", "--features", "x.csv"), 2, "features: x.csv is given twi"),
+        (
+            (*TRAIN, "--features", "x.csv", "--truth", "inverse.csv"),
+            0,
+            "warning: 80 of 80 present labels are absent in the complete labels",
+        ),
         # Images.
         (("train", "twice.csv", *PICTURES), 2, "'i03' and 'i03.png' are one image .i03.png.; keep"),
         ("data check twice.csv --images photos", 1, "'i03' and 'i03.png' are one image"),

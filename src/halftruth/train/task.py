@@ -25,6 +25,7 @@ from halftruth.data.hints import Hint, read_hint_names, read_hints
 from halftruth.data.verdicts import apply_verdicts
 from halftruth.labels import (
     MANY_CLASSES,
+    PRESENT,
     UNKNOWN,
     LabelMatrix,
 )
@@ -119,6 +120,19 @@ class Task:
             found += question_features(hint.scores, *given, self.classes, f"hint {hint.place}")
         return found
 
+    def _question_truth(self) -> list[str]:
+        """Ask about labels that the complete labels contradict."""
+        if self.labels.is_sparse or self.truth is None:
+            return []
+        shown = self.labels.values == PRESENT
+        wrong = int((shown & (self.truth != PRESENT)).sum())
+        if not wrong:
+            return []
+        return [
+            f"warning: {wrong:,} of {int(shown.sum()):,} present labels are absent in the complete "
+            "labels; if not so many are wrong, check the order of their rows and their coding"
+        ]
+
     def describe(self) -> str:
         """Return a description of the data."""
         parts = ", ".join(
@@ -139,6 +153,7 @@ class Task:
         lines += [f"warning: {text}" for text in self.question_inputs()]
         if self.truth is not None:
             lines.append("complete labels are known, for choosing the epoch and for metrics")
+            lines += self._question_truth()
         return "\n".join(lines)
 
 
