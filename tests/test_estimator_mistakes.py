@@ -75,9 +75,10 @@ def test_few_groups_are_enough_for_out_of_sample_scores(groups):
         (FRAME.assign(e=-5.0 * Y[:, 2]), None, "'e' the class '2'; if it is made from the labels"),
         (X, Y * 1.0, "hint 1: a column alone predicts a class .*: '0' the class '0'"),
         (np.ones((ROWS, 3)), None, "X: the same in all rows, so nothing can be learned from them"),
+        (np.r_[X[:-9], X[:9]], None, "X: 9 of 60 rows are copies of other rows"),
         (X, None, None),
     ],
-    ids=["copy", "another code", "hint", "constant", "none"],
+    ids=["copy", "another code", "hint", "constant", "rows", "none"],
 )
 def test_features_that_tell_too_much_or_nothing_are_questioned(columns, hints, words):
     with warnings.catch_warnings(record=True) as caught:

@@ -54,6 +54,22 @@ def place(tmp_path_factory):
     write("number.csv", {**table, "nr": np.arange(ROWS)})
     write("key.csv", {**table, "key": [f"K{row}" for row in range(ROWS)]})
     write("inverse.csv", {name: 1 - one for name, one in labels.items()})
+    write("invert.csv", {name: 1 - one for name, one in scores.items()})
+    write("units.csv", {**scores, "cat": 100 * scores["cat"] + 20})
+    for name, weights in {"equal": 5.0, "huge": np.where(np.arange(ROWS), 1.0, 1e6)}.items():
+        write(f"{name}.csv", {**labels, "weight": weights})
+    sexes = np.arange(ROWS) % 2
+    write("sex.csv", {**labels, "sex": sexes})
+    for name, line in {
+        "none": "",
+        "half": "1.5,i00,cat,present",
+        "word": "x,i00,cat,present",
+        "other": "5,i00,cat,present",
+    }.items():
+        (folder / f"{name}.csv").write_text(f"row,item,class,verdict\n{line}\n")
+    copied = pd.DataFrame(table).iloc[np.r_[: ROWS - 20, :20]]
+    write("copied.csv", {name: column.to_numpy() for name, column in copied.items()})
+    write("named.csv", {"comment": [f"file{row}.jpg" for row in range(ROWS)], **labels})
     write("t.csv", {"comment": texts, **labels})
     write("komment.csv", {"komment": texts, **labels})
     write("blank.csv", {"comment": ["qqq", "", *texts[2:]]})
@@ -90,7 +106,12 @@ def place(tmp_path_factory):
 
 
 TRAIN = ("train", "l.csv", "--method", "bce", "--epochs", "1", "--no-report", "--out", "new")
+X = (*TRAIN, "--features", "x.csv")
 PICTURES = ("--images", "photos", "--backbone", "test_efficientnet", "--weights", "none")
+
+
+def weigh(labels):
+    return (X[0], labels, *X[2:])
 
 
 @pytest.mark.parametrize(
@@ -145,6 +166,21 @@ PICTURES = ("--images", "photos", "--backbone", "test_efficientnet", "--weights"
             0,
             "warning: 80 of 80 present labels are absent in the complete labels",
         ),
+        # Hints, weights, groups and verdicts.
+        ((*X, "--hints", "invert.csv"), 0, "hint invert.csv: its scores hardly rank the labels"),
+        ((*X, "--hints", "units.csv"), 0, "warning: above 1, unlike the other columns: 'cat'"),
+        ((*X, "--label-weights", "l.csv"), 2, "l.csv: these weights are the labels, 1 where one"),
+        ((*weigh("equal.csv"), "--weight-column", "weight"), 0, "'weight' are 5, so they have no"),
+        ((*weigh("huge.csv"), "--weight-column", "weight"), 0, "1e.06, is more than all others"),
+        ((*weigh("sex.csv"), "--group-column", "sex"), 0, "'sex' is 0 or 1 in every row, as lab"),
+        ((*X, "--verdicts", "none.csv"), 2, "none.csv: contains no verdict"),
+        ((*X, "--verdicts", "half.csv"), 2, "the numbers of rows, counted from 1, got '1.5'"),
+        ((*X, "--verdicts", "word.csv"), 2, "the numbers of rows, counted from 1, got 'x'"),
+        ((*X, "--verdicts", "other.csv"), 0, "'i00' is in row 1, not 5; the items count"),
+        # Copies of rows, and names instead of texts.
+        ((*TRAIN, "--features", "copied.csv"), 0, "20 of 80 rows are copies of other rows"),
+        ("data check l.csv --features copied.csv", 0, "20 of 80 rows are copies of other rows"),
+        ((*TRAIN[:1], "named.csv", *TRAIN[2:], "--text", "comment"), 0, "every text is one name"),
         # Images.
         (("train", "twice.csv", *PICTURES), 2, "'i03' and 'i03.png' are one image .i03.png.; keep"),
         ("data check twice.csv --images photos", 1, "'i03' and 'i03.png' are one image"),

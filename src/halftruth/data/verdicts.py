@@ -94,7 +94,14 @@ def read_verdict_lines(path: Path) -> pd.DataFrame:
         )
     if wrong := sorted({*table["verdict"]} - {*_WORDS}):
         raise DataError(f"{path}: expected the verdicts present or absent, got {some(wrong)}")
-    rows = pd.to_numeric(table.get("row", pd.Series("", table.index)), errors="coerce")
+    if table.empty:
+        raise DataError(f"{path}: contains no verdict")
+    written = table.get("row", pd.Series("", table.index)).str.strip()
+    if (wrong_rows := written[~written.str.fullmatch(r"(\d+(\.0)?)?")]).size:
+        raise DataError(
+            f"{path}: expected the numbers of rows, counted from 1, got {wrong_rows.iloc[0]!r}"
+        )
+    rows = pd.to_numeric(written, errors="coerce")
     # Rows are counted from 1 in files for people.
     return pd.DataFrame(
         {
@@ -133,6 +140,15 @@ def place_verdicts(
                 f"name: {some(missing)}; is it the audit of another file?"
             )
         rows = verdicts["item"].map(at).to_numpy(dtype=np.intp)
+        said = verdicts["row"].to_numpy(dtype=np.intp)
+        if (other := np.flatnonzero((said >= 0) & (said != rows))).size:
+            row = other[0]
+            warnings.warn(
+                f"{source}: the items of {len(other):,} verdicts are in other rows of the label "
+                f"file: {items[rows[row]]!r} is in row {rows[row] + 1:,}, not {said[row] + 1:,}; "
+                "the items count",
+                stacklevel=3,
+            )
     else:
         rows = verdicts["row"].to_numpy(dtype=np.intp)
         if len(rows) and (rows.min() < 0 or rows.max() >= len(labels)):

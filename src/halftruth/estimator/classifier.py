@@ -270,7 +270,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         knowledge = self.prevalence or {}, self.complete_classes or (), self.labels_per_row
         shares, complete = parse_label_priors(y, names, *knowledge)
         columns = getattr(self, "feature_names_in_", None)
-        self._warn(question_features(X, y, names, columns, "X"))
+        self._warn(question_features(X, y, names, columns, "X", copies=groups is None))
         data = TrainingData(X, y, groups, weights).select(counted)
         if config.method == ENSEMBLE:
             fitted = training.fit_members(data, config, self.members, self._log)
@@ -464,7 +464,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not (found := self._read_hints(hints, len(y))):
             return fitted.logits
         for number, one in enumerate(found, 1):
-            self._warn(question_features(one, y, self.classes_, self.classes_, f"hint {number}"))
+            names = self.classes_
+            self._warn(question_features(one, y, names, names, f"hint {number}", copies=False))
         labels, own = y[fitted.rows], [one[fitted.rows] for one in found]
         self.hints_ = fit_hints(fitted.logits, labels, own)
         places = [f"hint {k + 1}" for k in range(len(found))]

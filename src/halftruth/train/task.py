@@ -1,5 +1,6 @@
 """The data of a run: labels, complete labels if known, parts, inputs."""
 
+import warnings
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -114,10 +115,13 @@ class Task:
             return []
         given = self.labels.values, self.classes
         found = [] if self.features is None else question_features(
-            self.features, *given, None if self.encoder is None else self.encoder.outputs
+            self.features, *given, None if self.encoder is None else self.encoder.outputs,
+            copies=self.groups is None,
         )  # fmt: skip
         for hint in self.hints:
-            found += question_features(hint.scores, *given, self.classes, f"hint {hint.place}")
+            found += question_features(
+                hint.scores, *given, self.classes, f"hint {hint.place}", False
+            )
         return found
 
     def _question_truth(self) -> list[str]:
@@ -342,9 +346,16 @@ def read_groups(config: Config) -> np.ndarray | None:
     """Return the group of each row (a patient), if there is a column of groups."""
     if not config.group_column:
         return None
-    return read_column(
+    groups = read_column(
         config.labels, config.group_column, option="group_column", **text_options(config.reading)
     )
+    if {str(group) for group in groups} <= {"0", "1"}:
+        warnings.warn(
+            f"group_column (--group-column): {config.group_column!r} is 0 or 1 in every row, as "
+            "labels are; if it is a class, leave the option out",
+            stacklevel=2,
+        )
+    return groups
 
 
 def check_parts(task: Task, config: Config) -> None:
