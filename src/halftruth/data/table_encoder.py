@@ -163,8 +163,14 @@ def _question_numbers(name: str, values: np.ndarray, place: str) -> None:
         )
     for end in {float(values.min()), float(values.max())}:
         others = values[values != end]
-        nines = re.fullmatch(r"-?(9+|1)\.0", str(end)) is not None
-        if len(others) and nines and is_far(np.array([end]), others.min(), others.max())[0]:
+        nines = re.fullmatch(r"(-1|-?9+)\.0", str(end)) is not None
+        # Of a column of codes, such as 0 and 1, nothing is known.
+        if (
+            nines
+            and len(others)
+            and np.ptp(others)
+            and is_far(np.array([end]), others.min(), others.max())[0]
+        ):
             warnings.warn(
                 f"{place}: column {name!r} holds {end:g} in {len(values) - len(others):,} rows, "
                 "far from all other numbers; if it stands for a missing value, leave these cells "

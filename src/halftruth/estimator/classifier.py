@@ -234,6 +234,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if groups is not None:
             groups = column_or_1d(groups)
             check_consistent_length(X, groups)
+            targets.check_groups(groups)
         weights = targets.check_sample_weight(sample_weight, X, y)
         # Rows of weight 0 count nowhere, not in folds and not in the model of labelling either.
         counted = np.arange(X.shape[0]) if weights is None else targets.find_counted(weights)

@@ -249,8 +249,8 @@ def question_classes(classes: Iterable[object]) -> list[str]:
     >>> question_classes(["hot dog", "Hot_Dog"])
     ["these classes may be one class, spelt differently: 'hot dog', 'Hot_Dog'"]
     """
-    classes, spellings = [str(name) for name in classes], dict[str, list[str]]()
-    for name in classes:
+    known, spellings = [str(name) for name in classes], dict[str, list[str]]()
+    for name in known:
         letters = unicodedata.normalize("NFKC", name).casefold().strip()
         spellings.setdefault(_BETWEEN_WORDS.sub(" ", letters), []).append(name)
     asked = [
@@ -265,7 +265,7 @@ def question_classes(classes: Iterable[object]) -> list[str]:
         for name in spellings[spelling]
     ]
     for mark in SEPARATORS:
-        parts = {name: [part.strip() for part in name.split(mark)] for name in classes}
+        parts = {name: [part.strip() for part in name.split(mark)] for name in known}
         counts = Counter(part for names in parts.values() for part in names)
         joined = [
             name
