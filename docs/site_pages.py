@@ -27,6 +27,10 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "benchmarks/README.md": "speed.md",
+    **{
+        path.relative_to(ROOT).as_posix(): f"results/{path.name}"
+        for path in (ROOT / "benchmarks" / "results").glob("*.md")
+    },
 }
 
 

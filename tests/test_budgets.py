@@ -34,8 +34,9 @@ def measure() -> dict[str, int]:
         found["public names"] += sum(not name.startswith("_") for name in names)
     for path in (ROOT / "benchmarks").glob("*.py"):
         found["lines of benchmarks"] += path.read_text(encoding="utf-8").count("\n")
-    for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
-        found["words of docs"] += len(path.read_text(encoding="utf-8").split())
+    for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("bench*/**/*.md")):
+        kind = "results" if path.name == "results.md" or "benchmarks" in path.parts else "docs"
+        found[f"words of {kind}"] += len(path.read_text(encoding="utf-8").split())
     return dict(found)
 
 

@@ -27,6 +27,8 @@ def make_model(**settings):
     ("features", "labels", "more", "words"),
     [
         (FRAME.assign(e=["red", "blue"] * 30), Y, {}, "X: the columns 'e' hold no numbers; encode"),
+        (FRAME.assign(a=np.nan), Y, {}, "X: 60 of 240 cells are NaN; fill them in"),
+        (["so glad", "sad"] * 30, Y, {}, "X: expected numbers, got texts; sklearn"),
         (FRAME.assign(e=pd.Timestamp("2020-01-01")), Y, {}, "X: the columns 'e' hold no numbers"),
         ({"a": X[:, 0]}, Y, {}, "X: expected an array or a DataFrame, got a dict"),
         (X, {"cat": Y[:, 0]}, {}, "y: expected an array or a DataFrame, got a dict"),

@@ -116,6 +116,14 @@ def test_unknown_name_lists_the_close_ones(wrong, meant):
     assert ", ".join(losses.names()) in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["auto", "ensemble", "many-classes"])
+def test_names_of_plans_are_explained(name):
+    with pytest.raises(
+        ValueError, match=f"'{name}' is no loss: it is a choice of `halftruth train`"
+    ):
+        losses.create(name)
+
+
 def test_unknown_name_without_close_matches():
     with pytest.raises(ValueError, match="no loss is called 'zzz'") as caught:
         losses.create("zzz")

@@ -43,8 +43,11 @@ class Registry(Generic[T]):
     ['ll-cp', 'll-ct', 'll-r']
     """
 
-    def __init__(self, kind: str, base: type[T] | None = None) -> None:
-        self.kind, self.base = kind, base
+    def __init__(
+        self, kind: str, base: type[T] | None = None, others: Mapping[str, str] | None = None
+    ) -> None:
+        """`others`: names that people may expect here, and what they are."""
+        self.kind, self.base, self.others = kind, base, dict(others or {})
         self._classes: dict[str, type[T]] = {}
         self._presets: dict[str, dict[str, Any]] = {}
         self._aliases: dict[str, str] = {}
@@ -84,6 +87,8 @@ class Registry(Generic[T]):
         if self.base is not None and ":" in name:
             self._import(name, self.base)
             return name
+        if name in self.others:
+            raise ValueError(f"{name!r} is no {self.kind}: {self.others[name]}")
         known = [*self._classes, *self._aliases]
         close = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
         close = close or [key for key in known if name and (name in key or key in name)]

@@ -25,9 +25,9 @@ def matrix(rows, split=None):
 def test_suggested_method(rows, chosen):
     line = suggest_method(matrix(rows))
     assert f"would choose {chosen} (" in line
-    assert ("to compare: bce" in line) == (chosen != "bce")
+    assert ("to compare: --method bce" in line) == (chosen != "bce")
     assert "standardised" not in line
-    assert "fits an ensemble; to compare: bce" in suggest_method(matrix(rows), 5)
+    assert "fits an ensemble; to compare: --method bce" in suggest_method(matrix(rows), 5)
 
 
 def test_the_suggestion_looks_at_the_training_rows():
@@ -42,7 +42,9 @@ def test_features_are_matched_by_id_and_the_suggestion_is_printed(tmp_path):
     done = CliRunner().invoke(app, [*arguments, str(tmp_path / "features.csv")])
     assert done.exit_code == 0, done.output
     assert "features: 2 rows of 2" in done.output
-    assert "try first: auto" in done.output
+    assert "auto, the default, fits an ensemble" in done.output
+    last = done.output.splitlines()[-1]
+    assert last.startswith(f"to train: halftruth train {tmp_path}/labels.csv --features ")
     (tmp_path / "features.csv").write_text("id,x,y\nb,0.5,1\nc,2,0.1\n")
     done = CliRunner().invoke(app, [*arguments, str(tmp_path / "features.csv")])
     assert done.exit_code == 1

@@ -4,6 +4,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ import pytest
 
 from halftruth import fit
 from halftruth.cli import main
-from halftruth.report.answers import find_look_alike, show_examples
+from halftruth.report.answers import find_look_alike, show_examples, show_weak_classes
 from halftruth.report.gallery import HeldOut
 from halftruth.train.config import load_settings
 from halftruth.train.results.next_steps import list_next_steps
@@ -48,6 +49,18 @@ def test_rows_without_labels_and_decisions_are_no_examples():
     nothing = held_out([0, 0, 0, 0])
     assert show_examples(nothing) != ""
     assert show_examples(HeldOut(**{**vars(nothing), "predicted": np.zeros((1, 4), bool)})) == ""
+
+
+@pytest.mark.parametrize(
+    ("ap", "expected"),
+    [([0.9, 0.4, 0.8, np.nan], ["dog"]), ([0.7] * 4, []), ([np.nan] * 4, [])],
+)
+def test_classes_below_the_mean_are_weak(ap, expected):
+    table = pd.DataFrame({"val_AP": ap, "train_present": [9, 3, 9, 9]})
+    decisions = SimpleNamespace(predicted=[True] * 4)
+    page = show_weak_classes(held_out([1, 1, 0, 0]), decisions, table, "val")
+    assert re.findall("cat|dog|bird", page) == expected
+    assert ("only 3 labelled rows" in page) == bool(expected)
 
 
 def test_classes_with_the_same_high_scores_look_alike():

@@ -27,8 +27,8 @@ from halftruth.train.ensemble.members import fit_linear_path
 from halftruth.train.inputs.batches import fit_standardization
 
 METRICS = ("mAP", "OF1")
-# From data sets with complete labels (docs/audit.md): mean and standard deviation of β, the
-# standard deviation of a measured β, and β of OF1 relative to that of mAP.
+# From data sets with complete labels (benchmarks/results/audit.md): mean and standard deviation of
+# β, the standard deviation of a measured β, and β of OF1 relative to that of mAP.
 _RATE, _RATE_SPREAD, _MEASURED_SPREAD = 0.12, 0.10, 0.08
 _FASTER = {"mAP": 1.0, "OF1": 1.5}
 # Parts of the labels that the linear model is fitted to; the smallest twice, since it varies most.

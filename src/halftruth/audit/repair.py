@@ -18,7 +18,7 @@ from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 from halftruth.train.results.output_tables import escape_formula
 from halftruth.train.run_folder import replace_file, write_text
 
-# So many decisions correct the level of the expected precision (docs/audit.md).
+# So many decisions correct the level of the expected precision (benchmarks/results/audit.md).
 _ENOUGH = 100
 
 

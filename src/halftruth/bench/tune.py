@@ -70,7 +70,7 @@ def tune(
     storage URL; workers on several machines share a study by using the same one (by default a
     file in OUT). A study belongs to its data, method and settings. Trials are compared by the
     criterion that selects epochs (`select`): without complete labels (`truth`), mAP and AUC on
-    the observed labels, see docs/selection.md. Test rows are not used.
+    the observed labels, see docs/explained/selection.md. Test rows are not used.
 
     objective: "selection", that criterion; or a metric at the threshold 0.5 on complete validation
     labels, "macro_F2" or, with the classes of Sewer-ML, "F2_CIW"; epochs of a trial are then pruned

@@ -18,9 +18,9 @@ from halftruth.cli.review_commands import import_verdicts, repair, review
 from halftruth.cli.run_commands import decide, evaluate, export, predict
 from halftruth.cli.serve_commands import serve
 from halftruth.cli.short_help import use_short_help
-from halftruth.cli.terminal import say, show_methods
+from halftruth.cli.terminal import say, say_next, show_methods
 from halftruth.cli.train_commands import calibrate, train, tune
-from halftruth.reading import READING
+from halftruth.reading import READING, list_options
 
 if TYPE_CHECKING:
     from halftruth.labels import LabelMatrix
@@ -125,6 +125,9 @@ def check(
         say(line)
     if not report.ok:
         raise typer.Exit(1)
+    inputs = [word for path in images or () for word in ("--images", path)]
+    inputs += [word for path in features or () for word in ("--features", path)]
+    say_next("train", "train", labels, *inputs, *list_options(reading), "--out", "runs/first")
 
 
 def describe_choice(
@@ -212,17 +215,14 @@ def suggest_method(labels: "LabelMatrix", dim: int | None = None) -> str:
     from halftruth.train.config import AUTO
 
     if dim is not None:
-        return f"try first: {AUTO}, the default, which fits an ensemble; to compare: {BASELINE}"
+        return f"{AUTO}, the default, fits an ensemble; to compare: --method {BASELINE}"
     # The last reason is about learning rates and steps, which depend on the features.
     choice = choose_settings(training_part(labels).values, 1)
     reasons = choice.reasons[:-1]
     chosen = choice.settings["method"]
     options = "".join(f" --set {key}={value}" for key, value in choice.settings["options"].items())
-    compare = "" if chosen == BASELINE else f"; to compare: {BASELINE}"
-    return (
-        f"try first: {AUTO}, the default, which would choose {chosen}{options} "
-        f"({'; '.join(reasons)}){compare}"
-    )
+    compare = "" if chosen == BASELINE else f"; to compare: --method {BASELINE}"
+    return f"{AUTO}, the default, would choose {chosen}{options} ({'; '.join(reasons)}){compare}"
 
 
 def _keep_duplicates(labels: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from halftruth.cli import options as o
 from halftruth.cli.review_commands import Export, export_for
-from halftruth.cli.terminal import tell
+from halftruth.cli.terminal import say_next, tell
 
 if TYPE_CHECKING:
     from halftruth.presence.uncertainty import Estimate
@@ -182,8 +182,9 @@ def plan(
         )
     found = plan_labels(audited, out, budget=budget, unit=unit, goal=goal, seed=seed)
     tell(found.describe())
-    tell(f"proposed labels: {out}/plan.csv\nanswer them: halftruth review {out}")
+    tell(f"proposed labels: {out}/plan.csv")
     export_for(out, export)
+    say_next("answer them in a browser", "review", out)
 
 
 def _round(count: "Estimate") -> str:
@@ -211,5 +212,7 @@ def _show(found: Any) -> None:
         tell(f"WARNING: {text}")
     tell(
         f"report: {found.path}/report.html; ranked candidates: {found.path}/missing.csv and "
-        f"wrong.csv\nreview them: halftruth review {found.path}"
+        "wrong.csv"
     )
+    say_next("accept or reject them in a browser", "review", found.path)
+    say_next("choose the labels to collect next", "plan", found.path, "--budget", 500)

@@ -9,7 +9,7 @@ import typer
 
 from halftruth.cli import options as o
 from halftruth.cli.run_commands import open_run
-from halftruth.cli.terminal import say, show_estimates, tell
+from halftruth.cli.terminal import say, say_next, show_estimates, tell
 
 if TYPE_CHECKING:
     from halftruth.audit.review_server import Review
@@ -76,9 +76,10 @@ def review(
     serve_review(running, folder, browser)
     write_audit_report(running.queue.audit)
     print(
-        f"\ndecisions: {folder}/decisions.jsonl; report.html follows them\n"
-        f"next: halftruth repair {folder} --out FILE, or halftruth train ... --verdicts {folder}"
+        f"\ndecisions: {folder}/decisions.jsonl; report.html follows them; halftruth train ... "
+        f"--verdicts {folder} trains with them"
     )
+    say_next("write them into your label file", "repair", folder, "--out", "labels.fixed.csv")
 
 
 def verify_cells(
@@ -183,9 +184,10 @@ def import_verdicts(
     present = int((found["verdict"] > 0).sum())
     tell(
         f"{len(found):,} verdicts: {present:,} present, {len(found) - present:,} absent\n"
-        f"next: halftruth audit ... --out {folder} (continues with them), halftruth train ... "
-        f"--verdicts {folder}, or halftruth repair {folder} --out FILE"
+        f"halftruth audit ... --out {folder} continues with them, halftruth train ... --verdicts "
+        f"{folder} trains with them"
     )
+    say_next("write them into your label file", "repair", folder, "--out", "labels.fixed.csv")
 
 
 def export_for(folder: Path, tools: list[str] | None, precision: float | None = None) -> None:

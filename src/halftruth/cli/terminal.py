@@ -2,6 +2,7 @@
 
 import fnmatch
 import inspect
+import shlex
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
@@ -23,6 +24,11 @@ def say(text: str, *, style: str | None = None, error: bool = False) -> None:
     """Print a text unchanged and without wrapping; `error`: to stderr."""
     console = Console(stderr=error)
     console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def say_next(what: str, *words: object) -> None:
+    """Print a command that people need next, to copy."""
+    say(f"to {what}: {shlex.join(['halftruth', *map(str, words)])}")
 
 
 def show_methods(pattern: str) -> None:

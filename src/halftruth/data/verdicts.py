@@ -169,7 +169,7 @@ def apply_verdicts(
     absent ones. Elsewhere absent labels are unknown, and most losses give those little weight. With
     full weight a score would mean one thing among the reviewed labels and another elsewhere, which
     spoils the ranking. The ensemble of auto weighs unknown labels by the probability that a present
-    one is shown, so it takes absent ones at full weight (docs/audit.md, Measured).
+    one is shown, so it takes absent ones at full weight (benchmarks/results/audit.md).
     """
     verdicts = read_verdicts(path)
     at = place_verdicts(labels, verdicts, path)

@@ -206,7 +206,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y : array, sparse matrix or DataFrame of shape (n_samples, n_classes)
             Labels: 1 present, 0 unknown, -1 absent. NaN, None and pandas NA are unknown, too. If it
             is sparse, `predict` returns a sparse matrix, too, as other classifiers of scikit-learn
-            do. The method "many-classes" (docs/data.md) keeps it sparse.
+            do. The method "many-classes" (docs/large.md) keeps it sparse.
         groups : array of shape (n_samples,), default=None
             Rows with the same value (the images of one patient) are held out together.
         hints : array or DataFrame of shape (n_samples, n_classes), or a list of these, default=None

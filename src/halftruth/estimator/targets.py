@@ -79,6 +79,17 @@ def _find_reason(X: Any, y: Any) -> str | None:
             f"X: the columns {some(texts)} hold no numbers; encode them, for instance with "
             "sklearn.preprocessing.OneHotEncoder, or train from a table with halftruth.fit"
         )
+    if isinstance(X, list | np.ndarray) and len(X) and isinstance(X[0], str):
+        return (
+            "X: expected numbers, got texts; sklearn.feature_extraction.text.TfidfVectorizer makes "
+            "features of them, or train from a table with halftruth.fit(..., text=COLUMN)"
+        )
+    cells: Any = np.asarray(X) if isinstance(X, np.ndarray) or hasattr(X, "to_numpy") else None
+    if cells is not None and cells.dtype.kind == "f" and (missing := int(np.isnan(cells).sum())):
+        return (
+            f"X: {missing:,} of {cells.size:,} cells are NaN; fill them in, for instance with "
+            "sklearn.impute.SimpleImputer, or train from a table with halftruth.fit, which does"
+        )
     first = y[0] if isinstance(y, list | np.ndarray) and len(y) else None
     is_list = isinstance(first, list | tuple) and any(isinstance(one, str) for one in first)
     if is_list or isinstance(first, set | frozenset | str):

@@ -483,7 +483,10 @@ def _text(value: Any) -> str:
     return reprlib.repr(value) if isinstance(value, list) else repr(value)
 
 
-registry: Registry[Loss] = Registry("loss", Loss)
+_PLAN = "it is a choice of `halftruth train` and HalftruthClassifier, which fit a whole model"
+registry: Registry[Loss] = Registry(
+    "loss", Loss, dict.fromkeys(("auto", "ensemble", "many-classes"), _PLAN)
+)
 register = registry.register
 
 

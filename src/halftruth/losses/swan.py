@@ -35,9 +35,9 @@ class Swan(WeakNegative):
     "frequency" takes the number of labelled positives of each class; K numbers may be given.
     The prior on the head: a logit has the standard deviation √v = 1.4. The trainer adds it where
     a head is trained on features (`ridge`).
-    Own method (docs/auto.md). `weight` replaces r by one number. UNKNOWN: negative of weight r;
-    ABSENT keeps its full weight. Needs: nothing; with "frequency" begin(labels of the training
-    set).
+    Own method (docs/explained/auto.md). `weight` replaces r by one number. UNKNOWN: negative of
+    weight r; ABSENT keeps its full weight. Needs: nothing; with "frequency" begin(labels of the
+    training set).
 
     Args:
         weight: one number in place of r; None: r is estimated per row.

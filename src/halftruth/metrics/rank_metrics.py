@@ -75,7 +75,7 @@ def roc_auc(scores: Array, labels: Array, **options: Unpack[RankOptions]) -> Any
 
     If positives were left unlabelled at random, they count as negatives, and AUC is an affine
     function of the AUC with complete labels, the same function for every model: the order of
-    models does not change (docs/selection.md). Arguments and result are those of
+    models does not change (docs/explained/selection.md). Arguments and result are those of
     ``average_precision``; a class without negatives is empty, too.
 
     Example:

@@ -11,7 +11,7 @@ class around a common value, together with the share ε; a keeps Σ p. P(wrong) 
 grid of both. ε also holds hard examples, correct labels that the model does not see at all; their
 share is taken off, on average over its prior. So P(wrong) has a range: its low end takes off as
 many hard examples as are likely, its high end none. Verdicts of a review correct P(wrong) of the
-other labels and narrow the range (`remaining`). docs/audit.md has the reasons and measurements.
+other labels and narrow the range (`remaining`). docs/explained/audit.md has the reasons.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SPREADS, _SHARES = np.array([0.03, 0.1, 0.2, 0.35, 0.6]), np.geomspace(0.001, 0
 _CENTRE, _CENTRE_SPREAD, _SPREAD_MEAN, _SHARE_MEAN = 1.15, 0.4, 0.3, 0.4
 # A label has a low score if fewer than this share of the absent rows have lower ones. The share of
 # hard examples is exponential; its mean is _HARD_LEAST, and _HARD times the squared share of low
-# scores among correct labels. Chosen, as the prior of ε, on fifteen data sets (docs/audit.md).
+# scores among correct labels. Chosen, as the prior of ε, on fifteen data sets.
 _LOW, _HARD, _HARD_LEAST = 0.7, 1.25, 0.004
 _LEVELS = -np.log((np.arange(40) + 0.5) / 40)
 _TENTHS = 10
@@ -122,7 +122,7 @@ def calibrate(
         possible=possible, unlabelled_rows=unlabelled_rows, groups=groups, seed=seed,
     )  # fmt: skip
     # Each label by itself: what other labels of the row tell about it is not worth the order of the
-    # scores (docs/audit.md), which is kept within a class.
+    # scores (benchmarks/results/audit.md), which is kept within a class.
     alone = replace(fitted, assumptions={"missing_at_random": 1.0})
     found = alone.infer(values, z, verified=verdicts, propensity=propensity)
     # No unknown label is certain, however high its score: the order stays the same.

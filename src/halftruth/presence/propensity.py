@@ -5,7 +5,7 @@
 e_k is the propensity of class k. All equal: the shown class is drawn at random, as in papers.
 People prefer frequent classes: e_k = n_k^γ, with n_k the number of shown labels of class k. One
 number γ for all classes can be estimated, a number per class cannot: confused classes look like
-classes that are present and not shown (docs/bias.md).
+classes that are present and not shown (docs/explained/bias.md).
 
 By labels alone (`compare_selections`): two models of the same rows, each with its own propensities
 from training to calibration, by the likelihood of the shown class in rows that neither was fitted
@@ -33,7 +33,7 @@ from halftruth.presence.solvers import fit_choice_exponent, integrate_others, si
 from halftruth.seeds import check_seed
 
 # The exponent γ for training and correcting: with a bias much better than 0, with labels drawn at
-# random about as good (docs/bias.md).
+# random about as good (docs/explained/bias.md).
 EXPONENT = 1.0
 # The exponent of the alternative in the test: between a random draw (0) and strict order.
 TESTED = 0.5

@@ -38,7 +38,7 @@ SCORE_BEYOND = 1.2
 # from data sets with 0, 2 and 10 % wrong labels (benchmarks/wrong_labels.py).
 WRONG_FACTOR = 5.0
 # The low end of P(wrong) allows for at least this share of hard examples among PRESENT labels, its
-# high end for at most that share of wrong ones; docs/audit.md, "Wrong labels".
+# high end for at most that share of wrong ones; docs/explained/audit.md.
 WRONG_LEAST_HARD, MOST_WRONG = 0.05, 0.2
 
 # Relative spread of the missing labels that scores do not show (`remaining`); not measured alone.
@@ -62,7 +62,7 @@ class Spreads:
     own: float
 
 
-# Of missing labels; checked by docs/audit.md, "Measured", lines "expected" (benchmarks/verdicts.py)
+# Of missing labels; checked by benchmarks/results/audit.md, lines "expected"
 MISSING_SPREADS = Spreads(shared=0.5, steep=0.5, own=0.5)
 # Of wrong labels, which are known less well than missing ones; benchmarks/wrong_labels.py.
 WRONG_SPREADS = Spreads(shared=1.5, steep=0.5, own=0.7)

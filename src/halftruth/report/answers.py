@@ -74,10 +74,12 @@ def _mark_labels(held_out: HeldOut, row: int) -> str:
 def show_weak_classes(
     held_out: HeldOut, decisions: Decisions, table: pd.DataFrame, part: str
 ) -> str:
-    """The classes with the lowest AP, each with the likely reason."""
+    """The classes with the lowest AP, below the mean, each with the likely reason."""
     ap = table[f"{part}_AP"].to_numpy(dtype=float)
-    order = [int(k) for k in np.argsort(ap, kind="stable") if not np.isnan(ap[k])][:_WEAK]
-    if len(held_out.classes) < 2 or not order:
+    if np.isnan(ap).all():
+        return ""
+    order = [int(k) for k in np.argsort(ap, kind="stable") if ap[k] < np.nanmean(ap)][:_WEAK]
+    if not order:
         return ""
     labelled = table["train_present"].to_numpy()
     rows = [

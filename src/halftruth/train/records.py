@@ -46,7 +46,7 @@ def choose_criterion(stage: "Trainer") -> str:
 
     With `select: auto`: mAP if complete labels are given or the validation rows have no unknown
     labels; otherwise the geometric mean of mAP and AUC on the observed labels, which chooses better
-    epochs than either alone (docs/selection.md).
+    epochs than either alone (docs/explained/selection.md).
     """
     if stage.select_on_truth:
         return "val_mAP"

@@ -19,7 +19,7 @@ from halftruth.presence.propensity import (
 from halftruth.train.ensemble.member_fits import apply_member
 from halftruth.train.ensemble.members import RIDGE, fit_linear_path
 
-# More rows take longer; with 3,000 rows of COCO features, chance still decides (docs/bias.md).
+# More rows take longer; with 3,000 rows of COCO features, chance still decides.
 _MOST_ROWS, _FEWEST_ROWS = 6_000, 200
 _HALVES = 2
 # Draws of even labels that a suspicion is compared with.

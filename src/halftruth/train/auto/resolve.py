@@ -2,7 +2,7 @@
 
 A few alternatives are tried on the features before training. On features, `auto` is the ensemble.
 
-docs/auto.md has the measurements behind every number here.
+docs/explained/auto.md has the reasons behind every number here.
 """
 
 import dataclasses

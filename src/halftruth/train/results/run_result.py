@@ -112,7 +112,7 @@ class Result:
     # Where labels are unknown: the scores that complete labels would give, each as value, low and
     # high end of the 90 % interval, estimated on the rows of out_of_sample.npz.
     estimated: dict[str, list[float]] = field(default_factory=dict)
-    # Whether labels look biased: the tests and their facts (docs/bias.md).
+    # Whether labels look biased: the tests and their facts (docs/explained/bias.md).
     label_bias: dict[str, Any] = field(default_factory=dict)
     bad_images: list[tuple[str, str]] = field(default_factory=list)
     # With many classes, the number of frequent ones for which scores are estimated; 0: all.
