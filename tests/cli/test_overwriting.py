@@ -102,3 +102,14 @@ def test_every_command_that_writes_is_tested() -> None:
             yield name
 
     assert {*walk(get_command(app))} == {name.partition(":")[0] for name in REFUSED} | OTHERS
+
+
+def test_an_audit_replaces_only_the_audit_of_the_same_file(command: Command) -> None:
+    assert command("audit", "scores.csv", "labels.csv", "--out", "a")[0] == 0
+    before = Path("a/audit.json").read_bytes()
+    Path("other.csv").write_bytes(Path("labels.csv").read_bytes())
+    code, shown = command("audit", "scores.csv", "other.csv", "--out", "a")
+    assert (code, "audit.json exists; give another name" in shown) == (2, True), shown
+    assert Path("a/audit.json").read_bytes() == before
+    for words in (["labels.csv"], ["other.csv", "--overwrite"]):
+        assert command("audit", "scores.csv", *words, "--out", "a")[0] == 0
