@@ -41,7 +41,7 @@ notebooks: $(READY)
 	$(BIN)/python docs/run_notebooks.py
 
 demo: $(READY)
-	$(BIN)/halftruth demo
+	$(BIN)/halftruth demo --overwrite
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -55,6 +55,16 @@ def test_labels_in_another_order_are_not_scored():
         model.score(FRAME, OTHER_ORDER)
 
 
+@pytest.mark.parametrize("settings", [{"method": "bce", "epochs": 1}, {}], ids=str)
+def test_features_in_other_units_are_questioned(settings):
+    model = HalftruthClassifier(**settings).fit(FRAME, NAMED)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(FRAME)
+    with pytest.warns(UserWarning, match="1 of 4 columns of the features, such as 'c', are far"):
+        model.predict(FRAME.assign(c=1000 * FRAME["c"]))
+
+
 @pytest.mark.parametrize("groups", [2, 3, 4])
 def test_few_groups_are_enough_for_out_of_sample_scores(groups):
     make_model().fit(X, Y, groups=np.arange(ROWS) % groups)
@@ -67,9 +77,10 @@ def test_few_groups_are_enough_for_out_of_sample_scores(groups):
         (FRAME.assign(e=-5.0 * Y[:, 2]), None, "'e' the class '2'; if it is made from the labels"),
         (X, Y * 1.0, "hint 1: a column alone predicts a class .*: '0' the class '0'"),
         (np.ones((ROWS, 3)), None, "X: the same in all rows, so nothing can be learned from them"),
+        (np.r_[X[:-9], X[:9]], None, "X: 9 of 60 rows are copies of other rows"),
         (X, None, None),
     ],
-    ids=["copy", "another code", "hint", "constant", "none"],
+    ids=["copy", "another code", "hint", "constant", "rows", "none"],
 )
 def test_features_that_tell_too_much_or_nothing_are_questioned(columns, hints, words):
     with warnings.catch_warnings(record=True) as caught:
@@ -78,6 +89,11 @@ def test_features_that_tell_too_much_or_nothing_are_questioned(columns, hints, w
     asked = [str(one.message) for one in caught]
     assert len(asked) == (words is not None), asked
     assert words is None or re.search(words, asked[0]), asked
+
+
+def test_class_names_are_questioned():
+    with pytest.warns(UserWarning, match="spelt differently: 'hot dog', 'Hot_Dog'"):
+        make_model().fit(X, NAMED.set_axis(["hot dog", "Hot_Dog", "cow"], axis=1))
 
 
 def test_few_labels_that_a_column_ranks_by_chance_are_not_questioned():

@@ -2,6 +2,9 @@
 
 import json
 import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -13,12 +16,15 @@ from halftruth.audit.audit_folder import DECISIONS, AuditFolder, open_audit
 from halftruth.audit.audit_state import read_audit_state
 from halftruth.audit.repair import repair
 from halftruth.audit.review_queue import Queue
+from halftruth.audit.score_sources import trained_on
 from halftruth.cli.app import app
 from halftruth.data import DataError
-from halftruth.labels import ABSENT, PRESENT
+from halftruth.labels import ABSENT, PRESENT, LabelMatrix
 from halftruth.presence.review_update import ReviewPosterior
 from halftruth.presence.uncertainty import Estimate
 from halftruth.report.audit_report import write_audit_report
+from halftruth.train.config import Config
+from halftruth.train.results.trained_run import TrainedRun
 
 
 def decide_first(audit: AuditFolder, count: int, verdict: str) -> list[int]:
@@ -199,6 +205,9 @@ def test_after_enough_decisions_there_is_a_number_with_its_range() -> None:
     assert after.most[30] - after.least[30] < 0.8
     assert before.total.high - before.total.low > after.total.high - after.total.low
     assert (after.least[:20] == after.most[:20]).all()
+    # The candidates left, and the 2 labels beyond them of which the audit knows.
+    assert after.total.low == pytest.approx(after.least[20:].sum())
+    assert after.total.high == pytest.approx(after.most[20:].sum() + max(50 - 60 * 0.8, 0))
 
 
 def test_unknown_candidates_in_the_log_are_an_error(example: Example) -> None:
@@ -268,3 +277,25 @@ def test_quotes_inside_cells_are_kept(example: Example, cell: str, reading: list
     done = CliRunner().invoke(app, ["repair", str(folder), "--precision", "0.5", "-o", str(fixed)])
     assert done.exit_code == 0, done.exception
     assert fixed.read_text().count(f",{cell}") == len(lines) - 1
+
+
+def test_scores_with_python_objects_are_not_read(tmp_path: Path) -> None:
+    """An audit folder may be that of somebody else: reading it runs no code."""
+    items = np.array([print], dtype=object)
+    np.savez(tmp_path / "scores.npz", labels=items, scores=items, items=items, rows=items)
+    with pytest.raises(DataError, match=r"scores\.npz"):
+        _ = AuditFolder(tmp_path, {"classes": ["a"]}).scored
+
+
+def test_rows_of_an_unnamed_file_are_those_of_training_by_position(tmp_path: Path) -> None:
+    lines = [f"i{row},{row % 2},{'train' if row % 3 else 'test'}" for row in range(9)]
+    (tmp_path / "l.csv").write_text("\n".join(["image,cat,split", *lines]))
+    config = Config(labels=str(tmp_path / "l.csv"), features=["x.npy"])
+    run = cast(TrainedRun, SimpleNamespace(config=config))
+    trained = trained_on(run, LabelMatrix(np.ones((9, 1), np.int8), ("cat",)))
+    assert trained is not None
+    assert not trained[[0, 3, 6]].any()
+    assert trained[[1, 2, 4, 5, 7, 8]].sum() >= 4
+    assert trained_on(run, LabelMatrix(np.ones((8, 1), np.int8), ("cat",))) is None
+    named = LabelMatrix(np.ones((2, 1), np.int8), ("cat",), np.array(["i0", "zz"]))
+    assert not np.asarray(trained_on(run, named)).any()

@@ -271,7 +271,10 @@ def test_equally_divided_verdicts_of_a_file_change_no_label(example: Example) ->
     for order in (lines, lines[::-1]):
         file = write_lines(example.folder / "v.csv", order)
         audit = example.audit("a" if order is lines else "b")
-        found = import_verdicts(audit.path, file)
+        with pytest.warns(
+            UserWarning, match="as many for as against 2 labels, such as 'bird' of p"
+        ):
+            found = import_verdicts(audit.path, file)
         assert dict(zip(found["row"], found["verdict"], strict=True)) == expected
         matrix = as_matrix(audit.path)
         assert {row: matrix[row, 2] for row in np.flatnonzero(matrix[:, 2])} == expected

@@ -199,6 +199,7 @@ MISTAKES = {
     "an unknown class": (["--prevalence", "cow=0.1"], "'cow'"),
     "a wrong rule": (["--rule", "best"], "expected one of f1"),
     "a table without labels": (["LABELS"], "none for 'labels'"),
+    "a missing probability": (["BLANK"], "expected a probability of every class in every row"),
 }
 
 
@@ -208,6 +209,11 @@ def test_mistakes_of_decide(data, tmp_path, mistake):
     table = tmp_path / "p.csv"
     command("predict", data / "run", data / "x.npy", "--out", table)
     given = [data / "labels.csv"] if words == ["LABELS"] else [table, *words]
+    if words == ["BLANK"]:
+        found = pd.read_csv(table)
+        found.loc[3, NAMES[0]] = np.nan
+        found.to_csv(table, index=False)
+        given = [table]
     code, text = command("decide", *given, "--run", data / "run", "--out", tmp_path / "new.csv")
     assert code != 0
     assert message in text

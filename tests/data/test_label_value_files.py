@@ -179,3 +179,17 @@ def test_text_without_header_and_with_quotation_marks(tmp_path):
     pd.DataFrame({"cat": [1]}).to_parquet(tmp_path / "l.parquet")
     with pytest.raises(DataError, match="columns is for text files"):
         read_labels(tmp_path / "l.parquet", columns=["cat"])
+
+
+def test_a_class_as_the_column_of_weights_is_questioned(tmp_path):
+    """The class is no class then, and the rows that do not show it do not count."""
+    rows = [f"i{row},{row % 2},{row % 3 == 0:d}" for row in range(12)]
+    (tmp_path / "l.csv").write_text("\n".join(["image,cat,dog", *rows]))
+    labels = read_labels(tmp_path / "l.csv", weight_column="cat")
+    assert labels.classes == ("dog",)
+    assert (
+        "column 'cat' are all 0 or 1, as labels are, and 6 rows do not count" in labels.describe()
+    )
+    weights = [f"i{row},{row % 2},{0.5 + row % 2}" for row in range(12)]
+    (tmp_path / "l.csv").write_text("\n".join(["image,dog,weight", *weights]))
+    assert "warning" not in read_labels(tmp_path / "l.csv", weight_column="weight").describe()

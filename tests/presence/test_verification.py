@@ -12,6 +12,7 @@ from halftruth.presence.solvers import logit, sigmoid
 from halftruth.presence.verification import (
     METRICS,
     VerificationPlan,
+    _draw,
     plan_verification,
     score_verdicts,
 )
@@ -176,3 +177,19 @@ def test_verdict_errors(verdicts, rows, words):
     scores = np.full((rows, 2), 0.5)
     with pytest.raises(ValueError, match=words):
         score_verdicts(plan, verdicts, scores, np.zeros((rows, 2)), 0.5, scores)
+
+
+class LastMark:
+    """A generator whose marks are as far as they can be."""
+
+    def permutation(self, count):
+        return np.arange(count)
+
+    def random(self):
+        return 1 - 1e-9
+
+
+def test_a_mark_beyond_the_last_cell_draws_it():
+    """Rounding leaves the probabilities below the number of cells to draw."""
+    assert _draw(np.array([0.5, 0.5 - 1e-6]), np.zeros(2), LastMark()).tolist() == [1]
+    assert _draw(np.array([0.5, 0.5, 0.5, 0.5]), np.arange(4.0), LastMark()).tolist() == [1, 3]

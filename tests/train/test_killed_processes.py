@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import signal
 import time
 
@@ -10,6 +11,7 @@ import pytest
 from real_processes import Command
 from tiny_data import arguments, assert_same_run
 
+from halftruth.train.ensemble.kept_members import KeptMembers
 from halftruth.train.inputs.image_inputs import _end_with_parent
 from halftruth.train.run_folder import load_checkpoint
 from halftruth.train.trainer import Trainer
@@ -94,6 +96,52 @@ def test_a_stopped_run_is_saved_and_shows_how_to_resume(on_features, tmp_path, t
     again = Command("train", "--resume", "--out", tmp_path / "stopped", log=tmp_path / "again.log")
     assert again.wait() == 0
     assert_same_run(tmp_path / "whole", tmp_path / "stopped")
+
+
+def wait_after_a_member():
+    """Wait for a minute after the first member of an ensemble is saved."""
+    save = KeptMembers.save
+
+    def save_and_wait(self, *given):
+        save(self, *given)
+        time.sleep(60)
+
+    KeptMembers.save = save_and_wait
+
+
+def tell_members():
+    """Print the members that are fitted, not read from a file."""
+    save = KeptMembers.save
+
+    def tell(self, file, *given):
+        print(f"fitted: {file}", flush=True)
+        save(self, file, *given)
+
+    KeptMembers.save = tell
+
+
+def test_a_killed_ensemble_continues_after_its_last_member(tmp_path, train):
+    random = np.random.default_rng(0)
+    x = random.normal(size=(40, 4)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    rows = [f"i{row},{x[row, 0] > 0:d},{x[row, 1] > 0:d}" for row in range(40)]
+    (tmp_path / "l.csv").write_text("\n".join(["image,cat,dog", *rows]))
+    settings = {"labels": tmp_path / "l.csv", "features": tmp_path / "x.npy", "report": False}
+    settings |= {"zero": "unknown", "device": "cpu", "seed": 3}
+    whole = train(settings, "whole", before=tell_members)
+    assert whole.wait() == 0
+    fitted = re.findall("fitted: (.*)", whole.output())
+    assert len(fitted) >= 3
+    running = train(settings, "killed", before=wait_after_a_member)
+    assert running.until((tmp_path / "killed" / "members" / f"{fitted[0]}.safetensors").exists)
+    running.kill()
+    assert running.wait() == -signal.SIGKILL
+    again = train(settings, "killed", before=tell_members)
+    assert again.wait() == 0
+    assert re.findall("fitted: (.*)", again.output()) == fitted[1:]
+    tables = [(tmp_path / name / "classes.csv").read_bytes() for name in ("whole", "killed")]
+    assert tables[0] == tables[1]
+    assert not (tmp_path / "killed" / "members").exists()
 
 
 def step_for_a_minute():

@@ -16,6 +16,7 @@ from halftruth.train.records import (
     count_class_histograms,
     count_histograms,
     describe_part,
+    measure_ambiguity,
 )
 
 
@@ -113,3 +114,12 @@ def test_a_run_writes_histograms_and_resuming_keeps_them(on_features, data, tmp_
     before = (tmp_path / "run" / "histograms.jsonl").read_bytes()
     fit(out=tmp_path / "run", resume=True, quiet=True)
     assert (tmp_path / "run" / "histograms.jsonl").read_bytes() == before
+
+
+def test_ambiguity_of_hidden_positives_and_of_negatives():
+    """Of unknown labels; those whose truth is unknown are on neither side."""
+    logits = torch.tensor([[1.0, -2.0, 3.0, 9.0], [4.0, -5.0, 6.0, 8.0]])
+    labels = torch.tensor([[0, 0, 1, 0], [0, 0, 0, 0]])
+    truth = torch.tensor([[1, -1, 1, 0], [1, -1, 1, 0]])
+    found = measure_ambiguity(logits, labels, truth)
+    assert found == {"hidden": pytest.approx(11 / 3), "negative": pytest.approx(3.5)}

@@ -94,14 +94,21 @@ def test_a_truncated_checkpoint_is_one_message(finished, tmp_path, capsys, keep)
 def test_a_damaged_result_is_one_message(tmp_path, text):
     (tmp_path / "result.json").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(CheckpointError, match=r"result.json.*--resume"):
-        read_result(tmp_path, classes=3)
+        read_result(tmp_path, classes="abc")
 
 
 @pytest.mark.parametrize("values", [[0.5, 0.5], [0.5, None, 0.5], [0.5] * 4])
 def test_thresholds_that_do_not_fit_the_classes_are_refused(tmp_path, values):
     (tmp_path / "result.json").write_text(json.dumps({"thresholds": values}))
     with pytest.raises(CheckpointError, match="one finite threshold for each of the 3 classes"):
-        read_result(tmp_path, classes=3)
+        read_result(tmp_path, classes="abc")
+
+
+def test_a_result_of_other_classes_is_refused(tmp_path):
+    found = {"thresholds": [0.5] * 3, "classes": ["a", "c", "b"]}
+    (tmp_path / "result.json").write_text(json.dumps(found))
+    with pytest.raises(CheckpointError, match="its classes are not those of best"):
+        read_result(tmp_path, classes="abc")
 
 
 def test_a_run_with_changed_features_is_not_resumed(finished, data, tmp_path):

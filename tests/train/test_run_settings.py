@@ -353,3 +353,9 @@ def test_a_resumed_run_keeps_its_other_settings(on_features, tmp_path):
     assert command(*line, "--epochs", 5) == 0
     assert len(records(tmp_path / "run")) == 5
     assert outcome(tmp_path / "run")["method"] == "hill"
+
+
+@pytest.mark.parametrize("name", [n for n, s in SETTINGS.items() if s.more_than is not None])
+def test_a_number_must_be_more_than_its_limit(name):
+    setting = SETTINGS[name]
+    assert setting.expected(setting.more_than) == setting.limits_text

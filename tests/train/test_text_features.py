@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from halftruth.data.text_encoder import TextEncoder, check_texts
 from halftruth.data.wide_matrix import measure_association
 from halftruth.models.language_model import LanguageModel, load_model
 from halftruth.models.weights import ModelError
+from halftruth.train.build_models import build_standardized_head
+from halftruth.train.config import Config
 from halftruth.train.inputs.batches import fit_standardization, share_scale
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
 
@@ -159,3 +162,18 @@ def test_a_language_model_with_code_of_its_own_is_refused(language_model, tmp_pa
     monkeypatch.setattr("builtins.input", lambda *_: "y")
     with pytest.raises(ModelError, match="cannot be loaded"):
         load_model(str(tmp_path / "model"))
+
+
+def test_terms_of_a_text_keep_half_of_their_scales_in_a_network():
+    """Standardised one by one, a rare term would count much more than a common one."""
+    features = torch.tensor(np.random.default_rng(0).normal(size=(40, 3)) * [1, 2, 8]).float()
+    heads = []
+    for columns in (None, np.array([1, 2])):
+        encoder = None if columns is None else SimpleNamespace(one_scale=columns)
+        task = SimpleNamespace(
+            splits=SimpleNamespace(train=np.arange(40)), classes=("cat", "dog"), encoder=encoder
+        )
+        heads.append(build_standardized_head(Config(labels="l.csv", text="note"), task, features))
+    own, shared = (head.backbone[0].std for head in heads)
+    assert shared[0] == own[0]
+    torch.testing.assert_close(shared[1:], (own[1:] * own[1:].mean()).sqrt())

@@ -334,6 +334,7 @@ def test_a_damaged_result_file_is_reported(copied_run, data, text, capsys):
         {"probabilities": "high"},
         {"probabilities": [1]},
         {"probabilities": {"offset": [0]}},
+        {"probabilities": {}},
         {"not_predicted": 3},
     ],
     ids=str,

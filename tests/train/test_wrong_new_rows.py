@@ -40,17 +40,43 @@ def place(tmp_path_factory):
     ]
     scores = {name: (0.2 + 0.6 * y[:, k]).round(2) - x[:, 0] / 50 for k, name in enumerate(NAMES)}
     write("l.csv", labels)
+    write("spelt.csv", {**labels, "Cat": 0, "No Finding": 0})
     write("x.csv", table)
     write("title.csv", {**table, "colour": [one.title() for one in table["colour"]]})
     write("zoom.csv", {**table, "f1": 100 * x[:, 1]})
     write("leak.csv", {**table, "CAT": y[:, 0]})
     write("comma.csv", {**table, "f1": [f"{one}".replace(".", ",") for one in x[:, 1]]})
+    for name, form in {"kg": "{} kg", "percent": "{}%", "euro": "€ {}"}.items():
+        write(f"{name}.csv", {**table, "f1": [form.format(one) for one in x[:, 1]]})
+    marked = [f"{one}" if row % 9 else "-" for row, one in enumerate(x[:, 1])]
+    write("marked.csv", {**table, "f1": marked})
+    write("sentinel.csv", {**table, "f1": np.where(np.arange(ROWS) % 9, x[:, 1], -999)})
+    write("number.csv", {**table, "nr": np.arange(ROWS)})
+    write("key.csv", {**table, "key": [f"K{row}" for row in range(ROWS)]})
+    write("inverse.csv", {name: 1 - one for name, one in labels.items()})
+    write("invert.csv", {name: 1 - one for name, one in scores.items()})
+    write("units.csv", {**scores, "cat": 100 * scores["cat"] + 20})
+    for name, weights in {"equal": 5.0, "huge": np.where(np.arange(ROWS), 1.0, 1e6)}.items():
+        write(f"{name}.csv", {**labels, "weight": weights})
+    sexes = np.arange(ROWS) % 2
+    write("sex.csv", {**labels, "sex": sexes})
+    for name, line in {
+        "none": "",
+        "half": "1.5,i00,cat,present",
+        "word": "x,i00,cat,present",
+        "other": "5,i00,cat,present",
+    }.items():
+        (folder / f"{name}.csv").write_text(f"row,item,class,verdict\n{line}\n")
+    copied = pd.DataFrame(table).iloc[np.r_[: ROWS - 20, :20]]
+    write("copied.csv", {name: column.to_numpy() for name, column in copied.items()})
+    write("named.csv", {"comment": [f"file{row}.jpg" for row in range(ROWS)], **labels})
     write("t.csv", {"comment": texts, **labels})
     write("komment.csv", {"komment": texts, **labels})
     write("blank.csv", {"comment": ["qqq", "", *texts[2:]]})
     write("h.csv", scores)
     write("h100.csv", {name: 100 * one for name, one in scores.items()})
     np.save(folder / "x.npy", x)
+    np.save(folder / "zoom.npy", 100 * x)
     np.save(folder / "ones.npy", np.ones((ROWS, 3)))
     (folder / "photos").mkdir()
     for row in range(12):
@@ -61,6 +87,7 @@ def place(tmp_path_factory):
     twice.to_csv(folder / "twice.csv", index=False)
     common = {"method": "bce", "epochs": 2, "device": "cpu", "report": False, "quiet": True}
     fit(folder / "l.csv", features=folder / "x.csv", out=folder / "table", **common)
+    fit(folder / "l.csv", features=folder / "x.npy", out=folder / "matrix", **common)
     fit(folder / "t.csv", text="comment", out=folder / "text", **common)
     fit(
         folder / "l.csv", features=folder / "x.csv", hints=[folder / "h.csv"],
@@ -79,7 +106,12 @@ def place(tmp_path_factory):
 
 
 TRAIN = ("train", "l.csv", "--method", "bce", "--epochs", "1", "--no-report", "--out", "new")
+X = (*TRAIN, "--features", "x.csv")
 PICTURES = ("--images", "photos", "--backbone", "test_efficientnet", "--weights", "none")
+
+
+def weigh(labels):
+    return (X[0], labels, *X[2:])
 
 
 @pytest.mark.parametrize(
@@ -90,6 +122,9 @@ PICTURES = ("--images", "photos", "--backbone", "test_efficientnet", "--weights"
         ("predict table title.csv", 0, "not seen these values: 'colour' in 100% of the rows, such"),
         ("predict table zoom.csv", 0, "'f1' in .*% of the rows, such as .*, beyond -.* to "),
         ("evaluate table l.csv --features zoom.csv", 0, "'f1' in .*% of the rows"),
+        ("predict matrix x.npy", 0, None),
+        ("predict matrix zoom.npy", 0, "not seen these values: 3 of 3 columns .* as column 0"),
+        ("evaluate matrix l.csv --features zoom.npy", 0, "3 of 3 columns of the features"),
         ("predict text blank.csv", 0, "2 of 80 texts have no term that the run knows; each"),
         ("predict hinted x.csv --hints h.csv", 0, None),
         ("predict hinted x.csv --hints h100.csv", 2, "between 0 and 1, as in training, got"),
@@ -104,6 +139,11 @@ PICTURES = ("--images", "photos", "--backbone", "test_efficientnet", "--weights"
             0,
             "'CAT' the class 'cat'",
         ),
+        # One check of the classes.
+        ((*TRAIN[:1], "spelt.csv", *TRAIN[2:], "--features", "x.csv"), 0, "differently: 'cat', 'C"),
+        ("data check spelt.csv", 0, "spelt differently: 'cat', 'Cat'.*'No Finding' may mean that"),
+        ("evaluate table spelt.csv --features x.csv", 0, "'No Finding' may mean that a row has no"),
+        ("audit spelt.csv --features x.csv --method bce --folds 2 --out audit", 2, "'cat', 'Cat'"),
         # Options without effect.
         ("predict table x.csv --bad-images fail", 2, "has no effect, since the run was not"),
         ("predict table x.csv --bad-images skop", 2, "expected skip or fail, got 'skop'"),
@@ -113,6 +153,34 @@ PICTURES = ("--images", "photos", "--backbone", "test_efficientnet", "--weights"
         ("audit text komment.csv --out audit", 2, "text=.comment. .--text comment.: there is"),
         ("predict both t.csv --features x.csv --features x.npy", 0, None),
         ((*TRAIN, "--features", "comma.csv"), 2, "'f1' holds numbers with a comma, such as"),
+        ((*TRAIN, "--features", "kg.csv"), 2, "'f1' holds numbers with a unit, such as '.* kg'"),
+        ((*TRAIN, "--features", "percent.csv"), 2, "'f1' holds numbers with a unit, such as"),
+        ((*TRAIN, "--features", "euro.csv"), 2, "'f1' holds numbers with a unit, such as '€"),
+        ((*TRAIN, "--features", "marked.csv"), 0, "'f1' has .* different numbers and other texts"),
+        ((*TRAIN, "--features", "sentinel.csv"), 0, "'f1' holds -999 in . rows, far from all"),
+        ((*TRAIN, "--features", "number.csv"), 0, "'nr' numbers the rows; drop it"),
+        ((*TRAIN, "--features", "key.csv"), 2, "'key' has .. different texts in .. training rows"),
+        ((*TRAIN, "--features", "x.csv", "--features", "x.csv"), 2, "features: x.csv is given twi"),
+        (
+            (*TRAIN, "--features", "x.csv", "--truth", "inverse.csv"),
+            0,
+            "warning: 80 of 80 present labels are absent in the complete labels",
+        ),
+        # Hints, weights, groups and verdicts.
+        ((*X, "--hints", "invert.csv"), 0, "hint invert.csv: its scores hardly rank the labels"),
+        ((*X, "--hints", "units.csv"), 0, "warning: above 1, unlike the other columns: 'cat'"),
+        ((*X, "--label-weights", "l.csv"), 2, "l.csv: these weights are the labels, 1 where one"),
+        ((*weigh("equal.csv"), "--weight-column", "weight"), 0, "'weight' are 5, so they have no"),
+        ((*weigh("huge.csv"), "--weight-column", "weight"), 0, "1e.06, is more than all others"),
+        ((*weigh("sex.csv"), "--group-column", "sex"), 0, "'sex' is 0 or 1 in every row, as lab"),
+        ((*X, "--verdicts", "none.csv"), 2, "none.csv: contains no verdict"),
+        ((*X, "--verdicts", "half.csv"), 2, "the numbers of rows, counted from 1, got '1.5'"),
+        ((*X, "--verdicts", "word.csv"), 2, "the numbers of rows, counted from 1, got 'x'"),
+        ((*X, "--verdicts", "other.csv"), 0, "'i00' is in row 1, not 5; the items count"),
+        # Copies of rows, and names instead of texts.
+        ((*TRAIN, "--features", "copied.csv"), 0, "20 of 80 rows are copies of other rows"),
+        ("data check l.csv --features copied.csv", 0, "20 of 80 rows are copies of other rows"),
+        ((*TRAIN[:1], "named.csv", *TRAIN[2:], "--text", "comment"), 0, "every text is one name"),
         # Images.
         (("train", "twice.csv", *PICTURES), 2, "'i03' and 'i03.png' are one image .i03.png.; keep"),
         ("data check twice.csv --images photos", 1, "'i03' and 'i03.png' are one image"),

@@ -138,6 +138,14 @@ def write_audit(
     return write_folder(path, data, info)
 
 
+def list_foreign_files(path: Path, labels: Path) -> list[Path]:
+    """Return the files that an audit of `labels` would replace in a folder, and did not write."""
+    if not (path / INFO).exists():
+        names = (SCORES, CLASSES, PRECISION, "missing.csv", "wrong.csv", CANDIDATES, "report.html")
+        return [path / name for name in names]
+    return [] if open_audit(path).labels_file == labels.resolve() else [path / INFO]
+
+
 def describe_source(
     config: Config, reading: Mapping[str, object], origin: str, warnings: list[str]
 ) -> dict[str, object]:

@@ -17,6 +17,7 @@ from halftruth.train.config import Config
 from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.task import (
     find_reading_options,
+    group_repeated_items,
     is_same_file,
     read_groups,
     read_label_rows,
@@ -99,6 +100,8 @@ def read_audit_inputs(config: Config, split: str | None) -> AuditInputs:
             f"{file}: none of the labels of its {len(rows):,} rows is present (1), so there is "
             "nothing to learn from; check the columns and the coding (--zero, --blank)"
         )
+    if groups is None:
+        groups = group_repeated_items(labels.items)
     return AuditInputs(config, reading, labels, rows, None if groups is None else groups[rows])
 
 

@@ -25,6 +25,7 @@ from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.run import train
 from halftruth.train.run_logger import RunLogger
 from halftruth.train.settings import SETTINGS, get_defaults
+from halftruth.train.task import group_repeated_items
 
 # The share of the training rows of a fold that chooses its epoch.
 _VALIDATION = 0.1
@@ -53,9 +54,8 @@ def cross_scores(
     """
     items = np.arange(len(labels)).astype(str) if labels.items is None else labels.items
     labels = replace(labels, items=items)
-    if groups is None and len(np.unique(items)) < len(items):
-        # A model that was trained on an item must not score other rows of it.
-        groups = items
+    if groups is None:
+        groups = group_repeated_items(labels.items)
     folder.mkdir(parents=True, exist_ok=True)
     fold = fold_of_rows(len(labels), folds, seed, groups)
     verified = np.zeros(labels.values.shape, np.int8) if verified is None else verified

@@ -149,6 +149,7 @@ def make_audit(
         known = calibrate(
             inputs.labels.values[good], scores[good], verified=verified[good],
             selection=selection, unlabelled_rows=unlabelled_rows, seed=seed,
+            groups=None if inputs.groups is None else inputs.groups[good],
             **choose_propensities(facts, inputs.whole.values),
         )  # fmt: skip
     except NoRankingError as error:

@@ -64,7 +64,7 @@ def repair(
         raise DataError(f"rejected: expected leave or absent, got {rejected!r}")
     check_writable(audit, out)
     before = read_audited(audit)
-    diff = out.with_name(f"{out.name[: -len(table_suffix(out))]}.diff.csv")
+    diff = name_changes(out)
     _check_targets(audit.labels_file, out, diff)
     changes = find_changes(audit, precision=precision, rejected=rejected == "absent")
     wanted = apply_changes(before, changes)
@@ -86,6 +86,11 @@ def repair(
         verified_absent=int((changed & (written.values == ABSENT) & (before.values == 0)).sum()),
         notes=() if precision is None else _note_limits(audit, precision),
     )
+
+
+def name_changes(out: Path) -> Path:
+    """Return the path of the list of changes, next to the repaired file."""
+    return out.with_name(f"{out.name.removesuffix(table_suffix(out))}.diff.csv")
 
 
 def _note_limits(audit: AuditFolder, precision: float) -> tuple[str, ...]:

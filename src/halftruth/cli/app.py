@@ -195,6 +195,7 @@ def demo(
     browser: Annotated[
         bool, typer.Option(help="Open the page at the end, if the command runs in a terminal.")
     ] = True,
+    overwrite: o.Overwrite = False,
 ) -> None:
     """Run everything on generated images: hide labels, train, compare, find the hidden labels.
 
@@ -205,6 +206,7 @@ def demo(
     from halftruth.demo import run_demo
 
     o.check_folder(out)
+    o.check_outputs(out / "index.html", overwrite=overwrite)
     run_demo(out, seed=seed)
     if browser and sys.stdout.isatty():
         webbrowser.open((out / "index.html").resolve().as_uri())

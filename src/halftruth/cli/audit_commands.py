@@ -84,6 +84,7 @@ def audit(
     read_features: Annotated[
         list[str] | None, typer.Option(help="key=value: how to read the features.")
     ] = None,
+    overwrite: o.Overwrite = False,
 ) -> None:
     """Find missing and wrong labels: ranked candidates, estimated counts, a report.
 
@@ -97,6 +98,7 @@ def audit(
 
     check_device(inputs.get("device", "auto"))
     o.check_folder(out)
+    from halftruth.audit.audit_folder import list_foreign_files
     from halftruth.audit.make_audit import make_audit
     from halftruth.report.audit_report import write_audit_report
     from halftruth.train.trainer import Interrupted
@@ -115,6 +117,8 @@ def audit(
     given = {
         name: value for name, value in {"folds": folds, **nested}.items() if value not in (None, {})
     }
+    if labels is not None or source.is_file():
+        o.check_outputs(list_foreign_files(out, labels or source), overwrite=overwrite)
     try:
         found = make_audit(
             source, labels, out=out, split=split, reading=reading, selection=selection, most=most,
@@ -163,6 +167,7 @@ def plan(
     from halftruth.data import DataError
 
     o.check_folder(out)
+    o.check_outputs(out.iterdir() if out.is_dir() else ())
     if source.is_dir() or (source / INFO).exists():
         if given := [*inputs, *reading]:
             raise DataError(

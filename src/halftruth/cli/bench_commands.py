@@ -61,6 +61,8 @@ def run(
     """
     from halftruth.bench import load_grid
 
+    if out.suffix != ".jsonl":
+        raise typer.BadParameter(f"expected a .jsonl file, got {out}", param_hint="--out")
     spec = load_grid(
         grid, seeds=parse_seeds(seeds), trials=trials, decide=decide,
         labels=None if labels is None else labels.split(","),
@@ -155,6 +157,7 @@ def write(
     option: Annotated[
         list[str] | None, typer.Option(help="key=value: an option of the data set.")
     ] = None,
+    overwrite: o.Overwrite = False,
 ) -> None:
     """Write a data set's labels as files for `halftruth train` and the recipes.
 
@@ -164,12 +167,13 @@ def write(
     from halftruth.bench.run_data import write_labels_and_truth
 
     o.check_folder(out)
+    shown, truth = out / f"{labels}.csv", out / "truth.csv"
+    o.check_outputs([shown, truth], root, overwrite=overwrite)
     try:
         read = benchmarks.load(
             name, root, labels=labels, seed=seed, **o.assignments(option, "--option")
         )
     except (TypeError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
-    shown, truth = out / f"{labels}.csv", out / "truth.csv"
     write_labels_and_truth(read, shown, truth, read.truth)
     say(f"{read.describe()}\n{shown} and {truth} written")

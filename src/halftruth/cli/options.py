@@ -173,23 +173,25 @@ def check_folder(path: Path, option: str = "--out") -> None:
         raise typer.BadParameter(f"expected a folder, got the file {path}", param_hint=option)
 
 
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")]
 
 
-def check_not_read(out: Path, *read: Any, overwrite: bool = True) -> None:
+def check_outputs(out: Path | Iterable[Path], *read: Any, overwrite: bool | None = None) -> None:
     """Refuse to write over a file that the command reads, or over any without `overwrite`.
 
-    `read`: paths, lists of them, or None.
+    `out`: what the command writes. `read`: paths, lists of them, or None. `overwrite`: None if the
+    command has no such option.
     """
     lists = ([some] if isinstance(some, str | Path) else some or [] for some in read)
-    if out.exists() and any(Path(one).resolve() == out.resolve() for some in lists for one in some):
-        raise typer.BadParameter(
-            f"{out} is a file that this command reads; give another name", param_hint="--out"
-        )
-    if out.exists() and not overwrite:
-        raise typer.BadParameter(
-            f"{out} exists; give another name, or --overwrite to replace it", param_hint="--out"
-        )
+    used = [Path(one) for some in lists for one in some if Path(one).exists()]
+    for path in [out] if isinstance(out, Path) else out:
+        if path.exists() and any(path.samefile(one) for one in used):
+            raise typer.BadParameter(
+                f"{path} is a file that this command reads; give another name", param_hint="--out"
+            )
+        if path.exists() and not overwrite:
+            more = "" if overwrite is None else ", or --overwrite to replace it"
+            raise typer.BadParameter(f"{path} exists; give another name{more}", param_hint="--out")
 
 
 def find_run(place: str) -> Path:

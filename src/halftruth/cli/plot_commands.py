@@ -45,6 +45,7 @@ def losses(
         int, typer.Option(help="Number of classes, for methods that depend on it.")
     ] = 20,
     out: Out = None,
+    overwrite: o.Overwrite = False,
 ) -> None:
     """Draw loss and gradient of any methods over the probability, per kind of label.
 
@@ -55,7 +56,7 @@ def losses(
     positions = _parse_numbers(at, "--at")
     with _option_errors():
         drawing = draw_losses(methods, positions, epochs=epochs, classes=classes)
-    _save([drawing], out, Path("plots/losses"))
+    _save([drawing], out, Path("plots/losses"), overwrite)
 
 
 @app.command("surface")
@@ -64,6 +65,7 @@ def surface(
         str, typer.Argument(help="A method, with arguments as in any-class:lam=0.05")
     ],
     out: Out = None,
+    overwrite: o.Overwrite = False,
 ) -> None:
     """Draw the likelihood of two classes over both probabilities; for any-class also its means.
 
@@ -75,7 +77,7 @@ def surface(
         drawings = [draw_surface(method)]
     if method.startswith("any-class"):
         drawings.append(draw_means())
-    _save(drawings, out, Path("plots"))
+    _save(drawings, out, Path("plots"), overwrite)
 
 
 @app.command("run")
@@ -90,6 +92,7 @@ def run(
         typer.Option("--class", help="A class for class-distributions; may be repeated."),
     ] = None,
     out: Out = None,
+    overwrite: o.Overwrite = False,
 ) -> None:
     """Draw learning curves, probabilities, corrected labels and classes of one or several runs.
 
@@ -101,7 +104,7 @@ def run(
     from halftruth.plots.run_figures import draw_runs
 
     drawings, left_out = draw_runs(runs, figure or (), class_ or ())
-    _save(drawings, out, runs[0] / "plots" if len(runs) == 1 else Path("plots"))
+    _save(drawings, out, runs[0] / "plots" if len(runs) == 1 else Path("plots"), overwrite)
     for reason in left_out:
         say(f"left out: {reason}")
 
@@ -127,6 +130,7 @@ def data(
         typer.Option(help="key=value: how to read the file of --truth, if it differs."),
     ] = None,
     out: Out = None,
+    overwrite: o.Overwrite = False,
 ) -> None:
     """Draw label counts, positives per row, co-occurrence, and hidden labels if known.
 
@@ -146,7 +150,7 @@ def data(
 
         matrix, complete = join_classes(matrix, complete, read_categories(groups))
     drawings = draw_data(matrix, complete)
-    _save(drawings, out, Path("plots"))
+    _save(drawings, out, Path("plots"), overwrite, labels, truth, groups)
     if all(drawing.name != "co-occurrence" for drawing in drawings):
         say("left out: co-occurrence: no row has two present labels")
 
@@ -161,6 +165,7 @@ def tune(
         str | None, typer.Option("--study", help="Name of the study, if the storage has several.")
     ] = None,
     out: Out = None,
+    overwrite: o.Overwrite = False,
 ) -> None:
     """Draw the history of a search, and how its result depends on each setting.
 
@@ -169,7 +174,7 @@ def tune(
     from halftruth.plots.search_figures import draw_study
 
     folder = Path(study) if Path(study).is_dir() else Path()
-    _save(draw_study(study, name), out, folder / "plots")
+    _save(draw_study(study, name), out, folder / "plots", overwrite)
 
 
 @app.command("bench")
@@ -181,6 +186,7 @@ def bench(
         typer.Option("--method", "-m", help="Draw only this method; may be repeated."),
     ] = None,
     out: Out = None,
+    overwrite: o.Overwrite = False,
 ) -> None:
     """Draw methods next to published numbers.
 
@@ -188,7 +194,7 @@ def bench(
     """
     from halftruth.plots.bench_figures import draw_bench
 
-    _save([draw_bench(results, metric, method or ())], out, Path("plots"))
+    _save([draw_bench(results, metric, method or ())], out, Path("plots"), overwrite, results)
 
 
 def _parse_numbers(text: str, option: str) -> list[float]:
@@ -209,8 +215,12 @@ def _option_errors() -> Iterator[None]:
         raise typer.BadParameter(str(error)) from error
 
 
-def _save(drawings: Iterable[Drawing], out: Path | None, default: Path) -> None:
-    from halftruth.plots.style import save_all
+def _save(
+    drawings: Iterable[Drawing], out: Path | None, default: Path, overwrite: bool, *read: object
+) -> None:
+    from halftruth.plots.style import name_files, save_all
 
-    for path in save_all(list(drawings), default if out is None else out):
+    drawings, place = list(drawings), default if out is None else out
+    o.check_outputs(name_files(drawings, place), *read, overwrite=overwrite)
+    for path in save_all(drawings, place):
         say(str(path))

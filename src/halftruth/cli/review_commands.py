@@ -143,6 +143,7 @@ def repair(
 
     halftruth repair audit/ --out labels.fixed.csv
     """
+    from halftruth.audit.repair import name_changes
     from halftruth.audit.repair import repair as write
 
     if out is None and not export:
@@ -151,8 +152,9 @@ def repair(
         raise typer.BadParameter(
             f"expected more than 0 and at most 1, got {precision}", param_hint="--precision"
         )
+    o.check_outputs([folder / tool for tool in export or ()], overwrite=overwrite)
     if out is not None:
-        o.check_not_read(out, overwrite=overwrite)
+        o.check_outputs([out, name_changes(out)], overwrite=overwrite)
         done = write(folder, out, precision=precision, rejected=rejected, provenance=provenance)
         tell(done.describe())
     export_for(folder, export, precision)

@@ -79,7 +79,7 @@ def evaluate(
     halftruth evaluate runs/first                    (on the rows that it was not fitted on)
     """
     if out is not None:
-        o.check_not_read(out, labels, images, features, hints, overwrite=overwrite)
+        o.check_outputs(out, labels, images, features, hints, overwrite=overwrite)
     _check_rule(decide)
     trained = open_run(run, device, flip)
     from halftruth.train.results.evaluate import evaluate as measure
@@ -154,7 +154,7 @@ def predict(
     halftruth predict runs/first new_photos/*.jpg --out predictions.csv
     """
     _check_table(out)
-    o.check_not_read(out, inputs, images, features, hints, overwrite=overwrite)
+    o.check_outputs(out, inputs, images, features, hints, overwrite=overwrite)
     _check_rule(decide)
     if raw and (decide or labels_per_row or prevalence):
         raise typer.BadParameter(
@@ -211,7 +211,7 @@ def decide(
     halftruth decide predictions.csv --run runs/first --rule precision=0.8 --labels-per-row 1.2
     """
     _check_table(out)
-    o.check_not_read(out, predictions, overwrite=overwrite)
+    o.check_outputs(out, predictions, overwrite=overwrite)
     _check_rule(rule, "--rule")
     from halftruth.data import DataError
     from halftruth.train.results.output_tables import TableWriter
@@ -239,7 +239,7 @@ def export(
 
     halftruth export runs/first --out model.onnx
     """
-    o.check_not_read(out, overwrite=overwrite)
+    o.check_outputs([out, Path(f"{out}.json")], overwrite=overwrite)
     from halftruth.models.export import SUFFIXES
     from halftruth.models.export import export as write
 

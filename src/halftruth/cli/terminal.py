@@ -136,8 +136,9 @@ def show_evaluation(found: "Evaluation") -> None:
         say(f"The estimates are for the {found.estimated_classes:,} most frequent classes.")
     if not found.metrics and not found.estimated:
         say(
-            "Labels are incomplete, and too few to estimate scores (at least 30 rows and one "
-            "present label); --unknown absent counts unknown labels as absent."
+            "Labels are incomplete, and scores are not estimated: this needs at least 30 rows, a "
+            "present label, and scores that rank the labels; --unknown absent counts unknown "
+            "labels as absent."
         )
     list_not_predicted(found.not_predicted)
     for name, reason in found.bad:

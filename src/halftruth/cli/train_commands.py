@@ -178,6 +178,8 @@ def tune(
     from halftruth.train.config import collect
 
     o.check_folder(out)
+    if storage is None and not (out / "study.db").exists():
+        o.check_outputs(out / "best.yaml")
     source, file = o.split_recipe(labels, recipe)
     values = collect({**settings, **o.assignments(setting, "--setting"), **file})
     if options := o.assignments(set_, "--set"):

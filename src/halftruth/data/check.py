@@ -23,7 +23,8 @@ from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 RARE = 5
 # A column with this AUC predicts a class alone. Cells of features that are ranked for that at most.
 _LEAK, _MOST_CELLS = 0.99, 4_000_000
-NOTHING = {"no finding", "no findings", "normal", "none", "nothing", "negative", "background"}
+# Copies of rows that are no accident.
+_FEW_COPIES = 5
 
 
 @dataclass(frozen=True)
@@ -208,11 +209,13 @@ def question_features(
     classes: Sequence[object] | np.ndarray,
     names: Sequence[str] | np.ndarray | None = None,
     place: str = "features",
+    copies: bool = True,
 ) -> list[str]:
-    """Ask about columns (N, D) that alone predict a class: they may be made from its labels.
+    """Ask about columns (N, D) that alone predict a class, and about copies of rows.
 
     `values`: an array, a `WideMatrix` or a scipy matrix; `names`: those of its columns. Of many
-    rows, some are drawn.
+    rows, some are drawn. Such columns may be made from the labels. `copies`: False for scores, and
+    for rows with groups.
     """
     from scipy.special import gammaln
     from scipy.stats import rankdata
@@ -224,6 +227,7 @@ def question_features(
     values = values.toarray() if hasattr(values, "toarray") else np.asarray(values)
     if not np.ptp(values, axis=0).any():
         return [f"{place}: the same in all rows, so nothing can be learned from them"]
+    asked = _question_copies(values, place) if copies else []
     present = labels == PRESENT
     n, count = len(values), present.sum(axis=0)
     # By chance, one of so many columns ranks a few labels first.
@@ -231,7 +235,7 @@ def question_features(
     log_orders = gammaln(n + 1) - gammaln(count + 1) - gammaln(n - count + 1)
     tested = np.flatnonzero(log_orders > log_tries)
     if not len(tested):
-        return []
+        return asked
     count = count[tested]
     lowest = np.nanmin(values, axis=0, initial=np.inf)
     ranks = rankdata(np.where(np.isnan(values), lowest, values), axis=0)
@@ -242,12 +246,27 @@ def question_features(
         for j, k in np.argwhere(np.maximum(auc, 1 - auc) > _LEAK)
     ]
     if not found:
-        return []
+        return asked
     more = f" and {len(found) - 3:,} more" if len(found) > 3 else ""
     return [
+        *asked,
         f"{place}: a column alone predicts a class (AUC over {_LEAK}): {', '.join(found[:3])}"
         f"{more}; if it is made from the labels, drop it: new rows would not keep what scores "
-        "promise"
+        "promise",
+    ]
+
+
+def _question_copies(values: np.ndarray, place: str) -> list[str]:
+    """Ask about rows that repeat others, in a matrix in which most rows differ."""
+    whole = np.ascontiguousarray(values)
+    rows = whole.view(np.dtype((np.void, whole.itemsize * whole.shape[1]))).ravel()
+    copies = len(rows) - len(np.unique(rows))
+    if not max(_FEW_COPIES, 0.02 * len(rows)) <= copies < len(rows) / 2:
+        return []
+    return [
+        f"{place}: {copies:,} of {len(rows):,} rows are copies of other rows; if copies are in "
+        "training and elsewhere, scores are too good: remove them, or give them a group "
+        "(--group-column, groups=)"
     ]
 
 
@@ -292,12 +311,6 @@ def _check_classes(report: Report) -> None:
         )
     names = [entry.name for entry in report.classes]
     report.warnings.extend(question_classes(names))
-    for name in names:
-        if " ".join(name.lower().split()) in NOTHING:
-            report.warnings.append(
-                f"the class {name!r} may mean that a row has no label; if so, read the "
-                f"labels with {option('nothing', name)}, or drop its column"
-            )
 
 
 def _check_rows(report: Report, labels: LabelMatrix, training: LabelMatrix) -> None:

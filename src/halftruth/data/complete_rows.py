@@ -170,7 +170,7 @@ def _refuse_contradictions(
         names = {PRESENT: "present", ABSENT: "absent"}
         raise DataError(
             f"complete_rows (--complete-rows): {source} contradicts the label file in "
-            f"{np.count_nonzero(wrong):,} labels: {labels.classes[k]!r} of {labels.items[row]!r}, "
+            f"{np.count_nonzero(wrong):,} labels: {labels.classes[k]!r} of {labels.items[row]}, "
             f"for instance, is {names[labels.values[row, k]]} in the label file and "
             f"{names[whole[row, k]]} in the complete labels; correct one of the two"
         )

@@ -80,6 +80,14 @@ def read_hint(
         for name, column in zip(classes, scores.T, strict=True)
         if np.isfinite(column).sum() > 1 and np.ptp(column[np.isfinite(column)]) == 0
     ]
+    highest = {
+        name: float(np.nanmax(column))
+        for name, column in zip(classes, scores.T, strict=True)
+        if name not in constant and np.isfinite(column).any()
+    }
+    above = [name for name, value in highest.items() if value > 1]
+    if np.nanmin(scores) >= 0 and 0 < len(above) < len(highest):
+        note += f"; warning: above 1, unlike the other columns: {some(above)}; give one unit"
     if constant:
         note += f"; the same score in all rows, which tells nothing: {some(constant)}"
     if unused:

@@ -15,8 +15,9 @@ from halftruth.data.features import match_rows
 from halftruth.data.readers import read_label_file
 from halftruth.data.readers.duplicates import resolve_duplicates
 from halftruth.data.readers.label_lists import NothingNowhere, question_classes
+from halftruth.data.readers.label_table import question_weights
 from halftruth.data.readers.text_table import plain, read_table
-from halftruth.labels import UNKNOWN, Hierarchy, LabelMatrix, SparseLabels
+from halftruth.labels import PRESENT, UNKNOWN, Hierarchy, LabelMatrix, SparseLabels
 from halftruth.reading import READING, Reading, describe_options
 
 
@@ -253,7 +254,14 @@ def _with_weights(labels: LabelMatrix, path: Path) -> LabelMatrix:
                 f"there is none for {some(lost)}"
             )
         found = np.stack([columns[name] for name in labels.classes], axis=1)
+    same = found.shape == (len(labels), len(labels.classes)) and not labels.is_sparse
+    if same and np.array_equal(found, labels.values == PRESENT):
+        raise DataError(
+            f"{path}: these weights are the labels, 1 where one is present and 0 elsewhere, so "
+            "that no other label would count; give a file of weights"
+        )
+    notes = (*labels.notes, *question_weights(np.asarray(found), str(path)))
     try:
-        return dataclasses.replace(labels, weights=found)
+        return dataclasses.replace(labels, weights=found, notes=notes)
     except ValueError as error:
         raise DataError(f"{path}: {error}") from None

@@ -8,6 +8,7 @@ column per level (0 or 1); rare levels, and levels that training did not have, s
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,11 +18,18 @@ import numpy as np
 
 from halftruth.data.errors import DataError, nearest, some
 from halftruth.data.feature_columns import MATRIX, FeatureColumns, as_numbers, as_texts, has_gaps
+from halftruth.data.readers.text_table import is_number
 
 # Levels with a column of their own: the most frequent ones that enough training rows have.
 MOST_LEVELS, FEWEST_ROWS = 100, 3
 # A decimal comma, or commas between thousands.
+# Numbers with a sign of a currency or a percentage, or with a decimal point and a unit.
+_UNIT = re.compile(
+    r"\s*(?:[$€£]\s*[-+]?[\d.,]+|[-+]?[\d.,]+\s*[%$€£]|[-+]?\d*\.\d+\s*[^\W\d]{1,4})\s*"
+)
 _COMMA = re.compile(r"\s*[-+]?\d+(,\d+)+(\.\d+)?\s*|\s*[-+]?\d+(\.\d{3})*,\d+\s*")
+# Rows or numbers that no longer differ, or follow each other, by accident.
+_SEVERAL = 20
 NUMBER, CATEGORY, VECTOR = "number", "category", "vector"
 
 
@@ -124,6 +132,7 @@ def fit_column(name: str, column: np.ndarray, rows: np.ndarray, place: str) -> C
     gone = np.isnan(values)
     span: tuple[float, ...] = ()
     if kind == NUMBER and not gone.all():
+        _question_numbers(name, values[~gone], place)
         span = (float(np.nanmin(values)), float(np.nanmax(values)))
     if not gone.any():
         # Medians only matter where a later row misses a number.
@@ -139,6 +148,35 @@ def fit_column(name: str, column: np.ndarray, rows: np.ndarray, place: str) -> C
     missing = np.flatnonzero(gone.any(axis=0))
     entries = tuple(missing.tolist())
     return ColumnEncoder(name, kind, fill=tuple(fill.tolist()), missing=entries, span=span)
+
+
+def _question_numbers(name: str, values: np.ndarray, place: str) -> None:
+    """Warn of numbers that may stand for a missing value, and of a column that numbers the rows."""
+    steps = np.diff(values)
+    one_way = (steps > 0).all() or (steps < 0).all()
+    # Of all rows, the training rows are a part.
+    if one_way and len(values) >= _SEVERAL and (steps % 1 == 0).all() and np.abs(steps).mean() < 2:
+        warnings.warn(
+            f"{place}: column {name!r} numbers the rows; drop it unless their order tells something"
+            " about new rows, too (drop_columns=)",
+            stacklevel=2,
+        )
+    for end in {float(values.min()), float(values.max())}:
+        others = values[values != end]
+        nines = re.fullmatch(r"(-1|-?9+)\.0", str(end)) is not None
+        # Of a column of codes, such as 0 and 1, nothing is known.
+        if (
+            nines
+            and len(others)
+            and np.ptp(others)
+            and is_far(np.array([end]), others.min(), others.max())[0]
+        ):
+            warnings.warn(
+                f"{place}: column {name!r} holds {end:g} in {len(values) - len(others):,} rows, "
+                "far from all other numbers; if it stands for a missing value, leave these cells "
+                "blank",
+                stacklevel=2,
+            )
 
 
 def _fit_category(name: str, texts: np.ndarray, place: str) -> ColumnEncoder:
@@ -157,7 +195,25 @@ def _fit_category(name: str, texts: np.ndarray, place: str) -> ColumnEncoder:
             "0.5 instead of 0,5, and 1000 instead of 1,000; if they are categories, write them "
             "another way, or drop the column (drop_columns=)"
         )
-    if len(counts) > MOST_LEVELS and len(counts) > known / 2:
+    units = [text for text in counts if _UNIT.fullmatch(text)]
+    if len(units) > len(counts) / 2:
+        raise DataError(
+            f"{place}: column {name!r} holds numbers with a unit, such as {units[0]!r}; write the "
+            "numbers alone, or drop the column (drop_columns=)"
+        )
+    numbers = sum(map(is_number, counts))
+    if numbers > _SEVERAL and len(counts) / 2 < numbers < len(counts):
+        other = next(text for text in counts if not is_number(text))
+        warnings.warn(
+            f"{place}: column {name!r} has {numbers:,} different numbers and other texts, such as "
+            f"{other!r:.40}, so that each number is a category; if the texts stand for missing "
+            "values, leave these cells blank",
+            stacklevel=2,
+        )
+    # Numbers alone are categories because the user says so.
+    differ = known >= _SEVERAL and len(counts) > 0.9 * known and numbers < len(counts)
+    few = len(counts) <= MOST_LEVELS and not differ
+    if not few and len(counts) > known / 2:
         example = next(iter(counts))
         raise DataError(
             f"{place}: column {name!r} has {len(counts):,} different texts in {known:,} training "

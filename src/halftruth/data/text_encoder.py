@@ -8,6 +8,7 @@ associated with a present label, for every other model.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,10 @@ _KINDS: dict[str, dict[str, object]] = {
     "words": {"ngram_range": (1, 2), "strip_accents": "unicode", "token_pattern": r"(?u)\b\w+\b"},
     "characters": {"analyzer": "char_wb", "ngram_range": (2, 5)},
 }
+
+
+# A text that is a name or a number, in letters that have spaces between words.
+_NAME = re.compile(r"\s*[!-~]+\s*")
 
 
 class TextEncoder:
@@ -143,6 +148,13 @@ def check_texts(texts: Sequence[str], place: str, *, may_be_blank: bool = False)
         raise DataError(f"{place} row {listed + 1}: expected text, got {texts[listed]!r:.60}")
     if not may_be_blank and not any(text.strip() for text in texts):
         raise DataError(f"{place}: every text is blank; name the column that holds the text")
+    words = [text for text in texts if text.strip()]
+    if len(words) >= 20 and len({*words}) == len(words) and all(map(_NAME.fullmatch, words)):
+        warnings.warn(
+            f"{place}: every text is one name or number that no other row has, such as "
+            f"{words[0]!r:.40}; is it the column that holds the text?",
+            stacklevel=3,
+        )
     return list(texts)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,11 +49,18 @@ def read_verdicts(path: str | Path) -> pd.DataFrame:
 def find_majority(lines: pd.DataFrame) -> pd.DataFrame:
     """Return one verdict per label, that of the majority of its annotators.
 
-    Labels on which they are divided equally are left out. An annotator (`by`) with as many
-    verdicts for a label as against it has no vote.
+    Labels on which they are divided equally are left out, with a warning. An annotator (`by`) with
+    as many verdicts for a label as against it has no vote.
     """
     votes = lines.groupby([*_LABEL, "by"], sort=False)["verdict"].sum().map(np.sign).reset_index()
     balance = np.sign(votes.groupby(_LABEL, sort=False)["verdict"].transform("sum"))
+    if (divided := votes.loc[balance == 0, _LABEL].drop_duplicates()).size:
+        row, item, name = divided.iloc[0]
+        warnings.warn(
+            f"verdicts: as many for as against {len(divided):,} labels, such as {name!r} of "
+            f"{item or f'row {row + 1}'}; these labels do not change",
+            stacklevel=3,
+        )
     decided = votes[(balance != 0) & (votes["verdict"] == balance)]
     return decided.drop_duplicates(_LABEL, ignore_index=True)[COLUMNS]
 
@@ -86,7 +94,14 @@ def read_verdict_lines(path: Path) -> pd.DataFrame:
         )
     if wrong := sorted({*table["verdict"]} - {*_WORDS}):
         raise DataError(f"{path}: expected the verdicts present or absent, got {some(wrong)}")
-    rows = pd.to_numeric(table.get("row", pd.Series("", table.index)), errors="coerce")
+    if table.empty:
+        raise DataError(f"{path}: contains no verdict")
+    written = table.get("row", pd.Series("", table.index)).str.strip()
+    if (wrong_rows := written[~written.str.fullmatch(r"(\d+(\.0)?)?")]).size:
+        raise DataError(
+            f"{path}: expected the numbers of rows, counted from 1, got {wrong_rows.iloc[0]!r}"
+        )
+    rows = pd.to_numeric(written, errors="coerce")
     # Rows are counted from 1 in files for people.
     return pd.DataFrame(
         {
@@ -125,6 +140,15 @@ def place_verdicts(
                 f"name: {some(missing)}; is it the audit of another file?"
             )
         rows = verdicts["item"].map(at).to_numpy(dtype=np.intp)
+        said = verdicts["row"].to_numpy(dtype=np.intp)
+        if (other := np.flatnonzero((said >= 0) & (said != rows))).size:
+            row = other[0]
+            warnings.warn(
+                f"{source}: the items of {len(other):,} verdicts are in other rows of the label "
+                f"file: {items[rows[row]]!r} is in row {rows[row] + 1:,}, not {said[row] + 1:,}; "
+                "the items count",
+                stacklevel=3,
+            )
     else:
         rows = verdicts["row"].to_numpy(dtype=np.intp)
         if len(rows) and (rows.min() < 0 or rows.max() >= len(labels)):

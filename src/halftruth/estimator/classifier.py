@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from halftruth.data.check import question_features
 from halftruth.data.hints import list_hints, read_hints
 from halftruth.data.memory import check_memory
+from halftruth.data.readers.label_lists import question_classes
 from halftruth.data.wide_matrix import MOST_FEATURES
 from halftruth.estimator import targets, training
 from halftruth.estimator.training import Fitted, TrainingData
@@ -30,6 +31,7 @@ from halftruth.seeds import check_seed
 from halftruth.train.config import Config, ConfigError, resolve_method
 from halftruth.train.ensemble.hints import HintWeights, describe_hints, fit_hints
 from halftruth.train.inputs.batches import apply_in_blocks, is_sparse
+from halftruth.train.inputs.feature_inputs import warn_of_far_columns
 from halftruth.train.label_priors import parse_label_priors
 from halftruth.train.settings import AUTO, ENSEMBLE, MANY_CLASSES_METHOD, ONE_MODEL, SETTINGS
 
@@ -234,12 +236,14 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if groups is not None:
             groups = column_or_1d(groups)
             check_consistent_length(X, groups)
+            targets.check_groups(groups)
         weights = targets.check_sample_weight(sample_weight, X, y)
         # Rows of weight 0 count nowhere, not in folds and not in the model of labelling either.
         counted = np.arange(X.shape[0]) if weights is None else targets.find_counted(weights)
         config = self._make_config()
         config = self._choose_plan(config, X, y.shape[1] if np.ndim(y) == 2 else 1)
         self.plan_ = self._describe_plan(config)
+        self._warn([] if names is None else question_classes(names))
         self.sparse_output_ = is_sparse(y)
         self.hints_: HintWeights | None = None
         if config.method == MANY_CLASSES_METHOD:
@@ -269,7 +273,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         knowledge = self.prevalence or {}, self.complete_classes or (), self.labels_per_row
         shares, complete = parse_label_priors(y, names, *knowledge)
         columns = getattr(self, "feature_names_in_", None)
-        self._warn(question_features(X, y, names, columns, "X"))
+        self._warn(question_features(X, y, names, columns, "X", copies=groups is None))
         data = TrainingData(X, y, groups, weights).select(counted)
         if config.method == ENSEMBLE:
             fitted = training.fit_members(data, config, self.members, self._log)
@@ -289,6 +293,12 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         x = validate_data(self, X, reset=False, **_FLOATS)
         self._check_memory(x.shape[0], 24.0)
+        return self._score_rows(x, hints)
+
+    def _score_rows(self, x: Any, hints: object) -> np.ndarray:
+        """Return the log-odds of checked rows."""
+        if not is_sparse(x):
+            warn_of_far_columns(self.model_, x, getattr(self, "feature_names_in_", None), 4)
         curves = self.probabilities_
         logits = self._with_hints(apply_in_blocks(self.model_, x).numpy(), hints)
         return curves.offset + curves.slope * logits
@@ -327,9 +337,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         # Hints name all rows at once.
         starts = [0] if hints is not None or count <= size else range(0, count, size)
         blocks = [x] if len(starts) == 1 else [x[at : at + size] for at in starts]
-        found = [
-            decisions(infer(self.decision_function(some, hints))).astype(int) for some in blocks
-        ]
+        found = [decisions(infer(self._score_rows(some, hints))).astype(int) for some in blocks]
         if self.sparse_output_:
             from scipy.sparse import csr_matrix, vstack
 
@@ -459,7 +467,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not (found := self._read_hints(hints, len(y))):
             return fitted.logits
         for number, one in enumerate(found, 1):
-            self._warn(question_features(one, y, self.classes_, self.classes_, f"hint {number}"))
+            names = self.classes_
+            self._warn(question_features(one, y, names, names, f"hint {number}", copies=False))
         labels, own = y[fitted.rows], [one[fitted.rows] for one in found]
         self.hints_ = fit_hints(fitted.logits, labels, own)
         places = [f"hint {k + 1}" for k in range(len(found))]

@@ -132,14 +132,19 @@ def save(drawing: Drawing, out: str | Path) -> list[Path]:
         out.parent.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         raise DataError(f"{out.parent} is a file; expected a folder for the figures") from error
-    paths = [out] if out.suffix else [Path(f"{out}{suffix}") for suffix in (".svg", ".png")]
+    *paths, numbers = _name_files(out)
     for path in paths:
         # Without a date, equal figures are equal files.
         meta = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower())
         drawing.figure.savefig(path, metadata=meta, facecolor="white")
-    numbers = Path(f"{out.with_suffix('') if out.suffix else out}.csv")
     numbers.write_text(to_csv_text(drawing.numbers), encoding="utf-8", newline="")
     return [*paths, numbers]
+
+
+def _name_files(out: Path) -> list[Path]:
+    """The files of one figure: its images, and its numbers."""
+    paths = [out] if out.suffix else [Path(f"{out}{suffix}") for suffix in (".svg", ".png")]
+    return [*paths, Path(f"{out.with_suffix('') if out.suffix else out}.csv")]
 
 
 def save_all(drawings: Sequence[Drawing], out: str | Path) -> list[Path]:
@@ -148,15 +153,22 @@ def save_all(drawings: Sequence[Drawing], out: str | Path) -> list[Path]:
     If `out` ends in .svg, .pdf or .png, the names of the files begin with it instead. A single
     figure is written to `out` itself, unless that is a folder.
     """
-    out = Path(out)
-    if len(drawings) == 1 and not out.is_dir():
-        return save(drawings[0], out)
-    if out.suffix and not out.is_dir():
-        names = [out.with_name(f"{out.stem}-{one.name}{out.suffix}") for one in drawings]
-    else:
-        # A method such as package.module:Class has a dot, which would begin the ending.
-        names = [out / re.sub(r"[^\w-]", "-", one.name) for one in drawings]
+    names = _name_figures(drawings, Path(out))
     return [path for one, name in zip(drawings, names, strict=True) for path in save(one, name)]
+
+
+def name_files(drawings: Sequence[Drawing], out: Path) -> list[Path]:
+    """Return the paths that `save_all` writes."""
+    return [path for name in _name_figures(drawings, out) for path in _name_files(name)]
+
+
+def _name_figures(drawings: Sequence[Drawing], out: Path) -> list[Path]:
+    if len(drawings) == 1 and not out.is_dir():
+        return [out]
+    if out.suffix and not out.is_dir():
+        return [out.with_name(f"{out.stem}-{one.name}{out.suffix}") for one in drawings]
+    # A method such as package.module:Class has a dot, which would begin the ending.
+    return [out / re.sub(r"[^\w-]", "-", one.name) for one in drawings]
 
 
 def shorten(name: str, most: int = 22) -> str:

@@ -103,6 +103,7 @@ def estimate_scores(
     draws: int = 100,
     seed: int = 0,
     new_rows: bool = True,
+    groups: np.ndarray | None = None,
 ) -> EstimatedScores:
     """Estimate the scores that complete labels would give, with 90 % intervals.
 
@@ -120,6 +121,7 @@ def estimate_scores(
         seed: of the draws.
         new_rows: the interval is for other rows of the same kind; if False, for the complete labels
             of these rows.
+        groups: (N,) rows of the same value, such as copies of a row, are not independent.
 
     Scores that do not rank the shown labels are refused (`NoRankingError`).
 
@@ -142,7 +144,7 @@ def estimate_scores(
         raise ValueError(f"expected draws of at least 20, got {draws}")
     present = read_range(values, points, present, selection)
     if (values == UNKNOWN).any():
-        measure_ranking(values, points).require()
+        measure_ranking(values, points, groups).require()
     moves = _draw_moves(values, draws, seed, spread)
     return score_probabilities(points, values, predicted, present, moves, seed, new_rows)
 

@@ -162,6 +162,7 @@ def fit_probabilities(
     prevalence: Mapping[int, float] | None = None,
     complete: np.ndarray | None = None,
     unlabelled_rows: str = "auto",
+    groups: np.ndarray | None = None,
     seed: int = 0,
 ) -> Probabilities:
     """Fit P(present | x) to out-of-sample logits and incomplete labels.
@@ -179,6 +180,7 @@ def fit_probabilities(
         complete: (K,) of bool: classes of which every present label is shown.
         unlabelled_rows: whether rows that show no label are in the file ("kept"), or were left out
             ("dropped"); "auto": left out if there is none.
+        groups: (N,) rows of the same value, such as copies of a row, are not independent.
         seed: of the sample of rows that is fitted, where there are many.
 
     >>> z = np.array([[3.0], [2.0], [-3.0], [-4.0]] * 50)
@@ -208,7 +210,8 @@ def fit_probabilities(
     part, scores = values[some].astype(np.int8), sigmoid(z[some])
     not_known = ""
     if (part == UNKNOWN).any() and (part == PRESENT).any():
-        ranking = measure_ranking(labels[some], z[some])
+        kin = None if groups is None else groups[some]
+        ranking = measure_ranking(labels[some], z[some], kin)
         not_known = "" if ranking.found else ranking.describe()
     how_shown = how, blank_is_empty, only_shown
     fits, start = _fit_assumptions(part, scores, *how_shown, propensity)

@@ -7,7 +7,9 @@ others, class by class, so that the frequency of classes alone is no ranking:
 
 If the scores knew nothing, any order of the rows would be as likely as any other. The variance of T
 over all orders is exact, Σ (SᵀS)(RᵀR) / (N − 1) with the centred labels S and ranks R, so that
-classes may go together or exclude each other.
+classes may go together or exclude each other. Rows of one group (copies of a row, images of one
+patient) are less evidence than others: the variance is multiplied by the ratio of the variance
+between groups to that between rows.
 """
 
 from __future__ import annotations
@@ -56,12 +58,21 @@ class Ranking:
             raise NoRankingError(self.describe())
 
 
-def measure_ranking(labels: np.ndarray, scores: np.ndarray) -> Ranking:
+def measure_ranking(
+    labels: np.ndarray, scores: np.ndarray, groups: np.ndarray | None = None
+) -> Ranking:
     """Compare the scores (N, K) of rows that show a class with those of all others.
+
+    `groups` (N,): rows of the same value are not independent.
 
     >>> z = np.arange(40.0)[:, None]
     >>> measure_ranking(z > 20, z).found, measure_ranking(z % 2, z).found
     (True, False)
+    >>> noise = np.random.default_rng(17).normal(size=(2, 20, 1)).repeat(9, axis=1)
+    >>> measure_ranking(noise[0] > 0, noise[1]).found
+    True
+    >>> measure_ranking(noise[0] > 0, noise[1], np.arange(20).repeat(9)).found
+    False
     """
     rows = np.arange(len(labels))
     if len(rows) > _MOST_ROWS:
@@ -79,6 +90,11 @@ def measure_ranking(labels: np.ndarray, scores: np.ndarray) -> Ranking:
     spread = rank.std(axis=0)
     moved, shown = rank / spread, shown - shown.mean(axis=0)
     variance = ((shown.T @ shown) * (moved.T @ moved)).sum() / (n - 1)
+    if groups is not None:
+        by_row = (shown * moved).sum(axis=1)
+        by_row -= by_row.mean()
+        by_group = np.bincount(np.unique(groups[rows], return_inverse=True)[1], by_row)
+        variance *= max((by_group**2).sum() / max((by_row**2).sum(), 1e-12), 1)
     return Ranking(float((own / spread).sum() / np.sqrt(max(variance, 1e-12))), float(auc), n)
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import inspect
 import warnings
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,6 +168,12 @@ class Config(Settings):
             f"{name}: there is no file or folder {path}"
             for name, path in files
             if path and not exists(path)
+        ]
+        found += [
+            f"{name}: {path} is given twice"
+            for name in ("features", "hints", "images")
+            for path, count in Counter(map(str, getattr(self, name))).items()
+            if count > 1
         ]
         if self.tunes_encoder and self.features:
             found.append(

@@ -16,7 +16,6 @@ from halftruth.data.check import completeness_hint
 from halftruth.data.splits import named_splits
 from halftruth.train.config import AUTO, Config, load_settings
 from halftruth.train.devices import find_unused_processes, keep_freed_memory, make_accelerator
-from halftruth.train.ensemble.kept_members import MEMBERS
 from halftruth.train.fitted import FittedModel
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
 from halftruth.train.plans.choose import choose_plan
@@ -24,9 +23,11 @@ from halftruth.train.plans.plan import Plan, Work, load_last
 from halftruth.train.results.run_result import Result
 from halftruth.train.run_folder import (
     LAST,
+    MEMBERS,
     RESULT,
     CheckpointError,
     check_is_folder,
+    check_is_free,
     lock_folder,
     replace_file,
     write_manifest,
@@ -83,6 +84,7 @@ class Run:
         keep_freed_memory()
         if not resume:
             load_last(self.folder, resume, self.folder)
+            check_is_free(self.folder)
         task = self._load_task(FeatureEncoder.load(self.folder) if resume else None)
         with self._lock():
             saved = load_last(self.folder, resume, self.folder)

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from halftruth.data.wide_matrix import WideMatrix
 from halftruth.labels import SparseLabels
-from halftruth.train.config import Config, ConfigError
+from halftruth.train.config import Config, ConfigError, read_settings
 from halftruth.train.settings import FIXED, FREE, SETTINGS
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ ENSEMBLE = "ensemble"
 # The best head of the first stage, before it is moved to the backbone.
 HEAD = "head.safetensors"
 RESULT = "result.json"
+# The folder of fitted members of an ensemble; the run removes it when it is finished.
+MEMBERS = "members"
 # Logits of rows the model was not fitted on, for other rules of decisions and for estimates.
 OUT_OF_SAMPLE = "out_of_sample.npz"
 # The checksums of the files that predictions need, where a run has them. Written last.
@@ -128,8 +130,8 @@ def replace_nonfinite(node: object) -> object:
     return node
 
 
-def read_result(folder: Path, classes: int) -> dict[str, object]:
-    """Return the content of result.json, checked."""
+def read_result(folder: Path, classes: Sequence[str]) -> dict[str, object]:
+    """Return the content of result.json of a run with these classes, checked."""
     path = folder / RESULT
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -139,11 +141,13 @@ def read_result(folder: Path, classes: int) -> dict[str, object]:
             f"cannot read {path}: {type(error).__name__}: {error}. It is written at the end of "
             f"training; `halftruth train --resume --out {folder}` writes it again"
         ) from error
-    if thresholds.shape != (classes,) or not np.isfinite(thresholds).all():
+    if thresholds.shape != (len(classes),) or not np.isfinite(thresholds).all():
         raise CheckpointError(
-            f"{path}: expected one finite threshold for each of the {classes} classes, got "
+            f"{path}: expected one finite threshold for each of the {len(classes)} classes, got "
             f"{thresholds.size} values; `halftruth train --resume --out {folder}` writes it again"
         )
+    if list(found.get("classes", ())) != list(classes):
+        raise CheckpointError(f"{path}: its classes are not those of {BEST}; restore the folder")
     return dict(found)
 
 
@@ -315,6 +319,26 @@ def check_is_folder(path: Path) -> None:
     for part in (path, *path.parents):
         if part.exists() and not part.is_dir():
             raise ConfigError([f"out: expected a folder, got the file {part}"])
+
+
+def check_is_free(folder: Path) -> None:
+    """Refuse a new run in a folder with a finished run, or with files that no run has written."""
+    names = ("config.yaml", RESULT, MANIFEST, "classes.csv", "metrics.jsonl", "report.html")
+    found = [name for name in (*names, MEMBERS) if (folder / name).exists()]
+    try:
+        begun = "labels" in read_settings(folder)
+    except (ConfigError, OSError):
+        begun = False
+    if begun and (folder / RESULT).exists():
+        raise CheckpointError(
+            f"{folder} already holds a run: continue it (--resume), or choose another folder "
+            "(--out)"
+        )
+    if found and not begun:
+        raise CheckpointError(
+            f"{folder} holds {', '.join(found)}, which a run would replace; choose another folder "
+            "(--out)"
+        )
 
 
 # Descriptors of the locks that this process holds.

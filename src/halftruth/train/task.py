@@ -1,5 +1,6 @@
 """The data of a run: labels, complete labels if known, parts, inputs."""
 
+import warnings
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from halftruth.data.hints import Hint, read_hint_names, read_hints
 from halftruth.data.verdicts import apply_verdicts
 from halftruth.labels import (
     MANY_CLASSES,
+    PRESENT,
     UNKNOWN,
     LabelMatrix,
 )
@@ -113,11 +115,27 @@ class Task:
             return []
         given = self.labels.values, self.classes
         found = [] if self.features is None else question_features(
-            self.features, *given, None if self.encoder is None else self.encoder.outputs
+            self.features, *given, None if self.encoder is None else self.encoder.outputs,
+            copies=self.groups is None,
         )  # fmt: skip
         for hint in self.hints:
-            found += question_features(hint.scores, *given, self.classes, f"hint {hint.place}")
+            found += question_features(
+                hint.scores, *given, self.classes, f"hint {hint.place}", False
+            )
         return found
+
+    def _question_truth(self) -> list[str]:
+        """Ask about labels that the complete labels contradict."""
+        if self.labels.is_sparse or self.truth is None:
+            return []
+        shown = self.labels.values == PRESENT
+        wrong = int((shown & (self.truth != PRESENT)).sum())
+        if not wrong:
+            return []
+        return [
+            f"warning: {wrong:,} of {int(shown.sum()):,} present labels are absent in the complete "
+            "labels; if not so many are wrong, check the order of their rows and their coding"
+        ]
 
     def describe(self) -> str:
         """Return a description of the data."""
@@ -139,6 +157,7 @@ class Task:
         lines += [f"warning: {text}" for text in self.question_inputs()]
         if self.truth is not None:
             lines.append("complete labels are known, for choosing the epoch and for metrics")
+            lines += self._question_truth()
         return "\n".join(lines)
 
 
@@ -200,10 +219,16 @@ def _read_rows(config: Config, sparse: bool) -> tuple[LabelMatrix, np.ndarray | 
     if config.unlabelled_rows == "dropped" and not sparse:
         # Reported before training; it is used after it.
         check_unlabelled_rows(labels.values)
-    if groups is None and labels.items is not None and len(set(labels.items)) < len(labels):
-        # Rows of one item are copies of its input: a model must not be judged on those it has seen.
-        groups = np.asarray(labels.items, dtype=str)
-    return labels, groups
+    return labels, groups if groups is not None else group_repeated_items(labels.items)
+
+
+def group_repeated_items(items: np.ndarray | None) -> np.ndarray | None:
+    """Return the items of rows as their groups if some repeat: such rows have the same input.
+
+    A model must not be judged on rows of an item that it has seen.
+    """
+    repeats = items is not None and len(set(items)) < len(items)
+    return np.asarray(items, dtype=str) if repeats else None
 
 
 def read_label_rows(
@@ -321,9 +346,16 @@ def read_groups(config: Config) -> np.ndarray | None:
     """Return the group of each row (a patient), if there is a column of groups."""
     if not config.group_column:
         return None
-    return read_column(
+    groups = read_column(
         config.labels, config.group_column, option="group_column", **text_options(config.reading)
     )
+    if {str(group) for group in groups} <= {"0", "1"}:
+        warnings.warn(
+            f"group_column (--group-column): {config.group_column!r} is 0 or 1 in every row, as "
+            "labels are; if it is a class, leave the option out",
+            stacklevel=2,
+        )
+    return groups
 
 
 def check_parts(task: Task, config: Config) -> None:

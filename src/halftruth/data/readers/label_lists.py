@@ -7,8 +7,9 @@ import io
 import json
 import re
 import tokenize
+import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +23,9 @@ from halftruth.labels import MANY_CLASSES, PRESENT, SparseLabels
 
 SEPARATORS = ("|", ";", ",")
 _DIGITS = {"0", "1", "-1"}
+# Names of classes that mean no class, and what is between the words of a name.
+_NOTHING = {"no finding", "no findings", "normal", "none", "nothing", "negative", "background"}
+_BETWEEN_WORDS = re.compile(r"(?<=[^\W_])[\s_-]+(?=[^\W_])")
 # Stands for cells that are lists written as text, where a separator is expected; and for cells of
 # Label Studio, which are {"choices": ["cat", "dog"]}, or a name alone.
 LIST, CHOICES = "[]", '{"choices": []}'
@@ -239,22 +243,29 @@ def _check_names(lists: Sequence[Sequence[str]], where: Callable[[int], str]) ->
     )
 
 
-def question_classes(classes: Sequence[str]) -> list[str]:
-    """What to ask about class names: one class in several spellings, several classes in one name.
+def question_classes(classes: Iterable[object]) -> list[str]:
+    """What to ask about class names: several spellings, several classes in one name, no class.
 
-    >>> question_classes(["cat", "Cat"])
-    ["these classes may be one class, spelt differently: 'cat', 'Cat'"]
+    >>> question_classes(["hot dog", "Hot_Dog"])
+    ["these classes may be one class, spelt differently: 'hot dog', 'Hot_Dog'"]
     """
-    spellings: dict[str, list[str]] = {}
-    for name in classes:
-        spellings.setdefault(" ".join(name.lower().split()), []).append(name)
+    known, spellings = [str(name) for name in classes], dict[str, list[str]]()
+    for name in known:
+        letters = unicodedata.normalize("NFKC", name).casefold().strip()
+        spellings.setdefault(_BETWEEN_WORDS.sub(" ", letters), []).append(name)
     asked = [
         f"these classes may be one class, spelt differently: {some(names)}"
         for names in spellings.values()
         if len(names) > 1
     ]
+    asked += [
+        f"the class {name!r} may mean that a row has no label; if so, read the labels with "
+        f"{option('nothing', name)}, or drop its column"
+        for spelling in sorted(_NOTHING & spellings.keys())
+        for name in spellings[spelling]
+    ]
     for mark in SEPARATORS:
-        parts = {name: [part.strip() for part in name.split(mark)] for name in classes}
+        parts = {name: [part.strip() for part in name.split(mark)] for name in known}
         counts = Counter(part for names in parts.values() for part in names)
         joined = [
             name

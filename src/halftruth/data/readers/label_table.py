@@ -97,6 +97,24 @@ def labels_from_frame(
     return labels_of_table(table_from_frame(frame), coding, items=index_ids(frame), **options)
 
 
+def question_weights(weights: np.ndarray, place: str) -> list[str]:
+    """What to ask about weights of rows or labels: they have no effect, or are something else."""
+    flat = weights.ravel()
+    known = flat[np.isfinite(flat)]
+    if len(known) < 2:
+        return []
+    if np.ptp(known) == 0:
+        return [f"warning: all weights in {place} are {known[0]:g}, so they have no effect"]
+    if len(known) > 20 and known.max() > known.sum() / 2:
+        return [
+            f"warning: one weight in {place}, {known.max():g}, is more than all others together, "
+            "so that hardly anything else counts"
+        ]
+    if len(known) > 20 and (np.diff(known) == 1).all():
+        return [f"warning: the weights in {place} number the rows; they may be another column"]
+    return []
+
+
 def labels_of_table(
     table: Table,
     coding: Coding,
@@ -122,6 +140,7 @@ def labels_of_table(
     if weight_column is not None:
         weights = read_weight_column(table, weight_column)
         drop_columns = [*drop_columns, weight_column]
+        notes += question_weights(weights, f"column {weight_column!r}")
         if "weight" not in plain(weight_column) and np.isin(weights, (0, 1)).all():
             notes.append(
                 f"warning: the weights in column {weight_column!r} are all 0 or 1, as labels are, "

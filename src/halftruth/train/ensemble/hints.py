@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _LEAST = 1e-3
 # Scores that tell their units.
 _SEVERAL = 10
+# The least AUC of a hint that ranks the labels.
+_RANKS = 0.55
 # Standard deviations before looking at the labels: offset and slope of the model's own scores (0
 # and 1 where the hint tells nothing), and the weight of a hint.
 _OFFSET, _SLOPE, _WEIGHT = 5.0, 1.0, 4.0
@@ -243,6 +245,12 @@ def describe_hints(
             filled = np.where(there, hint, np.nan)[:, columns]
             filled = np.where(np.isnan(filled), np.nanmin(filled, axis=0), filled)
             auc = mean_roc_auc(filled, labels[:, columns])
+        if len(columns) and auc < _RANKS:
+            warnings.warn(
+                f"hint {name}: its scores hardly rank the labels (AUC {100 * auc:.0f}, 50 is "
+                "chance); check the order of its rows and columns, and whether they are inverted",
+                stacklevel=3,
+            )
         share = weights.weight[i] / np.maximum(
             weights.weight.sum(axis=0) + weights.slope * spread, 1e-9
         )

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 
 from halftruth import __version__
 from halftruth.models.ensemble import build_member, get_layout
-from halftruth.train.run_folder import CheckpointError, digest, load_checkpoint, save_checkpoint
+from halftruth.train.run_folder import (
+    MEMBERS,
+    CheckpointError,
+    digest,
+    load_checkpoint,
+    save_checkpoint,
+)
 
 if TYPE_CHECKING:
     from halftruth.train.ensemble.member_fits import FittedMember
-
-# The folder of the files; the run removes it when it is finished.
-MEMBERS = "members"
 
 
 class KeptMembers:

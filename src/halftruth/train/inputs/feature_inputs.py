@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from torch import nn
 
 from halftruth.data import DataError
 from halftruth.data.decode_images import describe_bad
@@ -27,6 +28,7 @@ from halftruth.data.table_encoder import ColumnEncoder
 from halftruth.data.text_encoder import check_texts
 from halftruth.data.wide_matrix import Matrix, WideMatrix
 from halftruth.labels import LabelMatrix
+from halftruth.models.classifier import Standardize
 from halftruth.reading import text_options
 from halftruth.train.config import GIVEN, Config
 from halftruth.train.inputs.feature_encoder import FeatureEncoder, options_for, read_sources
@@ -35,6 +37,9 @@ from halftruth.train.inputs.feature_encoder import FeatureEncoder, options_for, 
 TEXTS_AT_ONCE = 4096
 # Numbers beyond those of training that are no accident: rows, and their share.
 _FEW, _SHARE = 5, 0.2
+
+# Fewer than 4 % of the training rows are as many standard deviations from the mean.
+_FAR, _MOST_ROWS = 5.0, 2000
 
 # Features of some rows (an array or a WideMatrix), their ids and texts, where they have any.
 Encoded = tuple[Any, np.ndarray | None, list[str] | None]
@@ -91,6 +96,26 @@ class NewRows:
                 "spelling and the units: such values predict little",
                 stacklevel=4,
             )
+
+
+def warn_of_far_columns(
+    model: nn.Module, matrix: np.ndarray, names: Sequence[str] | None = None, stacklevel: int = 3
+) -> None:
+    """Warn of columns (N, D) that are far from the training rows of a model, as in other units."""
+    first = next((one for one in model.modules() if isinstance(one, Standardize)), None)
+    if first is None or len(matrix) < _FEW:
+        return
+    some = np.asarray(matrix[:: -(-len(matrix) // _MOST_ROWS)], dtype=np.float32)
+    z = np.abs((some - first.mean.cpu().numpy()) / first.std.cpu().numpy())
+    far = np.flatnonzero((z > _FAR).sum(axis=0) >= max(_FEW, _SHARE * len(some)))
+    if len(far):
+        called = f"column {far[0]}" if names is None else repr(str(names[far[0]]))
+        warnings.warn(
+            f"training has not seen these values: {len(far):,} of {z.shape[1]:,} columns of the "
+            f"features, such as {called}, are far from those of training in many rows. Check their "
+            "order and the units: such values predict little",
+            stacklevel=stacklevel,
+        )
 
 
 def read_inputs(

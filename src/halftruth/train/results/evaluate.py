@@ -34,6 +34,7 @@ from halftruth.train.results.verified_cells import estimate_run
 from halftruth.train.task import (
     choose_parts,
     find_reading_options,
+    group_repeated_items,
     is_same_file,
     read_groups,
     read_label_rows,
@@ -110,11 +111,13 @@ def evaluate(
         given, rows, read = _read_rows(run, Path(labels), split, reading)
         matrix = run.read_features(features or (), given, labels, read)
         return _measure_by_blocks(run, given, rows, matrix, decisions)
-    truth, scores, held = _score_file(run, Path(labels), images, features, split, reading, hints)
+    truth, scores, held, groups = _score_file(
+        run, Path(labels), images, features, split, reading, hints
+    )
     p = scores.probabilities
     complete = not (truth == UNKNOWN).any()
     basis = VERIFIED if complete else UNKNOWN_AS_ABSENT if unknown == "absent" else ESTIMATED
-    found = estimate(p, truth, decisions)
+    found = estimate(p, truth, decisions, groups=groups)
     metrics: dict[str, float] = {}
     table: dict[str, Any] = {"class": run.classes, "present": (truth == PRESENT).sum(axis=0)}
     with warnings.catch_warnings():
@@ -206,10 +209,11 @@ def _score_file(
     split: str | None,
     reading: Mapping[str, object] | None,
     hints: object = None,
-) -> tuple[np.ndarray, Scores, int]:
+) -> tuple[np.ndarray, Scores, int, np.ndarray | None]:
     """The labels of the chosen rows of a file, and the run's scores of them.
 
-    Rows that an ensemble was fitted on have their out-of-sample scores; also how many these are.
+    Rows that an ensemble was fitted on have their out-of-sample scores; also how many these are,
+    and the groups of rows that repeat an item.
     """
     if images is not None and run.inputs is not None and not run.uses_images(images):
         own = "the images are those of training" if run.config.images else "trained on features"
@@ -235,7 +239,8 @@ def _score_file(
         if not len(rows):
             raise DataError(f"{labels}: none of its {len(items):,} images can be read")
         place = run.find_held_out(given, rows, images=images)
-    return values[rows], run.use_held_out(scores, place, hints), int((place >= 0).sum())
+    groups = group_repeated_items(None if given.items is None else given.items[rows])
+    return values[rows], run.use_held_out(scores, place, hints), int((place >= 0).sum()), groups
 
 
 def _read_rows(
@@ -244,6 +249,9 @@ def _read_rows(
     """Return the labels of a file, the chosen rows, and how the file was read."""
     options = {**find_reading_options(run.config, labels), **(reading or {})}
     given = read_label_rows(run.config, labels, options, run.shares_curve).ignore_weightless()
+    for note in given.notes:
+        if note.startswith("warning: "):
+            warnings.warn(f"{labels}: {note.removeprefix('warning: ')}", stacklevel=3)
     known = set(run.classes)
     if extra := [name for name in given.classes if name not in known]:
         warnings.warn(

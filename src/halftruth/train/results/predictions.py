@@ -45,7 +45,13 @@ def decide_again(
             f"expected a table of `halftruth predict {run.folder}`, with a column per class; there "
             f"is none for {some(lost)}"
         )
-    p = table[names].to_numpy(dtype=float)
+    try:
+        p = table[names].to_numpy(dtype=float)
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"expected a probability of every class in every row, as `halftruth predict` writes "
+            f"them ({error})"
+        ) from None
     if not ((p >= 0) & (p <= 1)).all():
         raise DataError("expected probabilities in 0..1, as `halftruth predict` writes them")
     moved = run.at_level(labels_per_row, prevalence)

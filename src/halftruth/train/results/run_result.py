@@ -300,7 +300,9 @@ def evaluate_run(
                 part, score_decisions(scores[part], decisions, reference[at]), basis[part]
             )
         p = probabilities(given.logits)
-        result.estimated = list_estimates(estimate(p, given.labels, decisions, present, quiet=True))
+        kin = None if task.groups is None else task.groups[given.rows]
+        found = estimate(p, given.labels, decisions, present, groups=kin, quiet=True)
+        result.estimated = list_estimates(found)
     _add_label_bias(result, task, given, p, decisions, bias)
     return result
 
@@ -334,18 +336,20 @@ def estimate(
     decisions: Decisions,
     present: PresenceRange | None = None,
     *,
+    groups: np.ndarray | None = None,
     quiet: bool = False,
 ) -> EstimatedScores | None:
     """Return estimated scores of rows with unknown labels.
 
-    `present`: P(present) of every label, if the model of labelling was fitted to these rows. None
+    `present`: P(present) of every label, if the model of labelling was fitted to these rows;
+    `groups`: of rows that are not independent. None
     where all labels are known, no label is present, rows are too few, or the scores do not rank the
     shown labels, with a warning unless `quiet`.
     """
     if not (labels == UNKNOWN).any() or not (labels == PRESENT).any() or len(labels) < _LEAST_ROWS:
         return None
     try:
-        return estimate_scores(p, labels, decisions(p), present)
+        return estimate_scores(p, labels, decisions(p), present, groups=groups)
     except NoRankingError as error:
         if not quiet:
             warnings.warn(f"scores are not estimated: {error}", stacklevel=2)
@@ -396,7 +400,7 @@ def decide_without_complete_labels(
         shown=(task.labels.values[task.splits.train] == PRESENT).sum(axis=0), rule=config.decide,
         bias=bias, exponent=exponent, verified=verified, prevalence=shares, complete=complete,
         labels_per_row=config.labels_per_row, unlabelled_rows=config.unlabelled_rows,
-        seed=config.seed,
+        groups=None if task.groups is None else task.groups[given.rows], seed=config.seed,
     )  # fmt: skip
     present = probabilities.infer(
         labels[given.rows], given.logits, verified=verified, propensity=propensity

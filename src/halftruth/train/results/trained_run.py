@@ -39,6 +39,7 @@ from halftruth.train.inputs.feature_inputs import (
     encode_blocks,
     is_matrix,
     read_run_features,
+    warn_of_far_columns,
 )
 from halftruth.train.inputs.image_inputs import Images
 from halftruth.train.label_priors import parse_label_priors
@@ -138,7 +139,7 @@ class TrainedRun:
     def result(self) -> dict[str, Any] | None:
         """The content of result.json; None, with a warning, while training is not finished."""
         if (self.folder / RESULT).exists():
-            return read_result(self.folder, len(self.classes))
+            return read_result(self.folder, self.classes)
         warnings.warn(
             f"{self.folder}: training is not finished, so probabilities are not calibrated, and "
             "a class is predicted above 0.5",
@@ -208,12 +209,11 @@ class TrainedRun:
 
     @cached_property
     def fitted(self) -> Probabilities | None:
-        """The model of labelling of the run; None if it has none."""
-        found = self.result and self.result.get("probabilities")
-        if not found:
+        """The model of labelling of the run; None while training is not finished."""
+        if self.result is None:
             return None
         with refuse_damage(self.folder / RESULT):
-            fitted = Probabilities.from_dict(found)
+            fitted = Probabilities.from_dict(self.result["probabilities"])
             if {fitted.offset.shape, fitted.slope.shape} != {(len(self.classes),)}:
                 raise ValueError(f"expected {len(self.classes)} curves of probabilities")
         if self.level != (None, {}):
@@ -515,6 +515,8 @@ class TrainedRun:
             f"scores of {len(names):,} rows x {len(self.classes):,} classes",
             "predict to a file, or with top= (--top), which score rows in blocks",
         )
+        if self.encoder.is_plain and isinstance(matrix, np.ndarray):
+            warn_of_far_columns(self.model, matrix, stacklevel=5)
         logits = self._logits(make_inputs(matrix), np.arange(len(matrix)))
         scores = self._make_scores(names, logits, [])
         if (empty := self.encoder.find_empty(matrix)).any() and self.result is not None:
