@@ -40,7 +40,7 @@ from halftruth.presence.labelling_model import (
     infer_presence,
 )
 from halftruth.presence.ranking import measure_ranking
-from halftruth.presence.solvers import find_shift, fit_curves, logit, sigmoid
+from halftruth.presence.solvers import find_shift, find_shifts, fit_curves, logit, sigmoid
 from halftruth.presence.uncertainty import CLASS_DOUBT, DOUBT, NEXT_DOUBT, Z90, Estimate
 from halftruth.seeds import check_seed
 
@@ -57,6 +57,10 @@ _SOME_ROWS = 50
 # From this share of rows without a label, and with this AUC of their scores against those of other
 # rows, blank rows are empty (see above).
 _SOME_BLANK, _APART = 0.02, 0.6
+# A class that was never seen, or always, is given this share of the rows, or all but this.
+_NEVER = 1e-7
+# Classes that reach a bound are found in few steps.
+_STEPS = 10
 # Fields that are lists in a file.
 _ARRAYS = ("offset", "slope", "prevalence", "shown")
 
@@ -132,7 +136,8 @@ class Probabilities:
 
         `logits`: of rows that the model was not fitted on; on them, the level holds.
         """
-        return _use_knowledge(self, logits, labels_per_row, prevalence)
+        least = self.shown / max(self.rows, 1)
+        return _use_knowledge(self, logits, labels_per_row, prevalence, least)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the curves and estimates as plain numbers and lists, for a file."""
@@ -195,8 +200,8 @@ def fit_probabilities(
         values = np.where(complete & (values == UNKNOWN), ABSENT, values)
     if verified is not None:
         values = np.where(verified == 0, values, verified)
-    # Rows that have a class for certain, and that may have it, (K,) each.
-    certain = (values == PRESENT).sum(axis=0), (values != ABSENT).sum(axis=0)
+    # The shares of rows that have a class for certain, and that may have it, (K,) each.
+    bounds = (values == PRESENT).mean(axis=0), (values != ABSENT).mean(axis=0)
     blank = ~(labels == PRESENT).any(axis=1) & (labels == UNKNOWN).any(axis=1)
     blank_is_empty = how == "single_positive" and _are_empty(blank, z)
     if blank_is_empty:
@@ -234,8 +239,25 @@ def fit_probabilities(
     )  # fmt: skip
     known = ~(values == UNKNOWN).any(axis=0)
     levels = [fit.prior.mean(axis=0) * end for fit in in_range for end in (fit.low, fit.high)]
-    result = _add_intervals(result, z, levels, known, certain)
-    return _use_knowledge(result, z, labels_per_row, prevalence or {})
+    result = replace(result, offset=result.offset + _find_way_back(result, z, *bounds))
+    result = _add_intervals(result, z, levels, known, *bounds)
+    return _use_knowledge(result, z, labels_per_row, prevalence or {}, bounds[0])
+
+
+def _find_way_back(
+    fitted: Probabilities, z: np.ndarray, least: np.ndarray, most: np.ndarray
+) -> np.ndarray:
+    """(K,) what to add to the offsets so that the mean P of each class is inside its bounds.
+
+    Curves that are drawn towards those of other classes may leave what is known of their own.
+    """
+    mean = fitted(z).mean(axis=0)
+    target = np.clip(mean, np.maximum(least, _NEVER), np.minimum(most, 1 - _NEVER))
+    shift = np.zeros(len(mean))
+    out = np.flatnonzero(np.abs(target - mean) > _NEVER / 10)
+    at = fitted.offset[out] + fitted.slope[out] * z[:, out]
+    shift[out] = find_shifts(at, target[out])
+    return shift
 
 
 @dataclass(frozen=True)
@@ -388,13 +410,14 @@ def _add_intervals(
     z: np.ndarray,
     levels: list[np.ndarray],
     known: np.ndarray,
-    certain: tuple[np.ndarray, np.ndarray],
+    least: np.ndarray,
+    most: np.ndarray,
 ) -> Probabilities:
     """Add prevalences with intervals: over the fits, and widened by sampling and by doubt.
 
     There is no doubt about classes (K,) of which every label is `known`: their intervals are for
-    other rows of the same kind. Those of other classes stay inside what is `certain` of these rows:
-    the number that have the class, and that may have it.
+    other rows of the same kind. Those of other classes stay inside what is certain of these rows:
+    the share that has the class (`least`), and that may have it (`most`).
     Of a class without a shown label nothing else is known.
     """
     p = fitted(z).mean(axis=0)
@@ -409,17 +432,18 @@ def _add_intervals(
     in_doubt = float(missing @ p) / max(float(p.sum()), 1e-12)
     total = np.hypot(DOUBT * in_doubt, 1 / np.sqrt(max(fitted.shown.sum(), 1)))
     wide = float(np.exp(Z90 * total))
-    rows = len(z)
-    least, most = np.where(known, 0, certain[0]) / rows, np.where(known, rows, certain[1]) / rows
+    if known.all():
+        least, most = np.zeros(len(p)), np.ones(len(p))
     ends = np.stack([low / factor, high * factor])
     ends[:, ~known & (fitted.shown == 0)] = [[0.0], [1.0]]
-    bounds = np.stack([p, *np.clip(ends, np.minimum(least, p), np.maximum(most, p))], axis=1)
-    value, at_least = float(p.sum()), 0.0 if known.all() else float(certain[0].sum() / rows)
+    inside = np.where(known, [[0.0], [1.0]], [np.minimum(least, p), np.maximum(most, p)])
+    value = float(p.sum())
     count = Estimate(
         value,
-        max(float(low.sum()) / wide, min(at_least, value)),
+        max(float(low.sum()) / wide, min(float(least.sum()), value)),
         min(float(high.sum()) * wide, max(float(most.sum()), value)),
     )
+    bounds = np.stack([p, *np.clip(ends, *inside)], axis=1)
     return replace(fitted, prevalence=bounds, labels_per_row=count)
 
 
@@ -428,24 +452,41 @@ def _use_knowledge(
     z: np.ndarray,
     labels_per_row: float | None,
     prevalence: Mapping[int, float],
+    least: np.ndarray,
 ) -> Probabilities:
-    """Move the curves so that prevalences and labels per row are those that the user knows."""
+    """Move the curves so that prevalences and labels per row are those that the user knows.
+
+    Other classes have no smaller share of the rows than `least` (K,), which is shown.
+    """
     offset, bounds, count = fitted.offset.copy(), fitted.prevalence.copy(), fitted.labels_per_row
-    for k, share in prevalence.items():
-        column = z[:, [k]] * fitted.slope[k]
-        offset[k] = find_shift(offset[[k]] + column, share) + offset[k]
-        more = share - bounds[k, 0]
+    told = np.isin(np.arange(len(offset)), list(prevalence))
+    if prevalence:
+        shares = np.array([prevalence[k] for k in np.flatnonzero(told)])
+        offset[told] += find_shifts(offset[told] + z[:, told] * fitted.slope[told], shares)
+        more = float((shares - bounds[told, 0]).sum())
         ends = np.clip(np.add(list(vars(count).values()), more), 0.0, len(offset))
         count = Estimate(*map(float, ends))
-        bounds[k] = share
+        bounds[told] = shares[:, None]
     if labels_per_row is not None:
-        free = np.array([k not in prevalence for k in range(len(offset))])
         rest = labels_per_row - sum(prevalence.values())
-        at = offset[free] + z[:, free] * fitted.slope[free]
+        at, floor = offset[~told] + z[:, ~told] * fitted.slope[~told], least[~told]
+        floor = floor * min(1.0, rest / max(float(floor.sum()), 1e-12))
         shift = find_shift(at, rest)
-        ratio = sigmoid(at + shift).mean(axis=0) / np.maximum(bounds[free, 0], 1e-12)
-        offset[free] += shift
-        bounds[free] = np.minimum(bounds[free] * ratio[:, None], 1.0)
+        for _ in range(_STEPS):
+            # Classes that would fall below what is shown stay there; the others take the rest.
+            low = sigmoid(at + shift).mean(axis=0) < floor
+            if not low.any() or low.all():
+                break
+            shift = find_shift(at[:, ~low], rest - float(floor[low].sum()))
+        mean = sigmoid(at + shift).mean(axis=0)
+        own = np.full(len(mean), shift)
+        below = mean < floor - _NEVER
+        own[below] += find_shifts(at[:, below] + shift, floor[below])
+        mean = np.maximum(mean, floor)
+        ratio = mean / np.maximum(bounds[~told, 0], 1e-12)
+        offset[~told] += own
+        ends = np.clip(bounds[~told] * ratio[:, None], floor[:, None], 1.0)
+        bounds[~told] = ends
         count = Estimate(labels_per_row, labels_per_row, labels_per_row)
     return replace(fitted, offset=offset, prevalence=bounds, labels_per_row=count)
 

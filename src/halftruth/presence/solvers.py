@@ -65,6 +65,16 @@ def find_shift(logits: np.ndarray, total: float, cells: np.ndarray | float = 1.0
     return float(bisect(is_above, -30.0, 30.0, 60))
 
 
+def find_shifts(logits: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """(K,) what to add to each column of logits (N, K) so that the mean P is that share (K,).
+
+    >>> find_shifts(np.zeros((5, 2)), np.array([0.5, 0.8])).round(3).tolist()
+    [0.0, 1.386]
+    """
+    ends = np.full(len(shares), 40.0)
+    return bisect(lambda one: sigmoid(logits + one).mean(axis=0) > shares, -ends, ends, 60)
+
+
 def fit_shared_curve(z: np.ndarray, cells: np.ndarray, present: np.ndarray) -> tuple[float, float]:
     """Return offset and slope of P = σ(a + b z), where `present` of the `cells` at each z are.
 
