@@ -241,7 +241,8 @@ def test_bounds_hold_on_any_labels(seed, rows, classes, kind, scale, ranks):
     shown, possible = (values > 0).mean(axis=0), (values >= 0).mean(axis=0)
     value, low, high = fitted.prevalence.T
     assert fitted(logits).mean(axis=0) == pytest.approx(value, abs=1e-6)
-    assert (low <= value + 1e-9).all() and (value <= high + 1e-9).all()
+    assert (low <= value + 1e-9).all()
+    assert (value <= high + 1e-9).all()
     assert ((low >= 0) & (high <= 1)).all()
     assert ((shown - 1e-6 <= value) & (value <= possible + 1e-6)).all()
     count = fitted.labels_per_row

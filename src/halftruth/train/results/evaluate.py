@@ -63,6 +63,8 @@ class Evaluation(NamedTuple):
     out_of_sample: int = 0
     # Of thousands of classes, how many frequent ones `estimated` is about; 0: all.
     estimated_classes: int = 0
+    # Expected precision, recall and labels per row of the decisions on new rows, in words.
+    expected: str = ""
 
 
 def evaluate(
@@ -97,7 +99,8 @@ def evaluate(
     decisions = run.decisions if decide is None else run.decide(decide)
     left_out = _list_left_out(run, decisions)
     if labels is None:
-        return _evaluate_held_out(run, decisions, left_out, unknown)
+        found = _evaluate_held_out(run, decisions, left_out, unknown)
+        return found._replace(expected=run.describe_expected(decisions))
     if run.shares_curve:
         idle = {"images": images, "hints": hints, **options}
         if named := [name for name, value in idle.items() if value]:

@@ -17,7 +17,7 @@ from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.metrics import average_precision, count
 from halftruth.metrics import evaluate as score_labels
 from halftruth.metrics.counts import UndefinedMetricWarning
-from halftruth.presence.decisions import Decisions, fit_decisions
+from halftruth.presence.decisions import Decisions, expect, fit_decisions
 from halftruth.presence.estimated_scores import EstimatedScores, estimate_scores
 from halftruth.presence.labelling_model import PresenceRange
 from halftruth.presence.probabilities import Probabilities
@@ -90,6 +90,8 @@ class Result:
     # enough labels to be predicted.
     decide: str = "f1"
     probabilities: dict[str, Any] = field(default_factory=dict)
+    # Expected precision, recall and labels per row of the decisions, in words.
+    expected: str = ""
     not_predicted: list[str] = field(default_factory=list)
     # The number of PRESENT labels of the training rows, per class.
     shown: list[int] = field(default_factory=list)
@@ -183,7 +185,7 @@ class Result:
             text += f"; {ONLY_SHOWN}"
         if self.not_predicted:
             text += f"; not predicted: {some(self.not_predicted)}"
-        return text
+        return f"{text}\n{self.expected}" if self.expected else text
 
 
 def describe_precision(result: Result, part: str) -> list[str]:
@@ -208,9 +210,14 @@ def make_result(
     probabilities: Probabilities,
     decisions: Decisions,
     shown: np.ndarray,
+    held: np.ndarray,
 ) -> Result:
-    """Return the result without scores. `best`: the checkpoint; `shown`: see `Result`."""
+    """Return the result without scores. `best`: the checkpoint; `shown`: see `Result`.
+
+    `held`: logits of rows that the model was not fitted on.
+    """
     limits = np.where(decisions.predicted, decisions.thresholds, 1.0)
+    expected = expect(decisions, probabilities(held), probabilities)
     return Result(
         folder=Path(config.out),
         method=config.method,
@@ -220,6 +227,7 @@ def make_result(
         thresholds=[float(value) for value in limits],
         decide=str(decisions.rule),
         probabilities=probabilities.to_dict(),
+        expected="" if expected is None else expected.describe(),
         not_predicted=[task.classes[k] for k in np.flatnonzero(~decisions.predicted)],
         shown=[int(n) for n in shown],
         members=best.get("members", []),
@@ -280,8 +288,9 @@ def evaluate_run(
     }
     table = make_class_table(task, reference, parts, scores, decisions, basis, present)
     result = make_result(
-        config, task, best, probabilities, decisions, table["train_present"].to_numpy()
-    )
+        config, task, best, probabilities, decisions, table["train_present"].to_numpy(),
+        given.logits,
+    )  # fmt: skip
     result.hints = hints
     result.files = {
         "classes.csv": to_csv_text(table),

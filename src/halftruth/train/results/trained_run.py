@@ -23,7 +23,7 @@ from halftruth.data.transforms import Augment
 from halftruth.data.wide_matrix import WideMatrix
 from halftruth.labels import LabelMatrix
 from halftruth.models import Classifier
-from halftruth.presence.decisions import Decisions, Rule, parse_rule
+from halftruth.presence.decisions import Decisions, Rule, expect, parse_rule
 from halftruth.presence.decisions import decide as choose_thresholds
 from halftruth.presence.probabilities import Probabilities
 from halftruth.presence.ranking import NoRankingError
@@ -195,6 +195,13 @@ class TrainedRun:
             )
         except NoRankingError as error:
             raise DataError(f"{self.folder}: {error}") from None
+
+    def describe_expected(self, decisions: Decisions) -> str:
+        """Return expected precision, recall and labels per row; '' where nothing is known."""
+        if self.fitted is None:
+            return ""
+        found = expect(decisions, self.fitted(self.held_out.logits), self.fitted)
+        return "" if found is None else found.describe()
 
     @property
     def shares_curve(self) -> bool:
