@@ -18,6 +18,7 @@ from halftruth.audit.audit_folder import DECISIONS, AuditFolder
 from halftruth.audit.candidates import count_at_precision, precision_table
 from halftruth.data.review_log import CONFLICT, ReviewLog
 from halftruth.presence.review_update import Remaining, ReviewPosterior
+from halftruth.presence.solvers import find_shift, logit, sigmoid
 from halftruth.presence.uncertainty import MISSING_SPREADS, WRONG_SPREADS, Z90, Estimate
 
 # So many decisions on labels that may be wrong tell how many of the others are.
@@ -114,9 +115,19 @@ class AuditState:
         """How many undecided candidates have which expected precision."""
         return precision_table(self.expected_precision())
 
+    def safe_precision(self) -> np.ndarray:
+        """The same if there are as few missing labels as their interval allows."""
+        ids = self.undecided()
+        z, total = logit(self.probability[ids])[None], self.missing_left.total
+        if not len(ids) or total.value <= 0:
+            return self.expected_precision()
+        fewest = float(self.probability[ids].sum()) * total.low / total.value
+        p = sigmoid(z[0] + find_shift(z, float(np.clip(fewest, 1e-9, 0.999 * len(ids)))))
+        return np.asarray(np.cumsum(p) / np.arange(1, len(p) + 1))
+
     def take(self, precision: float) -> np.ndarray:
-        """The ids of the longest list of undecided missing labels with this expected precision."""
-        return self.undecided()[: count_at_precision(self.expected_precision(), precision)]
+        """The ids of the longest list of undecided missing labels with this safe precision."""
+        return self.undecided()[: count_at_precision(self.safe_precision(), precision)]
 
     def expect_next(self, count: int, *, missing: bool = True) -> tuple[int, Estimate]:
         """How many of the next `count` candidates there are, and how many are expected right.

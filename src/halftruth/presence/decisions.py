@@ -250,12 +250,12 @@ def expect(decisions: Decisions, p: np.ndarray, known: Probabilities) -> Expecte
             (recall, np.hypot((1 - recall) * by_chance[0] ** 0.5, recall * by_chance[1] ** 0.5)
              / max(all_hits, 1e-12)),
         ))  # fmt: skip
-    both = []
+    both: list[Estimate] = []
     for (value, _), *others in zip(*found, strict=True):
         low = min(one - Z90 * spread for one, spread in others)
         high = max(one + Z90 * spread for one, spread in others)
         both.append(Estimate(value, float(np.clip(low, 0, value)), float(np.clip(high, value, 1))))
-    return Expected(*both, predicted, level)
+    return Expected(both[0], both[1], predicted, level)
 
 
 def _choose_threshold(p: np.ndarray, rule: Rule) -> float:

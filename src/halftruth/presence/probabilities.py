@@ -241,7 +241,29 @@ def fit_probabilities(
     levels = [fit.prior.mean(axis=0) * end for fit in in_range for end in (fit.low, fit.high)]
     result = replace(result, offset=result.offset + _find_way_back(result, z, *bounds))
     result = _add_intervals(result, z, levels, known, *bounds)
-    return _use_knowledge(result, z, labels_per_row, prevalence or {}, bounds[0])
+    result = _use_knowledge(result, z, labels_per_row, prevalence or {}, bounds[0])
+    return _average_over_level(result, z)
+
+
+def _average_over_level(fitted: Probabilities, z: np.ndarray) -> Probabilities:
+    """Flatten the curves by how little is known of the level; the mean of each class stays.
+
+    A logit that is only known up to a normal error of spread s has the mean probability
+    σ(logit / √(1 + π s² / 8)), about. s follows from the interval of labels per row, so that
+    probabilities near 0 and 1 are only claimed where labels tell how many are missing.
+    """
+    count = fitted.labels_per_row
+    part = z[:: max(z.size // _LABELS_OF_SHIFT, 1)]
+    at = fitted.offset + fitted.slope * part
+    mean = sigmoid(at).mean(axis=0)
+    total, most = float(mean.sum()), 0.999 * len(mean)
+    factors = (end / max(count.value, 1e-12) for end in (count.low, count.high))
+    low, high = (find_shift(at, float(np.clip(total * one, 1e-6, most))) for one in factors)
+    flatter = 1 / np.sqrt(1 + np.pi / 8 * ((high - low) / (2 * Z90)) ** 2)
+    offset = fitted.offset * flatter
+    if flatter < 1 - 1e-6:
+        offset = offset + find_shifts(at * flatter, np.clip(mean, _NEVER, 1 - _NEVER))
+    return replace(fitted, offset=offset, slope=fitted.slope * flatter)
 
 
 def _find_way_back(
@@ -461,7 +483,7 @@ def _use_knowledge(
     offset, bounds, count = fitted.offset.copy(), fitted.prevalence.copy(), fitted.labels_per_row
     told = np.isin(np.arange(len(offset)), list(prevalence))
     if prevalence:
-        shares = np.array([prevalence[k] for k in np.flatnonzero(told)])
+        shares = np.array([prevalence[k] for k in sorted(prevalence)])
         offset[told] += find_shifts(offset[told] + z[:, told] * fitted.slope[told], shares)
         more = float((shares - bounds[told, 0]).sum())
         ends = np.clip(np.add(list(vars(count).values()), more), 0.0, len(offset))
