@@ -105,8 +105,8 @@ def _note_limits(audit: AuditFolder, precision: float) -> tuple[str, ...]:
     if taken:
         share, least = 100 * found.value / taken, 100 * safe[taken - 1]
         expected = (
-            f"{taken:,} of them by --precision: {share:.0f} % are expected to be right, {least:.0f} "
-            "% if as few labels are missing as the interval allows"
+            f"{taken:,} of them by --precision: {share:.0f} % are expected to be right, "
+            f"{least:.0f} % if as few labels are missing as the interval allows"
         )
     else:
         most = f"{100 * safe.max():.0f} %" if len(safe) else "not known: no candidate is listed"

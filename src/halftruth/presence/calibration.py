@@ -83,6 +83,7 @@ def calibrate(
     propensity: Any = None,
     possible: Any = None,
     unlabelled_rows: str = "auto",
+    parents: Sequence[Sequence[int]] = (),
     seed: int = 0,
 ) -> Calibration:
     """Turn out-of-sample scores into probabilities, without complete labels.
@@ -93,7 +94,7 @@ def calibrate(
         verified: (N, K) verdicts of a review: +1 present, -1 absent, 0 not reviewed. Reviewed
             labels are no longer missing or wrong in the counts.
         selection: how labels came to be missing, as in `fit_probabilities`; so are `propensity`,
-            `possible` and `unlabelled_rows`.
+            `possible`, `unlabelled_rows` and `parents`.
         seed: of the sample of rows that is fitted, where there are many.
 
     Scores that do not rank the shown labels are refused (`NoRankingError`).
@@ -118,7 +119,7 @@ def calibrate(
     z = logit(points)
     fitted = fit_probabilities(
         values, z, selection=selection, verified=verdicts, propensity=propensity,
-        possible=possible, unlabelled_rows=unlabelled_rows, seed=seed,
+        possible=possible, unlabelled_rows=unlabelled_rows, parents=parents, seed=seed,
     )  # fmt: skip
     # Each label by itself: what other labels of the row tell about it is not worth the order of the
     # scores (docs/audit.md), which is kept within a class.

@@ -24,7 +24,7 @@ import numpy as np
 from halftruth.presence.probabilities import Probabilities, fit_probabilities
 from halftruth.presence.propensity import LabelBias, choose_possible, choose_propensity
 from halftruth.presence.ranking import NoRankingError
-from halftruth.presence.solvers import find_shift, logit, sigmoid
+from halftruth.presence.solvers import find_shift, logit, project_on_hierarchy, sigmoid
 from halftruth.presence.uncertainty import Z90, Estimate
 
 # A class with fewer shown labels is not predicted: nothing is known about it. One label is enough
@@ -160,7 +160,11 @@ def decide(
             overall = _choose_threshold(p[:, predicted].ravel(), rule)
             thresholds = np.sqrt(thresholds * overall)
         predicted = predicted & np.isfinite(thresholds)
-    return Decisions(rule, np.where(np.isfinite(thresholds), thresholds, 1.0), predicted)
+    thresholds = np.where(np.isfinite(thresholds), thresholds, 1.0)
+    if known is not None and known.parents:
+        # Where a child is predicted, so are its parents: no threshold of a parent is higher.
+        thresholds = -project_on_hierarchy(-thresholds[None], known.parents)[0]
+    return Decisions(rule, thresholds, predicted)
 
 
 def _find_shift_to(end: float, p: np.ndarray, known: Probabilities) -> float:

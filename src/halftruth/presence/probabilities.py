@@ -23,7 +23,7 @@ With the label of a cell known, `Probabilities.infer` gives P(present | x, label
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -40,7 +40,14 @@ from halftruth.presence.labelling_model import (
     infer_presence,
 )
 from halftruth.presence.ranking import measure_ranking
-from halftruth.presence.solvers import find_shift, find_shifts, fit_curves, logit, sigmoid
+from halftruth.presence.solvers import (
+    find_shift,
+    find_shifts,
+    fit_curves,
+    logit,
+    project_on_hierarchy,
+    sigmoid,
+)
 from halftruth.presence.uncertainty import CLASS_DOUBT, DOUBT, NEXT_DOUBT, Z90, Estimate
 from halftruth.seeds import check_seed
 
@@ -90,10 +97,17 @@ class Probabilities:
     not_known: str = ""
     # Rows that show nothing are taken for not listed.
     only_shown: bool = False
+    # Pairs of the numbers of a child and its parent: P(child) is at most P(parent).
+    parents: list[list[int]] = field(default_factory=list)
 
     def __call__(self, logits: Any) -> np.ndarray:
         """Return P(present | x) of logits (N, K)."""
-        return sigmoid(self.offset + self.slope * np.asarray(logits, dtype=np.float64))
+        p = sigmoid(self.offset + self.slope * np.asarray(logits, dtype=np.float64))
+        return self.keep_hierarchy(p)
+
+    def keep_hierarchy(self, p: np.ndarray) -> np.ndarray:
+        """Return the nearest probabilities in which no child is above its parent."""
+        return project_on_hierarchy(p, self.parents) if self.parents else p
 
     @property
     def shown_probability(self) -> np.ndarray:
@@ -124,6 +138,10 @@ class Probabilities:
         free = self.prevalence[:, 1] < self.prevalence[:, 2]
         open_ones = free & (np.where(known == 0, labels, known) == UNKNOWN)
         low, high = (_scale_labels(middle, open_ones, end) for end in (self.fewest, self.most))
+        known = np.where(known == 0, labels, known)
+        middle, low, high = (
+            np.where(known == UNKNOWN, self.keep_hierarchy(one), one) for one in (middle, low, high)
+        )
         return PresenceRange(middle, low, high, self.selection)
 
     def at_level(
@@ -166,6 +184,7 @@ def fit_probabilities(
     prevalence: Mapping[int, float] | None = None,
     complete: np.ndarray | None = None,
     unlabelled_rows: str = "auto",
+    parents: Sequence[Sequence[int]] = (),
     seed: int = 0,
 ) -> Probabilities:
     """Fit P(present | x) to out-of-sample logits and incomplete labels.
@@ -183,6 +202,7 @@ def fit_probabilities(
         complete: (K,) of bool: classes of which every present label is shown.
         unlabelled_rows: whether rows that show no label are in the file ("kept"), or were left out
             ("dropped"); "auto": left out if there is none.
+        parents: pairs of the numbers of a child and its parent, in a hierarchy of classes.
         seed: of the sample of rows that is fitted, where there are many.
 
     >>> z = np.array([[3.0], [2.0], [-3.0], [-4.0]] * 50)
@@ -242,7 +262,24 @@ def fit_probabilities(
     result = replace(result, offset=result.offset + _find_way_back(result, z, *bounds))
     result = _add_intervals(result, z, levels, known, *bounds)
     result = _use_knowledge(result, z, labels_per_row, prevalence or {}, bounds[0])
-    return _average_over_level(result, z)
+    return _add_hierarchy(_average_over_level(result, z), z, parents)
+
+
+def _add_hierarchy(
+    fitted: Probabilities, z: np.ndarray, parents: Sequence[Sequence[int]]
+) -> Probabilities:
+    """Add a hierarchy; the intervals also hold the means of the projected probabilities."""
+    if not len(parents):
+        return fitted
+    fitted = replace(fitted, parents=[[int(k) for k in pair] for pair in parents])
+    mean, bounds, count = fitted(z).mean(axis=0), fitted.prevalence, fitted.labels_per_row
+    low, high = np.minimum(bounds[:, 1], mean), np.maximum(bounds[:, 2], mean)
+    value = float(mean.sum())
+    return replace(
+        fitted,
+        prevalence=np.stack([mean, low, high], axis=1),
+        labels_per_row=Estimate(value, min(count.low, value), max(count.high, value)),
+    )
 
 
 def _average_over_level(fitted: Probabilities, z: np.ndarray) -> Probabilities:

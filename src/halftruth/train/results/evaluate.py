@@ -192,8 +192,7 @@ def _evaluate_held_out(
     table = {"class": run.classes, "present": shown, "threshold": decisions.thresholds}
     basis, metrics = ESTIMATED, {}
     if not estimated and not (run.held_out.labels == UNKNOWN).any():
-        offset, slope = run.curves
-        p = 1 / (1 + np.exp(-(offset + slope * run.held_out.logits)))
+        p = run.infer(run.held_out.logits)
         basis, metrics = VERIFIED, score_decisions(p, decisions, run.held_out.labels)
     frame = pd.DataFrame(table)
     return Evaluation(metrics, frame, [], basis, left_out, estimated, cells)

@@ -13,6 +13,7 @@ import torch
 from accelerate import Accelerator
 
 from halftruth.data.errors import some
+from halftruth.data.label_files import read_parents
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.metrics import average_precision, count
 from halftruth.metrics import evaluate as score_labels
@@ -405,7 +406,7 @@ def decide_without_complete_labels(
         shown=(task.labels.values[task.splits.train] == PRESENT).sum(axis=0), rule=config.decide,
         bias=bias, exponent=exponent, verified=verified, prevalence=shares, complete=complete,
         labels_per_row=config.labels_per_row, unlabelled_rows=config.unlabelled_rows,
-        seed=config.seed,
+        parents=read_parents(config.reading.get("hierarchy"), task.classes), seed=config.seed,
     )  # fmt: skip
     present = probabilities.infer(
         labels[given.rows], given.logits, verified=verified, propensity=propensity

@@ -187,8 +187,7 @@ class TrainedRun:
         if self.result is None:
             raise CheckpointError(f"{self.folder}: training is not finished, so nothing is decided")
         shown = np.array(self.result["shown"], dtype=int)
-        offset, slope = self.curves
-        probabilities = sigmoid(offset + slope * self.held_out.logits)
+        probabilities = self.infer(self.held_out.logits)
         try:
             return choose_thresholds(
                 probabilities, shown, parsed, self.fitted, shared=self.shares_curve
@@ -200,7 +199,7 @@ class TrainedRun:
         """Return expected precision, recall and labels per row; '' where nothing is known."""
         if self.fitted is None:
             return ""
-        found = expect(decisions, self.fitted(self.held_out.logits), self.fitted)
+        found = expect(decisions, self.infer(self.held_out.logits), self.fitted)
         return "" if found is None else found.describe()
 
     @property
@@ -233,6 +232,10 @@ class TrainedRun:
         if self.fitted is None:
             return np.zeros(len(self.classes)), np.ones(len(self.classes))
         return self.fitted.offset, self.fitted.slope
+
+    def infer(self, logits: np.ndarray) -> np.ndarray:
+        """P(present | x) of logits (N, K); their sigmoid while training is not finished."""
+        return sigmoid(logits) if self.fitted is None else self.fitted(logits)
 
     @property
     def thresholds(self) -> np.ndarray:
@@ -556,8 +559,7 @@ class TrainedRun:
     def _make_scores(
         self, names: list[str], logits: np.ndarray, bad: list[tuple[str, str]]
     ) -> Scores:
-        offset, slope = self.curves
-        return Scores(names, logits, sigmoid(offset + slope * logits), bad)
+        return Scores(names, logits, self.infer(logits), bad)
 
     def _logits(self, inputs: Inputs, rows: np.ndarray) -> np.ndarray:
         if len(rows) == 0:
