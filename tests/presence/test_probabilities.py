@@ -76,7 +76,7 @@ def test_one_label_per_row(data):
 
 def test_blank_rows_settle_the_level_of_one_label_per_row(data):
     fitted = fit_probabilities(data.show_one(), data.logits)
-    data.check(fitted, gap=0.02)
+    data.check(fitted, gap=0.025)
     assert fitted.labels_per_row.value == pytest.approx(data.truth.sum(axis=1).mean(), rel=0.05)
 
 
@@ -141,7 +141,8 @@ def test_a_known_prevalence_is_kept(data):
     fitted = fit_probabilities(labels, data.logits, prevalence={1: 0.6})
     assert fitted(data.logits)[:, 1].mean() == pytest.approx(0.6, abs=1e-3)
     assert fitted.prevalence[1] == pytest.approx([0.6, 0.6, 0.6])
-    np.testing.assert_array_equal(fitted.offset[2:], before.offset[2:])
+    others = [one(data.logits)[:, 2:].mean(axis=0) for one in (fitted, before)]
+    np.testing.assert_allclose(*others, rtol=1e-6)
     more = fitted.labels_per_row.value - before.labels_per_row.value
     assert more == pytest.approx(0.6 - before.prevalence[1, 0])
 

@@ -351,12 +351,7 @@ def _fit_assumptions(
         # Empty rows tell how many rows have a class, but not how many classes such a row has.
         missing = max(1 - float((labels == PRESENT).sum()) / max(float(prior.sum()), 1e-9), 0.0)
         low, high = (1 + one * missing * np.expm1(Z90 * end * NEXT_DOUBT) for end in (-1, 1))
-        if not (one and blank_is_empty):
-            return [_Fit(kind, 1.0, prior, low, high)], fit
-        # Two high scores may be two classes or one that is confused with another, as below.
-        shares = fit_label_frequency(labels, scores, propensity, use_blank_rows=False)
-        by_share = _Fit("missing_at_random", 0.5, shares.prior(scores))
-        return [_Fit(kind, 0.5, prior, low, high), by_share], fit
+        return [_Fit(kind, 1.0, prior, low, high)], fit
     # Where rows show one label each by design, blank rows tell nothing of the share.
     shares = fit_label_frequency(
         labels, scores, propensity, use_blank_rows=how == "missing_at_random",
