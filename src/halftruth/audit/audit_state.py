@@ -25,6 +25,8 @@ from halftruth.presence.uncertainty import MISSING_SPREADS, WRONG_SPREADS, Z90, 
 ENOUGH_WRONG = 20
 # Advice is about so many candidates.
 AHEAD = 100
+# No fewer labels are taken to be missing than this share of the expected number.
+_FEWEST = 0.1
 CODES = {"accept": 1, "reject": -1, "skip": 2, CONFLICT: 3}
 
 
@@ -116,13 +118,18 @@ class AuditState:
         return precision_table(self.expected_precision())
 
     def safe_precision(self) -> np.ndarray:
-        """The same if there are as few missing labels as their interval allows."""
+        """The same with fewer missing labels: halfway, in logits, to the low end of their number.
+
+        With the low end itself hardly a label would be taken where the number is not known well;
+        halfway, the precision was kept in at least 95 % of the made-up audits (docs/audit.md).
+        """
         ids = self.undecided()
         z, total = logit(self.probability[ids])[None], self.missing_left.total
         if not len(ids) or total.value <= 0:
             return self.expected_precision()
-        fewest = float(self.probability[ids].sum()) * total.low / total.value
-        p = sigmoid(z[0] + find_shift(z, float(np.clip(fewest, 1e-9, 0.999 * len(ids)))))
+        part = max(total.low / total.value, _FEWEST)
+        fewest = np.clip(part * self.probability[ids].sum(), 1e-9, 0.999 * len(ids))
+        p = sigmoid(z[0] + find_shift(z, float(fewest)) / 2)
         return np.asarray(np.cumsum(p) / np.arange(1, len(p) + 1))
 
     def take(self, precision: float) -> np.ndarray:

@@ -56,8 +56,8 @@ def repair(
 
     An accepted missing label becomes present. An accepted wrong label becomes absent where the
     coding of the file has a code for it, else unknown. With `precision`, undecided missing labels
-    are accepted as well, down to this expected precision, if as few labels are missing as the
-    interval allows. `rejected="absent"` marks rejected
+    are accepted as well, down to this expected precision if fewer labels are missing than expected
+    (`AuditState.safe_precision`). `rejected="absent"` marks rejected
     candidates as verified absent. Files are written completely or not at all.
     """
     audit, out = open_audit(folder), Path(out)
@@ -106,7 +106,7 @@ def _note_limits(audit: AuditFolder, precision: float) -> tuple[str, ...]:
         share, least = 100 * found.value / taken, 100 * safe[taken - 1]
         expected = (
             f"{taken:,} of them by --precision: {share:.0f} % are expected to be right, "
-            f"{least:.0f} % if as few labels are missing as the interval allows"
+            f"{least:.0f} % if fewer labels are missing"
         )
     else:
         most = f"{100 * safe.max():.0f} %" if len(safe) else "not known: no candidate is listed"
