@@ -163,7 +163,7 @@ def decide(
     thresholds = np.where(np.isfinite(thresholds), thresholds, 1.0)
     if known is not None and known.parents:
         # Where a child is predicted, so are its parents: no threshold of a parent is higher.
-        thresholds = -project_on_hierarchy(-thresholds[None], known.parents)[0]
+        thresholds = 1 - project_on_hierarchy(1 - thresholds[None], known.parents)[0]
     return Decisions(rule, thresholds, predicted)
 
 
