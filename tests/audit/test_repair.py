@@ -85,12 +85,12 @@ def test_a_precision_accepts_undecided_candidates_down_to_it(example: Example) -
     refused = first(audit, "missing", 6)
     decide(audit, refused[:5], "accept")
     decide(audit, refused[5:], "reject")
-    done = repair(audit.path, example.folder / "fixed.csv", precision=0.8)
-    taken = find_changes(audit, precision=0.8)
+    done = repair(audit.path, example.folder / "fixed.csv", precision=0.6)
+    taken = find_changes(audit, precision=0.6)
     assert done.added == len(taken) > 5
     likely = taken[taken["by"] != "review"]
     assert len(likely) > 3
-    assert likely["probability"].mean() >= 0.8
+    assert likely["probability"].mean() >= 0.6
     assert not set(taken["id"]) & set(refused[5:])
     labels = read_labels(done.path).values
     added = (labels == PRESENT) & (example.observed == 0)

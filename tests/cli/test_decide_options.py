@@ -60,7 +60,7 @@ def test_predictions_name_the_rule_and_the_classes_that_are_not_predicted(data, 
     table, text = predict(data, tmp_path)
     assert "decisions by recall=0.9" in text
     assert "1 class is not predicted" in text
-    assert text.endswith("'yeti'")
+    assert "'yeti' expected on new rows: precision" in text
     assert not table["labels"].str.contains("yeti").any()
 
 
@@ -233,3 +233,20 @@ def test_a_wrong_rule_is_refused(data, name, rule, message):
     assert code == 2
     assert "--decide" in text
     assert message in text
+
+
+def test_every_command_says_what_its_decisions_are_expected_to_be(data, tmp_path):
+    """The same words for the same rule; another level changes them."""
+    told = json.loads((data / "run" / "result.json").read_text())["expected"]
+    assert "expected on new rows: precision" in told
+    _, first = predict(data, tmp_path)
+    _, evaluated = command("evaluate", data / "run")
+    _, stricter = predict(data, tmp_path, "--decide", "precision=0.8")
+    decided = ("decide", tmp_path / "p.csv", "--run", data / "run", "--out", tmp_path / "d.csv")
+    _, again = command(*decided, "--labels-per-row", 1.9, "--overwrite")
+    assert told in first
+    assert told in evaluated
+    assert "expected on new rows: precision" in stricter
+    assert "expected on new rows: precision" in again
+    assert told not in stricter
+    assert told not in again

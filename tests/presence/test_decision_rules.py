@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halftruth.presence.decisions import Decisions, Rule, decide, parse_rule
+from halftruth.presence.decisions import Decisions, Rule, decide, expect, parse_rule
 from halftruth.presence.probabilities import fit_probabilities
 from halftruth.presence.solvers import sigmoid
 
@@ -271,3 +271,31 @@ def test_a_promised_precision_holds_for_the_fewest_labels(seed):
     with pytest.warns(UserWarning, match=r"class is predicted; the highest .* 0\.[0-9]"):
         nothing = decide(fitted(weak), shown, "precision=0.99", fitted)
     assert not nothing(fitted(weak)).any()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("setting", ["at random", "one"])
+def test_expected_precision_and_recall_contain_the_truth(seed, setting):
+    """And a promised recall holds for the most labels; where the level is open, it is said."""
+    random = np.random.default_rng(seed)
+    truth = random.random((1500, 5)) < 0.3
+    truth[~truth.any(axis=1), 0] = True
+    z = 2.5 * truth - 1.5 + random.normal(size=truth.shape)
+    labels = (truth & (random.random(truth.shape) < 0.4)).astype(np.int8)
+    if setting == "one":
+        first = np.where(truth, random.random(truth.shape), -1).argmax(axis=1)
+        labels = np.eye(5, dtype=np.int8)[first]
+    fitted = fit_probabilities(labels, z)
+    p, shown = fitted(z), labels.sum(axis=0)
+    for rule in ("f1", "recall=0.8"):
+        found = decide(p, shown, rule, fitted)
+        chosen, words = found(p), expect(found, p, fitted)
+        assert words.precision.low <= truth[chosen].mean() <= words.precision.high
+        assert words.recall.low <= chosen[truth].mean() <= words.recall.high
+        assert words.predicted.low <= chosen.sum(axis=1).mean() <= words.predicted.high
+        assert ("one label each" in words.describe()) == (setting == "one")
+    assert chosen[truth].mean() >= 0.77
+    nothing = decide(p, np.zeros(5), "f1", fitted)
+    assert "nothing is predicted. To know more: --labels-per-row" in (
+        expect(nothing, p, fitted).describe()
+    )

@@ -30,6 +30,7 @@ from halftruth.audit.cross_scores import cross_scores
 from halftruth.audit.score_sources import check_ranking, read_scores, run_scores, trained_on
 from halftruth.data import DataError
 from halftruth.data.check import question_features
+from halftruth.data.label_files import read_parents
 from halftruth.data.verdicts import place_verdicts
 from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.presence.calibration import calibrate
@@ -150,6 +151,7 @@ def make_audit(
             inputs.labels.values[good], scores[good], verified=verified[good],
             selection=selection, unlabelled_rows=unlabelled_rows, seed=seed,
             groups=None if inputs.groups is None else inputs.groups[good],
+            parents=read_parents(inputs.reading.get("hierarchy"), inputs.labels.classes),
             **choose_propensities(facts, inputs.whole.values),
         )  # fmt: skip
     except NoRankingError as error:

@@ -56,7 +56,8 @@ def repair(
 
     An accepted missing label becomes present. An accepted wrong label becomes absent where the
     coding of the file has a code for it, else unknown. With `precision`, undecided missing labels
-    are accepted as well, down to this expected precision. `rejected="absent"` marks rejected
+    are accepted as well, down to this expected precision if fewer labels are missing than expected
+    (`AuditState.safe_precision`). `rejected="absent"` marks rejected
     candidates as verified absent. Files are written completely or not at all.
     """
     audit, out = open_audit(folder), Path(out)
@@ -102,8 +103,23 @@ def _note_limits(audit: AuditFolder, precision: float) -> tuple[str, ...]:
         f"all listed candidates reach this precision, and {left_out:,} more are not listed; to "
         "accept more, audit again with a larger --most"
     )
-    ended = left_out and len(current.take(precision)) == len(current.undecided())
-    return (*([limited] if ended else []), *([f"WARNING: {doubt}"] if doubt else []))
+    taken = len(current.take(precision))
+    ended = left_out and taken == len(current.undecided())
+    found = current.expect_next(taken)[1]
+    safe = current.safe_precision()
+    if taken:
+        share, least = 100 * found.value / taken, 100 * safe[taken - 1]
+        expected = (
+            f"{taken:,} of them by --precision: {share:.0f} % are expected to be right, "
+            f"{least:.0f} % if fewer labels are missing"
+        )
+    else:
+        most = f"{100 * safe.max():.0f} %" if len(safe) else "not known: no candidate is listed"
+        expected = (
+            f"none by --precision: the highest precision that can be promised is {most}. "
+            f"Decisions in a review narrow the interval: halftruth review {audit.path}"
+        )
+    return (expected, *([limited] if ended else []), *([f"WARNING: {doubt}"] if doubt else []))
 
 
 def describe_doubt(audit: AuditFolder, current: AuditState) -> str | None:

@@ -186,6 +186,8 @@ def _say_decisions(trained: Any, decide: str | None, count: int, out: Path) -> N
     say(f"{count:,} rows written to {out}; decisions by {decisions.rule}")
     pairs = zip(trained.classes, decisions.predicted, strict=True)
     list_not_predicted([name for name, is_predicted in pairs if not is_predicted])
+    if expected := trained.describe_expected(decisions):
+        say(expected)
 
 
 def decide(

@@ -141,6 +141,8 @@ def show_evaluation(found: "Evaluation") -> None:
             "labels as absent."
         )
     list_not_predicted(found.not_predicted)
+    if found.expected:
+        say(found.expected)
     for name, reason in found.bad:
         say(f"left out: {name}: {reason}")
 

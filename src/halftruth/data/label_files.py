@@ -205,22 +205,7 @@ def _complete(labels: LabelMatrix, path: str | Path) -> LabelMatrix:
         )
     if labels.soft is not None:
         raise DataError(f"{path}: a hierarchy is for hard labels, and these are soft")
-    try:
-        table = read_table(path)
-    except DataError as error:
-        raise DataError(
-            f"{error}; expected the header child,parent and one pair of classes per line"
-        ) from None
-    named = {plain(name): name for name in table.columns}
-    if {"child", "parent"} <= named.keys():
-        chosen = [named["child"], named["parent"]]
-    elif len(table.columns) == 2 and not set(table.columns) <= set(labels.classes):
-        chosen = list(table.columns)
-    else:
-        raise DataError(
-            f"{path}: expected the columns child and parent, got {some(list(table.columns))}"
-        )
-    pairs = zip(*(table.texts(name, "hierarchy") for name in chosen), strict=True)
+    pairs = _read_pairs(path, labels.classes)
     try:
         found = Hierarchy.of(pairs, labels.classes).complete(labels.values)
     except ValueError as error:
@@ -228,6 +213,44 @@ def _complete(labels: LabelMatrix, path: str | Path) -> LabelMatrix:
     changed = int(np.count_nonzero(found != labels.values))
     note = f"{changed:,} labels follow from the hierarchy"
     return dataclasses.replace(labels, stored=found, notes=(*labels.notes, note))
+
+
+def read_parents(path: str | Path | None, classes: Sequence[str]) -> list[list[int]]:
+    """Return pairs of the numbers of a class and of an ancestor, by the file of a hierarchy.
+
+    Classes that are not among `classes` were left out when the labels were read.
+    """
+    if path is None:
+        return []
+    pairs = _read_pairs(path, classes)
+    names = list(dict.fromkeys(name for pair in pairs for name in pair))
+    above, place = Hierarchy.of(pairs, names).ancestors, {name: k for k, name in enumerate(classes)}
+    numbers = ((names[child], names[parent]) for child, parent in np.argwhere(above))
+    return [
+        [place[child], place[parent]]
+        for child, parent in numbers
+        if child in place and parent in place
+    ]
+
+
+def _read_pairs(path: str | Path, classes: Sequence[str]) -> list[tuple[str, str]]:
+    """The pairs of child and parent in a file."""
+    try:
+        table = read_table(Path(path))
+    except DataError as error:
+        raise DataError(
+            f"{error}; expected the header child,parent and one pair of classes per line"
+        ) from None
+    named = {plain(name): name for name in table.columns}
+    if {"child", "parent"} <= named.keys():
+        chosen = [named["child"], named["parent"]]
+    elif len(table.columns) == 2 and not set(table.columns) <= set(classes):
+        chosen = list(table.columns)
+    else:
+        raise DataError(
+            f"{path}: expected the columns child and parent, got {some(list(table.columns))}"
+        )
+    return list(zip(*(table.texts(name, "hierarchy") for name in chosen), strict=True))
 
 
 def _with_weights(labels: LabelMatrix, path: Path) -> LabelMatrix:

@@ -2,6 +2,7 @@
 
     fit_probabilities    calibrated P(present | x), prevalences and labels per row, with intervals
     decide, fit_decisions    which classes to predict, by a rule such as "f1" or "precision=0.9"
+    expect               precision, recall and predicted labels of decisions on new rows
     estimate_scores      precision, recall, F1 and mAP that complete labels would give
     plan_verification, score_verdicts    verify a few labels to know these scores better
     calibrate            probabilities of missing and of wrong labels, and how many there are
@@ -17,7 +18,9 @@ from typing import Any
 # The public names of each module, imported on first use.
 _MODULES = {
     "calibration": ("Calibration", "calibrate"),
-    "decisions": ("Decisions", "Rule", "decide", "fit_decisions", "parse_rule"),
+    "decisions": (
+        "Decisions", "Expected", "Rule", "decide", "expect", "fit_decisions", "parse_rule",
+    ),
     "estimated_scores": (
         "EstimatedScores", "estimate_scores", "infer_range", "score_as_if_complete",
         "score_verified",

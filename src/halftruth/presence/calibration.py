@@ -85,6 +85,7 @@ def calibrate(
     possible: Any = None,
     unlabelled_rows: str = "auto",
     groups: np.ndarray | None = None,
+    parents: Sequence[Sequence[int]] = (),
     seed: int = 0,
 ) -> Calibration:
     """Turn out-of-sample scores into probabilities, without complete labels.
@@ -95,7 +96,7 @@ def calibrate(
         verified: (N, K) verdicts of a review: +1 present, -1 absent, 0 not reviewed. Reviewed
             labels are no longer missing or wrong in the counts.
         selection: how labels came to be missing, as in `fit_probabilities`; so are `propensity`,
-            `possible`, `unlabelled_rows` and `groups`.
+            `possible`, `unlabelled_rows`, `groups` and `parents`.
         seed: of the sample of rows that is fitted, where there are many.
 
     Scores that do not rank the shown labels are refused (`NoRankingError`).
@@ -120,7 +121,8 @@ def calibrate(
     z = logit(points)
     fitted = fit_probabilities(
         values, z, selection=selection, verified=verdicts, propensity=propensity,
-        possible=possible, unlabelled_rows=unlabelled_rows, groups=groups, seed=seed,
+        possible=possible, unlabelled_rows=unlabelled_rows, groups=groups, parents=parents,
+        seed=seed,
     )  # fmt: skip
     # Each label by itself: what other labels of the row tell about it is not worth the order of the
     # scores (benchmarks/results/audit.md), which is kept within a class.

@@ -24,7 +24,8 @@ import numpy as np
 from halftruth.presence.probabilities import Probabilities, fit_probabilities
 from halftruth.presence.propensity import LabelBias, choose_possible, choose_propensity
 from halftruth.presence.ranking import NoRankingError
-from halftruth.presence.solvers import find_shift, logit, sigmoid
+from halftruth.presence.solvers import find_shift, logit, project_on_hierarchy, sigmoid
+from halftruth.presence.uncertainty import Z90, Estimate
 
 # A class with fewer shown labels is not predicted: nothing is known about it. One label is enough
 # for the default, since curves of rare classes are regularised (docs/decisions.md).
@@ -37,6 +38,11 @@ RULES = (
     "as much as a wrong one)"
 )
 _FREE = ("f1", "macro-f1", "f2", "count")
+# From this factor between the ends of labels per row, decisions depend on what is not known.
+_WIDE = 1.5
+_WAYS_OUT = (
+    "To know more: --labels-per-row, complete labels of 100 rows (--complete-rows), or a review"
+)
 # One shift needs few rows.
 _ROWS_OF_SHIFT = 2_000
 # Rules that promise something, which needs to be known.
@@ -108,7 +114,8 @@ def decide(
 
     `probabilities` is (N, K); `shown` (K,) counts PRESENT labels per class: a class with none is
     not predicted. `known`: the model behind the probabilities, which says whether a precision or
-    a recall can be promised, a precision that of the fewest labels per row it allows; the rule
+    a recall can be promised: a precision at the fewest labels per row it allows, a recall at the
+    most; the rule
     "score=0.5" needs its curves. `shared`: one threshold for all classes, where most have too few
     labels.
 
@@ -137,27 +144,33 @@ def decide(
         # P(present | x) where the sigmoid of the logit has this value.
         thresholds = sigmoid(known.offset + known.slope * logit(np.array(rule.number)))
     else:
-        shift = 0.0 if known is None or rule.name != "precision" else _find_low_end(p, known)
+        end = None if known is None or rule.name not in _PROMISES else known.labels_per_row
+        target = 0.0 if end is None else end.low if rule.name == "precision" else end.high
+        shift = 0.0 if known is None or end is None else _find_shift_to(target, p, known)
         safe = sigmoid(logit(p) + shift) if shift else p
         found = [_choose_threshold(safe[:, k], rule) for k in range(p.shape[1])]
         thresholds = np.array(found)
-        if shift and known is not None:
+        if shift:
             inside = np.isfinite(thresholds)
             same = sigmoid(logit(np.where(inside, thresholds, 0.5)) - shift)
             thresholds = np.where(inside, same, np.inf)
+        if rule.name == "precision" and known is not None:
             _warn_of_few(rule, np.isfinite(thresholds)[predicted], safe[:, predicted], known)
         if rule.name == "f1" and predicted.any():
             overall = _choose_threshold(p[:, predicted].ravel(), rule)
             thresholds = np.sqrt(thresholds * overall)
         predicted = predicted & np.isfinite(thresholds)
-    return Decisions(rule, np.where(np.isfinite(thresholds), thresholds, 1.0), predicted)
+    thresholds = np.where(np.isfinite(thresholds), thresholds, 1.0)
+    if known is not None and known.parents:
+        # Where a child is predicted, so are its parents: no threshold of a parent is higher.
+        thresholds = 1 - project_on_hierarchy(1 - thresholds[None], known.parents)[0]
+    return Decisions(rule, thresholds, predicted)
 
 
-def _find_low_end(p: np.ndarray, known: Probabilities) -> float:
-    """The shift of all logits to the fewest labels per row that the labels allow."""
-    count = known.labels_per_row
+def _find_shift_to(end: float, p: np.ndarray, known: Probabilities) -> float:
+    """The shift of all logits to an end of the interval of labels per row."""
     part = p[:: max(len(p) // _ROWS_OF_SHIFT, 1)]
-    total = float(part.sum(axis=1).mean()) * count.low / max(count.value, 1e-12)
+    total = float(part.sum(axis=1).mean()) * end / max(known.labels_per_row.value, 1e-12)
     return find_shift(logit(part), float(np.clip(total, 1e-6, 0.999 * p.shape[1])))
 
 
@@ -166,18 +179,87 @@ def _warn_of_few(rule: Rule, found: np.ndarray, safe: np.ndarray, known: Probabi
     if 2 * found.sum() >= len(found) or not safe.size:
         return
     text = "no class is" if not found.any() else f"only {found.sum()} of {len(found)} classes are"
-    level = ""
-    if (
-        known.selection == "single_positive"
-        and known.labels_per_row.low < known.labels_per_row.high
-    ):
-        level = ": rows show one label each, which does not tell how many are missing"
+    why = describe_level(known)
     warnings.warn(
         f"{rule}: {text} predicted; the highest precision that can be promised is "
-        f"{safe.max():.2f}{level}. It becomes higher with --labels-per-row, complete labels of "
-        "100 rows (--complete-rows), or after a review",
+        f"{safe.max():.2f}{f': {why}' if why else ''}. {_WAYS_OUT}",
         stacklevel=3,
     )
+
+
+def describe_level(known: Probabilities) -> str:
+    """Why labels do not tell how many are present; '' where they do, roughly."""
+    count = known.labels_per_row
+    if count.high <= _WIDE * count.low:
+        return ""
+    if known.selection == "single_positive":
+        return "rows show one label each, which does not tell how many are missing"
+    return f"labels per row are only known to be between {count.low:.2g} and {count.high:.2g}"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What decisions will be like on new rows, with 90 % intervals.
+
+    `precision` and `recall` are over all labels, None where nothing is predicted or present;
+    `predicted` is the number of labels per row. `level`: why it is not known how many there are.
+    """
+
+    precision: Estimate | None
+    recall: Estimate | None
+    predicted: Estimate
+    level: str = ""
+
+    def describe(self) -> str:
+        """Return one sentence, and the ways out where the level is not known."""
+        if self.precision is None or self.recall is None:
+            return f"expected: nothing is predicted. {_WAYS_OUT}"
+        text = (
+            f"expected on new rows: precision {self.precision.percent()}, recall "
+            f"{self.recall.percent()}, {self.predicted} labels predicted per row"
+        )
+        return f"{text}; {self.level}. {_WAYS_OUT}" if self.level else text
+
+
+def expect(decisions: Decisions, p: np.ndarray, known: Probabilities) -> Expected | None:
+    """Return what decisions will be like, from P(present | x) of rows not fitted on.
+
+    The intervals go from the fewest to the most labels per row that the labels allow, and are
+    wider by chance. None where nothing is known of missing labels.
+
+    >>> z = np.array([[3.0], [2.0], [-3.0], [-4.0]] * 50)
+    >>> known = fit_probabilities(np.sign(z).astype(np.int8), z)
+    >>> found = expect(decide(known(z), np.array([100])), known(z), known)
+    >>> found.precision.value > 0.9, found.predicted.value
+    (True, 0.5)
+    """
+    if known.not_known:
+        return None
+    chosen, count = decisions(p), known.labels_per_row
+    per_row = chosen.sum(axis=1)
+    noise = Z90 * float(per_row.std()) / max(len(p), 1) ** 0.5
+    mean = float(per_row.mean())
+    predicted = Estimate(mean, max(mean - noise, 0.0), min(mean + noise, float(p.shape[1])))
+    level = describe_level(known)
+    if not chosen.any():
+        return Expected(None, None, predicted, level)
+    ends = [sigmoid(logit(p) + _find_shift_to(e, p, known)) for e in (count.low, count.high)]
+    found = []
+    for q in (p, *ends):
+        hits, all_hits = float(q[chosen].sum()), float(q.sum())
+        by_chance = (q * (1 - q) * chosen).sum(), (q * (1 - q) * ~chosen).sum()
+        recall = hits / max(all_hits, 1e-12)
+        found.append((
+            (hits / int(chosen.sum()), by_chance[0] ** 0.5 / chosen.sum()),
+            (recall, np.hypot((1 - recall) * by_chance[0] ** 0.5, recall * by_chance[1] ** 0.5)
+             / max(all_hits, 1e-12)),
+        ))  # fmt: skip
+    both: list[Estimate] = []
+    for (value, _), *others in zip(*found, strict=True):
+        low = min(one - Z90 * spread for one, spread in others)
+        high = max(one + Z90 * spread for one, spread in others)
+        both.append(Estimate(value, float(np.clip(low, 0, value)), float(np.clip(high, value, 1))))
+    return Expected(both[0], both[1], predicted, level)
 
 
 def _choose_threshold(p: np.ndarray, rule: Rule) -> float:

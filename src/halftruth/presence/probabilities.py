@@ -23,7 +23,7 @@ With the label of a cell known, `Probabilities.infer` gives P(present | x, label
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -41,7 +41,14 @@ from halftruth.presence.labelling_model import (
     infer_presence,
 )
 from halftruth.presence.ranking import measure_ranking
-from halftruth.presence.solvers import find_shift, fit_curves, logit, sigmoid
+from halftruth.presence.solvers import (
+    find_shift,
+    find_shifts,
+    fit_curves,
+    logit,
+    project_on_hierarchy,
+    sigmoid,
+)
 from halftruth.presence.uncertainty import CLASS_DOUBT, DOUBT, NEXT_DOUBT, Z90, Estimate
 from halftruth.seeds import check_seed
 
@@ -58,6 +65,10 @@ _SOME_ROWS = 50
 # From this share of rows without a label, and with this AUC of their scores against those of other
 # rows, blank rows are empty (see above).
 _SOME_BLANK, _APART = 0.02, 0.6
+# A class that was never seen, or always, is given this share of the rows, or all but this.
+_NEVER = 1e-7
+# Classes that reach a bound are found in few steps.
+_STEPS = 10
 # Fields that are lists in a file.
 _ARRAYS = ("offset", "slope", "prevalence", "shown")
 
@@ -87,10 +98,17 @@ class Probabilities:
     not_known: str = ""
     # Rows that show nothing are taken for not listed.
     only_shown: bool = False
+    # Pairs of the numbers of a child and its parent: P(child) is at most P(parent).
+    parents: list[list[int]] = field(default_factory=list)
 
     def __call__(self, logits: Array) -> np.ndarray:
         """Return P(present | x) of logits (N, K)."""
-        return sigmoid(self.offset + self.slope * np.asarray(logits, dtype=np.float64))
+        p = sigmoid(self.offset + self.slope * np.asarray(logits, dtype=np.float64))
+        return self.keep_hierarchy(p)
+
+    def keep_hierarchy(self, p: np.ndarray) -> np.ndarray:
+        """Return the nearest probabilities in which no child is above its parent."""
+        return project_on_hierarchy(p, self.parents) if self.parents else p
 
     @property
     def shown_probability(self) -> np.ndarray:
@@ -121,6 +139,10 @@ class Probabilities:
         free = self.prevalence[:, 1] < self.prevalence[:, 2]
         open_ones = free & (np.where(known == 0, labels, known) == UNKNOWN)
         low, high = (_scale_labels(middle, open_ones, end) for end in (self.fewest, self.most))
+        known = np.where(known == 0, labels, known)
+        middle, low, high = (
+            np.where(known == UNKNOWN, self.keep_hierarchy(one), one) for one in (middle, low, high)
+        )
         return PresenceRange(middle, low, high, self.selection)
 
     def at_level(
@@ -133,7 +155,8 @@ class Probabilities:
 
         `logits`: of rows that the model was not fitted on; on them, the level holds.
         """
-        return _use_knowledge(self, logits, labels_per_row, prevalence)
+        least = self.shown / max(self.rows, 1)
+        return _use_knowledge(self, logits, labels_per_row, prevalence, least)
 
     def to_dict(self) -> dict[str, object]:
         """Return the curves and estimates as plain numbers and lists, for a file."""
@@ -163,6 +186,7 @@ def fit_probabilities(
     complete: np.ndarray | None = None,
     unlabelled_rows: str = "auto",
     groups: np.ndarray | None = None,
+    parents: Sequence[Sequence[int]] = (),
     seed: int = 0,
 ) -> Probabilities:
     """Fit P(present | x) to out-of-sample logits and incomplete labels.
@@ -181,6 +205,7 @@ def fit_probabilities(
         unlabelled_rows: whether rows that show no label are in the file ("kept"), or were left out
             ("dropped"); "auto": left out if there is none.
         groups: (N,) rows of the same value, such as copies of a row, are not independent.
+        parents: pairs of the numbers of a child and its parent, in a hierarchy of classes.
         seed: of the sample of rows that is fitted, where there are many.
 
     >>> z = np.array([[3.0], [2.0], [-3.0], [-4.0]] * 50)
@@ -198,8 +223,8 @@ def fit_probabilities(
         values = np.where(complete & (values == UNKNOWN), ABSENT, values)
     if verified is not None:
         values = np.where(verified == 0, values, verified)
-    # Rows that have a class for certain, and that may have it, (K,) each.
-    certain = (values == PRESENT).sum(axis=0), (values != ABSENT).sum(axis=0)
+    # The shares of rows that have a class for certain, and that may have it, (K,) each.
+    bounds = (values == PRESENT).mean(axis=0), (values != ABSENT).mean(axis=0)
     blank = ~(labels == PRESENT).any(axis=1) & (labels == UNKNOWN).any(axis=1)
     blank_is_empty = how == "single_positive" and _are_empty(blank, z)
     if blank_is_empty:
@@ -238,8 +263,64 @@ def fit_probabilities(
     )  # fmt: skip
     known = ~(values == UNKNOWN).any(axis=0)
     levels = [fit.prior.mean(axis=0) * end for fit in in_range for end in (fit.low, fit.high)]
-    result = _add_intervals(result, z, levels, known, certain)
-    return _use_knowledge(result, z, labels_per_row, prevalence or {})
+    result = replace(result, offset=result.offset + _find_way_back(result, z, *bounds))
+    result = _add_intervals(result, z, levels, known, *bounds)
+    result = _use_knowledge(result, z, labels_per_row, prevalence or {}, bounds[0])
+    return _add_hierarchy(_average_over_level(result, z), z, parents)
+
+
+def _add_hierarchy(
+    fitted: Probabilities, z: np.ndarray, parents: Sequence[Sequence[int]]
+) -> Probabilities:
+    """Add a hierarchy; the intervals also hold the means of the projected probabilities."""
+    if not len(parents):
+        return fitted
+    fitted = replace(fitted, parents=[[int(k) for k in pair] for pair in parents])
+    mean, bounds, count = fitted(z).mean(axis=0), fitted.prevalence, fitted.labels_per_row
+    low, high = np.minimum(bounds[:, 1], mean), np.maximum(bounds[:, 2], mean)
+    value = float(mean.sum())
+    return replace(
+        fitted,
+        prevalence=np.stack([mean, low, high], axis=1),
+        labels_per_row=Estimate(value, min(count.low, value), max(count.high, value)),
+    )
+
+
+def _average_over_level(fitted: Probabilities, z: np.ndarray) -> Probabilities:
+    """Flatten the curves by how little is known of the level; the mean of each class stays.
+
+    A logit that is only known up to a normal error of spread s has the mean probability
+    σ(logit / √(1 + π s² / 8)), about. s follows from the interval of labels per row, so that
+    probabilities near 0 and 1 are only claimed where labels tell how many are missing.
+    """
+    count = fitted.labels_per_row
+    part = z[:: max(z.size // _LABELS_OF_SHIFT, 1)]
+    at = fitted.offset + fitted.slope * part
+    mean = sigmoid(at).mean(axis=0)
+    total, most = float(mean.sum()), 0.999 * len(mean)
+    factors = (end / max(count.value, 1e-12) for end in (count.low, count.high))
+    low, high = (find_shift(at, float(np.clip(total * one, 1e-6, most))) for one in factors)
+    flatter = 1 / np.sqrt(1 + np.pi / 8 * ((high - low) / (2 * Z90)) ** 2)
+    offset = fitted.offset * flatter
+    if flatter < 1 - 1e-6:
+        offset = offset + find_shifts(at * flatter, np.clip(mean, _NEVER, 1 - _NEVER))
+    return replace(fitted, offset=offset, slope=fitted.slope * flatter)
+
+
+def _find_way_back(
+    fitted: Probabilities, z: np.ndarray, least: np.ndarray, most: np.ndarray
+) -> np.ndarray:
+    """(K,) what to add to the offsets so that the mean P of each class is inside its bounds.
+
+    Curves that are drawn towards those of other classes may leave what is known of their own.
+    """
+    mean = fitted(z).mean(axis=0)
+    target = np.clip(mean, np.maximum(least, _NEVER), np.minimum(most, 1 - _NEVER))
+    shift = np.zeros(len(mean))
+    out = np.flatnonzero(np.abs(target - mean) > _NEVER / 10)
+    at = fitted.offset[out] + fitted.slope[out] * z[:, out]
+    shift[out] = find_shifts(at, target[out])
+    return shift
 
 
 @dataclass(frozen=True)
@@ -392,13 +473,14 @@ def _add_intervals(
     z: np.ndarray,
     levels: list[np.ndarray],
     known: np.ndarray,
-    certain: tuple[np.ndarray, np.ndarray],
+    least: np.ndarray,
+    most: np.ndarray,
 ) -> Probabilities:
     """Add prevalences with intervals: over the fits, and widened by sampling and by doubt.
 
     There is no doubt about classes (K,) of which every label is `known`: their intervals are for
-    other rows of the same kind. Those of other classes stay inside what is `certain` of these rows:
-    the number that have the class, and that may have it.
+    other rows of the same kind. Those of other classes stay inside what is certain of these rows:
+    the share that has the class (`least`), and that may have it (`most`).
     Of a class without a shown label nothing else is known.
     """
     p = fitted(z).mean(axis=0)
@@ -413,17 +495,18 @@ def _add_intervals(
     in_doubt = float(missing @ p) / max(float(p.sum()), 1e-12)
     total = np.hypot(DOUBT * in_doubt, 1 / np.sqrt(max(fitted.shown.sum(), 1)))
     wide = float(np.exp(Z90 * total))
-    rows = len(z)
-    least, most = np.where(known, 0, certain[0]) / rows, np.where(known, rows, certain[1]) / rows
+    if known.all():
+        least, most = np.zeros(len(p)), np.ones(len(p))
     ends = np.stack([low / factor, high * factor])
     ends[:, ~known & (fitted.shown == 0)] = [[0.0], [1.0]]
-    bounds = np.stack([p, *np.clip(ends, np.minimum(least, p), np.maximum(most, p))], axis=1)
-    value, at_least = float(p.sum()), 0.0 if known.all() else float(certain[0].sum() / rows)
+    inside = np.where(known, [[0.0], [1.0]], [np.minimum(least, p), np.maximum(most, p)])
+    value = float(p.sum())
     count = Estimate(
         value,
-        max(float(low.sum()) / wide, min(at_least, value)),
+        max(float(low.sum()) / wide, min(float(least.sum()), value)),
         min(float(high.sum()) * wide, max(float(most.sum()), value)),
     )
+    bounds = np.stack([p, *np.clip(ends, *inside)], axis=1)
     return replace(fitted, prevalence=bounds, labels_per_row=count)
 
 
@@ -432,24 +515,41 @@ def _use_knowledge(
     z: np.ndarray,
     labels_per_row: float | None,
     prevalence: Mapping[int, float],
+    least: np.ndarray,
 ) -> Probabilities:
-    """Move the curves so that prevalences and labels per row are those that the user knows."""
+    """Move the curves so that prevalences and labels per row are those that the user knows.
+
+    Other classes have no smaller share of the rows than `least` (K,), which is shown.
+    """
     offset, bounds, count = fitted.offset.copy(), fitted.prevalence.copy(), fitted.labels_per_row
-    for k, share in prevalence.items():
-        column = z[:, [k]] * fitted.slope[k]
-        offset[k] = find_shift(offset[[k]] + column, share) + offset[k]
-        more = share - bounds[k, 0]
+    told = np.isin(np.arange(len(offset)), list(prevalence))
+    if prevalence:
+        shares = np.array([prevalence[k] for k in sorted(prevalence)])
+        offset[told] += find_shifts(offset[told] + z[:, told] * fitted.slope[told], shares)
+        more = float((shares - bounds[told, 0]).sum())
         ends = np.clip(np.add(list(vars(count).values()), more), 0.0, len(offset))
         count = Estimate(*map(float, ends))
-        bounds[k] = share
+        bounds[told] = shares[:, None]
     if labels_per_row is not None:
-        free = np.array([k not in prevalence for k in range(len(offset))])
         rest = labels_per_row - sum(prevalence.values())
-        at = offset[free] + z[:, free] * fitted.slope[free]
+        at, floor = offset[~told] + z[:, ~told] * fitted.slope[~told], least[~told]
+        floor = floor * min(1.0, rest / max(float(floor.sum()), 1e-12))
         shift = find_shift(at, rest)
-        ratio = sigmoid(at + shift).mean(axis=0) / np.maximum(bounds[free, 0], 1e-12)
-        offset[free] += shift
-        bounds[free] = np.minimum(bounds[free] * ratio[:, None], 1.0)
+        for _ in range(_STEPS):
+            # Classes that would fall below what is shown stay there; the others take the rest.
+            low = sigmoid(at + shift).mean(axis=0) < floor
+            if not low.any() or low.all():
+                break
+            shift = find_shift(at[:, ~low], rest - float(floor[low].sum()))
+        mean = sigmoid(at + shift).mean(axis=0)
+        own = np.full(len(mean), shift)
+        below = mean < floor - _NEVER
+        own[below] += find_shifts(at[:, below] + shift, floor[below])
+        mean = np.maximum(mean, floor)
+        ratio = mean / np.maximum(bounds[~told, 0], 1e-12)
+        offset[~told] += own
+        ends = np.clip(bounds[~told] * ratio[:, None], floor[:, None], 1.0)
+        bounds[~told] = ends
         count = Estimate(labels_per_row, labels_per_row, labels_per_row)
     return replace(fitted, offset=offset, prevalence=bounds, labels_per_row=count)
 

@@ -5,7 +5,7 @@ Every iteration of this package is here, with its limits on steps; the other fil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,8 @@ from halftruth.presence.uncertainty import Spreads
 
 # A negative slope would reverse the ranking.
 _LEAST_SLOPE = 1e-3
+# Rounds of the projection on a hierarchy, the step at which it ends, and how far a child is below.
+_ROUNDS, _NEAR, _BELOW = 300, 1e-7, 1e-9
 
 
 def logit(scores: np.ndarray) -> np.ndarray:
@@ -63,6 +65,55 @@ def find_shift(logits: np.ndarray, total: float, cells: np.ndarray | float = 1.0
         return bool((cells * sigmoid(logits + shift)).sum(axis=1).mean() > total)
 
     return float(bisect(is_above, -30.0, 30.0, 60))
+
+
+def find_shifts(logits: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """(K,) what to add to each column of logits (N, K) so that the mean P is that share (K,).
+
+    >>> find_shifts(np.zeros((5, 2)), np.array([0.5, 0.8])).round(3).tolist()
+    [0.0, 1.386]
+    """
+    ends = np.full(len(shares), 40.0)
+    return bisect(lambda one: sigmoid(logits + one).mean(axis=0) > shares, -ends, ends, 60)
+
+
+def project_on_hierarchy(values: np.ndarray, parents: Sequence[Sequence[int]]) -> np.ndarray:
+    """The nearest values (N, K), by squares, with no child above its parent.
+
+    `parents`: pairs of a child and its parent; a class may have several parents. Projects on one
+    pair after the other, each time without the last move for this pair (Dykstra's algorithm),
+    which ends at the nearest values for all. A child is a little below, so that ranks are strict.
+
+    >>> project_on_hierarchy(np.array([[0.8, 0.4], [0.2, 0.4]]), [[0, 1]]).round(2).tolist()
+    [[0.6, 0.6], [0.2, 0.4]]
+    """
+    found = np.array(values, dtype=np.float64)
+    if not len(parents):
+        return found
+    child, parent = np.asarray(parents).T
+    rows = np.flatnonzero((found[:, child] >= found[:, parent]).any(axis=1))
+    part = found[rows].T
+    moved = np.zeros((len(parents), len(rows)))
+    for _ in range(_ROUNDS):
+        most = 0.0
+        for k, (low, high) in enumerate(parents):
+            now = np.maximum((part[low] - part[high]) / 2 + moved[k], 0.0)
+            step = moved[k] - now
+            part[low] += step
+            part[high] -= step
+            moved[k] = now
+            most = max(most, float(np.abs(step).max(initial=0.0)))
+        if most < _NEAR:
+            break
+    # What is left is far below the digits that count.
+    for _ in range(len(part)):
+        above = part[child] + _BELOW > part[parent]
+        if not above.any():
+            break
+        for low, high in parents:
+            part[low] = np.minimum(part[low], part[high] - _BELOW)
+    found[rows] = np.maximum(part.T, 0.0)
+    return found
 
 
 def fit_shared_curve(z: np.ndarray, cells: np.ndarray, present: np.ndarray) -> tuple[float, float]:

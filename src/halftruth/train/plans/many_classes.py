@@ -62,7 +62,9 @@ class ManyClassesPlan(Plan):
         shown = labels.select(splits.train).count_per_class()
         reference: Any = labels if task.truth is None else task.truth
         complete = reference.rest == ABSENT and not (reference.codes == UNKNOWN).any()
-        result = make_result(config, task, fitted.facts, probabilities, decisions, shown)
+        result = make_result(
+            config, task, fitted.facts, probabilities, decisions, shown, held.logits
+        )
         columns: dict[str, object] = {
             "class": list(task.classes), "threshold": result.thresholds, "train_present": shown
         }  # fmt: skip

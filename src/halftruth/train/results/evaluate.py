@@ -66,6 +66,8 @@ class Evaluation(NamedTuple):
     out_of_sample: int = 0
     # Of thousands of classes, how many frequent ones `estimated` is about; 0: all.
     estimated_classes: int = 0
+    # Expected precision, recall and labels per row of the decisions on new rows, in words.
+    expected: str = ""
 
 
 def evaluate(
@@ -100,7 +102,8 @@ def evaluate(
     decisions = run.decisions if decide is None else run.decide(decide)
     left_out = _list_left_out(run, decisions)
     if labels is None:
-        return _evaluate_held_out(run, decisions, left_out, unknown)
+        own = _evaluate_held_out(run, decisions, left_out, unknown)
+        return own._replace(expected=run.describe_expected(decisions))
     if run.shares_curve:
         idle = {"images": images, "hints": hints, **options}
         if named := [name for name, value in idle.items() if value]:
@@ -194,8 +197,7 @@ def _evaluate_held_out(
     table = {"class": run.classes, "present": shown, "threshold": decisions.thresholds}
     basis, metrics = ESTIMATED, {}
     if not estimated and not (run.held_out.labels == UNKNOWN).any():
-        offset, slope = run.curves
-        p = 1 / (1 + np.exp(-(offset + slope * run.held_out.logits)))
+        p = run.infer(run.held_out.logits)
         basis, metrics = VERIFIED, score_decisions(p, decisions, run.held_out.labels)
     frame = pd.DataFrame(table)
     return Evaluation(metrics, frame, [], basis, left_out, estimated, cells)

@@ -57,6 +57,7 @@ def decide_again(
     moved = run.at_level(labels_per_row, prevalence)
     if moved is not run:
         p = sigmoid(logit(p) + moved.curves[0] - run.curves[0])
+        p = p if moved.fitted is None else moved.fitted.keep_hierarchy(p)
     chosen = (moved.decisions if decide is None else moved.decide(decide))(p)
     found = make_prediction_table([""] * len(p), p, names, chosen)
     return table.assign(**{name: found[name].to_numpy() for name in (listed, *names)})

@@ -13,11 +13,12 @@ import torch
 from accelerate import Accelerator
 
 from halftruth.data.errors import some
+from halftruth.data.label_files import read_parents
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.metrics import average_precision, count
 from halftruth.metrics import evaluate as score_labels
 from halftruth.metrics.counts import UndefinedMetricWarning
-from halftruth.presence.decisions import Decisions, fit_decisions
+from halftruth.presence.decisions import Decisions, expect, fit_decisions
 from halftruth.presence.estimated_scores import EstimatedScores, estimate_scores
 from halftruth.presence.labelling_model import PresenceRange
 from halftruth.presence.probabilities import Probabilities
@@ -90,6 +91,8 @@ class Result:
     # enough labels to be predicted.
     decide: str = "f1"
     probabilities: dict[str, Any] = field(default_factory=dict)
+    # Expected precision, recall and labels per row of the decisions, in words.
+    expected: str = ""
     not_predicted: list[str] = field(default_factory=list)
     # The number of PRESENT labels of the training rows, per class.
     shown: list[int] = field(default_factory=list)
@@ -183,7 +186,7 @@ class Result:
             text += f"; {ONLY_SHOWN}"
         if self.not_predicted:
             text += f"; not predicted: {some(self.not_predicted)}"
-        return text
+        return f"{text}\n{self.expected}" if self.expected else text
 
 
 def describe_precision(result: Result, part: str) -> list[str]:
@@ -208,9 +211,14 @@ def make_result(
     probabilities: Probabilities,
     decisions: Decisions,
     shown: np.ndarray,
+    held: np.ndarray,
 ) -> Result:
-    """Return the result without scores. `best`: the checkpoint; `shown`: see `Result`."""
+    """Return the result without scores. `best`: the checkpoint; `shown`: see `Result`.
+
+    `held`: logits of rows that the model was not fitted on.
+    """
     limits = np.where(decisions.predicted, decisions.thresholds, 1.0)
+    expected = expect(decisions, probabilities(held), probabilities)
     return Result(
         folder=Path(config.out),
         method=config.method,
@@ -220,6 +228,7 @@ def make_result(
         thresholds=[float(value) for value in limits],
         decide=str(decisions.rule),
         probabilities=probabilities.to_dict(),
+        expected="" if expected is None else expected.describe(),
         not_predicted=[task.classes[k] for k in np.flatnonzero(~decisions.predicted)],
         shown=[int(n) for n in shown],
         members=best.get("members", []),
@@ -280,8 +289,9 @@ def evaluate_run(
     }
     table = make_class_table(task, reference, parts, scores, decisions, basis, present)
     result = make_result(
-        config, task, best, probabilities, decisions, table["train_present"].to_numpy()
-    )
+        config, task, best, probabilities, decisions, table["train_present"].to_numpy(),
+        given.logits,
+    )  # fmt: skip
     result.hints = hints
     result.files = {
         "classes.csv": to_csv_text(table),
@@ -400,7 +410,8 @@ def decide_without_complete_labels(
         shown=(task.labels.values[task.splits.train] == PRESENT).sum(axis=0), rule=config.decide,
         bias=bias, exponent=exponent, verified=verified, prevalence=shares, complete=complete,
         labels_per_row=config.labels_per_row, unlabelled_rows=config.unlabelled_rows,
-        groups=None if task.groups is None else task.groups[given.rows], seed=config.seed,
+        groups=None if task.groups is None else task.groups[given.rows],
+        parents=read_parents(config.reading.get("hierarchy"), task.classes), seed=config.seed,
     )  # fmt: skip
     present = probabilities.infer(
         labels[given.rows], given.logits, verified=verified, propensity=propensity

@@ -23,7 +23,7 @@ from halftruth.data.transforms import Augment
 from halftruth.data.wide_matrix import Matrix, WideMatrix
 from halftruth.labels import LabelMatrix
 from halftruth.models import Classifier
-from halftruth.presence.decisions import Decisions, Rule, parse_rule
+from halftruth.presence.decisions import Decisions, Rule, expect, parse_rule
 from halftruth.presence.decisions import decide as choose_thresholds
 from halftruth.presence.probabilities import Probabilities
 from halftruth.presence.ranking import NoRankingError
@@ -188,14 +188,20 @@ class TrainedRun:
         if self.result is None:
             raise CheckpointError(f"{self.folder}: training is not finished, so nothing is decided")
         shown = np.array(self.result["shown"], dtype=int)
-        offset, slope = self.curves
-        probabilities = sigmoid(offset + slope * self.held_out.logits)
+        probabilities = self.infer(self.held_out.logits)
         try:
             return choose_thresholds(
                 probabilities, shown, parsed, self.fitted, shared=self.shares_curve
             )
         except NoRankingError as error:
             raise DataError(f"{self.folder}: {error}") from None
+
+    def describe_expected(self, decisions: Decisions) -> str:
+        """Return expected precision, recall and labels per row; '' where nothing is known."""
+        if self.fitted is None:
+            return ""
+        found = expect(decisions, self.infer(self.held_out.logits), self.fitted)
+        return "" if found is None else found.describe()
 
     @property
     def shares_curve(self) -> bool:
@@ -226,6 +232,10 @@ class TrainedRun:
         if self.fitted is None:
             return np.zeros(len(self.classes)), np.ones(len(self.classes))
         return self.fitted.offset, self.fitted.slope
+
+    def infer(self, logits: np.ndarray) -> np.ndarray:
+        """P(present | x) of logits (N, K); their sigmoid while training is not finished."""
+        return sigmoid(logits) if self.fitted is None else self.fitted(logits)
 
     @property
     def thresholds(self) -> np.ndarray:
@@ -556,8 +566,7 @@ class TrainedRun:
     def _make_scores(
         self, names: list[str], logits: np.ndarray, bad: list[tuple[str, str]]
     ) -> Scores:
-        offset, slope = self.curves
-        return Scores(names, logits, sigmoid(offset + slope * logits), bad)
+        return Scores(names, logits, self.infer(logits), bad)
 
     def _logits(self, inputs: Inputs, rows: np.ndarray) -> np.ndarray:
         if len(rows) == 0:

@@ -19,7 +19,6 @@ from halftruth.presence.decisions import Decisions
 from halftruth.presence.estimated_scores import infer_range
 from halftruth.presence.labelling_model import PresenceRange
 from halftruth.presence.probabilities import Probabilities
-from halftruth.presence.solvers import sigmoid
 from halftruth.presence.verification import (
     SCORES,
     VerificationPlan,
@@ -44,9 +43,8 @@ class RunScores:
 
     def __init__(self, run: TrainedRun, decisions: Decisions | None = None) -> None:
         held, self._run = run.held_out, run
-        offset, slope = run.curves
         self.labels: np.ndarray = held.labels
-        self.probabilities = sigmoid(offset + slope * held.logits)
+        self.probabilities = run.infer(held.logits)
         self.decisions = run.decisions if decisions is None else decisions
         self.folder = run.folder / VERIFICATION
         # A plan belongs to these rows, labels and scores.
