@@ -4,6 +4,7 @@
 same loss with the same prior (`members.fit_linear_path`).
 """
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from halftruth.train.inputs.batches import fit_standardization, make_sparse_tens
 
 
 class WideRows:
-    """Rows of a sparse matrix with scaled columns: `rows @ weight` is a product with gradient.
+    """Rows of a sparse matrix with scaled columns, for `rows @ weight` and `rows.T @ residual`.
 
     A column is divided by the geometric mean of its own deviation and the mean of all, as the dense
     columns of a text are: divided by its own alone, a rare term would count a hundred times as much
@@ -29,7 +30,6 @@ class WideRows:
         """`matrix`: scipy CSR in float32, scaled."""
         self.matrix, self.device = matrix, device
         self.shape = tuple(matrix.shape)
-        self._tensors: tuple[Tensor, Tensor] | None = None
 
     def __len__(self) -> int:
         return int(self.shape[0])
@@ -45,31 +45,22 @@ class WideRows:
         """Return the same rows, with products on a device."""
         return WideRows(self.matrix, torch.device(device))
 
+    @cached_property
+    def T(self) -> "WideRows":
+        """The columns, as rows."""
+        return WideRows(self.matrix.T.tocsr(), self.device)
+
+    @cached_property
+    def _tensor(self) -> Tensor:
+        return make_sparse_tensor(self.matrix).to(self.device)
+
     def __matmul__(self, weight: Tensor) -> Tensor:
-        if self._tensors is None:
-            pair = self.matrix, self.matrix.T.tocsr()
-            own, turned = (make_sparse_tensor(one).to(self.device) for one in pair)
-            self._tensors = own, turned
-        product: Tensor = _Product.apply(weight, *self._tensors)
-        return product
+        return multiply_sparse(self._tensor, weight)
 
     def apply(self, layer: FullLinear) -> Tensor:
         """Return the logits of a layer that was fitted to such rows, on the CPU."""
         with torch.no_grad():
             return (self @ layer.weight.T.contiguous().to(self.device)).cpu() + layer.bias.cpu()
-
-
-class _Product(torch.autograd.Function):
-    """x @ weight for a constant sparse x, whose transpose makes the gradient as fast."""
-
-    @staticmethod
-    def forward(ctx: Any, weight: Tensor, x: Tensor, turned: Tensor) -> Tensor:
-        ctx.turned = turned
-        return multiply_sparse(x, weight)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        return multiply_sparse(ctx.turned, gradient.contiguous()), None, None
 
 
 class WideFit:
