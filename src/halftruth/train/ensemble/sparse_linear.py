@@ -64,38 +64,24 @@ class WideRows:
 
 
 class WideFit:
-    """A `WideMatrix` for fitting: its rows with scaled columns, and the way back."""
+    """A `WideMatrix` for fitting: its sparse columns, scaled, and the way back."""
 
-    def __init__(self, features: WideMatrix, prepared: Tensor) -> None:
-        """`prepared` (N, dense columns): they begin with those of the table, if there is one."""
+    def __init__(self, features: WideMatrix, device: torch.device) -> None:
+        from scipy import sparse  # type: ignore[import-untyped]
+
         self.matrix = features
         self.dim, self.columns, self.others = features.shape[1], features.columns, features.others
         std = fit_standardization(features.sparse[:, self.others :]).std.numpy()
         # A column that is constant, or 0 everywhere, has nothing to tell.
         self.scale = np.where(std > 0, 1 / np.sqrt(std * std.mean()), 0.0).astype(np.float32)
-        # Together, the columns of a table have as much prior variance as those of the text.
-        self.table_scale = float(np.sqrt(len(self.scale) / max(self.others, 1)))
-        self.rows = self._make_rows(features, prepared)
-
-    def _make_rows(self, features: WideMatrix, prepared: Tensor) -> WideRows:
-        from scipy import sparse  # type: ignore[import-untyped]
-
         scaled = features.sparse[:, self.others :] @ sparse.diags(self.scale)
-        blocks = [scaled]
-        if self.others:
-            table = self.table_scale * prepared[:, : self.others].cpu().numpy()
-            blocks = [sparse.csr_matrix(table), scaled]
-        return WideRows(sparse.hstack(blocks, format="csr", dtype=np.float32), prepared.device)
+        self.rows = WideRows(scaled.tocsr().astype(np.float32), device)
 
     def make_layer(self, layer: nn.Module) -> WideLinear:
         """Return a layer that was fitted to scaled rows as one for the features themselves."""
         assert isinstance(layer, FullLinear)
-        wide = WideLinear(len(layer.weight), self.dim, self.others)
+        wide = WideLinear(len(layer.weight), self.dim)
         with torch.no_grad():
-            weight = layer.weight.T.clone()
-            wide.others.copy_(self.table_scale * weight[: self.others])
-            wide.weight[self.others :] = (
-                weight[self.others :] * torch.from_numpy(self.scale)[:, None]
-            )
+            wide.weight[self.others :] = layer.weight.T * torch.from_numpy(self.scale)[:, None]
             wide.bias.copy_(layer.bias)
         return wide.requires_grad_(False)
