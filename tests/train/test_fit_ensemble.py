@@ -70,11 +70,24 @@ def test_the_model_is_made_again_from_its_layout(fitted):
 def test_the_linear_member_is_logistic_regression_where_labels_are_complete():
     x, truth = make_data()
     ridge = 2.0
-    layer = fit_linear_path(torch.from_numpy(x), torch.from_numpy(2 * truth - 1), (ridge,))[ridge]
+    layer = fit_linear_path(torch.from_numpy(x), torch.from_numpy(2 * truth - 1))[ridge]
+    # One row without features is half present and half absent, as a prior of the bias.
+    rows = np.concatenate([x, np.zeros((2, x.shape[1]), x.dtype)])
+    weights = np.append(np.ones(len(x)), [0.5, 0.5])
     # The penalty is dim / (2 ridge) per squared weight, that of scikit-learn 1 / (2 C).
     for k in range(5):
-        reference = LogisticRegression(C=ridge / x.shape[1], tol=1e-8).fit(x, truth[:, k])
-        np.testing.assert_allclose(layer.weight[k], reference.coef_[0], atol=2e-3)
+        known = np.append(truth[:, k], [0, 1])
+        reference = LogisticRegression(C=ridge / x.shape[1], tol=1e-8).fit(rows, known, weights)
+        np.testing.assert_allclose(layer.weight[k], reference.coef_[0], atol=1e-2)
+
+
+def test_the_linear_member_ranks_a_class_that_no_row_shows_by_how_many_are_missing():
+    x, truth = make_data()
+    labels = single_positive(truth, seed=0)
+    layer = fit_linear_path(torch.from_numpy(x), torch.from_numpy(labels * [0, 1, 1, 1, 1]))[2.0]
+    scores = layer(torch.from_numpy(x))[:, 0]
+    # An endless bias would round all differences away.
+    assert len(scores.unique()) > len(x) / 2
 
 
 def test_the_linear_member_has_no_gradient_in_the_loss_of_swan():

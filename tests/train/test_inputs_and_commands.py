@@ -57,7 +57,6 @@ def device():
     strict = strict_device.as_accelerator() if DEVICE == "strict" else nullcontext()
     with strict, pytest.MonkeyPatch.context() as patch:
         # What is fitted need not be good.
-        patch.setattr(members, "_SOLVER_STEPS", 2)
         patch.setattr(member_fits, "RIDGES", (2.0,))
         patch.setattr(members, "_MOST_DEPTH", 4)
         patch.setattr(members, "_LEAF_ROWS", (4,))

@@ -6,6 +6,7 @@ import torch
 
 from halftruth.labels import single_positive
 from halftruth.metrics import mean_average_precision, mean_roc_auc
+from halftruth.train.ensemble import self_training
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 from halftruth.train.ensemble.label_dependence import fit_links, hold_out_links
 from halftruth.train.ensemble.member_fits import MemberFits
@@ -31,7 +32,9 @@ def test_an_unknown_label_gets_part_of_its_probability():
 
 
 @pytest.mark.parametrize("kind", ["complete", "one per row", "nothing shown"])
-def test_nothing_is_estimated_where_labels_do_not_tell_how_many_are_missing(kind):
+def test_nothing_is_estimated_where_labels_do_not_tell_how_many_are_missing(kind, monkeypatch):
+    # Nor is the model of labelling fitted: the run fits it later, once.
+    monkeypatch.setattr(self_training, "fit_probabilities", None)
     truth, logits, _ = make_labels()
     complete = np.where(truth, 1, -1).astype(np.int8)
     labels = {

@@ -119,6 +119,7 @@ def test_columns_of_a_table_count_beside_those_of_a_text(few_dense):
     found = fit_ensemble(wide, labels, members=["linear"])
     alone = fit_ensemble(WideMatrix(x, np.arange(0)), labels, members=["linear"])
     assert found.score > alone.score + 0.05
+    assert [one.name for one in found.table] == ["linear", "dense"]
     batch = next(make_inputs(wide).load([np.arange(120)], torch.device("cpu")))[0]
     dense = found.model(torch.from_numpy(both.toarray()))
     np.testing.assert_allclose(found.model(batch), dense, atol=1e-3)

@@ -95,18 +95,31 @@ def test_texts_that_share_nothing_are_refused():
         TextEncoder.fit(["one", "two"], np.ones((2, 1), np.int8), np.arange(2))
 
 
-def test_features_of_a_language_model_do_not_depend_on_the_batch(language_model, tmp_path):
+def test_a_language_model_stands_beside_the_terms(language_model, tmp_path):
     encoder = FeatureEncoder.fit([], TEXTS, LABELS, ROWS, str(language_model))
-    together = encoder.transform([], TEXTS)
-    assert together.shape == (len(TEXTS), 8)
+    together, terms = encoder.transform([], TEXTS), FeatureEncoder.fit([], TEXTS, LABELS, ROWS)
+    np.testing.assert_array_equal(together[:, 8:], terms.transform([], TEXTS))
+    assert encoder.outputs == [f"encoder[{k}]" for k in range(8)] + terms.outputs
+    assert encoder.one_scale.tolist() == list(range(8, len(encoder.outputs)))
+    # It says something of a text without a known term.
+    assert terms.find_empty(terms.transform([], ["zzz"])).all()
+    assert not encoder.find_empty(encoder.transform([], ["zzz"])).any()
+    # The features do not depend on the batch.
     alone = np.concatenate([encoder.transform([], [text]) for text in TEXTS])
     np.testing.assert_allclose(together, alone, atol=1e-5)
-    assert not np.allclose(together[0], together[1])
+    assert not np.allclose(together[0, :8], together[1, :8])
     encoder.save(tmp_path)
-    assert encoder.one_scale is None
-    np.testing.assert_allclose(
-        FeatureEncoder.load(tmp_path).transform([], TEXTS[:2]), alone[:2], atol=1e-5
-    )
+    again = FeatureEncoder.load(tmp_path)
+    assert again.describe_exactly() == encoder.describe_exactly() != terms.describe_exactly()
+    np.testing.assert_allclose(again.transform([], TEXTS[:2]), alone[:2], atol=1e-5)
+
+
+def test_a_wide_text_has_the_language_model_among_its_dense_columns(language_model, monkeypatch):
+    monkeypatch.setattr("halftruth.data.wide_matrix.MOST_FEATURES", 4)
+    encoder = FeatureEncoder.fit([], TEXTS, LABELS, ROWS, str(language_model), wide=True)
+    matrix = encoder.transform([], TEXTS)
+    assert (matrix.others, len(matrix.columns)) == (8, 12)
+    np.testing.assert_allclose(np.asarray(matrix)[:, :8], encoder.language.transform(TEXTS))
 
 
 def test_another_language_model_than_in_training_is_refused(language_model):

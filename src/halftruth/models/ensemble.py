@@ -14,6 +14,8 @@ from halftruth.models.neighbours import Neighbours
 
 MEMBERS = ("linear", "mlp", "forest", "neighbours")
 MLP_WIDTH = 512
+# A linear model of the dense columns next to sparse ones: fitted together, they would drown these.
+DENSE = "dense"
 # The key of a layout for the columns that dense members see; all others are names of members.
 COLUMNS = "columns"
 # The key of a layout that says that classes are linked.
@@ -80,8 +82,7 @@ class EnsembleHead(Head):
         prepared = self.prepare(dense)
         total = torch.zeros_like(self.bias)
         for number, part in enumerate(self.parts.values()):
-            wide = isinstance(part, WideLinear)
-            z = part(features, prepared) if wide else part(prepared)
+            z = part(features if isinstance(part, WideLinear) else prepared)
             z = (z - self.mean[number]) / self.std[number]
             total = total + self.weight[number] * z
         return self.bias + (total if self.links is None else total + total @ self.links)
@@ -96,21 +97,16 @@ class EnsembleHead(Head):
 
 
 class WideLinear(nn.Module):
-    """A linear layer on all columns of a sparse matrix.
+    """A linear layer on all columns of a sparse matrix."""
 
-    z = x W + p V + b        p: the prepared columns of a table next to the sparse ones
-    """
-
-    def __init__(self, num_classes: int, wide: int, others: int = 0) -> None:
+    def __init__(self, num_classes: int, wide: int) -> None:
         super().__init__()
-        self.layout = {"wide": wide, "others": others}
+        self.layout = {"wide": wide}
         self.weight = nn.Parameter(torch.zeros(wide, num_classes))
-        self.others = nn.Parameter(torch.zeros(others, num_classes))
         self.bias = nn.Parameter(torch.zeros(num_classes))
 
-    def forward(self, x: Tensor, prepared: Tensor) -> Tensor:
-        z = multiply_sparse(x, self.weight) + self.bias
-        return z + prepared[:, : len(self.others)] @ self.others if len(self.others) else z
+    def forward(self, x: Tensor) -> Tensor:
+        return multiply_sparse(x, self.weight) + self.bias
 
 
 def multiply_sparse(x: Tensor, weight: Tensor) -> Tensor:
@@ -192,7 +188,7 @@ def build_member(
 
 
 def _make_member(name: str, dim: int, num_classes: int, sizes: dict[str, Any]) -> nn.Module:
-    if name == "linear":
+    if name in ("linear", DENSE):
         return WideLinear(num_classes, **sizes) if sizes else FullLinear(dim, num_classes)
     if name == "mlp":
         return build_mlp(dim, num_classes)

@@ -73,21 +73,17 @@ class LanguageModel:
         return out
 
     def to_json(self) -> dict[str, object]:
-        """Return the part of the description that is text."""
-        return {"kind": "transformer", "source": self.source, "digest": self.digest}
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the part of the description that is numbers: none."""
-        return {}
+        """Return the description of the model, which stays where it is."""
+        return {"source": self.source, "digest": self.digest}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any], _: object = None) -> LanguageModel:
+    def from_json(cls, values: Mapping[str, Any]) -> LanguageModel:
         """Return the encoder of which `to_json` returned a description."""
         return cls(values["source"], values["digest"])
 
     def describe(self) -> str:
         """Describe the encoder in a few words."""
-        return f"text: {self.size:,} features of the frozen encoder {self.source}"
+        return f"text: also {self.size:,} features of the frozen encoder {self.source}"
 
 
 def load_model(source: str, download: bool = True) -> tuple[Tokenizer, Any]:

@@ -251,9 +251,9 @@ class Settings:
     )  # fmt: skip
     encoder: str | None = _declare(
         None, DATA,
-        "Language model that reads the text: a folder, or a name on the Hugging Face Hub. It is "
-        "frozen unless `tune` says otherwise.",
-        default_words="TF-IDF of words and parts of words", only=(TEXT,), on_resume=FIXED,
+        "Language model that reads the text beside TF-IDF: a folder, or a name on the Hugging Face "
+        "Hub. It is frozen; with `tune` all or head-first it is fine-tuned instead of both.",
+        default_words="TF-IDF of words and parts of words alone", only=(TEXT,), on_resume=FIXED,
     )  # fmt: skip
     out: str = _declare(
         "runs/last", DATA, "Run folder; a folder that holds a run is not overwritten.",

@@ -14,11 +14,13 @@ from halftruth.labels import find_unannotated
 from halftruth.models import Classifier
 from halftruth.models.ensemble import (
     COLUMNS,
+    DENSE,
     LINKS,
     MEMBERS,
     build_ensemble,
     get_layout,
 )
+from halftruth.models.heads import FullLinear
 from halftruth.presence.propensity import LabelBias
 from halftruth.train.auto.frequency_bias import find_frequency_bias
 from halftruth.train.ensemble.kept_members import KeptMembers
@@ -153,7 +155,7 @@ def fit_ensemble(
         one_scale, features = matrix.one_scale, np.asarray(matrix)
     prepare = fit_preparation(features, one_scale)
     x = apply_in_blocks(nn.Sequential(*prepare), features).float().to(device)
-    wide = None if matrix is None else WideFit(matrix, x)
+    wide = None if matrix is None else WideFit(matrix, x.device)
     given = torch.from_numpy(np.ascontiguousarray(labels)).to(device)
     trust, shares = None, None if soft is None else torch.from_numpy(soft).float().to(device)
     if weights is not None:
@@ -180,6 +182,8 @@ def fit_ensemble(
     if members is None:
         # An MLP learns which classes are named next to which; the others hardly do.
         members = [name for name in MEMBERS if name != "mlp" or (count >= MLP_ROWS and not biased)]
+    if wide is not None and wide.others and "linear" in members:
+        members = [*members, DENSE]
     fitted = {}
     for number, name in enumerate(members, 1):
         log(f"auto: fitting member {number} of {len(members)}, {name}")
@@ -254,7 +258,7 @@ def name_settings(name: str, count: int) -> list[str]:
     >>> name_settings("linear", 1)
     ['ridge 2']
     """
-    if name == "linear":
+    if name in ("linear", DENSE):
         return [f"ridge {value:g}" for value in (RIDGES if count > 1 else (RIDGE,))]
     return [""] * count
 
@@ -277,6 +281,12 @@ def _assemble(
         dim, layout = wide.dim, {COLUMNS: {"count": len(wide.columns)}}
         if "linear" in modules:
             modules["linear"] = wide.make_layer(modules["linear"])
+        if DENSE in modules:
+            layer: Any = modules[DENSE]
+            padded = FullLinear(len(wide.columns), len(bias)).requires_grad_(False)
+            padded.weight.zero_()[:, : layer.in_features] = layer.weight
+            padded.bias.copy_(layer.bias)
+            modules[DENSE] = padded
     if links is not None:
         layout[LINKS] = {}
     model = build_ensemble(dim, len(bias), layout | get_layout(modules))
@@ -305,7 +315,9 @@ def _fit_linear_alone(
     wide: WideFit | None = None,
 ) -> FittedEnsemble:
     """Return the linear member alone, and logits of layers that were fitted without a fold."""
-    inputs: Tensor | WideRows = x if wide is None else wide.rows
+    dense = wide is not None and wide.others > 0
+    inputs: Tensor | WideRows = x if wide is None or dense else wide.rows
+    name = DENSE if dense else "linear"
 
     def fit(rows: Tensor) -> nn.Module:
         some = (None if values is None else values[rows] for values in (weights, soft))
@@ -319,6 +331,6 @@ def _fit_linear_alone(
         logits[held.cpu()] = apply_member(fit(~held), inputs[held])
     ones = torch.ones(labels.shape[1])
     fitted = FittedMember(layer, logits, 0 * ones, ones)
-    model = _assemble(prepare, {"linear": fitted}, ones[None], 0 * ones, wide=wide)
+    model = _assemble(prepare, {name: fitted}, ones[None], 0 * ones, wide=wide)
     table = [MemberScore("linear", math.nan, 1.0, 0.0, {name_settings("linear", 1)[0]: math.nan})]
     return FittedEnsemble(model, np.arange(len(x)), logits.double().numpy(), table)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from halftruth.data.splits import fold_of_rows, split_rows
 from halftruth.data.wide_matrix import WideMatrix
+from halftruth.models.ensemble import DENSE
 from halftruth.models.forest import share_to_logit
 from halftruth.train.devices import count_processes, limit_threads, run_in_processes
 from halftruth.train.ensemble.kept_members import KeptMembers
@@ -35,6 +36,7 @@ from halftruth.train.ensemble.preparation import choose_dense, prepare_features
 from halftruth.train.ensemble.sparse_linear import WideFit, WideRows
 
 FOLDS = 4
+LINEAR = "linear"
 # With more rows, some are held out and the members are fitted once, instead of once per fold.
 MANY_ROWS, HELD_OUT = 20_000, 5_000
 # Multiply-adds of a fit per unit of work in `limit_threads`, which is meant for one batch.
@@ -104,7 +106,7 @@ class MemberFits:
         # whose labels have no part in it.
         self.similar: dict[int | None, np.ndarray] = {}
         if not biased and can_pair(labels.cpu().numpy()):
-            rows = self._inputs("linear")
+            rows = self._inputs(LINEAR)
             with limit_threads(rows.numel() * labels.shape[1] / _WORK_OF_STEP, labels.device):
                 self.similar = fit_similar(rows, labels, fold, weights)
 
@@ -126,7 +128,7 @@ class MemberFits:
         return None if pairs is None else count_as_absent(self.labels.cpu(), pairs)
 
     def fit(self, name: str, log: Log, scored: bool = True) -> "list[FittedMember]":
-        """Return the fitted member; the linear one once per ridge.
+        """Return the fitted member; a linear one once per ridge.
 
         `scored`: whether its out-of-sample scores are needed.
         """
@@ -136,7 +138,7 @@ class MemberFits:
             return found
         inputs = self._inputs(name)
         x: Any = inputs if isinstance(inputs, WideRows) else inputs.cpu().numpy()
-        if self.wide is not None and not isinstance(x, WideRows) and not self.once:
+        if self.wide is not None and name not in (LINEAR, DENSE) and not self.once:
             x = self.wide.matrix
         labels = self.labels.cpu().numpy()
         soft = None if self.soft is None else self.soft.cpu().numpy()
@@ -196,7 +198,7 @@ class MemberFits:
     def _weigh(self, name: str, held: int | None) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Return weights of labels and of pairs of classes, as a member takes them."""
         weights = None if self.weights is None else self.weights.cpu().numpy()
-        if name not in ("linear", "mlp"):
+        if name not in (LINEAR, DENSE, "mlp"):
             return weights, self.weigh_pairs(held)
         # For biased labels, the losses of these members have the propensities of the classes.
         if not self.biased and (counts := self.count_as_absent(held)) is not None:
@@ -205,7 +207,9 @@ class MemberFits:
 
     def _inputs(self, name: str) -> Tensor | WideRows:
         """Return what a member is fitted to: of many sparse columns, the linear one takes all."""
-        return self.wide.rows if name == "linear" and self.wide is not None else self.x
+        if self.wide is None or name not in (LINEAR, DENSE):
+            return self.x
+        return self.wide.rows if name == LINEAR else self.x[:, : self.wide.others]
 
     def _fit_forest(self) -> FittedMember:
         """Return a forest with its out-of-bag scores: no fold has to be fitted."""
@@ -301,7 +305,7 @@ def _fit_member(
     pairs: np.ndarray | None,
 ) -> list[nn.Module]:
     """Return a member fitted to some rows; the linear one once per ridge."""
-    if name == "linear":
+    if name in (LINEAR, DENSE):
         # The more rows, the less the prior matters.
         ridges = RIDGES if len(inside) <= MANY_ROWS else (RIDGE,)
         e = find_propensity(inside_labels) if biased else None

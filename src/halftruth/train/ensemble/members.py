@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from halftruth import losses
 from halftruth.labels import PRESENT, UNKNOWN
@@ -18,7 +17,7 @@ from halftruth.models.neighbours import Neighbours
 from halftruth.presence.propensity import frequency_propensities, shows_one
 from halftruth.train.config import Config
 from halftruth.train.devices import OneProcess
-from halftruth.train.ensemble.solver import minimise
+from halftruth.train.ensemble.solver import step_newton
 from halftruth.train.fit_head import HeadData, make_head_trainer
 from halftruth.train.inputs.batches import Features
 
@@ -29,7 +28,8 @@ if TYPE_CHECKING:
 RIDGES = (0.125, 0.5, 2.0, 8.0, 32.0)
 # The prior where settings are not compared: the more rows, the less it matters.
 RIDGE = 2.0
-_SOLVER_STEPS, _REWEIGHTINGS = 20, 2
+# Newton steps of the linear member for the first prior, and for each next one.
+_FIRST_STEPS, _NEXT_STEPS = 3, 2
 _MLP_STEPS = 2000
 TREES, _MOST_DEPTH = 320, 24
 # Rows per leaf, one half of the trees each: few for clear signals, more for noisy ones. Which is
@@ -58,12 +58,12 @@ def fit_linear_path(
     propensity: np.ndarray | None = None,
     soft: Tensor | None = None,
 ) -> dict[float, FullLinear]:
-    """Return one linear layer per ridge, by the loss of `swan` with a prior, solved by L-BFGS.
+    """Return one linear layer per ridge, by the loss of `swan` with a prior.
 
-    The loss is that of `halftruth.losses.create("swan")`; its row weights are computed twice and
-    fixed in between, so that the problem is convex. All rows are used in every step. `weights`: how
-    much labels count, (N, 1) or (N, K). `propensity` (K,): how likely each class is named,
-    where rows show one. `soft`: see `get_targets`.
+    The loss is that of `halftruth.losses.create("swan")`; its row weights are computed before each
+    Newton step and fixed in it, so that the problem is convex. All rows are used in every step.
+    `weights`: how much labels count, (N, 1) or (N, K). `propensity` (K,): how likely each class is
+    named, where rows show one. `soft`: see `get_targets`.
     """
     rows, dim = x.shape
     present, unknown = get_targets(labels, soft)
@@ -77,35 +77,20 @@ def fit_linear_path(
     share = (present.sum(dim=0) + 0.5) / (asked + 1)
     weight = torch.zeros(dim, labels.shape[1], device=x.device)
     bias = torch.logit(share, eps=1e-4)
-    found = {}
+    z, steps, found = bias.expand_as(present), _FIRST_STEPS, {}
+    # From a strong prior to a weak one, each from the solution of the one before.
     for ridge in sorted(ridges):
-        for _ in range(_REWEIGHTINGS):
-            with torch.no_grad():
-                expected = unknown * torch.sigmoid(x @ weight + bias)
-                others = ((present + expected) * e).sum(dim=1, keepdim=True)
-                cell = 1 - unknown * (1 - (shown * e / (others + e)).clamp(max=1.0))
-                cell = cell if weights is None else cell * weights
-            weight, bias = _fit_layer(x, present, cell, weight, bias, dim / (2 * ridge))
+        for _ in range(steps):
+            expected = unknown * torch.sigmoid(z)
+            others = ((present + expected) * e).sum(dim=1, keepdim=True)
+            cell = 1 - unknown * (1 - (shown * e / (others + e)).clamp(max=1.0))
+            cell = cell if weights is None else cell * weights
+            weight, bias, z = step_newton(x, present, cell, weight, bias, z, dim / (2 * ridge))
+        steps = _NEXT_STEPS
         layer = FullLinear(dim, labels.shape[1])
         layer.load_state_dict({"weight": weight.T.cpu().contiguous(), "bias": bias.cpu()})
         found[ridge] = layer.requires_grad_(False)
     return found
-
-
-def _fit_layer(
-    x: "Tensor | WideRows", target: Tensor, cell: Tensor, weight: Tensor, bias: Tensor, decay: float
-) -> tuple[Tensor, Tensor]:
-    """Minimise the weighted cross-entropy of a linear layer plus decay ‖W‖²."""
-    weight = weight.clone().requires_grad_()
-    bias = bias.clone().requires_grad_()
-
-    def value() -> Tensor:
-        logits = x @ weight + bias
-        value = F.binary_cross_entropy_with_logits(logits, target, cell, reduction="sum")
-        return (value + decay * weight.square().sum()) / len(x)
-
-    minimise([weight, bias], value, _SOLVER_STEPS)
-    return weight.detach(), bias.detach()
 
 
 def fit_mlp(

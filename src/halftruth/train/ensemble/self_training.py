@@ -3,6 +3,7 @@
 import numpy as np
 
 from halftruth.labels import PRESENT, UNKNOWN
+from halftruth.presence.labelling_model import choose_selection
 from halftruth.presence.probabilities import fit_probabilities
 
 # An unknown label counts as present by this part of its probability. With less, shown labels stay
@@ -23,9 +24,9 @@ def impute_unknown_labels(labels: np.ndarray, logits: np.ndarray) -> np.ndarray 
     unknown = labels == UNKNOWN
     if not unknown.any() or not (labels == PRESENT).any():
         return None
-    probabilities = fit_probabilities(labels, logits)
-    if probabilities.selection != "missing_at_random":
+    # Before the model of labelling is fitted, which takes seconds.
+    if choose_selection(labels) != "missing_at_random":
         return None
-    p = probabilities.infer(labels, np.asarray(logits, np.float64)).middle
+    p = fit_probabilities(labels, logits).infer(labels, np.asarray(logits, np.float64)).middle
     soft: np.ndarray = np.where(unknown, PART * p, labels == PRESENT).astype(np.float32)
     return soft

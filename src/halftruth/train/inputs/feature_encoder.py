@@ -36,8 +36,10 @@ class FeatureEncoder:
     """The encoders of the sources of features, in order, and of the text."""
 
     tables: tuple[TableEncoder, ...] = ()
-    # A TextEncoder, a LanguageModel or a TextTokens.
+    # A TextEncoder, or a TextTokens for a language model that is fine-tuned.
     text: Any = None
+    # A LanguageModel, whose features of the text stand beside its terms.
+    language: Any = None
     # An ImageFeatures, if the run also has images.
     images: Any = None
     # All terms of the text are features, as a sparse matrix; otherwise the chosen ones, dense.
@@ -63,25 +65,27 @@ class FeatureEncoder:
 
         labels: those of all rows, by which the terms of a text are chosen; None where the rows will
         also be scored, and their labels must not be known. encoder: a transformers model that reads
-        the text; tuned: it is fine-tuned, so that a text becomes tokens.
+        the text beside TF-IDF; tuned: it is fine-tuned instead, and a text becomes tokens.
         """
         text: Any = None
+        language: Any = None
         if texts is not None and encoder is not None and tuned:
             from halftruth.models.language_model import TextTokens
 
             text = TextTokens.fit(encoder, [texts[row] for row in rows])
-        elif texts is not None and encoder is not None:
-            from halftruth.models.language_model import LanguageModel
-
-            text = LanguageModel(encoder)
         elif texts is not None:
             text = TextEncoder.fit(texts, labels, rows, wide=wide)
+            if encoder is not None:
+                from halftruth.models.language_model import LanguageModel
+
+                language = LanguageModel(encoder)
         return cls(
             tuple(
                 TableEncoder.fit(source, np.arange(len(source)) if sampled else rows)
                 for source in sources
             ),
             text,
+            language,
             images,
             wide and isinstance(text, TextEncoder) and text.leaves_out_terms,
         )
@@ -108,6 +112,8 @@ class FeatureEncoder:
         if pictures is not None:
             blocks.append(pictures)
         if texts is not None:
+            if self.language is not None:
+                blocks.append(self.language.transform(texts))
             encode = self.text.encode_sparse if self.wide else self.text.transform
             blocks.append(encode(texts))
         if len({block.shape[0] for block in blocks}) > 1:
@@ -118,7 +124,7 @@ class FeatureEncoder:
         return blocks[0] if len(blocks) == 1 else np.hstack(blocks)
 
     def _make_wide(self, blocks: list[np.ndarray | csr_matrix]) -> WideMatrix:
-        """Return the columns of tables and images and all terms of the text as one matrix."""
+        """Return dense columns (tables, images, language model) and all terms as one matrix."""
         from scipy import sparse  # type: ignore[import-untyped]
 
         others = sum(block.shape[1] for block in blocks[:-1])
@@ -129,7 +135,8 @@ class FeatureEncoder:
 
     def find_empty(self, matrix: Any) -> np.ndarray:
         """Return the rows (N,) of text alone in which the model knows no term."""
-        if self.tables or self.images is not None or not isinstance(self.text, TextEncoder):
+        more = self.tables or self.images is not None or self.language is not None
+        if more or not isinstance(self.text, TextEncoder):
             return np.zeros(len(matrix), dtype=bool)
         if isinstance(matrix, WideMatrix):
             return np.diff(matrix.sparse.indptr) == 0
@@ -142,6 +149,7 @@ class FeatureEncoder:
         names += [] if self.images is None else self.images.outputs
         if self.text is None:
             return names
+        names += [] if self.language is None else self.language.outputs
         return names + (self.text.all_outputs if self.wide else self.text.outputs)
 
     @property
@@ -168,6 +176,8 @@ class FeatureEncoder:
         lines += [] if self.images is None else [self.images.describe()]
         if self.text is not None:
             lines.append(self.text.describe())
+        if self.language is not None:
+            lines.append(self.language.describe())
         if self.wide:
             lines.append(
                 f"the linear member of the ensemble uses all terms, the others the "
@@ -181,6 +191,7 @@ class FeatureEncoder:
         tables += [] if self.images is None else [self.images.to_json()]
         if self.text is None:
             return json.dumps(tables)
+        tables += [] if self.language is None else [self.language.to_json()]
         arrays = {name: value.tolist() for name, value in self.text.arrays().items()}
         return json.dumps([tables, self.text.to_json(), arrays, self.wide])
 
@@ -194,6 +205,8 @@ class FeatureEncoder:
         if self.images is not None:
             values["images"] = self.images.to_json()
             self.images.save(folder)
+        if self.language is not None:
+            values["language"] = self.language.to_json()
         if self.text is not None:
             values["text"] = self.text.to_json()
             if values["text"]["kind"] == "tokens":
@@ -220,6 +233,11 @@ class FeatureEncoder:
             text: Any = None
             if "text" in values:
                 text = _load_text(values["text"], folder)
+            language: Any = None
+            if "language" in values:
+                from halftruth.models.language_model import LanguageModel
+
+                language = LanguageModel.from_json(values["language"])
             images: Any = None
             if "images" in values:
                 from halftruth.train.inputs.image_features import ImageFeatures
@@ -229,7 +247,7 @@ class FeatureEncoder:
             if isinstance(error, (DataError, ModelError)):
                 raise
             raise DataError(f"{path}: is damaged ({error}); train again") from error
-        return cls(tables, text, images, bool(values.get("wide", False)))
+        return cls(tables, text, language, images, bool(values.get("wide", False)))
 
 
 def _load_text(values: Mapping[str, object], folder: Path) -> object:
@@ -237,10 +255,6 @@ def _load_text(values: Mapping[str, object], folder: Path) -> object:
         from halftruth.models.language_model import TextTokens
 
         return TextTokens.load(values, folder / ENCODER)
-    if values["kind"] == "transformer":
-        from halftruth.models.language_model import LanguageModel
-
-        return LanguageModel.from_json(values)
     with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
         return TextEncoder.from_json(values, dict(arrays))
 

@@ -134,8 +134,11 @@ def _fill(
         left = right
     if texts is not None:
         for at in range(0, len(texts), TEXTS_AT_ONCE):
-            some = texts[at : at + TEXTS_AT_ONCE]
-            out[at : at + len(some), left:] = encoder.text.transform(some)
+            some, right = texts[at : at + TEXTS_AT_ONCE], left
+            for part in filter(None, (encoder.language, encoder.text)):
+                columns = part.transform(some)
+                out[at : at + len(some), right : right + columns.shape[1]] = columns
+                right += columns.shape[1]
 
 
 def _name_file(
